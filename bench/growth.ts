@@ -4,9 +4,9 @@ import { parseArgs } from 'node:util';
 import { Client } from 'pg';
 import { Pool } from 'undici';
 import { fill, LARGE, type Size, SMALL, TRIAL } from './growth-fill.ts';
+import { IDS, OPERATIONS, type Operation, type Request, SEED } from './growth-operations.ts';
 import { freePort, startPostgres } from './postgres.ts';
 import { type ServerProcess, startServer } from './processes.ts';
-import { APP } from './seed.ts';
 
 /**
  * What operations of one user cost where others have little and where they have much: `npm run bench:growth`. Two
@@ -20,202 +20,7 @@ const LIMIT = 1.5;
 const ROUNDS = 4;
 const REQUESTS = 20;
 const IDLE_MS = 20_000;
-const USER = 'measured';
 const { values } = parseArgs({ options: { small: { type: 'boolean' }, only: { type: 'string', default: '' } } });
-
-interface Request {
-  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
-  path: string;
-  body?: unknown;
-}
-/** Makes the n-th request of an operation. */
-type Operation = (n: number) => Request;
-
-const get =
-  (path: string): Operation =>
-  () => ({ method: 'GET', path });
-const send =
-  (method: Request['method'], path: (n: number) => string, body?: (n: number) => unknown): Operation =>
-  (n) => ({
-    method,
-    path: path(n),
-    ...(body && { body: body(n) }),
-  });
-const of = `/apps/${APP}/users/${USER}`;
-const session = `${of}/sessions/s0`;
-const D = `/dev/apps/${APP}`;
-const text = (words: string) => ({ role: 'user', parts: [{ text: words }] });
-const event = (id: string) => ({
-  id,
-  invocationId: 'i',
-  author: 'user',
-  content: text('some words'),
-  timestamp: 1.79e9,
-});
-const job = (name: string) => ({
-  ownerId: USER,
-  name,
-  prompt: 'hello',
-  schedule: { type: 'daily', time: '08:00', timezone: 'Europe/Berlin' },
-});
-
-/** What there is of the user that is measured, in both databases. */
-const SEED: Request[] = [
-  ...[0, 1, 2].map(
-    (n): Request => ({
-      method: 'POST',
-      path: `${of}/sessions`,
-      body: { sessionId: `s${n}`, events: Array.from({ length: 10 }, (_, k) => event(`e${k}`)) },
-    }),
-  ),
-  { method: 'POST', path: `${session}/artifacts`, body: { filename: 'note.txt', artifact: { text: 'hello' } } },
-  { method: 'PATCH', path: `${of}/memory`, body: { sessionId: 's0' } },
-  { method: 'PATCH', path: `${of}/memory`, body: { sessionId: 's1' } },
-  { method: 'PATCH', path: `${session}/labels`, body: { project: 'atlas' } },
-  { method: 'POST', path: '/harness/cronjobs', body: job('seed') },
-  { method: 'POST', path: '/harness/webhooks', body: { ownerId: USER, url: 'https://hook.example/seed' } },
-  { method: 'POST', path: '/harness/invoke', body: invoke('seeded') },
-  { method: 'POST', path: `${D}/eval-sets`, body: { evalSet: { eval_set_id: 'smoke', eval_cases: [] } } },
-  {
-    method: 'POST',
-    path: `${D}/eval-sets/smoke/add-session`,
-    body: { evalId: 'c', sessionId: 'seeded', userId: USER },
-  },
-];
-
-function invoke(sessionId: string, prompt = 'What is 17 * 23? Use the calculator.') {
-  return { prompt, harness_name: 'h', run_agent_request: { user_id: USER, session_id: sessionId } };
-}
-const run = (n: number) => ({ appName: APP, userId: USER, sessionId: `new${n}`, newMessage: text('hello') });
-const evalMetrics = [{ metricName: 'response_match_score', threshold: 0.8 }];
-
-/** A request of every kind; those that delete find what one before them has made. */
-const OPERATIONS: Record<string, Operation> = {
-  health: get('/health'),
-  ready: get('/ready'),
-  'list applications': get('/list-apps'),
-  'application info': get(`/apps/${APP}/app-info`),
-  'list budgets': get(`/apps/${APP}/budgets`),
-  'save a budget': send(
-    'PUT',
-    () => `/apps/${APP}/budgets`,
-    (n) => ({ appliesTo: 'user', forUser: USER, period: 'day', maxTokens: 1e9 + n }),
-  ),
-  'list prices': get('/model-prices'),
-  'save a price': send(
-    'PUT',
-    () => '/model-prices',
-    (n) => ({ model: 'm', promptPrice: n, outputPrice: 1 }),
-  ),
-  'hold a session': send(
-    'PUT',
-    () => `${of}/hold`,
-    () => ({ sessionId: 's2', reason: 'Case 1' }),
-  ),
-  'list holds': get(`/apps/${APP}/holds`),
-  'remove a hold': send('DELETE', () => `${of}/hold?sessionId=s2`),
-  'bytes of a user': get(`${of}/storage`),
-  'list users, a page': get(`/apps/${APP}/users?limit=20`),
-  'applications of a user': get(`/users/${USER}/apps`),
-  'export a user': get(`/apps/${APP}/users/u1/export`),
-  'list sessions': get(`/apps/${APP}/users/u1/sessions`),
-  'list sessions, a page': get(`/apps/${APP}/users/u1/sessions?limit=2`),
-  'list by label': get(`/apps/${APP}/users/u1/sessions?limit=20&label=project%3Datlas`),
-  'list by text': get(`/apps/${APP}/users/u1/sessions?limit=20&text=nothing`),
-  'list by label, own 20,000': get(`/apps/${APP}/users/many/sessions?limit=20&label=project%3Datlas`),
-  'list by text, own 20,000': get(`/apps/${APP}/users/many/sessions?limit=20&text=nothing`),
-  'list a page, own 20,000': get(`/apps/${APP}/users/many/sessions?limit=20`),
-  'create a session': send(
-    'POST',
-    () => `${of}/sessions`,
-    (n) => ({ sessionId: `new${n}` }),
-  ),
-  'get a session': get(session),
-  'get a session as of an event': get(`${session}?atSequence=5`),
-  'change a state': send(
-    'PATCH',
-    () => session,
-    (n) => ({ stateDelta: { k: n } }),
-  ),
-  'change app state': send(
-    'PATCH',
-    () => session,
-    (n) => ({ stateDelta: { 'app:k': n, 'user:k': n } }),
-  ),
-  'append an event': send(
-    'POST',
-    () => `${of}/sessions/s1/events`,
-    (n) => event(`n${n}`),
-  ),
-  'list events': get(`${session}/events?limit=10`),
-  'fork a session': send(
-    'POST',
-    () => `${session}/fork`,
-    (n) => ({ sessionId: `fork${n}` }),
-  ),
-  'compare sessions': get(`${session}/diff?other=s2`),
-  'labels of a session': get(`${session}/labels`),
-  'label a session': send(
-    'PATCH',
-    () => `${session}/labels`,
-    (n) => ({ n: `${n}` }),
-  ),
-  'run, a new session': send('POST', () => '/run', run),
-  'run with a tool': send(
-    'POST',
-    () => '/harness/invoke',
-    (n) => invoke(`tool${n}`),
-  ),
-  'run as events': send(
-    'POST',
-    () => '/run_sse',
-    (n) => ({ ...run(n), sessionId: `new${n}` }),
-  ),
-  'start in the background': send(
-    'POST',
-    (n) => `${of}/sessions/new${n}/invocations`,
-    () => ({ newMessage: text('hello') }),
-  ),
-  'list invocations': get(`${of}/sessions/seeded/invocations`),
-  'save an artifact': send(
-    'POST',
-    () => `${session}/artifacts`,
-    () => ({ filename: 'a.txt', artifact: { text: 'hello' } }),
-  ),
-  'list artifacts': get(`${session}/artifacts`),
-  'load an artifact': get(`${session}/artifacts/note.txt`),
-  'list versions': get(`${session}/artifacts/note.txt/versions`),
-  'metadata of versions': get(`${session}/artifacts/note.txt/versions/metadata`),
-  'delete an artifact': send('DELETE', () => `${session}/artifacts/a.txt`),
-  'add to memory': send(
-    'PATCH',
-    () => `${of}/memory`,
-    () => ({ sessionId: 's2' }),
-  ),
-  'search the memory': get(`${of}/memory?query=some+words`),
-  'delete a session': send('DELETE', (n) => `${of}/sessions/new${n}`),
-  'create a cronjob': send(
-    'POST',
-    () => '/harness/cronjobs',
-    (n) => job(`j${n}`),
-  ),
-  'list cronjobs': get(`/harness/cronjobs?ownerId=${USER}&limit=2`),
-  'list all cronjobs': get('/cronjobs?limit=5'),
-  'list webhooks': get(`/harness/webhooks?ownerId=${USER}`),
-  'list evaluation sets': get(`${D}/eval-sets`),
-  'get an evaluation set': get(`${D}/eval-sets/smoke`),
-  'list cases': get(`${D}/eval_sets/smoke/evals`),
-  'run an evaluation': send(
-    'POST',
-    () => `${D}/eval-sets/smoke/run`,
-    () => ({ evalMetrics }),
-  ),
-  'list evaluation runs': get(`${D}/eval-runs?limit=5`),
-  'list results': get(`${D}/eval-results`),
-  'trend of a set': get(`${D}/eval-sets/smoke/trend`),
-  'trace of a session': get(`${D}/debug/trace/session/seeded`),
-  'graph of an application': get(`${D}/build_graph`),
-};
 
 /** A database with a service on it. */
 interface Side {
@@ -225,6 +30,8 @@ interface Side {
   sql: Client;
   /** Requests of each operation that were sent. */
   sent: Map<string, number>;
+  /** Ids that the service chose. */
+  ids: Record<string, string>;
 }
 
 async function openSide(name: string, size: Size): Promise<Side> {
@@ -251,17 +58,42 @@ async function openSide(name: string, size: Size): Promise<Side> {
   await fill(sql, size);
   console.error(`${name}: filled in ${Math.round((performance.now() - began) / 1_000)} s`);
   const pool = new Pool(server.url, { connections: 4 });
-  const side = { name, server, pool, sql, sent: new Map() };
+  const side: Side = { name, server, pool, sql, sent: new Map(), ids: {} };
   for (const request of SEED) await request1(side, request);
+  for (const [key, statement] of Object.entries(IDS))
+    side.ids[key] = (await sql.query<{ id: string }>(statement)).rows[0]?.id ?? '';
   return side;
 }
 
-async function request1({ pool }: Side, { method, path, body }: Request): Promise<void> {
-  const json =
-    body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } };
-  const answer = await pool.request({ method, path, ...json });
+async function request1(side: Side, { method, path: template, body, isEndless }: Request): Promise<void> {
+  const fill = (text: string) => text.replaceAll(/\{(\w+)\}/g, (whole, key: string) => side.ids[key] ?? whole);
+  const path = fill(template);
+  if (path.startsWith('/run_live')) return speak(`${side.server.url.replace('http', 'ws')}${path}`, body);
+  const isText = typeof body === 'string';
+  const headers = { 'content-type': isText ? 'text/plain' : 'application/json' };
+  const sent = body === undefined ? {} : { body: isText ? body : fill(JSON.stringify(body)), headers };
+  const answer = await side.pool.request({ method, path, ...sent });
+  if (isEndless) {
+    for await (const _ of answer.body) break;
+    return;
+  }
   const said = await answer.body.text();
   if (answer.statusCode > 299) throw new Error(`${method} ${path}: ${answer.statusCode} ${said.slice(0, 300)}`);
+}
+
+/** Says one thing in a live session, and leaves when its turn is complete. */
+function speak(url: string, frame: unknown): Promise<void> {
+  const socket = new WebSocket(url);
+  return new Promise((resolve, reject) => {
+    socket.addEventListener('open', () => socket.send(JSON.stringify(frame)));
+    socket.addEventListener('message', ({ data }) => {
+      if (String(data).includes('"turnComplete":true')) socket.close();
+    });
+    socket.addEventListener('close', ({ code, reason }) =>
+      code < 1002 || code === 1005 ? resolve() : reject(new Error(`${url}: ${code} ${reason}`)),
+    );
+    socket.addEventListener('error', () => reject(new Error(`${url}: no answer`)));
+  });
 }
 
 /** CPU of a process, ms, exact: of its threads that are there. */

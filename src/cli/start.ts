@@ -1,6 +1,7 @@
 import { flushCompileCache } from 'node:module';
 import { type Config, readConfig } from '../config/config.ts';
 import { processEnvironment } from '../config/environment.ts';
+import { isShorterThanStatements, SHORT_LEASE } from '../config/invocations.ts';
 import { openApiDocument } from '../platform/http/openapi/document.ts';
 import { compileDocument } from '../platform/http/validation/openapi-gate.ts';
 import { createLog, type Log } from '../platform/log.ts';
@@ -32,6 +33,7 @@ export async function start(changed?: string): Promise<void> {
   if (changed !== undefined) console.log(`${changed} changed: reloaded, ${toBrowserUrl(runtime)}`);
   else if (!stopping.aborted) await printStart(config, runtime);
   if (sendsNoKey(config)) log.warn(NO_LOGIN);
+  if (isShorterThanStatements(config)) log.warn(SHORT_LEASE);
   // Node writes its compile cache only when a process ends by itself, which a container seldom does.
   flushCompileCache();
 }

@@ -9,6 +9,7 @@ import { promisify } from 'node:util';
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { examine } from '../../src/cli/doctor/doctor.ts';
+import { SHORT_LEASE } from '../../src/config/invocations.ts';
 import { createEmptyDatabase, createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';
 
@@ -76,10 +77,45 @@ test('nothing is wrong where nothing is', async () => {
     { check: 'database', status: 'ok', detail: 'reachable, up to date, with the rights it needs' },
     { check: 'model', status: 'ok', detail: 'openai-compatible knows known' },
     { check: 'agents', status: 'ok', detail: 'harness_agent' },
+    { check: 'collector', status: 'skipped', detail: 'OTEL_EXPORTER_OTLP_ENDPOINT names none' },
     { check: 'ports', status: 'ok', detail: 'free' },
     { check: 'disk', status: 'skipped', detail: 'DATABASE_URL says where the data is' },
     { check: 'container', status: 'ok', detail: 'no limit that is too low' },
   ]);
+});
+
+test('the collector is sent an export without a trace, as the protocol has it', async () => {
+  const asked: [string | undefined, string | undefined, string | undefined][] = [];
+  let status = 200;
+  const collector = createServer(({ url, method, headers }, response) => {
+    asked.push([`${method} ${url}`, headers['content-type'], headers['x-key'] as string | undefined]);
+    response.writeHead(status).end('{}');
+  });
+  await new Promise<void>((resolve) => collector.listen(0, '127.0.0.1', resolve));
+  const host = `127.0.0.1:${portOf(collector)}`;
+  const settings = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://${host}`, OTEL_EXPORTER_OTLP_HEADERS: 'x-key=k' };
+  expect(await faultsOf(settings)).toEqual([]);
+  expect(await faultsOf({ ...settings, OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json' })).toEqual([]);
+  expect(asked).toEqual([
+    ['POST /v1/traces', 'application/x-protobuf', 'k'],
+    ['POST /v1/traces', 'application/json', 'k'],
+  ]);
+  status = 401;
+  expect(await faultsOf(settings)).toEqual([
+    `collector: The collector at ${host} refuses the headers (HTTP 401); change OTEL_EXPORTER_OTLP_HEADERS.`,
+  ]);
+  status = 404;
+  expect(await faultsOf(settings)).toEqual(
+    one(`collector: The collector at ${host} answered HTTP 404 to /v1/traces; .*`),
+  );
+  await new Promise((resolve) => collector.close(resolve));
+  expect(await faultsOf(settings)).toEqual(one(`collector: The collector at ${host} cannot be reached: .*`));
+});
+
+test('a lease that ends within a statement is said', async () => {
+  const settings = { SESSION_LEASE_MS: '9999', DATABASE_STATEMENT_TIMEOUT_MS: '10000' };
+  expect(await faultsOf(settings)).toEqual([`settings: ${SHORT_LEASE}`]);
+  expect(await faultsOf({ ...settings, SESSION_LEASE_MS: '10000' })).toEqual([]);
 });
 
 test('a pooler without a way past it is a choice, and no fault', async () => {

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
-import { report, stage } from './support/faults.ts';
+import { eventually, report, stage } from './support/faults.ts';
 import { answerFor, promptFor } from './support/model-server.ts';
+import { startProxy } from './support/postgres-proxy.ts';
 import { either } from './support/seed.ts';
 import { startServer } from './support/server-process.ts';
 
@@ -11,11 +12,11 @@ const CASES = 200;
 const KILLS = either(2, 10);
 const D = '/dev/apps/harness_agent';
 const text = (said: string, role: string) => ({ role, parts: [{ text: said }] });
-const evalCase = (n: number) => ({
+const evalCase = (n: number, delayMs = 5) => ({
   evalId: `case-${String(n).padStart(3, '0')}`,
   conversation: [0, 1].map((turn) => {
     const id = `${n}-${turn}`;
-    return { userContent: text(promptFor({ id, delayMs: 5 }), 'user'), finalResponse: text(answerFor(id), 'model') };
+    return { userContent: text(promptFor({ id, delayMs }), 'user'), finalResponse: text(answerFor(id), 'model') };
   }),
 });
 
@@ -68,4 +69,62 @@ describe('a process that is killed at half of an evaluation run', () => {
     }
     report('evaluation runs', `${KILLS} kills, ${KILLS * CASES} cases, ${restarted} restarted in a new session`);
   });
+});
+
+test('one process freezes, then the other is cut off from the database: every case passes, none is there twice', async () => {
+  const TOGETHER = 80;
+  const settings = here.environment({ SESSION_LEASE_MS: String(LEASE_MS), SWEEP_INTERVAL_MS: '100' });
+  await using stack = new AsyncDisposableStack();
+  const proxy = await startProxy(here.databaseUrl);
+  stack.defer(() => proxy.close());
+  const frozen = await startServer(here.databaseUrl, settings);
+  stack.defer(() => frozen.kill());
+  const cut = await startServer(proxy.url, settings);
+  stack.defer(() => cut.kill());
+
+  const eval_cases = Array.from({ length: TOGETHER }, (_, n) => evalCase(n, 250));
+  await frozen.post(`${D}/eval-sets`, { evalSet: { eval_set_id: 'together', eval_cases } });
+  const evalMetrics = [{ metricName: 'response_match_score', threshold: 1 }];
+  const started = await frozen.post(`${D}/eval-runs`, { evalSetId: 'together', evalMetrics, parallelism: 8 });
+  const { runId } = started.body as Run;
+  const find = async (where: string, ...values: unknown[]) => {
+    const text = `select lease_token from eval_run_cases where run_id = $1 and ${where}`;
+    const { rows } = await here.sql.query<{ lease_token: string }>(text, [runId, ...values]);
+    return rows.map(({ lease_token: token }) => token);
+  };
+  const hasEnded = (count: number) => async () => (await find(`status = 'done'`)).length >= count;
+  /** Waits until all that is held now has ended or is held anew. @returns how many leases were not renewed */
+  const untilTakenOver = async () => {
+    const held = await find(`status = 'running'`);
+    const late = new Set<string>();
+    await eventually('the other process has taken over', 30_000, async () => {
+      const expired = `status = 'running' and lease_token = any($2) and lease_expire_time < now()`;
+      for (const token of await find(expired, held)) late.add(token);
+      return (await find(`status = 'running' and lease_token = any($2)`, held)).length === 0;
+    });
+    return late.size;
+  };
+
+  await eventually('cases end', 30_000, hasEnded(8));
+  frozen.signal('SIGSTOP');
+  const fromFrozen = await untilTakenOver();
+  frozen.signal('SIGCONT');
+  await eventually('cases end', 30_000, hasEnded(TOGETHER / 2));
+  proxy.isBlackHole = true;
+  const fromCut = await untilTakenOver();
+  proxy.isBlackHole = false;
+
+  const path = `${D}/eval-runs/${runId}`;
+  await eventually('the run ends', 60_000, async () => ((await frozen.get(path)).body as Run).status === 'done');
+  const run = (await frozen.get(path)).body as Run;
+  expect(run.counts).toEqual(expect.objectContaining({ total: TOGETHER, passed: TOGETHER }));
+  const { body } = await frozen.get(`${D}/eval-results/${run.evalSetResultId}`);
+  const { evalCaseResults } = body as { evalCaseResults: CaseResult[] };
+  expect(evalCaseResults.map(({ evalId }) => evalId)).toEqual(eval_cases.map(({ evalId }) => evalId));
+  expect(evalCaseResults.filter((one) => one.evalMetricResultPerInvocation.length !== 2)).toEqual([]);
+  expect(Math.min(fromFrozen, fromCut)).toBeGreaterThan(0);
+  report(
+    'evaluation together',
+    `${fromFrozen} cases taken over from the frozen process, ${fromCut} from the one cut off`,
+  );
 });

@@ -18,6 +18,7 @@ import { promisify } from 'node:util';
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
 import { publint } from 'publint';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { findListings, isAsPrinted, readTranscript } from '../support/listings.ts';
 
 /** The package as somebody installs it who has never seen this repository. */
 
@@ -27,7 +28,7 @@ const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-package-'));
 const project = join(folder, 'my-agent');
 // Nothing of this process but its Node: its variables and its node_modules belong to the clone.
 const PATH = (process.env['PATH'] ?? '').split(':').filter((entry) => !entry.includes('node_modules'));
-const environment = {
+const environment: Record<string, string> = {
   HOME: process.env['HOME'] ?? folder,
   npm_config_update_notifier: 'false',
   npm_config_prefer_offline: 'true',
@@ -83,8 +84,9 @@ test('the pages of its declarations are made without a warning', async () => {
 });
 
 test('install, init, start, the printed curl, chat, test', async () => {
-  expect(await shell('npx agent-runtime init && npm install --prefer-offline --silent')).toMatch(
-    /^An agent is in .*\nAdded: scripts\.start of package\.json, .*agents\/harness_agent\/agent\.ts/,
+  cpSync(tarball, join(project, basename(tarball)));
+  expect(await runPrinted('$ npm install agent-runtime-')).toMatch(
+    /An agent is in .*\nAdded: scripts\.start of package\.json, .*agents\/harness_agent\/agent\.ts/,
   );
   const port = await freePort();
   const service = spawn('npm', ['start'], {
@@ -124,6 +126,26 @@ test('install, init, start, the printed curl, chat, test', async () => {
   await shell('npm test');
   await shell('npm run typecheck');
 });
+
+test('the printed import of a store of ADK', async () => {
+  cpSync(join(root, 'test/data/adk-stores/adk-2.7-database.sqlite'), join(project, 'sessions.sqlite'));
+  cpSync(join(root, 'examples/weather'), join(project, 'agents/weather'), { recursive: true });
+  // Where no service answers the command runs one.
+  environment['PORT'] = String(await freePort());
+  await runPrinted('$ npx agent-runtime import sessions.sqlite');
+});
+
+/** Runs what docs/package.md prints, and compares what it says. @returns all of that */
+async function runPrinted(beginning: string): Promise<string> {
+  const listing = findListings().find(({ page, text }) => page === 'docs/package.md' && text.startsWith(beginning));
+  let said = '';
+  for (const { command, printed } of readTranscript(listing?.text ?? '')) {
+    const answer = await shell(command);
+    if (!isAsPrinted(`…${printed}…`, answer)) expect(answer, command).toBe(printed);
+    said += answer;
+  }
+  return said;
+}
 
 /** Reads a JSON file of a folder below the temporary one. */
 const readJson = (...path: string[]) =>

@@ -6,6 +6,7 @@ import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { claimSession, enqueueInvocation } from '../../src/invocations/lock-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
+import { findListings } from '../support/listings.ts';
 import { newKey, openPool, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();
@@ -99,12 +100,8 @@ test('the views for people show what runs, what waits for it in which order, and
 });
 
 test('every statement of docs/admin-sql.md runs', async () => {
-  const page = readFileSync(new URL('../../docs/admin-sql.md', import.meta.url), 'utf8');
-  const statements =
-    /```sql\n([^]*?)```/
-      .exec(page)?.[1]
-      ?.split(/;\n/)
-      .filter((text) => text.trim() !== '') ?? [];
+  const { text = '' } = findListings().find(({ page }) => page === 'docs/admin-sql.md') ?? {};
+  const statements = text.split(/;\n/).filter((each) => each.trim() !== '');
   expect(statements.length).toBeGreaterThan(5);
   for (const statement of statements) await store.pool.db.execute(sql.raw(statement));
 });

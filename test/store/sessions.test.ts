@@ -305,6 +305,30 @@ describe('long sessions and lists', () => {
     expect(listed.find(({ id }) => id === 's0010')?.state).toEqual({ n: 's0010', moved: true });
   });
 
+  test.each<[string, SessionPage, string[][]]>([
+    ['a text', { text: 'RARE' }, [['s2199'], [], ['s0000']]],
+    ['a label', { labels: { values: [{ kind: 'rare' }], names: [] } }, [['s2199'], [], ['s0000']]],
+    ['the oldest first', { text: 'rare', order: 'asc' }, [['s0000'], [], ['s2199']]],
+    ['a time beside it, which narrows what is looked at', { text: 'rare', updatedBefore: 1_000_100 }, [['s0000']]],
+    ['what most have', { text: 'plain', limit: 600 }, [[], [], [], []]],
+  ])('a page looks at the next 1,000 sessions and goes on behind them: %s', async (_what, filter, expected) => {
+    const { appName, userId } = newKey();
+    await store.pool.db.execute(sql`
+      insert into sessions (app_name, user_id, id, first_text, labels, update_time)
+      select ${appName}, ${userId}, 's' || lpad(n::text, 4, '0'), said, jsonb_build_object('kind', said),
+             to_timestamp(1000000 + n)
+      from generate_series(0, 2199) n, lateral (select case when n % 2199 = 0 then 'rare' else 'plain' end) t (said)`);
+    const seen: string[][] = [];
+    for (let after: ListPlace | undefined; ; ) {
+      const { next, ...text } = await listSessions(store.pool.db, appName, userId, { limit: 2, ...filter, after });
+      seen.push(((await valueOf<Wire[]>(text)) ?? []).map(({ id }) => id));
+      if (!next) break;
+      after = next;
+    }
+    if (filter.text !== 'plain') expect(seen).toEqual(expected);
+    else expect([seen.length, new Set(seen.flat()).size, seen.flat().length]).toEqual([expected.length, 2_198, 2_198]);
+  });
+
   test('pages of a list follow one another by their places, of what was updated after a time', async () => {
     const { appName, userId } = newKey();
     const sessions = ['a', 'b', 'c', 'd', 'e'];

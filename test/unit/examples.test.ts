@@ -10,6 +10,7 @@ import { builtInTools } from '../../src/agent/tools/registry.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { ConfigError } from '../../src/core/errors.ts';
 import { describeHarness } from '../../src/process/host-agents.ts';
+import { findListings } from '../support/listings.ts';
 
 /** What `node src/main.ts check` says of the examples, and of what people write wrong. */
 
@@ -80,7 +81,7 @@ describe('the examples', () => {
 });
 
 test('the harness.yaml of docs/agents.md is valid', () => {
-  const [, written = ''] = /```yaml\n(model:[\s\S]*?)```/.exec(readFileSync(pathOf('docs/agents.md'), 'utf8')) ?? [];
+  const { text: written = '' } = findListings().find(({ name }) => name.startsWith('docs/agents.md: model:')) ?? {};
   expect(parseHarnessFile(written, 'agents.md')).toMatchObject({
     sub_agents: [{ name: 'poet' }, { name: 'complaint' }],
   });

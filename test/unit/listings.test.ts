@@ -1,26 +1,20 @@
 import { execFile } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, expect, test } from 'vitest';
+import { findListings, ROOT } from '../support/listings.ts';
 import { startProcess } from '../support/service-process.ts';
 
 /** The TypeScript that the documents print: what is pasted from there must run. */
 
-const root = fileURLToPath(new URL('../../', import.meta.url));
 // In the repository, whose packages and tsconfig they are compiled with.
-const folder = mkdtempSync(join(root, '.listings-'));
+const folder = mkdtempSync(join(ROOT, '.listings-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-const listings = ['README.md', 'docs/agents.md', 'docs/package.md', 'docs/evaluation.md', 'docs/durability.md'].flatMap(
-  (page) => {
-    const texts = [...readFileSync(join(root, page), 'utf8').matchAll(/^```ts\n([^]*?)^```/gm)].map(
-      ([, text = '']) => text,
-    );
-    return texts.map((text, index) => ({ text, name: `${page.replaceAll(/\W/g, '_')}_${index}` }));
-  },
-);
+const listings = findListings()
+  .filter(({ language }) => language === 'ts')
+  .map(({ page, text }, index) => ({ text, name: `${page.replaceAll(/\W/g, '_')}_${index}` }));
 const agents = listings.filter(({ text }) => text.includes('export const agent ='));
 
 function write(path: string, text: string): void {
@@ -34,7 +28,7 @@ test('every listing is complete, and its types are right', async () => {
   // The listings beside an agent import the one that stands above them.
   write('agents/harness_agent/agent.ts', agents.find(({ name }) => name.startsWith('docs_package'))?.text ?? '');
   write('tsconfig.json', JSON.stringify({ extends: '../tsconfig.json', include: ['**/*.ts'], exclude: [] }));
-  const { stdout } = await promisify(execFile)(join(root, 'node_modules/.bin/tsc'), ['-p', folder]).catch(
+  const { stdout } = await promisify(execFile)(join(ROOT, 'node_modules/.bin/tsc'), ['-p', folder]).catch(
     (error: { stdout: string }) => error,
   );
   expect(stdout).toBe('');
@@ -42,7 +36,7 @@ test('every listing is complete, and its types are right', async () => {
 
 test('every agent is loaded as it is printed', async () => {
   for (const { name, text } of agents) write(`apps/${name}/agent.ts`, text);
-  const main = join(root, 'src/main.ts');
+  const main = join(ROOT, 'src/main.ts');
   const { out, error } = await startProcess(process.execPath, [main, 'check'], { AGENTS_DIR: join(folder, 'apps') })
     .end;
   expect(error).toBe('');

@@ -2,8 +2,10 @@ import { styleText } from 'node:util';
 import { type Config, readConfig } from '../../config/config.ts';
 import { processEnvironment } from '../../config/environment.ts';
 import { checkAgents, checkModel } from './check-agents.ts';
+import { checkCollector } from './check-collector.ts';
 import { checkDatabase } from './check-database.ts';
 import { checkContainer, checkDisk, checkPorts } from './check-machine.ts';
+import { isShorterThanStatements, SHORT_LEASE } from '../../config/invocations.ts';
 import { failing, fault, type FaultRule, type Finding, toFindings, toReason } from './finding.ts';
 
 const MARKS = { ok: ['green', '✓'], fault: ['red', '✗'], skipped: ['gray', '–'] } as const;
@@ -31,7 +33,7 @@ export async function examine(
 ): Promise<Finding[]> {
   const config = read(environment);
   if (Array.isArray(config)) return [...config, ...checkContainer(cgroup)];
-  const checks = [checkDatabase(config), model(config), checkAgents(config), checkPorts(config), checkDisk(config)];
+  const checks = [checkDatabase, model, checkAgents, checkCollector, checkPorts, checkDisk].map((check) => check(config));
   return [...checkSettings(config), ...(await Promise.all(checks)).flat(), ...checkContainer(cgroup)];
 }
 
@@ -61,6 +63,7 @@ function checkSettings(config: Config): Finding[] {
       config.METRICS_PORT !== undefined && config.METRICS_PORT !== 0 && config.METRICS_PORT === config.PORT,
       `METRICS_PORT is PORT, ${config.PORT}; choose another METRICS_PORT.`,
     ],
+    [isShorterThanStatements(config), SHORT_LEASE],
     [
       config.MAX_EVENT_BYTES > config.MAX_SESSION_BYTES,
       'MAX_EVENT_BYTES is larger than MAX_SESSION_BYTES, which no session can then hold; lower MAX_EVENT_BYTES.',

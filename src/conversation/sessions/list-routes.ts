@@ -65,9 +65,9 @@ export const listSessionsOperation = operation({
   summary: 'List sessions',
   description:
     'Newest first unless `order` says otherwise, then by id. Sessions made by evaluation runs are left out; ' +
-    '`events` is always `[]`. All of them, ' +
-    'or with `limit` a page, shorter where states are large: the header ' +
-    `\`${NEXT_CURSOR_HEADER}\` is the \`cursor\` of the next one.`,
+    '`events` is always `[]`. All of them, or with `limit` a page: shorter where states are large, and with conditions ' +
+    `only of the next 1,000 sessions, so also empty. Where there may be more, the header \`${NEXT_CURSOR_HEADER}\` is ` +
+    'the `cursor` of the next one.',
   parameters: { path: userPath, query: listQuery },
   success: { schema: z.array(sessionSchema), description: 'The sessions.', example: [exampleListedSession] },
   handler: async ({ database }: SessionContext, { path: { appName, userId }, query, response }) => {

@@ -36,6 +36,8 @@ export interface SessionPage extends Partial<SessionOrder> {
 /** Sessions that one statement reads where all are wanted, and bytes of their states, but for a first larger one. */
 const MAX_SESSIONS = 1_000;
 const MAX_STATE_BYTES = 4_194_304;
+/** Sessions that a page with conditions looks at: no index serves words and labels that every append would pay for. */
+const MAX_LOOKED_AT = 1_000;
 
 /** The user of a list. */
 const USER = { appName: value('appName'), userId: value('userId') };
@@ -59,7 +61,7 @@ const STATE = sql`(case when shared.state = '{}' then ${s.state} else ${s.state}
 /**
  * Lists the sessions of a user as a JSON array, newest first by default, without those of evaluation runs and with
  * `events` empty. One statement, unless very many sessions are wanted: then the list is that of the first one's moment,
- * and each session as it is when its turn comes. `next` is the place of the last one of a page where more follow.
+ * and each session as it is when its turn comes. `next` is the place up to which a page has looked, where more follow.
  */
 export async function listSessions(
   db: Database,
@@ -88,7 +90,7 @@ export async function listSessions(
   });
   const { text = '', further = [], last } = row ?? {};
   const first = text === '' ? ['[]'] : ['[', unescapeJson(text), ']'];
-  if (limit !== undefined) return { first, ...(last && further.length > 0 ? { next: last } : {}) };
+  if (limit !== undefined) return { first, ...(last && { next: last }) };
   return further.length === 0
     ? { first }
     : { first: first.slice(0, -1), rest: readFurtherSessions(db, { appName, userId, withDetails }, further) };
@@ -135,29 +137,37 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
   const time = { updated: s.updateTime, created: s.createTime }[sort];
   const [direction, beyond] = order === 'desc' ? [sql`desc`, sql`<`] : [sql`asc`, sql`>`];
   const position = sql`(${time}, ${s.id}) ${beyond} (${value('afterTime')}::timestamptz, ${value('afterId')})`;
-  const isListed = and(
-    eq(s.appName, USER.appName),
-    eq(s.userId, USER.userId),
-    not(s.isEval),
-    isAfter ? position : undefined,
-    ...names.map((name) => CONDITIONS[name]),
-  );
+  const isOfUser = [eq(s.appName, USER.appName), eq(s.userId, USER.userId), not(s.isEval)];
+  // Times that are sorted by narrow what is looked at; the others are asked of each session.
+  const isNarrow = (name: ConditionName) => name.startsWith(sort);
+  const narrow = names.filter(isNarrow).map((name) => CONDITIONS[name]);
+  const asked = names.filter((name) => !isNarrow(name)).map((name) => CONDITIONS[name]);
+  const isBounded = isPage && asked.length > 0;
+  const isListed = and(...isOfUser, ...narrow, isAfter ? position : undefined, ...(isBounded ? [] : asked));
   const inOrder = sql`order by ${time} ${direction}, ${s.id} ${direction}`;
   const place = sql`json_build_object('id', ${s.id}, 'time', ${exactTime(time)})`;
-  // Of a page only whether there are more, of all the ids of the others; they are read only where there are some.
-  const others = sql`select ${s.id} from ${sessions} ${s} where ${isListed} ${inOrder}
-    offset (select n from fitting)`;
+  const lookedAt = sql`${sessions} ${s} where ${isListed} ${inOrder}`;
+  const most = sql.raw(`${MAX_LOOKED_AT}`);
+  const wanted = isBounded
+    ? sql`(select ${s}.* from ${lookedAt} limit ${most}) ${s} where ${and(...asked)} ${inOrder}`
+    : lookedAt;
+  const hasMore = sql`n < (select count(*) from wanted)`;
+  // Where nothing more was found there may be some beyond what was looked at.
+  const bound = isBounded ? sql`(select ${place} from ${lookedAt} offset ${most} - 1 limit 1)` : sql`null`;
+  const more = isPage
+    ? sql`'{}'::text[] as further,
+      case when ${hasMore} then (select ${place} from sized ${s} where place = n) else ${bound} end as last`
+    : sql`case when ${hasMore} then array(select ${s.id} from ${lookedAt} offset (select n from fitting))::text[]
+          else '{}' end as further, null as last`;
   return sql`
     with wanted as materialized (
-      select ${s}.* from ${sessions} ${s} where ${isListed} ${inOrder} limit ${SIZE} + 1),
+      select ${s}.* from ${wanted} limit ${SIZE} + 1),
     sized as materialized (
       select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
       from wanted ${s} window listed as (${inOrder} rows unbounded preceding) ${inOrder} limit ${SIZE}),
     ${SHARED}, ${FITTING}
     select (select coalesce(string_agg(${getText(withDetails)}, ',' ${inOrder}), '') from ${LISTED}) as text,
-           case when n < (select count(*) from wanted)
-                then ${isPage ? sql`array['']` : sql`array(${others})::text[]`} else '{}' end as further,
-           (select ${place} from sized ${s} where place = n) as last
+           ${more}
     from fitting`;
 }
 
