@@ -33,7 +33,9 @@ export async function examine(
 ): Promise<Finding[]> {
   const config = read(environment);
   if (Array.isArray(config)) return [...config, ...checkContainer(cgroup)];
-  const checks = [checkDatabase, model, checkAgents, checkCollector, checkPorts, checkDisk].map((check) => check(config));
+  const checks = [checkDatabase, model, checkAgents, checkCollector, checkPorts, checkDisk].map((check) =>
+    check(config),
+  );
   return [...checkSettings(config), ...(await Promise.all(checks)).flat(), ...checkContainer(cgroup)];
 }
 
