@@ -66,12 +66,12 @@ async function openSide(name: string, size: Size): Promise<Side> {
 }
 
 async function request1(side: Side, { method, path: template, body, isEndless }: Request): Promise<void> {
-  const fill = (text: string) => text.replaceAll(/\{(\w+)\}/g, (whole, key: string) => side.ids[key] ?? whole);
-  const path = fill(template);
+  const withIds = (text: string) => text.replaceAll(/\{(\w+)\}/g, (whole, key: string) => side.ids[key] ?? whole);
+  const path = withIds(template);
   if (path.startsWith('/run_live')) return speak(`${side.server.url.replace('http', 'ws')}${path}`, body);
   const isText = typeof body === 'string';
   const headers = { 'content-type': isText ? 'text/plain' : 'application/json' };
-  const sent = body === undefined ? {} : { body: isText ? body : fill(JSON.stringify(body)), headers };
+  const sent = body === undefined ? {} : { body: isText ? body : withIds(JSON.stringify(body)), headers };
   const answer = await side.pool.request({ method, path, ...sent });
   if (isEndless) {
     for await (const _ of answer.body) break;

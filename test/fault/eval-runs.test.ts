@@ -71,8 +71,8 @@ describe('a process that is killed at half of an evaluation run', () => {
   });
 });
 
-test('one process freezes, then the other is cut off from the database: every case passes, none is there twice', async () => {
-  const TOGETHER = 80;
+test('one process freezes, twice, then the other is cut off: every case passes, none is there twice', async () => {
+  const [RUNS, TOGETHER, SLOTS] = [2, 40, 16];
   const settings = here.environment({ SESSION_LEASE_MS: String(LEASE_MS), SWEEP_INTERVAL_MS: '100' });
   await using stack = new AsyncDisposableStack();
   const proxy = await startProxy(here.databaseUrl);
@@ -85,11 +85,12 @@ test('one process freezes, then the other is cut off from the database: every ca
   const eval_cases = Array.from({ length: TOGETHER }, (_, n) => evalCase(n, 250));
   await frozen.post(`${D}/eval-sets`, { evalSet: { eval_set_id: 'together', eval_cases } });
   const evalMetrics = [{ metricName: 'response_match_score', threshold: 1 }];
-  const started = await frozen.post(`${D}/eval-runs`, { evalSetId: 'together', evalMetrics, parallelism: 8 });
-  const { runId } = started.body as Run;
+  const start = () => frozen.post(`${D}/eval-runs`, { evalSetId: 'together', evalMetrics, parallelism: SLOTS });
+  const started = await Promise.all(Array.from({ length: RUNS }, start));
+  const runIds = started.map(({ body }) => (body as Run).runId);
   const find = async (where: string, ...values: unknown[]) => {
-    const text = `select lease_token from eval_run_cases where run_id = $1 and ${where}`;
-    const { rows } = await here.sql.query<{ lease_token: string }>(text, [runId, ...values]);
+    const select = `select lease_token from eval_run_cases where run_id = any($1) and ${where}`;
+    const { rows } = await here.sql.query<{ lease_token: string }>(select, [runIds, ...values]);
     return rows.map(({ lease_token: token }) => token);
   };
   const hasEnded = (count: number) => async () => (await find(`status = 'done'`)).length >= count;
@@ -106,22 +107,38 @@ test('one process freezes, then the other is cut off from the database: every ca
   };
 
   await eventually('cases end', 30_000, hasEnded(8));
+  // While the other process is full it cannot take the cases over, only their invocations: who holds a case goes on.
+  const release = here.model.hold();
+  await eventually('both are full', 30_000, async () => (await find(`status = 'running'`)).length === RUNS * SLOTS);
+  frozen.signal('SIGSTOP');
+  const open = `select from invocations where status = 'running'`;
+  const expired = `${open} and (attempt = 1 and lease_expire_time < now())`;
+  await eventually('its invocations are taken over', 30_000, async () => {
+    const { rowCount: late } = await here.sql.query(expired);
+    const { rowCount: again } = await here.sql.query(`${open} and attempt = 2`);
+    return late === 0 && (again ?? 0) > 0;
+  });
+  frozen.signal('SIGCONT');
+  await frozen.get('/health');
+  release();
+  await eventually('cases end', 30_000, hasEnded(24));
   frozen.signal('SIGSTOP');
   const fromFrozen = await untilTakenOver();
   frozen.signal('SIGCONT');
-  await eventually('cases end', 30_000, hasEnded(TOGETHER / 2));
   proxy.isBlackHole = true;
   const fromCut = await untilTakenOver();
   proxy.isBlackHole = false;
 
-  const path = `${D}/eval-runs/${runId}`;
-  await eventually('the run ends', 60_000, async () => ((await frozen.get(path)).body as Run).status === 'done');
-  const run = (await frozen.get(path)).body as Run;
-  expect(run.counts).toEqual(expect.objectContaining({ total: TOGETHER, passed: TOGETHER }));
-  const { body } = await frozen.get(`${D}/eval-results/${run.evalSetResultId}`);
-  const { evalCaseResults } = body as { evalCaseResults: CaseResult[] };
-  expect(evalCaseResults.map(({ evalId }) => evalId)).toEqual(eval_cases.map(({ evalId }) => evalId));
-  expect(evalCaseResults.filter((one) => one.evalMetricResultPerInvocation.length !== 2)).toEqual([]);
+  for (const runId of runIds) {
+    const path = `${D}/eval-runs/${runId}`;
+    await eventually('the run ends', 60_000, async () => ((await frozen.get(path)).body as Run).status === 'done');
+    const run = (await frozen.get(path)).body as Run;
+    expect(run.counts).toEqual(expect.objectContaining({ total: TOGETHER, passed: TOGETHER }));
+    const { body } = await frozen.get(`${D}/eval-results/${run.evalSetResultId}`);
+    const { evalCaseResults } = body as { evalCaseResults: CaseResult[] };
+    expect(evalCaseResults.map(({ evalId }) => evalId)).toEqual(eval_cases.map(({ evalId }) => evalId));
+    expect(evalCaseResults.filter((one) => one.evalMetricResultPerInvocation.length !== 2)).toEqual([]);
+  }
   expect(Math.min(fromFrozen, fromCut)).toBeGreaterThan(0);
   report(
     'evaluation together',

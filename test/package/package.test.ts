@@ -132,7 +132,7 @@ test('the printed import of a store of ADK', async () => {
   cpSync(join(root, 'examples/weather'), join(project, 'agents/weather'), { recursive: true });
   // Where no service answers the command runs one.
   environment['PORT'] = String(await freePort());
-  await runPrinted('$ npx agent-runtime import sessions.sqlite');
+  expect(await runPrinted('$ npx agent-runtime import sessions.sqlite')).toContain(': 48 imported, ');
 });
 
 /** Runs what docs/package.md prints, and compares what it says. @returns all of that */
@@ -141,7 +141,7 @@ async function runPrinted(beginning: string): Promise<string> {
   let said = '';
   for (const { command, printed } of readTranscript(listing?.text ?? '')) {
     const answer = await shell(command);
-    if (!isAsPrinted(`…${printed}…`, answer)) expect(answer, command).toBe(printed);
+    if (!isAsPrinted(`…${printed}…`, answer)) expect([command, answer]).toEqual([command, printed]);
     said += answer;
   }
   return said;
