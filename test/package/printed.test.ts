@@ -70,6 +70,8 @@ async function fillDatabase(database: string): Promise<void> {
   const client = new Client({ connectionString: urlOf(database, 'postgres') });
   await client.connect();
   await fill(client, TRIAL.large);
+  // The user of the pages has nothing yet.
+  await client.query(`delete from sessions where user_id = 'u1'`);
   await client.end();
 }
 
@@ -207,12 +209,16 @@ async function runTranscript(reader: Reader, text: string, isFresh: boolean): Pr
 
 async function runSql(reader: Reader, text: string, isFresh: boolean): Promise<void> {
   const creates = text.includes('create database');
-  // On a server that is used this has been done, by the page before.
-  if (creates && !isFresh) return fillDatabase('agents');
   if (!creates && !reader.service) await start(reader);
   const database = creates ? 'postgres' : new URL(reader.environment['DATABASE_URL'] ?? '').pathname.slice(1);
   const statements = text.split(/;\n/).filter((statement) => statement.trim() !== '');
-  await query(urlOf(database, 'postgres'), ...statements);
+  // A server that is used has the roles, by the page before; its database is made anew, and filled.
+  const isUsed = creates && !isFresh;
+  const again = ['drop database agents with (force)', ...statements.slice(-1)];
+  await query(urlOf(database, 'postgres'), ...(isUsed ? again : statements));
+  if (!isUsed) return;
+  await migrateDatabase({ url: urlOf('agents', 'agents_owner') });
+  await fillDatabase('agents');
 }
 
 test('blocks that are not run are there, and every other one is of a language that is known', () => {

@@ -305,13 +305,14 @@ describe('long sessions and lists', () => {
     expect(listed.find(({ id }) => id === 's0010')?.state).toEqual({ n: 's0010', moved: true });
   });
 
+  const NONE = Array.from({ length: 7 }, (): string[] => []);
   test.each<[string, SessionPage, string[][]]>([
-    ['a text', { text: 'RARE' }, [['s2199'], [], ['s0000']]],
-    ['a label', { labels: { values: [{ kind: 'rare' }], names: [] } }, [['s2199'], [], ['s0000']]],
-    ['the oldest first', { text: 'rare', order: 'asc' }, [['s0000'], [], ['s2199']]],
+    ['a text', { text: 'RARE' }, [['s2199'], ...NONE, ['s0000']]],
+    ['a label', { labels: { values: [{ kind: 'rare' }], names: [] } }, [['s2199'], ...NONE, ['s0000']]],
+    ['the oldest first', { text: 'rare', order: 'asc' }, [['s0000'], ...NONE, ['s2199']]],
     ['a time beside it, which narrows what is looked at', { text: 'rare', updatedBefore: 1_000_100 }, [['s0000']]],
-    ['what most have', { text: 'plain', limit: 600 }, [[], [], [], []]],
-  ])('a page looks at the next 1,000 sessions and goes on behind them: %s', async (_what, filter, expected) => {
+    ['what most have', { text: 'plain', limit: 100 }, Array.from({ length: 22 }, () => [])],
+  ])('a page looks at the next 250 sessions and goes on behind them: %s', async (_what, filter, expected) => {
     const { appName, userId } = newKey();
     await store.pool.db.execute(sql`
       insert into sessions (app_name, user_id, id, first_text, labels, update_time)

@@ -66,7 +66,7 @@ export const listSessionsOperation = operation({
   description:
     'Newest first unless `order` says otherwise, then by id. Sessions made by evaluation runs are left out; ' +
     '`events` is always `[]`. All of them, or with `limit` a page: shorter where states are large, and with conditions ' +
-    `only of the next 1,000 sessions, so also empty. Where there may be more, the header \`${NEXT_CURSOR_HEADER}\` is ` +
+    `only of the next 250 sessions, so also empty. Where there may be more, the header \`${NEXT_CURSOR_HEADER}\` is ` +
     'the `cursor` of the next one.',
   parameters: { path: userPath, query: listQuery },
   success: { schema: z.array(sessionSchema), description: 'The sessions.', example: [exampleListedSession] },

@@ -37,7 +37,7 @@ export interface SessionPage extends Partial<SessionOrder> {
 const MAX_SESSIONS = 1_000;
 const MAX_STATE_BYTES = 4_194_304;
 /** Sessions that a page with conditions looks at: no index serves words and labels that every append would pay for. */
-const MAX_LOOKED_AT = 1_000;
+const MAX_LOOKED_AT = 250;
 
 /** The user of a list. */
 const USER = { appName: value('appName'), userId: value('userId') };
