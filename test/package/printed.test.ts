@@ -14,7 +14,7 @@ import { findPostgresPrograms } from '../fault/support/postgres-programs.ts';
 import { type Command, findListings, isAsPrinted, type Listing, readTranscript, ROOT } from '../support/listings.ts';
 import { type ServiceProcess, startProcess } from '../support/service-process.ts';
 
-/** The shell and SQL that the documents print, word for word, on a database without anything and on one that is used. */
+/** The shell and SQL that the documents print, word for word, on an empty database and on one that is used. */
 
 /** Blocks that no test can run, or that another one runs, each with its reason. */
 const NOT_RUN: Record<string, string> = {

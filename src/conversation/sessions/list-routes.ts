@@ -65,7 +65,7 @@ export const listSessionsOperation = operation({
   summary: 'List sessions',
   description:
     'Newest first unless `order` says otherwise, then by id. Sessions made by evaluation runs are left out; ' +
-    '`events` is always `[]`. All of them, or with `limit` a page: shorter where states are large, and with conditions ' +
+    '`events` is always `[]`. All of them, or with `limit` a page: shorter where states are large, with conditions ' +
     `only of the next 250 sessions, so also empty. Where there may be more, the header \`${NEXT_CURSOR_HEADER}\` is ` +
     'the `cursor` of the next one.',
   parameters: { path: userPath, query: listQuery },

@@ -137,13 +137,19 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
   const time = { updated: s.updateTime, created: s.createTime }[sort];
   const [direction, beyond] = order === 'desc' ? [sql`desc`, sql`<`] : [sql`asc`, sql`>`];
   const position = sql`(${time}, ${s.id}) ${beyond} (${value('afterTime')}::timestamptz, ${value('afterId')})`;
-  const isOfUser = [eq(s.appName, USER.appName), eq(s.userId, USER.userId), not(s.isEval)];
   // Times that are sorted by narrow what is looked at; the others are asked of each session.
   const isNarrow = (name: ConditionName) => name.startsWith(sort);
   const narrow = names.filter(isNarrow).map((name) => CONDITIONS[name]);
   const asked = names.filter((name) => !isNarrow(name)).map((name) => CONDITIONS[name]);
   const isBounded = isPage && asked.length > 0;
-  const isListed = and(...isOfUser, ...narrow, isAfter ? position : undefined, ...(isBounded ? [] : asked));
+  const isListed = and(
+    eq(s.appName, USER.appName),
+    eq(s.userId, USER.userId),
+    not(s.isEval),
+    isAfter ? position : undefined,
+    ...narrow,
+    ...(isBounded ? [] : asked),
+  );
   const inOrder = sql`order by ${time} ${direction}, ${s.id} ${direction}`;
   const place = sql`json_build_object('id', ${s.id}, 'time', ${exactTime(time)})`;
   const lookedAt = sql`${sessions} ${s} where ${isListed} ${inOrder}`;
