@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import { expect, test } from 'vitest';
+import { expect, inject, test } from 'vitest';
 import type { Database } from '../../src/platform/db/database.ts';
 import { addToMemory, deleteMemories, searchMemories } from '../../src/conversation/memory/memory-store.ts';
 import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
@@ -15,10 +15,13 @@ const textsOf = async (key: ReturnType<typeof newKey>, words: string) =>
     (text) => (JSON.parse(text) as Found).content.parts[0]?.text,
   );
 
+/** Those of all nodes on a cluster: it waits on the one of its user. */
+const LOCKS = sql.raw(inject('workerUrls').length > 0 ? 'citus_locks' : 'pg_locks');
+
 /** Settles when another connection waits for a lock. */
 async function someoneWaits(db: Database): Promise<void> {
   for (let waiting = 0; waiting === 0; ) {
-    const { rows } = await db.execute<{ n: number }>(sql`select count(*)::int as n from pg_locks where not granted`);
+    const { rows } = await db.execute<{ n: number }>(sql`select count(*)::int as n from ${LOCKS} where not granted`);
     waiting = rows[0]?.n ?? 0;
   }
 }
