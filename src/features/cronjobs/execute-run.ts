@@ -163,7 +163,8 @@ function toAttempt({ output, error, paused }: InvocationEnd): Omit<Attempt, 'inv
 
 /** Returns the outcome of a run that could not begin; `undefined` where it is unknown and has to be looked up. */
 function toFailure(error: unknown): Attempt | undefined {
-  if (isPassingFailure(error)) return undefined;
+  // Who lost the invocation follows it too: another process goes on with it.
+  if (isPassingFailure(error) || error instanceof LeaseLostError) return undefined;
   const known = error instanceof AppError;
   const { code, message } = known ? error : { code: 'internal', message: 'The runtime failed while it ran the agent.' };
   const failure = { invocationId: undefined, error: { code, message } };
