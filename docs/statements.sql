@@ -74,9 +74,8 @@ with wanted as materialized (
   where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= $8)
   select (select coalesce(string_agg('{"id":' || to_json("s"."id") || ',"appName":' || to_json("s"."app_name") ||
   ',"userId":' || to_json("s"."user_id") || ',"state":' || (case when shared.state = '{}' then "s"."state" else "s"."state" || shared.state end) || ',"events":[' || '],"lastUpdateTime":' || extract(epoch from "s"."update_time")  || '}', ',' order by "s"."update_time" desc, "s"."id" desc), '') from (select sized.* from sized, fitting where place <= n) "s", shared) as text,
-  case when n < (select count(*) from wanted)
-  then array[''] else '{}' end as further,
-  (select json_build_object('id', "s"."id", 'time', to_char("s"."update_time" at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) from sized "s" where place = n) as last
+  '{}'::text[] as further,
+  case when n < (select count(*) from wanted) then (select json_build_object('id', "s"."id", 'time', to_char("s"."update_time" at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) from sized "s" where place = n) else null end as last
   from fitting;
 
 -- A page of events.

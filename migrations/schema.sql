@@ -566,7 +566,7 @@ begin
   if v_tool_calls > 0 then
     with ended as (
       update tool_calls t set
-        state = case when p_status = 'paused' or t.effect = 'none' then 'done' else 'unknown' end,
+        state = case when p_status = 'paused' then 'done' else 'unknown' end,
         update_time = statement_timestamp()
       where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
         and t.state = 'started'

@@ -80,7 +80,8 @@ async function ask(path: string, body: object, key: string, isDone: (answer: Ans
     if (answer && isDone(answer)) return heard;
     // Cut off in the middle, refused by one that stops, or a stream that ended before the answer.
     heard.push(answer ? `${answer.status} ${answer.headers.get('x-invocation-id') === null ? '' : 'left'}` : 'cut');
-    if (answer && ![200, 408, 409, 503].includes(answer.status)) throw new Error(`${path}: ${answer.status} ${answer.text}`);
+    if (answer && ![200, 408, 409, 503].includes(answer.status))
+      throw new Error(`${path}: ${answer.status} ${answer.text}`);
     await sleep(100);
   }
 }

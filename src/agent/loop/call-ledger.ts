@@ -53,6 +53,12 @@ export type Decisions = ReadonlyMap<string, boolean>;
 export const findTool = ({ agent }: AgentTurn, { name }: OpenCall): Tool | undefined =>
   agent.tools.find((tool) => tool.name === name);
 
+/** Returns the agent's tool of a call that the ledger has: one that changes nothing simply runs again. */
+export function findActingTool(turn: AgentTurn, call: OpenCall): Tool | undefined {
+  const tool = findTool(turn, call);
+  return tool && getEffect(tool) !== 'none' ? tool : undefined;
+}
+
 /** Returns an id that follows from these words: a UUID of version 8. */
 export function deriveId(words: unknown[]): string {
   const hash = createHash('sha256').update(JSON.stringify(words)).digest('hex');
@@ -85,7 +91,7 @@ export function beginWith(invocation: InvocationState, turn: AgentTurn, event: N
   const { ledger, stored } = invocation.input;
   if (!ledger || stored?.has(event)) return;
   const begun = calls.flatMap((call) => {
-    const tool = findTool(turn, call);
+    const tool = findActingTool(turn, call);
     return tool && !tool.needsConfirmation ? [toRecord(invocation, tool, call, { state: 'started' })] : [];
   });
   ledger.writeWith(event.id, begun);
@@ -103,7 +109,7 @@ export async function lookUp(
 ): Promise<EarlierCalls> {
   const { ledger, stored } = invocation.input;
   const records = calls.flatMap((call) => {
-    const tool = findTool(turn, call);
+    const tool = findActingTool(turn, call);
     const decision = decisions.get(call.id);
     if (!tool || (decision === undefined && stored?.callIds.has(call.id) !== true)) return [];
     const begins = decision ?? !tool.needsConfirmation;

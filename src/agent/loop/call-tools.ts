@@ -6,11 +6,19 @@ import { getFunctionResponses, type JsonObject, type Part } from '../../core/con
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import { type CallRecord, type Decisions, type EarlierCall, findTool, lookUp, toRecord } from './call-ledger.ts';
+import {
+  type CallRecord,
+  type Decisions,
+  type EarlierCall,
+  findActingTool,
+  findTool,
+  lookUp,
+  toRecord,
+} from './call-ledger.ts';
 import { settleEarlier } from './earlier-call.ts';
 import { type Answer, failed, requestConfirmation, toResponse, toResponsePart, withRoom } from './tool-answer.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
-import { getEffect, type Tool, type ToolLog } from '../definition/tool.ts';
+import type { Tool, ToolLog } from '../definition/tool.ts';
 
 /** Maximum size of all answers of one step, where the input says none. */
 const MAX_STEP_CHARACTERS = 1_048_576;
@@ -66,7 +74,7 @@ async function runTool(
     // Copies: a tool that keeps working must not change an event that is stored already.
     return { response, attachments: structuredClone(attachments), actions: structuredClone(actions) };
   } catch (error) {
-    if (signal.aborted) return { ...failed('interrupted'), state: getEffect(tool) === 'none' ? 'done' : 'unknown' };
+    if (signal.aborted) return { ...failed('interrupted'), state: 'unknown' };
     const lines = ownLines(error);
     if (lines.length === 0) return failed(errorText(error));
     const stack = [errorText(error), ...lines].join('\n');
@@ -178,7 +186,7 @@ export async function callTools(
       running -= 1;
       const record = toEntry(invocation, turn, call, answer, before !== undefined || decision === true);
       // The last one is in the next event. What fails here fails there too.
-      if (running > 0 && answer.response && record && record.effect !== 'none' && !signal.aborted) {
+      if (running > 0 && answer.response && record && !signal.aborted) {
         const { response, actions, attachments } = answer;
         await ledger?.write([{ ...record, response: { response, actions, attachments } }]).catch(() => undefined);
       }
@@ -203,7 +211,7 @@ export async function callTools(
   return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
 }
 
-/** Returns the entry of a call that was begun, with what has become of it. */
+/** Returns the entry of a call that the ledger has begun, with what has become of it. */
 function toEntry(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -211,7 +219,7 @@ function toEntry(
   { state = 'done' }: Answer,
   hasEntry: boolean,
 ): CallRecord | undefined {
-  const tool = findTool(turn, call);
+  const tool = findActingTool(turn, call);
   return tool && (hasEntry || !tool.needsConfirmation) ? toRecord(invocation, tool, call, { state }) : undefined;
 }
 
