@@ -35,6 +35,7 @@ export function hintsOf(names: Names, operationId: string): Hints {
     job_id: names.jobId,
     webhook_id: names.webhookId,
     delivery_id: names.deliveryId,
+    call_id: names.callId,
     eval_set_id: evalSetId,
     eval_id: evalId,
     eval_result_id: evalResultId,

@@ -1,7 +1,7 @@
 import { Pool } from 'undici';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.ts';
-import { insertDelivery, makeOneOfEach, openSnapshots, type Snapshots } from '../security/support/fixture.ts';
+import { insertOthers, makeOneOfEach, openSnapshots, type Snapshots } from '../security/support/fixture.ts';
 import documentOfFile from '../../src/platform/http/openapi/openapi.json' with { type: 'json' };
 import { answerCheck, type Check, type Received } from './answers.ts';
 import { type Made, type Making, type OpenApi, type Operation, requestsOf, schemaCompiler } from './requests.ts';
@@ -50,7 +50,7 @@ export function testOperations(half: 0 | 1): void {
     app = await startApp({ CRONJOBS: 'true', WEBHOOKS: 'true' });
     client = new Pool(app.url, { connections: READS_AT_ONCE, headersTimeout: LONGEST_MS, bodyTimeout: LONGEST_MS });
     const names = await makeOneOfEach(app, 'alice', {});
-    await insertDelivery(app.databaseUrl, names);
+    await insertOthers(app.databaseUrl, names);
     snapshots = await openSnapshots(app.databaseUrl);
     await snapshots.take();
     const user = `/apps/${names.appName}/users/${names.userId}`;

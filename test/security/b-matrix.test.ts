@@ -13,7 +13,7 @@ import { client, startOn } from '../support/app.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { signingKey } from '../support/issuer.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
-import { ABSENT, insertDelivery, makeOneOfEach, openSnapshots, type Snapshots } from './support/fixture.ts';
+import { ABSENT, insertOthers, makeOneOfEach, openSnapshots, type Snapshots } from './support/fixture.ts';
 import { NAMED_OPERATIONS, type Names, type Sent, toRequest, writesSharedState } from './support/requests.ts';
 
 /**
@@ -202,7 +202,7 @@ beforeAll(async () => {
   await maker.close();
   app = await startOn(database.url, { ...byKey, RUNTIME_API_KEYS_FILE: join(dir, 'keys') });
   shared = await startOn(database.url, byToken);
-  await insertDelivery(database.url, names);
+  await insertOthers(database.url, names);
   snapshots = await openSnapshots(database.url);
   await snapshots.take();
 });

@@ -3,7 +3,7 @@ import type { Operation } from '../../src/platform/http/operation/operation.ts';
 import { listOperations } from '../../src/process/app.ts';
 import { isEnd, openLive, say } from '../support/live-client.ts';
 import { startWatched, type WatchedService } from '../support/watched-service.ts';
-import { insertDelivery, makeOneOfEach } from './support/fixture.ts';
+import { insertOthers, makeOneOfEach } from './support/fixture.ts';
 import { type Names, type Sent, toRequest } from './support/requests.ts';
 import { deep, documented, long, worstObjects, worstOf } from './support/worst-values.ts';
 
@@ -157,7 +157,7 @@ beforeAll(async () => {
     DATABASE_STATEMENT_TIMEOUT_MS: '120000',
   });
   names = await makeOneOfEach(service, 'mallory', {});
-  await insertDelivery(service.databaseUrl, names);
+  await insertOthers(service.databaseUrl, names);
   const create = async (sessionId: string, events: object[]) => {
     await service.post(`${USER}/sessions`, { sessionId });
     for (const one of events) await service.post(`${USER}/sessions/${sessionId}/events`, { author: 'user', ...one });

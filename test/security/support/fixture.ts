@@ -17,6 +17,7 @@ export const ABSENT: Omit<Names, 'userId'> = {
   cronjobRunId: 'no-cronjob-run',
   webhookId: 'no-webhook',
   deliveryId: 'no-delivery',
+  callId: 'no-call',
   evalRunId: 'no-eval-run',
   evalSetId: 'no_set',
   evalId: 'no-case',
@@ -79,6 +80,7 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
     cronjobRunId: run.runId,
     webhookId: webhook.webhookId,
     deliveryId: `delivery-of-${userId}`,
+    callId: `call-of-${userId}`,
     evalRunId: evalRun.runId,
     evalSetId,
     evalId,
@@ -86,14 +88,24 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
   } satisfies Names;
 }
 
-/** Inserts the delivery that `names` has, as one that was sent: the tests have nobody who would receive one. */
-export async function insertDelivery(url: string, { appName, userId, deliveryId, webhookId }: Names): Promise<void> {
+/**
+ * Inserts what only others make: the delivery that `names` has, as one that was sent, since the tests have nobody who
+ * would receive one, and the tool call, as one that may have acted.
+ */
+export async function insertOthers(url: string, names: Names): Promise<void> {
+  const { appName, userId, sessionId, invocationId, callId, deliveryId, webhookId } = names;
   const client = new Client({ connectionString: url });
   await client.connect();
   await client.query(
     `insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, end_time)
      values ($1, $2, $3, $4, 'example.com', '{"type":"invocation.ended","data":{}}', 'delivered', now(), now())`,
     [appName, userId, deliveryId, webhookId],
+  );
+  await client.query(
+    `insert into tool_calls
+       (app_name, user_id, session_id, invocation_id, call_id, operation_id, tool, effect, state)
+     values ($1, $2, $3, $4, $5, gen_random_uuid(), 'pay', 'once', 'unknown')`,
+    [appName, userId, sessionId, invocationId, callId],
   );
   await client.end();
 }

@@ -15,6 +15,7 @@ export interface Names {
   cronjobRunId: string;
   webhookId: string;
   deliveryId: string;
+  callId: string;
   evalRunId: string;
   evalSetId: string;
   evalId: string;
