@@ -18,6 +18,8 @@ service take the one of --url, else one that answers on this machine, else they 
 The key for --url stands in AGENT_RUNTIME_KEY. NO_COLOR switches colours off.
 `;
 
+const endOnError = (error: NodeJS.ErrnoException) => process.exit(Number(error.code !== 'EPIPE'));
+
 /**
  * Runs one command line. Each command loads its code on demand, so that a start loads the service only.
  * @returns the exit code: 0 done, 1 it failed, 2 the command line is wrong or the work could not start
@@ -26,8 +28,7 @@ export async function runProgram(args: string[]): Promise<number> {
   const exit = { code: 0 };
   const isService = ['start', 'dev'].includes(args[0] ?? 'start');
   // A reader that has seen enough, as `head` has, is no failure of a command; a service goes on as its logs do.
-  if (!isService)
-    process.stdout.once('error', (error: NodeJS.ErrnoException) => process.exit(Number(error.code !== 'EPIPE')));
+  if (!isService) process.stdout.off('error', endOnError).once('error', endOnError);
   const program = createProgram((code) => (exit.code = code));
   try {
     await program.parseAsync(args.length === 0 ? ['start'] : args, { from: 'user' });
