@@ -29,7 +29,7 @@ const NOT_RUN: Record<string, string> = {
   'docs/operations.md: $ docker compose build':
     'it replaces containers that run; a person with an engine tries it before a release',
   'docs/reliability.md: $ npm run test:fault': 'it is the fault suite, and hours of it',
-  'template/README.md: $ npm start             # the service, with a PostgreSQL of its own in .data/':
+  'template/README.md: $ npx agent-runtime start           # the service, with a PostgreSQL of its own in .data/':
     'test/package/package.test.ts runs these scripts in an installed project',
 };
 
