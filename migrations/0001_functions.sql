@@ -287,7 +287,8 @@ comment on function spend_budget is 'Counts what was used outside of an invocati
 --      stored asks no budget.
 --   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One whose
 --      request is in its row needs no token: the first process to claim it runs it, or goes on with it.
---   3. First come, first served: refuse while an earlier request waits. Dead waiters do not count.
+--   3. First come, first served: refuse while an earlier request waits. Dead waiters do not count. One that has begun
+--      goes on before all of them, also one whose place was taken for dead when it began.
 --   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates), unless the key had
 --      an invocation that went with its session. Where another process inserts it at the same moment it is busy.
 --   5. Begin the row of the invocation; a resumed one keeps its row. The request gets the place where the run began.
@@ -346,7 +347,8 @@ begin
     select from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
       and (w.lease_expire_time > statement_timestamp() or w.request is not null)
-      and (not p_is_queued or (w.create_time, w.id) < (v_queued_since, p_invocation))) then
+      and (not p_is_queued
+           or (w.start_time is null, w.create_time, w.id) < (not v_goes_on, v_queued_since, p_invocation))) then
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
     return;
   end if;

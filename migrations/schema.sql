@@ -222,7 +222,8 @@ begin
     select from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
       and (w.lease_expire_time > statement_timestamp() or w.request is not null)
-      and (not p_is_queued or (w.create_time, w.id) < (v_queued_since, p_invocation))) then
+      and (not p_is_queued
+           or (w.start_time is null, w.create_time, w.id) < (not v_goes_on, v_queued_since, p_invocation))) then
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
     return;
   end if;

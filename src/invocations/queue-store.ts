@@ -64,7 +64,8 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
     .where(sql`${q.appName} = ${invocations.appName} and ${q.userId} = ${invocations.userId}
       and ${q.sessionId} = ${invocations.sessionId} and ${q.status} = 'queued'
       and (${q.leaseExpireTime} > clock_timestamp() or ${q.request} is not null)
-      and (${q.createTime}, ${q.id}) < (${invocations.createTime}, ${invocations.id})`);
+      and (${q.startTime} is null, ${q.createTime}, ${q.id})
+        < (${invocations.startTime} is null, ${invocations.createTime}, ${invocations.id})`);
   const { appName, userId, sessionId, id, createTime } = invocations;
   const session = getSession(invocations);
   const rows = await db

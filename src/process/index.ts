@@ -30,7 +30,14 @@ export type {
   Sampling,
   ToolDeclaration,
 } from '../agent/definition/model.ts';
-export type { AgentReply, Tool, ToolContext, ToolLog, ToolServices } from '../agent/definition/tool.ts';
+export type {
+  AgentReply,
+  OperationOutcome,
+  Tool,
+  ToolContext,
+  ToolLog,
+  ToolServices,
+} from '../agent/definition/tool.ts';
 export type { Content, JsonObject, Part } from '../core/content.ts';
 export type { Event, EventActions } from '../core/event.ts';
 export type { SessionKey } from '../core/session.ts';

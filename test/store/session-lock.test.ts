@@ -122,6 +122,26 @@ describe('a dead invocation whose request is kept', () => {
       expect(rows).toEqual([{ status, message, pause }]);
     },
   );
+
+  test('goes on before one that came earlier, whose place was taken for dead when it began', async () => {
+    const running = newLease();
+    await claim(running);
+    const early = { ...newLease(0), key: running.key };
+    await enqueueInvocation(store.pool.db, early, 8);
+    await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
+    const next = { ...newLease(0), key: running.key, kept: { version: 1 } };
+    expect(await claim(next)).toBe(true);
+    expect(await takeOver(taker(), running.key)).toEqual({ kind: 'free' });
+    expect(await enqueueInvocation(store.pool.db, { ...early, durationMs: 60_000 }, 8)).toMatchObject({
+      kind: 'queued',
+    });
+    const heads = (await listQueueHeads(store.pool.db, 100)).filter(
+      ({ key }) => key.sessionId === running.key.sessionId,
+    );
+    expect(heads).toMatchObject([{ invocationId: next.invocationId }]);
+    expect(await claimQueued(store.pool.db, early, [textEvent('early')])).toBe(false);
+    expect(await claimQueued(store.pool.db, { ...next, durationMs: 60_000 }, [])).toBe(true);
+  });
 });
 
 describe('finish', () => {

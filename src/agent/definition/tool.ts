@@ -67,7 +67,7 @@ export interface Tool extends ToolDeclaration {
    * Says what has become of a call that may have acted, where its process died; `undefined`, or a throw: that is not
    * known [it is not known].
    */
-  check?(operationId: string, signal: AbortSignal): Promise<OperationOutcome | undefined>;
+  check?: (operationId: string, signal: AbortSignal) => Promise<OperationOutcome | undefined>;
   /** The way on where it stays unknown whether a call acted: the model is told, or a person is asked [`tell`]. */
   onUnknown?: 'tell' | 'ask';
   /** Where calling it leads outside of the loop's own agents: a server elsewhere, or an agent that is a tool. */
