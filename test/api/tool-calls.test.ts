@@ -87,7 +87,7 @@ function stuck(name: string, effect: Tool['effect'], more: Partial<Tool> = {}) {
 }
 
 describe('the ledger', () => {
-  test('has a row for each call that acts, whose operation the tool knows; the response is in the event alone', async () => {
+  test('has a row for each call that acts, whose operation the tool knows; its response is in the event', async () => {
     const seen: string[] = [];
     const buy = tool('buy', undefined, async (_, { operationId }) => {
       seen.push(operationId);

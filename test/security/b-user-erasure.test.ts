@@ -44,6 +44,12 @@ async function plant(user: string, mark: string): Promise<void> {
   await ask('POST', `${session}/events`, { author: 'user', content: content(mark) });
   const run = { appName: 'harness_agent', userId: user, sessionId: `s-${mark}`, newMessage: content(`say ${mark}`) };
   await ask('POST', '/run', run);
+  await client.query(
+    `insert into tool_calls (app_name, user_id, session_id, invocation_id, call_id, operation_id, tool, effect, state)
+     select app_name, user_id, session_id, id, 'c', gen_random_uuid(), $2, 'once', 'unknown' from invocations
+     where user_id = $1`,
+    [user, mark],
+  );
   await ask('PATCH', `${APP}/users/${user}/memory`, { sessionId: `s-${mark}` });
   const file = { inlineData: { mimeType: 'text/plain', data: Buffer.from(mark).toString('base64') } };
   await ask('POST', `${session}/artifacts`, { filename: 'f.txt', artifact: file });

@@ -233,12 +233,23 @@ const FROM_THE_LINE: Record<string, string[]> = {
     'attributes',
     'create_time',
   ],
+  tool_calls: [
+    'session_id',
+    'invocation_id',
+    'call_id',
+    'operation_id',
+    'tool',
+    'effect',
+    'attempt',
+    'create_time',
+    'update_time',
+  ],
   user_states: ['state', 'update_time'],
   webhook_deliveries: ['id', 'webhook_id', 'host', 'payload', 'attempt', 'retry_end_time', 'answers', 'create_time'],
   webhooks: ['id', 'url', 'includes_output', 'secret', 'old_secret', 'old_secret_expire_time', 'create_time'],
 };
 /** Tables that no import brings. */
-const NOT_IMPORTED = ['budget_uses', 'budgets', 'idempotency_keys'];
+const NOT_IMPORTED = ['budget_uses', 'budgets', 'event_deltas', 'idempotency_keys'];
 /** What an artifact's bytes say, and whose row it is. */
 const OF_THE_IMPORT: Record<string, string[]> = {
   artifact_versions: ['content', 'object_key', 'size_bytes', 'sha256'],
@@ -271,6 +282,7 @@ test('A17: every column of users is either taken from a line or set by the runti
 test.each([
   ['budget_uses', { day: '2026-01-01', shard: 0, invocations: 1e9, prompt_tokens: 0, output_tokens: 0, cost: 0 }],
   ['budgets', { applies_to: 'user', period: 'day', max_invocations: 1e9 }],
+  ['event_deltas', { session_id: 's', number: 1, event_id: 'e', payload: '{}' }],
 ])('A20: no line of %s is imported', async (table, row) => {
   const { status, body } = await bring([table, { ...owner, ...row }]);
   expect([status, body]).toEqual([400, { detail: 'Line 1 is none of an export of a user.' }]);
