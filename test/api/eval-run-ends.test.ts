@@ -107,7 +107,8 @@ test('a process that stops gives its case back; the next one goes on with its tu
   const database = await createTestDatabase();
   closing.push(() => database.drop());
   const settings = { MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'fake', MODEL_BASE_URL: provider.baseUrl };
-  const first = await startOn(database.url, { ...settings, SHUTDOWN_GRACE_MS: '0' });
+  // The hand-over needs a tenth of it.
+  const first = await startOn(database.url, { ...settings, SHUTDOWN_GRACE_MS: '10000' });
   const before = client(first.url);
   await set(before, 's', [{ evalId: 'a', conversation: [turn('a', 'one'), turn('b', 'two')] }]);
   const { body } = await before.post(`${D}/eval-runs`, { evalSetId: 's', evalMetrics: [MATCH] });

@@ -24,7 +24,7 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'goes on, and runs a call again that had answered beside others',
-    changes: change('callTools', "record.effect !== 'none'", 'false'),
+    changes: change('callTools', 'running > 0', 'false'),
     ...LEDGER,
     only: 'beside others',
   },
@@ -52,7 +52,7 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'takes a call that was cut off for done',
-    changes: change('runTool', "getEffect(tool) === 'none' ? 'done' : 'unknown'", "'done'"),
+    changes: change('runTool', "state: 'unknown'", "state: 'done'"),
     ...LEDGER,
     only: 'cut off',
   },

@@ -62,7 +62,11 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'forgets the order of the queue',
-    changes: change('claim_session', '(w.create_time, w.id) < (v_queued_since, p_invocation)', 'false'),
+    changes: change(
+      'claim_session',
+      '(w.start_time is null, w.create_time, w.id) < (not v_goes_on, v_queued_since, p_invocation)',
+      'false',
+    ),
     tests: ['queue-order'],
   },
   // What becomes of an invocation whose process died.
