@@ -35,7 +35,7 @@ import {
   withNotes,
 } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
-import { appendOnce, finishOnce, keepTemporaryOf, newUsage, persist, type Usage } from './persist.ts';
+import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
 import { countAsked, endWhereOver } from './run-limits.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
@@ -216,7 +216,7 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   usage.used.toolCalls += getFunctionCalls(event.content).length;
   checkSize(event, context.limits.eventBytes);
   for (const userEvent of running.userEvents.splice(0)) await appendOnce(context.database.db, lease, userEvent);
-  await keepTemporaryOf(context.database.db, lease, event);
+  await persistTemporary(context.database.db, lease, event);
   const calls = running.ledger.take([event.id]);
   const append = (hasDeltas: boolean) => appendOnce(context.database.db, lease, event, usage, { hasDeltas, calls });
   const stored = await (running.deltas ? running.deltas.replace(event.id, append) : append(false));
@@ -271,7 +271,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
   }
   const end: InvocationEnd = { output, error: error && { code: error.code, message: error.message }, paused };
   const userEvents = isRefusal(error?.code) ? [] : running.userEvents;
-  // What a process left that died goes with the end, whoever brings that.
+  // What a process left that died goes with the end, in whatever process.
   const hasDeltas = (await running.deltas?.end()) === true || request.goesOn !== undefined;
   const stored = await finishOnce(context.database.db, lease, [...userEvents, ...events], {
     status: error ? (isStopped(error.code) ? error.code : 'failed') : paused ? 'paused' : 'succeeded',

@@ -61,7 +61,7 @@ export function appendOnce(
 }
 
 /** Keeps the `temp:` values of an event, which has none where it is stored, for who goes on with the invocation. */
-export async function keepTemporaryOf(db: Database, lease: Lease, { actions }: NewEvent): Promise<void> {
+export async function persistTemporary(db: Database, lease: Lease, { actions }: NewEvent): Promise<void> {
   const values = onlyTemporary(actions?.stateDelta);
   if (Object.keys(values).length > 0) await persist(() => keepTemporary(db, lease, values), lease.durationMs);
 }

@@ -88,7 +88,7 @@ interface ReadRequest {
   request: Pick<InvocationRequest, KeptMembers>;
   asker: RequestContext;
   began?: Beginning | undefined;
-  /** Why nobody can go on with it, a part of a sentence. */
+  /** Why it cannot go on elsewhere, a part of a sentence. */
   refusal?: string | undefined;
 }
 
