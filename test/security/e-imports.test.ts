@@ -16,17 +16,19 @@ const key = createKey({
   users: ['alice'],
   scopes: ['invoke', 'read', 'write', 'admin', 'import'],
 });
+const unbound = createKey({ id: 'operator', scopes: ['invoke', 'read', 'write'] });
 const headers = { authorization: `Bearer ${key.key}` };
 const USER = '/apps/harness_agent/users/alice';
 let app: TestApp;
 let client: Client;
 
 beforeAll(async () => {
-  writeFileSync(join(folder, 'keys'), `${key.entry}\n`);
+  writeFileSync(join(folder, 'keys'), `${key.entry}\n${unbound.entry}\n`);
   writeFileSync(join(folder, 'harness.yaml'), 'tools: [calculator, write_state]\nconfirm_tools: [write_state]\n');
   app = await startApp({
     DEV_UI: 'false',
     CRONJOBS: 'true',
+    CRONJOBS_MIN_INTERVAL_SECONDS: '120',
     RUNTIME_API_KEYS_FILE: join(folder, 'keys'),
     HARNESS_FILE: join(folder, 'harness.yaml'),
   });
@@ -340,3 +342,63 @@ test('A17: a cronjob that changes the deployed agent needs the scope for that', 
   const detail = 'Line 1 is a cronjob that changes the deployed agent: that needs `override`.';
   expect([status, body]).toEqual([403, { detail }]);
 });
+
+const job = (id: string, more: object): [string, object] => [
+  'cronjobs',
+  {
+    ...owner,
+    id,
+    name: 'n',
+    prompt: 'hi',
+    schedule: { type: 'cron', cron: '0 8 * * *', timezone: 'UTC' },
+    enabled: true,
+    session_policy: 'new',
+    missed_runs: 'once',
+    overlap: 'skip',
+    max_attempts: 3,
+    retry_pause_seconds: 30,
+    max_retry_pause_seconds: 600,
+    max_failures: 10,
+    run_count: 0,
+    failure_count: 0,
+    revision: 1,
+    create_time: time,
+    update_time: time,
+    ...more,
+  },
+];
+
+test.each([
+  ['fires too often', { schedule: { type: 'interval', every: 'PT1S' } }, 409],
+  ['fires too often by the clock', { schedule: { type: 'cron', cron: '* * * * *', timezone: 'UTC' } }, 422],
+  ['has no schedule', { schedule: { type: 'nonsense' } }, 409],
+  ['says more than a prompt may', { prompt: 'x'.repeat(32_769) }, 409],
+  ['is tried again for ever', { max_attempts: 1_000_000, retry_pause_seconds: 0 }, 409],
+])('an imported cronjob that %s stays disabled', async (name, more, refused) => {
+  const id = name.replaceAll(' ', '-');
+  expect((await bring(job(id, more))).body).toEqual({ imported: 1, present: 0 });
+  const all = { authorization: `Bearer ${unbound.key}` };
+  const enabled = await app.post(`/harness/cronjobs/${id}/enable`, undefined, all);
+  expect([enabled.status, enabled.body]).toEqual([refused, expect.anything()]);
+  const changed = await app.send('PATCH', `/harness/cronjobs/${id}`, { until: '2099-01-01T00:00:00Z' }, all);
+  expect(changed.status).toBe(refused);
+  expect(await rows(`select enabled, next_run_time from cronjobs where id = '${id}'`)).toEqual([
+    { enabled: false, next_run_time: null },
+  ]);
+});
+
+test('an imported cronjob as requests write it can be enabled', async () => {
+  await bring(job('sound', {}));
+  const enabled = await app.post('/harness/cronjobs/sound/enable', undefined, {
+    authorization: `Bearer ${unbound.key}`,
+  });
+  expect([enabled.status, (enabled.body as { enabled: boolean }).enabled]).toEqual([200, true]);
+});
+
+test.each(['..', '.', 'a/../b', 'x\u0001y', 'a\u2028b', '', 'y'.repeat(300)])(
+  'a line brings no session with the name %j, which no request may give',
+  async (id) => {
+    const { status, body } = await bring(session(id));
+    expect([status, body]).toEqual([400, { detail: 'Line 1: id is not what the service writes there.' }]);
+  },
+);

@@ -4,9 +4,9 @@ import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
 import { toInstant } from './clock-times.ts';
-import type { CreateCronjob, UpdateCronjob } from './cronjob.ts';
+import { type CreateCronjob, cronjobSettingsSchema, type UpdateCronjob } from './cronjob.ts';
 import { type CronjobChanges, type CronjobRow, findTime, type NewCronjob, updateCronjob } from './cronjob-store.ts';
-import { toSchedule, toStored, toText } from './cronjob-view.ts';
+import { toCronjobWire, toSchedule, toStored, toText } from './cronjob-view.ts';
 import { skipWaitingRuns } from './run-store.ts';
 import { withAnchor, getNextTimes, type Schedule, neverFiresReason } from './schedule.ts';
 
@@ -112,18 +112,34 @@ async function newTimes(
 ): Promise<CronjobChanges> {
   if (body.schedule === undefined && body.until === undefined) return {};
   const now = await findTime(tx);
-  const schedule = body.schedule ? withAnchor(body.schedule, now) : toSchedule(cronjob);
+  const schedule = body.schedule ? withAnchor(body.schedule, now) : requireSound(cronjob);
   const until = body.until === undefined ? cronjob.until : toUntil(body.until, schedule);
   checkSchedule(schedule, now, until, limits);
   const nextRunTime = cronjob.enabled ? (getNextTimes(schedule, now, 1)[0] ?? null) : null;
   return { schedule: toStored(schedule), until, nextRunTime };
 }
 
-/** Enables a locked cronjob; an enabled one stays as it is. @throws {ConflictError} when it would never fire. */
-export async function enableCronjob(tx: Database, cronjob: CronjobRow): Promise<void> {
+/**
+ * Returns the schedule of a cronjob whose settings are such as requests may give.
+ * @throws {ConflictError} for one that an import brought
+ */
+function requireSound(cronjob: CronjobRow): Schedule {
+  const { error } = cronjobSettingsSchema.safeParse(toCronjobWire({ cronjob, latestRun: null }));
+  const [issue] = error?.issues ?? [];
+  if (issue)
+    throw new ConflictError(`The cronjob was imported with a wrong \`${issue.path.join('.')}\`. Change that first.`);
+  return toSchedule(cronjob);
+}
+
+/**
+ * Enables a locked cronjob; an enabled one stays as it is.
+ * @throws {ConflictError} when it would never fire, or has settings that no request may give
+ * @throws {ValidationFailedError} when it would fire too often
+ */
+export async function enableCronjob(tx: Database, cronjob: CronjobRow, limits: ScheduleLimits): Promise<void> {
   if (cronjob.enabled) return;
   const now = await findTime(tx);
-  const schedule = toSchedule(cronjob);
+  const schedule = requireSound(cronjob);
   const never = neverFiresReason(schedule, now, cronjob.until ?? undefined);
   if (never !== undefined) throw new ConflictError(never);
   if (cronjob.maxRuns !== null && cronjob.runCount >= cronjob.maxRuns) {
@@ -131,6 +147,7 @@ export async function enableCronjob(tx: Database, cronjob: CronjobRow): Promise<
       `The cronjob ran ${cronjob.runCount} times, as often as its maxRuns allows. Raise that first.`,
     );
   }
+  checkSchedule(schedule, now, cronjob.until, limits);
   const [nextRunTime = null] = getNextTimes(schedule, now, 1);
   const revision = cronjob.revision + 1;
   await updateCronjob(tx, cronjob, { enabled: true, disabledReason: null, failureCount: 0, nextRunTime, revision });

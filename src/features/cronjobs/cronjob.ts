@@ -49,6 +49,9 @@ const settings = {
   maxFailures: z.int().min(0).max(1000).describe('It is disabled after so many failed runs in a row [10]; 0: never.'),
 };
 
+/** The members of a cronjob that its owner sets, as requests may give them. */
+export const cronjobSettingsSchema = z.object(settings).partial();
+
 const { name, prompt, schedule, ...others } = settings;
 
 /** Body of a new cronjob. */

@@ -205,8 +205,9 @@ const enableOne = operation({
   description: 'It fires from now on, and its failures are forgotten. One that is enabled stays as it is.',
   ...ofCronjob,
   success: oneCronjob,
-  errors: { ...absent, 409: 'It would never fire.' },
-  handler: (context: CronjobContext, { path, principal }) => change(context, principal, path.jobId, enableCronjob),
+  errors: { ...absent, 409: 'It would never fire, or an import brought it with settings that are not allowed.' },
+  handler: (context: CronjobContext, { path, principal }) =>
+    change(context, principal, path.jobId, (tx, cronjob) => enableCronjob(tx, cronjob, context.config)),
 });
 
 const disableOne = operation({

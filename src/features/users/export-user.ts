@@ -6,6 +6,7 @@ import type { ContentStore } from '../../conversation/artifacts/content-store.ts
 import { jsonObject } from '../../core/content.ts';
 import { ForbiddenError, InvalidError, isPassingFailure } from '../../core/errors.ts';
 import { eventSchema } from '../../core/event.ts';
+import { identifierSchema } from '../../core/session.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
 import { newLabelsSchema } from '../../conversation/sessions/label.ts';
@@ -182,7 +183,11 @@ async function toBatch(
 const eventKeys = keyAliases(eventSchema);
 /** Schemas of columns as requests write them: another value would break what reads it. */
 const SCHEMAS: Record<string, Record<string, z.ZodType>> = {
-  sessions: { state: jsonObject, initial_state: jsonObject, labels: newLabelsSchema },
+  sessions: { id: identifierSchema, state: jsonObject, initial_state: jsonObject, labels: newLabelsSchema },
+  invocations: { id: identifierSchema },
+  artifacts: { name: identifierSchema },
+  cronjobs: { id: identifierSchema },
+  webhooks: { id: identifierSchema },
   user_states: { state: jsonObject },
   events: { payload: eventSchema.refine((event) => eventKeys.toSchema(event) === event) },
 };
