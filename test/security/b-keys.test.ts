@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 
 import { listOperations } from '../../src/process/app.ts';
 import { createKey, createKeyRing, type NewKey } from '../../src/platform/http/access/key-ring.ts';
 import { gatedAgents } from '../support/agents.ts';
-import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
+import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { openLive } from '../support/live-client.ts';
 import { startService } from '../support/service-process.ts';
 
@@ -164,10 +164,12 @@ describe('a key that is revoked', () => {
     const gone = made({ id: 'streaming' });
     write([...Object.values(keys).map(({ entry }) => entry), gone.entry]);
     const gate = gatedAgents();
-    const gated = await startOn(app.databaseUrl, { RUNTIME_API_KEYS_FILE: file }, { agents: gate.agents });
+    // On a database of its own: another process would take up the case of the run, with an agent that does not wait.
+    const gated = await startApp({ DEV_UI: 'true', RUNTIME_API_KEYS_FILE: file }, { agents: gate.agents });
     onTestFinished(() => gated.close());
-    await client(gated.url).post('/apps/harness_agent/users/alice/sessions/sse', {}, bearer(keys.service));
-    const runId = await startEvalRun(client(gated.url));
+    for (const sessionId of ['s', 'sse'])
+      await gated.post('/apps/harness_agent/users/alice/sessions', { sessionId }, bearer(keys.service));
+    const runId = await startEvalRun(gated);
     const streams = Object.values(open).map((each) => each(gated.url, bearer(gone), runId));
     // The two that run the agent, and the case of the run.
     await Promise.all([1, 2, 3].map((count) => gate.entered(count)));
