@@ -54,10 +54,6 @@ begin
     continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
     perform create_reference_table(name::regclass);
   end loop;
-  -- The functions that end an invocation write prompts too, whatever node they run on.
-  if not exists (select from pg_dist_partition where logicalrelid = 'agent_prompts'::regclass) then
-    perform citus_add_local_table_to_metadata('agent_prompts');
-  end if;
   -- Rows that are copied are counted again where they arrive.
   if not exists (select from pg_dist_partition where logicalrelid = 'sessions'::regclass) then
     delete from user_storage;

@@ -27,11 +27,12 @@ export function createLog(level: string, destination: pino.DestinationStream = p
   );
 }
 
-/** How a statement names the table that it changes, or else reads (not a part of a time), or the function it calls. */
+/** How a statement names the table that it changes, or else reads (not a part of a time), or what it calls or does. */
 const TARGETS = [
   /\b(?:insert into|delete from)\s+(?:"?\w+"?\.)?"?(\w+)/i,
   /(?<!\b(?:epoch|distinct) )\b(?:from|update)\s+(?:"?\w+"?\.)?"?(\w+)/i,
   /^\s*select\s+(\w+)\(/i,
+  /^\s*(begin|commit|listen)\b/i,
 ];
 
 /** Returns an error's fields for the log: only codes, names and reasons, since messages of pg quote values. */

@@ -128,9 +128,8 @@ describe('the ledger', () => {
       { tool: 'charge', state: 'done', attempt: 1, response: null },
       { tool: 'slow', state: 'done', attempt: 2 },
     ]);
-    const bytes = `select sum(event_bytes)::int
-      - (select sum(event_bytes + state_size(state, initial_state)) from sessions)
-      as left from user_storage`;
+    const bytes = `select counted - there as left from (select sum(event_bytes) as counted from user_storage) u,
+      (select sum(event_bytes + state_size(state, initial_state)) as there from sessions) s`;
     expect((await sql.query(bytes)).rows).toEqual([{ left: '0' }]);
   });
 

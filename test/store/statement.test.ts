@@ -1,7 +1,9 @@
 import { sql } from 'drizzle-orm';
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
+import { connect } from '../../src/platform/db/client.ts';
 import { openDatabase } from '../../src/platform/db/database.ts';
 import { statement, value } from '../../src/platform/db/statement.ts';
+import { toLogFields } from '../../src/platform/log.ts';
 import { poolOptions, testPool } from '../support/store.ts';
 
 const store = testPool(1);
@@ -44,4 +46,34 @@ test('a statement that is never answered ends at its time-out, and so does its c
   } finally {
     await pool.close();
   }
+});
+
+describe('a statement that fails past the query builder is named in the log', () => {
+  const nameOf = async (failing: Promise<unknown>) => {
+    const error: unknown = await failing.then(
+      () => undefined,
+      (thrown: unknown) => thrown,
+    );
+    const fields = toLogFields(error);
+    return [fields['code'], fields['statement']];
+  };
+
+  test('one that a library brings', async () => {
+    const text = 'insert into rate_limits (key, points) values ($1, $2)';
+    expect(await nameOf(store.pool.query({ text, values: ['k', 'many'] }))).toEqual(['22P02', 'rate_limits']);
+  });
+
+  test('one of a connection of its own', async () => {
+    const client = await connect({ url: store.url }, {});
+    expect(await nameOf(client.query('select jsonb_set($1, $2)', ['{', '{}']))).toEqual(['42883', 'jsonb_set']);
+    await client.end();
+  });
+
+  test('the commit of a transaction', async () => {
+    const late = store.pool.transaction(async (tx) => {
+      await tx.execute('create temp table late (n int primary key deferrable initially deferred)');
+      await tx.execute('insert into late values (1), (1)');
+    });
+    expect(await nameOf(late)).toEqual(['23505', 'commit']);
+  });
 });

@@ -1,4 +1,4 @@
-import { Client, type ClientConfig, DatabaseError } from 'pg';
+import { Client, type ClientConfig, DatabaseError, type QueryConfig, type QueryResult } from 'pg';
 import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
 
 /** A value that a server reports by itself: at the start of a connection and at each change. */
@@ -20,6 +20,13 @@ export class ServerClient extends Client {
     // As an option, the empty one of the URL would win.
     if (readPassword) Object.assign(this, { password: () => this.#orEnd(readPassword()) });
     this.#isAnyPrimary = isAnyPrimary === true;
+    // With the text of its statement, the log says which function or table an error is of.
+    const send = this.query.bind(this) as (statement: string | QueryConfig, values?: unknown[]) => Promise<QueryResult>;
+    const query: typeof send = (statement, values) =>
+      send(statement, values).catch((error: Error) => {
+        throw Object.assign(error, { query: typeof statement === 'string' ? statement : statement.text });
+      });
+    Object.assign(this, { query });
     // A statement that a broken connection interrupts rejects as well, and the pool listens while it is idle. An event
     // without a listener ends the process: FATAL can come in the very packet that opens a connection.
     this.on('error', () => undefined);
