@@ -448,7 +448,7 @@ CREATE TABLE "tool_calls" (
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	"update_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "tool_calls_pkey" PRIMARY KEY("app_name","user_id","session_id","invocation_id","call_id"),
-	CONSTRAINT "tool_calls_effect_check" CHECK (effect in ('none', 'idempotent', 'once')),
+	CONSTRAINT "tool_calls_effect_check" CHECK (effect in ('none', 'idempotent', 'once', 'transactional')),
 	CONSTRAINT "tool_calls_state_check" CHECK (state in ('started', 'done', 'unknown', 'settled'))
 );
 --> statement-breakpoint
@@ -894,7 +894,7 @@ comment on column tool_calls.invocation_id is 'The invocation.';
 comment on column tool_calls.call_id is 'Id of the function call in the events.';
 comment on column tool_calls.operation_id is 'Names the call to who carries it out; every attempt has the same.';
 comment on column tool_calls.tool is 'Name of the tool.';
-comment on column tool_calls.effect is 'none, idempotent or once: what a second run of the call would do.';
+comment on column tool_calls.effect is 'none, idempotent or once: what a second run of the call would do; transactional: committed with its response, or not at all.';
 comment on column tool_calls.state is 'started; done; unknown (its process stopped or it was cut off: it may have acted); settled (a check or a person said what became of it).';
 comment on column tool_calls.attempt is 'How often it was begun.';
 comment on column tool_calls.response is 'What it answered, with its actions and attachments, until the event of the step has it; null: no answer is known, or the event has it.';

@@ -549,7 +549,8 @@ comment on function next_eval_case_version is 'The number of the next version of
 --      nothing is written then. The size has no limit here: an ending has to be stored.
 --   2. End the row of the invocation. A new token keeps a run that is taken for dead from taking this end for its own.
 --      Write the calls of the events into the ledger (record_calls). A call that is still open there was cut off, so
---      what it did is unknown; at a pause it has run, and another answers it.
+--      what it did is unknown; at a pause it has run, and another
+--      answers it, and one in a transaction has left nothing.
 --   3. Keep what a replay needs beside the events (keep_tape).
 --   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
 --
@@ -595,7 +596,7 @@ begin
   if v_tool_calls > 0 then
     with ended as (
       update tool_calls t set
-        state = case when p_status = 'paused' then 'done' else 'unknown' end,
+        state = case when p_status = 'paused' or t.effect = 'transactional' then 'done' else 'unknown' end,
         update_time = statement_timestamp()
       where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
         and t.state = 'started'
@@ -889,12 +890,28 @@ begin
   for share;
   held := found;
   if not held then return; end if;
+  -- Locked: a transaction of a tool that may still commit (keep_answer) is waited for.
   earlier := (
-    select jsonb_agg(jsonb_build_object('id', t.call_id, 'state', t.state, 'attempt', t.attempt, 'response', t.response))
-    from tool_calls t
-    where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
-      and t.call_id = any(array(select v_call ->> 'id' from jsonb_array_elements(p_calls) v_call)))::text;
+    select jsonb_agg(jsonb_build_object('id', k.call_id, 'state', k.state, 'attempt', k.attempt, 'response', k.response))
+    from (
+      select t.* from tool_calls t
+      where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+        and t.call_id = any(array(select v_call ->> 'id' from jsonb_array_elements(p_calls) v_call))
+      for update) k)::text;
   perform assert_user_storage(p_app, p_user, octet_length(p_calls::text), p_max_user_bytes, false);
   perform record_calls(p_app, p_user, p_session, p_invocation, p_calls);
 end $$;
 comment on function keep_calls is 'Writes into the ledger what is known of calls whose event is stored, under the lease of their session.';
+
+-- keep_answer: keep_calls within the transaction of a tool, whose role has no right on these tables: it runs as their
+-- owner, on rows of the transaction's user, under the lease.
+create function keep_answer(
+  p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint,
+  out held boolean, out earlier text)
+language plpgsql security definer set search_path from current as $$
+begin
+  select kept.held into held
+  from keep_calls(p_app, p_user, p_session, p_invocation, p_token, p_calls, p_max_user_bytes) kept;
+end $$;
+comment on function keep_answer is 'Keeps what a transactional tool answered, in the transaction of what it did.';
+revoke execute on function keep_answer from public;

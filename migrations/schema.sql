@@ -567,7 +567,7 @@ begin
   if v_tool_calls > 0 then
     with ended as (
       update tool_calls t set
-        state = case when p_status = 'paused' then 'done' else 'unknown' end,
+        state = case when p_status = 'paused' or t.effect = 'transactional' then 'done' else 'unknown' end,
         update_time = statement_timestamp()
       where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
         and t.state = 'started'
@@ -666,6 +666,17 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.scope = 'invocation' and k.key = p_key);
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.keep_answer(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint, OUT held boolean, OUT earlier text)
+ RETURNS record
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+begin
+  select kept.held into held
+  from keep_calls(p_app, p_user, p_session, p_invocation, p_token, p_calls, p_max_user_bytes) kept;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.keep_calls(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint, OUT held boolean, OUT earlier text)
  RETURNS record
  LANGUAGE plpgsql
@@ -676,11 +687,14 @@ begin
   for share;
   held := found;
   if not held then return; end if;
+  -- Locked: a transaction of a tool that may still commit (keep_answer) is waited for.
   earlier := (
-    select jsonb_agg(jsonb_build_object('id', t.call_id, 'state', t.state, 'attempt', t.attempt, 'response', t.response))
-    from tool_calls t
-    where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
-      and t.call_id = any(array(select v_call ->> 'id' from jsonb_array_elements(p_calls) v_call)))::text;
+    select jsonb_agg(jsonb_build_object('id', k.call_id, 'state', k.state, 'attempt', k.attempt, 'response', k.response))
+    from (
+      select t.* from tool_calls t
+      where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+        and t.call_id = any(array(select v_call ->> 'id' from jsonb_array_elements(p_calls) v_call))
+      for update) k)::text;
   perform assert_user_storage(p_app, p_user, octet_length(p_calls::text), p_max_user_bytes, false);
   perform record_calls(p_app, p_user, p_session, p_invocation, p_calls);
 end $function$;
@@ -1592,7 +1606,7 @@ alter table sessions add constraint sessions_pkey PRIMARY KEY (app_name, user_id
 
 alter table spans add constraint spans_pkey PRIMARY KEY (app_name, user_id, session_id, trace_id, id);
 
-alter table tool_calls add constraint tool_calls_effect_check CHECK ((effect = ANY (ARRAY['none'::text, 'idempotent'::text, 'once'::text])));
+alter table tool_calls add constraint tool_calls_effect_check CHECK ((effect = ANY (ARRAY['none'::text, 'idempotent'::text, 'once'::text, 'transactional'::text])));
 
 alter table tool_calls add constraint tool_calls_pkey PRIMARY KEY (app_name, user_id, session_id, invocation_id, call_id);
 
@@ -3355,7 +3369,7 @@ comment on column tool_calls.app_name is 'Application of the session.';
 comment on column tool_calls.attempt is 'How often it was begun.';
 comment on column tool_calls.call_id is 'Id of the function call in the events.';
 comment on column tool_calls.create_time is 'When it was begun.';
-comment on column tool_calls.effect is 'none, idempotent or once: what a second run of the call would do.';
+comment on column tool_calls.effect is 'none, idempotent or once: what a second run of the call would do; transactional: committed with its response, or not at all.';
 comment on column tool_calls.invocation_id is 'The invocation.';
 comment on column tool_calls.operation_id is 'Names the call to who carries it out; every attempt has the same.';
 comment on column tool_calls.response is 'What it answered, with its actions and attachments, until the event of the step has it; null: no answer is known, or the event has it.';
@@ -3436,6 +3450,7 @@ comment on function insert_delivery_of_invocation() is 'For a trigger: an invoca
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
 comment on function is_forgotten_key(text,text,text) is 'True where an invocation with the idempotency key went with its session.';
+comment on function keep_answer(text,text,text,text,uuid,jsonb,bigint) is 'Keeps what a transactional tool answered, in the transaction of what it did.';
 comment on function keep_calls(text,text,text,text,uuid,jsonb,bigint) is 'Writes into the ledger what is known of calls whose event is stored, under the lease of their session.';
 comment on function keep_invocation_key() is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
 comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';

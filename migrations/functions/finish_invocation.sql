@@ -4,7 +4,8 @@
 --      nothing is written then. The size has no limit here: an ending has to be stored.
 --   2. End the row of the invocation. A new token keeps a run that is taken for dead from taking this end for its own.
 --      Write the calls of the events into the ledger (record_calls). A call that is still open there was cut off, so
---      what it did is unknown; at a pause it has run, and another answers it.
+--      what it did is unknown; at a pause it has run, and another
+--      answers it, and one in a transaction has left nothing.
 --   3. Keep what a replay needs beside the events (keep_tape).
 --   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
 --
@@ -50,7 +51,7 @@ begin
   if v_tool_calls > 0 then
     with ended as (
       update tool_calls t set
-        state = case when p_status = 'paused' then 'done' else 'unknown' end,
+        state = case when p_status = 'paused' or t.effect = 'transactional' then 'done' else 'unknown' end,
         update_time = statement_timestamp()
       where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
         and t.state = 'started'

@@ -38,12 +38,28 @@ begin
   for share;
   held := found;
   if not held then return; end if;
+  -- Locked: a transaction of a tool that may still commit (keep_answer) is waited for.
   earlier := (
-    select jsonb_agg(jsonb_build_object('id', t.call_id, 'state', t.state, 'attempt', t.attempt, 'response', t.response))
-    from tool_calls t
-    where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
-      and t.call_id = any(array(select v_call ->> 'id' from jsonb_array_elements(p_calls) v_call)))::text;
+    select jsonb_agg(jsonb_build_object('id', k.call_id, 'state', k.state, 'attempt', k.attempt, 'response', k.response))
+    from (
+      select t.* from tool_calls t
+      where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+        and t.call_id = any(array(select v_call ->> 'id' from jsonb_array_elements(p_calls) v_call))
+      for update) k)::text;
   perform assert_user_storage(p_app, p_user, octet_length(p_calls::text), p_max_user_bytes, false);
   perform record_calls(p_app, p_user, p_session, p_invocation, p_calls);
 end $$;
 comment on function keep_calls is 'Writes into the ledger what is known of calls whose event is stored, under the lease of their session.';
+
+-- keep_answer: keep_calls within the transaction of a tool, whose role has no right on these tables: it runs as their
+-- owner, on rows of the transaction's user, under the lease.
+create function keep_answer(
+  p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint,
+  out held boolean, out earlier text)
+language plpgsql security definer set search_path from current as $$
+begin
+  select kept.held into held
+  from keep_calls(p_app, p_user, p_session, p_invocation, p_token, p_calls, p_max_user_bytes) kept;
+end $$;
+comment on function keep_answer is 'Keeps what a transactional tool answered, in the transaction of what it did.';
+revoke execute on function keep_answer from public;

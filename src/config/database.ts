@@ -31,6 +31,11 @@ export const DATABASE = {
       'asked, one that is away neither: the primary answers. It has a pool of `DATABASE_POOL_SIZE` connections too.',
     'reads are of the primary',
   ),
+  DATABASE_TOOLS_URL: text(
+    'The same database as a role that is a member of `agent_runtime_tools` and nothing else, for transactional tools ' +
+      'that send SQL of a model: what they say cannot leave that role.',
+    '`DATABASE_URL`, which acts as `agent_runtime_tools`',
+  ),
   DATABASE_PASSWORD_FILE: text(
     'File with the password of the URLs that have none. It is read for each new connection, so it may change.',
   ),

@@ -1,10 +1,20 @@
-import type { CallLedger, CallRecord, EarlierCall, EarlierCalls } from '../agent/loop/call-ledger.ts';
+import type {
+  CallLedger,
+  CallRecord,
+  EarlierCall,
+  EarlierCalls,
+  KeptAnswer,
+  Transact,
+} from '../agent/loop/call-ledger.ts';
 import { toCallsParameter } from '../conversation/sessions/append-store.ts';
-import { LeaseLostError } from '../core/errors.ts';
+import { isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
+import { sqlState } from '../platform/db/client.ts';
 import type { Database } from '../platform/db/database.ts';
 import { unescapeJson } from '../platform/db/json-escape.ts';
 import { callFunction } from '../platform/db/statement.ts';
+import type { ToolDatabase } from '../platform/db/tool-database.ts';
 import type { Metrics } from '../platform/metrics.ts';
+import type { InvocationContext } from './context.ts';
 import type { InvocationOutcome } from './finish-store.ts';
 import type { Lease } from './lock-store.ts';
 import { persist } from './persist.ts';
@@ -16,12 +26,14 @@ export class InvocationLedger implements CallLedger {
   readonly #db: Database;
   readonly #lease: Lease;
   readonly #metrics: Metrics | undefined;
+  readonly #tools: ToolDatabase | undefined;
   readonly #waiting = new Map<string | undefined, CallRecord[]>();
 
-  constructor(db: Database, lease: Lease, metrics: Metrics | undefined) {
+  constructor(db: Database, lease: Lease, { metrics, tools }: Pick<InvocationContext, 'metrics' | 'tools'>) {
     this.#db = db;
     this.#lease = lease;
     this.#metrics = metrics;
+    this.#tools = tools;
   }
 
   writeWith(eventId: string | undefined, calls: CallRecord[]): void {
@@ -52,12 +64,40 @@ export class InvocationLedger implements CallLedger {
       throw error;
     }
   }
+
+  /** Keeps an answer in the transaction of its tool. @throws what the model may read: no statement, and no token */
+  async #keep(tx: Database, record: CallRecord): Promise<void> {
+    try {
+      await keepCalls(tx, this.#lease, [record], this.#tools?.keepFunction);
+    } catch (error) {
+      if (error instanceof LeaseLostError) throw error;
+      const failed = sqlState(error)?.code === '25P02' && 'A statement of the tool failed, so nothing of it was kept.';
+      throw new Error(failed || sizeRefusal(error)?.message || 'The answer could not be kept.', { cause: error });
+    }
+  }
+
+  transact: Transact = async (work, signal, record) => {
+    if (!this.#tools) throw new Error('This service has no database for transactional tools.');
+    try {
+      const keep = async (tx: Database, response: KeptAnswer) => record && this.#keep(tx, { ...record, response });
+      return await this.#tools.transact(this.#lease.key.userId, signal, work, keep);
+    } catch (error) {
+      if (error instanceof LeaseLostError) this.failure = error;
+      if (!isPassingFailure(error)) throw error;
+      // The answer to the commit may be lost: its row says whether it was done, once that transaction is over.
+      const { state: _, ...wanted } = record ?? { id: '' };
+      const kept = record && (await this.write([wanted as CallRecord])).get(record.id);
+      if (kept?.state === 'done' && kept.response) return kept.response as KeptAnswer;
+      if (sqlState(error)) throw error;
+      throw new Error('The database was away: nothing of this call was kept.', { cause: error });
+    }
+  };
 }
 
 /** Writes calls whose event is stored. @throws {LeaseLostError} when the session is another's: nothing was written */
-async function keepCalls(db: Database, lease: Lease, calls: CallRecord[]): Promise<EarlierCalls> {
+async function keepCalls(db: Database, lease: Lease, calls: CallRecord[], name = 'keep_calls'): Promise<EarlierCalls> {
   const { key, invocationId, token } = lease;
-  const { held, earlier } = await callFunction<{ held: boolean; earlier: string | null }>(db, 'keep_calls', {
+  const { held, earlier } = await callFunction<{ held: boolean; earlier: string | null }>(db, name, {
     p_app: key.appName,
     p_user: key.userId,
     p_session: key.sessionId,

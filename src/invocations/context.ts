@@ -4,6 +4,7 @@ import type { AgentOverrides, PreparedAgent } from '../agent/definition/agent.ts
 import type { InvocationObserver, RunEnd, RunInput } from '../agent/loop/run.ts';
 import type { ContentStore } from '../conversation/artifacts/content-store.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
+import type { ToolDatabase } from '../platform/db/tool-database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import type { LeaseTimes } from './session-lock.ts';
@@ -58,6 +59,8 @@ export interface InvocationContext {
   /** Begins to observe an invocation: for its trace, for metrics. */
   observe?: ((invocation: Pick<InvocationRequest, 'key' | 'invocationId'>) => InvocationObserver) | undefined;
   metrics?: Metrics | undefined;
+  /** Where transactional tools work [there are none]. */
+  tools?: ToolDatabase | undefined;
   /** Encrypts what is secret in stored requests. */
   secrets: Secrets;
   /** False for a key that was revoked, has expired or is unknown. */

@@ -120,7 +120,7 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
     const userEvents = deferredUserEvents(claimed.request, context.newId);
     const usage = newUsage(goesOn);
     const fenced = { ...claimed, signal: fence.signal };
-    const ledger = new InvocationLedger(context.database.db, lease, context.metrics);
+    const ledger = new InvocationLedger(context.database.db, lease, context);
     const parts = { userEvents, usage, ledger, limitReached: new AbortController(), observer, deltas };
     const running: RunningInvocation = { ...fenced, ...parts, handOver: new HandOver(fenced) };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
@@ -166,6 +166,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       eventBytes: limits.eventBytes,
       stored: running.stored,
       ledger: running.ledger,
+      transact: running.ledger.transact,
       used: running.usage.used,
       services: newToolServices(context, lease),
       log: context.log,

@@ -10,8 +10,8 @@ export const toolCallSchema = z
     invocationId: z.string().describe('The invocation.'),
     tool: z.string().describe('Name of the tool.'),
     effect: z
-      .enum(EFFECTS)
-      .describe('What a second run of the call would do: nothing, nothing more, or all of it again.'),
+      .enum([...EFFECTS, 'transactional'])
+      .describe('What a second run would do: nothing, nothing more, all of it again; `transactional`: there is none.'),
     state: z
       .enum(['started', 'done', 'unknown', 'settled'])
       .describe('`unknown`: it may have acted. `settled`: a check or a person has said what became of it.'),

@@ -77,7 +77,8 @@ export async function hostAgents(
     const folder = join(config.AGENTS_DIR, name);
     const tools = new Map([...(await loadTools(join(folder, 'tools'))), ...module.tools]);
     const agent = await host(module.definition, withTools(environment, tools));
-    hosted.set(name, { ...agent, evals: await loadEvalModule(folder) });
+    const hasTransactions = [...tools.values()].some(({ transactional }) => transactional);
+    hosted.set(name, { ...agent, hasTransactions, evals: await loadEvalModule(folder) });
   }
   return hosted;
 }

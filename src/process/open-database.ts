@@ -1,5 +1,6 @@
 import { MAX_PENDING_DELIVERIES } from '../invocations/webhooks/delivery.ts';
 import { readFileSync } from 'node:fs';
+import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import type { Config } from '../config/config.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { Log } from '../platform/log.ts';
@@ -9,6 +10,7 @@ import { type DatabasePool, openDatabase } from '../platform/db/database.ts';
 import { startEmbedded } from '../platform/db/embedded/embedded.ts';
 import { migrateDatabase } from '../platform/db/migrate.ts';
 import type { PoolOptions } from '../platform/db/pool-options.ts';
+import { checkToolDatabase, openToolDatabase, type ToolDatabase } from '../platform/db/tool-database.ts';
 import { checkServingRole, findRole } from '../platform/db/rights.ts';
 import { prepareRowSecurity, type RowSecurity } from '../platform/db/row-security.ts';
 
@@ -22,6 +24,8 @@ export interface DatabaseAccess {
   migration?: DatabaseAddress | undefined;
   /** A replica for plain reads, as the role that serves. */
   replica?: DatabaseAddress | undefined;
+  /** As a role of transactional tools [`serving`]. */
+  tools?: DatabaseAddress | undefined;
 }
 
 /** A database and what ends it. */
@@ -38,15 +42,15 @@ export async function findDatabase(config: Config): Promise<DatabaseSource> {
   const schema = config.DATABASE_SCHEMA;
   const shared = { schema, passwordFile: config.DATABASE_PASSWORD_FILE, caFile: config.DATABASE_CA_FILE };
   const toAddress = (
-    setting: 'DATABASE_MIGRATION_URL' | 'DATABASE_DIRECT_URL' | 'DATABASE_READ_URL',
+    setting: 'DATABASE_MIGRATION_URL' | 'DATABASE_DIRECT_URL' | 'DATABASE_READ_URL' | 'DATABASE_TOOLS_URL',
   ): DatabaseAddress | undefined => {
     const url = config[setting];
     return url === undefined ? undefined : { ...shared, url, setting };
   };
   const [migration, direct] = [toAddress('DATABASE_MIGRATION_URL'), toAddress('DATABASE_DIRECT_URL')];
-  const read = toAddress('DATABASE_READ_URL');
+  const [read, own] = [toAddress('DATABASE_READ_URL'), toAddress('DATABASE_TOOLS_URL')];
   if (DATABASE_URL === undefined) {
-    const useless = migration ?? direct ?? read;
+    const useless = migration ?? direct ?? read ?? own;
     if (useless) throw new ConfigError(`${useless.setting}: it is of no use without DATABASE_URL.`);
     const embedded = await startEmbedded({ dir: DATA_DIR });
     const shown = `embedded PostgreSQL in ${embedded.home}`;
@@ -55,11 +59,11 @@ export async function findDatabase(config: Config): Promise<DatabaseSource> {
   const isPooled = (config.DATABASE_POOLER ?? (direct ? 'transaction' : 'none')) === 'transaction';
   const serving = { ...shared, url: DATABASE_URL, isPooled };
   checkCaFile(shared.caFile);
-  const replica = read && { ...read, isPooled };
-  for (const address of [serving, migration, direct, replica]) if (address) listServers(address);
+  const [replica, tools] = [read && { ...read, isPooled }, own && { ...own, isPooled }];
+  for (const address of [serving, migration, direct, replica, tools]) if (address) listServers(address);
   const { hosts, database } = shownAddress(DATABASE_URL);
   return {
-    access: { serving, migration, direct, replica },
+    access: { serving, migration, direct, replica, tools },
     shown: `PostgreSQL at ${hosts}${database}`,
     stop: async () => undefined,
   };
@@ -93,25 +97,42 @@ export async function openPool(
   const mayPrepare =
     !isOnCluster && (config.DATABASE_PREPARED_STATEMENTS ?? String(serving.isPooled !== true)) === 'true';
   return openDatabase({
-    ...serving,
+    ...toPoolOptions(config, serving, log),
     replica,
     onLent,
     security,
     isOnCluster,
-    size: config.DATABASE_POOL_SIZE,
-    statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
-    lockTimeoutMs: toWaitMs(config),
-    maxStateBytes: config.MAX_STATE_BYTES,
-    maxStateKeys: MAX_STATE_KEYS,
-    maxAppStateBytesPerUser: MAX_APP_STATE_BYTES_PER_USER,
-    maxSessionBytes: config.MAX_SESSION_BYTES,
-    maxUserBytes: Number.isFinite(config.fairness.MAX_USER_BYTES) ? config.fairness.MAX_USER_BYTES : null,
-    maxPendingDeliveries: MAX_PENDING_DELIVERIES,
-    connectTimeoutMs: toWaitMs(config),
     // The plan of a cluster depends on the user that a statement names: none is good for all.
     preparesStatements: mayPrepare,
-    onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
   });
+}
+
+const toPoolOptions = (config: Config, address: DatabaseAddress, log: Log): PoolOptions => ({
+  ...address,
+  size: config.DATABASE_POOL_SIZE,
+  statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
+  lockTimeoutMs: toWaitMs(config),
+  maxStateBytes: config.MAX_STATE_BYTES,
+  maxStateKeys: MAX_STATE_KEYS,
+  maxAppStateBytesPerUser: MAX_APP_STATE_BYTES_PER_USER,
+  maxSessionBytes: config.MAX_SESSION_BYTES,
+  maxUserBytes: Number.isFinite(config.fairness.MAX_USER_BYTES) ? config.fairness.MAX_USER_BYTES : null,
+  maxPendingDeliveries: MAX_PENDING_DELIVERIES,
+  connectTimeoutMs: toWaitMs(config),
+  onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
+  preparesStatements: false,
+});
+
+/** Opens the pool of transactional tools, where there are any. @throws {ConfigError} where they cannot work here */
+export async function openTools(
+  config: Config,
+  { serving, tools = serving }: DatabaseAccess,
+  log: Log,
+  agents: ReadonlyMap<string, HostedAgent>,
+): Promise<ToolDatabase | undefined> {
+  if (![...agents.values()].some((agent) => agent.hasTransactions)) return undefined;
+  const schema = await withReason(tools, checkToolDatabase(tools, CHECKING));
+  return openToolDatabase({ ...toPoolOptions(config, tools, log), schema });
 }
 
 /** Returns the longest wait for a row lock or a connection, in ms: half of a statement's, whose end names no reason. */
@@ -170,7 +191,7 @@ export async function migrate(
   const applies = mode === 'on-start';
   const address = (applies && migration) || direct;
   const servingRole = address === migration ? await withReason(serving, findRole(serving, CHECKING)) : undefined;
-  const options = { applies, takesAnyVersion: mode === 'off', servingRole, audit };
+  const options = { applies, takesAnyVersion: mode === 'off', servingRole, audit, agentsDir: config?.AGENTS_DIR };
   const applied = await withReason(address, migrateDatabase(address, options));
   if (mode !== 'off') await withReason(serving, checkServingRole(serving, CHECKING));
   return applied;

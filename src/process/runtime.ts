@@ -33,6 +33,7 @@ import {
   findDatabase,
   migrate,
   openPool,
+  openTools,
   toWaitMs,
 } from './open-database.ts';
 import { type CloseOptions, endWithin, listen } from './server.ts';
@@ -130,6 +131,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
       const whenEnded = async () => void (await Promise.all([resources.admission.whenIdle(), background.worked]));
       await end({ drainMs, graceMs, whenEnded, interrupt });
       await background.swept;
+      await context.tools?.close();
       await resources.close();
     };
     let closed: Promise<void> | undefined;
@@ -161,7 +163,7 @@ function startBackground(
     runBackgroundQueue(context),
     config.CRONJOBS && runCronjobs(context, toSchedulerSettings(config)),
     config.WEBHOOKS && sendDeliveries(context, toSenderSettings(config)),
-    config.DEV_UI && runEvalCases(context, toEvalSettings(config)),
+    config.DEV_UI && runEvalCases(context, { maxCases: MAX_PARALLELISM, judgeModel: config.EVALS_JUDGE_MODEL }),
   ]);
   return { worked, swept };
 }
@@ -226,9 +228,10 @@ async function openAuditLog(config: Config, database: Context['database'], log: 
 /** Builds the context of the operations from resources, agents and settings. */
 async function toContext(
   { config, log, overrides, ...sources }: RuntimeOptions,
-  { database, notifications, admission, tracing, metrics, audit }: Resources,
+  { source, database, notifications, admission, tracing, metrics, audit }: Resources,
   { draining, stopping }: Record<'draining' | 'stopping', AbortController>,
 ): Promise<Context> {
+  const agents = overrides?.agents ?? (await hostAgents(config, (text) => log.warn(text), sources));
   return {
     config,
     log,
@@ -244,7 +247,8 @@ async function toContext(
     observe: observeInvocations([tracing?.startInvocation, metrics?.measures.observe, logInvocations(log)]),
     audit,
     contentStore: await openContentStore(config),
-    agents: await hostAgents(config, (text) => log.warn(text), sources),
+    agents,
+    tools: await openTools(config, source.access, log, agents),
     secrets: createSecrets(config.RUNTIME_SECRET_KEY),
     isValidKey: createKeyCheck(config.RUNTIME_API_KEYS_FILE),
     newId: randomUUID,
@@ -294,5 +298,3 @@ const toSenderSettings = (config: Config): SenderSettings => ({
   retentionDays: DELIVERY_DAYS,
   retentionCount: MAX_KEPT,
 });
-
-const toEvalSettings = (config: Config) => ({ maxCases: MAX_PARALLELISM, judgeModel: config.EVALS_JUDGE_MODEL });

@@ -61,6 +61,7 @@ const AS_OWNER: Record<string, [serving: boolean, limited: boolean]> = {
   count_request_bytes: [false, false],
   count_use: [true, true],
   delete_old_audit_entries: [true, false],
+  keep_answer: [true, false],
   merge_app_state: [true, true],
 };
 

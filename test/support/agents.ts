@@ -29,6 +29,7 @@ export function hostAgent(model: Model, tools: Tool[] = []): Map<string, HostedA
       {
         name: definition.name,
         hasLiveApi: model.live !== undefined,
+        hasTransactions: tools.some(({ transactional }) => transactional),
         prepare: (overrides, signal, userId, serverTools) =>
           prepareAgent(definition, overrides, environment, signal, userId, serverTools),
         describe: () => describeAgent(definition, known, 'scripted'),

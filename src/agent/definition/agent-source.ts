@@ -4,9 +4,14 @@ import type { AgentSource, CompactionSettings, McpServer } from './agent.ts';
 import type { Sampling } from './model.ts';
 import { EFFECTS, type Tool } from './tool.ts';
 
-/** True for what `defineTool` makes. */
-export const isTool = (value: unknown): value is Tool =>
-  typeof value === 'object' && value !== null && 'run' in value && typeof value.run === 'function' && 'name' in value;
+/** True for what `defineTool` makes. @throws {ConfigError} for a transactional one that others answer later */
+export function isTool(value: unknown): value is Tool {
+  const tool = value as Partial<Tool> | null | undefined;
+  if (typeof tool !== 'object' || typeof tool?.run !== 'function' || !('name' in tool)) return false;
+  if (tool.transactional && tool.longRunning)
+    throw new ConfigError(`\`${tool.name}\` is transactional, so its answer cannot come later (longRunning).`);
+  return true;
+}
 
 const name = z.string().min(1);
 const names = z.array(name).optional();

@@ -1,6 +1,7 @@
 import type { Content, JsonObject, Part } from '../../core/content.ts';
 import type { EventActions } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
+import type { ToolSql } from '../../platform/db/tool-database.ts';
 import type { AgentNode } from './agent.ts';
 import type { ToolDeclaration } from './model.ts';
 
@@ -33,6 +34,8 @@ export interface ToolContext {
   /** Media that the model sees with the response: each becomes one of the function response's `parts`. */
   attachments: Part[];
   services: ToolServices;
+  /** For a transactional tool: works in the schema of the tools, in the transaction that also keeps the response. */
+  sql: ToolSql;
   log: ToolLog;
   signal: AbortSignal;
   /** Asks another agent on this invocation's account: its model calls count, its events are not stored. */
@@ -64,6 +67,11 @@ export interface Tool extends ToolDeclaration {
   /** [`once`; that of an agent follows from its tools] */
   effect?: Effect;
   /**
+   * True: what it does by `context.sql` is committed together with its response. A throw, or the death of its process,
+   * leaves nothing of it, so it has no other effect to declare [false].
+   */
+  transactional?: boolean;
+  /**
    * Says what has become of a call that may have acted, where its process died; `undefined`, or a throw: that is not
    * known [it is not known].
    */
@@ -89,10 +97,14 @@ export const toParameters = (properties: JsonObject, ...required: string[]): Jso
   additionalProperties: false,
 });
 
+/** The effect of a call in the ledger: as declared, or committed together with its response. */
+export type LedgerEffect = Effect | 'transactional';
+
 /** Returns the effect of a tool; an agent acts once where one of its tools does, or of those below it. */
-export function getEffect({ calls, effect = 'once' }: Tool): Effect {
+export function getEffect({ calls, transactional = false, effect = 'once' }: Tool): LedgerEffect {
+  if (transactional) return 'transactional';
   if (typeof calls !== 'object') return effect;
   const acts = ({ tools, subAgents }: AgentNode): boolean =>
-    tools.some((tool) => getEffect(tool) === 'once') || subAgents.some(acts);
+    tools.some((tool) => ['once', 'transactional'].includes(getEffect(tool))) || subAgents.some(acts);
   return acts(calls) ? 'once' : 'idempotent';
 }

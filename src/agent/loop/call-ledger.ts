@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { EventActions, NewEvent } from '../../core/event.ts';
-import { type Effect, getEffect, type Tool } from '../definition/tool.ts';
+import type { ToolSql } from '../../platform/db/tool-database.ts';
+import { getEffect, type LedgerEffect, type Tool } from '../definition/tool.ts';
 import type { OpenCall } from './call-tools.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
@@ -19,7 +20,7 @@ export type CallState = 'started' | 'done' | 'unknown' | 'settled';
 export interface CallRecord {
   id: string;
   tool: string;
-  effect: Effect;
+  effect: LedgerEffect;
   /** Names the call to who carries it out, the same in every attempt. */
   operationId: string;
   /** Absent: it is only looked up. */
@@ -45,6 +46,16 @@ export interface CallLedger {
   /** Writes calls now. @returns what it said of them before */
   write(calls: CallRecord[]): Promise<EarlierCalls>;
 }
+
+/**
+ * Runs a transactional tool: what it does and its answer, which is kept under its entry, are committed together.
+ * @throws what the tool throws, or why it could not be committed: nothing of it is left then
+ */
+export type Transact = (
+  work: (sql: ToolSql) => Promise<KeptAnswer>,
+  signal: AbortSignal,
+  record: CallRecord | undefined,
+) => Promise<KeptAnswer>;
 
 /** Whether a person approved a call, by the call's id; absent while undecided. */
 export type Decisions = ReadonlyMap<string, boolean>;

@@ -1,5 +1,6 @@
 import { toErrorText } from '../../core/errors.ts';
 import { runInTrace, runWith } from '../../platform/context.ts';
+import type { ToolSql } from '../../platform/db/tool-database.ts';
 import type { Log } from '../../platform/log.ts';
 import { ownLines } from '../../core/own-stack.ts';
 import { getFunctionResponses, type JsonObject, type Part } from '../../core/content.ts';
@@ -12,8 +13,10 @@ import {
   type EarlierCall,
   findActingTool,
   findTool,
+  type KeptAnswer,
   lookUp,
   toRecord,
+  type Transact,
 } from './call-ledger.ts';
 import { settleEarlier } from './earlier-call.ts';
 import { type Answer, failed, requestConfirmation, toResponse, toResponsePart, withRoom } from './tool-answer.ts';
@@ -48,7 +51,7 @@ async function runTool(
   tool: Tool,
   call: OpenCall,
 ): Promise<Answer> {
-  const { session, invocationId, services, log } = invocation.input;
+  const { session, invocationId, services, log, ledger, transact = noTransaction } = invocation.input;
   const operationId = invocation.toOperationId(call);
   const actions = emptyActions();
   const attachments: Part[] = [];
@@ -65,16 +68,19 @@ async function runTool(
     signal,
     askAgent: (agent: AgentNode, request: string) => invocation.askAgent(agent, request, signal, operationId),
   };
-  try {
-    const value = await orAborted(
-      runWith({ tool: tool.name }, async () => tool.run(call.args, context)),
-      signal,
-    );
+  const run = async (sql: ToolSql): Promise<KeptAnswer> => {
+    const value = await runWith({ tool: tool.name }, async () => tool.run(call.args, { ...context, sql }));
     const response = tool.longRunning === true && value === undefined ? undefined : toResponse(value);
     // Copies: a tool that keeps working must not change an event that is stored already.
     return { response, attachments: structuredClone(attachments), actions: structuredClone(actions) };
+  };
+  const { transactional = false } = tool;
+  try {
+    if (!transactional) return await orAborted(run(noSql), signal);
+    return await transact(run, signal, ledger && toRecord(invocation, tool, call, { state: 'done' }));
   } catch (error) {
-    if (signal.aborted) return { ...failed('interrupted'), state: 'unknown' };
+    if (ledger?.failure !== undefined && ledger.failure === error) throw error;
+    if (signal.aborted) return { ...failed('interrupted'), state: transactional ? 'done' : 'unknown' };
     const lines = ownLines(error);
     if (lines.length === 0) return failed(errorText(error));
     const stack = [errorText(error), ...lines].join('\n');
@@ -82,6 +88,13 @@ async function runTool(
     return { ...failed(errorText(error)), stack };
   }
 }
+
+const noSql: ToolSql = async () => {
+  throw new Error('Only a tool with `transactional: true` has `context.sql`.');
+};
+const noTransaction: Transact = async () => {
+  throw new Error('There is no database for transactional tools here.');
+};
 
 function toToolLog(log: Log | undefined, { id, name }: OpenCall): ToolLog {
   const at =

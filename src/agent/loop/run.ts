@@ -6,7 +6,7 @@ import type { Log } from '../../platform/log.ts';
 import type { AgentNode, PreparedAgent } from '../definition/agent.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/tool.ts';
-import type { CallLedger } from './call-ledger.ts';
+import type { CallLedger, Transact } from './call-ledger.ts';
 import type { StoredSteps } from './stored-steps.ts';
 
 /** The input of one invocation. */
@@ -20,6 +20,8 @@ export interface RunInput {
   stored?: StoredSteps | undefined;
   /** Keeps what becomes of calls of tools [nothing is kept]. */
   ledger?: CallLedger | undefined;
+  /** Runs transactional tools [they fail]. */
+  transact?: Transact | undefined;
   /** Counts what is used, for the caller, which stores it with each event [from zero]. */
   used?: UsedSoFar;
   /** Ids of the events that the runtime made: a person confirms what one of these requests, and nothing else. */

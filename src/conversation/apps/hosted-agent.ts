@@ -8,6 +8,8 @@ export interface HostedAgent {
   name: string;
   /** True where its model has a live API: then live sessions may have sound and pictures. */
   hasLiveApi: boolean;
+  /** True where a tool of its own is transactional. */
+  hasTransactions?: boolean;
   /** Metrics of its own, and what masks sessions that become eval cases. */
   evals?: EvalModule;
   /**

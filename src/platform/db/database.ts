@@ -100,7 +100,8 @@ function toDatabase(query: Query, limits: RowLimits, isOnCluster = false): Datab
   return Object.assign(drizzle({ client }), { limits, isOnCluster });
 }
 
-const poolOptions = (options: PoolOptions, max: number, name?: 'main' | 'reads'): ServerPoolOptions => ({
+/** Returns how a pool of that size connects. */
+export const poolOptions = (options: PoolOptions, max: number, name?: 'main' | 'reads'): ServerPoolOptions => ({
   config: {
     max,
     maxLifetimeSeconds: MAX_LIFETIME_SECONDS,
@@ -126,7 +127,11 @@ function openReplica(options: PoolOptions): Replica | undefined {
  * One transaction on one connection, which is closed when its state is unsure. Drizzle's own `transaction` (0.45.4)
  * loses the connection when BEGIN fails and hides the first error when ROLLBACK fails (drizzle-orm#6023, #6241).
  */
-async function transaction<T>(pool: PrimaryPool, limits: RowLimits, work: (tx: Database) => Promise<T>): Promise<T> {
+export async function transaction<T>(
+  pool: PrimaryPool,
+  limits: RowLimits,
+  work: (tx: Database) => Promise<T>,
+): Promise<T> {
   const { client, release } = await pool.lend();
   let unsure = true;
   try {

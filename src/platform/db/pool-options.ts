@@ -43,7 +43,7 @@ export interface PoolOptions extends DatabaseAddress, RowLimits {
 const IDLE_IN_TRANSACTION_MS = 10_000;
 
 /** Settings that limit the statements of a pool. */
-const ownSettings = (options: PoolOptions) => ({
+export const ownSettings = (options: PoolOptions) => ({
   statement_timeout: String(options.statementTimeoutMs),
   lock_timeout: String(options.lockTimeoutMs),
   idle_in_transaction_session_timeout: String(IDLE_IN_TRANSACTION_MS),

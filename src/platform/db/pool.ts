@@ -28,6 +28,8 @@ export interface ServerPoolOptions {
   preparesStatements: boolean;
   /** Called with the time that a caller waited for a connection. */
   onLent: (seconds: number) => void;
+  /** Set where no caller may have more than its share: the error of one that waited too long. */
+  busyText?: string;
   /** An idle connection broke; the pool has dropped it. */
   onIdleError: (error: Error) => void;
 }
@@ -65,7 +67,8 @@ export class ServerPool {
     });
     this.#places = new FairSemaphore(config.max, {
       timeoutMs: config.connectionTimeoutMillis,
-      message: NO_FREE_CONNECTION,
+      message: options.busyText ?? NO_FREE_CONNECTION,
+      isStrict: options.busyText !== undefined,
     });
   }
 

@@ -30,7 +30,7 @@ const LIMITED: Record<string, string[]> = {
   user_storage: ['select'],
 };
 /** Functions that the limited role may not call. */
-const FOR_ALL_USERS = ['delete_old_audit_entries'];
+const FOR_ALL_USERS = ['delete_old_audit_entries', 'keep_answer'];
 
 /** Returns what a role may do with each table; of both roles rows of users are bounded by row-level security. */
 const tableRights = (role: string): [table: string, privileges: string[]][] =>
@@ -136,7 +136,8 @@ export async function checkTables(client: Client, schema: string): Promise<void>
   throw new ConfigError(`it lacks ${lacking}, although all migrations were applied to it`);
 }
 
-async function withConnection<T>(
+/** Works on a connection of its own, which may be to a standby. */
+export async function withConnection<T>(
   address: DatabaseAddress,
   config: ClientConfig,
   work: (client: Client) => Promise<T>,

@@ -95,10 +95,10 @@ async function tryTo(client: Client, work: () => Promise<unknown>): Promise<void
 }
 
 /** One replica of those that start at once: concurrent grants fail. */
-const inTransaction = (text: string) => `begin; select pg_advisory_xact_lock(${GRANT_LOCK}); ${text} commit`;
+export const inTransaction = (text: string) => `begin; select pg_advisory_xact_lock(${GRANT_LOCK}); ${text} commit`;
 
 /** Another database of the server may make it in the same moment. */
-const creating = (role: string) => `
+export const creating = (role: string) => `
   do $$ begin
     create role ${role} nologin nosuperuser nobypassrls;
   exception when duplicate_object or unique_violation then null; end $$;`;

@@ -44,6 +44,8 @@ const MIN_PLACES_PER_CALLER = 2;
 interface WaitLimit {
   timeoutMs: number;
   message: string;
+  /** True: a caller never holds more than its share [only while others wait]. */
+  isStrict?: boolean;
 }
 
 /**
@@ -71,7 +73,7 @@ export class FairSemaphore {
 
   /** Waits for a place. @returns a function that gives it back @throws {Error} after too long a wait */
   acquire(caller: string): Promise<() => void> {
-    if (this.#free > 0) return Promise.resolve(this.#grant(caller));
+    if (this.#free > 0 && !this.#isOver(caller)) return Promise.resolve(this.#grant(caller));
     return new Promise((resolve, reject) => {
       let timer: NodeJS.Timeout | undefined;
       const serve = () => {
@@ -110,12 +112,16 @@ export class FairSemaphore {
   #serveNext(): void {
     const callers = [...this.#waiting.keys()];
     const next = callers.find((each) => this.#held.get(each) < this.#share) ?? callers[0];
-    if (next === undefined) return;
+    if (next === undefined || this.#isOver(next)) return;
     const [serve, ...others] = this.#waiting.get(next) ?? [];
     // Behind the other callers, whose turn comes first.
     this.#waiting.delete(next);
     this.#keep(next, others);
     serve?.();
+  }
+
+  #isOver(caller: string): boolean {
+    return this.#limit?.isStrict === true && this.#held.get(caller) >= this.#share;
   }
 
   #keep(caller: string, waiters: (() => void)[]): void {

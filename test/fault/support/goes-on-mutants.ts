@@ -52,7 +52,7 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'takes a call that was cut off for done',
-    changes: change('runTool', "state: 'unknown'", "state: 'done'"),
+    changes: change('runTool', "transactional ? 'done' : 'unknown'", "'done'"),
     ...LEDGER,
     only: 'cut off',
   },

@@ -65,7 +65,7 @@ export const toolCalls = pgTable(
     callId: identifier('call_id').notNull(),
     operationId: c.uuid('operation_id').notNull(),
     tool: c.text('tool').notNull(),
-    effect: c.text('effect', { enum: ['none', 'idempotent', 'once'] }).notNull(),
+    effect: c.text('effect', { enum: ['none', 'idempotent', 'once', 'transactional'] }).notNull(),
     state: c.text('state', { enum: ['started', 'done', 'unknown', 'settled'] }).notNull(),
     attempt: c.smallint('attempt').notNull().default(1),
     response: c.jsonb('response'),
@@ -74,7 +74,7 @@ export const toolCalls = pgTable(
   }),
   (t) => [
     primaryKey({ name: 'tool_calls_pkey', columns: [t.appName, t.userId, t.sessionId, t.invocationId, t.callId] }),
-    check('tool_calls_effect_check', sql`effect in ('none', 'idempotent', 'once')`),
+    check('tool_calls_effect_check', sql`effect in ('none', 'idempotent', 'once', 'transactional')`),
     check('tool_calls_state_check', sql`state in ('started', 'done', 'unknown', 'settled')`),
     index('tool_calls_unknown_idx').on(t.appName, t.userId, t.createTime, t.callId).where(sql`state = 'unknown'`),
     foreignKey({

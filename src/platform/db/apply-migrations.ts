@@ -1,0 +1,104 @@
+import { type Client, escapeIdentifier } from 'pg';
+import { ConfigError } from '../../core/errors.ts';
+import { JOURNAL } from './rights.ts';
+
+/** One key for this service; any number does, as long as every version uses the same. */
+const MIGRATION_LOCK = 7_240_001;
+
+/** A file of migrations. */
+export interface Migration {
+  name: string;
+  /** SHA-256 of the file, hexadecimal. */
+  hash: string;
+  statements: string[];
+}
+
+/** A migration that a database has. */
+type Applied = Pick<Migration, 'name' | 'hash'>;
+
+const MAX_NAMES = 3;
+
+/** Names for a sentence: more than a few migrations by the first, the last and their number. */
+export function toKnownNames(migrations: Applied[]): string {
+  const names = migrations.map(({ name }) => name);
+  return names.length <= MAX_NAMES ? names.join(', ') : `${names[0]} to ${names.at(-1)} (${names.length})`;
+}
+
+/** The migrations that a schema has; `undefined` where it has no journal. */
+export async function listApplied(client: Client, schema: string): Promise<Applied[] | undefined> {
+  const found = await client.query(
+    'select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2',
+    [schema, JOURNAL],
+  );
+  if (found.rowCount === 0) return undefined;
+  return (await client.query<Applied>(`select name, hash from ${escapeIdentifier(schema)}.${JOURNAL}`)).rows;
+}
+
+/** The migrations that are missing. @throws {ConfigError} where others were applied: which, unless it `knowsAll`. */
+export function findPending(migrations: Migration[], applied: Applied[], knowsAll = true): Migration[] {
+  const known = new Map(migrations.map(({ name, hash }) => [name, hash]));
+  const newer = applied.filter(({ name }) => !known.has(name)).map(({ name }) => name);
+  if (knowsAll && newer.length > 0)
+    throw new ConfigError(`it is newer than this version, which does not know ${newer.toSorted().join(', ')}`);
+  const changed = applied.filter(({ name, hash }) => known.get(name) !== hash).map(({ name }) => name);
+  if (changed.length > 0)
+    throw new ConfigError(`another text of ${changed.toSorted().join(', ')} was applied to it than this version has`);
+  return migrations.filter(({ name }) => !applied.some((row) => row.name === name));
+}
+
+/**
+ * Applies what is missing, all or nothing, behind the statements `first`: those are of a schema that others share.
+ * Replicas that start together take turns under a lock of the transaction.
+ * Read committed, whatever the database's default: the journal must be read as it is once the lock is had.
+ */
+export async function applyMissing(
+  client: Client,
+  schema: string,
+  migrations: Migration[],
+  first = '',
+): Promise<string[]> {
+  await client.query('begin isolation level read committed');
+  await client.query('set local statement_timeout = 0');
+  // A migration changes the rows of all users, also where its role is held to row-level security.
+  await client.query(`set local agent_runtime.all_users = 'on'`);
+  await client.query(`set local lock_timeout = '60s'`);
+  await client.query('select pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
+  await client.query(`set local lock_timeout = '10s'`);
+  const applied = await listApplied(client, schema);
+  const pending = findPending(migrations, applied ?? [], first === '');
+  try {
+    if (!(await schemaExists(client, schema))) await client.query(`create schema ${escapeIdentifier(schema)}`);
+    // Functions that run as their owner keep this path: a caller's temporary tables must not stand before those.
+    await client.query(`set local search_path = ${escapeIdentifier(schema)}, pg_temp`);
+    if (!applied) await createJournal(client, schema);
+    if (first !== '') await client.query(first);
+    for (const migration of pending) await apply(client, schema, migration);
+    await client.query('commit');
+    return pending.map(({ name }) => name);
+  } catch (error) {
+    const names = toKnownNames(pending) || JOURNAL;
+    throw new ConfigError(`${names} missing, and could not be applied: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+const schemaExists = async (client: Client, schema: string) =>
+  (await client.query('select from pg_namespace where nspname = $1', [schema])).rowCount === 1;
+
+async function createJournal(client: Client, schema: string): Promise<void> {
+  const table = `${escapeIdentifier(schema)}.${JOURNAL}`;
+  await client.query(`
+    create table ${table} (
+      name text collate "C" primary key,
+      hash text not null,
+      apply_time timestamp(6) with time zone not null default clock_timestamp());
+    comment on table ${table} is 'The migrations that this schema has; the service compares them at its start.';
+    comment on column ${table}.name is 'Name of the file in migrations/, without its ending.';
+    comment on column ${table}.hash is 'SHA-256 of the file.';
+    comment on column ${table}.apply_time is 'When it was applied.';`);
+}
+
+async function apply(client: Client, schema: string, migration: Migration): Promise<void> {
+  for (const statement of migration.statements) await client.query(statement);
+  const { name, hash } = migration;
+  await client.query(`insert into ${escapeIdentifier(schema)}.${JOURNAL} (name, hash) values ($1, $2)`, [name, hash]);
+}

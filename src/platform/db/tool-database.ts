@@ -1,0 +1,100 @@
+import { type ClientConfig, escapeIdentifier } from 'pg';
+import { orAborted } from '../../core/abort.ts';
+import type { JsonObject } from '../../core/content.ts';
+import { AgentError, ConfigError } from '../../core/errors.ts';
+import { runWith } from '../context.ts';
+import { ServerChoice } from './client.ts';
+import { type DatabaseAddress, listServers } from './connection.ts';
+import { type Database, poolOptions, transaction } from './database.ts';
+import { isOnCluster } from './distribute.ts';
+import { PrimaryPool } from './pool.ts';
+import { connectionSettings, ownSettings, type PoolOptions } from './pool-options.ts';
+import { withConnection } from './rights.ts';
+import { KEEP_ANSWER, TOOLS_ROLE, toToolSchema } from './tool-schema.ts';
+
+/** Sends one statement, with values for `$1`, `$2` … @returns its rows */
+export type ToolSql = (text: string, values?: unknown[]) => Promise<JsonObject[]>;
+
+type Keep<T> = (tx: Database, result: T) => Promise<void>;
+
+/** Runs the transactions of tools as their role, on connections of their own. */
+export interface ToolDatabase {
+  /** The function that keeps an answer within such a transaction. */
+  keepFunction: string;
+  /** Runs `work` for a user, keeps its result and commits; any throw, an abort or too long a time rolls back. */
+  transact<T>(userId: string, signal: AbortSignal, work: (sql: ToolSql) => Promise<T>, keep: Keep<T>): Promise<T>;
+  close(): Promise<void>;
+}
+
+/** Connections of the tools: a part of those of the service, but enough for two users who take their share. */
+const [PART, MIN_CONNECTIONS] = [0.25, 4];
+/** Maximum time of a transaction: it holds locks and a connection. */
+const MAX_TRANSACTION_MS = 30_000;
+/** One that commits, or changes role or settings, would leave the transaction of its call. */
+const STATEMENT = /^[\s(]*(?:select|insert|update|delete|merge|with|values|table)\b(?!.*\bset_config\b)/is;
+const NO_STATEMENT = 'Only select, insert, update, delete and merge are sent, one each, and no setting is changed.';
+
+/** Opens the pool of the tools, in which no user has more than a share; nothing connects before the first call. */
+export function openToolDatabase(options: PoolOptions & { schema: string }): ToolDatabase {
+  const places = Math.max(MIN_CONNECTIONS, Math.floor(options.size * PART));
+  const local = { ...ownSettings(options), search_path: `${escapeIdentifier(toToolSchema(options.schema))}, pg_temp` };
+  const own = { settings: { role: TOOLS_ROLE, local }, preparesStatements: false, busyText: BUSY };
+  const servers = new ServerChoice(listServers(options, connectionSettings(options)));
+  const pool = new PrimaryPool({ ...poolOptions(options, places), ...own }, servers);
+  const run = async <T>(tx: Database, signal: AbortSignal, work: (sql: ToolSql) => Promise<T>) => {
+    let isOver = false;
+    const sql: ToolSql = async (text, values = []) => {
+      if (isOver) throw new Error('The transaction of this call is over: await all of its statements.');
+      if (!STATEMENT.test(text)) throw new Error(NO_STATEMENT);
+      // The extended protocol takes one statement, also where there are no values.
+      const statement = { text, values, queryMode: 'extended' };
+      return (await tx.$client.query(statement)).rows as JsonObject[];
+    };
+    const limit = new AbortController();
+    const timer = setTimeout(() => limit.abort(new AgentError('time_limit', TOO_LONG)), MAX_TRANSACTION_MS);
+    try {
+      signal.throwIfAborted();
+      return await orAborted(work(sql), AbortSignal.any([signal, limit.signal]));
+    } finally {
+      isOver = true;
+      clearTimeout(timer);
+    }
+  };
+  return {
+    keepFunction: `${escapeIdentifier(options.schema)}.${KEEP_ANSWER}`,
+    transact: (userId, signal, work, keep) => {
+      const all = async (tx: Database) => {
+        const result = await run(tx, signal, work);
+        await keep(tx, result);
+        return result;
+      };
+      return runWith({ userId, caller: `user:${userId}` }, () => transaction(pool, options, all));
+    },
+    close: () => pool.end(),
+  };
+}
+
+const BUSY = 'Other calls use all database connections of the tools. Try again in a moment.';
+const TOO_LONG = `The transaction took longer than ${MAX_TRANSACTION_MS / 1000} s: nothing of this call was kept.`;
+
+const NEEDED = 'a tool is `transactional`, and needs';
+
+/** Checks that transactional tools can work in a database. @returns the schema of the service @throws {ConfigError} */
+export const checkToolDatabase = (address: DatabaseAddress, config: ClientConfig): Promise<string> =>
+  withConnection(address, config, async (client) => {
+    if (await isOnCluster(client))
+      throw new ConfigError(
+        'it is a cluster, where a tool cannot be `transactional`: its rows would be on other nodes',
+      );
+    const { rows } = await client.query<{ schema: string; schemas: string[]; isMember: boolean | null }>(
+      `select coalesce($1, current_schema()) as schema, array(select nspname::text from pg_namespace) as schemas,
+              (select pg_has_role(oid, 'member') from pg_roles where rolname = $2) as "isMember"`,
+      [address.schema, TOOLS_ROLE],
+    );
+    const { schema = '', schemas = [], isMember } = rows[0] ?? {};
+    const own = toToolSchema(schema);
+    if (!schemas.includes(own))
+      throw new ConfigError(`${NEEDED} its schema ${own}: write agents/<name>/migrations/0001.sql, and migrate`);
+    if (isMember !== true) throw new ConfigError(`${NEEDED} the right to act as ${TOOLS_ROLE}: grant it to its role`);
+    return schema;
+  });

@@ -1,0 +1,327 @@
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Client } from 'pg';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { Tool, ToolContext } from '../../src/agent/definition/tool.ts';
+import type { Part } from '../../src/core/content.ts';
+import { defineTool } from '../../src/agent/definition/agent-module.ts';
+import { hostScript } from '../support/agents.ts';
+import { client, startOn, type TestApp } from '../support/app.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+
+/** Tools whose effect is committed together with their response, in a schema and a role of their own. */
+
+const call = (name: string, id = name, args = {}): Part => ({ functionCall: { id, name, args } });
+const parameters = { type: 'object', properties: {} };
+const transactional = (name: string, run: Tool['run'], more: Partial<Tool> = {}) =>
+  defineTool({ name, description: 'Writes rows.', transactional: true, parameters, run, ...more });
+const insert = (item: string, { sql, functionCallId }: ToolContext) =>
+  sql('insert into orders (id, item) values ($1, $2) returning item', [functionCallId, item]);
+
+const ORDERS = `
+  create table orders (id text primary key, item text, owner text default current_setting('agent_runtime.user'))`;
+const role = `tools_${randomBytes(4).toString('hex')}`;
+
+let agents: string;
+let database: TestDatabase;
+let sql: Client;
+const running: (() => Promise<void>)[] = [];
+beforeEach(async () => {
+  agents = mkdtempSync(join(tmpdir(), 'agent-runtime-tools-'));
+  write('0001.sql', `${ORDERS};`);
+  database = await createTestDatabase();
+  sql = new Client({ connectionString: database.url });
+  await sql.connect();
+});
+afterEach(async () => {
+  for (const close of running.splice(0)) await close();
+  await sql.end();
+  await database.drop();
+  rmSync(agents, { recursive: true });
+});
+
+function write(file: string, text: string): void {
+  mkdirSync(join(agents, 'harness_agent', 'migrations'), { recursive: true });
+  writeFileSync(join(agents, 'harness_agent', 'migrations', file), text);
+}
+
+async function start(script: Part[][], tools: Tool[], settings = {}): Promise<Pick<TestApp, 'get' | 'post'>> {
+  const overrides = { agents: hostScript([...script, [{ text: 'done' }]], tools) };
+  const environment = { AGENTS_DIR: agents, SWEEP_INTERVAL_MS: '50', ...settings };
+  const runtime = await startOn(database.url, environment, overrides);
+  running.push(() => runtime.close());
+  return client(runtime.url);
+}
+
+const ask = async (app: Pick<TestApp, 'post'>, userId = 'u') => {
+  await app.post(`/apps/harness_agent/users/${userId}/sessions`, { sessionId: 's' });
+  const newMessage = { role: 'user', parts: [{ text: 'Buy.' }] };
+  return app.post('/run', { appName: 'harness_agent', userId, sessionId: 's', newMessage });
+};
+const responsesOf = async (app: Pick<TestApp, 'get'>, userId = 'u') => {
+  const { body } = await app.get(`/apps/harness_agent/users/${userId}/sessions/s`);
+  const { events } = body as { events: { content?: { parts: Part[] } }[] };
+  return events.flatMap(({ content }) =>
+    (content?.parts ?? []).flatMap(({ functionResponse: given }) => (given ? [given.response] : [])),
+  );
+};
+const orders = async () => (await sql.query('select id, item, owner from agent_tools.orders order by id')).rows;
+const ledger = async () =>
+  (await sql.query('select call_id, state, effect, attempt, response from tool_calls order by call_id')).rows;
+
+describe('a transactional tool', () => {
+  test('commits its rows with its response: both are there, or neither', async () => {
+    const [begun, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const order = transactional('order', async (_, context) => {
+      const [row] = await insert('tea', context);
+      begun.resolve();
+      await released.promise;
+      context.actions.stateDelta = { ordered: 1 };
+      return row;
+    });
+    const app = await start([[call('order')]], [order]);
+    const asked = ask(app);
+    await begun.promise;
+    expect(await orders()).toEqual([]);
+    released.resolve();
+    await asked;
+    expect(await orders()).toEqual([{ id: 'order', item: 'tea', owner: 'u' }]);
+    expect(await responsesOf(app)).toEqual([{ item: 'tea' }]);
+    expect(await ledger()).toEqual([
+      { call_id: 'order', state: 'done', effect: 'transactional', attempt: 1, response: null },
+    ]);
+  });
+
+  test('leaves nothing where it throws, also where it has caught what a statement threw', async () => {
+    const late: Promise<unknown>[] = [];
+    const fails = transactional('fails', async (_, context) => {
+      await insert('tea', context);
+      throw new Error('There is no tea.');
+    });
+    const goesOn = transactional('goes_on', async (_, context) => {
+      await insert('tea', context);
+      await context.sql('insert into nowhere values (1)').catch(() => undefined);
+      return 'all is well';
+    });
+    const keeps = transactional('keeps', async (_, context) => {
+      const { sql: send } = context;
+      late.push(new Promise((resolve) => setImmediate(resolve)).then(() => send('select 1')));
+      late[0]?.catch(() => undefined);
+    });
+    const app = await start([[call('fails'), call('goes_on')], [call('keeps')]], [fails, goesOn, keeps]);
+    await ask(app);
+    expect(await orders()).toEqual([]);
+    const aborted = { error: 'A statement of the tool failed, so nothing of it was kept.' };
+    expect(await responsesOf(app)).toEqual([{ error: 'There is no tea.' }, aborted, { result: null }]);
+    await expect(late[0]).rejects.toThrow('The transaction of this call is over');
+    expect((await ledger()).map(({ state }: { state: string }) => state)).toEqual(['done', 'done', 'done']);
+  });
+
+  test('sees the tables of the tools alone, and cannot leave its transaction', async () => {
+    const statements = [
+      'select * from public.sessions',
+      'select * from public.tool_calls',
+      'delete from agent_runtime_migrations',
+      'create table more (n int)',
+      'commit',
+      '/* */ commit',
+      'select 1; commit',
+      'do $$ begin commit; end $$',
+      'reset role',
+      `select set_config('role', 'none', true)`,
+    ];
+    const heard: string[] = [];
+    const tries = transactional('tries', async ({ statement }, { sql: send }) => {
+      await send(String(statement)).catch((error: Error) => heard.push(error.message));
+    });
+    const script = statements.map((statement, n) => [call('tries', `t${n}`, { statement })]);
+    await ask(await start(script, [tries]));
+    const allowed = expect.stringMatching(/^Only select, insert, /) as unknown;
+    const denied = expect.stringMatching(/^permission denied for table /) as unknown;
+    const two = 'cannot insert multiple commands into a prepared statement';
+    expect(heard).toEqual([denied, denied, denied, allowed, allowed, allowed, two, allowed, allowed, allowed]);
+  });
+
+  test('has a role that no statement leaves, where DATABASE_TOOLS_URL names one', async () => {
+    await sql.query(`create role ${role} login password 'geheim'`);
+    try {
+      const leaves = transactional('leaves', async (_, { sql: send }) => {
+        await send(`select U&"set\\005fconfig"('role', 'none', true)`);
+        return send('select id from public.sessions');
+      });
+      const url = new URL(database.url);
+      [url.username, url.password] = [role, 'geheim'];
+      const needs = /needs the right to act as agent_runtime_tools/;
+      const settings = { DATABASE_TOOLS_URL: url.href };
+      await expect(start([[call('leaves')]], [leaves], settings)).rejects.toThrow(needs);
+      await sql.query(`grant agent_runtime_tools to ${role}`);
+      const app = await start([[call('leaves')]], [leaves], settings);
+      await ask(app);
+      expect(await responsesOf(app)).toEqual([{ error: 'permission denied for table sessions' }]);
+    } finally {
+      for (const close of running.splice(0)) await close();
+      await sql.query(`drop role ${role}`);
+    }
+  });
+
+  test('writes for the user of its session: policies of its tables keep users apart', async () => {
+    write(
+      '0002.sql',
+      `alter table orders enable row level security;
+       create policy own on orders using (owner = current_setting('agent_runtime.user'));`,
+    );
+    const order = transactional('order', async (_, context) => {
+      await context.sql('insert into orders (id, item) values ($1, $2)', [context.session.userId, 'tea']);
+      return context.sql('select id from orders');
+    });
+    const app = await start([[call('order')], [{ text: 'one' }], [call('order')]], [order]);
+    await ask(app, 'one');
+    await ask(app, 'two');
+    expect(await responsesOf(app, 'one')).toEqual([{ result: [{ id: 'one' }] }]);
+    expect(await responsesOf(app, 'two')).toEqual([{ result: [{ id: 'two' }] }]);
+    expect(await orders()).toHaveLength(2);
+  });
+
+  test('is cut off by a cancellation: nothing of it is kept, which is known', async () => {
+    const begun = Promise.withResolvers<void>();
+    const order = transactional('order', async (_, context) => {
+      await insert('tea', context);
+      begun.resolve();
+      return new Promise(() => undefined);
+    });
+    const app = await start([[call('order')]], [order]);
+    const asked = ask(app);
+    await begun.promise;
+    const [{ id } = { id: '' }] = (await sql.query<{ id: string }>('select id from invocations')).rows;
+    await app.post(`/apps/harness_agent/users/u/sessions/s/invocations/${id}/cancel`, {});
+    await asked;
+    expect(await orders()).toEqual([]);
+    expect(await ledger()).toMatchObject([{ state: 'done' }]);
+  });
+
+  test('runs again in the next process, where the one before cannot commit any more', async () => {
+    const [begun, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    let runs = 0;
+    const order = transactional('order', async (_, context) => {
+      runs += 1;
+      if (runs > 1) return insert(`tea ${runs}`, context);
+      begun.resolve();
+      await released.promise;
+      return insert('tea 1', context);
+    });
+    const app = await start([[call('order')]], [order]);
+    const lost = ask(app);
+    await begun.promise;
+    await sql.query(`update invocations set lease_expire_time = now() - interval '1 second'`);
+    const status = async () => (await sql.query('select status from invocations')).rows as unknown;
+    await expect.poll(status, { timeout: 30_000 }).toEqual([{ status: 'succeeded' }]);
+    released.resolve();
+    expect((await lost).status).toBe(409);
+    expect((await orders()).map(({ item }: { item: string }) => item)).toEqual(['tea 2']);
+    expect(await ledger()).toMatchObject([{ state: 'done', attempt: 2 }]);
+  });
+
+  test('keeps nothing where its connection ends before the commit, and says so', async () => {
+    const order = transactional('order', async (_, context) => insert('tea', context));
+    write(
+      '0002.sql',
+      `create function cut() returns trigger language plpgsql security definer as $$
+      begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$;
+      create constraint trigger cut after insert on orders deferrable initially deferred
+      for each row execute function cut();`,
+    );
+    const app = await start([[call('order')]], [order]);
+    await ask(app);
+    expect(await orders()).toEqual([]);
+    const away = { error: expect.stringMatching(/nothing of this call was kept|terminating connection/) as string };
+    expect(await responsesOf(app)).toEqual([away]);
+  });
+
+  test('waits in turn: the slow ones of one user leave connections to others', async () => {
+    const released = Promise.withResolvers<void>();
+    let begun = 0;
+    const slow = transactional('slow', async (_, context) => {
+      begun += 1;
+      await context.sql('select 1');
+      if (context.session.userId === 'slow') await released.promise;
+      return insert('tea', context);
+    });
+    const many = Array.from({ length: 6 }, (_, n) => call('slow', `s${n}`));
+    const app = await start([many, [call('slow', 'quick')], [{ text: 'quick is done' }]], [slow]);
+    const asked = ask(app, 'slow');
+    await expect.poll(() => begun).toBe(2);
+    await ask(app, 'quick');
+    expect(await responsesOf(app, 'quick')).toEqual([{ result: [{ item: 'tea' }] }]);
+    expect(begun).toBe(3);
+    released.resolve();
+    await asked;
+    expect(await orders()).toHaveLength(7);
+  });
+});
+
+describe('its tables', () => {
+  test('are made by the files of its folder, each once; a changed one is refused', async () => {
+    const order = transactional('order', async (_, context) => insert('tea', context));
+    await start([], [order]);
+    write('0002.sql', `insert into orders values ('1', 'tea', 'u'), ('2', 'tea', 'u');`);
+    await expect(start([], [order], { MIGRATE: 'check' })).rejects.toThrow(
+      /its schema agent_tools lacks harness_agent\/migrations\/0002\.sql\. Apply the migrations/,
+    );
+    await start([], [order]);
+    await start([], [order]);
+    expect(await orders()).toHaveLength(2);
+    write('0001.sql', `${ORDERS}; -- changed`);
+    await expect(start([], [order])).rejects.toThrow(
+      /another text of harness_agent\/migrations\/0001\.sql was applied/,
+    );
+  });
+
+  test('are made wholly or not at all, with the reason', async () => {
+    write('0002.sql', 'create table more (n int); create table orders (n int);');
+    const refused = /0001\.sql, .*0002\.sql missing, and could not be applied: relation "orders" already exists/;
+    await expect(start([], [])).rejects.toThrow(refused);
+    expect((await sql.query(`select to_regnamespace('agent_tools') as found`)).rows).toEqual([{ found: null }]);
+  });
+
+  test('are missed at the start by a tool that has none', async () => {
+    rmSync(join(agents, 'harness_agent'), { recursive: true });
+    const order = transactional('order', async () => undefined);
+    const needs =
+      'a tool is `transactional`, and needs its schema agent_tools: write agents/<name>/migrations/0001.sql';
+    await expect(start([], [order])).rejects.toThrow(needs);
+  });
+
+  test('are made by the role that owns the tables, for one that owns nothing', async () => {
+    const name = randomBytes(4).toString('hex');
+    const [owner, server] = [`owner_${name}`, `server_${name}`];
+    const empty = new URL(database.url);
+    const urlOf = (user: string) => Object.assign(new URL(empty), { username: user, password: 'geheim' }).href;
+    await sql
+      .query(`create role ${owner} login password 'geheim'; create role ${server} login password 'geheim';
+      grant create on database ${empty.pathname.slice(1)} to ${owner}; create role agent_runtime_tools`)
+      .catch(() =>
+        sql.query(`create role ${owner} login password 'geheim'; create role ${server} login password 'geheim';
+      grant create on database ${empty.pathname.slice(1)} to ${owner}`),
+      );
+    const order = transactional('order', async (_, context) => insert('tea', context));
+    const [theirs, settings] = [database.url, { DATABASE_MIGRATION_URL: urlOf(owner), DATABASE_SCHEMA: 'own' }];
+    database = { ...database, url: urlOf(server) };
+    try {
+      const advice = `As a superuser: create role agent_runtime_tools; grant agent_runtime_tools to "${server}";`;
+      await expect(start([[call('order')]], [order], settings)).rejects.toThrow(advice);
+      await sql.query(`grant agent_runtime_tools to ${server}`);
+      const app = await start([[call('order')]], [order], settings);
+      await ask(app);
+      expect(await responsesOf(app)).toEqual([{ result: [{ item: 'tea' }] }]);
+      await start([], [order], { DATABASE_SCHEMA: 'own' });
+      expect((await sql.query('select id from own_tools.orders')).rows).toEqual([{ id: 'order' }]);
+      expect((await sql.query('select state from own.tool_calls')).rows).toEqual([{ state: 'done' }]);
+    } finally {
+      for (const close of running.splice(0)) await close();
+      database = { ...database, url: theirs };
+      await sql.query(`drop owned by ${owner}, ${server} cascade; drop role ${owner}, ${server}`);
+    }
+  });
+});
