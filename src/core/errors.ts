@@ -149,6 +149,9 @@ export class AgentError extends AppError {
   }
 }
 
+/** The failure of a call to which no answer came: it may have acted. */
+export class UnknownOutcomeError extends AgentError {}
+
 /** SQLSTATE after which the same request can work: connection, shutdown, resources, read-only, locks, password. */
 const PASSING_SQLSTATE = /^(?:08...|28P01|57P0[1-5]|53...|25006|25P0[34]|40001|40P01|55P03|57014)$/;
 const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);

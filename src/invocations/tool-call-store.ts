@@ -1,10 +1,10 @@
-import { and, desc, eq, inArray, sql } from 'drizzle-orm';
+import { and, desc, eq, inArray, or, sql } from 'drizzle-orm';
 import type { KeptAnswer } from '../agent/loop/call-ledger.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../platform/db/database.ts';
-import { escapeJson, unescapeJson, unescapeText } from '../platform/db/json-escape.ts';
+import { escapeJson, escapeText, unescapeJson, unescapeText } from '../platform/db/json-escape.ts';
 import { invocations, toolCalls } from '../platform/db/schema/schema.ts';
 import { exactTime, isAfterPlace } from '../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../platform/http/operation/cursor.ts';
@@ -63,7 +63,7 @@ export async function listUnknownCalls(
   return rows.map(toRow);
 }
 
-/** Locks the invocation of a call, which waits for a person or has ended, and finds the call: the newest of that id. */
+/** Finds a call by its id, the newest, or by that of its operation; locks it, and reads what became of its invocation. */
 export async function lockCall(
   tx: Database,
   key: SessionKey,
@@ -72,7 +72,12 @@ export async function lockCall(
   const [row] = await tx
     .select(columns)
     .from(toolCalls)
-    .where(and(isSession(key, toolCalls), eq(toolCalls.callId, callId)))
+    .where(
+      and(
+        isSession(key, toolCalls),
+        or(eq(toolCalls.callId, escapeText(callId)), eq(sql`${toolCalls.operationId}::text`, callId)),
+      ),
+    )
     .orderBy(desc(toolCalls.createTime))
     .limit(1)
     .for('update');
@@ -99,7 +104,13 @@ export async function settleCall(
       response: kept ? sql`${escapeJson(kept)}::jsonb` : null,
       updateTime: sql`statement_timestamp()`,
     })
-    .where(and(isSession(key, toolCalls), eq(toolCalls.invocationId, invocationId), eq(toolCalls.callId, callId)));
+    .where(
+      and(
+        isSession(key, toolCalls),
+        eq(toolCalls.invocationId, invocationId),
+        eq(toolCalls.callId, escapeText(callId)),
+      ),
+    );
 }
 
 /** Lists which of these calls of an invocation a person, or a check, has settled. */
@@ -116,11 +127,11 @@ export async function listSettled(
       and(
         isSession(key, toolCalls),
         eq(toolCalls.invocationId, invocationId),
-        inArray(toolCalls.callId, callIds),
+        inArray(toolCalls.callId, callIds.map(escapeText)),
         eq(toolCalls.state, 'settled'),
       ),
     );
-  return new Set(rows.map(({ callId }) => callId));
+  return new Set(rows.map(({ callId }) => unescapeText(callId)));
 }
 
 /** Lists the responses of calls of an invocation that no event has yet, by their ids. */

@@ -3,6 +3,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import type { OperationOutcome, Tool, ToolContext } from '../../src/agent/definition/tool.ts';
 import type { Part } from '../../src/core/content.ts';
+import { UnknownOutcomeError } from '../../src/core/errors.ts';
 import { hostScript } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 
@@ -143,6 +144,34 @@ describe('the ledger', () => {
     await asked;
     expect((await rows()).map(({ tool: name, state }) => [name, state])).toEqual([['charge', 'unknown']]);
   });
+
+  test('says the same of a call whose answer did not come: its check or a person says what became of it', async () => {
+    const cut = async () => Promise.reject(new UnknownOutcomeError('mcp_failed', 'The server took too long.'));
+    const done = { check: async () => ({ done: true as const, response: 'charged' }) };
+    const undone = { check: async () => ({ done: false as const }) };
+    const tools = [
+      tool('told', 'once', cut),
+      tool('done', 'once', cut, done),
+      tool('undone', 'once', cut, undone),
+      tool('again', 'idempotent', cut),
+      tool('asked', 'once', cut, { onUnknown: 'ask' }),
+    ];
+    await start(hostScript([tools.map(({ name }) => call(name))], tools));
+    await ask();
+    expect(await status()).toEqual([{ status: 'paused' }]);
+    const not = 'It is not known whether this call took effect: The server took too long. It was not repeated.';
+    const failed = { error: 'The server took too long.' };
+    const asked = { error: `${not} A person is asked.` };
+    expect(await responsesOf()).toEqual([{ error: not }, { result: 'charged' }, failed, failed, asked]);
+    const states = (await rows()).map(({ tool: name, state }) => [name, state]);
+    expect(Object.fromEntries(states as [string, string][])).toEqual({
+      told: 'unknown',
+      done: 'settled',
+      undone: 'done',
+      again: 'done',
+      asked: 'unknown',
+    });
+  });
 });
 
 describe('a call that acts once, where its process died', () => {
@@ -201,6 +230,27 @@ describe('a call that acts once, where its process died', () => {
     expect(((await app.get(`${USER}/tool-calls`)).body as { items: [] }).items).toEqual([]);
     const again = await app.post(`${SESSION}/tool-calls/charge/settle`, { outcome: 'not_done' });
     expect(again.status).toBe(409);
+  });
+
+  test.each([
+    ['U+0000', 'a\u0000b'],
+    ['half a surrogate', 'a\ud800'],
+    ['the mark of the store', 'a\ue000'],
+  ])('waits for a person, also where its id has %s: by its operation', async (_name, id) => {
+    const charge = stuck('charge', 'once', { onUnknown: 'ask' });
+    await start(hostScript([[call('charge', id)], [{ text: 'done' }]], [charge.tool]));
+    void ask();
+    await charge.begun;
+    await lose();
+    await whenEndedAs('paused');
+    const { items } = (await app.get(`${USER}/tool-calls`)).body as {
+      items: { callId: string; operationId: string }[];
+    };
+    expect(items.map(({ callId }) => callId)).toEqual([id]);
+    const settled = await app.post(`${SESSION}/tool-calls/${items[0]?.operationId}/settle`, { outcome: 'not_done' });
+    expect(settled).toMatchObject({ status: 200, body: { callId: id, state: 'settled' } });
+    await whenEndedAs('succeeded');
+    expect((await partsOf()).at(-1)).toEqual([{ text: 'done' }]);
   });
 
   test('is settled for the record where the model was told; nothing is left to run', async () => {

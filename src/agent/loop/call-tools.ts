@@ -1,4 +1,4 @@
-import { toErrorText } from '../../core/errors.ts';
+import { toErrorText, UnknownOutcomeError } from '../../core/errors.ts';
 import { runInTrace, runWith } from '../../platform/context.ts';
 import type { ToolSql } from '../../platform/db/tool-database.ts';
 import type { Log } from '../../platform/log.ts';
@@ -21,7 +21,7 @@ import {
 import { settleEarlier } from './earlier-call.ts';
 import { type Answer, failed, requestConfirmation, toResponse, toResponsePart, withRoom } from './tool-answer.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
-import type { Tool, ToolLog } from '../definition/tool.ts';
+import { getEffect, type Tool, type ToolLog } from '../definition/tool.ts';
 
 /** Maximum size of all answers of one step, where the input says none. */
 const MAX_STEP_CHARACTERS = 1_048_576;
@@ -45,12 +45,8 @@ export function toOpenCalls(event: Event): OpenCall[] {
   });
 }
 
-async function runTool(
-  invocation: InvocationState,
-  { signal }: AgentTurn,
-  tool: Tool,
-  call: OpenCall,
-): Promise<Answer> {
+async function runTool(invocation: InvocationState, turn: AgentTurn, tool: Tool, call: OpenCall): Promise<Answer> {
+  const { signal } = turn;
   const { session, invocationId, services, log, ledger, transact = noTransaction } = invocation.input;
   const operationId = invocation.toOperationId(call);
   const actions = emptyActions();
@@ -81,6 +77,11 @@ async function runTool(
   } catch (error) {
     if (ledger?.failure !== undefined && ledger.failure === error) throw error;
     if (signal.aborted) return { ...failed('interrupted'), state: transactional ? 'done' : 'unknown' };
+    if (error instanceof UnknownOutcomeError && getEffect(tool) === 'once') {
+      const earlier: EarlierCall = { state: 'started', attempt: 1, response: null };
+      const settled = await settleEarlier(invocation, turn, tool, call, earlier, undefined, error.message);
+      return settled ?? failed(error.message);
+    }
     const lines = ownLines(error);
     if (lines.length === 0) return failed(errorText(error));
     const stack = [errorText(error), ...lines].join('\n');

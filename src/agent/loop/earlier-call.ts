@@ -6,11 +6,7 @@ import type { OpenCall } from './call-tools.ts';
 import { type AgentTurn, emptyActions, type InvocationState } from './invocation-state.ts';
 import { type Answer, failed, requestConfirmation, toResponse } from './tool-answer.ts';
 
-/** The response to a call of a tool that acts once, where the process died that may have run it. */
-const OUTCOME_UNKNOWN =
-  'It is not known whether this call took effect: the process that ran it stopped. It was not repeated.';
-
-/** Returns the answer to a call that may have run before; `undefined` where it is to run again. */
+/** Returns the answer to a call that may have run before; `undefined` where it did not, and is to run again. */
 export async function settleEarlier(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -18,6 +14,7 @@ export async function settleEarlier(
   call: OpenCall,
   { state, response: kept }: EarlierCall,
   decision: boolean | undefined,
+  why = 'the process that ran it stopped.',
 ): Promise<Answer | undefined> {
   if (kept?.response) {
     const { response, actions = emptyActions(), attachments = [] } = kept;
@@ -33,9 +30,10 @@ export async function settleEarlier(
     const answer = { response: toResponse(outcome.response), attachments: [], actions: emptyActions() };
     return { ...answer, state: 'settled' };
   }
-  if (tool.onUnknown !== 'ask' || decision === false) return { ...failed(OUTCOME_UNKNOWN), state: 'unknown' };
-  const hint = `It is not known whether \`${call.name}\` took effect: its process stopped. May it run again?`;
-  return { ...requestConfirmation(call, hint, `${OUTCOME_UNKNOWN} A person is asked.`), state: 'unknown' };
+  const told = `It is not known whether this call took effect: ${why} It was not repeated.`;
+  if (tool.onUnknown !== 'ask' || decision === false) return { ...failed(told), state: 'unknown' };
+  const hint = `It is not known whether \`${call.name}\` took effect: ${why} May it run again?`;
+  return { ...requestConfirmation(call, hint, `${told} A person is asked.`), state: 'unknown' };
 }
 
 /** Asks a tool what has become of a call; `undefined` where it does not know. */

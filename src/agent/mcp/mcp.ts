@@ -3,7 +3,7 @@ import { SseError } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { type CallToolResult, CallToolResultSchema, ErrorCode, ToolSchema } from '@modelcontextprotocol/sdk/types.js';
 import { z } from 'zod';
-import { AgentError } from '../../core/errors.ts';
+import { AgentError, causes, UnknownOutcomeError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
@@ -17,6 +17,8 @@ import { asTransport, type BoundedTransport, newTransport } from './mcp-transpor
 /** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
 const MAX_PAGES = 100;
 const { mcpTool, mcpToolList, mcpToolResult } = INPUT_LIMITS;
+/** Codes of connections that were not made. */
+const UNSENT = /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH)$/;
 /** Maximum wait for the DELETE that ends a session. */
 const TERMINATE_MS = 2_000;
 
@@ -172,7 +174,7 @@ function toTool(
           throw tooMuch(`more than ${mcpToolResult.count} blocks in its answer`);
         return toToolResult(CallToolResultSchema.parse(result), attachments);
       } catch (error) {
-        throw toMcpError(server, `failed in \`${tool.name}\``, bounded.failure ?? error, signal);
+        throw toMcpError(server, `failed in \`${tool.name}\``, bounded.failure ?? error, signal, UnknownOutcomeError);
       }
     },
   };
@@ -191,8 +193,17 @@ function getStatus(error: unknown): number | undefined {
   return typeof code === 'number' && code >= 300 && code < 600 ? code : undefined;
 }
 
-/** Says which server and why, without what the server wrote: that may be anything. */
-function toMcpError(server: McpServer, what: string, error: unknown, signal: AbortSignal): AgentError {
+/**
+ * Says which server and why, without what the server wrote: that may be anything. `Unsure` is the error where no answer
+ * came to what may have been sent.
+ */
+function toMcpError(
+  server: McpServer,
+  what: string,
+  error: unknown,
+  signal: AbortSignal,
+  Unsure = AgentError,
+): AgentError {
   if (signal.aborted) return abortError(signal);
   const denial = findDenial(error);
   const status = getStatus(error);
@@ -208,7 +219,10 @@ function toMcpError(server: McpServer, what: string, error: unknown, signal: Abo
         : protocolCode !== undefined && protocolCode < -1
           ? `It answered with error ${protocolCode}.`
           : 'The connection failed.';
-  return new AgentError('mcp_failed', `MCP server \`${server.name}\` ${what}. ${reason}`, { cause: error });
+  const isAnswered = denial || (status !== undefined ? status < 500 : protocolCode !== undefined && protocolCode < -1);
+  const isUnsent = [...causes(error)].some(({ code: name }) => UNSENT.test(String(name)));
+  const Failure = isAnswered || isUnsent ? AgentError : Unsure;
+  return new Failure('mcp_failed', `MCP server \`${server.name}\` ${what}. ${reason}`, { cause: error });
 }
 
 /** The egress policy's refusal, where there is one among the causes. */

@@ -52,7 +52,9 @@ export const userPath = appPath.extend({ userId: identifier('User identifier.') 
 export const sessionPath = userPath.extend({ sessionId: identifier('Session identifier.') });
 export const eventPath = sessionPath.extend({ eventId: identifier('Event identifier.') });
 export const invocationPath = sessionPath.extend({ invocationId: identifier('Invocation identifier.') });
-export const toolCallPath = sessionPath.extend({ callId: identifier('Id of the function call in its event.') });
+export const toolCallPath = sessionPath.extend({
+  callId: identifier('Id of the function call in its event, or of its operation.'),
+});
 export const artifactPath = sessionPath.extend({
   artifactName: identifier('Name of the artifact; `user:` in front means one of the user. May hold `/`.'),
 });
