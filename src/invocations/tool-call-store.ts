@@ -63,7 +63,7 @@ export async function listUnknownCalls(
   return rows.map(toRow);
 }
 
-/** Finds a call by its id, the newest, or by that of its operation; locks it, and reads what became of its invocation. */
+/** Locks a call, the newest of that id or the one of that operation, and finds what became of its invocation. */
 export async function lockCall(
   tx: Database,
   key: SessionKey,
