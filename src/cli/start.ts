@@ -5,7 +5,7 @@ import { isShorterThanStatements, SHORT_LEASE } from '../config/invocations.ts';
 import { openApiDocument } from '../platform/http/openapi/document.ts';
 import { compileDocument } from '../platform/http/validation/openapi-gate.ts';
 import { createLog, type Log } from '../platform/log.ts';
-import { listOperations } from '../process/app.ts';
+import { listAllOperations } from '../process/app.ts';
 import { COMPONENTS } from '../process/components.ts';
 import { describeHarness, modelText, readHarnessAgent } from '../process/host-agents.ts';
 import { findDatabase, migrate } from '../process/open-database.ts';
@@ -140,7 +140,7 @@ async function close(runtime: Runtime): Promise<void> {
 
 /** Prints the document of all operations of all modes. @throws {Error} when it is not a valid OpenAPI document */
 export async function printOpenApi(): Promise<void> {
-  const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
+  const operations = listAllOperations();
   const document = openApiDocument(operations, { authMode: 'local', components: COMPONENTS });
   await compileDocument(document);
   process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);

@@ -53,6 +53,8 @@ export type AuthSettings =
     };
 
 const LOOPBACK_HOSTS = new Set(['127.0.0.1', '::1', 'localhost']);
+/** True for an address that only this machine reaches. */
+export const isLoopbackHost = (host: string) => LOOPBACK_HOSTS.has(host);
 const MIN_KEY_LENGTH = 16;
 /** A key with fewer different characters is no random one: `openssl rand -hex 16` has 8 in all but 1 of 10^8 cases. */
 const MIN_DIFFERENT_CHARACTERS = 8;
@@ -133,7 +135,7 @@ function findFault(key: string, modelKey: string | undefined): string | undefine
 
 /** Refuses to listen to the world without a login by accident. @throws {ConfigError} */
 export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Environment & { auth: AuthSettings }): void {
-  if (LOOPBACK_HOSTS.has(HOST)) return;
+  if (isLoopbackHost(HOST)) return;
   if (DEV_UI && isPublicAddress(HOST)) {
     throw new ConfigError(
       `DEV_UI: found "true" with HOST "${HOST}", a public address; the development UI mode shows prompts and has no ` +

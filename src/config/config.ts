@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import { ConfigError } from '../core/errors.ts';
-import { type AuthSettings, checkKeys, checkListening, toAuth } from './access.ts';
+import { type AuthSettings, checkKeys, checkListening, isLoopbackHost, toAuth } from './access.ts';
+import { DOOR_NAMES, type DoorName } from './features.ts';
 import { toUserLimits, type UserLimits } from './limits.ts';
 import { environmentSchema } from './settings.ts';
 
@@ -9,6 +10,8 @@ type Environment = z.output<typeof environmentSchema>;
 /** The settings of a process, checked and with defaults. */
 export type Config = Environment & {
   auth: AuthSettings;
+  /** The doors that are open. */
+  doors: ReadonlySet<DoorName>;
   /** The limits of one user. */
   fairness: UserLimits;
   /** The whole environment: `${NAME}` in headers of MCP servers is filled from it. */
@@ -32,9 +35,16 @@ export function readConfig(environment: Record<string, string | undefined>, { li
   const auth = toAuth(parsed.data);
   checkKeys(parsed.data.RUNTIME_SECRET_KEY, parsed.data.MODEL_API_KEY, 'RUNTIME_SECRET_KEY');
   const fairness = toUserLimits(parsed.data, auth.mode !== 'local' || parsed.data.ALLOW_ANONYMOUS);
-  const config = { ...parsed.data, auth, fairness, variables: given };
+  const doors = toDoors(parsed.data, auth);
+  const config = { ...parsed.data, auth, doors, fairness, variables: given };
   if (listens) checkListening(config);
   return config;
+}
+
+/** All doors are open to the one developer of a laptop; elsewhere the operator opens each. */
+function toDoors({ DOORS: named, HOST }: Environment, auth: AuthSettings): ReadonlySet<DoorName> {
+  if (!named) return new Set(auth.mode === 'local' && isLoopbackHost(HOST) ? DOOR_NAMES : []);
+  return new Set(DOOR_NAMES.filter((name) => named.includes(name)));
 }
 
 function describeIssue(issue: z.core.$ZodIssue, given: Record<string, string | undefined>): string {

@@ -1,4 +1,5 @@
-import { flag, list, text, whole } from './setting-schemas.ts';
+import { z } from 'zod';
+import { documented, flag, list, splitAtCommas, text, whole } from './setting-schemas.ts';
 
 /** Cronjobs. */
 export const CRONJOBS = {
@@ -14,6 +15,28 @@ export const CRONJOBS = {
     5,
     [1, 10_000],
     'Maximum number of cronjob runs of one user at once, in all processes; others wait.',
+  ),
+};
+
+/** Names of the doors: protocols of other clients, each a view of the same sessions. */
+export const DOOR_NAMES = ['ag-ui', 'ai-sdk', 'durable-streams'] as const;
+/** One of {@link DOOR_NAMES}. */
+export type DoorName = (typeof DOOR_NAMES)[number];
+
+/** What the setting may name. */
+const DOORS_ALLOWED = [...DOOR_NAMES, 'none'] as const;
+
+/** Doors. */
+export const DOORS = {
+  DOORS: documented(
+    z
+      .string()
+      .transform(splitAtCommas)
+      .pipe(z.array(z.enum(DOORS_ALLOWED, `names out of ${DOORS_ALLOWED.join(', ')}`)).max(DOORS_ALLOWED.length))
+      .optional(),
+    'The protocols of other clients that are answered beside the own one.',
+    DOORS_ALLOWED.map((name) => `\`${name}\``).join(', '),
+    'all in mode `local` on a loopback `HOST`, else `none`',
   ),
 };
 

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { ACCESS } from './access.ts';
 import { AGENT } from './agent.ts';
 import { DATABASE } from './database.ts';
-import { CRONJOBS, EVALUATION, WEBHOOKS } from './features.ts';
+import { CRONJOBS, DOORS, EVALUATION, WEBHOOKS } from './features.ts';
 import { INVOCATIONS } from './invocations.ts';
 import { LIMITS } from './limits.ts';
 import { LIVE, MODEL } from './model.ts';
@@ -22,6 +22,7 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Live sessions', LIVE],
   ['Cronjobs', CRONJOBS],
   ['Webhooks', WEBHOOKS],
+  ['Doors', DOORS],
   ['Evaluation', EVALUATION],
   ['Artifacts', ARTIFACTS],
   ['Retention', RETENTION],
@@ -41,6 +42,7 @@ export const environmentSchema = z.object({
   ...LIVE,
   ...CRONJOBS,
   ...WEBHOOKS,
+  ...DOORS,
   ...EVALUATION,
   ...ARTIFACTS,
   ...RETENTION,

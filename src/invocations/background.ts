@@ -1,4 +1,4 @@
-import { AgentError, AppError } from '../core/errors.ts';
+import { AgentError, AppError, RepeatedInvocationError } from '../core/errors.ts';
 import { runWith } from '../platform/context.ts';
 import { runLeasedQueue } from '../platform/work/leased-queue.ts';
 import { freeTopic, QUEUE_TOPIC } from '../core/names.ts';
@@ -11,6 +11,7 @@ import { finishOnce, persist } from './persist.ts';
 import { claimedUserEvents, stoppedMessage, toAgentError } from './invocation.ts';
 import { findQueued, findWaiter, listQueueHeads, type Queued, type QueueHead } from './queue-store.ts';
 import { acquireSession, type ClaimRequest, claimTurn } from './session-lock.ts';
+import { abandonedError, findRepeated } from './retry.ts';
 import { type Beginning, readStoredRequest, toQueuedRequest } from './stored-request.ts';
 
 /** Longest pause between two polls of the queues: notifications only save time, they may be lost. */
@@ -57,6 +58,22 @@ export async function startInBackground(
   const running = context.admission.admit(request.key.userId, start, bytes);
   running.catch((error: unknown) => logFailure(context, error, request.invocationId));
   await Promise.race([known.promise, running]);
+}
+
+/**
+ * Starts an invocation in the background as {@link startInBackground} does, once for all requests with its key.
+ * @returns its id: that of the first request
+ */
+export async function startOnce(context: InvocationContext, run: InvocationRequest, bytes: number): Promise<string> {
+  try {
+    await startInBackground(context, run, bytes);
+    return run.invocationId;
+  } catch (error) {
+    if (!(error instanceof RepeatedInvocationError) || !run.idempotency) throw error;
+    const found = await findRepeated(context, run.key, run.idempotency);
+    if (!found) throw abandonedError();
+    return found.invocationId;
+  }
 }
 
 /**

@@ -45,22 +45,30 @@ export async function* followSession(
   const wakeup = new Wakeup();
   const { wake } = wakeup;
   const feed = feeds.follow(key, wake, withText);
-  const unwatch = until && feeds.watch(key, until.invocationId, wake);
+  let mayBeOver = true;
+  const onState = () => {
+    mayBeOver = true;
+    wake();
+  };
+  const unwatch = until && feeds.watch(key, until.invocationId, onState);
   signal.addEventListener('abort', wake);
   let seen: Seen = {};
   const open = new OpenText(withText ? delta : 0);
   try {
     for (let after = sequence; !signal.aborted; ) {
       wakeup.reset();
-      const over = until ? await readPatiently(() => until.isOver(), signal) : false;
       const text = withText ? await readPatiently(() => feed.readText(), signal) : undefined;
       const isHere = text?.lastSequence === after && text.createTime === seen.createTime;
+      // While text comes it is not over, unless its process has died.
+      const isAsked = until && (mayBeOver || !isHere || text.deltas.length === 0);
+      mayBeOver = false;
+      const over = isAsked ? await readPatiently(() => until.isOver(), signal) : false;
       // Before the events: they would replace nothing of a reader that has text which is void.
       if (text && (isHere || open.isUnknown) && !open.isIn(text.deltas)) {
         open.clear();
         yield { kind: 'void', position: { sequence: after, delta: 0 }, text: toVoidEvent(key) };
       }
-      if (text && isHere) yield* takeText(open, text.deltas, after);
+      if (text && isHere && !over) yield* takeText(open, text.deltas, after);
       else {
         const found = await readPatiently(() => feed.read(after), signal);
         if (!found) return;

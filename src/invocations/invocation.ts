@@ -49,6 +49,9 @@ export const invocationSchema = z
   })
   .describe('One prompt up to its final answer.');
 
+/** An invocation as the wire shows it. */
+export type Invocation = z.output<typeof invocationSchema>;
+
 /** Why an invocation did not succeed: a stable code and a sentence for people. */
 export interface InvocationError {
   code: ErrorCode;

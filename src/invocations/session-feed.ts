@@ -13,7 +13,8 @@ import {
   type SessionEnd,
 } from '../conversation/sessions/event-store.ts';
 import { listDeltas, type SessionText } from '../conversation/sessions/delta-store.ts';
-import { listInvocationStates } from './invocation-store.ts';
+import type { Invocation } from './invocation.ts';
+import { findInvocationText, listInvocationStates } from './invocation-store.ts';
 
 /** Events of one read. */
 const PAGE = 100;
@@ -54,6 +55,7 @@ export class SessionFeeds {
   readonly #context: FeedContext;
   readonly #byTopic = new Map<string, FollowedSession>();
   readonly #watchers = new Set<Watcher>();
+  readonly #invocations = new SingleFlight<Invocation | undefined>();
   #isPolling = false;
 
   constructor(context: FeedContext) {
@@ -80,6 +82,14 @@ export class SessionFeeds {
         if (this.#byTopic.get(topic) === session) this.#byTopic.delete(topic);
       },
     };
+  }
+
+  /** Reads an invocation; followers that do so at once share it. `undefined` where there is none. */
+  readInvocation(key: SessionKey, invocationId: string): Promise<Invocation | undefined> {
+    return this.#invocations.run(`${sessionTopic(key)} ${invocationId}`, async () => {
+      const text = await findInvocationText(this.#context.database.db, key, invocationId);
+      return text === undefined ? undefined : (JSON.parse(text) as Invocation);
+    });
   }
 
   /** Calls `wake` when an invocation has changed or its process has died. @returns what ends it. */

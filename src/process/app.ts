@@ -5,10 +5,14 @@ import { artifactOperations } from '../conversation/artifacts/routes.ts';
 import { budgetOperations } from '../conversation/budgets/routes.ts';
 import { COMPONENTS } from './components.ts';
 import type { Config } from '../config/config.ts';
+import { DOOR_NAMES, type DoorName } from '../config/features.ts';
 import type { Log } from '../platform/log.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import { cronjobOperations } from '../features/cronjobs/routes.ts';
 import { devUiPages } from '../features/devui/routes.ts';
+import { agUiOperations } from '../features/doors/ag-ui/routes.ts';
+import { aiSdkOperations } from '../features/doors/ai-sdk/routes.ts';
+import { durableStreamOperations } from '../features/doors/durable-streams/routes.ts';
 import { evalOperations } from '../features/evals/routes.ts';
 import { createHttpApp, type HttpAppOptions } from '../platform/http/http-app.ts';
 import type { Audit } from '../platform/http/audit/audit.ts';
@@ -64,16 +68,24 @@ interface OperationContext extends Context {
   evaluations: typeof evaluations;
 }
 
+/** The operations behind each door. */
+const DOOR_OPERATIONS: Record<DoorName, Operation<OperationContext>[]> = {
+  'ag-ui': agUiOperations,
+  'ai-sdk': aiSdkOperations,
+  'durable-streams': durableStreamOperations,
+};
+
 /**
  * The route table: every operation that exists in a mode.
  * @param mode `isDevelopment`: with the development UI's operations; `isShared`: users of a user pool share the
- * deployment; `hasCronjobs`: with the cronjobs; `hasWebhooks`: with the webhooks
+ * deployment; `hasCronjobs`: with the cronjobs; `hasWebhooks`: with the webhooks; `doors`: with these doors
  */
 export function listOperations(mode: {
   isDevelopment: boolean;
   isShared: boolean;
   hasCronjobs: boolean;
   hasWebhooks: boolean;
+  doors: ReadonlySet<DoorName>;
 }): Operation<OperationContext>[] {
   const changeable: Operation<OperationContext>[] = [
     ...inArea('Sessions', sessionOperations),
@@ -108,8 +120,22 @@ export function listOperations(mode: {
     // The specification: deployments with shared OAuth do not expose the harness operation.
     ...(mode.isShared ? [] : inArea('Agent execution', [harnessInvoke])),
     ...(mode.isDevelopment ? development : []),
+    ...inArea(
+      'Compatibility endpoints',
+      DOOR_NAMES.flatMap((name) => (mode.doors.has(name) ? DOOR_OPERATIONS[name] : [])),
+    ),
   ];
 }
+
+/** Every operation of every mode. */
+export const listAllOperations = (isShared = false) =>
+  listOperations({
+    isDevelopment: true,
+    isShared,
+    hasCronjobs: true,
+    hasWebhooks: true,
+    doors: new Set(DOOR_NAMES),
+  });
 
 /** Another name of `harness_agent`, which AgentKit's command line has built in, unless an application has it. */
 const ALIAS = 'harness';
@@ -123,6 +149,7 @@ export function createApp(context: Context): Express {
     isShared: auth.mode === 'jwt',
     hasCronjobs: CRONJOBS,
     hasWebhooks: WEBHOOKS,
+    doors: config.doors,
   });
   return createHttpApp<OperationContext>({
     operations,

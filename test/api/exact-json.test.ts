@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { listOperations } from '../../src/process/app.ts';
+import { listAllOperations } from '../../src/process/app.ts';
 import type { Operation } from '../../src/platform/http/operation/operation.ts';
 import { ABSENT } from '../security/support/fixture.ts';
 import { toRequest } from '../security/support/requests.ts';
@@ -59,7 +59,7 @@ describe('what would change is refused with its place', () => {
     expect([status, body]).toEqual(refusal(['body', 'prompt'], TWICE));
   });
 
-  const all = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
+  const all = listAllOperations();
   const withJson = (all as Operation<unknown>[]).filter(({ body, method }) => body && !body.isText && method !== 'get');
 
   test.each(withJson.map((operation) => [operation.operationId, operation] as const))('%s', async (_id, operation) => {

@@ -2,14 +2,14 @@ import { Client } from 'pg';
 import { describe, expect, test } from 'vitest';
 import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import type { Operation } from '../../src/platform/http/operation/operation.ts';
-import { listOperations } from '../../src/process/app.ts';
+import { listAllOperations } from '../../src/process/app.ts';
 import { hostScript } from '../support/agents.ts';
 import { testApp } from '../support/app.ts';
 
 const agents = hostScript([[{ text: 'Done.' }]]);
 const app = testApp({ CRONJOBS: 'true', WEBHOOKS: 'true' }, { agents });
 
-const all = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
+const all = listAllOperations();
 /** Operations that name their application: in the path, or in the body. */
 const named = all.filter(
   ({ path, body }) => path.includes('{app_name}') || 'appName' in ((body?.schema as { shape?: object })?.shape ?? {}),

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
-import { listOperations } from '../../src/process/app.ts';
+import { listAllOperations } from '../../src/process/app.ts';
 import { createKey, createKeyRing, type NewKey } from '../../src/platform/http/access/key-ring.ts';
 import { gatedAgents } from '../support/agents.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
@@ -136,7 +136,7 @@ describe('a key of the file', () => {
 });
 
 describe('a key that is revoked', () => {
-  const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
+  const operations = listAllOperations();
   /** How each kind of stream is opened; settles with all that it said when it has ended. */
   const open: Record<string, (url: string, headers: Record<string, string>, runId: string) => Promise<unknown>> = {
     streamEvents: (url, headers) => readAll(`${url}${session('alice')}/events/stream`, { headers }),

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SignJWT } from 'jose';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { listOperations } from '../../src/process/app.ts';
+import { listAllOperations } from '../../src/process/app.ts';
 import { createKey, type NewKey } from '../../src/platform/http/access/key-ring.ts';
 import type { Operation } from '../../src/platform/http/operation/operation.ts';
 import { camelCase, pathParameters, listRoutes } from '../../src/platform/http/operation/paths.ts';
@@ -70,13 +70,7 @@ const CALLERS: Caller[] = [
   { name: 'service', mode: 'key' },
 ];
 
-const operationsOf = (mode: Mode): AnyOperation[] =>
-  listOperations({
-    isDevelopment: true,
-    isShared: mode === 'jwt',
-    hasCronjobs: true,
-    hasWebhooks: true,
-  }) as AnyOperation[];
+const operationsOf = (mode: Mode): AnyOperation[] => listAllOperations(mode === 'jwt') as AnyOperation[];
 const all = operationsOf('key');
 const idsOf = (mode: Mode) => new Set(operationsOf(mode).map(({ operationId }) => operationId));
 const exists = { key: idsOf('key'), jwt: idsOf('jwt') };

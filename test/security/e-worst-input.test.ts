@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Operation } from '../../src/platform/http/operation/operation.ts';
-import { listOperations } from '../../src/process/app.ts';
+import { listAllOperations } from '../../src/process/app.ts';
 import { isEnd, openLive, say } from '../support/live-client.ts';
 import { startWatched, type WatchedService } from '../support/watched-service.ts';
 import { insertOthers, makeOneOfEach } from './support/fixture.ts';
@@ -133,7 +133,7 @@ const BY_HAND: Record<string, (usual: Sent) => Input[]> = {
   addSessionToMemory: () => [{ body: { sessionId: 'deep0' } }, { body: { sessionId: 'words' } }],
 };
 
-const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
+const operations = listAllOperations();
 let service: WatchedService;
 let names: Names;
 const row = (table: string, more: object) =>

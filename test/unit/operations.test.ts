@@ -3,11 +3,11 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, test } from 'vitest';
 import type { z } from 'zod';
 import { getChildren, unwrap } from '../../src/core/zod-graph.ts';
-import { listOperations } from '../../src/process/app.ts';
+import { listAllOperations } from '../../src/process/app.ts';
 import { SCOPES } from '../../src/platform/http/operation/principal.ts';
 import { pathParameters, listRoutes } from '../../src/platform/http/operation/paths.ts';
 
-const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
+const operations = listAllOperations();
 
 describe('every operation has an owner and a scope', () => {
   test.each(operations.map((operation) => [operation.operationId, operation] as const))('%s', (_id, operation) => {

@@ -1,16 +1,15 @@
 import { z } from 'zod';
 import type { Config } from '../../config/config.ts';
-import { RepeatedInvocationError } from '../../core/errors.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { invocationPath, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { exampleEvent } from '../../conversation/sessions/examples.ts';
-import type { InvocationContext, InvocationRequest } from '../context.ts';
+import type { InvocationContext } from '../context.ts';
 import { invocationSchema } from '../invocation.ts';
 import { askToCancel } from '../fence.ts';
 import { findInvocationText, listInvocationsText } from '../invocation-store.ts';
 import { getBodyBytes } from '../../platform/http/limits/request-limits.ts';
-import { startInBackground } from '../background.ts';
+import { startOnce } from '../background.ts';
 import {
   BUSY_ERRORS,
   inBackground,
@@ -23,7 +22,6 @@ import {
   toInvocation,
   toInvocationOptions,
 } from '../request.ts';
-import { findRepeated, abandonedError } from '../retry.ts';
 import { requireWebhook } from '../webhooks/address.ts';
 
 const INVOCATIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations';
@@ -77,8 +75,8 @@ const startInvocation = operation({
     const webhookUrl = await requireWebhook(context.database.reads, context.config, key, body.webhookUrl);
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
     const streamed = { ...run, streaming: body.streaming === true };
-    const text = await startOnce(context, inBackground(streamed, webhookUrl), getBodyBytes(request));
-    return { kind: 'json', text };
+    const id = await startOnce(context, inBackground(streamed, webhookUrl), getBodyBytes(request));
+    return { kind: 'json', text: (await findInvocationText(context.database.db, key, id)) ?? 'null' };
   },
 });
 
@@ -150,15 +148,3 @@ const cancelInvocation = operation({
 
 /** Invocations: start in the background, list, look at, cancel. */
 export const invocationOperations = [startInvocation, listInvocations, getInvocation, cancelInvocation];
-
-/** Starts an invocation in the background and answers with its row; a repeated request gets the row of the first. */
-async function startOnce(context: InvocationContext, run: InvocationRequest, bytes: number): Promise<string> {
-  let id = run.invocationId;
-  await startInBackground(context, run, bytes).catch(async (error: unknown) => {
-    if (!(error instanceof RepeatedInvocationError) || !run.idempotency) throw error;
-    const found = await findRepeated(context, run.key, run.idempotency);
-    if (!found) throw abandonedError();
-    id = found.invocationId;
-  });
-  return (await findInvocationText(context.database.db, run.key, id)) ?? 'null';
-}

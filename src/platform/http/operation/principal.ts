@@ -59,10 +59,15 @@ export const visibleTo = (principal: Principal): string | undefined =>
  * The user that a request is about: the one who is logged in, or the one that it names.
  * @throws {ValidationFailedError} where it must name one and does not. @throws {NotFoundError} for another user.
  */
-export function requireOwner(principal: Principal, named: string | undefined, place: 'body' | 'query'): string {
+export function requireOwner(
+  principal: Principal,
+  named: string | undefined,
+  place: 'body' | 'query',
+  member = 'ownerId',
+): string {
   const own = visibleTo(principal);
   if (own !== undefined && named !== undefined && named !== own) throw new NotFoundError(`User not found: ${named}`);
   const userId = own ?? named;
   if (userId !== undefined) return userId;
-  throw new ValidationFailedError([{ type: 'missing', loc: [place, 'ownerId'], msg: 'Field required', input: null }]);
+  throw new ValidationFailedError([{ type: 'missing', loc: [place, member], msg: 'Field required', input: null }]);
 }

@@ -1,0 +1,5 @@
+import type { InvocationContext } from '../../../invocations/context.ts';
+import type { Operation } from '../../../platform/http/operation/operation.ts';
+
+/** The operations of this door. */
+export const aiSdkOperations: Operation<InvocationContext>[] = [];

@@ -1,0 +1,87 @@
+import type { Event } from '../../core/event.ts';
+import type { SessionKey } from '../../core/session.ts';
+import { followSession } from '../../invocations/follow.ts';
+import type { Invocation } from '../../invocations/invocation.ts';
+import type { SessionFeeds } from '../../invocations/session-feed.ts';
+import { type Piece, TextCutter } from './text-cutter.ts';
+
+/**
+ * A step of an invocation as every door shows it: a `text` piece of an event; the `event`, once it is whole and all
+ * its pieces were given; `void`, which takes back the pieces of an event that has not come; the `end`.
+ */
+export type TurnStep =
+  | ({ kind: 'text'; eventId: string; after: number } & Piece)
+  | { kind: 'event'; event: Event; sequence: number }
+  | { kind: 'void'; eventId: string; after: number }
+  | { kind: 'end'; invocation: Invocation };
+
+/** An invocation to read. */
+interface Turn {
+  key: SessionKey;
+  invocationId: string;
+  /** Sequence of the event behind which it is read [all of it]. */
+  after: number;
+}
+
+const ENDED = new Set<string>([
+  'paused',
+  'succeeded',
+  'failed',
+  'interrupted',
+  'cancelled',
+] satisfies Invocation['status'][]);
+
+/**
+ * Yields the steps of an invocation from a place on, those so far and those to come. They are the same each time, but
+ * for text that was taken back. Events of the user are among them; text of agents that run side by side comes with
+ * its whole events. Without an `end` it was left while it goes on: `signal` aborted, or its session is gone.
+ */
+export async function* readTurn(
+  context: { feeds: SessionFeeds },
+  { key, invocationId, after }: Turn,
+  signal: AbortSignal,
+): AsyncGenerator<TurnStep> {
+  let last: Invocation | undefined;
+  const isOver = async () => {
+    last = await context.feeds.readInvocation(key, invocationId);
+    return !last || ENDED.has(last.status);
+  };
+  const options = { withText: true, until: { invocationId, isOver } };
+  let open: { eventId: string; cutter: TextCutter; after: number } | undefined;
+  for await (const step of followSession(context, key, { sequence: after, delta: 0 }, signal, options)) {
+    const { kind, position } = step;
+    if (kind === 'void') {
+      if (open) yield { kind, eventId: open.eventId, after: open.after };
+      open = undefined;
+    } else if (step.invocationId === invocationId) {
+      const event = JSON.parse(step.text) as Event;
+      if (kind === 'delta') {
+        const { eventId } = step;
+        if (event.branch || (open && open.eventId !== eventId)) continue;
+        open ??= { eventId, cutter: new TextCutter(), after: position.sequence };
+        for (const piece of open.cutter.add(event.content))
+          yield { kind: 'text', eventId, after: open.after, ...piece };
+      } else {
+        yield* takeEvent(event, position.sequence, open);
+        if (open?.eventId === event.id) open = undefined;
+      }
+    }
+  }
+  if (last && ENDED.has(last.status) && !signal.aborted) yield { kind: 'end', invocation: last };
+}
+
+function* takeEvent(
+  event: Event,
+  sequence: number,
+  open: { eventId: string; cutter: TextCutter; after: number } | undefined,
+): Generator<TurnStep> {
+  const { id: eventId = '', author, content } = event;
+  const isOpen = open?.eventId === eventId;
+  const after = isOpen ? open.after : sequence - 1;
+  const isBeginning = isOpen && open.cutter.isBeginningOf(content);
+  if (isOpen && !isBeginning) yield { kind: 'void', eventId, after };
+  const cutter = isBeginning ? open.cutter : new TextCutter();
+  if (author !== 'user')
+    for (const piece of cutter.finish(content)) yield { kind: 'text', eventId: eventId ?? '', after, ...piece };
+  yield { kind: 'event', event, sequence };
+}
