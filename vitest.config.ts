@@ -18,7 +18,7 @@ export default defineConfig({
     exclude: ['test/e2e/**', 'test/fault/**', 'test/fuzz/**', 'test/package/**', 'test/security/**'].concat(
       isOnCluster ? Object.keys(FILES_NOT_FOR_CLUSTERS) : [],
     ),
-    globalSetup: ['test/support/global-setup.ts'],
+    globalSetup: ['test/support/global-setup.ts', 'test/support/front-ends.ts'],
     setupFiles: ['test/support/dialect-setup.ts', ...(isOnCluster ? ['test/support/citus-setup.ts'] : [])],
     pool: 'forks',
     // More than cores: tests wait for the database, and for processes of their own, about a third of their time.

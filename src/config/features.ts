@@ -23,7 +23,7 @@ export const DOOR_NAMES = ['ag-ui', 'ai-sdk', 'durable-streams'] as const;
 /** One of {@link DOOR_NAMES}. */
 export type DoorName = (typeof DOOR_NAMES)[number];
 
-/** What the setting may name. */
+/** The words of the setting. */
 const DOORS_ALLOWED = [...DOOR_NAMES, 'none'] as const;
 
 /** Doors. */

@@ -46,11 +46,12 @@ export async function* followSession(
   const { wake } = wakeup;
   const feed = feeds.follow(key, wake, withText);
   let mayBeOver = true;
-  const onState = () => {
-    mayBeOver = true;
-    wake();
-  };
-  const unwatch = until && feeds.watch(key, until.invocationId, onState);
+  const unwatch =
+    until &&
+    feeds.watch(key, until.invocationId, () => {
+      mayBeOver = true;
+      wake();
+    });
   signal.addEventListener('abort', wake);
   let seen: Seen = {};
   const open = new OpenText(withText ? delta : 0);
@@ -64,10 +65,7 @@ export async function* followSession(
       mayBeOver = false;
       const over = isAsked ? await readPatiently(() => until.isOver(), signal) : false;
       // Before the events: they would replace nothing of a reader that has text which is void.
-      if (text && (isHere || open.isUnknown) && !open.isIn(text.deltas)) {
-        open.clear();
-        yield { kind: 'void', position: { sequence: after, delta: 0 }, text: toVoidEvent(key) };
-      }
+      if (text && (isHere || open.isUnknown) && !open.isIn(text.deltas)) yield takeBack(open, key, after);
       if (text && isHere && !over) yield* takeText(open, text.deltas, after);
       else {
         const found = await readPatiently(() => feed.read(after), signal);
@@ -82,10 +80,7 @@ export async function* followSession(
           open.clear();
           continue;
         }
-        for (const event of found.events) {
-          open.replace(event.id);
-          yield { kind: 'event', ...event, position: { sequence: event.sequence, delta: open.delta } };
-        }
+        yield* takeEvents(open, found.events);
         const last = found.events.at(-1);
         if (last) [after, seen] = [last.sequence, { ...seen, lastId: last.id }];
         if (after < found.lastSequence || (withText && (last || isFirst))) continue;
@@ -102,6 +97,18 @@ export async function* followSession(
 
 function* takeText(open: OpenText, deltas: readonly Delta[], sequence: number): Generator<FollowedStep> {
   for (const next of open.take(deltas)) yield { kind: 'delta', ...next, position: { sequence, delta: next.number } };
+}
+
+function takeBack(open: OpenText, key: SessionKey, sequence: number): FollowedStep {
+  open.clear();
+  return { kind: 'void', position: { sequence, delta: 0 }, text: toVoidEvent(key) };
+}
+
+function* takeEvents(open: OpenText, events: readonly FollowedEvent[]): Generator<FollowedStep> {
+  for (const event of events) {
+    open.replace(event.id);
+    yield { kind: 'event', ...event, position: { sequence: event.sequence, delta: open.delta } };
+  }
 }
 
 /** An event without content that is not partial, and is stored nowhere: ADK's clients put it in the place of text. */

@@ -80,7 +80,7 @@ const DOOR_OPERATIONS: Record<DoorName, Operation<OperationContext>[]> = {
  * @param mode `isDevelopment`: with the development UI's operations; `isShared`: users of a user pool share the
  * deployment; `hasCronjobs`: with the cronjobs; `hasWebhooks`: with the webhooks; `doors`: with these doors
  */
-export function listOperations(mode: {
+function listOperations(mode: {
   isDevelopment: boolean;
   isShared: boolean;
   hasCronjobs: boolean;

@@ -1,38 +1,15 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import type { Model, ModelAnswer, ModelDelta } from '../../src/agent/definition/model.ts';
 import type { Event } from '../../src/core/event.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, startOn, type TestApp } from '../support/app.ts';
+import { SpokenModel } from '../support/spoken-model.ts';
 import { statementsOf } from '../support/store.ts';
 import { newTextReader, readText, type TextReader } from '../support/text-reader.ts';
 
 /** The text of an answer is stored as it comes: a reader comes and goes, on any replica, and has each piece once. */
 
 const user = '/apps/harness_agent/users/u/sessions';
-
-/** A model that says what the test says, piece by piece. */
-class SpokenModel implements Model {
-  readonly provider = 'scripted';
-  readonly calls: { say: (text: string) => Promise<void>; end: () => void }[] = [];
-
-  async *generate(): AsyncGenerator<ModelDelta, ModelAnswer, void> {
-    let next = Promise.withResolvers<{ text: string; taken: () => void } | undefined>();
-    this.calls.push({
-      say: (text) => new Promise((taken) => next.resolve({ text, taken })),
-      end: () => next.resolve(undefined),
-    });
-    const content = { role: 'model', parts: [{ text: '' }] };
-    for (;;) {
-      const said = await next.promise;
-      if (!said) return { content, modelVersion: 'spoken', finishReason: 'STOP' };
-      next = Promise.withResolvers();
-      content.parts[0] = { text: `${content.parts[0]?.text}${said.text}` };
-      yield { content: { role: 'model', parts: [{ text: said.text }] }, modelVersion: 'spoken' };
-      said.taken();
-    }
-  }
-}
 
 const model = new SpokenModel();
 const agents = hostAgent(model);

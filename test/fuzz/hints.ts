@@ -45,6 +45,7 @@ export function hintsOf(names: Names, operationId: string): Hints {
     ...inBodies,
     ...inPaths,
     rewindBeforeInvocationId: invocationId,
+    ...(operationId.includes('AiSdk') ? { version: '7', id: sessionId } : {}),
     ...CREATED[operationId],
   };
 }

@@ -151,6 +151,8 @@ describe('a key that is revoked', () => {
         headers: { ...headers, ...JSON_TYPE, user_id: 'alice', session_id: 'legacy' },
         body: toText({ prompt: 'Hello' }),
       }),
+    sendAiSdkMessage: (url, headers) => readAll(`${url}${CHAT}?user_id=alice`, chatRequest('chat', headers)),
+    streamAiSdkChat: (url, headers) => readAll(`${url}${CHAT}/watched/stream?user_id=alice`, { headers }),
     runLive: async (url, headers) => {
       const { closed, frames } = await openLive({ url }, { user_id: 'alice', session_id: 's' }, headers);
       return [...(await closed), ...frames];
@@ -165,33 +167,45 @@ describe('a key that is revoked', () => {
     write([...Object.values(keys).map(({ entry }) => entry), gone.entry]);
     const gate = gatedAgents();
     // On a database of its own: another process would take up the case of the run, with an agent that does not wait.
-    const gated = await startApp({ DEV_UI: 'true', RUNTIME_API_KEYS_FILE: file }, { agents: gate.agents });
+    const settings = { DEV_UI: 'true', RUNTIME_API_KEYS_FILE: file, DOORS: 'ai-sdk' };
+    const gated = await startApp(settings, { agents: gate.agents });
     onTestFinished(() => gated.close());
     for (const sessionId of ['s', 'sse'])
       await gated.post('/apps/harness_agent/users/alice/sessions', { sessionId }, bearer(keys.service));
     const runId = await startEvalRun(gated);
+    const watched = await fetch(`${gated.url}${CHAT}?user_id=alice`, chatRequest('watched', bearer(keys.service)));
+    await watched.body?.cancel();
     const streams = Object.values(open).map((each) => each(gated.url, bearer(gone), runId));
-    // The two that run the agent, and the case of the run.
-    await Promise.all([1, 2, 3].map((count) => gate.entered(count)));
+    // The three that run the agent, what one watches, and the case of the run.
+    await Promise.all([1, 2, 3, 4, 5].map((count) => gate.entered(count)));
     write(Object.values(keys).map(({ entry }) => entry));
     const ended = await Promise.all(streams.map((stream) => Promise.race([stream, sleep(60_000, 'goes on')])));
     const detail = 'The credential of this stream is not valid any more. Connect again with a new one.';
     const frame = expect.stringContaining(`data: ${toText({ error: detail })}\n\n`);
+    const chunk = expect.stringContaining(`data: ${toText({ type: 'error', errorText: detail })}\n\n`);
     const event = expect.stringContaining(`event: expired\ndata: ${toText({ detail })}\n\n`);
     expect(Object.fromEntries(Object.keys(open).map((kind, index) => [kind, ended[index]]))).toEqual({
       streamEvents: event,
       streamEvalRun: event,
       runAgentSse: frame,
       invokeLegacy: frame,
+      sendAiSdkMessage: chunk,
+      streamAiSdkChat: chunk,
       runLive: [1008, detail, { error: detail }],
     });
-    for (let count = 0; count < 3; count += 1) gate.open();
+    for (let count = 0; count < 5; count += 1) gate.open();
   });
 });
 
 const EVALS = '/dev/apps/harness_agent';
 const HELLO = { role: 'user', parts: [{ text: 'Hello' }] };
 const JSON_TYPE = { 'content-type': 'application/json' };
+const CHAT = '/ai-sdk/harness_agent/chat';
+const chatRequest = (id: string, headers: Record<string, string>) => ({
+  method: 'POST',
+  headers: { ...headers, ...JSON_TYPE },
+  body: toText({ id, messages: [{ role: 'user', parts: [{ type: 'text', text: 'Hello' }] }] }),
+});
 const toText = (value: object) => JSON.stringify(value);
 const readAll = async (url: string, init: RequestInit) => (await fetch(url, init)).text();
 

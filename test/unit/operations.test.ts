@@ -51,11 +51,11 @@ const BOUNDS = {
     'summarizeEvalRun listEvalJudges listUsers listToolCalls',
   'a page that ends where its bytes do':
     'diffSessions listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries getSessionTrace ' +
-    'getSessionTraceLegacy listAllCronjobs',
+    'getSessionTraceLegacy listAllCronjobs listAiSdkMessages',
   'pages that are read as fast as the client takes them':
     'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun ' +
     'listEvalSets listEvalSetIds getEvalSet exportEvalSet listEvalResults listEvalResultIds getEvalResult ' +
-    'listEvalVerdicts runLive',
+    'listEvalVerdicts runLive streamAiSdkChat',
   'nothing but what one user, or a developer, may store': 'listArtifactVersions',
 };
 

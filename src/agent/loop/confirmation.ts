@@ -47,7 +47,7 @@ export function toConfirmationRequest(
 export const isConfirmationRequest = (event: Event): boolean => requestsIn(event).length > 0;
 
 /** The web UI wraps the decision as JSON text in a `response` member; others send it plain. If unclear, it is a no. */
-function isConfirmed({ response }: FunctionResponse): boolean {
+export function isConfirmed({ response }: FunctionResponse): boolean {
   const wrapped = response?.['response'];
   if (typeof wrapped !== 'string') return response?.['confirmed'] === true;
   try {

@@ -21,6 +21,8 @@ interface Turn {
   invocationId: string;
   /** Sequence of the event behind which it is read [all of it]. */
   after: number;
+  /** True: what there is by now, whole events only, instead of what is to come. */
+  isSoFar?: boolean;
 }
 
 const ENDED = new Set<string>([
@@ -38,15 +40,15 @@ const ENDED = new Set<string>([
  */
 export async function* readTurn(
   context: { feeds: SessionFeeds },
-  { key, invocationId, after }: Turn,
+  { key, invocationId, after, isSoFar = false }: Turn,
   signal: AbortSignal,
 ): AsyncGenerator<TurnStep> {
   let last: Invocation | undefined;
   const isOver = async () => {
     last = await context.feeds.readInvocation(key, invocationId);
-    return !last || ENDED.has(last.status);
+    return isSoFar || !last || ENDED.has(last.status);
   };
-  const options = { withText: true, until: { invocationId, isOver } };
+  const options = { withText: !isSoFar, until: { invocationId, isOver } };
   let open: { eventId: string; cutter: TextCutter; after: number } | undefined;
   for await (const step of followSession(context, key, { sequence: after, delta: 0 }, signal, options)) {
     const { kind, position } = step;
@@ -85,3 +87,6 @@ function* takeEvent(
     for (const piece of cutter.finish(content)) yield { kind: 'text', eventId: eventId ?? '', after, ...piece };
   yield { kind: 'event', event, sequence };
 }
+
+/** Yields the steps of one whole event. */
+export const readWhole = (event: Event, sequence: number): Generator<TurnStep> => takeEvent(event, sequence, undefined);

@@ -60,6 +60,10 @@ const BODIES: Record<string, (names: Names) => Json> = {
   addSessionToEvalSet: ({ userId, sessionId }) => ({ evalId: FREE, userId, sessionId }),
   runAgent: ({ appName, userId, sessionId }) => ({ appName, userId, sessionId, newMessage: MESSAGE }),
   updateCronjob: () => ({ name: 'Evening sums' }),
+  sendAiSdkMessage: ({ sessionId }) => ({
+    id: sessionId,
+    messages: [{ role: 'user', parts: [{ type: 'text', text: 'Hello' }] }],
+  }),
   forkSession: () => ({ sessionId: FREE, atSequence: 0 }),
 };
 
@@ -74,6 +78,11 @@ const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   searchMemory: () => ({ query: 'Hello' }),
   diffSessions: ({ sessionId }) => ({ other: sessionId }),
   listCronjobs: ({ userId }) => ({ ownerId: userId }),
+  sendAiSdkMessage: ({ userId }) => ({ user_id: userId }),
+  // Without a place nothing is answered where nothing runs.
+  streamAiSdkChat: ({ userId }) => ({ user_id: userId, startIndex: '0' }),
+  listAiSdkMessages: ({ userId }) => ({ user_id: userId }),
+  stopAiSdkChat: ({ userId }) => ({ user_id: userId }),
   listWebhooks: ({ userId }) => ({ ownerId: userId }),
   runLive: ({ appName, userId, sessionId }) => ({ app_name: appName, user_id: userId, session_id: sessionId }),
 };

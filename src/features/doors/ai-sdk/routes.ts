@@ -1,5 +1,187 @@
+import { z } from 'zod';
+import { bodyList, name } from '../../../core/members.ts';
+import { chosenIdentifierSchema, sessionNotFound } from '../../../core/session.ts';
+import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import type { Operation } from '../../../platform/http/operation/operation.ts';
+import { askToCancel } from '../../../invocations/fence.ts';
+import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
+import { type Operation, operation } from '../../../platform/http/operation/operation.ts';
+import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';
+import { doorUserSchema, startTurn, toDoorUser } from '../start-turn.ts';
 
-/** The operations of this door. */
-export const aiSdkOperations: Operation<InvocationContext>[] = [];
+const CHAT_PATH = '/ai-sdk/{app_name}/chat';
+const ONE_CHAT = `${CHAT_PATH}/{session_id}`;
+
+const version = z
+  .enum(['5', '6', '7'])
+  .default('7')
+  .describe('Major version of the package `ai` of the client; approvals need 6.');
+const query = z.object({ user_id: doorUserSchema, version });
+type Asked = { query: { user_id?: string | undefined } };
+const owner = {
+  user: (sent: Asked) => sent.query.user_id as string,
+  absent: (sent: Asked) => `User not found: ${sent.query.user_id}`,
+};
+const absent = ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId);
+
+const part = z
+  .looseObject({ type: z.string().max(256).describe('For instance `text`, `file`, `dynamic-tool`.') })
+  .describe('A part of a message; its `type` says which members it has.');
+const message = z
+  .looseObject({
+    id: name('Id of the message; that of an answer is the id of its invocation.'),
+    role: z.enum(['system', 'user', 'assistant']).describe('Its speaker.'),
+    parts: bodyList(part).describe('What is said, in order.'),
+  })
+  .describe('A `UIMessage`.');
+
+/** Body of a sent message. */
+export const chatSchema = z
+  .looseObject({
+    id: chosenIdentifierSchema.nullish().describe('The chat, which is the id of its session [a new one].'),
+    messages: bodyList(message).min(1).describe('All messages, or the last one: only that is read.'),
+    trigger: z
+      .enum(['submit-message', 'regenerate-message'])
+      .nullish()
+      .describe('Why it is sent; an answer is not made again.'),
+    messageId: name('The message that is answered or changed; of a prompt none.'),
+  })
+  .describe('A request of `useChat`.');
+
+const exampleMessage = { id: 'm1', role: 'user' as const, parts: [{ type: 'text', text: 'What is 17 * 23?' }] };
+const stream = {
+  schema: z.string(),
+  description: 'Chunks of the UI message stream.',
+  example: 'data: {"type":"start","messageId":"e-7d444840-9dc0-11d1-b245-5ffdce74fad2"}\n\n',
+  mediaType: 'text/event-stream',
+  headers: {
+    'X-Workflow-Run-Id': 'What the stream is of; it may stand in place of the id of a chat.',
+    'X-Workflow-Stream-Tail-Index': 'Of a negative `startIndex`: number of the last chunk, from 0.',
+  },
+} as const;
+
+const sendChat = operation({
+  method: 'post',
+  path: CHAT_PATH,
+  operationId: 'sendAiSdkMessage',
+  scope: 'invoke',
+  isStream: true,
+  summary: 'Send a message of the AI SDK',
+  description:
+    'For `useChat` with its `DefaultChatTransport`. The last message counts: a prompt of the user, or an answer ' +
+    'whose calls the client has decided on or run; they are matched with what the session has stored. One message ' +
+    'of the assistant is one invocation with all its steps, and has its id.',
+  parameters: { path: appPath, query, headers: invocationHeaders },
+  owner,
+  body: { schema: chatSchema, required: true, example: { id: 's1', messages: [exampleMessage] } },
+  success: stream,
+  errors: { 404: 'No such application, user or invocation.', ...BUSY_ERRORS },
+  handler: async (context: InvocationContext, call) => {
+    const { path, query: asked, body, principal, headers, request, response } = call;
+    const [{ toAnswers, toPrompt }, { sendRun }] = await Promise.all([import('./prompt.ts'), import('./read-chat.ts')]);
+    const prompt = toPrompt(body);
+    const userId = toDoorUser(principal, asked.user_id);
+    const key = { ...path, userId, sessionId: body.id || context.newId() };
+    const answers = prompt ? undefined : await toAnswers(context.database.db, key, body);
+    const { invocationId: resumed, content = prompt, answered } = answers ?? {};
+    const turn = content && { content, resumed, overrides: {} };
+    const started = turn && (await startTurn(context, key, turn, { headers, request, response }));
+    const invocationId = started?.invocationId ?? resumed ?? '';
+    await sendRun(context, { key, invocationId, answered }, { version: toVersion(asked) }, response);
+    return { kind: 'sent' };
+  },
+});
+
+const resumeChat = operation({
+  method: 'get',
+  path: `${ONE_CHAT}/stream`,
+  operationId: 'streamAiSdkChat',
+  scope: 'read',
+  isStream: true,
+  summary: 'Resume a stream of the AI SDK',
+  description:
+    'What runs in a chat from its first chunk, or from `startIndex` on, from any replica: the chunks are the same ' +
+    'each time. With `startIndex` the last answer where nothing runs.',
+  parameters: {
+    path: appSessionPath,
+    query: query.extend({
+      startIndex: z
+        .int()
+        .min(-INT32_MAX)
+        .max(INT32_MAX)
+        .optional()
+        .describe('Number of the first chunk, from 0; negative: counted back from the end.'),
+    }),
+  },
+  owner,
+  success: stream,
+  bare: { 204: 'Nothing runs.' },
+  errors: { 404: 'No such run.' },
+  absent,
+  handler: async (context: InvocationContext, { path, query: asked, principal, response }) => {
+    const { findRun, sendRun } = await import('./read-chat.ts');
+    const { startIndex } = asked;
+    const key = { ...path, userId: toDoorUser(principal, asked.user_id) };
+    const run = await findRun(context, key, startIndex !== undefined);
+    if (run) await sendRun(context, run, { version: toVersion(asked), startIndex }, response);
+    else response.writeHead(204).end();
+    return { kind: 'sent' };
+  },
+});
+
+const listChatMessages = operation({
+  method: 'get',
+  path: `${ONE_CHAT}/messages`,
+  operationId: 'listAiSdkMessages',
+  load: 'heavy',
+  scope: 'read',
+  summary: 'List the messages of a chat',
+  description:
+    'As `useChat` takes them, oldest first: what streaming built. A page ends between invocations; the header ' +
+    `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one.`,
+  parameters: { path: appSessionPath, query: query.extend({ afterSequence: afterSequence.default(0) }) },
+  owner,
+  success: { schema: z.array(message), description: 'The messages.', example: [exampleMessage] },
+  errors: { 404: 'No such session.', 413: 'An invocation is too large for a message.' },
+  absent,
+  handler: async ({ database }: InvocationContext, { path, query: asked, principal, response, notFound }) => {
+    const [{ listMessages }, { parseRunId }] = await Promise.all([import('./messages.ts'), import('./read-chat.ts')]);
+    const named = { ...path, userId: toDoorUser(principal, asked.user_id) };
+    const key = parseRunId(named, path.sessionId)?.key ?? named;
+    const page = await listMessages(database.reads, key, asked.afterSequence, toVersion(asked));
+    if (!page) throw notFound();
+    if (page.next !== undefined) response.setHeader(NEXT_CURSOR_HEADER, page.next);
+    return { kind: 'value', value: page.messages };
+  },
+});
+
+const stopChat = operation({
+  method: 'post',
+  path: `${ONE_CHAT}/stop`,
+  operationId: 'stopAiSdkChat',
+  isForFormerApps: true,
+  scope: 'invoke',
+  load: 'write',
+  summary: 'Stop what runs in a chat',
+  description: "The SDK's own `stop()` only leaves the stream.",
+  parameters: { path: appSessionPath, query: query.omit({ version: true }) },
+  owner,
+  success: {
+    schema: z.looseObject({ stopped: z.boolean().describe('False where nothing ran.') }).describe('Whether it ran.'),
+    description: 'It stops, or nothing ran.',
+    example: { stopped: true },
+  },
+  errors: { 404: 'No such run.' },
+  absent,
+  handler: async (context: InvocationContext, { path, query: asked, principal }) => {
+    const { findRun } = await import('./read-chat.ts');
+    const run = await findRun(context, { ...path, userId: toDoorUser(principal, asked.user_id) });
+    const stopped = run !== undefined && (await askToCancel(context, run.key, run.invocationId));
+    return { kind: 'value', value: { stopped } };
+  },
+});
+
+const toVersion = (asked: { version: '5' | '6' | '7' }) => Number(asked.version) as 5 | 6 | 7;
+
+/** The operations of this door: chats of the AI SDK. */
+export const aiSdkOperations: Operation<InvocationContext>[] = [sendChat, resumeChat, listChatMessages, stopChat];

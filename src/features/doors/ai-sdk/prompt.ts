@@ -1,0 +1,127 @@
+import type { z } from 'zod';
+import {
+  type Content,
+  type FunctionCall,
+  getFunctionCalls,
+  getFunctionResponses,
+  type JsonObject,
+  type Part,
+} from '../../../core/content.ts';
+import { base64Error } from '../../../core/base64.ts';
+import { ConflictError, NotFoundError } from '../../../core/errors.ts';
+import type { Event } from '../../../core/event.ts';
+import type { SessionKey } from '../../../core/session.ts';
+import { listInvocationEvents } from '../../../conversation/sessions/event-store.ts';
+import { invocationNotFound } from '../../../invocations/request.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import { ValidationFailedError, valueError } from '../../../platform/http/operation/request-errors.ts';
+import type { chatSchema } from './routes.ts';
+
+type Body = z.input<typeof chatSchema>;
+type SentPart = Body['messages'][number]['parts'][number];
+
+const refuse = (loc: (string | number)[], text: string, input?: unknown) =>
+  new ValidationFailedError([valueError(['body', ...loc], text, input)]);
+
+/** Answers to calls of a paused invocation, or to calls that were answered before: `content` is absent then. */
+export interface Answers {
+  invocationId: string;
+  answered: string;
+  content?: Content;
+}
+
+/**
+ * Reads what is new in a request: the last message. One of the user is a prompt.
+ * @throws {ValidationFailedError} for what has no meaning here
+ */
+export function toPrompt({ messages, trigger, messageId }: Body): Content | undefined {
+  const place = messages.length - 1;
+  const last = messages[place];
+  if (trigger === 'regenerate-message')
+    throw refuse(
+      ['trigger'],
+      'an answer is not made again: rewind the session to before it, and send the prompt',
+      trigger,
+    );
+  if (last?.role === 'system')
+    throw refuse(['messages', place, 'role'], 'the instruction is that of the deployed agent', last.role);
+  if (!last || last.role === 'assistant') return undefined;
+  if (messageId != null)
+    throw refuse(['messageId'], 'a message is not changed: rewind the session to before it, and send it', messageId);
+  const parts = last.parts.map((part, index) => toPart(part, ['messages', place, 'parts', index]));
+  if (parts.length === 0) throw refuse(['messages', place, 'parts'], 'a message says something', parts);
+  return { role: 'user', parts };
+}
+
+function toPart(part: SentPart, loc: (string | number)[]): Part {
+  const { type, text, url, mediaType: mimeType, filename } = part as JsonObject;
+  if (type === 'text' && typeof text === 'string') return { text };
+  if (type !== 'file' || typeof url !== 'string' || typeof mimeType !== 'string')
+    throw refuse(
+      loc,
+      'a message of the user has parts `text` with a text, and `file` with an url and a mediaType',
+      part,
+    );
+  const named = { mimeType, ...(typeof filename === 'string' ? { displayName: filename } : {}) };
+  if (!url.startsWith('data:')) return { fileData: { fileUri: url, ...named } };
+  const at = url.indexOf(',');
+  const data = url.slice(at + 1);
+  if (!url.slice(0, Math.max(at, 0)).endsWith(';base64') || base64Error(data) !== undefined)
+    throw refuse([...loc, 'url'], 'a data URL holds base64');
+  return { inlineData: { data, ...named } };
+}
+
+/**
+ * Matches the answers in the last message with the calls that its invocation has stored: a client says what was
+ * decided, never what it was about.
+ * @throws {ConflictError} where nothing waits for them. @throws {ValidationFailedError} where they are not all
+ */
+export async function toAnswers(db: Database, key: SessionKey, { messages }: Body): Promise<Answers> {
+  const message = messages.at(-1);
+  const invocationId = message?.id ?? '';
+  const events = await listInvocationEvents(db, key, invocationId);
+  if (events.length === 0) throw new NotFoundError(invocationNotFound(invocationId));
+  const sent = new Map((message?.parts ?? []).flatMap(toResponse));
+  const waiting = listWaiting(events);
+  const said = waiting.filter(({ id }) => sent.has(id ?? ''));
+  const responses = events.flatMap(({ author, content }) =>
+    getFunctionResponses(content).map(({ id }) => ({ id, author })),
+  );
+  const open = waiting.filter((call) => !responses.some(({ id }) => id === call.id));
+  const missing = open.filter((call) => !said.includes(call));
+  const [first] = open;
+  if (said.length > 0 && first && missing.length === 0) {
+    const parts = open.map(({ id, name }) => ({
+      functionResponse: { id, name, response: sent.get(id ?? '') },
+    }));
+    return { invocationId, answered: first.id ?? '', content: { role: 'user', parts } };
+  }
+  if (open.some((call) => said.includes(call))) {
+    const ids = missing.map(({ id }) => id).join(', ');
+    throw refuse(['messages', messages.length - 1, 'parts'], `these calls wait for an answer too: ${ids}`);
+  }
+  // A second tab, or a repeated request: it reads what became of the first answer.
+  const before = said.findLast((call) => responses.some(({ id, author }) => id === call.id && author === 'user'));
+  if (!before) throw new ConflictError('Nothing waits for an answer of this message.');
+  return { invocationId, answered: before.id ?? '' };
+}
+
+/** The calls of an invocation that somebody outside answers. Their events are the agent's own. */
+const listWaiting = (events: Event[]): FunctionCall[] =>
+  events
+    .filter(({ author }) => author !== 'user')
+    .flatMap(({ content, longRunningToolIds }) =>
+      getFunctionCalls(content).filter(({ id }) => id && longRunningToolIds?.includes(id)),
+    );
+
+function toResponse(part: SentPart): [callId: string, response: JsonObject][] {
+  const { state, toolCallId, approval, output, errorText } = part as JsonObject;
+  const { id, approved, reason } = (approval ?? {}) as JsonObject;
+  if (state === 'approval-responded' && typeof id === 'string')
+    return [[id, { confirmed: approved === true, ...(typeof reason === 'string' ? { reason } : {}) }]];
+  if (typeof toolCallId !== 'string') return [];
+  if (state === 'output-error') return [[toolCallId, { error: errorText ?? 'The tool failed.' }]];
+  if (state !== 'output-available') return [];
+  const isObject = typeof output === 'object' && output !== null && !Array.isArray(output);
+  return [[toolCallId, isObject ? (output as JsonObject) : { result: output ?? null }]];
+}

@@ -1,0 +1,18 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+
+/** The packages of front ends stand apart in `examples/front-ends`: a clone does not install them. */
+const directory = fileURLToPath(new URL('../../examples/front-ends/', import.meta.url));
+const lock = `${directory}node_modules/.package-lock.json`;
+
+/** Installs them where they are not there, before the first worker of the tests starts. */
+export default function setup(): void {
+  if (existsSync(lock)) return;
+  execFileSync('npm', ['ci'], { cwd: directory, stdio: 'inherit', shell: process.platform === 'win32' });
+}
+
+/** Loads a package of a front end. */
+export const loadFrontEnd = (name: string): Promise<unknown> =>
+  import(pathToFileURL(createRequire(`${directory}package.json`).resolve(name)).href);
