@@ -49,12 +49,13 @@ const agents = mkdtempSync(join(tmpdir(), 'agent-runtime-effects-'));
 const here = stage((messages: Message[], { id }: { id: string }): string | ScriptedCall[] => {
   const done = messages.filter(({ role }) => role === 'tool').length;
   const calls = (...names: string[]) => names.map((name) => ({ name, arguments: {} }));
-  if (done === 0) return calls('charge', 'book', 'look');
-  return done === 3 ? calls('pay') : answerFor(id);
+  if (done === 0) return calls('charge', 'book', 'look', 'order');
+  return done === 4 ? calls('pay') : answerFor(id);
 });
 
 function writeAgent(url: string): void {
-  mkdirSync(join(agents, APP), { recursive: true });
+  mkdirSync(join(agents, APP, 'migrations'), { recursive: true });
+  writeFileSync(join(agents, APP, 'migrations', '0001.sql'), 'create table orders (id uuid, session text);');
   const tool = (name: string, effect: string, more = '') => `{
     name: '${name}', description: 'Counts.', effect: '${effect}', needsConfirmation: false,
     parameters: { type: 'object', properties: {}, additionalProperties: false },
@@ -64,7 +65,16 @@ function writeAgent(url: string): void {
     join(agents, APP, 'agent.ts'),
     `const ask = async (method, path, key, signal) =>
       (await fetch('${url}/' + path, { method, headers: { 'idempotency-key': key }, signal })).json();
-    export const agent = { kind: 'sequential', subAgents: [{ name: 'buyer', tools: [
+    const order = {
+      name: 'order', description: 'Writes a row.', transactional: true, needsConfirmation: false,
+      parameters: { type: 'object', properties: {}, additionalProperties: false },
+      async run(_, { session, operationId, sql }) {
+        const [row] = await sql('insert into orders values ($1, $2) returning *', [operationId, session.sessionId]);
+        await new Promise((resolve) => setTimeout(resolve, Math.random() * 300));
+        return row;
+      },
+    };
+    export const agent = { kind: 'sequential', subAgents: [{ name: 'buyer', tools: [ order,
       ${tool('charge', 'once')}, ${tool('book', 'idempotent')}, ${tool('look', 'none')},
       ${tool('pay', 'once', `check: (key, signal) => ask('GET', 'pay', key, signal)`)},
     ] }] };`,
@@ -72,10 +82,11 @@ function writeAgent(url: string): void {
 }
 
 const replicas: ServerProcess[] = [];
-const start = () =>
+const start = (more = {}) =>
   startServer(
     here.servingUrl,
     here.environment({
+      ...more,
       AGENTS_DIR: agents,
       TOOLS: '',
       SESSION_LEASE_MS: '2000',
@@ -87,7 +98,9 @@ const start = () =>
 beforeAll(async () => {
   await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve));
   writeAgent(`http://127.0.0.1:${(service.address() as AddressInfo).port}`);
-  replicas.push(await start(), await start());
+  // It makes the table of the tools.
+  replicas.push(await start({ DATABASE_MIGRATION_URL: here.databaseUrl }));
+  replicas.push(await start());
 });
 afterAll(async () => {
   for (const replica of replicas) await replica.kill();
@@ -149,6 +162,15 @@ test('what acts once never acts twice, and what cannot be known is listed', asyn
     const { body } = await (replicas[0] as ServerProcess).get(`/apps/${APP}/users/u-${n}/tool-calls?state=unknown`);
     listed += (body as { items: [] }).items.length;
   }
+  const answered = await countOf(
+    `select count(distinct o.id) as n from agent_tools.orders o
+     join events e on e.session_id = o.session
+       and payload @@ format('$.content.parts[*].functionResponse.response.id == "%s"', o.id)::jsonpath`,
+  );
+  const ordered = await countOf('select count(*) as n from agent_tools.orders');
+  const unknownOrders = await countOf(
+    `select count(*) as n from tool_calls where tool = 'order' and (state, effect) <> ('done', 'transactional')`,
+  );
   const open = await countOf(`select count(*) as n from tool_calls where state = 'started' or response is not null`);
   const again = await countOf('select count(*) as n from invocations where attempt > 1');
   const [charge, pay, book] = [timesOf('charge'), timesOf('pay'), timesOf('book')];
@@ -157,7 +179,8 @@ test('what acts once never acts twice, and what cannot be known is listed', asyn
     'effects',
     `${RUNS} runs, ${stops.SIGKILL} kills, ${stops.SIGTERM} restarts, ${again} went on; ` +
       `${JSON.stringify(statuses)}; once: at most ${charge[0]} and ${pay[0]}, ${listed} unknown, all listed; ` +
-      `idempotent: ${bookings.size} operations, ${effects.size} effects, ${book.reduce((a, b) => a + b, 0)} calls`,
+      `idempotent: ${bookings.size} operations, ${effects.size} effects, ${book.reduce((a, b) => a + b, 0)} calls; ` +
+      `transactional: ${ordered} rows, ${answered} of them answered, ${unknownOrders} unknown`,
   );
   expect(statuses).toEqual([{ status: 'succeeded', n: RUNS }]);
   expect([charge[0], pay[0]]).toEqual([1, 1]);
@@ -165,6 +188,7 @@ test('what acts once never acts twice, and what cannot be known is listed', asyn
   expect(charge.filter((times) => times === 0).length).toBeLessThanOrEqual(listed);
   expect(pay.at(-1)).toBe(1);
   expect([book.at(-1) === 0, bookings.size, effects.size]).toEqual([false, RUNS, RUNS]);
+  expect([ordered, answered, unknownOrders]).toEqual([RUNS, RUNS, 0]);
   expect(listed).toBe(told);
   expect(open).toBe(0);
   expect(again).toBeGreaterThan(0);
