@@ -223,6 +223,23 @@ describe('a transactional tool', () => {
     expect(await ledger()).toMatchObject([{ state: 'done', attempt: 2 }]);
   });
 
+  test('is not unknown where no other process may go on', async () => {
+    const begun = Promise.withResolvers<void>();
+    const order = transactional('order', async (_, context) => {
+      await insert('tea', context);
+      begun.resolve();
+      return new Promise(() => undefined);
+    });
+    const app = await start([[call('order')]], [order], { INVOCATION_ATTEMPTS: '1' });
+    void ask(app);
+    await begun.promise;
+    await sql.query(`update invocations set lease_expire_time = now() - interval '1 second'`);
+    const status = async () => (await sql.query('select status from invocations')).rows as unknown;
+    await expect.poll(status, { timeout: 30_000 }).toEqual([{ status: 'interrupted' }]);
+    expect(await orders()).toEqual([]);
+    expect(await ledger()).toMatchObject([{ state: 'done' }]);
+  });
+
   test('keeps nothing where its connection ends before the commit, and says so', async () => {
     const order = transactional('order', async (_, context) => insert('tea', context));
     write(

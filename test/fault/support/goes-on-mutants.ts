@@ -3,6 +3,7 @@ import { change, type Mutant } from './mutant.ts';
 const GOES_ON = ['api/goes-on'];
 const HAND_OVER = ['api/hand-over'];
 const LEDGER = { tests: ['tool-calls'] };
+const TRANSACTIONS = { tests: ['transactional-tools'] };
 const KEPT = { tests: ['session-lock'], only: 'whose request is kept' };
 
 /** Breaks what becomes of an invocation that goes on in another process. */
@@ -121,5 +122,95 @@ export const GOES_ON_MUTANTS: Mutant[] = [
     changes: change('attemptRun', 'error instanceof UnavailableError && context.draining.aborted', 'false'),
     tests: HAND_OVER,
     only: 'cronjob',
+  },
+  {
+    name: 'goes on, and forgets what was answered, where a call begins that is done',
+    changes: change('record_calls', "excluded.state <> 'started' or excluded.attempt > t.attempt", 'true'),
+    ...LEDGER,
+    only: 'beside others',
+  },
+  {
+    name: 'goes on, and tells a person who says "run again" that nobody knows',
+    changes: change('settleEarlier', "if (state === 'settled') return undefined;", ''),
+    ...LEDGER,
+    only: 'who says: run_again',
+  },
+  {
+    name: 'finds no call by its operation',
+    changes: change('lockCall', 'eq(sql`${toolCalls.operationId}::text`, callId)', 'sql`false`'),
+    ...LEDGER,
+    only: 'by its operation',
+  },
+  {
+    name: 'takes a call for done to which no answer came',
+    changes: change('runTool', 'error instanceof UnknownOutcomeError', 'error === undefined'),
+    ...LEDGER,
+    only: 'whose answer did not come',
+  },
+  {
+    name: 'takes an MCP call for done that took too long',
+    changes: change('toMcpError', 'isAnswered || isUnsent ? AgentError : Unsure', 'AgentError'),
+    tests: ['agent/mcp/mcp'],
+    only: 'a call that hangs',
+  },
+  {
+    name: 'commits a transaction without its response',
+    changes: change('InvocationLedger', 'record && this.#keep', 'record?.id === "" && this.#keep'),
+    tests: ['fault/goes-on'],
+    only: 'asking',
+  },
+  {
+    name: 'commits a transaction whose lease is lost',
+    changes: change('invocations/keepCalls', 'if (!held) throw', 'if (held === undefined) throw'),
+    ...TRANSACTIONS,
+    only: 'runs again in the next process',
+  },
+  {
+    name: 'takes a transaction for lost that was committed',
+    changes: change('InvocationLedger', "kept?.state === 'done'", "kept?.state === 'settled'"),
+    tests: ['fault/goes-on'],
+    only: 'whose connection breaks',
+  },
+  {
+    name: 'takes a transaction that was cut off for unknown',
+    changes: change('runTool', "transactional ? 'done' : 'unknown'", "'unknown'"),
+    ...TRANSACTIONS,
+    only: 'cut off by a cancellation',
+  },
+  {
+    name: 'takes a transaction for unknown that nobody goes on with',
+    changes: change('finish_invocation', "or t.effect = 'transactional'", ''),
+    ...TRANSACTIONS,
+    only: 'no other process',
+  },
+  {
+    name: 'lets a tool send statements when its transaction is over',
+    changes: change('openToolDatabase', 'if (isOver) throw', 'if (limit.signal.aborted) throw'),
+    ...TRANSACTIONS,
+    only: 'leaves nothing where it throws',
+  },
+  {
+    name: 'lets a tool commit its transaction itself',
+    changes: change('openToolDatabase', '!STATEMENT.test(text)', "text === ''"),
+    ...TRANSACTIONS,
+    only: 'sees the tables of the tools alone',
+  },
+  {
+    name: 'sends the statements of a transaction as the role that serves',
+    changes: change('openToolDatabase', 'role: TOOLS_ROLE', 'role: undefined'),
+    ...TRANSACTIONS,
+    only: 'sees the tables of the tools alone',
+  },
+  {
+    name: 'makes the tables of transactional tools in part',
+    changes: change('applyMissing', "await client.query('begin isolation level read committed');", ''),
+    ...TRANSACTIONS,
+    only: 'wholly or not at all',
+  },
+  {
+    name: 'lets one user have all connections of transactional tools',
+    changes: change('FairSemaphore', 'this.#limit?.isStrict === true', 'false'),
+    tests: ['work/fair-semaphore'],
+    only: 'strict',
   },
 ];

@@ -62,3 +62,16 @@ test('a place is given back once, and a waiter that gave up gets none', async ()
   await expect(Promise.race([semaphore.acquire('c'), sleep(1, 'waits')])).resolves.toBe('waits');
   next();
 });
+
+test('where that is strict, a caller has no more than its share, however many places are free', async () => {
+  const served: string[] = [];
+  const semaphore = new FairSemaphore(4, { timeoutMs: 600_000, message: 'busy', isStrict: true });
+  const acquire = acquirer(semaphore, served);
+  const [first] = await Promise.all([acquire('a', 'a1'), acquire('a', 'a2')]);
+  const third = acquire('a', 'a3');
+  await acquire('b', 'b1');
+  expect(served).toEqual(['a1', 'a2', 'b1']);
+  first();
+  await third;
+  expect(served).toEqual(['a1', 'a2', 'b1', 'a3']);
+});
