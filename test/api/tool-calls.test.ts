@@ -121,7 +121,8 @@ describe('the ledger', () => {
     // What each further process sends first, that it begins, changes nothing of what is kept.
     await sql.query(
       `select record_calls(app_name, user_id, session_id, invocation_id,
-         jsonb_build_array(jsonb_build_object('id', call_id, 'operationId', operation_id, 'tool', tool, 'effect', effect, 'state', 'started', 'attempt', 1)))
+         jsonb_build_array(jsonb_build_object('id', call_id, 'operationId', operation_id,
+           'tool', tool, 'effect', effect, 'state', 'started', 'attempt', 1)))
        from tool_calls where tool = 'charge'`,
     );
     await lose();
