@@ -7,6 +7,7 @@ import {
   type ServerTools,
   type PreparedAgent,
 } from './definition/agent.ts';
+import { addClientTools } from './definition/client-tools.ts';
 import { agentTool } from './loop/agent-tree.ts';
 import { connectMcpServers, type McpSettings } from './mcp/mcp-tools.ts';
 import { AgentError } from '../core/errors.ts';
@@ -91,6 +92,12 @@ export async function prepareAgent(
     return async () => {};
   };
   const close = await connectAll(unconnected, connect);
+  try {
+    addClientTools(root, overrides.clientTools ?? []);
+  } catch (error) {
+    await close();
+    throw error;
+  }
   const compaction = wanted.compaction ? { compaction: wanted.compaction } : {};
   return { ...root, maxLlmCalls: wanted.maxLlmCalls, ...compaction, close };
 }

@@ -183,7 +183,8 @@ export const partSchema = strictObject('One piece of a content; it carries the m
   toolCall: toolCall.nullish().describe('A call of a tool that the provider runs on its side; kept as sent.'),
   toolResponse: toolResponse.nullish().describe('The answer to such a `toolCall`; kept as sent.'),
   partMetadata: freeForm(
-    'Free-form notes about the part; `invalidArguments` holds call arguments that were no JSON object.',
+    'Free-form notes about the part; `invalidArguments` holds call arguments that were no JSON object, `clientTool` ' +
+      'is true of a call that the client answers.',
   ),
 });
 

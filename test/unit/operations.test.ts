@@ -56,7 +56,7 @@ const BOUNDS = {
     'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun ' +
     'listEvalSets listEvalSetIds getEvalSet exportEvalSet listEvalResults listEvalResultIds getEvalResult ' +
     'listEvalVerdicts runLive streamAiSdkChat',
-  'nothing but what one user, or a developer, may store': 'listArtifactVersions',
+  'nothing but what one user, or a developer, may store': 'listArtifactVersions streamAgUi',
 };
 
 test('every read says what bounds the bytes of its answer', () => {

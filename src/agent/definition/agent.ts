@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import type { ClientTool } from './client-tools.ts';
 import type { harnessSchema } from './harness-schema.ts';
 import type { Model, Sampling } from './model.ts';
 import type { Effect, Tool } from './tool.ts';
@@ -84,6 +85,8 @@ export interface AgentOverrides {
   llmCallsAtMost?: number;
   /** Replaces the members that it has. */
   sampling?: Sampling;
+  /** Offered to the model beside the agent's own, and run by the client. */
+  clientTools?: ClientTool[];
   /** A member of the request that this runtime cannot honour: the invocation fails with its name. */
   unsupported?: string;
 }

@@ -64,6 +64,8 @@ export interface Tool extends ToolDeclaration {
   needsConfirmation: boolean;
   /** True where a person or another system answers later: `undefined` from `run` pauses the invocation. */
   longRunning?: boolean;
+  /** True where the client runs it, and the next request brings the answer. */
+  isOfClient?: boolean;
   /** [`once`; that of an agent follows from its tools] */
   effect?: Effect;
   /**

@@ -139,7 +139,7 @@ async function toRequest(
 
 function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: ModelAnswer): NewEvent {
   countTokens(invocation, turn.agent.modelName, answer);
-  const content = answer.content ? withCallIds(invocation, answer.content) : undefined;
+  const content = answer.content ? withCallIds(invocation, turn, answer.content) : undefined;
   const event = newEvent(invocation, turn, { ...answer, ...(content ? { content } : {}) });
   if (isEmpty(content)) return withError(event, emptyAnswer(turn, answer));
   // As in ADK: a client that reads `partial: false` knows that it has shown this answer already, from its partial
@@ -148,13 +148,16 @@ function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: Mod
   return { ...event, ...whole, ...longRunning(turn, event) };
 }
 
-const withCallIds = (invocation: InvocationState, content: Content): Content => ({
+/** Gives calls their ids, and notes which of them the client is to answer. */
+const withCallIds = (invocation: InvocationState, { agent }: AgentTurn, content: Content): Content => ({
   ...content,
-  parts: getParts(content).map((part) =>
-    part.functionCall
-      ? { ...part, functionCall: { ...part.functionCall, id: uniqueCallId(invocation, part.functionCall.id) } }
-      : part,
-  ),
+  parts: getParts(content).map((part) => {
+    const call = part.functionCall;
+    if (!call) return part;
+    const isOfClient = agent.tools.some(({ name, isOfClient: is }) => is === true && name === call.name);
+    const notes = isOfClient ? { partMetadata: { ...part.partMetadata, clientTool: true } } : {};
+    return { ...part, functionCall: { ...call, id: uniqueCallId(invocation, call.id) }, ...notes };
+  }),
 });
 
 /** True where nothing is there but blank text and thoughts. */

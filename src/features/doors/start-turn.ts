@@ -28,6 +28,8 @@ interface TurnRequest extends Pick<InvocationRequest, 'overrides'> {
   stateDelta?: JsonObject | undefined;
   /** The paused invocation that goes on [a new one]. */
   resumed?: string | undefined;
+  /** The part of the request that makes it the same as another one [all members]. */
+  requested?: unknown;
 }
 
 /**
@@ -38,7 +40,7 @@ interface TurnRequest extends Pick<InvocationRequest, 'overrides'> {
 export async function startTurn(
   context: InvocationContext,
   key: SessionKey,
-  { content, stateDelta, resumed, overrides }: TurnRequest,
+  { content, stateDelta, resumed, overrides, requested = [content, stateDelta, resumed, overrides] }: TurnRequest,
   { headers, request, response }: { headers: z.output<typeof invocationHeaders>; request: Request; response: Response },
 ): Promise<{ key: SessionKey; invocationId: string; after: number }> {
   const run: InvocationRequest = {
@@ -51,7 +53,7 @@ export async function startTurn(
     createSession: true,
     streaming: true,
     inBackground: true,
-    ...toInvocationOptions(headers, [key, content, stateDelta, resumed, overrides]),
+    ...toInvocationOptions(headers, [key, requested]),
   };
   const signal = disconnectSignal(context, response);
   const invocationId = await startOnce(context, run, getBodyBytes(request));

@@ -69,6 +69,9 @@ export class TextCutter {
   }
 }
 
+/** Returns the texts of a whole event, by the `part` of their pieces. */
+export const joinTexts = (content: Content | null | undefined): Text[] => join(textsOf(content));
+
 const textsOf = (content: Content | null | undefined): Text[] =>
   getParts(content).flatMap(({ text, thought }) => (text ? [{ isThought: thought === true, text }] : []));
 

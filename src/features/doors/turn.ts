@@ -10,7 +10,7 @@ import { type Piece, TextCutter } from './text-cutter.ts';
  * its pieces were given; `void`, which takes back the pieces of an event that has not come; the `end`.
  */
 export type TurnStep =
-  | ({ kind: 'text'; eventId: string; after: number } & Piece)
+  | ({ kind: 'text'; eventId: string; author: string; after: number } & Piece)
   | { kind: 'event'; event: Event; sequence: number }
   | { kind: 'void'; eventId: string; after: number }
   | { kind: 'end'; invocation: Invocation };
@@ -59,10 +59,11 @@ export async function* readTurn(
       const event = JSON.parse(step.text) as Event;
       if (kind === 'delta') {
         const { eventId } = step;
+        const author = event.author ?? '';
         if (event.branch || (open && open.eventId !== eventId)) continue;
         open ??= { eventId, cutter: new TextCutter(), after: position.sequence };
         for (const piece of open.cutter.add(event.content))
-          yield { kind: 'text', eventId, after: open.after, ...piece };
+          yield { kind: 'text', eventId, author, after: open.after, ...piece };
       } else {
         yield* takeEvent(event, position.sequence, open);
         if (open?.eventId === event.id) open = undefined;
@@ -77,14 +78,15 @@ function* takeEvent(
   sequence: number,
   open: { eventId: string; cutter: TextCutter; after: number } | undefined,
 ): Generator<TurnStep> {
-  const { id: eventId = '', author, content } = event;
+  const { author, content } = event;
+  const eventId = event.id ?? '';
   const isOpen = open?.eventId === eventId;
   const after = isOpen ? open.after : sequence - 1;
   const isBeginning = isOpen && open.cutter.isBeginningOf(content);
   if (isOpen && !isBeginning) yield { kind: 'void', eventId, after };
   const cutter = isBeginning ? open.cutter : new TextCutter();
   if (author !== 'user')
-    for (const piece of cutter.finish(content)) yield { kind: 'text', eventId: eventId ?? '', after, ...piece };
+    for (const piece of cutter.finish(content)) yield { kind: 'text', eventId, author: author ?? '', after, ...piece };
   yield { kind: 'event', event, sequence };
 }
 

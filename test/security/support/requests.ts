@@ -45,6 +45,7 @@ const NAMED: Record<string, keyof Names> = {
   ownerId: 'userId',
   sessionId: 'sessionId',
   session_id: 'sessionId',
+  threadId: 'sessionId',
   evalSetId: 'evalSetId',
   evalId: 'evalId',
   rewindBeforeInvocationId: 'invocationId',
@@ -84,6 +85,9 @@ const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   listAiSdkMessages: ({ userId }) => ({ user_id: userId }),
   stopAiSdkChat: ({ userId }) => ({ user_id: userId }),
   listWebhooks: ({ userId }) => ({ ownerId: userId }),
+  runAgUi: ({ userId }) => ({ user_id: userId }),
+  connectAgUi: ({ userId }) => ({ user_id: userId }),
+  streamAgUi: ({ userId }) => ({ user_id: userId }),
   runLive: ({ appName, userId, sessionId }) => ({ app_name: appName, user_id: userId, session_id: sessionId }),
 };
 

@@ -1,0 +1,77 @@
+import { z } from 'zod';
+import { clientToolsSchema } from '../../../agent/definition/client-tools.ts';
+import { base64Error } from '../../../core/base64.ts';
+import { bodyList, bodyText, looseObject, optional, text } from '../../../core/members.ts';
+import { identifierSchema } from '../../../core/session.ts';
+
+const mimeType = z.string().max(256).describe('IANA media type, for example `image/png`.');
+const source = z
+  .discriminatedUnion('type', [
+    looseObject('Bytes.', {
+      type: z.literal('data').describe('The bytes stand here.'),
+      value: bodyText.refine((value) => base64Error(value) === undefined, 'no base64').describe('The bytes, base64.'),
+      mimeType,
+    }),
+    looseObject('An address, which the model may read and this runtime does not.', {
+      type: z.enum(['url', 'file']).describe('The bytes stand elsewhere, or with the provider.'),
+      value: z.string().max(8_192).describe("The address, or the provider's own name."),
+      mimeType: mimeType.optional(),
+    }),
+  ])
+  .describe('Where the bytes are.');
+const contentPart = z.union([
+  looseObject('Text.', {
+    type: z.literal('text').describe('The part is text.'),
+    text: bodyText.describe('What is said, as plain text or Markdown.'),
+  }),
+  looseObject('Media.', {
+    type: z.enum(['image', 'audio', 'video', 'document']).describe('The kind of media.'),
+    source,
+  }),
+]);
+const content = z.union([bodyText, bodyList(contentPart)]).describe('A text, or parts in order.');
+const id = z.string().min(1).max(256).describe('Unique in the thread.');
+const message = z.discriminatedUnion('role', [
+  looseObject('What the user says.', { id, role: z.literal('user').describe('The user speaks.'), content }),
+  looseObject('The answer of a tool.', {
+    id,
+    role: z.literal('tool').describe('A tool of the front end answers.'),
+    content,
+    toolCallId: z.string().max(1_024).describe('The call that it answers.'),
+    error: text('Why it failed.'),
+  }),
+  looseObject('What the thread has already, or nothing that a client may say: not read.', {
+    id,
+    role: z.enum(['assistant', 'system', 'developer', 'reasoning', 'activity']).describe('Who else speaks.'),
+  }),
+]);
+
+/** Body of a run: AG-UI's `RunAgentInput`. Further members are ignored, and so is `state`. */
+export const runInputSchema = looseObject('One run of a thread.', {
+  threadId: identifierSchema.describe('The session, which is made where it is absent.'),
+  runId: identifierSchema.describe('Names the run: the same one again is attached to the first.'),
+  messages: bodyList(message).describe('The whole history; what the thread has of it is left out.'),
+  tools: optional(clientToolsSchema, 'Tools of the front end, for this run.'),
+  context: optional(
+    bodyList(
+      looseObject('A fact.', {
+        description: bodyText.describe('What it is about.'),
+        value: bodyText.describe('The fact itself, as text.'),
+      }),
+    ),
+    'Facts that the model is told before the new message.',
+  ),
+  resume: optional(
+    bodyList(
+      looseObject('The answer to an interrupt.', {
+        interruptId: z.string().max(1_024).describe('The `id` of the interrupt.'),
+        status: z.enum(['resolved', 'cancelled']).describe('`cancelled` is a no.'),
+        payload: z.unknown().optional().describe('`{"approved": true}` for a confirmation, else the answer.'),
+      }),
+    ),
+    'Answers to all interrupts that the thread waits for.',
+  ),
+});
+
+/** A checked `RunAgentInput`. */
+export type RunInput = z.input<typeof runInputSchema>;
