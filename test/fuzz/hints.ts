@@ -46,6 +46,7 @@ export function hintsOf(names: Names, operationId: string): Hints {
     ...inPaths,
     rewindBeforeInvocationId: invocationId,
     ...(operationId.includes('AiSdk') ? { version: '7', id: sessionId } : {}),
+    ...(operationId.includes('AgUi') ? { threadId: sessionId } : {}),
     ...CREATED[operationId],
   };
 }

@@ -153,6 +153,9 @@ describe('a key that is revoked', () => {
       }),
     sendAiSdkMessage: (url, headers) => readAll(`${url}${CHAT}?user_id=alice`, chatRequest('chat', headers)),
     streamAiSdkChat: (url, headers) => readAll(`${url}${CHAT}/watched/stream?user_id=alice`, { headers }),
+    runAgUi: (url, headers) => readAll(`${url}${AG_UI}?user_id=alice`, runRequest('thread', headers)),
+    connectAgUi: (url, headers) => readAll(`${url}${AG_UI}/connect?user_id=alice`, runRequest('watched', headers)),
+    streamAgUi: (url, headers) => readAll(`${url}${AG_UI}/watched?user_id=alice`, { headers }),
     runLive: async (url, headers) => {
       const { closed, frames } = await openLive({ url }, { user_id: 'alice', session_id: 's' }, headers);
       return [...(await closed), ...frames];
@@ -167,7 +170,7 @@ describe('a key that is revoked', () => {
     write([...Object.values(keys).map(({ entry }) => entry), gone.entry]);
     const gate = gatedAgents();
     // On a database of its own: another process would take up the case of the run, with an agent that does not wait.
-    const settings = { DEV_UI: 'true', RUNTIME_API_KEYS_FILE: file, DOORS: 'ai-sdk' };
+    const settings = { DEV_UI: 'true', RUNTIME_API_KEYS_FILE: file, DOORS: 'ag-ui,ai-sdk' };
     const gated = await startApp(settings, { agents: gate.agents });
     onTestFinished(() => gated.close());
     for (const sessionId of ['s', 'sse'])
@@ -176,13 +179,15 @@ describe('a key that is revoked', () => {
     const watched = await fetch(`${gated.url}${CHAT}?user_id=alice`, chatRequest('watched', bearer(keys.service)));
     await watched.body?.cancel();
     const streams = Object.values(open).map((each) => each(gated.url, bearer(gone), runId));
-    // The three that run the agent, what one watches, and the case of the run.
-    await Promise.all([1, 2, 3, 4, 5].map((count) => gate.entered(count)));
+    // The four that run the agent, what one watches, and the case of the run.
+    await Promise.all([1, 2, 3, 4, 5, 6].map((count) => gate.entered(count)));
     write(Object.values(keys).map(({ entry }) => entry));
     const ended = await Promise.all(streams.map((stream) => Promise.race([stream, sleep(60_000, 'goes on')])));
     const detail = 'The credential of this stream is not valid any more. Connect again with a new one.';
     const frame = expect.stringContaining(`data: ${toText({ error: detail })}\n\n`);
     const chunk = expect.stringContaining(`data: ${toText({ type: 'error', errorText: detail })}\n\n`);
+    const expired = { type: 'RUN_ERROR', code: 'unauthenticated', message: detail };
+    const runError = expect.stringContaining(`data: ${toText(expired)}\n\n`);
     const event = expect.stringContaining(`event: expired\ndata: ${toText({ detail })}\n\n`);
     expect(Object.fromEntries(Object.keys(open).map((kind, index) => [kind, ended[index]]))).toEqual({
       streamEvents: event,
@@ -191,9 +196,10 @@ describe('a key that is revoked', () => {
       invokeLegacy: frame,
       sendAiSdkMessage: chunk,
       streamAiSdkChat: chunk,
+      ...Object.fromEntries(['runAgUi', 'connectAgUi', 'streamAgUi'].map((kind) => [kind, runError])),
       runLive: [1008, detail, { error: detail }],
     });
-    for (let count = 0; count < 5; count += 1) gate.open();
+    for (let count = 0; count < 6; count += 1) gate.open();
   });
 });
 
@@ -205,6 +211,12 @@ const chatRequest = (id: string, headers: Record<string, string>) => ({
   method: 'POST',
   headers: { ...headers, ...JSON_TYPE },
   body: toText({ id, messages: [{ role: 'user', parts: [{ type: 'text', text: 'Hello' }] }] }),
+});
+const AG_UI = '/ag-ui/harness_agent';
+const runRequest = (threadId: string, headers: Record<string, string>) => ({
+  method: 'POST',
+  headers: { ...headers, ...JSON_TYPE },
+  body: toText({ threadId, runId: 'r', messages: [{ id: 'm', role: 'user', content: 'Hello' }] }),
 });
 const toText = (value: object) => JSON.stringify(value);
 const readAll = async (url: string, init: RequestInit) => (await fetch(url, init)).text();

@@ -31,7 +31,15 @@ const LAST = [
   'eraseUser',
 ];
 /** Those that write events: each has a session of its own, so that none is full for the next. */
-const WRITERS = ['appendEvent', 'runAgent', 'runAgentSse', 'invokeLegacy', 'startInvocation', 'harnessInvoke'];
+const WRITERS = [
+  'appendEvent',
+  'runAgent',
+  'runAgentSse',
+  'invokeLegacy',
+  'startInvocation',
+  'harnessInvoke',
+  'runAgUi',
+];
 const REPEATING = ['addSessionsToEvalSet', 'scoreSessions', 'startEvalRun', 'runEvalSet', 'runEvalSetAsList'];
 
 const USER = '/apps/harness_agent/users/mallory';

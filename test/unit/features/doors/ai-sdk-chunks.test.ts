@@ -10,6 +10,7 @@ const write = (version: AiVersion, steps: Iterable<TurnStep>) => {
 const text = (eventId: string, said: string): TurnStep => ({
   kind: 'text',
   eventId,
+  author: 'agent',
   after: 1,
   number: 1,
   part: 0,
