@@ -2,7 +2,7 @@ import { loadFrontEnd } from './front-ends.ts';
 
 /** What the tests use of AG-UI's packages, which stand in `examples/front-ends`. */
 
-export interface Message {
+interface Message {
   id: string;
   role: string;
   content?: unknown;
@@ -24,7 +24,7 @@ interface RunParameters {
   resume?: object[];
 }
 /** The `HttpAgent`, as far as it is used here. */
-export interface Agent {
+interface Agent {
   threadId: string;
   messages: Message[];
   state: Record<string, unknown>;
