@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { toNodeHandler } from '@modelcontextprotocol/node';
+import { createMcpHandler, Server as ModernServer } from '@modelcontextprotocol/server';
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
 import { SSEServerTransport } from '@modelcontextprotocol/sdk/server/sse.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
@@ -110,6 +112,46 @@ export async function startMcpServer(tools: FakeMcpTool[], options: FakeMcpOptio
     counts,
     headers,
     openSessions: () => sessions.size + sse.size,
+    openSockets: () =>
+      new Promise((resolve, reject) => http.getConnections((error, open) => (error ? reject(error) : resolve(open)))),
+    kill,
+    close: async () => kill(),
+  };
+}
+
+/** A server of the protocol of 2026-07-28 alone, of the official SDK. */
+export async function startModernMcpServer(tools: FakeMcpTool[]): Promise<FakeMcp> {
+  const create = () => {
+    const server = new ModernServer({ name: 'modern', version: '1' }, { capabilities: { tools: {} } });
+    server.setRequestHandler('tools/list', () => ({
+      tools: tools.map(({ name, inputSchema }) => ({ name, inputSchema: { type: 'object' as const, ...inputSchema } })),
+    }));
+    server.setRequestHandler('tools/call', async ({ params }) => {
+      const tool = tools.find(({ name }) => name === params.name);
+      return (await tool?.call?.(params.arguments ?? {})) ?? { content: [{ type: 'text' as const, text: 'ok' }] };
+    });
+    return server;
+  };
+  const handler = toNodeHandler(createMcpHandler(create, { legacy: 'reject' }));
+  const counts: Record<string, number> = {};
+  const headers: IncomingMessage['headers'][] = [];
+  const http = createServer(async (request, response) => {
+    const body = await readBody(request);
+    const message = body === '' ? undefined : (JSON.parse(body) as { method?: string });
+    for (const what of [request.method, message?.method]) if (what) counts[what] = (counts[what] ?? 0) + 1;
+    headers.push(request.headers);
+    await handler(request as Parameters<typeof handler>[0], response, message);
+  });
+  await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
+  const kill = () => {
+    http.close();
+    http.closeAllConnections();
+  };
+  return {
+    url: `http://127.0.0.1:${(http.address() as AddressInfo).port}/mcp`,
+    counts,
+    headers,
+    openSessions: () => 0,
     openSockets: () =>
       new Promise((resolve, reject) => http.getConnections((error, open) => (error ? reject(error) : resolve(open)))),
     kill,

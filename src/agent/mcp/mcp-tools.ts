@@ -1,6 +1,7 @@
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
+import { BoundedCache } from '../../platform/work/bounded-cache.ts';
 import { CallerCounts } from '../../platform/work/fair-semaphore.ts';
 import { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
@@ -55,9 +56,10 @@ export async function connectMcpServers(
   const egress = createEgress(settings.egress, userId);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
   const schemas = new SchemaSandbox();
+  const legacyUntil = settings.connections?.legacyUntil ?? new Map<string, number>();
   const connect = async (server: McpServer): Promise<McpConnection> => {
     const release = settings.connections?.take(userId, server);
-    const connecting = connectMcp(server, egress, timeouts, signal, schemas);
+    const connecting = connectMcp(server, egress, timeouts, signal, schemas, legacyUntil);
     const connection = await connecting.catch((error: unknown) => {
       release?.();
       throw error;
@@ -115,9 +117,11 @@ function addNumber(name: string, taken: Set<string>): string {
   }
 }
 
-/** Counts the connections that each user has open to each MCP server, within this process. */
+/** Counts the connections that each user has open to each MCP server, within this process, and knows their protocol. */
 export class McpConnections {
   readonly #open: CallerCounts;
+  /** When servers that did not know the protocol of 2026-07-28 are asked for it again, by address. */
+  readonly legacyUntil = new BoundedCache<number>();
 
   /** @param maximum of connections of one user to one server */
   constructor(maximum: number) {

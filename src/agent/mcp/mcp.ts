@@ -1,7 +1,13 @@
-import { Client } from '@modelcontextprotocol/sdk/client/index.js';
-import { SseError } from '@modelcontextprotocol/sdk/client/sse.js';
-import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { type CallToolResult, CallToolResultSchema, ErrorCode, ToolSchema } from '@modelcontextprotocol/sdk/types.js';
+import {
+  type CallToolResult,
+  Client,
+  ProtocolError,
+  SdkHttpError,
+  type SpecTypes,
+  specTypeSchemas,
+  SseError,
+  StreamableHTTPClientTransport,
+} from '@modelcontextprotocol/client';
 import { z } from 'zod';
 import { AgentError, causes, UnknownOutcomeError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
@@ -19,6 +25,9 @@ const MAX_PAGES = 100;
 const { mcpTool, mcpToolList, mcpToolResult } = INPUT_LIMITS;
 /** Codes of connections that were not made. */
 const UNSENT = /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH)$/;
+/** Time for which a server that does not know the newer protocol is not asked for it again. */
+const LEGACY_MS = 300_000;
+const LEGACY = { prior: { kind: 'legacy' } } as const;
 /** Maximum wait for the DELETE that ends a session. */
 const TERMINATE_MS = 2_000;
 
@@ -31,7 +40,9 @@ export interface McpConnection {
 }
 
 /**
- * Connects to one server and lists its tools: one client, one connect, one paginated list.
+ * Connects to one server and lists its tools: one client, one connect, one paginated list. It speaks the protocol of
+ * 2026-07-28 where the server does, else that of 2025-11-25 and before.
+ * @param legacyUntil - when servers are asked again for the newer protocol, by address, as `performance.now()`
  * @throws {AgentError} `mcp_failed` with the server's name; nothing stays open then.
  */
 export async function connectMcp(
@@ -40,10 +51,11 @@ export async function connectMcp(
   timeouts: McpTimeouts,
   signal: AbortSignal,
   schemas: SchemaSandbox,
+  legacyUntil: Map<string, number>,
 ): Promise<McpConnection> {
   if (!URL.canParse(server.url))
     throw new AgentError('mcp_failed', `MCP server \`${server.name}\` has no valid address.`);
-  const connection = await connect(server, egress, timeouts.connectMs, signal);
+  const connection = await connect(server, egress, timeouts.connectMs, signal, legacyUntil);
   const { client, bounded } = connection;
   const close = () => closeSession(connection);
   try {
@@ -61,22 +73,35 @@ interface Connected {
   bounded: BoundedTransport;
 }
 
-async function connect(server: McpServer, egress: Egress, timeoutMs: number, signal: AbortSignal): Promise<Connected> {
+async function connect(
+  server: McpServer,
+  egress: Egress,
+  timeoutMs: number,
+  signal: AbortSignal,
+  legacyUntil: Map<string, number>,
+): Promise<Connected> {
+  const { url } = server;
+  const isLegacy = (legacyUntil.get(url) ?? 0) > performance.now();
   const kinds: ('streamable-http' | 'sse')[] = server.transport ? [server.transport] : ['streamable-http', 'sse'];
   for (const [index, kind] of kinds.entries()) {
-    const client = new Client({ name: 'agent-runtime', version: '1' });
+    const client = new Client({ name: 'agent-runtime', version: '1' }, { versionNegotiation: { mode: 'auto' } });
     const bounded = newTransport(server, egress, kind);
     const transport = asTransport(bounded.transport);
     try {
-      await within(timeoutMs, signal, (limit) => orAborted(client.connect(transport, { signal: limit }), limit));
+      await within(timeoutMs, signal, (limit) =>
+        orAborted(client.connect(transport, { signal: limit, ...(isLegacy && LEGACY) }), limit),
+      );
       // The one stream that brings every answer broke: what is open will never be answered, though the SDK waits and
       // reconnects.
       // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's client is no EventTarget
       client.onerror = (error) => void (error instanceof SseError && client.close());
+      if (!isLegacy && client.getProtocolEra() === 'legacy') legacyUntil.set(url, performance.now() + LEGACY_MS);
       return { client, bounded };
     } catch (error) {
       // Both: a client whose transport never started does not close it.
       await Promise.allSettled([client.close(), transport.close()]);
+      // It may have been replaced since.
+      if (legacyUntil.delete(url) && isLegacy) return connect(server, egress, timeoutMs, signal, legacyUntil);
       // A server that speaks only the older transport answers the POST so (MCP 2025-06-18, backwards compatibility).
       const mayBeOlder = index < kinds.length - 1 && [400, 404, 405].includes(getStatus(error) ?? 0);
       if (!mayBeOlder) throw toMcpError(server, 'could not be reached', bounded.failure ?? error, signal);
@@ -128,7 +153,7 @@ async function listTools(client: Client, signal: AbortSignal): Promise<DeclaredT
       const own = getLength(tool);
       if (own > mcpTool.bytes) throw tooMuch(`a tool of more than ${mcpTool.bytes} characters`);
       length += own;
-      tools.push(ToolSchema.parse(tool));
+      tools.push(parseAs('Tool', tool));
     }
     if (length > mcpToolList.bytes) throw tooMuch(`a list of more than ${mcpToolList.bytes} characters`);
     cursor = result.nextCursor;
@@ -142,11 +167,13 @@ const tooMuch = (what: string) => new AgentError('mcp_failed', `It has ${what}.`
 /** In characters of JSON; infinite where it is nested so deeply that it cannot be written. */
 function getLength(value: unknown): number {
   try {
-    return (JSON.stringify(value) ?? '').length;
+    return getText(value).length;
   } catch {
     return Number.POSITIVE_INFINITY;
   }
 }
+
+const getText = (value: unknown) => JSON.stringify(value) ?? '';
 
 function toTool(
   server: McpServer,
@@ -155,6 +182,8 @@ function toTool(
   callMs: number,
   schemas: SchemaSandbox,
 ): Tool {
+  // Arguments that the server wants in headers too.
+  const needsHeaders = client.getProtocolEra() === 'modern' && getText(tool.inputSchema).includes('"x-mcp-header":');
   return {
     name: tool.name,
     description: tool.description ?? '',
@@ -165,14 +194,20 @@ function toTool(
     checkArguments: (args, signal) => schemas.check(tool.inputSchema, args, signal),
     async run(args, { signal, attachments, operationId }) {
       const _meta = { 'agent-runtime/operationId': operationId };
-      const request = { method: 'tools/call', params: { name: tool.name, arguments: args, _meta } } as const;
+      const params = { name: tool.name, arguments: args, _meta };
+      const send = (limit: AbortSignal) => {
+        const options = { signal: limit, timeout: callMs + 1_000 };
+        // Without the schema of the answers, which the client would compile.
+        const toolDefinition = { name: tool.name, inputSchema: tool.inputSchema as SpecTypes['Tool']['inputSchema'] };
+        return needsHeaders
+          ? client.callTool(params, { ...options, toolDefinition })
+          : client.request({ method: 'tools/call', params }, answered, options);
+      };
       try {
-        const result = await within(callMs, signal, (limit) =>
-          orAborted(client.request(request, answered, { signal: limit, timeout: callMs + 1_000 }), limit),
-        );
+        const result = await within(callMs, signal, (limit) => orAborted(send(limit), limit));
         if ((result.content?.length ?? 0) > mcpToolResult.count)
           throw tooMuch(`more than ${mcpToolResult.count} blocks in its answer`);
-        return toToolResult(CallToolResultSchema.parse(result), attachments);
+        return toToolResult(parseAs('CallToolResult', result), attachments);
       } catch (error) {
         throw toMcpError(server, `failed in \`${tool.name}\``, bounded.failure ?? error, signal, UnknownOutcomeError);
       }
@@ -187,10 +222,20 @@ async function closeSession({ client, bounded: { transport } }: Connected): Prom
   await client.close().catch(() => {});
 }
 
+/** Reads a value as the protocol has it. @throws {Error} where it is something else */
+function parseAs<Name extends 'Tool' | 'CallToolResult'>(name: Name, value: unknown): SpecTypes[Name] {
+  const parsed = specTypeSchemas[name]['~standard'].validate(value);
+  if (parsed.issues) throw new Error(`It is no ${name}.`);
+  return parsed.value as SpecTypes[Name];
+}
+
 /** HTTP status in an error of the SDK's transports. */
 function getStatus(error: unknown): number | undefined {
-  const code = error instanceof Error && 'code' in error ? error.code : undefined;
-  return typeof code === 'number' && code >= 300 && code < 600 ? code : undefined;
+  for (let each = error; each instanceof Error; each = each.cause) {
+    if (each instanceof SdkHttpError) return each.status;
+    if (each instanceof SseError) return each.code;
+  }
+  return undefined;
 }
 
 /**
@@ -207,9 +252,7 @@ function toMcpError(
   if (signal.aborted) return abortError(signal);
   const denial = findDenial(error);
   const status = getStatus(error);
-  const code = error instanceof Error && 'code' in error && typeof error.code === 'number' ? error.code : undefined;
-  const isOurs = code === ErrorCode.ConnectionClosed && String(error).endsWith('Connection closed');
-  const protocolCode = isOurs ? undefined : code;
+  const protocolCode = error instanceof ProtocolError ? error.code : undefined;
   const reason = denial
     ? denial.message
     : error instanceof TimedOut
@@ -238,7 +281,7 @@ function toToolResult(result: CallToolResult, attachments: Part[]): JsonObject {
   const texts = result.content.flatMap((block) => toText(block) ?? []);
   if (result.isError === true) return { error: texts.join('\n') || 'The tool failed without saying why.' };
   for (const block of result.content) attachments.push(...toMedia(block));
-  if (result.structuredContent) return result.structuredContent;
+  if (result.structuredContent) return result.structuredContent as JsonObject;
   return {
     result: texts.length > 0 || attachments.length === 0 ? texts.join('\n') : `${attachments.length} attachment(s)`,
   };

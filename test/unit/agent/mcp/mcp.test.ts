@@ -1,11 +1,17 @@
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
-import { connectMcpServers, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
+import { connectMcpServers, McpConnections, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { getFunctionResponses } from '../../../../src/core/content.ts';
 import { agent, runInput, runToEnd } from '../../../support/agent-fixtures.ts';
-import { startMcpServer, type FakeMcp, type FakeMcpOptions, type FakeMcpTool } from '../../../support/mcp-server.ts';
+import {
+  startMcpServer,
+  startModernMcpServer,
+  type FakeMcp,
+  type FakeMcpOptions,
+  type FakeMcpTool,
+} from '../../../support/mcp-server.ts';
 import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
 
 const started: FakeMcp[] = [];
@@ -350,4 +356,45 @@ test('the end of one invocation does not disturb another', async () => {
     expect(await call(tools, [['a', {}]])).toEqual([{ response: { result: 'ok' } }]);
   await Promise.all(all.map(({ close }) => close()));
   expect(server.openSessions()).toBe(0);
+});
+
+test('a server that speaks only the protocol of 2026-07-28 is asked in it, without a session', async () => {
+  const city = { type: 'string', 'x-mcp-header': 'City' };
+  const server = await startModernMcpServer([
+    { name: 'plain', call: () => ({ content: [], structuredContent: { sky: 'clear' } }) },
+    { name: 'routed', inputSchema: { properties: { city } } },
+    { name: 'failing', call: () => ({ content: [{ type: 'text', text: 'No.' }], isError: true }) },
+  ]);
+  started.push(server);
+  const { tools, close } = await connectMcpServers([at('new', server)], settings, [], signal);
+  const responses = await call(tools, [
+    ['plain', {}],
+    ['routed', { city: 'Århus' }],
+    ['failing', {}],
+  ]);
+  expect(responses).toEqual([
+    { response: { sky: 'clear' } },
+    { response: { result: 'ok' } },
+    { response: { error: 'No.' } },
+  ]);
+  await close();
+  expect(server.counts).toEqual({ POST: 5, 'server/discover': 1, 'tools/list': 1, 'tools/call': 3 });
+  expect(server.headers.map((each) => each['mcp-param-city']).filter(Boolean)).toEqual([
+    `=?base64?${Buffer.from('Århus').toString('base64')}?=`,
+  ]);
+  await expect.poll(() => server.openSockets()).toBe(0);
+});
+
+test('which protocol a server speaks is asked once, and again when it has been replaced', async () => {
+  const connections = new McpConnections(10);
+  const connect = (server: FakeMcp) =>
+    connectMcpServers([at('docs', server)], { ...settings, connections }, [], signal).then(({ close }) => close());
+  const old = await start([{ name: 'one' }]);
+  for (let times = 0; times < 3; times += 1) await connect(old);
+  expect(old.counts).toMatchObject({ 'server/discover': 1, initialize: 3 });
+  const modern = await startModernMcpServer([{ name: 'one' }]);
+  started.push(modern);
+  connections.legacyUntil.set(modern.url, performance.now() + 300_000);
+  await connect(modern);
+  expect(modern.counts).toMatchObject({ initialize: 1, 'server/discover': 1, 'tools/list': 1 });
 });
