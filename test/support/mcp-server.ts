@@ -135,12 +135,15 @@ export async function startModernMcpServer(tools: FakeMcpTool[]): Promise<FakeMc
   const handler = toNodeHandler(createMcpHandler(create, { legacy: 'reject' }));
   const counts: Record<string, number> = {};
   const headers: IncomingMessage['headers'][] = [];
-  const http = createServer(async (request, response) => {
+  const handle = async (request: IncomingMessage, response: ServerResponse) => {
     const body = await readBody(request);
     const message = body === '' ? undefined : (JSON.parse(body) as { method?: string });
     for (const what of [request.method, message?.method]) if (what) counts[what] = (counts[what] ?? 0) + 1;
     headers.push(request.headers);
     await handler(request as Parameters<typeof handler>[0], response, message);
+  };
+  const http = createServer((request, response) => {
+    handle(request, response).catch(() => response.destroy());
   });
   await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
   const kill = () => {
