@@ -226,7 +226,7 @@ async function closeSession({ client, bounded: { transport } }: Connected): Prom
 function parseAs<Name extends 'Tool' | 'CallToolResult'>(name: Name, value: unknown): SpecTypes[Name] {
   const parsed = specTypeSchemas[name]['~standard'].validate(value);
   if (parsed.issues) throw new Error(`It is no ${name}.`);
-  return parsed.value as SpecTypes[Name];
+  return parsed.value;
 }
 
 /** HTTP status in an error of the SDK's transports. */
