@@ -1,5 +1,4 @@
 import {
-  type CallToolResult,
   Client,
   ProtocolError,
   SdkHttpError,
@@ -11,13 +10,14 @@ import {
 import { z } from 'zod';
 import { AgentError, causes, UnknownOutcomeError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
-import type { JsonObject, Part } from '../../core/content.ts';
+import type { JsonObject } from '../../core/content.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
 import type { McpTimeouts } from './mcp-tools.ts';
+import { toToolResult } from './mcp-result.ts';
 import { asTransport, type BoundedTransport, newTransport } from './mcp-transport.ts';
 
 /** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
@@ -272,31 +272,4 @@ function toMcpError(
 function findDenial(error: unknown): AgentError | undefined {
   for (let each = error; each instanceof Error; each = each.cause) if (each instanceof AgentError) return each;
   return undefined;
-}
-
-type Block = CallToolResult['content'][number];
-
-/** Converts an MCP result: structured content, else the texts; media become attachments, `isError` `{error: text}`. */
-function toToolResult(result: CallToolResult, attachments: Part[]): JsonObject {
-  const texts = result.content.flatMap((block) => toText(block) ?? []);
-  if (result.isError === true) return { error: texts.join('\n') || 'The tool failed without saying why.' };
-  for (const block of result.content) attachments.push(...toMedia(block));
-  if (result.structuredContent) return result.structuredContent as JsonObject;
-  return {
-    result: texts.length > 0 || attachments.length === 0 ? texts.join('\n') : `${attachments.length} attachment(s)`,
-  };
-}
-
-function toText(block: Block): string | undefined {
-  if (block.type === 'text') return block.text;
-  if (block.type === 'resource_link') return `${block.name}: ${block.uri}`;
-  return block.type === 'resource' && 'text' in block.resource ? block.resource.text : undefined;
-}
-
-function toMedia(block: Block): Part[] {
-  if (block.type === 'image' || block.type === 'audio')
-    return [{ inlineData: { mimeType: block.mimeType, data: block.data } }];
-  if (block.type !== 'resource' || !('blob' in block.resource)) return [];
-  const { blob, mimeType } = block.resource;
-  return [{ inlineData: { mimeType: mimeType ?? 'application/octet-stream', data: blob } }];
 }
