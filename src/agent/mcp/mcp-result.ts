@@ -3,7 +3,7 @@ import type { JsonObject, Part } from '../../core/content.ts';
 
 type Block = CallToolResult['content'][number];
 
-/** Converts a result of a server's tool: structured content, else the texts; media become attachments, `isError` `{error: text}`. */
+/** Converts what a server's tool answers: structured content, else the texts; media become attachments. */
 export function toToolResult(result: CallToolResult, attachments: Part[]): JsonObject {
   const texts = result.content.flatMap((block) => toText(block) ?? []);
   if (result.isError === true) return { error: texts.join('\n') || 'The tool failed without saying why.' };
