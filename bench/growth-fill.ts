@@ -5,7 +5,7 @@ import { APP } from './seed.ts';
 export interface Size {
   users: number;
   sessionsEach: number;
-  /** Sessions of the user `many`. */
+  /** Sessions of the user `many`; a page looks at 250 for what it is to show. */
   sessionsOfMany: number;
   memories: number;
   /** Days of which each user has used something. */
@@ -17,7 +17,7 @@ export interface Size {
 export const SMALL: Size = {
   users: 1_000,
   sessionsEach: 3,
-  sessionsOfMany: 20,
+  sessionsOfMany: 250,
   memories: 2_000,
   days: 1,
   oldSessions: 0,

@@ -179,7 +179,7 @@ export const OPERATIONS: Record<string, Operation> = {
   ),
   'a turn of a live session': (n) => ({
     method: 'GET',
-    path: `/run_live?app_name=${APP}&user_id=${USER}&session_id=new${n}`,
+    path: `/run_live?app_name=${APP}&user_id=${USER}&session_id=new${n}&modalities=TEXT`,
     body: { content: text('hello') },
   }),
   'replay an invocation': send(
@@ -194,6 +194,8 @@ export const OPERATIONS: Record<string, Operation> = {
   ),
   'get an invocation': get(`${of}/sessions/seeded/invocations/{invocation}`),
   'first events of a stream': () => ({ method: 'GET', path: `${session}/events/stream`, isEndless: true }),
+  'cancel what has ended': send('POST', () => `${of}/sessions/seeded/invocations/{invocation}/cancel`),
+  'list tool calls': get(`${of}/tool-calls`),
   'list invocations': get(`${of}/sessions/seeded/invocations`),
   'save an artifact': send(
     'POST',
@@ -202,6 +204,7 @@ export const OPERATIONS: Record<string, Operation> = {
   ),
   'list artifacts': get(`${session}/artifacts`),
   'load an artifact': get(`${session}/artifacts/note.txt`),
+  'metadata of a version': get(`${session}/artifacts/note.txt/versions/0/metadata`),
   'list versions': get(`${session}/artifacts/note.txt/versions`),
   'metadata of versions': get(`${session}/artifacts/note.txt/versions/metadata`),
   'delete an artifact': send('DELETE', () => `${session}/artifacts/a.txt`),
@@ -223,9 +226,22 @@ export const OPERATIONS: Record<string, Operation> = {
     () => ({ schedule: job('').schedule }),
   ),
   'run a cronjob': send('POST', () => '/harness/cronjobs/{job}/run'),
+  'get a cronjob': get('/harness/cronjobs/{job}'),
+  'change a cronjob': send(
+    'PATCH',
+    () => '/harness/cronjobs/{job}',
+    (n) => ({ prompt: `hello ${n}` }),
+  ),
+  'disable a cronjob': send('POST', () => '/harness/cronjobs/{job}/disable'),
+  'enable a cronjob': send('POST', () => '/harness/cronjobs/{job}/enable'),
   'runs of a cronjob': get('/harness/cronjobs/{job}/runs?limit=2'),
   'list cronjobs': get(`/harness/cronjobs?ownerId=${USER}&limit=2`),
   'list all cronjobs': get('/cronjobs?limit=5'),
+  'create a webhook': send(
+    'POST',
+    () => '/harness/webhooks',
+    (n) => ({ ownerId: `${USER}${n}`, url: 'https://hook.example/new' }),
+  ),
   'list webhooks': get(`/harness/webhooks?ownerId=${USER}`),
   'secret of a webhook': send(
     'POST',
@@ -236,12 +252,25 @@ export const OPERATIONS: Record<string, Operation> = {
   'list evaluation sets': get(`${D}/eval-sets`),
   'get an evaluation set': get(`${D}/eval-sets/smoke`),
   'list cases': get(`${D}/eval_sets/smoke/evals`),
+  'get a case': get(`${D}/eval-sets/smoke/eval-cases/c`),
+  'export an evaluation set': get(`${D}/eval-sets/smoke/file`),
+  'cases of sessions': send(
+    'POST',
+    () => `${D}/eval-sets/smoke/add-sessions`,
+    (n) => ({ sessions: [{ userId: USER, sessionId: `tool${n}` }] }),
+  ),
   'run an evaluation': send(
     'POST',
     () => `${D}/eval-sets/smoke/run`,
     () => ({ evalMetrics: METRICS }),
   ),
   'list evaluation runs': get(`${D}/eval-runs?limit=5`),
+  'start an evaluation': send(
+    'POST',
+    () => `${D}/eval-runs`,
+    () => ({ evalSetId: 'smoke', evalMetrics: METRICS }),
+  ),
+  'get an evaluation run': get(`${D}/eval-runs/{run}`),
   'list results': get(`${D}/eval-results`),
   'trend of a set': get(`${D}/eval-sets/smoke/trend`),
   'summary of a run': get(`${D}/eval-runs/{run}/summary`),
@@ -261,8 +290,9 @@ export const OPERATIONS: Record<string, Operation> = {
   'score sessions': send(
     'POST',
     () => `${D}/session-scores`,
-    () => ({ evalMetrics: [{ metricName: 'response_match_score', threshold: 0 }], userIds: [USER], limit: 1 }),
+    () => ({ evalMetrics: [{ metricName: 'response_match_score', threshold: 0 }], users: [USER], limit: 1 }),
   ),
+  'list scores of sessions': get(`${D}/session-scores`),
   'trace of a session': get(`${D}/debug/trace/session/seeded`),
   'graph of an application': get(`${D}/build_graph`),
 };

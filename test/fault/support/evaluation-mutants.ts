@@ -494,4 +494,10 @@ export const EVALUATION_MUTANTS: Mutant[] = [
     changes: change('pairTurns', '...(rubrics ?? []), ...(expected', '...(expected'),
     tests: ['score-case'],
   },
+  {
+    name: 'evaluation: takes no loss back from a process that lives',
+    changes: change('runLeasedQueue', 'if (!losses || !holder || holder.lives) return;', 'return;'),
+    tests: ['fault/eval-runs'],
+    only: 'one process freezes',
+  },
 ];
