@@ -163,7 +163,7 @@ try {
     await openSide('small', values.small ? TRIAL.small : SMALL),
     await openSide('large', values.small ? TRIAL.large : LARGE),
   ];
-  await sleep(2_000);
+  await sleep(10_000);
   const show = ([a, b]: [number, number]) => `${a.toFixed(2)} + ${b.toFixed(2)}`;
   console.log('| operation, CPU ms of service + database | small | large | ratio |\n| --- | --- | --- | --- |');
   const over: string[] = [];
