@@ -19,7 +19,8 @@ import { type ServerProcess, startServer } from './processes.ts';
 const LIMIT = 1.5;
 const ROUNDS = 4;
 const REQUESTS = 20;
-const IDLE_MS = 20_000;
+/** A minute: each side then has one of the sweeps that come once a minute. */
+const IDLE_MS = 60_000;
 const { values } = parseArgs({ options: { small: { type: 'boolean' }, only: { type: 'string', default: '' } } });
 const only = new RegExp(values.only);
 

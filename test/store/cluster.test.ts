@@ -10,12 +10,14 @@ import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/platform/db/distrib
 import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import type { ScoredCase } from '../../src/features/evals/scoring/score.ts';
 import { saveSessionScore } from '../../src/features/evals/scoring/session-score-store.ts';
+import { InvocationLedger } from '../../src/invocations/call-ledger.ts';
 import { findDead } from '../../src/invocations/dead-store.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
 import { appendOnce, finishOnce, newUsage } from '../../src/invocations/persist.ts';
 import type { TapePayload } from '../../src/invocations/tape.ts';
 import { searchMemories } from '../../src/conversation/memory/memory-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
+import { appendDeltas } from '../../src/conversation/sessions/delta-store.ts';
 import { listEvents, listEventsAfter } from '../../src/conversation/sessions/event-store.ts';
 import { findHistory } from '../../src/conversation/sessions/history-store.ts';
 import { findEtag } from '../../src/conversation/sessions/precondition.ts';
@@ -130,12 +132,23 @@ describe('on a cluster', () => {
     };
     const [lease, kept] = [await begin(), await begin()];
     const leases = [await begin(), await begin(), await begin()];
+    const acting = {
+      id: 'c',
+      tool: 't',
+      effect: 'once',
+      operationId: randomUUID(),
+      state: 'started',
+      attempt: 1,
+    } as const;
     const shared = (name: string) => textEvent('shared', { actions: { stateDelta: { [name]: 1 } } });
     const writes: Record<string, () => Promise<unknown>> = {
       create: () => insertSession(pool.db, newKey(), { a: 1, 'user:a': 1 }, [textEvent('one')]),
       claim: begin,
       append: () => appendEvents(pool.db, kept.key, [textEvent('more')]),
       'append of an invocation': () => appendOnce(pool.db, lease, textEvent('more'), use),
+      'append with a call': () => appendOnce(pool.db, lease, textEvent('with a call'), use, { calls: [acting] }),
+      'a call before it runs': () => new InvocationLedger(pool.db, lease, {}).write([acting]),
+      'a piece of text': () => appendDeltas(pool.db, lease, undefined, [{ eventId: 'e', text: 'it ' }]),
       'append with user:': () => appendOnce(pool.db, lease, shared('user:a'), use),
       finish: () =>
         finishOnce(pool.db, leases.pop() ?? lease, [textEvent('end')], { status: 'succeeded', answer: 'end', tape }),

@@ -21,9 +21,8 @@ export class ServerClient extends Client {
     if (readPassword) Object.assign(this, { password: () => this.#orEnd(readPassword()) });
     this.#isAnyPrimary = isAnyPrimary === true;
     // With the text of its statement, the log says which function or table an error is of.
-    const send = this.query.bind(this) as (statement: string | QueryConfig, values?: unknown[]) => Promise<QueryResult>;
-    const query: typeof send = (statement, values) =>
-      send(statement, values).catch((error: Error) => {
+    const query = (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult> =>
+      super.query(statement, values).catch((error: Error) => {
         throw Object.assign(error, { query: typeof statement === 'string' ? statement : statement.text });
       });
     Object.assign(this, { query });
