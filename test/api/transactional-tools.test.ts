@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { PreparedAgent } from '../../src/agent/definition/agent.ts';
+import { agentTool } from '../../src/agent/loop/agent-tree.ts';
 import type { Tool, ToolContext } from '../../src/agent/definition/tool.ts';
 import type { Part } from '../../src/core/content.ts';
 import { defineTool } from '../../src/agent/definition/agent-module.ts';
@@ -47,8 +49,15 @@ function write(file: string, text: string): void {
   writeFileSync(join(agents, 'harness_agent', 'migrations', file), text);
 }
 
-async function start(script: Part[][], tools: Tool[], settings = {}): Promise<Pick<TestApp, 'get' | 'post'>> {
+async function start(
+  script: Part[][],
+  tools: Tool[],
+  settings = {},
+  change = (prepared: PreparedAgent) => prepared,
+): Promise<Pick<TestApp, 'get' | 'post'>> {
   const overrides = { agents: hostScript([...script, [{ text: 'done' }]], tools) };
+  for (const [name, hosted] of overrides.agents)
+    overrides.agents.set(name, { ...hosted, prepare: async (...given) => change(await hosted.prepare(...given)) });
   const environment = { AGENTS_DIR: agents, SWEEP_INTERVAL_MS: '50', ...settings };
   const runtime = await startOn(database.url, environment, overrides);
   running.push(() => runtime.close());
@@ -221,6 +230,18 @@ describe('a transactional tool', () => {
     expect((await lost).status).toBe(409);
     expect((await orders()).map(({ item }: { item: string }) => item)).toEqual(['tea 2']);
     expect(await ledger()).toMatchObject([{ state: 'done', attempt: 2 }]);
+  });
+
+  test('commits its rows alone inside of an agent that is a tool: that one acts once', async () => {
+    const order = transactional('order', async (_, context) => insert('tea', context));
+    const script = [[call('buyer', 'ask', { request: 'Tea.' })], [call('order')], [{ text: 'ordered' }]];
+    const app = await start(script, [order], {}, (prepared) => ({
+      ...prepared,
+      tools: [agentTool({ ...prepared, name: 'buyer' })],
+    }));
+    await ask(app);
+    expect(await orders()).toHaveLength(1);
+    expect(await ledger()).toMatchObject([{ call_id: 'ask', effect: 'once', state: 'done' }]);
   });
 
   test('is not unknown where no other process may go on', async () => {

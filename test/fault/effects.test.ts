@@ -20,7 +20,7 @@ const RUNS = either(60, 1_000);
 /** Runs that are begun at once, each in its own session. */
 const AT_ONCE = either(12, 40);
 /** A process lives so long, by the seed. */
-const [SHORTEST_LIFE_MS, LONGEST_LIFE_MS] = [300, 3_000];
+const [SHORTEST_LIFE_MS, LONGEST_LIFE_MS] = [300, either(3_000, 8_000)];
 const PATIENCE_MS = either(300_000, 3_600_000);
 const UNKNOWN = /It is not known whether this call took effect/;
 
@@ -93,6 +93,8 @@ const start = (more = {}) =>
       SWEEP_INTERVAL_MS: '200',
       // Chance kills one invocation more often than a prompt that is to blame would be let.
       INVOCATION_ATTEMPTS: '100',
+      // The pauses that follow many deaths count too.
+      INVOCATION_TIMEOUT_MS: String(PATIENCE_MS),
     }),
   );
 beforeAll(async () => {

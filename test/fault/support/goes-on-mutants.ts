@@ -184,6 +184,12 @@ export const GOES_ON_MUTANTS: Mutant[] = [
     only: 'no other process',
   },
   {
+    name: 'repeats an agent whose tool has committed a transaction',
+    changes: change('getEffect', "['once', 'transactional'].includes(getEffect(tool))", "getEffect(tool) === 'once'"),
+    ...TRANSACTIONS,
+    only: 'inside of an agent',
+  },
+  {
     name: 'lets a tool send statements when its transaction is over',
     changes: change('openToolDatabase', 'if (isOver) throw', 'if (limit.signal.aborted) throw'),
     ...TRANSACTIONS,
