@@ -1,3 +1,4 @@
+import { Client as Sql } from 'pg';
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
 import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
@@ -52,29 +53,39 @@ const scripted = scriptedModel([
   },
 ]);
 const spoken = new SpokenModel();
+const asked: ModelRequest[] = [];
 const model: Model = {
   provider: 'scripted',
-  generate: (request) =>
-    JSON.stringify(request.contents.at(-1)).includes('speak') ? spoken.generate() : scripted.generate(request),
+  generate: (request) => {
+    asked.push(request);
+    return JSON.stringify(request.contents.at(-1)).includes('speak') ? spoken.generate() : scripted.generate(request);
+  },
 };
 const agents = hostAgent(model, tools);
 
 let app: TestApp;
 let other: Awaited<ReturnType<typeof startOn>>;
 beforeAll(async () => {
-  app = await startApp({ DOORS: 'ag-ui' }, { agents });
+  app = await startApp({ DOORS: 'ag-ui', SWEEP_INTERVAL_MS: '50' }, { agents });
   other = await startOn(app.databaseUrl, { DOORS: 'ag-ui' }, { agents });
 });
 afterAll(async () => {
   await other.close();
   await app.close();
 });
+const sql = async (text: string) => {
+  const connection = new Sql({ connectionString: app.databaseUrl });
+  await connection.connect();
+  await connection.query(text);
+  await connection.end();
+};
 const warn = vi.spyOn(console, 'warn');
 const logged = vi.spyOn(console, 'error');
 beforeEach(() => {
   vi.clearAllMocks();
   spoken.calls.length = 0;
   scripted.requests.length = 0;
+  asked.length = 0;
   logged.mockImplementation(() => undefined);
 });
 
@@ -363,6 +374,27 @@ test('a run that is sent again is attached to the first, and other words under i
   expect((await app.post('/ag-ui/harness_agent', body)).status).toBe(422);
   const elsewhere = open('elsewhere');
   expect(end(await elsewhere.say('word', { runId: 'r1' }))).toMatchObject({ outcome: { type: 'success' } });
+});
+
+test('a call made again after a crash has the tools of the front end, and new text in place of the old', async () => {
+  const client = open('crash', other.url);
+  const run = client.say('speak', { tools: [setColor] });
+  const call = await called(1);
+  await call.say('The first try went as far as here ');
+  await expect.poll(() => typesOf(client.frames)).toContain('TEXT_MESSAGE_CONTENT');
+  await sql(`update invocations set lease_expire_time = now() - interval '1 second' where session_id = 'crash'`);
+  const second = await called(2);
+  await second.say('The second try came to its end.');
+  second.end([callPart('setColor')]);
+  const frames = await run;
+  expect(asked.map(({ tools: offered }) => offered.at(-1)?.name)).toEqual(['setColor', 'setColor']);
+  expect(client.messages.map(({ content }) => content)).toEqual(['speak', 'The second try came to its end.']);
+  const [first, last] = frames.filter(({ type }) => type === 'TEXT_MESSAGE_START').map(({ messageId }) => messageId);
+  expect(first).not.toBe(last);
+  const pendingToolCallIds = client.messages.at(-1)?.toolCalls?.map(({ id }) => id);
+  expect(end(frames)).toMatchObject({ outcome: { type: 'success', pendingToolCallIds } });
+  expect(shown(await reload('crash'))).toEqual(shown(client));
+  expect(warn).not.toHaveBeenCalled();
 });
 
 test('a thread is a session of its user: others find nothing', async () => {
