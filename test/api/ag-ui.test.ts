@@ -249,6 +249,24 @@ test('a confirmation is an interrupt: approved, denied, cancelled, and never by 
   expect(shown(await reload('pay'))).toEqual(shown(client));
 });
 
+test('an answer while something else runs in the thread is refused for now, and goes on later', async () => {
+  const client = open('behind');
+  const [interrupt] = end(await client.say('pay')).outcome.interrupts;
+  const newMessage = { role: 'user', parts: [{ text: 'speak' }] };
+  await app.post('/apps/harness_agent/users/user/sessions/behind/invocations', { newMessage });
+  const call = await called(1);
+  const resume = [{ interruptId: interrupt?.id, status: 'resolved', payload: { approved: true } }];
+  const body = { threadId: 'behind', runId: 'r', messages: client.messages, resume };
+  expect(await app.post('/ag-ui/harness_agent', body)).toMatchObject({ status: 409 });
+  await call.say('In between.');
+  call.end();
+  await reload('behind');
+  expect(end(await client.go({ resume }))).toMatchObject({ outcome: { type: 'success' } });
+  expect(paid).toHaveBeenCalledTimes(1);
+  const said = client.messages.map(({ content }) => content);
+  expect(said).toEqual(expect.arrayContaining(['In between.', '{"paid":true}']));
+});
+
 test('an input that leaves an interrupt uncovered is refused, and nothing is done', async () => {
   const client = open('uncovered');
   const [first, second] = end(await client.say('pay twice')).outcome.interrupts;

@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import { CONFIRMATION_CALL } from '../../../agent/loop/confirmation.ts';
 import {
   type FunctionCall,
@@ -29,8 +30,10 @@ type Origin = { messageId: string } | { isContext: true };
 /** Returns a part with its origin. */
 export const withOrigin = (part: Part, origin: Origin): Part => ({ ...part, partMetadata: { [NOTE]: origin } });
 
-const originOf = ({ partMetadata }: Part) =>
-  (partMetadata?.[NOTE] ?? {}) as { messageId?: string | undefined; isContext?: boolean };
+/** Parts come through other doors too, with whatever notes. */
+const originSchema = z.object({ messageId: z.string().optional(), isContext: z.boolean().optional() });
+
+const originOf = ({ partMetadata }: Part) => originSchema.safeParse(partMetadata?.[NOTE]).data ?? {};
 
 /** Returns the history of a thread as its front end shows it. */
 export const toMessages = (events: readonly Event[]): Message[] =>

@@ -29,8 +29,8 @@ export interface Run {
   runId: string;
   /** The thread as it was before. */
   history: SessionHistory | undefined;
-  /** The invocation behind it, from where on it belongs to the run; without one the run is only what was before. */
-  turn: { invocationId: string; after: number } | undefined;
+  /** The invocation behind it, from where on it belongs to the run, and whether it goes on with answers. */
+  turn: { invocationId: string; after: number; resumes: boolean } | undefined;
   /** False for a client that has the messages so far, and that of its own. */
   isRestored: boolean;
 }
@@ -60,6 +60,7 @@ async function* followTurn(context: InvocationContext, run: LiveRun, signal: Abo
   const { key, turn, isRestored } = run;
   const writer = new Writer();
   let place = run.history?.events.length ?? 0;
+  let isAnswered = !turn.resumes;
   for await (const step of readTurn(context, { key, ...turn }, signal)) {
     if (step.kind === 'end') {
       yield* toEnd(context, run, writer, step.invocation);
@@ -76,10 +77,11 @@ async function* followTurn(context: InvocationContext, run: LiveRun, signal: Abo
     if (step.kind === 'text') yield* writer.addText(step);
     if (step.kind !== 'event') continue;
     // It was answered since: that began another run.
-    if (isAnswer(step.event) && before > turn.after) {
+    if (isAnswer(step.event) && isAnswered) {
       yield* toEnd(context, run, writer, { status: 'paused' });
       return;
     }
+    isAnswered ||= isAnswer(step.event);
     yield* writer.addEvent(step.event, isRestored);
     place = step.sequence;
   }
