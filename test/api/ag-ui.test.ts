@@ -53,11 +53,11 @@ const scripted = scriptedModel([
   },
 ]);
 const spoken = new SpokenModel();
-const asked: ModelRequest[] = [];
+const requests: ModelRequest[] = [];
 const model: Model = {
   provider: 'scripted',
   generate: (request) => {
-    asked.push(request);
+    requests.push(request);
     return JSON.stringify(request.contents.at(-1)).includes('speak') ? spoken.generate() : scripted.generate(request);
   },
 };
@@ -85,7 +85,7 @@ beforeEach(() => {
   vi.clearAllMocks();
   spoken.calls.length = 0;
   scripted.requests.length = 0;
-  asked.length = 0;
+  requests.length = 0;
   logged.mockImplementation(() => undefined);
 });
 
@@ -196,8 +196,12 @@ test('a tool of the front end pauses the run, and its answer goes on with it', a
   expect(end(frames)).toMatchObject({ outcome: { type: 'success', pendingToolCallIds: [call?.id] } });
   expect(end((await reload('front')).frames)).toMatchObject({ outcome: { pendingToolCallIds: [call?.id] } });
   client.addMessage({ id: 't1', role: 'tool', toolCallId: call?.id ?? '', content: 'done' });
-  const rest = await client.go({ tools: [setColor] });
+  const again = open('front', other.url, { messages: structuredClone(client.messages) });
+  const rest = await client.go({ tools: [setColor], runId: 'answer' });
   expect(typesOf(rest)).not.toContain('MESSAGES_SNAPSHOT');
+  // Sent again it has the same rest.
+  await again.go({ tools: [setColor], runId: 'answer' });
+  expect(shown(again)).toEqual(shown(client));
   expect(client.messages.at(-1)?.content).toBe('Got [{"result":"done"}]');
   const events = await listEvents('front');
   expect(new Set(events.map(({ invocationId }) => invocationId)).size).toBe(1);
@@ -405,7 +409,7 @@ test('a call made again after a crash has the tools of the front end, and new te
   await second.say('The second try came to its end.');
   second.end([callPart('setColor')]);
   const frames = await run;
-  expect(asked.map(({ tools: offered }) => offered.at(-1)?.name)).toEqual(['setColor', 'setColor']);
+  expect(requests.map(({ tools: offered }) => offered.at(-1)?.name)).toEqual(['setColor', 'setColor']);
   expect(client.messages.map(({ content }) => content)).toEqual(['speak', 'The second try came to its end.']);
   const [first, last] = frames.filter(({ type }) => type === 'TEXT_MESSAGE_START').map(({ messageId }) => messageId);
   expect(first).not.toBe(last);

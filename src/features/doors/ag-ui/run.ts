@@ -94,7 +94,8 @@ async function findBeginning(
   input: RunInput,
   history: SessionHistory | undefined,
 ): Promise<{ after: number; resumes: boolean }> {
-  const ids = new Set(input.resume?.map(({ interruptId }) => interruptId));
+  const tools = input.messages.flatMap((message) => (message.role === 'tool' ? message.toolCallId : []));
+  const ids = new Set([...tools, ...(input.resume ?? []).map(({ interruptId }) => interruptId)]);
   const answer = history?.events.findLastIndex(
     (event) =>
       event.author === 'user' &&

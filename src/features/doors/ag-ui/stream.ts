@@ -162,11 +162,13 @@ class Writer {
   *addEvent(event: Event, withUser: boolean): Generator<Frame> {
     this.isNew = false;
     if (event.author === 'user') {
-      for (const { id: messageId, content } of withUser ? toUserMessages(event) : []) {
-        if (typeof content !== 'string') continue;
-        yield { type: 'TEXT_MESSAGE_START', messageId, role: 'user' };
-        yield { type: 'TEXT_MESSAGE_CONTENT', messageId, delta: content };
-        yield { type: 'TEXT_MESSAGE_END', messageId };
+      for (const { id: messageId, content, role, toolCallId } of withUser ? toUserMessages(event) : []) {
+        if (role === 'tool') yield { type: 'TOOL_CALL_RESULT', messageId, role, toolCallId, content };
+        else if (typeof content === 'string') {
+          yield { type: 'TEXT_MESSAGE_START', messageId, role };
+          yield { type: 'TEXT_MESSAGE_CONTENT', messageId, delta: content };
+          yield { type: 'TEXT_MESSAGE_END', messageId };
+        }
       }
     } else {
       const results = shownResults(event);
