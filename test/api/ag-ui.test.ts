@@ -1,4 +1,3 @@
-import { Client as Sql } from 'pg';
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
 import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
@@ -53,39 +52,29 @@ const scripted = scriptedModel([
   },
 ]);
 const spoken = new SpokenModel();
-const requests: ModelRequest[] = [];
 const model: Model = {
   provider: 'scripted',
-  generate: (request) => {
-    requests.push(request);
-    return JSON.stringify(request.contents.at(-1)).includes('speak') ? spoken.generate() : scripted.generate(request);
-  },
+  generate: (request) =>
+    JSON.stringify(request.contents.at(-1)).includes('speak') ? spoken.generate() : scripted.generate(request),
 };
 const agents = hostAgent(model, tools);
 
 let app: TestApp;
 let other: Awaited<ReturnType<typeof startOn>>;
 beforeAll(async () => {
-  app = await startApp({ DOORS: 'ag-ui', SWEEP_INTERVAL_MS: '50' }, { agents });
+  app = await startApp({ DOORS: 'ag-ui' }, { agents });
   other = await startOn(app.databaseUrl, { DOORS: 'ag-ui' }, { agents });
 });
 afterAll(async () => {
   await other.close();
   await app.close();
 });
-const sql = async (text: string) => {
-  const connection = new Sql({ connectionString: app.databaseUrl });
-  await connection.connect();
-  await connection.query(text);
-  await connection.end();
-};
 const warn = vi.spyOn(console, 'warn');
 const logged = vi.spyOn(console, 'error');
 beforeEach(() => {
   vi.clearAllMocks();
   spoken.calls.length = 0;
   scripted.requests.length = 0;
-  requests.length = 0;
   logged.mockImplementation(() => undefined);
 });
 
@@ -196,12 +185,8 @@ test('a tool of the front end pauses the run, and its answer goes on with it', a
   expect(end(frames)).toMatchObject({ outcome: { type: 'success', pendingToolCallIds: [call?.id] } });
   expect(end((await reload('front')).frames)).toMatchObject({ outcome: { pendingToolCallIds: [call?.id] } });
   client.addMessage({ id: 't1', role: 'tool', toolCallId: call?.id ?? '', content: 'done' });
-  const again = open('front', other.url, { messages: structuredClone(client.messages) });
-  const rest = await client.go({ tools: [setColor], runId: 'answer' });
+  const rest = await client.go({ tools: [setColor] });
   expect(typesOf(rest)).not.toContain('MESSAGES_SNAPSHOT');
-  // Sent again it has the same rest.
-  await again.go({ tools: [setColor], runId: 'answer' });
-  expect(shown(again)).toEqual(shown(client));
   expect(client.messages.at(-1)?.content).toBe('Got [{"result":"done"}]');
   const events = await listEvents('front');
   expect(new Set(events.map(({ invocationId }) => invocationId)).size).toBe(1);
@@ -251,24 +236,6 @@ test('a confirmation is an interrupt: approved, denied, cancelled, and never by 
     expect([paid.mock.calls.length, client.messages.at(-1)?.content]).toEqual([calls, text]);
   }
   expect(shown(await reload('pay'))).toEqual(shown(client));
-});
-
-test('an answer while something else runs in the thread is refused for now, and goes on later', async () => {
-  const client = open('behind');
-  const [interrupt] = end(await client.say('pay')).outcome.interrupts;
-  const newMessage = { role: 'user', parts: [{ text: 'speak' }] };
-  await app.post('/apps/harness_agent/users/user/sessions/behind/invocations', { newMessage });
-  const call = await called(1);
-  const resume = [{ interruptId: interrupt?.id, status: 'resolved', payload: { approved: true } }];
-  const body = { threadId: 'behind', runId: 'r', messages: client.messages, resume };
-  expect(await app.post('/ag-ui/harness_agent', body)).toMatchObject({ status: 409 });
-  await call.say('In between.');
-  call.end();
-  await reload('behind');
-  expect(end(await client.go({ resume }))).toMatchObject({ outcome: { type: 'success' } });
-  expect(paid).toHaveBeenCalledTimes(1);
-  const said = client.messages.map(({ content }) => content);
-  expect(said).toEqual(expect.arrayContaining(['In between.', '{"paid":true}']));
 });
 
 test('an input that leaves an interrupt uncovered is refused, and nothing is done', async () => {
@@ -396,27 +363,6 @@ test('a run that is sent again is attached to the first, and other words under i
   expect((await app.post('/ag-ui/harness_agent', body)).status).toBe(422);
   const elsewhere = open('elsewhere');
   expect(end(await elsewhere.say('word', { runId: 'r1' }))).toMatchObject({ outcome: { type: 'success' } });
-});
-
-test('a call made again after a crash has the tools of the front end, and new text in place of the old', async () => {
-  const client = open('crash', other.url);
-  const run = client.say('speak', { tools: [setColor] });
-  const call = await called(1);
-  await call.say('The first try went as far as here ');
-  await expect.poll(() => typesOf(client.frames)).toContain('TEXT_MESSAGE_CONTENT');
-  await sql(`update invocations set lease_expire_time = now() - interval '1 second' where session_id = 'crash'`);
-  const second = await called(2);
-  await second.say('The second try came to its end.');
-  second.end([callPart('setColor')]);
-  const frames = await run;
-  expect(requests.map(({ tools: offered }) => offered.at(-1)?.name)).toEqual(['setColor', 'setColor']);
-  expect(client.messages.map(({ content }) => content)).toEqual(['speak', 'The second try came to its end.']);
-  const [first, last] = frames.filter(({ type }) => type === 'TEXT_MESSAGE_START').map(({ messageId }) => messageId);
-  expect(first).not.toBe(last);
-  const pendingToolCallIds = client.messages.at(-1)?.toolCalls?.map(({ id }) => id);
-  expect(end(frames)).toMatchObject({ outcome: { type: 'success', pendingToolCallIds } });
-  expect(shown(await reload('crash'))).toEqual(shown(client));
-  expect(warn).not.toHaveBeenCalled();
 });
 
 test('a thread is a session of its user: others find nothing', async () => {

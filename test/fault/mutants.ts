@@ -23,7 +23,6 @@ const COPIED = [
   'README.md',
   'ARCHITECTURE.md',
   'docs',
-  'examples',
   'vitest.config.ts',
   'vitest.fault.config.ts',
   'tsconfig.json',

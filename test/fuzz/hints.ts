@@ -45,6 +45,8 @@ export function hintsOf(names: Names, operationId: string): Hints {
     ...inBodies,
     ...inPaths,
     rewindBeforeInvocationId: invocationId,
+    // Of a place behind it would be waited for what comes.
+    ...(/^read.*Stream$/.test(operationId) ? { offset: '0000000000_0000000000' } : {}),
     ...(operationId.includes('AiSdk') ? { version: '7', id: sessionId } : {}),
     ...(operationId.includes('AgUi') ? { threadId: sessionId } : {}),
     ...CREATED[operationId],

@@ -21,8 +21,8 @@ const LONGEST_MS = 60_000;
 const ENOUGH = 100;
 /** They need more than a request: `/run_live` is a WebSocket. */
 const NEVER_DONE = new Set(['runLive']);
-/** The stream of a session's events. */
-const FOLLOWED = '/events/stream';
+/** Streams of a session's events. */
+const FOLLOWED = /\/events\/stream|\/durable-streams\//;
 const compile = schemaCompiler(document);
 
 const operations: Operation[] = Object.entries(document.paths).flatMap(([path, item]) =>
@@ -112,7 +112,7 @@ async function answerTo(request: Made, check: Check): Promise<{ status: number; 
 async function send({ method, url, headers, body }: Made): Promise<Received> {
   const { statusCode: status, ...answer } = await client.request({ method, path: url, headers, body: body ?? null });
   const type = String(answer.headers['content-type'] ?? '').split(';')[0] || undefined;
-  if (type !== 'text/event-stream' || !url.includes(FOLLOWED)) return { status, type, text: await answer.body.text() };
+  if (type !== 'text/event-stream' || !FOLLOWED.test(url)) return { status, type, text: await answer.body.text() };
   // It has no end of its own: its first frame is read, where there is one.
   const after = Number(headers['last-event-id'] ?? new URL(url, app.url).searchParams.get('afterSequence') ?? 0);
   let text = '';

@@ -137,6 +137,7 @@ describe('a key of the file', () => {
 
 describe('a key that is revoked', () => {
   const operations = listAllOperations();
+  let watchedId = '';
   /** How each kind of stream is opened; settles with all that it said when it has ended. */
   const open: Record<string, (url: string, headers: Record<string, string>, runId: string) => Promise<unknown>> = {
     streamEvents: (url, headers) => readAll(`${url}${session('alice')}/events/stream`, { headers }),
@@ -156,6 +157,9 @@ describe('a key that is revoked', () => {
     runAgUi: (url, headers) => readAll(`${url}${AG_UI}?user_id=alice`, runRequest('thread', headers)),
     connectAgUi: (url, headers) => readAll(`${url}${AG_UI}/connect?user_id=alice`, runRequest('watched', headers)),
     streamAgUi: (url, headers) => readAll(`${url}${AG_UI}/watched?user_id=alice`, { headers }),
+    readSessionStream: (url, headers) => readAll(`${url}${STREAMS}/s?${LIVE}`, { headers }),
+    readInvocationStream: (url, headers) =>
+      readAll(`${url}${STREAMS}/watched/invocations/${watchedId}?${LIVE}`, { headers }),
     runLive: async (url, headers) => {
       const { closed, frames } = await openLive({ url }, { user_id: 'alice', session_id: 's' }, headers);
       return [...(await closed), ...frames];
@@ -170,7 +174,7 @@ describe('a key that is revoked', () => {
     write([...Object.values(keys).map(({ entry }) => entry), gone.entry]);
     const gate = gatedAgents();
     // On a database of its own: another process would take up the case of the run, with an agent that does not wait.
-    const settings = { DEV_UI: 'true', RUNTIME_API_KEYS_FILE: file, DOORS: 'ag-ui,ai-sdk' };
+    const settings = { DEV_UI: 'true', RUNTIME_API_KEYS_FILE: file, DOORS: 'ag-ui,ai-sdk,durable-streams' };
     const gated = await startApp(settings, { agents: gate.agents });
     onTestFinished(() => gated.close());
     for (const sessionId of ['s', 'sse'])
@@ -178,6 +182,7 @@ describe('a key that is revoked', () => {
     const runId = await startEvalRun(gated);
     const watched = await fetch(`${gated.url}${CHAT}?user_id=alice`, chatRequest('watched', bearer(keys.service)));
     await watched.body?.cancel();
+    watchedId = watched.headers.get('x-invocation-id') ?? '';
     const streams = Object.values(open).map((each) => each(gated.url, bearer(gone), runId));
     // The four that run the agent, what one watches, and the case of the run.
     await Promise.all([1, 2, 3, 4, 5, 6].map((count) => gate.entered(count)));
@@ -194,6 +199,8 @@ describe('a key that is revoked', () => {
       streamEvalRun: event,
       runAgentSse: frame,
       invokeLegacy: frame,
+      readSessionStream: event,
+      readInvocationStream: event,
       sendAiSdkMessage: chunk,
       streamAiSdkChat: chunk,
       ...Object.fromEntries(['runAgUi', 'connectAgUi', 'streamAgUi'].map((kind) => [kind, runError])),
@@ -207,6 +214,8 @@ const EVALS = '/dev/apps/harness_agent';
 const HELLO = { role: 'user', parts: [{ text: 'Hello' }] };
 const JSON_TYPE = { 'content-type': 'application/json' };
 const CHAT = '/ai-sdk/harness_agent/chat';
+const STREAMS = '/durable-streams/harness_agent/sessions';
+const LIVE = 'user_id=alice&offset=-1&live=sse';
 const chatRequest = (id: string, headers: Record<string, string>) => ({
   method: 'POST',
   headers: { ...headers, ...JSON_TYPE },

@@ -13,6 +13,8 @@ export default function setup(): void {
   execFileSync('npm', ['ci'], { cwd: directory, stdio: 'inherit', shell: process.platform === 'win32' });
 }
 
+/** Finds a file of a package of a front end. */
+export const resolveFrontEnd = (name: string): string => createRequire(`${directory}package.json`).resolve(name);
+
 /** Loads a package of a front end. */
-export const loadFrontEnd = (name: string): Promise<unknown> =>
-  import(pathToFileURL(createRequire(`${directory}package.json`).resolve(name)).href);
+export const loadFrontEnd = (name: string): Promise<unknown> => import(pathToFileURL(resolveFrontEnd(name)).href);

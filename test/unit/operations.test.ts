@@ -51,7 +51,7 @@ const BOUNDS = {
     'summarizeEvalRun listEvalJudges listUsers listToolCalls',
   'a page that ends where its bytes do':
     'diffSessions listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries getSessionTrace ' +
-    'getSessionTraceLegacy listAllCronjobs listAiSdkMessages',
+    'getSessionTraceLegacy listAllCronjobs listAiSdkMessages readSessionStream readInvocationStream',
   'pages that are read as fast as the client takes them':
     'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun ' +
     'listEvalSets listEvalSetIds getEvalSet exportEvalSet listEvalResults listEvalResultIds getEvalResult ' +

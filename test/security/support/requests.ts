@@ -83,6 +83,8 @@ const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   // Without a place nothing is answered where nothing runs.
   streamAiSdkChat: ({ userId }) => ({ user_id: userId, startIndex: '0' }),
   listAiSdkMessages: ({ userId }) => ({ user_id: userId }),
+  readSessionStream: ({ userId }) => ({ user_id: userId }),
+  readInvocationStream: ({ userId }) => ({ user_id: userId }),
   stopAiSdkChat: ({ userId }) => ({ user_id: userId }),
   listWebhooks: ({ userId }) => ({ ownerId: userId }),
   runAgUi: ({ userId }) => ({ user_id: userId }),

@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import { CONFIRMATION_CALL } from '../../../agent/loop/confirmation.ts';
 import {
   type FunctionCall,
@@ -30,10 +29,8 @@ type Origin = { messageId: string } | { isContext: true };
 /** Returns a part with its origin. */
 export const withOrigin = (part: Part, origin: Origin): Part => ({ ...part, partMetadata: { [NOTE]: origin } });
 
-/** Parts come through other doors too, with whatever notes. */
-const originSchema = z.object({ messageId: z.string().optional(), isContext: z.boolean().optional() });
-
-const originOf = ({ partMetadata }: Part) => originSchema.safeParse(partMetadata?.[NOTE]).data ?? {};
+const originOf = ({ partMetadata }: Part) =>
+  (partMetadata?.[NOTE] ?? {}) as { messageId?: string | undefined; isContext?: boolean };
 
 /** Returns the history of a thread as its front end shows it. */
 export const toMessages = (events: readonly Event[]): Message[] =>

@@ -44,7 +44,7 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
   const { runId } = input;
   if (repeated) {
     const { invocationId } = repeated;
-    const turn = { invocationId, ...(await findBeginning(context, key, invocationId, input, history)) };
+    const turn = { invocationId, after: await findBeginning(context, key, invocationId, input, history) };
     const before = history && { ...history, events: history.events.slice(0, turn.after) };
     return send(context, { key, runId, history: before, turn, isRestored: true }, sent.response);
   }
@@ -55,8 +55,7 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
   const overrides = clientTools ? { clientTools } : {};
   const started = await startTurn(context, key, { content, resumed, overrides, requested }, { ...sent, headers });
   const place = history?.events.length ?? 0;
-  const resumes = resumed !== undefined;
-  const turn = { ...started, after: resumes ? place : started.after, resumes };
+  const turn = { ...started, after: resumed === undefined ? started.after : place };
   const known = new Set(input.messages.map(({ id }) => id));
   const isRestored = messages.some(({ id, role }) => role !== 'reasoning' && !known.has(id));
   return send(context, { key, runId, history, turn, isRestored }, sent.response);
@@ -72,7 +71,7 @@ export async function connectRun(
   const active = await findActive(context, key);
   const history = await context.histories.find(context.database.db, key);
   if (!history || (history.events.length === 0 && !active)) throw new NotFoundError(sessionNotFound(key.sessionId));
-  const turn = active && { invocationId: active.id, after: history.events.length, resumes: false };
+  const turn = active && { invocationId: active.id, after: history.events.length };
   const name = runId ?? active?.id ?? history.events.at(-1)?.invocationId ?? key.sessionId;
   return send(context, { key, runId: name, history, turn, isRestored: true }, response);
 }
@@ -93,17 +92,16 @@ async function findBeginning(
   invocationId: string,
   input: RunInput,
   history: SessionHistory | undefined,
-): Promise<{ after: number; resumes: boolean }> {
-  const tools = input.messages.flatMap((message) => (message.role === 'tool' ? message.toolCallId : []));
-  const ids = new Set([...tools, ...(input.resume ?? []).map(({ interruptId }) => interruptId)]);
+): Promise<number> {
+  const ids = new Set(input.resume?.map(({ interruptId }) => interruptId));
   const answer = history?.events.findLastIndex(
     (event) =>
       event.author === 'user' &&
       event.invocationId === invocationId &&
       event.content?.parts?.some(({ functionResponse }) => functionResponse && ids.has(functionResponse.id ?? '')),
   );
-  if (answer !== undefined && answer >= 0) return { after: answer, resumes: true };
-  return { after: Math.max((await findFirstSequence(database.db, key, invocationId)) - 1, 0), resumes: false };
+  if (answer !== undefined && answer >= 0) return answer;
+  return Math.max((await findFirstSequence(database.db, key, invocationId)) - 1, 0);
 }
 
 async function findPaused(context: InvocationContext, key: SessionKey, history: SessionHistory) {

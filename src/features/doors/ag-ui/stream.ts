@@ -29,8 +29,8 @@ export interface Run {
   runId: string;
   /** The thread as it was before. */
   history: SessionHistory | undefined;
-  /** The invocation behind it, from where on it belongs to the run, and whether it goes on with answers. */
-  turn: { invocationId: string; after: number; resumes: boolean } | undefined;
+  /** The invocation behind it, from where on it belongs to the run; without one the run is only what was before. */
+  turn: { invocationId: string; after: number } | undefined;
   /** False for a client that has the messages so far, and that of its own. */
   isRestored: boolean;
 }
@@ -60,7 +60,6 @@ async function* followTurn(context: InvocationContext, run: LiveRun, signal: Abo
   const { key, turn, isRestored } = run;
   const writer = new Writer();
   let place = run.history?.events.length ?? 0;
-  let isAnswered = !turn.resumes;
   for await (const step of readTurn(context, { key, ...turn }, signal)) {
     if (step.kind === 'end') {
       yield* toEnd(context, run, writer, step.invocation);
@@ -77,11 +76,10 @@ async function* followTurn(context: InvocationContext, run: LiveRun, signal: Abo
     if (step.kind === 'text') yield* writer.addText(step);
     if (step.kind !== 'event') continue;
     // It was answered since: that began another run.
-    if (isAnswer(step.event) && isAnswered) {
+    if (isAnswer(step.event) && before > turn.after) {
       yield* toEnd(context, run, writer, { status: 'paused' });
       return;
     }
-    isAnswered ||= isAnswer(step.event);
     yield* writer.addEvent(step.event, isRestored);
     place = step.sequence;
   }
@@ -162,13 +160,11 @@ class Writer {
   *addEvent(event: Event, withUser: boolean): Generator<Frame> {
     this.isNew = false;
     if (event.author === 'user') {
-      for (const { id: messageId, content, role, toolCallId } of withUser ? toUserMessages(event) : []) {
-        if (role === 'tool') yield { type: 'TOOL_CALL_RESULT', messageId, role, toolCallId, content };
-        else if (typeof content === 'string') {
-          yield { type: 'TEXT_MESSAGE_START', messageId, role };
-          yield { type: 'TEXT_MESSAGE_CONTENT', messageId, delta: content };
-          yield { type: 'TEXT_MESSAGE_END', messageId };
-        }
+      for (const { id: messageId, content } of withUser ? toUserMessages(event) : []) {
+        if (typeof content !== 'string') continue;
+        yield { type: 'TEXT_MESSAGE_START', messageId, role: 'user' };
+        yield { type: 'TEXT_MESSAGE_CONTENT', messageId, delta: content };
+        yield { type: 'TEXT_MESSAGE_END', messageId };
       }
     } else {
       const results = shownResults(event);

@@ -140,6 +140,7 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
   const done = success
     ? json(success.description, { schema: schemaOf(success.schema), example: success.example }, success.mediaType)
     : json('Done: the JSON value `null`.', { schema: { type: 'null' }, example: null });
+  if (success?.json) Object.assign(done.content, { 'application/json': success.json });
   const isChange = owner !== 'open' && method !== 'get';
   const headers = Object.entries({ ...(isChange && { [READ_POSITION]: CHANGE_POSITION }), ...success?.headers }).map(
     ([name, description]) => [name, { description, schema: { type: 'string' } }],

@@ -87,6 +87,8 @@ interface Success<Schema extends z.ZodType = z.ZodType> {
   /** A body as it is answered; published. */
   example: NoInfer<z.input<Schema>>;
   mediaType?: string;
+  /** The answer of a stream that is JSON where the request does not wait; published. */
+  json?: { schema: object; example: unknown };
   /** Headers that it may have, by name, with their meaning. */
   headers?: Record<string, string>;
 }
