@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { agent } from '../../examples/weather/agent.ts';
+import { agent } from '../../examples/agents/weather/agent.ts';
 import { getAnswerText, getFunctionCalls, getFunctionResponses } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
 import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
@@ -27,7 +27,7 @@ const responsesIn = (events: Event[]) =>
 describe('with the offline model', () => {
   let app: TestApp;
   beforeAll(async () => {
-    app = await startApp({ AGENTS_DIR: 'examples' });
+    app = await startApp({ AGENTS_DIR: 'examples/agents' });
   });
   afterAll(() => app.close());
 
@@ -162,7 +162,7 @@ describe('with a model provider', () => {
         : 'Noted.',
     );
     const model = { MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'small', MODEL_BASE_URL: provider.baseUrl };
-    app = await startApp({ AGENTS_DIR: 'examples', ...model });
+    app = await startApp({ AGENTS_DIR: 'examples/agents', ...model });
   });
   afterAll(async () => {
     await app.close();

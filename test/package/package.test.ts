@@ -129,7 +129,7 @@ test('install, init, start, the printed curl, chat, test', async () => {
 
 test('the printed import of a store of ADK', async () => {
   cpSync(join(root, 'test/data/adk-stores/adk-2.7-database.sqlite'), join(project, 'sessions.sqlite'));
-  cpSync(join(root, 'examples/weather'), join(project, 'agents/weather'), { recursive: true });
+  cpSync(join(root, 'examples/agents/weather'), join(project, 'agents/weather'), { recursive: true });
   // Where no service answers the command runs one.
   environment['PORT'] = String(await freePort());
   expect(await runPrinted('$ npx agent-runtime import sessions.sqlite')).toContain(': 48 imported, ');

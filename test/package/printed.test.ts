@@ -79,7 +79,13 @@ async function fillDatabase(database: string): Promise<void> {
 
 beforeAll(async () => {
   cluster = await startCluster({ ...(home && { binaries: home }) });
-  await query(cluster.url, `create role ${OWNER} login createdb`, `create database used owner ${OWNER}`);
+  await query(
+    cluster.url,
+    `create role ${OWNER} login createdb`,
+    `create role agent_runtime_tools`,
+    `grant agent_runtime_tools to ${OWNER}`,
+    `create database used owner ${OWNER}`,
+  );
   await migrateDatabase({ url: urlOf('used') });
   await fillDatabase('used');
 });
@@ -210,6 +216,10 @@ async function runTranscript(reader: Reader, text: string, isFresh: boolean): Pr
 }
 
 async function runSql(reader: Reader, text: string, isFresh: boolean): Promise<void> {
+  if (text.startsWith('create table ')) {
+    write(reader.folder, 'agents/harness_agent/migrations/0001.sql', text);
+    return start(reader);
+  }
   const creates = text.includes('create database');
   if (!creates && !reader.service) await start(reader);
   const database = creates ? 'postgres' : new URL(reader.environment['DATABASE_URL'] ?? '').pathname.slice(1);

@@ -46,7 +46,7 @@ async function checkText(text: string, environment: Record<string, string> = {})
 
 describe('the examples', () => {
   test('pass the check, which prints what will run', async () => {
-    const { stdout, stderr } = await check({ HARNESS_FILE: example, AGENTS_DIR: pathOf('examples') });
+    const { stdout, stderr } = await check({ HARNESS_FILE: example, AGENTS_DIR: pathOf('examples/agents') });
     expect(stderr).toBe('');
     expect(stdout.split('\n')[0]).toBe('# Applications: harness_agent, weather. Model: offline.');
     expect(parse(stdout)).toMatchObject({
