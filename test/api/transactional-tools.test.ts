@@ -218,7 +218,7 @@ describe('a transactional tool', () => {
       if (runs > 1) return insert(`tea ${runs}`, context);
       begun.resolve();
       await released.promise;
-      return insert('tea 1', context);
+      return context.sql(`insert into orders (id, item) values ('late', 'tea 1')`);
     });
     const app = await start([[call('order')]], [order]);
     const lost = ask(app);
