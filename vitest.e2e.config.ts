@@ -4,7 +4,7 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: ['test/e2e/**/*.test.ts'],
-    globalSetup: ['test/support/global-setup.ts'],
+    globalSetup: ['test/support/global-setup.ts', 'test/support/front-ends.ts'],
     pool: 'forks',
     maxWorkers: 1,
     // Long enough for a machine under any load: they end what hangs, and no test is about them.

@@ -302,7 +302,9 @@ describe('a deployed agent with tools, a skill, an MCP server and a sub-agent', 
     older.kill();
     const tools = TOOLS.replace('shout ', '').replace('transfer_to_agent', 'transfer_to_agent wait');
     const told = (result: string) => Array.from({ length: 4 }, () => answered(`desk (small) has ${tools}: ${result}`));
-    const broken = (name: string) => `{"error":"MCP server \`${name}\` failed in \`wait\`. The connection failed."}`;
+    const broken = (name: string) =>
+      '{"error":"It is not known whether this call took effect: ' +
+      `MCP server \`${name}\` failed in \`wait\`. The connection failed. It was not repeated."}`;
     expect(await of(0)).toEqual(told(broken('slow')));
     expect(await of(1)).toEqual(told(broken('older')));
     gate.resolve();

@@ -159,7 +159,6 @@ const stopChat = operation({
   method: 'post',
   path: `${ONE_CHAT}/stop`,
   operationId: 'stopAiSdkChat',
-  isForFormerApps: true,
   scope: 'invoke',
   load: 'write',
   summary: 'Stop what runs in a chat',
