@@ -23,6 +23,7 @@ const COPIED = [
   'README.md',
   'ARCHITECTURE.md',
   'docs',
+  'examples',
   'vitest.config.ts',
   'vitest.fault.config.ts',
   'tsconfig.json',
