@@ -33,13 +33,13 @@ export class TextCutter {
 
   /** Adds text of an event to come, and yields the pieces that nothing to come can change. */
   *add(content: Content | null | undefined): Generator<Piece> {
-    this.#texts = join([...this.#texts, ...textsOf(content)]);
+    this.#texts = join([...this.#texts, ...toTexts(content)]);
     yield* this.#cut(false);
   }
 
   /** True where all the text that came is a beginning of that of the whole event. */
   isBeginningOf(content: Content | null | undefined): boolean {
-    const whole = join(textsOf(content));
+    const whole = join(toTexts(content));
     return this.#texts.every(({ isThought, text }, place) => {
       const other = whole[place];
       if (other?.isThought !== isThought) return false;
@@ -49,7 +49,7 @@ export class TextCutter {
 
   /** Takes the whole event, and yields the pieces that are left. */
   *finish(content: Content | null | undefined): Generator<Piece> {
-    this.#texts = join(textsOf(content));
+    this.#texts = join(toTexts(content));
     yield* this.#cut(true);
   }
 
@@ -70,9 +70,9 @@ export class TextCutter {
 }
 
 /** Returns the texts of a whole event, by the `part` of their pieces. */
-export const joinTexts = (content: Content | null | undefined): Text[] => join(textsOf(content));
+export const joinTexts = (content: Content | null | undefined): Text[] => join(toTexts(content));
 
-const textsOf = (content: Content | null | undefined): Text[] =>
+const toTexts = (content: Content | null | undefined): Text[] =>
   getParts(content).flatMap(({ text, thought }) => (text ? [{ isThought: thought === true, text }] : []));
 
 /** Joins neighbours of one kind: how an answer is split into parts differs between a stream and its whole event. */

@@ -29,7 +29,7 @@ type Origin = { messageId: string } | { isContext: true };
 /** Returns a part with its origin. */
 export const withOrigin = (part: Part, origin: Origin): Part => ({ ...part, partMetadata: { [NOTE]: origin } });
 
-const originOf = ({ partMetadata }: Part) =>
+const toOrigin = ({ partMetadata }: Part) =>
   (partMetadata?.[NOTE] ?? {}) as { messageId?: string | undefined; isContext?: boolean };
 
 /** Returns the history of a thread as its front end shows it. */
@@ -43,7 +43,7 @@ export function toUserMessages({ id, content }: Event): Message[] {
   const messages: (Message & { content: object[] })[] = [];
   const answers: Message[] = [];
   for (const part of getParts(content)) {
-    const { messageId, isContext } = originOf(part);
+    const { messageId, isContext } = toOrigin(part);
     const response = part.functionResponse;
     if (response && response.name !== CONFIRMATION_CALL)
       answers.push({ ...toToolMessage(id, response), ...(messageId !== undefined && { id: messageId }) });

@@ -106,7 +106,7 @@ export async function toAnswers(db: Database, key: SessionKey, { messages }: Bod
   return { invocationId, answered: before.id ?? '' };
 }
 
-/** The calls of an invocation that somebody outside answers. Their events are the agent's own. */
+/** The calls of an invocation that its client or a person answers. Their events are the agent's own. */
 const listWaiting = (events: Event[]): FunctionCall[] =>
   events
     .filter(({ author }) => author !== 'user')
