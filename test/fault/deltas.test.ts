@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import { newTextReader, readText, type TextReader } from '../support/text-reader.ts';
+import { newChatReader, newStreamReader, newThreadReader, readDoor } from './support/door-readers.ts';
 import { eventually, listPath, modelSettings, report, sessionPath, stage } from './support/faults.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
@@ -14,6 +15,8 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
  */
 
 const READERS = either(50, 1_000);
+/** Readers through each door. */
+const DOOR_READERS = either(10, 300);
 /** Kills of the process that runs it. */
 const KILLS = either(2, 4);
 const LEASE_MS = 3_000;
@@ -89,6 +92,17 @@ test('each reader has the stored text, whatever was cut and killed', async () =>
   const begun = await servers[0]?.post(`${path}/invocations`, { newMessage, streaming: true });
   expect(begun?.status).toBe(200);
   const readers = Array.from({ length: READERS }, () => newTextReader());
+  const { id: invocationId } = begun?.body as { id: string };
+  const app = 'harness_agent';
+  const doors = Array.from({ length: DOOR_READERS }, () => [
+    newChatReader(app, 'u', 's'),
+    newThreadReader(app, 'u', 's'),
+    newStreamReader(app, 'u', 's', invocationId),
+  ]).flat();
+  const pickUrl = () => pick(servers).url;
+  const throughDoors = Promise.all(
+    doors.map((reader) => readDoor(reader, pickUrl, () => wholeNumber(1, 3 * MAX_BYTES))),
+  );
   const followed = Promise.all(readers.map((reader) => follow(reader, () => reader.whole.size === 2)));
   let kills = 0;
   while (speaker.requests() <= KILLS) {
@@ -104,15 +118,17 @@ test('each reader has the stored text, whatever was cut and killed', async () =>
     await eventually('it runs', 120_000, async () => speaker.requests() > before || (await running()) === 1);
   }
   const connections = (await followed).reduce((sum, each) => sum + each, 0);
+  const doorConnections = (await throughDoors).reduce((sum, each) => sum + each, 0);
   const session = (await servers[0]?.get(path))?.body as { events: Event[] };
   const texts = session.events.map(({ content }) => content?.parts?.map(({ text }) => text).join(''));
   for (const { whole, faults } of readers) expect([[...whole.values()], faults]).toEqual([texts, []]);
+  for (const { text, faults } of doors) expect([text, faults]).toEqual([texts[1], []]);
   expect((await here.sql.query('select count(*)::int as n from event_deltas')).rows).toEqual([{ n: 0 }]);
   const voids = readers.reduce((sum, each) => sum + each.voids, 0);
   const deltas = readers.reduce((sum, each) => sum + each.deltas, 0);
   report(
-    `${READERS} readers, cut at random bytes`,
-    `${connections} connections, ${deltas} pieces, text taken back ${voids} times, ${kills} kills, ` +
+    `${READERS} readers, and ${DOOR_READERS} through each door, cut at random bytes`,
+    `${connections} and ${doorConnections} connections, ${deltas} pieces, text taken back ${voids} times, ${kills} kills, ` +
       `${speaker.requests()} calls of the model, ${texts[1]?.length} characters; all equal`,
   );
 });

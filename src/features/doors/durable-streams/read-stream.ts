@@ -214,8 +214,11 @@ async function* follow(
       if (step.kind === 'event') yield [{ offset: toOffset(step.sequence), text: step.text }];
     return;
   }
+  let place = offset;
   for await (const step of readTurn(context, { key, invocationId, after }, signal)) {
-    const messages = toMessage(step).filter((message) => message.offset > offset);
+    // Offsets never go back, also where text was taken back: what the next attempt has up to there comes with its event.
+    const messages = toMessage(step).filter((message) => message.offset > place);
+    place = messages.at(-1)?.offset ?? place;
     if (messages.length > 0) yield messages;
   }
 }
