@@ -61,8 +61,8 @@ export function newThreadReader(app: string, user: string, threadId: string): Do
       const id = String(messageId);
       if (type === 'MESSAGES_SNAPSHOT') {
         texts.clear();
-        for (const message of messages as { id: string; role: string; content?: unknown }[])
-          if (message.role === 'assistant') texts.set(message.id, String(message.content ?? ''));
+        for (const message of messages as { id: string; role: string; content?: string }[])
+          if (message.role === 'assistant') texts.set(message.id, message.content ?? '');
       } else if (type === 'TEXT_MESSAGE_START') {
         if (texts.has(id)) reader.faults.push(`message ${id} began twice`);
         texts.set(id, '');
@@ -134,13 +134,14 @@ export async function readDoor(reader: DoorReader, pickUrl: () => string, pickBy
     const { path, body } = reader.next();
     const leave = new AbortController();
     const init = body === undefined ? {} : { method: 'POST', body, headers: { 'content-type': 'application/json' } };
-    await fetch(pickUrl() + path, { ...init, signal: leave.signal })
-      .then(async (response) => {
-        if (response.status !== 200) throw new Error(`${path} answered ${response.status}`);
-        reader.begin();
-        await takeFrames(reader, response, pickBytes());
-      })
-      .catch(() => sleep(50)); // the replica is gone: another one goes on
+    try {
+      const response = await fetch(pickUrl() + path, { ...init, signal: leave.signal });
+      if (response.status !== 200) throw new Error(`${path} answered ${response.status}`);
+      reader.begin();
+      await takeFrames(reader, response, pickBytes());
+    } catch {
+      await sleep(50); // the replica is gone: another one goes on
+    }
     leave.abort();
   }
   return connections;
