@@ -216,7 +216,7 @@ async function* follow(
   }
   let place = offset;
   for await (const step of readTurn(context, { key, invocationId, after }, signal)) {
-    // Offsets never go back, also where text was taken back: what the next attempt has up to there comes with its event.
+    // Offsets never go back, also where text was taken back: the event brings what the next attempt has up to there.
     const messages = toMessage(step).filter((message) => message.offset > place);
     place = messages.at(-1)?.offset ?? place;
     if (messages.length > 0) yield messages;
