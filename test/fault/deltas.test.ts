@@ -128,7 +128,8 @@ test('each reader has the stored text, whatever was cut and killed', async () =>
   const deltas = readers.reduce((sum, each) => sum + each.deltas, 0);
   report(
     `${READERS} readers, and ${DOOR_READERS} through each door, cut at random bytes`,
-    `${connections} and ${doorConnections} connections, ${deltas} pieces, text taken back ${voids} times, ${kills} kills, ` +
+    `${connections} and ${doorConnections} connections, ${deltas} pieces, text taken back ${voids} times, ` +
+      `${kills} kills, ` +
       `${speaker.requests()} calls of the model, ${texts[1]?.length} characters; all equal`,
   );
 });
