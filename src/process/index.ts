@@ -41,6 +41,7 @@ export type {
 export type { Content, JsonObject, Part } from '../core/content.ts';
 export type { Event, EventActions } from '../core/event.ts';
 export type { SessionKey } from '../core/session.ts';
+export type { ToolSql } from '../core/tool-sql.ts';
 
 /** A session on the wire. */
 export type Session = output<typeof sessionSchema>;

@@ -1,7 +1,7 @@
 import type { Content, JsonObject, Part } from '../../core/content.ts';
 import type { EventActions } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
-import type { ToolSql } from '../../platform/db/tool-database.ts';
+import type { ToolSql } from '../../core/tool-sql.ts';
 import type { AgentNode } from './agent.ts';
 import type { ToolDeclaration } from './model.ts';
 

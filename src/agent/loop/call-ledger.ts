@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { EventActions, NewEvent } from '../../core/event.ts';
-import type { ToolSql } from '../../platform/db/tool-database.ts';
+import type { ToolSql } from '../../core/tool-sql.ts';
 import { getEffect, type LedgerEffect, type Tool } from '../definition/tool.ts';
 import type { OpenCall } from './call-tools.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';

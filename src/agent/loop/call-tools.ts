@@ -1,6 +1,6 @@
 import { toErrorText, UnknownOutcomeError } from '../../core/errors.ts';
 import { runInTrace, runWith } from '../../platform/context.ts';
-import type { ToolSql } from '../../platform/db/tool-database.ts';
+import type { ToolSql } from '../../core/tool-sql.ts';
 import type { Log } from '../../platform/log.ts';
 import { ownLines } from '../../core/own-stack.ts';
 import { getFunctionResponses, type JsonObject, type Part } from '../../core/content.ts';

@@ -7,13 +7,11 @@ import { ServerChoice } from './client.ts';
 import { type DatabaseAddress, listServers } from './connection.ts';
 import { type Database, poolOptions, transaction } from './database.ts';
 import { isOnCluster } from './distribute.ts';
+import type { ToolSql } from '../../core/tool-sql.ts';
 import { PrimaryPool } from './pool.ts';
 import { connectionSettings, ownSettings, type PoolOptions } from './pool-options.ts';
 import { withConnection } from './rights.ts';
 import { KEEP_ANSWER, TOOLS_ROLE, toToolSchema } from './tool-schema.ts';
-
-/** Sends one statement, with values for `$1`, `$2` … @returns its rows */
-export type ToolSql = (text: string, values?: unknown[]) => Promise<JsonObject[]>;
 
 type Keep<T> = (tx: Database, result: T) => Promise<void>;
 
