@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import type { Content, JsonObject } from '../../core/content.ts';
-import { chosenIdentifierSchema, type SessionKey } from '../../core/session.ts';
+import { identifierSchema, type SessionKey } from '../../core/session.ts';
 import { findFirstSequence } from '../../conversation/sessions/event-store.ts';
 import { type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
 import { getBodyBytes } from '../../platform/http/limits/request-limits.ts';
@@ -14,7 +14,7 @@ import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '.
 const LOCAL_USER = 'user';
 
 /** The member of a query that names the user. */
-export const doorUserSchema = chosenIdentifierSchema
+export const doorUserSchema = identifierSchema
   .optional()
   .describe('The owner of the session [of a token: its user; in mode `local`: `user`].');
 
