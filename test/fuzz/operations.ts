@@ -115,9 +115,10 @@ async function send({ method, url, headers, body }: Made): Promise<Received> {
   if (type !== 'text/event-stream' || !FOLLOWED.test(url)) return { status, type, text: await answer.body.text() };
   // It has no end of its own: its first frame is read, where there is one.
   const after = Number(headers['last-event-id'] ?? new URL(url, app.url).searchParams.get('afterSequence') ?? 0);
+  // A place inside the text of the next event comes after the last one too.
   let text = '';
   answer.body.setEncoding('utf8');
-  if (after === lastSequence) answer.body.on('error', () => undefined).destroy();
+  if (Math.floor(after) === lastSequence) answer.body.on('error', () => undefined).destroy();
   else for await (const chunk of answer.body) if ((text += String(chunk)).includes('\n\n')) break;
   return { status, type, text: text.slice(0, text.indexOf('\n\n') + 2) };
 }
