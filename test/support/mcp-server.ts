@@ -6,13 +6,29 @@ import { createMcpHandler, Server as ModernServer } from '@modelcontextprotocol/
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
 import { SSEServerTransport } from '@modelcontextprotocol/sdk/server/sse.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
+import { z } from 'zod';
 import { CallToolRequestSchema, ListToolsRequestSchema, type CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 
 export interface FakeMcpTool {
   name: string;
   description?: string;
   inputSchema?: Record<string, unknown>;
-  call?: (args: Record<string, unknown>) => CallToolResult | Promise<CallToolResult>;
+  outputSchema?: Record<string, unknown>;
+  annotations?: { readOnlyHint?: boolean; idempotentHint?: boolean };
+  /** May give a result that only the server's wire knows, such as one that asks for input. */
+  call?: (args: Record<string, unknown>, own: FakeCall) => object | Promise<object>;
+}
+
+/** What a tool of a server knows of its call, beside the arguments. */
+interface FakeCall {
+  /** Aborted when the client cancels. */
+  signal: AbortSignal;
+  progressToken: string | number | undefined;
+  notify: (method: string, params: Record<string, unknown>) => Promise<void>;
+  /** Asks the client, as servers of the older protocol do. */
+  ask: (method: string, params: Record<string, unknown>) => Promise<Record<string, unknown>>;
+  inputResponses?: Record<string, unknown> | undefined;
+  requestState?: string | undefined;
 }
 
 export interface FakeMcp {
@@ -33,27 +49,49 @@ export interface FakeMcpOptions {
   /** Answers instead of the server: true means it did. */
   intercept?: (request: IncomingMessage, response: ServerResponse, body: string) => boolean;
   sse?: boolean;
+  /** Further capabilities of the server, and what answers their methods. */
+  capabilities?: Record<string, object>;
+  methods?: Record<string, (params: Record<string, unknown>) => object>;
 }
 
-function newServer(tools: FakeMcpTool[], pageSize: number): Server {
-  const server = new Server({ name: 'fake', version: '1' }, { capabilities: { tools: {} } });
+const anyResult = z.looseObject({});
+
+function newServer(tools: FakeMcpTool[], { pageSize = 1_000, capabilities, methods = {} }: FakeMcpOptions): Server {
+  const server = new Server(
+    { name: 'fake', version: '1' },
+    { capabilities: { tools: {}, logging: {}, ...capabilities } },
+  );
   server.setRequestHandler(ListToolsRequestSchema, ({ params }) => {
     const start = Number(params?.cursor ?? 0);
-    const page = tools.slice(start, start + pageSize).map(({ name, description, inputSchema }) => ({
-      name,
-      ...(description === undefined ? {} : { description }),
-      inputSchema: { type: 'object' as const, ...inputSchema },
-    }));
+    const page = tools.slice(start, start + pageSize).map(toDeclared);
     const next = start + pageSize;
     return { tools: page, ...(next < tools.length ? { nextCursor: `${next}` } : {}) };
   });
-  server.setRequestHandler(CallToolRequestSchema, async ({ params }) => {
+  server.setRequestHandler(CallToolRequestSchema, async ({ params }, extra) => {
     const tool = tools.find(({ name }) => name === params.name);
     if (!tool) throw new Error('no such tool');
-    return tool.call ? tool.call(params.arguments ?? {}) : { content: [{ type: 'text', text: 'ok' }] };
+    const own: FakeCall = {
+      signal: extra.signal,
+      progressToken: extra._meta?.progressToken,
+      notify: (method, sent) => extra.sendNotification({ method, params: sent }),
+      ask: (method, sent) => extra.sendRequest({ method, params: sent }, anyResult),
+    };
+    return (await tool.call?.(params.arguments ?? {}, own)) ?? OK;
   });
+  for (const [method, answer] of Object.entries(methods)) {
+    const schema = z.looseObject({ method: z.literal(method), params: anyResult.optional() });
+    server.setRequestHandler(schema as never, ({ params = {} }: { params?: object }) => answer({ ...params }));
+  }
   return server;
 }
+
+const OK: CallToolResult = { content: [{ type: 'text', text: 'ok' }] };
+
+const toDeclared = ({ call: _call, inputSchema, ...declared }: FakeMcpTool) => ({
+  ...declared,
+  inputSchema: { type: 'object' as const, ...inputSchema },
+  ...(declared.outputSchema && { outputSchema: { type: 'object' as const, ...declared.outputSchema } }),
+});
 
 /** A real MCP server of the official SDK on loopback; one transport per session. */
 export async function startMcpServer(tools: FakeMcpTool[], options: FakeMcpOptions = {}): Promise<FakeMcp> {
@@ -70,14 +108,14 @@ export async function startMcpServer(tools: FakeMcpTool[], options: FakeMcpOptio
       onsessioninitialized: (id) => void sessions.set(id, transport),
       onsessionclosed: (id) => void sessions.delete(id),
     });
-    await newServer(tools, options.pageSize ?? 1_000).connect(transport);
+    await newServer(tools, options).connect(transport);
     return transport;
   };
   const openSse = async (response: ServerResponse) => {
     const transport = new SSEServerTransport('/messages', response);
     sse.set(transport.sessionId, transport);
     response.on('close', () => sse.delete(transport.sessionId));
-    await newServer(tools, options.pageSize ?? 1_000).connect(transport);
+    await newServer(tools, options).connect(transport);
   };
   const handle = async (request: IncomingMessage, response: ServerResponse) => {
     const body = await readBody(request);
@@ -120,16 +158,30 @@ export async function startMcpServer(tools: FakeMcpTool[], options: FakeMcpOptio
 }
 
 /** A server of the protocol of 2026-07-28 alone, of the official SDK. */
-export async function startModernMcpServer(tools: FakeMcpTool[]): Promise<FakeMcp> {
+export async function startModernMcpServer(
+  tools: FakeMcpTool[],
+  { capabilities, methods = {} }: FakeMcpOptions = {},
+): Promise<FakeMcp> {
   const create = () => {
-    const server = new ModernServer({ name: 'modern', version: '1' }, { capabilities: { tools: {} } });
-    server.setRequestHandler('tools/list', () => ({
-      tools: tools.map(({ name, inputSchema }) => ({ name, inputSchema: { type: 'object' as const, ...inputSchema } })),
-    }));
-    server.setRequestHandler('tools/call', async ({ params }) => {
+    const server = new ModernServer(
+      { name: 'modern', version: '1' },
+      { capabilities: { tools: {}, logging: {}, ...capabilities } },
+    );
+    server.setRequestHandler('tools/list', () => ({ tools: tools.map(toDeclared) }));
+    server.setRequestHandler('tools/call', async ({ params }, { mcpReq }) => {
       const tool = tools.find(({ name }) => name === params.name);
-      return (await tool?.call?.(params.arguments ?? {})) ?? { content: [{ type: 'text' as const, text: 'ok' }] };
+      const own: FakeCall = {
+        signal: mcpReq.signal,
+        progressToken: mcpReq._meta?.progressToken,
+        notify: (method, sent) => mcpReq.notify({ method, params: sent }),
+        ask: () => Promise.reject(new Error('not in this protocol')),
+        inputResponses: mcpReq.inputResponses,
+        requestState: mcpReq.requestState<string>(),
+      };
+      return ((await tool?.call?.(params.arguments ?? {}, own)) ?? OK) as CallToolResult;
     });
+    for (const [method, answer] of Object.entries(methods))
+      server.setRequestHandler(method, { params: anyResult }, (params) => answer(params) as Record<string, unknown>);
     return server;
   };
   const handler = toNodeHandler(createMcpHandler(create, { legacy: 'reject' }));

@@ -27,28 +27,42 @@ function getValidator(parameters: JsonObject): ValidateFunction {
 
 /** Returns the first violation of the tool's JSON Schema in words; only for the operator's: a hostile one may hang. */
 export function argumentsError(parameters: JsonObject, args: JsonObject): string | undefined {
-  return errorBy(() => getValidator(parameters), args);
+  return errorBy(() => getValidator(parameters), args, 'arguments');
 }
 
-/** As {@link argumentsError}, with patterns made by `toPattern` and nothing kept. */
-export const argumentsErrorOnce = (parameters: JsonObject, args: JsonObject, toPattern: ToPattern) =>
-  errorBy(() => compile(parameters, toPattern), args);
+/** Returns the first violation of any schema, with patterns made by `toPattern` and nothing kept. */
+export const schemaErrorOnce = (schema: JsonObject, value: unknown, what: Checked, toPattern: ToPattern) =>
+  errorBy(() => compile(schema, toPattern), value, what);
+
+/** The value that a schema is for: the arguments of a call, or its answer. */
+export type Checked = 'arguments' | 'answer';
+
+const WORDS = {
+  arguments: {
+    unusable: 'The schema of this tool cannot be used, so it cannot be called.',
+    toText: (problem: string) =>
+      `Invalid arguments: ${problem}. Call the tool again with arguments that fit its schema.`,
+  },
+  answer: {
+    unusable: 'The output schema of this tool cannot be used, so its answer is left out.',
+    toText: (problem: string) => `The tool answered what its output schema refuses: ${problem}.`,
+  },
+};
 
 /** Maximum length of a part of a sentence that schema or arguments wrote. */
 const MAX_QUOTED = 500;
 
-function errorBy(validator: () => ValidateFunction, args: JsonObject): string | undefined {
+function errorBy(validator: () => ValidateFunction, value: unknown, what: Checked): string | undefined {
   let validate: ValidateFunction;
   try {
     validate = validator();
   } catch {
-    return 'The schema of this tool cannot be used, so it cannot be called.';
+    return WORDS[what].unusable;
   }
-  if (validate(args)) return undefined;
+  if (validate(value)) return undefined;
   const [first] = validate.errors ?? [];
-  const place = first?.instancePath ? `\`${first.instancePath.slice(0, MAX_QUOTED)}\`` : 'The arguments';
+  const place = first?.instancePath ? `\`${first.instancePath.slice(0, MAX_QUOTED)}\`` : `The ${what}`;
   const more = first?.params['additionalProperty'];
   const extra = typeof more === 'string' ? ` (${more.slice(0, MAX_QUOTED)})` : '';
-  const problem = `${place} ${(first?.message ?? 'do not fit').slice(0, MAX_QUOTED)}${extra}`;
-  return `Invalid arguments: ${problem}. Call the tool again with arguments that fit its schema.`;
+  return WORDS[what].toText(`${place} ${(first?.message ?? 'do not fit').slice(0, MAX_QUOTED)}${extra}`);
 }

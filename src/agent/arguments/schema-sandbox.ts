@@ -5,6 +5,7 @@ import { currentContext } from '../../platform/context.ts';
 import { orAborted } from '../../core/abort.ts';
 import { FairSemaphore } from '../../platform/work/fair-semaphore.ts';
 import type { JsonObject } from '../../core/content.ts';
+import type { Checked } from './check-arguments.ts';
 
 /** Maximum time of one check, from the moment on that the thread has it. */
 const CHECK_MS = 1_000;
@@ -16,16 +17,17 @@ const TOO_COSTLY = 'The schema of this tool takes too long to check, so it canno
 const WORKER = new URL(`schema-worker${extname(import.meta.url)}`, import.meta.url);
 
 /**
- * Checks arguments by untrusted schemas. Patterns, `uniqueItems` and nested `anyOf` can keep a compiler or validator
- * busy for good, which nothing on the same thread can end; so checks run on another thread, which is terminated when
- * one is late. All invocations share it: a sandbox with a schema that was too costly is not served again.
+ * Checks arguments and answers by untrusted schemas. Patterns, `uniqueItems` and nested `anyOf` can keep a compiler or
+ * validator busy for good, which nothing on the same thread can end; so checks run on another thread, which is
+ * terminated when one is late. All invocations share it: a sandbox with a schema that was too costly is not served
+ * again.
  */
 export class SchemaSandbox {
   #isRefused = false;
 
-  /** Returns the first problem of the arguments in words, or `undefined`, as after an abort. Never rejects. */
-  check(parameters: JsonObject, args: JsonObject, signal: AbortSignal): Promise<string | undefined> {
-    return orAborted(thread.check(this, [parameters, args], signal), signal).catch(() => undefined);
+  /** Returns the first problem of the value in words, or `undefined`, as after an abort. Never rejects. */
+  check(schema: JsonObject, value: unknown, signal: AbortSignal, what: Checked = 'arguments') {
+    return orAborted(thread.check(this, [schema, value, what], signal), signal).catch(() => undefined);
   }
 
   get isRefused(): boolean {
@@ -49,7 +51,7 @@ class CheckThread {
 
   async check(
     group: SchemaSandbox,
-    given: [parameters: JsonObject, args: JsonObject],
+    given: [schema: JsonObject, value: unknown, what: Checked],
     signal: AbortSignal,
   ): Promise<string | undefined> {
     const release = await this.#turns.acquire(currentContext().caller ?? '');
@@ -61,7 +63,7 @@ class CheckThread {
     }
   }
 
-  async #run(group: SchemaSandbox, given: [JsonObject, JsonObject]): Promise<string | undefined> {
+  async #run(group: SchemaSandbox, given: [JsonObject, unknown, Checked]): Promise<string | undefined> {
     try {
       const worker = this.#worker ?? (await this.#start());
       try {

@@ -1,7 +1,7 @@
 import { parentPort } from 'node:worker_threads';
 import { RE2JS } from 're2js';
 import type { JsonObject } from '../../core/content.ts';
-import { argumentsErrorOnce, type ToPattern } from './check-arguments.ts';
+import { type Checked, schemaErrorOnce, type ToPattern } from './check-arguments.ts';
 
 /** The thread of `schema-sandbox.ts`: sends one message when it is ready, and one per check. */
 
@@ -14,7 +14,7 @@ const linear: ToPattern = (pattern) => {
 // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a port of a thread, not a window
 const send = (message: unknown) => parentPort?.postMessage(message);
 
-parentPort?.on('message', ([parameters, args]: [JsonObject, JsonObject]) => {
-  send({ problem: argumentsErrorOnce(parameters, args, linear) });
+parentPort?.on('message', ([schema, value, what]: [JsonObject, unknown, Checked]) => {
+  send({ problem: schemaErrorOnce(schema, value, what, linear) });
 });
 send('ready');

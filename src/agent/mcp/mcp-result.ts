@@ -1,14 +1,15 @@
 import type { CallToolResult } from '@modelcontextprotocol/client';
-import type { JsonObject, Part } from '../../core/content.ts';
+import type { Part } from '../../core/content.ts';
 
 type Block = CallToolResult['content'][number];
 
 /** Converts what a server's tool answers: structured content, else the texts; media become attachments. */
-export function toToolResult(result: CallToolResult, attachments: Part[]): JsonObject {
+export function toToolResult(result: CallToolResult, attachments: Part[]): unknown {
   const texts = result.content.flatMap((block) => toText(block) ?? []);
   if (result.isError === true) return { error: texts.join('\n') || 'The tool failed without saying why.' };
   for (const block of result.content) attachments.push(...toMedia(block));
-  if (result.structuredContent) return result.structuredContent as JsonObject;
+  const { structuredContent: value } = result as { structuredContent?: unknown };
+  if (value !== undefined) return value;
   return {
     result: texts.length > 0 || attachments.length === 0 ? texts.join('\n') : `${attachments.length} attachment(s)`,
   };
