@@ -101,6 +101,8 @@ export interface InvocationRequest {
   createSession: boolean;
   /** True: partial events reach the listener too. */
   streaming: boolean;
+  /** True for a turn of a live session in text: its events name no node, and one more says that it is over. */
+  isLive?: boolean | undefined;
   busyPolicy?: BusyPolicy | undefined;
   /** The `Idempotency-Key` of the request and the hash of its content. */
   idempotency?: IdempotentRequest | undefined;

@@ -163,14 +163,21 @@ export function withDelta(state: JsonObject, delta: JsonObject | undefined, all:
 export const toolCallsLimitError = (limit: number) =>
   new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
 
-/** Returns an event of the agent with the notes of the request: as in ADK all events but the user's have them. */
-export const withNotes = ({ customMetadata }: InvocationRequest, event: NewEvent): NewEvent =>
-  customMetadata
-    ? {
-        ...event,
-        customMetadata: event.customMetadata ? { ...customMetadata, ...event.customMetadata } : customMetadata,
-      }
-    : event;
+/** Returns an event of the agent as ADK has it: with the notes of the request, in a live session without a node. */
+export const withNotes = ({ customMetadata, isLive }: InvocationRequest, event: NewEvent): NewEvent => ({
+  ...event,
+  ...(isLive && { nodeInfo: { path: '' } }),
+  ...(customMetadata && { customMetadata: { ...customMetadata, ...event.customMetadata } }),
+});
+
+/** Returns the event which says that a turn of a live session is over. */
+export const turnEnd = (invocationId: string, author: string, newId: () => string): NewEvent => ({
+  id: newId(),
+  invocationId,
+  author,
+  nodeInfo: { path: '' },
+  turnComplete: true,
+});
 
 /** Returns the agent's failure for a state, a session or a user over its limit, and any other error as it is. */
 export function toAgentError(error: unknown): unknown {

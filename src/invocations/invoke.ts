@@ -31,6 +31,7 @@ import {
   splitHistory,
   toAgentError,
   toAnswer,
+  turnEnd,
   withDelta,
   withNotes,
 } from './invocation.ts';
@@ -229,10 +230,17 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
 /** The part of an invocation that is not stored yet: how it ended, and its last events. */
 type InvocationEnding = Pick<RunEnd, 'output' | 'error' | 'paused'> & { events: NewEvent[] };
 
-function toEnding({ context, handOver }: RunningInvocation, { lastEvent, ...end }: RunEnd): InvocationEnding {
+function toEnding(running: RunningInvocation, { lastEvent, ...end }: RunEnd): InvocationEnding {
+  const { context, request, handOver, lease } = running;
   handOver.checkEnd(end);
-  if (lastEvent) checkSize(lastEvent, context.limits.eventBytes);
-  return { ...end, events: lastEvent ? [lastEvent] : [] };
+  if (!lastEvent) return { ...end, events: [] };
+  checkSize(lastEvent, context.limits.eventBytes);
+  // Of one that failed or waits for a person the last event says so.
+  const isTurn = request.isLive && !end.error && !end.paused;
+  return {
+    ...end,
+    events: [lastEvent, ...(isTurn ? [turnEnd(lease.invocationId, lastEvent.author, context.newId)] : [])],
+  };
 }
 
 /** Returns the ending of an invocation that threw. @throws where nothing can be written any more, or another goes on */

@@ -11,7 +11,7 @@ import type { Secrets } from './secrets.ts';
 const VERSION = 1;
 
 /** The reasons why a request is not gone on with: parts of sentences. */
-const MADE_HERE = 'it answers a live conversation, or with stored answers, which no other can go on with';
+const MADE_HERE = 'it answers in a live conversation with sound, or with stored answers, which no other can go on with';
 const HAS_CREDENTIALS = 'its MCP servers have credentials, which are not stored';
 const UNREADABLE = 'its request was stored by another version and cannot be read';
 const LOCKED = 'its MCP servers have credentials, which no key of RUNTIME_SECRET_KEY decrypts';
@@ -26,6 +26,7 @@ const storedRequestSchema = z.object({
   customMetadata: object.optional(),
   overrides: z.custom<AgentOverrides>((value) => object.safeParse(value).success),
   streaming: z.boolean(),
+  isLive: z.boolean().optional(),
   answer: z
     .discriminatedUnion('kind', [
       z.object({ kind: z.literal('harness'), harnessName: z.string(), overwrite: z.boolean() }),
@@ -54,9 +55,9 @@ export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answe
  * `undefined` where they cannot be.
  */
 export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): JsonObject | undefined {
-  const { content, stateDelta, customMetadata, streaming, answer } = request;
+  const { content, stateDelta, customMetadata, streaming, isLive, answer } = request;
   const { userId, keyId, callerTrace } = currentContext();
-  const kept = { content, stateDelta, customMetadata, streaming, answer, userId, keyId, callerTrace };
+  const kept = { content, stateDelta, customMetadata, streaming, isLive, answer, userId, keyId, callerTrace };
   const { mcpServers, ...overrides } = request.overrides;
   if (!mcpServers?.some(hasCredential)) return { version: VERSION, ...kept, overrides: request.overrides };
   if (!secrets.canSeal) return undefined;
@@ -68,7 +69,7 @@ export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): J
  * left out. For one that cannot go on that is the reason, `endsBecause`.
  */
 export function toClaimedRequest(request: InvocationRequest, secrets: Secrets): JsonObject {
-  if (request.steps ?? request.prepared) return { version: VERSION, endsBecause: MADE_HERE };
+  if (request.prepared) return { version: VERSION, endsBecause: MADE_HERE };
   const whole = toQueuedRequest(request, secrets);
   if (!whole) return { version: VERSION, endsBecause: HAS_CREDENTIALS };
   if (isUncertain(request)) return whole;
@@ -81,7 +82,7 @@ function hasCredential({ url, headers = {} }: McpServer): boolean {
 }
 
 /** Members of a request that its row keeps. */
-type KeptMembers = 'content' | 'stateDelta' | 'customMetadata' | 'overrides' | 'streaming' | 'answer';
+type KeptMembers = 'content' | 'stateDelta' | 'customMetadata' | 'overrides' | 'streaming' | 'isLive' | 'answer';
 
 /** A request as {@link readStoredRequest} reads it. */
 interface ReadRequest {
@@ -101,14 +102,13 @@ export function readStoredRequest(
   const { data } = storedRequestSchema.safeParse(stored);
   if (!data)
     return { request: { content: undefined, overrides: {}, streaming: false }, asker: {}, refusal: UNREADABLE };
-  const { content, stateDelta, customMetadata, streaming, answer, userId, keyId, callerTrace, began } = data;
-  const opened = data.secrets === undefined ? undefined : secrets.open(data.secrets, place);
+  const { version: _, content, overrides, secrets: sealed, userId, keyId, callerTrace, began, ...kept } = data;
+  const opened = sealed === undefined ? undefined : secrets.open(sealed, place);
   const servers = opened === undefined ? {} : { mcpServers: JSON.parse(opened) as McpServer[] };
-  const overrides = { ...data.overrides, ...servers };
   return {
-    request: { content, stateDelta, customMetadata, overrides, streaming, answer },
+    request: { ...kept, content, overrides: { ...overrides, ...servers } },
     asker: { userId, keyId, callerTrace },
     began,
-    refusal: data.secrets !== undefined && opened === undefined ? LOCKED : undefined,
+    refusal: sealed !== undefined && opened === undefined ? LOCKED : undefined,
   };
 }

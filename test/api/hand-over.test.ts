@@ -5,6 +5,7 @@ import type { Event } from '../../src/core/event.ts';
 import { AgentError } from '../../src/core/errors.ts';
 import { type Gate, gatedAgents } from '../support/agents.ts';
 import { client, startApp, startOn, type TestApp } from '../support/app.ts';
+import { isEnd, openLive, say } from '../support/live-client.ts';
 import { callPart } from '../support/scripted-model.ts';
 
 /** A process that is told to stop while others run: what it has not ended another one goes on with, at once. */
@@ -34,7 +35,7 @@ async function startReplica({ agents }: Gate, settings = {}) {
     if (isGraceOver) grace.abort(new AgentError('interrupted', 'The grace is over.'));
     return closed;
   };
-  return { ...client(runtime.url), stop };
+  return { ...client(runtime.url), url: runtime.url, stop };
 }
 const rows = async (statement: string) => {
   const database = new Client({ connectionString: app.databaseUrl });
@@ -138,6 +139,39 @@ test('what nobody waits for goes elsewhere between two steps, once the tool that
     { text: 'answer 1' },
   ]);
   expect(ran).toBe(1);
+});
+
+test('a turn of a live session in text ends elsewhere, as it would have here', async () => {
+  const [here, there] = [gatedAgents(), gatedAgents()];
+  app = await startApp({}, { agents: there.agents });
+  await app.post(user, { sessionId: 's' });
+  const replica = await startReplica(here);
+  const live = { user_id: 'u', session_id: 's', modalities: 'TEXT' };
+  const lost = await openLive(replica, live);
+  lost.send(say('one'));
+  await here.entered(1);
+  const stopped = replica.stop(true);
+  const error = 'The service is stopping, and another process goes on with this turn. Its events come to the session.';
+  expect(await lost.closed).toEqual([1001, error]);
+  expect(lost.frames).toEqual([{ error }]);
+  await stopped;
+  await there.entered(1);
+  const next = await openLive(app, live);
+  next.send(say('two'));
+  there.open();
+  await there.entered(2);
+  there.open();
+  await next.until(isEnd);
+  const { events } = (await app.get(`${user}/s`)).body as { events: Event[] };
+  const [first, second] = [events.slice(0, 3), events.slice(3)];
+  const shape = (each: Event) => ({ ...each, id: '', invocationId: '', timestamp: 0, content: undefined });
+  expect(first.map(shape)).toEqual(second.map(shape));
+  expect(events.map(({ content, turnComplete }) => content?.parts?.[0] ?? turnComplete)).toEqual(
+    ['one', 'answer 1', 'two', 'answer 2'].flatMap((text, index) => (index % 2 ? [{ text }, true] : [{ text }])),
+  );
+  expect(await rows('select status, attempt, request from invocations')).toEqual(
+    [1, 2].map(() => ({ status: 'succeeded', attempt: 1, request: null })),
+  );
 });
 
 test('the run of a cronjob follows its invocation: its prompt is given once', async () => {

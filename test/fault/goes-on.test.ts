@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Answer } from '../support/app.ts';
 import { getFunctionCalls, getFunctionResponses, type JsonObject } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
+import { isEnd, openLive } from '../support/live-client.ts';
 import { APP, eventually, listPath, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
 import { findViolations } from './support/invariants.ts';
 import { answerFor, type Message, promptFor, type ScriptedCall } from './support/model-server.ts';
@@ -125,14 +126,31 @@ const eventsOf = async ({ userId, sessionId }: Point, appName = APP): Promise<Ev
 const bookingsOf = async ({ sessionId }: Point) =>
   (await here.sql.query('select from agent_tools.bookings where session = $1', [sessionId])).rowCount;
 
-/** Answers the question of the last agent. */
-async function confirm(at: ServerProcess, point: Point) {
-  const asked = (await eventsOf(point)).find(({ longRunningToolIds }) => longRunningToolIds?.length);
+/** The question of the last agent, and the answer to it. */
+async function toDecision(point: Point) {
+  const events = await eventsOf(point);
+  const asked = events.find(({ longRunningToolIds }) => longRunningToolIds?.length);
   const [call] = getFunctionCalls(asked?.content);
   const functionResponse = { id: call?.id, name: call?.name, response: { confirmed: true } };
-  const newMessage = { role: 'user', parts: [{ functionResponse }] };
+  const isSaid = events.filter(({ author }) => author === 'user').length > 1;
+  return { asked, isSaid, newMessage: { role: 'user', parts: [{ functionResponse }] } };
+}
+
+async function confirm(at: ServerProcess, point: Point) {
+  const { asked, newMessage } = await toDecision(point);
   const body = { ...toBody(point), newMessage, invocationId: asked?.invocationId };
   return at.post('/run', body, { 'idempotency-key': `confirm-${point.id}` });
+}
+
+/** Answers in a turn of a live session; a client that comes back says it only where the session does not have it. */
+async function confirmLive(at: ServerProcess, point: Point) {
+  const { userId: user_id, sessionId: session_id } = point;
+  const live = await openLive(at, { app_name: APP, user_id, session_id, modalities: 'TEXT' });
+  const { isSaid, newMessage } = await toDecision(point);
+  if (!isSaid) live.send({ content: newMessage });
+  if (!isSaid) await Promise.race([live.until(isEnd), live.closed]);
+  live.socket.terminate();
+  return { status: 200, text: '' };
 }
 
 const rowsOf = async ({ userId }: Point) =>
@@ -140,7 +158,7 @@ const rowsOf = async ({ userId }: Point) =>
     await here.sql.query<JsonObject>(
       `select status, attempt, llm_calls, tool_calls, request::text, error_code, error_message,
          (select sum(b.invocations) from budget_uses b where b.user_id = $1) as begun
-       from invocations where user_id = $1 order by create_time`,
+       from invocations where user_id = $1 order by create_time desc`,
       [userId],
     )
   ).rows;
@@ -164,7 +182,7 @@ function toComparable(events: Event[], { id }: Point): string[] {
 interface Case {
   name: string;
   prepare(point: Point): Promise<unknown>;
-  run(at: ServerProcess, point: Point): Promise<Answer>;
+  run(at: ServerProcess, point: Point): Promise<Pick<Answer, 'status' | 'text'>>;
   status: string;
   once: string;
 }
@@ -178,6 +196,16 @@ const cases: Case[] = [
       await ask(survivor, point);
     },
     run: confirm,
+    status: 'succeeded',
+    once: 'send',
+  },
+  {
+    name: 'confirmed in a live session',
+    prepare: async (point) => {
+      await createSession(point);
+      await ask(survivor, point);
+    },
+    run: confirmLive,
     status: 'succeeded',
     once: 'send',
   },
@@ -242,7 +270,7 @@ describe('a process killed at any message to PostgreSQL', () => {
     const users = stops.map(({ point }) => point.userId);
     // A call that waits for a person has two responses: that it does, and its own.
     const found = await findViolations(here.sql, { users });
-    wrong.push(...found.filter((text) => each.name !== 'confirmed' || !text.includes('I5')));
+    wrong.push(...found.filter((text) => !each.name.startsWith('confirmed') || !text.includes('I5')));
     report(`goes on, ${each.name}`, `${stops.length} points, ${wrong.length} wrong, at rest after ${ms} ms`);
     expect(wrong).toEqual([]);
     expect(here.model.badHistories).toEqual([]);

@@ -1,24 +1,23 @@
 import type { WebSocket } from 'ws';
 import { z } from 'zod';
 import type { LiveInput } from '../../agent/definition/live.ts';
-import { runAgent } from '../../agent/loop/run-agent.ts';
-import type { RunEnd, RunInput } from '../../agent/loop/run.ts';
 import { findSession } from '../../conversation/sessions/session-store.ts';
 import { base64Error } from '../../core/base64.ts';
 import { type Content, contentSchema } from '../../core/content.ts';
-import { AgentError, AppError, NotFoundError } from '../../core/errors.ts';
-import type { NewEvent } from '../../core/event.ts';
+import { AgentError, AppError, HandedOverError, NotFoundError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from '../../platform/http/operation/principal.ts';
 import { currentContext } from '../../platform/context.ts';
 import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
-import { toAgentError } from '../invocation.ts';
+import { toAgentError, turnEnd } from '../invocation.ts';
 import { invoke } from '../invoke.ts';
 import { type CallOptions, LiveCall } from './live-call.ts';
 import { CLOSE, type LiveLimits, LiveSocket, STOPPING } from './live-socket.ts';
 
+/** Why it ends in the middle of a turn that others end. */
+const GOES_ON = 'The service is stopping, and another process goes on with this turn. Its events come to the session.';
 const NO_AUDIO = 'This model has no live API: audio and video cannot be used. Send text instead.';
 
 /** A live session as its client asks for it. */
@@ -117,39 +116,17 @@ async function takeTurn(
     hasEnded ||= event.turnComplete === true;
     live.sendText(text);
   };
-  const request = { key, invocationId, content, overrides: {}, createSession: false, streaming: true, signal: left };
+  const request = { key, invocationId, content, overrides: {}, createSession: false, streaming: true, isLive: true };
   try {
     await countTurn();
-    await invoke(context, { ...request, steps: runTextTurn }, send);
+    await invoke(context, { ...request, signal: left }, send);
     // Of an invocation that failed or waits for a person the last event says so, and no other may stand behind it.
-    const end = { id: context.newId(), invocationId, author: key.appName, nodeInfo: { path: '' }, turnComplete: true };
-    if (!hasEnded) live.send({ ...end, timestamp: context.now() });
+    if (!hasEnded) live.send({ ...turnEnd(invocationId, key.appName, context.newId), timestamp: context.now() });
   } catch (error) {
+    if (error instanceof HandedOverError) return live.fail(CLOSE.goingAway, GOES_ON);
     if (error instanceof NotFoundError) return live.close(CLOSE.sessionNotFound, sessionNotFound(key.sessionId));
     if (!(error instanceof AppError)) context.log.error({ err: error, invocationId }, 'invocation failed');
     live.send({ error: error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.' });
-  }
-}
-
-/** The agent's loop with the events of a live session: they name no node, and one more says that the turn is over. */
-async function* runTextTurn(input: RunInput): AsyncGenerator<NewEvent, RunEnd, void> {
-  const steps = runAgent(input);
-  try {
-    for (;;) {
-      const { done, value } = await steps.next();
-      if (!done) {
-        yield { ...value, nodeInfo: { path: '' } };
-        continue;
-      }
-      const last = value.lastEvent && { ...value.lastEvent, nodeInfo: { path: '' } };
-      if (!last || value.error || value.paused) return { ...value, lastEvent: last };
-      yield last;
-      const { invocationId, author } = last;
-      const end = { id: input.newId(), invocationId, author, nodeInfo: { path: '' }, turnComplete: true };
-      return { ...value, lastEvent: end };
-    }
-  } finally {
-    await steps.return(undefined as never);
   }
 }
 

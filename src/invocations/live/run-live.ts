@@ -26,7 +26,8 @@ which the first member of this list counts, and unknown ones are ignored:
 
 The service sends an \`Event\` in each text frame: partial ones as they come, whole ones as they are stored, and at
 the end of a turn one with \`turnComplete\`; or \`{"error": "…"}\`, for instance for a frame that is no JSON, after
-which the session goes on. Each turn is an invocation.
+which the session goes on. Each turn is an invocation. One in text ends in another process where its own stops or
+dies: the stream of the session's events has the rest.
 
 It closes with 1000 (ended, or nothing was said for 5 minutes), 1001 (the service stops), 1002 (there is no
 such session), 1008 (no such application, a limit of live sessions, a frame of too many values or levels, a credential
