@@ -58,6 +58,24 @@ export async function listInvocationsText(db: Database, key: SessionKey, limit: 
   return `[${rows.map(({ text }) => unescapeJson(text)).join(',')}]`;
 }
 
+/**
+ * Finds the invocation that a session runs, or else the one that is next to run; where it has neither and `isAny`, the
+ * newest. @returns its id
+ */
+export async function findCurrent(db: Database, key: SessionKey, isAny = false): Promise<string | undefined> {
+  const isNext = sql`case when ${invocations.status} = 'queued' then ${invocations.createTime} end`;
+  const [row] = await db
+    .select({ id: invocations.id })
+    .from(invocations)
+    .where(and(isSession(key, invocations), isAny ? undefined : isActive))
+    .orderBy(
+      sql`${invocations.status} <> 'running', ${invocations.status} <> 'queued', ${isNext},
+          ${invocations.createTime} desc, ${invocations.id} desc`,
+    )
+    .limit(1);
+  return row?.id;
+}
+
 /** An invocation found by its idempotency key. */
 export interface KeyedInvocation {
   key: SessionKey;

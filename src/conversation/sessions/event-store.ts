@@ -1,4 +1,4 @@
-import { type SQL, and, eq, min, ne, sql } from 'drizzle-orm';
+import { type SQL, and, eq, ne, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { StoredEvent } from './append-store.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -258,13 +258,13 @@ export async function listEventTexts(
   return rows.map(({ text }) => unescapeJson(text));
 }
 
-/** The sequence of the first event of an invocation; 0 where it has none. */
-export async function findFirstSequence(db: Database, key: SessionKey, invocationId: string): Promise<number> {
-  const [row] = await db
-    .select({ first: min(events.sequence) })
-    .from(events)
-    .where(isOfInvocation(key, invocationId));
-  return row?.first ?? 0;
+/** Finds the place behind which all events of an invocation stand; that where the session ends for one without any. */
+export async function findPlaceBefore(db: Database, key: SessionKey, invocationId: string): Promise<number> {
+  const { rows } = await db.execute<{ place: number | null }>(sql`
+    select coalesce((select min(${events.sequence}) - 1 from ${events} where ${isOfInvocation(key, invocationId)}),
+                    ${s.lastSequence}) as place
+    from ${sessions} ${s} where ${isSession(key, s)}`);
+  return rows[0]?.place ?? 0;
 }
 
 /**

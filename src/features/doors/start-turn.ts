@@ -1,9 +1,9 @@
 import type { Request, Response } from 'express';
-import type { z } from 'zod';
+import { z } from 'zod';
 import type { Content, JsonObject } from '../../core/content.ts';
 import { identifierSchema, type SessionKey } from '../../core/session.ts';
-import { findFirstSequence } from '../../conversation/sessions/event-store.ts';
-import { type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
+import { NOT_VALID_ANY_MORE, type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
+import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';
 import { getBodyBytes } from '../../platform/http/limits/request-limits.ts';
 import { startOnce } from '../../invocations/background.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../invocations/context.ts';
@@ -22,6 +22,40 @@ export const doorUserSchema = identifierSchema
 export const toDoorUser = (principal: Principal, named: string | undefined): string =>
   requireOwner(principal, named ?? (principal.kind === 'anonymous' ? LOCAL_USER : undefined), 'query', 'user_id');
 
+/** The query of an operation about one session. */
+export const doorQuery = z.object({ user_id: doorUserSchema });
+type DoorQuery = z.output<typeof doorQuery>;
+
+/** The owner of what such an operation is about. */
+export const doorOwner = {
+  user: ({ query }: { query: DoorQuery }) => query.user_id as string,
+  absent: ({ query }: { query: DoorQuery }) => `User not found: ${query.user_id}`,
+};
+
+/** Returns the key of the session that a request names. @throws {ValidationFailedError} where no user is named */
+export const toDoorKey = (
+  { appName, sessionId }: Omit<SessionKey, 'userId'>,
+  { query, principal }: { query: DoorQuery; principal: Principal },
+): SessionKey => ({ appName, userId: toDoorUser(principal, query.user_id), sessionId });
+
+/**
+ * Sends data as events while the client is there and this process does not stop; the stream may end before the data.
+ * @param toExpired - returns the data of the last event where the credential is not valid any more
+ */
+export async function sendEvents(
+  { draining }: Pick<InvocationContext, 'draining'>,
+  response: Response,
+  toExpired: (message: string) => object,
+  read: (signal: AbortSignal) => AsyncIterable<object | string>,
+): Promise<{ kind: 'sent' }> {
+  const toData = (data: object | string) => (typeof data === 'string' ? data : JSON.stringify(data));
+  const expired = `data: ${toData(toExpired(NOT_VALID_ANY_MORE))}\n\n`;
+  const stream = openEventStream(response, { comments: true, expired });
+  for await (const data of read(AbortSignal.any([stream.signal, draining]))) await stream.send(toData(data));
+  stream.end();
+  return { kind: 'sent' };
+}
+
 /** A prompt, or the answer to what an invocation waits for. */
 interface TurnRequest extends Pick<InvocationRequest, 'overrides'> {
   content: Content;
@@ -35,14 +69,14 @@ interface TurnRequest extends Pick<InvocationRequest, 'overrides'> {
 /**
  * Starts a turn in a session, which is made where it is absent, as an invocation in the background: it outlives its
  * client, unless `ON_DISCONNECT` says otherwise, and its process. A repeated request is attached to the first.
- * @returns its invocation, to be read from `after` on
+ * @returns its invocation
  */
 export async function startTurn(
   context: InvocationContext,
   key: SessionKey,
   { content, stateDelta, resumed, overrides, requested = [content, stateDelta, resumed, overrides] }: TurnRequest,
   { headers, request, response }: { headers: z.output<typeof invocationHeaders>; request: Request; response: Response },
-): Promise<{ key: SessionKey; invocationId: string; after: number }> {
+): Promise<{ key: SessionKey; invocationId: string }> {
   const run: InvocationRequest = {
     key,
     invocationId: resumed ?? newInvocationId(context),
@@ -64,6 +98,5 @@ export async function startTurn(
   if (signal?.aborted) await cancel();
   else signal?.addEventListener('abort', () => void cancel(), { once: true });
   response.setHeader('x-invocation-id', invocationId);
-  const after = Math.max((await findFirstSequence(context.database.db, key, invocationId)) - 1, 0);
-  return { key, invocationId, after };
+  return { key, invocationId };
 }

@@ -1,7 +1,9 @@
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
+import { findPlaceBefore } from '../../conversation/sessions/event-store.ts';
 import { followSession } from '../../invocations/follow.ts';
 import type { Invocation } from '../../invocations/invocation.ts';
+import type { DatabasePool } from '../../platform/db/database.ts';
 import type { SessionFeeds } from '../../invocations/session-feed.ts';
 import { type Piece, TextCutter } from './text-cutter.ts';
 
@@ -20,7 +22,7 @@ interface Turn {
   key: SessionKey;
   invocationId: string;
   /** Sequence of the event behind which it is read [all of it]. */
-  after: number;
+  after?: number | undefined;
   /** True: what there is by now, whole events only, instead of what is to come. */
   isSoFar?: boolean;
 }
@@ -39,10 +41,11 @@ const ENDED = new Set<string>([
  * its whole events. Without an `end` it was left while it goes on: `signal` aborted, or its session is gone.
  */
 export async function* readTurn(
-  context: { feeds: SessionFeeds },
+  context: { feeds: SessionFeeds; database: DatabasePool },
   { key, invocationId, after, isSoFar = false }: Turn,
   signal: AbortSignal,
 ): AsyncGenerator<TurnStep> {
+  const sequence = after ?? (await findPlaceBefore(context.database.reads, key, invocationId));
   let last: Invocation | undefined;
   const isOver = async () => {
     last = await context.feeds.readInvocation(key, invocationId);
@@ -50,7 +53,7 @@ export async function* readTurn(
   };
   const options = { withText: !isSoFar, until: { invocationId, isOver } };
   let open: { eventId: string; cutter: TextCutter; after: number } | undefined;
-  for await (const step of followSession(context, key, { sequence: after, delta: 0 }, signal, options)) {
+  for await (const step of followSession(context, key, { sequence, delta: 0 }, signal, options)) {
     const { kind, position } = step;
     if (kind === 'void') {
       if (open) yield { kind, eventId: open.eventId, after: open.after };

@@ -3,7 +3,7 @@ import { AppError, HandedOverError, RepeatedInvocationError } from '../../core/e
 import type { Event } from '../../core/event.ts';
 import { NOT_VALID_ANY_MORE } from '../../platform/http/operation/principal.ts';
 import { type EventStream, openEventStream } from '../../platform/http/operation/server-sent-events.ts';
-import { findFirstSequence } from '../../conversation/sessions/event-store.ts';
+import { findPlaceBefore } from '../../conversation/sessions/event-store.ts';
 import type { EventFrame, InvocationContext, InvocationRequest } from '../context.ts';
 import { followSession } from '../follow.ts';
 import { formatPosition, type Position } from '../open-text.ts';
@@ -97,7 +97,7 @@ async function attach(
     last = await findRepeated(context, run.key, request);
     return !last || !isActive(last);
   };
-  const first = Math.max((await findFirstSequence(context.database.reads, key, invocationId)) - 1, 0);
+  const first = await findPlaceBefore(context.database.reads, key, invocationId);
   const { from } = options;
   const isInside = from && from.sequence >= first;
   const steps = followSession(context, key, isInside ? from : { sequence: first, delta: 0 }, signal, {

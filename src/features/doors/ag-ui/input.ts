@@ -19,17 +19,15 @@ const source = z
     }),
   ])
   .describe('Where the bytes are.');
-const contentPart = z.union([
-  looseObject('Text.', {
-    type: z.literal('text').describe('The part is text.'),
-    text: bodyText.describe('What is said, as plain text or Markdown.'),
-  }),
-  looseObject('Media.', {
-    type: z.enum(['image', 'audio', 'video', 'document']).describe('The kind of media.'),
-    source,
-  }),
-]);
-const content = z.union([bodyText, bodyList(contentPart)]).describe('A text, or parts in order.');
+const textPart = looseObject('Text.', {
+  type: z.literal('text').describe('The part is text.'),
+  text: bodyText.describe('What is said, as plain text or Markdown.'),
+});
+const mediaPart = looseObject('Media.', {
+  type: z.enum(['image', 'audio', 'video', 'document']).describe('The kind of media.'),
+  source,
+});
+const content = z.union([bodyText, bodyList(z.union([textPart, mediaPart]))]).describe('A text, or parts in order.');
 const id = z.string().min(1).max(256).describe('Unique in the thread.');
 const message = z.discriminatedUnion('role', [
   looseObject('What the user says.', { id, role: z.literal('user').describe('The user speaks.'), content }),
@@ -45,6 +43,15 @@ const message = z.discriminatedUnion('role', [
     role: z.enum(['assistant', 'system', 'developer', 'reasoning', 'activity']).describe('Who else speaks.'),
   }),
 ]);
+const fact = looseObject('A fact.', {
+  description: bodyText.describe('What it is about.'),
+  value: bodyText.describe('The fact itself, as text.'),
+});
+const answer = looseObject('The answer to an interrupt.', {
+  interruptId: z.string().max(1_024).describe('The `id` of the interrupt.'),
+  status: z.enum(['resolved', 'cancelled']).describe('`cancelled` is a no.'),
+  payload: z.unknown().optional().describe('`{"approved": true}` for a confirmation, else the answer.'),
+});
 
 /** Body of a run: AG-UI's `RunAgentInput`. Further members are ignored, and so is `state`. */
 export const runInputSchema = looseObject('One run of a thread.', {
@@ -52,25 +59,8 @@ export const runInputSchema = looseObject('One run of a thread.', {
   runId: identifierSchema.describe('Names the run: the same one again is attached to the first.'),
   messages: bodyList(message).describe('The whole history; what the thread has of it is left out.'),
   tools: optional(clientToolsSchema, 'Tools of the front end, for this run.'),
-  context: optional(
-    bodyList(
-      looseObject('A fact.', {
-        description: bodyText.describe('What it is about.'),
-        value: bodyText.describe('The fact itself, as text.'),
-      }),
-    ),
-    'Facts that the model is told before the new message.',
-  ),
-  resume: optional(
-    bodyList(
-      looseObject('The answer to an interrupt.', {
-        interruptId: z.string().max(1_024).describe('The `id` of the interrupt.'),
-        status: z.enum(['resolved', 'cancelled']).describe('`cancelled` is a no.'),
-        payload: z.unknown().optional().describe('`{"approved": true}` for a confirmation, else the answer.'),
-      }),
-    ),
-    'Answers to all interrupts that the thread waits for.',
-  ),
+  context: optional(bodyList(fact), 'Facts that the model is told before the new message.'),
+  resume: optional(bodyList(answer), 'Answers to all interrupts that the thread waits for.'),
 });
 
 /** A checked `RunAgentInput`. */

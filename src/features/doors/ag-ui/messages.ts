@@ -8,6 +8,7 @@ import {
 } from '../../../core/content.ts';
 import { type Event, withoutRewound } from '../../../core/event.ts';
 import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
+import { type AskedCall, isProvisional, listAskedCalls } from '../open-calls.ts';
 import { joinTexts } from '../text-cutter.ts';
 
 /** A message of AG-UI, with its id. */
@@ -37,6 +38,22 @@ export const toMessages = (events: readonly Event[]): Message[] =>
   withoutRewound([...events]).flatMap((event) =>
     event.author === 'user' ? toUserMessages(event) : toAgentMessages(event),
   );
+
+/** Most messages of a snapshot, and their characters as JSON: a snapshot is one frame. */
+const MAX_MESSAGES = 1_000;
+const MAX_CHARACTERS = 4_194_304;
+
+/** Returns the newest of some messages as a snapshot has them, and how many it leaves out. */
+export function toNewest(messages: Message[]): { newest: Message[]; omitted: number } {
+  let characters = 0;
+  const isOver = (message: Message) => (characters += JSON.stringify(message).length) > MAX_CHARACTERS;
+  const last = messages.slice(-MAX_MESSAGES);
+  const from = last.findLastIndex((message, place) => isOver(message) && place < last.length - 1) + 1;
+  // No answer of a tool without its call.
+  const begin = last.findIndex(({ role }, place) => place >= from && role !== 'tool');
+  const newest = begin < 0 ? [] : last.slice(begin);
+  return { newest, omitted: messages.length - newest.length };
+}
 
 /** Returns the messages in what a user says: as the client sent them, where it came through this door. */
 export function toUserMessages({ id, content }: Event): Message[] {
@@ -89,11 +106,8 @@ export const shownCalls = ({ content, longRunningToolIds }: Event): FunctionCall
 /** Returns the answers to calls in an event, without those that hold the place of a confirmation. */
 export const shownResults = (event: Event): Message[] =>
   getFunctionResponses(event.content)
-    .filter(({ id }) => !isAsked(event, id))
+    .filter(({ id }) => !isProvisional(event, id))
     .map((response) => toToolMessage(event.id, response));
-
-const isAsked = ({ actions }: Event, id: string | null | undefined) =>
-  Object.hasOwn(actions?.requestedToolConfirmations ?? {}, id ?? '');
 
 /** Returns the arguments of a call as the text that a model wrote. */
 export const toArguments = ({ args }: FunctionCall): string => JSON.stringify(args ?? {});
@@ -132,53 +146,14 @@ function toAgentMessages(event: Event): Message[] {
   return [...messages, ...shownResults(event)];
 }
 
-/** A call that waits for an answer. */
-export interface WaitingCall {
-  /** Id of the function call that the answer goes to. */
-  id: string;
-  name: string;
-  /** `client`: a tool of the front end; `question`: a tool of the agent whose answer comes from elsewhere. */
-  kind: 'confirmation' | 'question' | 'client';
-  /** The call that the front end shows. */
-  toolCallId: string;
-  message: string;
-}
-
 /** Returns the last invocation of a session that has calls which wait, and these; `undefined` where there is none. */
 export function findWaiting({
   events,
   runtimeEventIds,
-}: SessionHistory): { invocationId: string; calls: WaitingCall[] } | undefined {
-  const kept = withoutRewound(events);
-  const answered = new Set(
-    kept.flatMap((event) => getFunctionResponses(event.content).flatMap(({ id }) => (isAsked(event, id) ? [] : id))),
-  );
-  const waiting = kept.flatMap((event) => {
-    if (event.author === 'user' || !runtimeEventIds.has(event.id ?? '')) return [];
-    const ids = new Set(event.longRunningToolIds);
-    return getParts(event.content).flatMap(({ functionCall: call, partMetadata }) =>
-      call?.id && ids.has(call.id) && !answered.has(call.id)
-        ? [
-            {
-              invocationId: event.invocationId ?? '',
-              ...toWaiting(call, call.id, partMetadata?.['clientTool'] === true),
-            },
-          ]
-        : [],
-    );
-  });
+}: SessionHistory): { invocationId: string; calls: AskedCall[] } | undefined {
+  const isOwn = ({ id, author }: Event) => author !== 'user' && runtimeEventIds.has(id ?? '');
+  const waiting = listAskedCalls(withoutRewound(events), isOwn).filter(({ answeredBy }) => !answeredBy);
   const invocationId = waiting.at(-1)?.invocationId;
   if (invocationId === undefined) return undefined;
-  const own = waiting.filter((call) => call.invocationId === invocationId);
-  const asked = new Set(own.flatMap(({ kind, toolCallId }) => (kind === 'confirmation' ? toolCallId : [])));
-  return { invocationId, calls: own.filter(({ kind, id }) => kind === 'confirmation' || !asked.has(id)) };
-}
-
-function toWaiting({ name, args }: FunctionCall, id: string, isOfClient: boolean): WaitingCall {
-  const call = { id, name: name ?? '', toolCallId: id };
-  if (isOfClient) return { ...call, kind: 'client', message: '' };
-  if (name !== CONFIRMATION_CALL) return { ...call, kind: 'question', message: `\`${name}\` waits for its answer.` };
-  const { originalFunctionCall, toolConfirmation } = (args ?? {}) as Record<string, Record<string, string>>;
-  const toolCallId = originalFunctionCall?.['id'] ?? id;
-  return { ...call, kind: 'confirmation', toolCallId, message: toolConfirmation?.['hint'] ?? '' };
+  return { invocationId, calls: waiting.filter((call) => call.invocationId === invocationId) };
 }

@@ -1,9 +1,10 @@
 import { CONFIRMATION_CALL } from '../../../agent/loop/confirmation.ts';
-import type { Content, JsonObject, Part } from '../../../core/content.ts';
+import type { Content, Part } from '../../../core/content.ts';
 import { ConflictError, InvalidError } from '../../../core/errors.ts';
 import type { Log } from '../../../platform/log.ts';
 import type { RunInput } from './input.ts';
-import { type Message, type WaitingCall, withOrigin } from './messages.ts';
+import { type AskedCall, toResponse } from '../open-calls.ts';
+import { type Message, withOrigin } from './messages.ts';
 
 type UserMessage = Extract<RunInput['messages'][number], { role: 'user' }>;
 type ToolMessage = Extract<RunInput['messages'][number], { role: 'tool' }>;
@@ -13,7 +14,7 @@ type ResumeEntry = NonNullable<RunInput['resume']>[number];
 interface Known {
   messages: readonly Message[];
   /** The paused invocation, and the calls that it waits for. */
-  waiting: { invocationId: string; calls: WaitingCall[] } | undefined;
+  waiting: { invocationId: string; calls: AskedCall[] } | undefined;
 }
 
 /**
@@ -53,7 +54,7 @@ function listNew({ messages }: RunInput, known: ReadonlySet<string>): (UserMessa
   return messages.slice(last + 1).flatMap((each) => (each.role === 'user' || each.role === 'tool' ? [each] : []));
 }
 
-function toAnswer(call: WaitingCall, entry?: ResumeEntry, tool?: ToolMessage): Part | undefined {
+function toAnswer(call: AskedCall, entry?: ResumeEntry, tool?: ToolMessage): Part | undefined {
   if (call.kind === 'client' && tool) {
     const said = typeof tool.content === 'string' ? tool.content : JSON.stringify(tool.content);
     const response = tool.error == null ? toResponse(said) : { error: tool.error, content: said };
@@ -69,11 +70,6 @@ function toAnswer(call: WaitingCall, entry?: ResumeEntry, tool?: ToolMessage): P
   const response = entry.status === 'resolved' ? toResponse(payload) : { error: 'It was cancelled.' };
   return { functionResponse: { id: call.id, name: call.name, response } };
 }
-
-const toResponse = (value: unknown): JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? (value as JsonObject)
-    : { result: value ?? null };
 
 function toParts(said: UserMessage): Part[] {
   const parts = typeof said.content === 'string' ? [{ type: 'text' as const, text: said.content }] : said.content;

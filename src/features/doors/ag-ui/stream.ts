@@ -4,6 +4,7 @@ import type { SessionKey } from '../../../core/session.ts';
 import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
+import type { AskedCall } from '../open-calls.ts';
 import { readTurn, type TurnStep } from '../turn.ts';
 import {
   findWaiting,
@@ -12,9 +13,9 @@ import {
   toArguments,
   toCallerId,
   toMessages,
+  toNewest,
   toTextId,
   toUserMessages,
-  type WaitingCall,
 } from './messages.ts';
 
 const PROTOCOL_VERSION = '1.0';
@@ -29,38 +30,46 @@ export interface Run {
   runId: string;
   /** The thread as it was before. */
   history: SessionHistory | undefined;
-  /** The invocation behind it, from where on it belongs to the run; without one the run is only what was before. */
-  turn: { invocationId: string; after: number } | undefined;
+  /** The invocation behind it [none: the run is only what was before]. */
+  invocationId: string | undefined;
   /** False for a client that has the messages so far, and that of its own. */
   isRestored: boolean;
 }
 
+/** Reads a thread. */
+export const findHistory = ({ histories, database }: InvocationContext, key: SessionKey) =>
+  histories.find(database.db, key);
+
+/** Finds the calls that a thread waits for, where its invocation has not ended since. */
+export async function findPaused(context: InvocationContext, key: SessionKey, history: SessionHistory | undefined) {
+  const waiting = history && findWaiting(history);
+  const invocation = waiting && (await context.feeds.readInvocation(key, waiting.invocationId));
+  return invocation?.status === 'paused' ? waiting : undefined;
+}
+
 /** Yields the events of a run. Without a terminal one it goes on elsewhere. */
 export async function* toFrames(context: InvocationContext, run: Run, signal: AbortSignal): AsyncGenerator<Frame> {
+  const { key, history, invocationId, isRestored } = run;
   yield { type: 'RUN_STARTED', ...toIds(run), protocolVersion: PROTOCOL_VERSION };
-  if (run.isRestored) yield toMessagesSnapshot(run.history?.events ?? []);
-  yield toStateSnapshot(run.history);
-  if (run.turn) {
-    yield* followTurn(context, { ...run, turn: run.turn }, signal);
-    return;
+  if (isRestored) yield* toMessagesSnapshot(history?.events ?? []);
+  yield toStateSnapshot(history);
+  if (invocationId !== undefined) yield* followTurn(context, { ...run, invocationId }, signal);
+  else {
+    const paused = await findPaused(context, key, history);
+    yield { type: 'RUN_FINISHED', ...toIds(run), outcome: toOutcome(paused?.calls) };
   }
-  const waiting = run.history && findWaiting(run.history);
-  const last = waiting && (await context.feeds.readInvocation(run.key, waiting.invocationId));
-  const outcome = toOutcome(last?.status === 'paused' ? waiting?.calls : []);
-  yield { type: 'RUN_FINISHED', ...toIds(run), outcome };
 }
 
 const toIds = ({ key, runId }: Run) => ({ threadId: key.sessionId, runId });
-const findHistory = ({ histories, database }: InvocationContext, { key }: Run) => histories.find(database.db, key);
 
 /** A run with an invocation behind it. */
-type LiveRun = Run & { turn: NonNullable<Run['turn']> };
+type LiveRun = Run & { invocationId: string };
 
 async function* followTurn(context: InvocationContext, run: LiveRun, signal: AbortSignal): AsyncGenerator<Frame> {
-  const { key, turn, isRestored } = run;
+  const { key, invocationId, isRestored } = run;
   const writer = new Writer();
   let place = run.history?.events.length ?? 0;
-  for await (const step of readTurn(context, { key, ...turn }, signal)) {
+  for await (const step of readTurn(context, { key, invocationId, after: place }, signal)) {
     if (step.kind === 'end') {
       yield* toEnd(context, run, writer, step.invocation);
       return;
@@ -69,14 +78,14 @@ async function* followTurn(context: InvocationContext, run: LiveRun, signal: Abo
     if (step.kind === 'void') yield* writer.close();
     // Text was taken back, or others used the thread before its turn came.
     if (step.kind === 'void' || (writer.isNew && before > place)) {
-      const history = await findHistory(context, run);
-      yield toMessagesSnapshot(history?.events.slice(0, before) ?? []);
+      const history = await findHistory(context, key);
+      yield* toMessagesSnapshot(history?.events.slice(0, before) ?? []);
       if (step.kind !== 'void') yield toStateSnapshot(history);
     }
     if (step.kind === 'text') yield* writer.addText(step);
     if (step.kind !== 'event') continue;
     // It was answered since: that began another run.
-    if (isAnswer(step.event) && before > turn.after) {
+    if (isAnswer(step.event) && !writer.isNew) {
       yield* toEnd(context, run, writer, { status: 'paused' });
       return;
     }
@@ -99,25 +108,26 @@ async function* toEnd(
     yield { type: 'RUN_ERROR', ...error, ...usage };
     return;
   }
-  const history = status === 'paused' ? await findHistory(context, run) : undefined;
+  const history = status === 'paused' ? await findHistory(context, run.key) : undefined;
   const waiting = history && findWaiting(history);
-  const calls = waiting?.invocationId === run.turn.invocationId ? waiting.calls : [];
+  const calls = waiting?.invocationId === run.invocationId ? waiting.calls : [];
   yield* writer.close();
   const outcome = status === 'cancelled' ? { type: 'cancelled' } : toOutcome(calls);
   yield { type: 'RUN_FINISHED', ...toIds(run), outcome, ...usage };
 }
 
-const toMessagesSnapshot = (events: readonly Event[]): Frame => ({
-  type: 'MESSAGES_SNAPSHOT',
-  messages: toMessages(events),
-});
+function* toMessagesSnapshot(events: readonly Event[]): Generator<Frame> {
+  const { newest: messages, omitted } = toNewest(toMessages(events));
+  yield { type: 'MESSAGES_SNAPSHOT', messages };
+  if (omitted > 0) yield { type: 'CUSTOM', name: 'omittedMessages', value: { count: omitted } };
+}
 
 const toStateSnapshot = (history: SessionHistory | undefined): Frame => ({
   type: 'STATE_SNAPSHOT',
   snapshot: history?.state ?? {},
 });
 
-function toOutcome(calls: WaitingCall[] = []): JsonObject {
+function toOutcome(calls: AskedCall[] = []): JsonObject {
   const asked = calls.filter(({ kind }) => kind !== 'client');
   if (asked.length > 0) return { type: 'interrupt', interrupts: asked.map(toInterrupt) };
   return { type: 'success', ...(calls.length > 0 && { pendingToolCallIds: calls.map(({ id }) => id) }) };
@@ -125,7 +135,7 @@ function toOutcome(calls: WaitingCall[] = []): JsonObject {
 
 const APPROVAL = { type: 'object', properties: { approved: { type: 'boolean' } }, required: ['approved'] };
 
-const toInterrupt = ({ id, kind, toolCallId, message }: WaitingCall): JsonObject => ({
+const toInterrupt = ({ id, kind, toolCallId, message }: AskedCall): JsonObject => ({
   id,
   reason: kind === 'confirmation' ? 'tool_call' : 'input_required',
   message,
@@ -135,26 +145,24 @@ const toInterrupt = ({ id, kind, toolCallId, message }: WaitingCall): JsonObject
 
 /** Writes what an invocation does as events, and knows which of them are still open. */
 class Writer {
-  /** The open text of each event to come. */
-  readonly #texts = new Map<string, { part: number; id: string; isThought: boolean }>();
+  #text: { eventId: string; id: string; isThought: boolean } | undefined;
   /** The open step: the model call of this event, and its tools. */
   #step: { name: string; eventId: string } | undefined;
   readonly #usage = new Map<string, Record<string, number>>();
   /** True until something was written. */
   isNew = true;
 
-  *addText({ eventId, author, part, isThought, text }: TextStep): Generator<Frame> {
+  *addText({ eventId, author, part, isThought, text: delta }: TextStep): Generator<Frame> {
     yield* this.#enter(author, eventId);
-    let open = this.#texts.get(eventId);
-    if (open?.part !== part) {
-      yield* this.#endText(eventId);
-      open = { part, id: toTextId(eventId, part), isThought };
-      this.#texts.set(eventId, open);
-      if (isThought) yield { type: 'REASONING_START', messageId: open.id };
+    const id = toTextId(eventId, part);
+    if (this.#text?.id !== id) {
+      yield* this.#endText();
+      this.#text = { eventId, id, isThought };
+      if (isThought) yield { type: 'REASONING_START', messageId: id };
       const [type, role] = isThought ? ['REASONING_MESSAGE_START', 'reasoning'] : ['TEXT_MESSAGE_START', 'assistant'];
-      yield { type, messageId: open.id, role };
+      yield { type, messageId: id, role };
     }
-    yield { type: isThought ? 'REASONING_MESSAGE_CONTENT' : 'TEXT_MESSAGE_CONTENT', messageId: open.id, delta: text };
+    yield { type: isThought ? 'REASONING_MESSAGE_CONTENT' : 'TEXT_MESSAGE_CONTENT', messageId: id, delta };
   }
 
   *addEvent(event: Event, withUser: boolean): Generator<Frame> {
@@ -168,7 +176,7 @@ class Writer {
       }
     } else {
       const results = shownResults(event);
-      yield* this.#endText(event.id ?? '');
+      if (this.#text?.eventId === event.id) yield* this.#endText();
       if (results.length === 0 && getParts(event.content).length > 0)
         yield* this.#enter(event.author ?? '', event.id ?? '');
       yield* toCalls(event);
@@ -182,7 +190,7 @@ class Writer {
 
   /** Ends what is open. */
   *close(): Generator<Frame> {
-    for (const eventId of this.#texts.keys()) yield* this.#endText(eventId);
+    yield* this.#endText();
     yield* this.#leave();
   }
 
@@ -192,12 +200,12 @@ class Writer {
     return usage.length > 0 ? { usage } : {};
   }
 
-  *#endText(eventId: string): Generator<Frame> {
-    const open = this.#texts.get(eventId);
-    if (!open) return;
-    this.#texts.delete(eventId);
-    yield { type: open.isThought ? 'REASONING_MESSAGE_END' : 'TEXT_MESSAGE_END', messageId: open.id };
-    if (open.isThought) yield { type: 'REASONING_END', messageId: open.id };
+  *#endText(): Generator<Frame> {
+    if (!this.#text) return;
+    const { id: messageId, isThought } = this.#text;
+    this.#text = undefined;
+    yield { type: isThought ? 'REASONING_MESSAGE_END' : 'TEXT_MESSAGE_END', messageId };
+    if (isThought) yield { type: 'REASONING_END', messageId };
   }
 
   *#enter(name: string, eventId: string): Generator<Frame> {

@@ -2,12 +2,9 @@ import type { Response } from 'express';
 import { getFunctionResponses } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
-import { findFirstSequence } from '../../../conversation/sessions/event-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import type { Invocation } from '../../../invocations/invocation.ts';
-import { findInvocationText, listInvocationsText } from '../../../invocations/invocation-store.ts';
-import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
-import { NOT_VALID_ANY_MORE } from '../../../platform/http/operation/principal.ts';
+import { findCurrent, findInvocationText } from '../../../invocations/invocation-store.ts';
+import { sendEvents } from '../start-turn.ts';
 import { readTurn, type TurnStep } from '../turn.ts';
 import { type AiVersion, ChunkWriter, type UiChunk } from './chunks.ts';
 
@@ -19,8 +16,6 @@ export interface ChatRun {
   answered?: string | undefined;
 }
 
-/** Invocations of a session, newest first, among which the one that runs is found. */
-const NEWEST = 100;
 const RUN_ID = /^run((?:\.[\w-]+){2,3})$/;
 
 /** Returns the id of a run, which alone says what to stream. */
@@ -50,10 +45,7 @@ export async function findRun(
     if ((await findInvocationText(database.db, run.key, run.invocationId)) !== undefined) return run;
     throw new NotFoundError(sessionNotFound(key.sessionId));
   }
-  const found = JSON.parse(await listInvocationsText(database.db, key, NEWEST)) as Invocation[];
-  const running =
-    found.find(({ status }) => status === 'running') ?? found.findLast(({ status }) => status === 'queued');
-  const { id: invocationId } = running ?? (isAny ? found[0] : undefined) ?? {};
+  const invocationId = await findCurrent(database.db, key, isAny);
   return invocationId === undefined ? undefined : { key, invocationId };
 }
 
@@ -64,51 +56,47 @@ export interface StreamOptions {
   startIndex?: number | undefined;
 }
 
-const EXPIRED_FRAME = `data: ${JSON.stringify({ type: 'error', errorText: NOT_VALID_ANY_MORE })}\n\n`;
-
 /** Sends a run as a UI message stream. Without `finish` it was left: the client comes back, here or elsewhere. */
 export async function sendRun(
   context: InvocationContext,
   run: ChatRun,
   { version, startIndex = 0 }: StreamOptions,
   response: Response,
-): Promise<void> {
-  const after = Math.max((await findFirstSequence(context.database.db, run.key, run.invocationId)) - 1, 0);
-  const turn = { ...run, after };
+): Promise<{ kind: 'sent' }> {
   let from = startIndex;
   if (startIndex < 0) {
     let count = 0;
-    const { signal } = new AbortController();
-    for await (const _ of readChunks(context, { ...turn, isSoFar: true }, version, signal)) count += 1;
+    for await (const _ of readChunks(context, { ...run, isSoFar: true }, version, new AbortController().signal))
+      count += 1;
     response.setHeader('x-workflow-stream-tail-index', count - 1);
     from = Math.max(count + startIndex, 0);
   }
   response.setHeader('x-vercel-ai-ui-message-stream', 'v1');
   response.setHeader('x-workflow-run-id', toRunId(run));
-  const stream = openEventStream(response, { comments: true, expired: EXPIRED_FRAME });
-  const signal = AbortSignal.any([stream.signal, context.draining]);
-  let index = 0;
-  for await (const chunk of readChunks(context, turn, version, signal)) {
-    // A client asks until it has this one.
-    const isFinish = chunk.type === 'finish';
-    if (index >= from || isFinish) await stream.send(JSON.stringify(chunk));
-    if (isFinish) await stream.send('[DONE]');
-    index += 1;
-  }
-  stream.end();
+  const toExpired = (errorText: string) => ({ type: 'error', errorText });
+  return sendEvents(context, response, toExpired, async function* (signal) {
+    let index = 0;
+    for await (const chunk of readChunks(context, run, version, signal)) {
+      // A client asks until it has this one.
+      const isFinish = chunk.type === 'finish';
+      if (index >= from || isFinish) yield chunk;
+      if (isFinish) yield '[DONE]';
+      index += 1;
+    }
+  });
 }
 
 async function* readChunks(
   context: InvocationContext,
-  turn: ChatRun & { after: number; isSoFar?: boolean },
+  run: ChatRun & { isSoFar?: boolean },
   version: AiVersion,
   signal: AbortSignal,
 ): AsyncGenerator<UiChunk> {
   const writer = new ChunkWriter(version);
-  let isShown = turn.answered === undefined;
-  yield { type: 'start', messageId: turn.invocationId };
-  for await (const step of readTurn(context, turn, signal)) {
-    isShown ||= isAnswer(step, turn.answered);
+  let isShown = run.answered === undefined;
+  yield { type: 'start', messageId: run.invocationId };
+  for await (const step of readTurn(context, run, signal)) {
+    isShown ||= isAnswer(step, run.answered);
     for (const chunk of writer.take(step)) {
       if (isShown) yield chunk;
       if (isShown && chunk.type === 'finish') return;

@@ -7,7 +7,7 @@ import { askToCancel } from '../../../invocations/fence.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
 import { type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';
-import { doorUserSchema, startTurn, toDoorUser } from '../start-turn.ts';
+import { doorOwner as owner, doorQuery, startTurn, toDoorKey } from '../start-turn.ts';
 
 const CHAT_PATH = '/ai-sdk/{app_name}/chat';
 const ONE_CHAT = `${CHAT_PATH}/{session_id}`;
@@ -16,13 +16,9 @@ const version = z
   .enum(['5', '6', '7'])
   .default('7')
   .describe('Major version of the package `ai` of the client; approvals need 6.');
-const query = z.object({ user_id: doorUserSchema, version });
-type Asked = { query: { user_id?: string | undefined } };
-const owner = {
-  user: (sent: Asked) => sent.query.user_id as string,
-  absent: (sent: Asked) => `User not found: ${sent.query.user_id}`,
-};
-const absent = ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId);
+const query = doorQuery.extend({ version });
+/** What operations about one chat share. */
+const ofChat = { owner, absent: ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId) };
 
 const part = z
   .looseObject({ type: z.string().max(256).describe('For instance `text`, `file`, `dynamic-tool`.') })
@@ -76,23 +72,20 @@ const sendChat = operation({
   body: { schema: chatSchema, required: true, example: { id: 's1', messages: [exampleMessage] } },
   success: stream,
   errors: { 404: 'No such application, user or invocation.', ...BUSY_ERRORS },
-  handler: async (context: InvocationContext, call) => {
-    const { path, query: asked, body, principal, headers, request, response } = call;
+  handler: async (context: InvocationContext, { path, body, ...call }) => {
     const [{ toAnswers, toPrompt }, { sendRun }] = await Promise.all([import('./prompt.ts'), import('./read-chat.ts')]);
     const prompt = toPrompt(body);
-    const userId = toDoorUser(principal, asked.user_id);
-    const key = { ...path, userId, sessionId: body.id || context.newId() };
+    const key = toDoorKey({ ...path, sessionId: body.id || context.newId() }, call);
     const answers = prompt ? undefined : await toAnswers(context.database.db, key, body);
     const { invocationId: resumed, content = prompt, answered } = answers ?? {};
-    const turn = content && { content, resumed, overrides: {} };
-    const started = turn && (await startTurn(context, key, turn, { headers, request, response }));
+    const started = content && (await startTurn(context, key, { content, resumed, overrides: {} }, call));
     const invocationId = started?.invocationId ?? resumed ?? '';
-    await sendRun(context, { key, invocationId, answered }, { version: toVersion(asked) }, response);
-    return { kind: 'sent' };
+    return sendRun(context, { key, invocationId, answered }, toOptions(call.query), call.response);
   },
 });
 
 const resumeChat = operation({
+  ...ofChat,
   method: 'get',
   path: `${ONE_CHAT}/stream`,
   operationId: 'streamAiSdkChat',
@@ -113,23 +106,20 @@ const resumeChat = operation({
         .describe('Number of the first chunk, from 0; negative: counted back from the end.'),
     }),
   },
-  owner,
   success: stream,
   bare: { 204: 'Nothing runs.' },
   errors: { 404: 'No such run.' },
-  absent,
-  handler: async (context: InvocationContext, { path, query: asked, principal, response }) => {
+  handler: async (context: InvocationContext, { path, ...call }) => {
     const { findRun, sendRun } = await import('./read-chat.ts');
-    const { startIndex } = asked;
-    const key = { ...path, userId: toDoorUser(principal, asked.user_id) };
-    const run = await findRun(context, key, startIndex !== undefined);
-    if (run) await sendRun(context, run, { version: toVersion(asked), startIndex }, response);
-    else response.writeHead(204).end();
+    const run = await findRun(context, toDoorKey(path, call), call.query.startIndex !== undefined);
+    if (run) return sendRun(context, run, toOptions(call.query), call.response);
+    call.response.writeHead(204).end();
     return { kind: 'sent' };
   },
 });
 
 const listChatMessages = operation({
+  ...ofChat,
   method: 'get',
   path: `${ONE_CHAT}/messages`,
   operationId: 'listAiSdkMessages',
@@ -140,22 +130,21 @@ const listChatMessages = operation({
     'As `useChat` takes them, oldest first: what streaming built. A page ends between invocations; the header ' +
     `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one.`,
   parameters: { path: appSessionPath, query: query.extend({ afterSequence: afterSequence.default(0) }) },
-  owner,
   success: { schema: z.array(message), description: 'The messages.', example: [exampleMessage] },
   errors: { 404: 'No such session.', 413: 'An invocation is too large for a message.' },
-  absent,
-  handler: async ({ database }: InvocationContext, { path, query: asked, principal, response, notFound }) => {
+  handler: async ({ database }: InvocationContext, { path, ...call }) => {
     const [{ listMessages }, { parseRunId }] = await Promise.all([import('./messages.ts'), import('./read-chat.ts')]);
-    const named = { ...path, userId: toDoorUser(principal, asked.user_id) };
+    const named = toDoorKey(path, call);
     const key = parseRunId(named, path.sessionId)?.key ?? named;
-    const page = await listMessages(database.reads, key, asked.afterSequence, toVersion(asked));
-    if (!page) throw notFound();
-    if (page.next !== undefined) response.setHeader(NEXT_CURSOR_HEADER, page.next);
+    const page = await listMessages(database.reads, key, call.query.afterSequence, toOptions(call.query).version);
+    if (!page) throw call.notFound();
+    if (page.next !== undefined) call.response.setHeader(NEXT_CURSOR_HEADER, page.next);
     return { kind: 'value', value: page.messages };
   },
 });
 
 const stopChat = operation({
+  ...ofChat,
   method: 'post',
   path: `${ONE_CHAT}/stop`,
   operationId: 'stopAiSdkChat',
@@ -163,24 +152,31 @@ const stopChat = operation({
   load: 'write',
   summary: 'Stop what runs in a chat',
   description: "The SDK's own `stop()` only leaves the stream.",
-  parameters: { path: appSessionPath, query: query.omit({ version: true }) },
-  owner,
+  parameters: { path: appSessionPath, query: doorQuery },
   success: {
     schema: z.looseObject({ stopped: z.boolean().describe('False where nothing ran.') }).describe('Whether it ran.'),
     description: 'It stops, or nothing ran.',
     example: { stopped: true },
   },
   errors: { 404: 'No such run.' },
-  absent,
-  handler: async (context: InvocationContext, { path, query: asked, principal }) => {
+  handler: async (context: InvocationContext, { path, ...call }) => {
     const { findRun } = await import('./read-chat.ts');
-    const run = await findRun(context, { ...path, userId: toDoorUser(principal, asked.user_id) });
+    const run = await findRun(context, toDoorKey(path, call));
     const stopped = run !== undefined && (await askToCancel(context, run.key, run.invocationId));
     return { kind: 'value', value: { stopped } };
   },
 });
 
-const toVersion = (asked: { version: '5' | '6' | '7' }) => Number(asked.version) as 5 | 6 | 7;
+const toOptions = ({
+  version: major,
+  startIndex,
+}: {
+  version: z.output<typeof version>;
+  startIndex?: number | undefined;
+}) => ({
+  version: Number(major) as 5 | 6 | 7,
+  startIndex,
+});
 
 /** The operations of this door: chats of the AI SDK. */
 export const aiSdkOperations: Operation<InvocationContext>[] = [sendChat, resumeChat, listChatMessages, stopChat];

@@ -69,21 +69,22 @@ export async function sendStream(
   context: InvocationContext,
   source: Source,
   asked: Asked,
-  { request, response, absent }: { request: Request; response: Response; absent: () => NotFoundError },
-): Promise<void> {
+  { request, response, notFound }: { request: Request; response: Response; notFound: () => NotFoundError },
+): Promise<{ kind: 'sent' }> {
   const { live, offset = '-1' } = asked;
   if (live && asked.offset === undefined) throw new InvalidError('offset: a live read must say where it begins.');
   if (offset !== '-1' && offset !== 'now') toSequence(offset);
   const isHead = request.method === 'HEAD';
   const from = offset === '-1' ? toOffset(0) : offset;
   const page = await readPage(context, source, isHead ? 'now' : from);
-  if (!page) throw absent();
+  if (!page) throw notFound();
   response.setHeader('stream-next-offset', page.next);
   if (isHead || live !== 'sse') setState(response, page);
   if (isHead) response.writeHead(200, { 'content-type': 'application/json', 'cache-control': 'no-store' }).end();
   else if (live === 'sse') await sendLive(context, source, page, { asked, response });
   else if (live) await sendPoll(context, source, page, { asked, response });
   else sendPage(page, { asked, from, response });
+  return { kind: 'sent' };
 }
 
 function setState(response: Response, { next, isUpToDate, isClosed }: Page): void {

@@ -4,12 +4,11 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { invocationNotFound } from '../../../invocations/request.ts';
 import { type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appSessionPath, invocationPath } from '../../../platform/http/operation/parameters.ts';
-import { doorUserSchema, toDoorUser } from '../start-turn.ts';
+import { doorOwner as owner, doorQuery, toDoorKey } from '../start-turn.ts';
 
 const SESSION = '/durable-streams/{app_name}/sessions/{session_id}';
 
-const query = z.object({
-  user_id: doorUserSchema,
+const query = doorQuery.extend({
   offset: z
     .string()
     .max(256)
@@ -21,15 +20,11 @@ const query = z.object({
 const headers = z.object({
   'if-none-match': z.string().max(512).optional().describe('The `ETag` of an answer that the client has.'),
 });
-type Asked = { query: { user_id?: string | undefined } };
 const shared = {
   method: 'get',
   scope: 'read',
   isStream: true,
-  owner: {
-    user: (sent: Asked) => sent.query.user_id as string,
-    absent: (sent: Asked) => `User not found: ${sent.query.user_id}`,
-  },
+  owner,
   success: {
     schema: z.string(),
     description: 'A JSON array of messages; with `live=sse` events `data` and `control`.',
@@ -56,11 +51,9 @@ const readSession = operation({
   parameters: { path: appSessionPath, query, headers },
   errors: { 400: 'The offset is none.', 404: 'No such session.' },
   absent: ({ sessionId }) => sessionNotFound(sessionId),
-  handler: async (context: InvocationContext, { path, query: asked, headers: sent, principal, ...call }) => {
+  handler: async (context: InvocationContext, { path, ...call }) => {
     const { sendStream } = await import('./read-stream.ts');
-    const key = { ...path, userId: toDoorUser(principal, asked.user_id) };
-    await sendStream(context, { key }, { ...asked, ...sent }, { ...call, absent: call.notFound });
-    return { kind: 'sent' };
+    return sendStream(context, { key: toDoorKey(path, call) }, { ...call.query, ...call.headers }, call);
   },
 });
 
@@ -75,12 +68,10 @@ const readInvocation = operation({
   parameters: { path: invocationPath.omit({ userId: true }), query, headers },
   errors: { 400: 'The offset is none.', 404: 'No such invocation.' },
   absent: ({ invocationId }) => invocationNotFound(invocationId),
-  handler: async (context: InvocationContext, { path, query: asked, headers: sent, principal, ...call }) => {
+  handler: async (context: InvocationContext, { path, ...call }) => {
     const { sendStream } = await import('./read-stream.ts');
-    const { invocationId, ...session } = path;
-    const key = { ...session, userId: toDoorUser(principal, asked.user_id) };
-    await sendStream(context, { key, invocationId }, { ...asked, ...sent }, { ...call, absent: call.notFound });
-    return { kind: 'sent' };
+    const { invocationId } = path;
+    return sendStream(context, { key: toDoorKey(path, call), invocationId }, { ...call.query, ...call.headers }, call);
   },
 });
 
