@@ -14,12 +14,12 @@ import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '.
 const LOCAL_USER = 'user';
 
 /** The member of a query that names the user. */
-export const doorUserSchema = identifierSchema
+const doorUserSchema = identifierSchema
   .optional()
   .describe('The owner of the session [of a token: its user; in mode `local`: `user`].');
 
 /** Returns the user that a request of a door is about. @throws {ValidationFailedError} where none is named */
-export const toDoorUser = (principal: Principal, named: string | undefined): string =>
+const toDoorUser = (principal: Principal, named: string | undefined): string =>
   requireOwner(principal, named ?? (principal.kind === 'anonymous' ? LOCAL_USER : undefined), 'query', 'user_id');
 
 /** The query of an operation about one session. */
