@@ -17,7 +17,7 @@ const version = z
   .default('7')
   .describe('Major version of the package `ai` of the client; approvals need 6.');
 const query = doorQuery.extend({ version });
-/** What operations about one chat share. */
+/** The members that operations about one chat share. */
 const ofChat = { owner, absent: ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId) };
 
 const part = z
