@@ -23,6 +23,8 @@ const servers = z.strictObject({
   url: z.url(),
   transport: z.enum(['streamable-http', 'sse']).optional(),
   headers: z.record(z.string(), z.string()).optional(),
+  resources: z.boolean().optional(),
+  prompts: z.boolean().optional(),
 } satisfies Record<keyof McpServer, z.ZodType>);
 
 const members = {

@@ -128,6 +128,10 @@ export interface McpServer {
   url: string;
   transport?: 'streamable-http' | 'sse';
   headers?: Record<string, string>;
+  /** True: the agent gets tools that list and read the server's resources [false]. */
+  resources?: boolean;
+  /** True: the agent gets tools that list and fill in the server's prompts [false]. */
+  prompts?: boolean;
 }
 
 /** The tools of an agent's MCP servers, from elsewhere than the servers. */

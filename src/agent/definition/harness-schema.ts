@@ -27,6 +27,8 @@ const mcpServer = z.strictObject({
     .record(z.string(), z.string())
     .optional()
     .describe('Sent to this server and nowhere else; `${NAME}` is a variable of the environment.'),
+  resources: z.boolean().optional().describe('True: tools that list and read its resources.'),
+  prompts: z.boolean().optional().describe('True: tools that list and fill in its prompts.'),
 });
 
 const agent = {

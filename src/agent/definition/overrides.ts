@@ -43,6 +43,8 @@ const mcpServerSchema = looseObject('A remote MCP server.', {
     z.record(z.string(), bodyText).meta({ maxProperties: 128 }),
     'Sent to this server and nowhere else.',
   ),
+  resources: z.boolean().nullish().describe('True: the agent gets tools that list and read its resources [false].'),
+  prompts: z.boolean().nullish().describe('True: the agent gets tools that list and fill in its prompts [false].'),
   bearer_token: text('Sent to this server as `Authorization: Bearer …`.', 16_384),
   bear_token: text('Another spelling of `bearer_token`, which wins; written by VeADK.', 16_384),
   api_key: text('Another spelling of `bearer_token`, which wins; written by VeADK.', 16_384),
@@ -131,7 +133,7 @@ function toNamedServer(server: GivenServer, position: number): McpServer {
   const token = server.bearer_token || server.bear_token || server.api_key;
   const authorization = token ? { authorization: `Bearer ${token}` } : {};
   const headers = { ...authorization, ...server.headers };
-  return toMcpServer({ name: server.name ?? toHost(url, position), url, transport: server.transport, headers });
+  return toMcpServer({ ...server, name: server.name ?? toHost(url, position), url, headers });
 }
 
 /** The host of a URL names a server that has no name; what is no URL is named by its place. */

@@ -26,11 +26,13 @@ interface WrittenMcpServer {
   url: string;
   transport?: McpServer['transport'] | null | undefined;
   headers?: Record<string, string> | null | undefined;
+  resources?: boolean | null | undefined;
+  prompts?: boolean | null | undefined;
 }
 
 /** The server without any other member that was written. */
-export const toMcpServer = ({ name, url, transport, headers }: WrittenMcpServer): McpServer =>
-  withoutAbsent({ name, url, transport, headers });
+export const toMcpServer = ({ name, url, transport, headers, resources, prompts }: WrittenMcpServer): McpServer =>
+  withoutAbsent({ name, url, transport, headers, resources, prompts });
 
 type RequiredKeys<T> = {
   [Key in keyof T]-?: undefined extends T[Key] ? never : null extends T[Key] ? never : Key;

@@ -89,7 +89,8 @@ export function toTool(connected: Connected, tool: DeclaredTool): Tool {
 
 const UNSTRUCTURED = 'The tool answered without the structured content that its output schema declares.';
 
-function checkResult(result: z.output<typeof answered>): SpecTypes['CallToolResult'] {
+/** Reads the answer of a server, of at most 1,000 blocks. @throws {Error} where it is something else */
+export function checkResult(result: z.output<typeof answered>): SpecTypes['CallToolResult'] {
   if ((result.content?.length ?? 0) > mcpToolResult.count)
     throw tooMuch(`more than ${mcpToolResult.count} blocks in its answer`);
   return parseAs('CallToolResult', result);
@@ -99,7 +100,7 @@ function checkResult(result: z.output<typeof answered>): SpecTypes['CallToolResu
  * Asks a server something for a call of a tool, within the time of one. `what` stands in errors; `Unsure` is the error
  * where it may have acted.
  */
-async function ask<Result>(
+export async function ask<Result>(
   { server, bounded, callMs, logs }: Connected,
   what: string,
   { signal, log }: ToolContext,

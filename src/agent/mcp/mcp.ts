@@ -9,6 +9,7 @@ import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
 import { type Connected, type DeclaredTool, getText, parseAs, toTool } from './mcp-call.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';
+import { promptTools, resourceTools } from './mcp-resources.ts';
 import type { McpTimeouts } from './mcp-tools.ts';
 import { asTransport, newTransport } from './mcp-transport.ts';
 
@@ -55,7 +56,10 @@ export async function connectMcp(
   const close = () => closeSession(connection);
   try {
     const declared = await within(timeouts.listMs, signal, (limit) => listTools(client, limit));
-    return { server, close, tools: declared.map((tool) => toTool(connected, tool)) };
+    const tools = declared.map((tool) => toTool(connected, tool));
+    if (server.resources) tools.push(...resourceTools(connected));
+    if (server.prompts) tools.push(...promptTools(connected));
+    return { server, close, tools };
   } catch (error) {
     await close();
     throw toMcpError(server, 'did not list its tools', bounded.failure ?? error, signal);

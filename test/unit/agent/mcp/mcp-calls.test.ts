@@ -135,3 +135,90 @@ test('structured content of the newer protocol may be no object', async () => {
   const tools = [{ name: 'list', outputSchema: { type: 'array' }, call: () => counted([1, 2]) }];
   expect(await call(startModernMcpServer, tools)).toMatchObject({ response: { result: [1, 2] } });
 });
+
+describe.each([
+  ['2025-11-25', startMcpServer],
+  ['2026-07-28', startModernMcpServer],
+])('resources and prompts in the protocol of %s', (_, start) => {
+  const many = Array.from({ length: 1_001 }, (__, n) => ({ uri: `file:///${n}`, name: `n${n}` }));
+  const cache = { ttlMs: 0, cacheScope: 'private' };
+  const methods: FakeMcpOptions['methods'] = {
+    'resources/list': ({ cursor }) => ({
+      resources: cursor === 'all' ? many : [{ uri: 'file:///a', name: 'A', _meta: { secret: 1 } }],
+      nextCursor: 'more',
+      ...cache,
+    }),
+    'resources/templates/list': () => ({ resourceTemplates: [{ uriTemplate: 'file:///{x}', name: 'X' }], ...cache }),
+    'resources/read': ({ uri }) => ({
+      contents: [
+        { uri, text: `text of ${String(uri)}` },
+        { uri, mimeType: 'image/png', blob: 'AAAA' },
+      ],
+      ...cache,
+    }),
+    'prompts/list': () => ({ prompts: [{ name: 'greet', arguments: [{ name: 'who' }] }], ...cache }),
+    'prompts/get': ({ arguments: given }) => ({
+      messages: [{ role: 'user', content: { type: 'text', text: `Greet ${(given as { who: string }).who}.` } }],
+    }),
+  };
+  const options = { capabilities: { resources: {}, prompts: {} }, methods };
+  const use = async (given: object, tools: FakeMcpTool[], more: FakeMcpOptions = options) => {
+    const server = await start(tools, more);
+    started.push(server);
+    const mcp = await connectMcpServers([{ name: 'docs', url: server.url, ...given }], settings, [], neverEnds);
+    const answer = async (name: string, args: object) => {
+      const model = scriptedModel([[callPart(name, args as never, 'call-1')], [{ text: 'ok' }]]);
+      const { events } = await runToEnd(runInput({ agent: agent({ model, tools: mcp.tools }) }));
+      const { response, parts } = getFunctionResponses(events[1]?.content)[0] ?? {};
+      return { response, ...(parts && { parts }) };
+    };
+    return { ...mcp, names: mcp.tools.map(({ name }) => name), answer };
+  };
+
+  test('are tools that change nothing, where the entry of the server says so', async () => {
+    const both = await use({ resources: true, prompts: true }, [{ name: 'list_prompts' }]);
+    const named = ['list_prompts', 'list_resources', 'read_resource', 'docs_list_prompts', 'get_prompt'];
+    expect(both.names).toEqual(named);
+    expect(both.tools.slice(1).every(({ effect, calls }) => effect === 'none' && calls === 'server')).toBe(true);
+    expect(await both.answer('list_resources', {})).toEqual({
+      response: {
+        resources: [{ uri: 'file:///a', name: 'A' }],
+        templates: [{ uriTemplate: 'file:///{x}', name: 'X' }],
+        nextCursor: 'more',
+      },
+    });
+    expect(await both.answer('read_resource', { uri: 'file:///a' })).toEqual({
+      response: { result: 'text of file:///a' },
+      parts: [{ inlineData: { mimeType: 'image/png', data: 'AAAA' } }],
+    });
+    expect(await both.answer('docs_list_prompts', {})).toEqual({
+      response: { prompts: [{ name: 'greet', arguments: [{ name: 'who' }] }] },
+    });
+    expect(await both.answer('get_prompt', { name: 'greet', arguments: { who: 'Ada' } })).toEqual({
+      response: { result: 'user: Greet Ada.' },
+    });
+    expect(await both.answer('list_resources', { cursor: 'all' })).toEqual({
+      response: {
+        error: 'MCP server `docs` failed in `resources/list`. It has more than 1000 entries in its answer.',
+      },
+    });
+    await both.close();
+    const none = await use({}, [{ name: 'work' }]);
+    expect(none.names).toEqual(['work']);
+    await none.close();
+    const unable = await use({ resources: true, prompts: true }, [{ name: 'work' }], {});
+    expect(unable.names).toEqual(['work']);
+    await unable.close();
+  });
+
+  test('what a server has not, or answers wrongly, is an error for the model', async () => {
+    const wrong = { ...options, methods: { ...methods, 'resources/read': () => ({ contents: 'x' }) } };
+    const { answer, close } = await use({ resources: true, prompts: true }, [], wrong);
+    const error = { error: expect.stringMatching(/^MCP server `docs` failed in `resources\/read`\. /) as unknown };
+    expect(await answer('read_resource', { uri: 'file:///a' })).toEqual({ response: error });
+    expect(await answer('read_resource', {})).toEqual({
+      response: { error: expect.stringContaining('must have required property') as unknown },
+    });
+    await close();
+  });
+});

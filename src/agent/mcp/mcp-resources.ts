@@ -1,0 +1,105 @@
+import { z } from 'zod';
+import { INPUT_LIMITS } from '../../core/limits.ts';
+import type { JsonObject } from '../../core/content.ts';
+import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
+import { ask, checkResult, type Connected } from './mcp-call.ts';
+import { tooMuch } from './mcp-error.ts';
+import { toToolResult } from './mcp-result.ts';
+
+/** Members of a list's entries that the model is shown. */
+const SHOWN = ['uri', 'uriTemplate', 'name', 'title', 'description', 'mimeType', 'size', 'arguments'];
+const LISTS = {
+  resources: ['resources/list', 'resources'],
+  templates: ['resources/templates/list', 'resourceTemplates'],
+  prompts: ['prompts/list', 'prompts'],
+} as const;
+
+const text = (description: string) => ({ type: 'string', maxLength: 8_192, description });
+const page = toParameters({ cursor: text('The `nextCursor` of the page before.') });
+
+/** Returns tools that list and read the resources of a server; none where it has no resources. */
+export function resourceTools(connected: Connected): Tool[] {
+  const { client, server } = connected;
+  if (!client.getServerCapabilities()?.resources) return [];
+  const of = `of the MCP server \`${server.name}\``;
+  return [
+    toReader(
+      'list_resources',
+      `Lists the resources ${of}, and templates of their addresses.`,
+      page,
+      async (args, context) => ({
+        ...(await list(connected, 'resources', args, context)),
+        // Few servers have them, and some do not know the method.
+        ...(args['cursor'] === undefined && (await list(connected, 'templates', {}, context).catch(() => ({})))),
+      }),
+    ),
+    toReader(
+      'read_resource',
+      `Reads a resource ${of}.`,
+      toParameters({ uri: text('Its address, of the list or made by a template.') }, 'uri'),
+      async ({ uri }, context) => {
+        const found = await request(connected, 'resources/read', { uri }, 'contents', context);
+        const content = found.entries.map((resource) => ({ type: 'resource', resource }));
+        return toToolResult(checkResult({ content }), context.attachments);
+      },
+    ),
+  ];
+}
+
+/** Returns tools that list and fill in the prompts of a server; none where it has no prompts. */
+export function promptTools(connected: Connected): Tool[] {
+  const { client, server } = connected;
+  if (!client.getServerCapabilities()?.prompts) return [];
+  const of = `of the MCP server \`${server.name}\``;
+  const values = { type: 'object', additionalProperties: { type: 'string' }, description: 'Its arguments by name.' };
+  const message = z.looseObject({ role: z.string(), content: z.looseObject({ text: z.string().optional() }) });
+  return [
+    toReader('list_prompts', `Lists the prompts ${of}.`, page, (args, context) =>
+      list(connected, 'prompts', args, context),
+    ),
+    toReader(
+      'get_prompt',
+      `Returns a prompt ${of}, filled in: a text to follow where it helps.`,
+      toParameters({ name: text('Its name.'), arguments: values }, 'name'),
+      async (args, context) => {
+        const found = await request(connected, 'prompts/get', args, 'messages', context);
+        const content = z
+          .array(message)
+          .parse(found.entries)
+          .map(({ role, content: block }) =>
+            block.text === undefined ? block : { ...block, text: `${role}: ${block.text}` },
+          );
+        return toToolResult(checkResult({ content }), context.attachments);
+      },
+    ),
+  ];
+}
+
+const toReader = (name: string, description: string, parameters: JsonObject, run: Tool['run']): Tool => ({
+  name,
+  description,
+  parameters,
+  needsConfirmation: false,
+  effect: 'none',
+  calls: 'server',
+  run,
+});
+
+/** Sends a request whose answer has a list. @throws {AgentError} where it has not, or one that is too long */
+const request = (connected: Connected, method: string, params: JsonObject, member: string, context: ToolContext) =>
+  ask(connected, `\`${method}\``, context, undefined, async (options) => {
+    const schema = z.looseObject({ [member]: z.array(z.looseObject({})), nextCursor: z.string().optional() });
+    const found = await connected.client.request({ method, params }, schema, options);
+    const entries = found[member] as JsonObject[];
+    const { count } = INPUT_LIMITS.mcpToolResult;
+    if (entries.length > count) throw tooMuch(`more than ${count} entries in its answer`);
+    return { entries, ...(found.nextCursor !== undefined && { nextCursor: found.nextCursor }) };
+  });
+
+async function list(connected: Connected, kind: keyof typeof LISTS, args: JsonObject, context: ToolContext) {
+  const { entries, ...more } = await request(connected, LISTS[kind][0], args, LISTS[kind][1], context);
+  const shown = entries.map((entry) =>
+    Object.fromEntries(SHOWN.flatMap((name) => (name in entry ? [[name, entry[name]]] : []))),
+  );
+  return { [kind]: shown, ...more };
+}
