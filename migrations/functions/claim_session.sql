@@ -9,7 +9,7 @@
 --   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates), unless the key had
 --      an invocation that went with its session. Where another process inserts it at the same moment it is busy.
 --   5. Begin the row of the invocation; a resumed one keeps its row. The request gets the place where the run began.
---      One that goes on keeps its request and what it was asked to end as, and counts the attempt.
+--      One that goes on keeps its request and what it was asked to end as, counts the attempt, and has the rest of its time.
 --   6. Merge shared state and insert the events (store_events).
 --   7. Count the invocation.
 --
@@ -35,6 +35,7 @@ declare
   v_goes_on boolean := false;
   v_last integer;
   v_changed timestamptz;
+  v_now constant numeric := extract(epoch from clock_timestamp());
 begin
   claimed := false;
   -- 1
@@ -103,7 +104,7 @@ begin
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
      p_request || jsonb_build_object('began', jsonb_build_object(
-       'at', extract(epoch from clock_timestamp()), 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
+       'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
      clock_timestamp())
   on conflict (app_name, user_id, session_id, id) do update set
     status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
@@ -114,7 +115,8 @@ begin
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
     -- Immutable, which to_jsonb is not: a cluster takes nothing else here.
-    request = case when v_goes_on then i.request
+    request = case when v_goes_on
+                   then jsonb_set(i.request, '{began,at}', (v_now - (i.request #>> '{began,spentMs}')::numeric / 1000)::text::jsonb)
                    else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', i.llm_calls::text::jsonb),
                                   '{began,toolCalls}', i.tool_calls::text::jsonb) end,
     attempt = case when v_goes_on then i.attempt + 1 else 1 end

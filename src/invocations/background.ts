@@ -183,12 +183,12 @@ async function begin(
 async function goOn(
   context: InvocationContext,
   request: InvocationRequest,
-  { stopAs, now, ...counts }: Queued,
+  { stopAs, ...counts }: Queued,
   { began, refusal }: { began: Beginning | undefined; refusal: string | undefined },
 ): Promise<void> {
-  const { at = now, sequence = 0, llmCalls = 0, toolCalls = 0 } = began ?? {};
+  const { spentMs = 0, sequence = 0, llmCalls = 0, toolCalls = 0 } = began ?? {};
   const used = { llmCalls: counts.llmCalls - llmCalls, toolCalls: counts.toolCalls - toolCalls };
-  const going = { ...request, goesOn: { sequence, spentMs: (now - at) * 1000, ...used } };
+  const going = { ...request, goesOn: { sequence, spentMs, ...used } };
   const lease = newLease(context, going);
   if (!(await persist(() => claimTurn(context, lease, []), CLAIM_PATIENCE_MS))) return;
   const died = `The invocation was interrupted: its process stopped, and ${refusal}.`;

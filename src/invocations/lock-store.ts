@@ -173,7 +173,7 @@ export async function findDeadRun(tx: Database, run: Pick<Lease, 'key' | 'invoca
 
 /**
  * Makes a running invocation wait, under a new token, for a process that goes on with it, in `pauseMs` or later. With
- * `wasLeft` its process lives and has left it: that is no attempt.
+ * `wasLeft` its process lives and has left it: that is no attempt. The time limit holds for what processes have spent.
  */
 export async function putBack(
   tx: Database,
@@ -183,9 +183,12 @@ export async function putBack(
 ): Promise<void> {
   const leaseExpireTime = sql`statement_timestamp() + ${pauseMs} * interval '1 millisecond'`;
   const attempt = sql`${invocations.attempt} - ${Number(wasLeft)}`;
+  const ended = sql`extract(epoch from least(${invocations.leaseExpireTime}, statement_timestamp()))`;
+  const spent = sql`to_jsonb(1000 * (${ended} - (${invocations.request} #>> '{began,at}')::numeric))`;
+  const request = sql`jsonb_set(${invocations.request}, '{began,spentMs}', ${spent})`;
   await tx
     .update(invocations)
-    .set({ status: 'queued', leaseToken, leaseExpireTime, attempt })
+    .set({ status: 'queued', leaseToken, leaseExpireTime, attempt, request })
     .where(
       and(isInvocation({ key, invocationId }), eq(invocations.leaseToken, token), eq(invocations.status, 'running')),
     );

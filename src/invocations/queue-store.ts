@@ -101,8 +101,6 @@ export interface Queued {
   /** True where a process has begun it. */
   hasBegun: boolean;
   stopAs: 'interrupted' | 'cancelled' | null;
-  /** Unix seconds. */
-  now: number;
   llmCalls: number;
   toolCalls: number;
 }
@@ -115,7 +113,6 @@ export async function findQueued(db: Database, run: Pick<Lease, 'key' | 'invocat
       text: sql<string>`${request}::text`,
       hasBegun: sql<boolean>`${startTime} is not null`,
       stopAs,
-      now: sql`extract(epoch from clock_timestamp())`.mapWith(Number),
       llmCalls,
       toolCalls,
     })

@@ -40,8 +40,8 @@ const storedRequestSchema = z.object({
   /** The key that asked. */
   keyId: z.string().optional(),
   callerTrace: z.string().optional(),
-  /** The place of its beginning, which the claim adds: Unix seconds, the last event, and the counts in its row. */
-  began: z.object({ at: z.number(), sequence: z.number(), llmCalls: z.number(), toolCalls: z.number() }).optional(),
+  /** The place of its beginning, which the claim adds: the last event, the counts in its row, and what it has spent. */
+  began: z.object({ spentMs: z.number(), sequence: z.number(), llmCalls: z.number(), toolCalls: z.number() }).optional(),
 });
 
 /** The place where a run began. */

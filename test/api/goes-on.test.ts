@@ -69,7 +69,10 @@ test('what was stored is taken, a tool that acts once is not repeated, and no bu
 });
 
 /** A run that another process takes up, as this one sees it: its second tool waits when it runs the first time. */
-async function loseRun(environment: Record<string, string>, { more = {}, headers = {}, before = async () => {} } = {}) {
+async function loseRun(
+  environment: Record<string, string>,
+  { more = {}, headers = {}, before = async () => {}, sinceMs = 2_000, deadMs = 1_000 } = {},
+) {
   const [reading, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const note: Tool['run'] = async (_, { actions }) => {
     actions.stateDelta = { 'temp:x': 'kept', y: 1 };
@@ -102,7 +105,11 @@ async function loseRun(environment: Record<string, string>, { more = {}, headers
   await reading.promise;
   const kept = (await sql.query<{ text: string }>('select i::text as text from invocations i')).rows[0]?.text;
   await before();
-  await sql.query(`update invocations set lease_expire_time = now() - interval '1 second'`);
+  await sql.query(
+    `update invocations set lease_expire_time = now() - $2 * interval '1 ms',
+       request = jsonb_set(request, '{began,at}', to_jsonb(extract(epoch from now()) - $1 / 1000.0))`,
+    [sinceMs, deadMs],
+  );
   const ended = async () => (await sql.query('select status, error_message, request from invocations')).rows[0];
   await expect.poll(async () => (await ended())?.request, { timeout: 60_000 }).toBeNull();
   released.resolve();
@@ -118,6 +125,14 @@ test('`temp:` values that tools have set are there, and no client sees them', as
   expect(row).toMatchObject({ status: 'succeeded' });
   expect(text).toContain('"response": {"x": "kept"}');
   expect(text).not.toContain('temp:');
+});
+
+test.each([
+  { sinceMs: 3_600_000, deadMs: 3_540_000, status: 'succeeded' },
+  { sinceMs: 3_600_000, deadMs: 1_000, status: 'failed' },
+])('begun $sinceMs ms ago, dead for $deadMs: its time is that of its processes alone', async (times) => {
+  const { row } = await loseRun({ INVOCATION_TIMEOUT_MS: '600000' }, times);
+  expect(row?.['status']).toBe(times.status);
 });
 
 test('credentials of MCP servers are kept encrypted where there is a key to do it with', async () => {

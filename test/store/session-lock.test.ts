@@ -123,6 +123,25 @@ describe('a dead invocation whose request is kept', () => {
     },
   );
 
+  test('has used the time of its processes, and not that between them', async () => {
+    const lease = { ...newLease(0), kept: { version: 1 } };
+    await claim(lease);
+    const shift = (began: number, ended: number) =>
+      store.pool.db.execute(sql`
+        update invocations set lease_expire_time = now() - ${ended} * interval '1 s',
+          request = jsonb_set(request, '{began,at}', to_jsonb((request #>> '{began,at}')::numeric - ${began}))
+        where id = ${lease.invocationId}`);
+    for (const attempt of [1, 2]) {
+      await shift(5_000, 4_000);
+      expect(await takeOver(taker(), lease.key)).toEqual({ kind: 'free' });
+      await shift(0, 0);
+      const queued = await findQueued(store.pool.db, lease);
+      const { began } = queued?.request as { began: { spentMs?: number } };
+      expect(Math.round((began.spentMs ?? 0) / 100_000)).toBe(10 * attempt);
+      expect(await claimQueued(store.pool.db, lease, [])).toBe(true);
+    }
+  });
+
   test('goes on before one that came earlier, whose place was taken for dead when it began', async () => {
     const running = newLease();
     await claim(running);
