@@ -44,7 +44,11 @@ export const INVOCATIONS = {
     [1, 100_000],
     'Maximum number of invocations in this process, waiting ones included; further ones are refused with 503.',
   ),
-  INVOCATION_TIMEOUT_MS: whole(600_000, [100, 86_400_000], 'Maximum time of one invocation, its waits for a process left out.'),
+  INVOCATION_TIMEOUT_MS: whole(
+    600_000,
+    [100, 86_400_000],
+    'Maximum time of one invocation, its waits for a process left out.',
+  ),
   MAX_LLM_CALLS: documented(
     integer(MAX_LLM_CALLS_RANGE).optional(),
     'Maximum number of model calls of one invocation.',

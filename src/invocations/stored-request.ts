@@ -41,7 +41,9 @@ const storedRequestSchema = z.object({
   keyId: z.string().optional(),
   callerTrace: z.string().optional(),
   /** The place of its beginning, which the claim adds: the last event, the counts in its row, and what it has spent. */
-  began: z.object({ spentMs: z.number(), sequence: z.number(), llmCalls: z.number(), toolCalls: z.number() }).optional(),
+  began: z
+    .object({ spentMs: z.number(), sequence: z.number(), llmCalls: z.number(), toolCalls: z.number() })
+    .optional(),
 });
 
 /** The place where a run began. */

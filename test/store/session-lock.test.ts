@@ -136,8 +136,8 @@ describe('a dead invocation whose request is kept', () => {
       expect(await takeOver(taker(), lease.key)).toEqual({ kind: 'free' });
       await shift(0, 0);
       const queued = await findQueued(store.pool.db, lease);
-      const { began } = queued?.request as { began: { spentMs?: number } };
-      expect(Math.round((began.spentMs ?? 0) / 100_000)).toBe(10 * attempt);
+      const { began } = (queued?.request ?? {}) as { began?: { spentMs?: number } };
+      expect(Math.round((began?.spentMs ?? 0) / 100_000)).toBe(10 * attempt);
       expect(await claimQueued(store.pool.db, lease, [])).toBe(true);
     }
   });
