@@ -118,6 +118,12 @@ export class InvalidTokenError extends UnauthenticatedError {}
 /** The credential is known and does not allow this; the text names what it lacks. */
 export class ForbiddenError extends AppError {
   readonly code = 'forbidden';
+  /** The scope that is missing, where that is the reason. */
+  readonly scope: string | undefined;
+  constructor(message: string, scope?: string) {
+    super(message);
+    this.scope = scope;
+  }
 }
 
 /** A value is larger than its limit. */

@@ -12,6 +12,7 @@ import { cronjobOperations } from '../features/cronjobs/routes.ts';
 import { devUiPages } from '../features/devui/routes.ts';
 import { agUiOperations } from '../features/doors/ag-ui/routes.ts';
 import { aiSdkOperations } from '../features/doors/ai-sdk/routes.ts';
+import { mcpOperations } from '../features/doors/mcp/routes.ts';
 import { durableStreamOperations } from '../features/doors/durable-streams/routes.ts';
 import { evalOperations } from '../features/evals/routes.ts';
 import { createHttpApp, type HttpAppOptions } from '../platform/http/http-app.ts';
@@ -73,6 +74,7 @@ const DOOR_OPERATIONS: Record<DoorName, Operation<OperationContext>[]> = {
   'ag-ui': agUiOperations,
   'ai-sdk': aiSdkOperations,
   'durable-streams': durableStreamOperations,
+  mcp: mcpOperations,
 };
 
 /**

@@ -9,6 +9,7 @@ import { parseMcpServers, toAgentDefinition } from '../agent/definition/harness-
 import { McpConnections, type McpTimeouts } from '../agent/mcp/mcp-tools.ts';
 import { createModel } from '../agent/models/create-model.ts';
 import { type AgentEnvironment, prepareAgent } from '../agent/prepare-agent.ts';
+import { loadSkills } from '../agent/skills.ts';
 import type { Tool } from '../agent/definition/tool.ts';
 import { builtInTools } from '../agent/tools/registry.ts';
 import type { Config } from '../config/config.ts';
@@ -99,6 +100,7 @@ async function host(definition: AgentDefinition, environment: AgentEnvironment):
     hasLiveApi: environment.model.live !== undefined && (definition.kind ?? 'llm') === 'llm',
     prepare: (overrides, signal, userId, serverTools) =>
       prepareAgent(definition, overrides, environment, signal, userId, serverTools),
+    ...(definition.skills.length > 0 ? { listSkills: () => loadSkills(environment.skillsDir, definition.skills) } : {}),
     describe: () => describeAgent(definition, environment.builtInTools, environment.modelName),
   };
 }

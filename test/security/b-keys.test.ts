@@ -157,6 +157,8 @@ describe('a key that is revoked', () => {
     runAgUi: (url, headers) => readAll(`${url}${AG_UI}?user_id=alice`, runRequest('thread', headers)),
     connectAgUi: (url, headers) => readAll(`${url}${AG_UI}/connect?user_id=alice`, runRequest('watched', headers)),
     streamAgUi: (url, headers) => readAll(`${url}${AG_UI}/watched?user_id=alice`, { headers }),
+    callMcp: (url, headers) => readAll(`${url}/mcp?user_id=alice`, mcpRequest(headers)),
+    callMcpApp: (url, headers) => readAll(`${url}/mcp/harness_agent?user_id=alice`, mcpRequest(headers)),
     readSessionStream: (url, headers) => readAll(`${url}${STREAMS}/s?${LIVE}`, { headers }),
     readInvocationStream: (url, headers) =>
       readAll(`${url}${STREAMS}/watched/invocations/${watchedId}?${LIVE}`, { headers }),
@@ -174,7 +176,7 @@ describe('a key that is revoked', () => {
     write([...Object.values(keys).map(({ entry }) => entry), gone.entry]);
     const gate = gatedAgents();
     // On a database of its own: another process would take up the case of the run, with an agent that does not wait.
-    const settings = { DEV_UI: 'true', RUNTIME_API_KEYS_FILE: file, DOORS: 'ag-ui,ai-sdk,durable-streams' };
+    const settings = { DEV_UI: 'true', RUNTIME_API_KEYS_FILE: file, DOORS: 'ag-ui,ai-sdk,durable-streams,mcp' };
     const gated = await startApp(settings, { agents: gate.agents });
     onTestFinished(() => gated.close());
     for (const sessionId of ['s', 'sse'])
@@ -184,8 +186,8 @@ describe('a key that is revoked', () => {
     await watched.body?.cancel();
     watchedId = watched.headers.get('x-invocation-id') ?? '';
     const streams = Object.values(open).map((each) => each(gated.url, bearer(gone), runId));
-    // The four that run the agent, what one watches, and the case of the run.
-    await Promise.all([1, 2, 3, 4, 5, 6].map((count) => gate.entered(count)));
+    // The six that run the agent, what one watches, and the case of the run.
+    await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map((count) => gate.entered(count)));
     write(Object.values(keys).map(({ entry }) => entry));
     const ended = await Promise.all(streams.map((stream) => Promise.race([stream, sleep(60_000, 'goes on')])));
     const detail = 'The credential of this stream is not valid any more. Connect again with a new one.';
@@ -193,6 +195,7 @@ describe('a key that is revoked', () => {
     const chunk = expect.stringContaining(`data: ${toText({ type: 'error', errorText: detail })}\n\n`);
     const expired = { type: 'RUN_ERROR', code: 'unauthenticated', message: detail };
     const runError = expect.stringContaining(`data: ${toText(expired)}\n\n`);
+    const rpcError = expect.stringContaining(`"error":${toText({ code: 401, message: detail })}}\n\n`);
     const event = expect.stringContaining(`event: expired\ndata: ${toText({ detail })}\n\n`);
     expect(Object.fromEntries(Object.keys(open).map((kind, index) => [kind, ended[index]]))).toEqual({
       streamEvents: event,
@@ -204,9 +207,10 @@ describe('a key that is revoked', () => {
       sendAiSdkMessage: chunk,
       streamAiSdkChat: chunk,
       ...Object.fromEntries(['runAgUi', 'connectAgUi', 'streamAgUi'].map((kind) => [kind, runError])),
+      ...Object.fromEntries(['callMcp', 'callMcpApp'].map((kind) => [kind, rpcError])),
       runLive: [1008, detail, { error: detail }],
     });
-    for (let count = 0; count < 6; count += 1) gate.open();
+    for (let count = 0; count < 8; count += 1) gate.open();
   });
 });
 
@@ -226,6 +230,16 @@ const runRequest = (threadId: string, headers: Record<string, string>) => ({
   method: 'POST',
   headers: { ...headers, ...JSON_TYPE },
   body: toText({ threadId, runId: 'r', messages: [{ id: 'm', role: 'user', content: 'Hello' }] }),
+});
+const mcpRequest = (headers: Record<string, string>) => ({
+  method: 'POST',
+  headers: { ...headers, ...JSON_TYPE, accept: 'application/json, text/event-stream' },
+  body: toText({
+    jsonrpc: '2.0',
+    id: 1,
+    method: 'tools/call',
+    params: { name: 'harness_agent', arguments: { prompt: 'Hello' } },
+  }),
 });
 const toText = (value: object) => JSON.stringify(value);
 const readAll = async (url: string, init: RequestInit) => (await fetch(url, init)).text();

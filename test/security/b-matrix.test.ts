@@ -115,6 +115,8 @@ function outcomeOf({ operation, path, caller, target }: Cell): Outcome {
   if (operation.isForKeys && caller.mode === 'jwt') return 'for keys';
   const namesOwner = owner === 'path' || typeof owner === 'object';
   if (namesOwner && users && !users.includes('alice')) return 'foreign';
+  // It has a tool for each application that its caller may use.
+  if (operation.operationId === 'callMcp') return 'served';
   if (apps && !apps.includes('harness_agent') && (namesOwner || path.includes('{app_name}'))) return 'foreign';
   if (caller.mode === 'key' && spansUsers(operation, path, caller)) return 'bound';
   if (target === 'shared state' && !scopes.includes('admin')) return 'lacks scope';
@@ -187,7 +189,7 @@ beforeAll(async () => {
   tokens = await startTokenIssuer();
   await nameCallers();
   database = await createTestDatabase();
-  const byKey = { ...UNLIMITED, CRONJOBS: 'true', WEBHOOKS: 'true', DOORS: 'ag-ui,ai-sdk,durable-streams' };
+  const byKey = { ...UNLIMITED, CRONJOBS: 'true', WEBHOOKS: 'true', DOORS: 'ag-ui,ai-sdk,durable-streams,mcp' };
   const byToken = { ...byKey, ...tokens.environment };
   // A process that has ended writes nothing afterwards: no span comes between a snapshot and its comparison.
   const maker = await startOn(database.url, byToken);
@@ -332,8 +334,9 @@ async function refusalOf(cell: Cell, outcome: Outcome) {
   return { status, text: withoutNames(text) };
 }
 
-function servedStatuses({ operation, target }: Cell): number[] {
+function servedStatuses({ operation, target, caller }: Cell): number[] {
   const success = operation.success?.status ?? 200;
+  if (operation.operationId.endsWith('Metadata') && operation.owner === 'open' && caller.mode === 'key') return [404];
   if (operation.operationId === runLive.operationId) return [426]; // no upgrade was requested: judged, and let through
   if (target !== 'absent') return [success];
   return [...(operation.errors?.[404] ? [404] : []), success, ...Object.keys(operation.bare ?? {}).map(Number)];

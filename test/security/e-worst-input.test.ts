@@ -39,6 +39,8 @@ const WRITERS = [
   'startInvocation',
   'harnessInvoke',
   'runAgUi',
+  'callMcp',
+  'callMcpApp',
 ];
 const REPEATING = ['addSessionsToEvalSet', 'scoreSessions', 'startEvalRun', 'runEvalSet', 'runEvalSetAsList'];
 

@@ -1,5 +1,6 @@
 import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import type { EvalModule } from '../../agent/definition/eval-module.ts';
+import type { Skill } from '../../agent/skills.ts';
 import type { AgentDescription } from './agent-description.ts';
 
 /** An application that this process serves. */
@@ -23,6 +24,8 @@ export interface HostedAgent {
     userId: string,
     serverTools?: ServerTools,
   ): Promise<PreparedAgent>;
+  /** Loads its skills [it has none]. @throws {AgentError} for one that cannot be loaded */
+  listSkills?: () => Promise<Skill[]>;
   /** Describes the agent for people. */
   describe(): AgentDescription;
 }

@@ -232,6 +232,31 @@ export async function listArtifactNames(
   return rows.map(({ name }) => name);
 }
 
+/** Where an artifact is: of one of a user the session is empty. */
+export type ArtifactPlace = Pick<ArtifactKey, 'appName' | 'sessionId' | 'artifactName'>;
+
+/** The artifacts of a user in some applications, by application, session and name; a page of those after one. */
+export async function listArtifactsOfUser(
+  db: Database,
+  userId: string,
+  { appNames, after, limit }: { appNames: string[]; after?: ArtifactPlace | undefined; limit: number },
+): Promise<ArtifactPlace[]> {
+  const { appName = '', sessionId = '', artifactName = '' } = after ?? {};
+  const { rows } = await db.execute<ArtifactPlace & Record<string, unknown>>(sql`
+    select ${artifacts.appName} as "appName", ${artifacts.sessionId} as "sessionId",
+           ${artifacts.name} as "artifactName"
+    from ${artifacts}
+    where ${artifacts.appName} = any(${sql.param(appNames)}::text[]) and ${artifacts.userId} = ${userId}
+      and (${artifacts.appName}, ${artifacts.sessionId}, ${artifacts.name})
+          > (${appName}, ${sessionId}, ${artifactName})
+      and exists (
+        select from ${artifactVersions}
+        where ${isSession({ appName: artifacts.appName, userId, sessionId: artifacts.sessionId }, artifactVersions)}
+          and ${artifactVersions.artifactName} = ${artifacts.name})
+    order by 1, 2, 3 limit ${limit}`);
+  return rows;
+}
+
 /** Returns all names as a JSON array, page by page; see {@link listArtifactNames}. */
 export const listArtifactNamesText = (db: Database, key: SessionKey): Promise<JsonStream> =>
   toArrayStream(async (after?: string) => {

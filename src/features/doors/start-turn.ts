@@ -19,7 +19,7 @@ const doorUserSchema = identifierSchema
   .describe('The owner of the session [of a token: its user; in mode `local`: `user`].');
 
 /** Returns the user that a request of a door is about. @throws {ValidationFailedError} where none is named */
-const toDoorUser = (principal: Principal, named: string | undefined): string =>
+export const toDoorUser = (principal: Principal, named: string | undefined): string =>
   requireOwner(principal, named ?? (principal.kind === 'anonymous' ? LOCAL_USER : undefined), 'query', 'user_id');
 
 /** The query of an operation about one session. */
@@ -64,19 +64,33 @@ interface TurnRequest extends Pick<InvocationRequest, 'overrides'> {
   resumed?: string | undefined;
   /** The part of the request that makes it the same as another one [all members]. */
   requested?: unknown;
+  /** False: the session has to be there [true]. */
+  createSession?: boolean;
+  /** False: its text is not kept as it comes [true]. */
+  streaming?: boolean;
+}
+
+/** A turn that has begun, or waits. */
+interface StartedTurn {
+  key: SessionKey;
+  invocationId: string;
+  /** False where an earlier request with the same key has started it. */
+  isNew: boolean;
 }
 
 /**
- * Starts a turn in a session, which is made where it is absent, as an invocation in the background: it outlives its
+ * Starts a turn in a session, which is made where it may be absent, as an invocation in the background: it outlives its
  * client, unless `ON_DISCONNECT` says otherwise, and its process. A repeated request is attached to the first.
  * @returns its invocation
  */
 export async function startTurn(
   context: InvocationContext,
   key: SessionKey,
-  { content, stateDelta, resumed, overrides, requested = [content, stateDelta, resumed, overrides] }: TurnRequest,
+  turn: TurnRequest,
   { headers, request, response }: { headers: z.output<typeof invocationHeaders>; request: Request; response: Response },
-): Promise<{ key: SessionKey; invocationId: string }> {
+): Promise<StartedTurn> {
+  const { content, stateDelta, resumed, overrides, createSession = true, streaming = true } = turn;
+  const { requested = [content, stateDelta, resumed, overrides] } = turn;
   const run: InvocationRequest = {
     key,
     invocationId: resumed ?? newInvocationId(context),
@@ -84,8 +98,8 @@ export async function startTurn(
     content,
     stateDelta,
     overrides,
-    createSession: true,
-    streaming: true,
+    createSession,
+    streaming,
     inBackground: true,
     ...toInvocationOptions(headers, [key, requested]),
   };
@@ -97,6 +111,6 @@ export async function startTurn(
     );
   if (signal?.aborted) await cancel();
   else signal?.addEventListener('abort', () => void cancel(), { once: true });
-  response.setHeader('x-invocation-id', invocationId);
-  return { key, invocationId };
+  if (!response.headersSent) response.setHeader('x-invocation-id', invocationId);
+  return { key, invocationId, isNew: invocationId === run.invocationId };
 }

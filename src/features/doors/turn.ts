@@ -25,6 +25,8 @@ interface Turn {
   after?: number | undefined;
   /** True: what there is by now, whole events only, instead of what is to come. */
   isSoFar?: boolean;
+  /** False: whole events only [true]. */
+  withText?: boolean;
 }
 
 const ENDED = new Set<string>([
@@ -42,7 +44,7 @@ const ENDED = new Set<string>([
  */
 export async function* readTurn(
   context: { feeds: SessionFeeds; database: DatabasePool },
-  { key, invocationId, after, isSoFar = false }: Turn,
+  { key, invocationId, after, isSoFar = false, withText = !isSoFar }: Turn,
   signal: AbortSignal,
 ): AsyncGenerator<TurnStep> {
   const sequence = after ?? (await findPlaceBefore(context.database.reads, key, invocationId));
@@ -51,7 +53,7 @@ export async function* readTurn(
     last = await context.feeds.readInvocation(key, invocationId);
     return isSoFar || !last || ENDED.has(last.status);
   };
-  const options = { withText: !isSoFar, until: { invocationId, isOver } };
+  const options = { withText, until: { invocationId, isOver } };
   let open: { eventId: string; cutter: TextCutter; after: number } | undefined;
   for await (const step of followSession(context, key, { sequence, delta: 0 }, signal, options)) {
     const { kind, position } = step;

@@ -58,9 +58,15 @@ interface Failure {
 const RETRY_AFTER_SECONDS = 1;
 
 /** The only place that turns a failure into a status. Nothing of SQL, stacks, secrets or prompts leaves it. */
-export function errorHandler(options: { log: EdgeLog; maxBodyBytes: number }): ErrorRequestHandler {
+export function errorHandler(options: {
+  log: EdgeLog;
+  maxBodyBytes: number;
+  hasIssuer?: boolean;
+}): ErrorRequestHandler {
   return (error: unknown, request, response, _next) => {
     const failure = toFailure(error, options.maxBodyBytes);
+    const { metadataUrl } = response.locals as { metadataUrl?: string };
+    if (options.hasIssuer && metadataUrl !== undefined) addChallenge(failure, error, metadataUrl);
     if (failure.isUnexpected || response.headersSent) {
       const route = (response.locals.route as string | undefined) ?? 'unknown';
       const requestId = response.locals.requestId as string | undefined;
@@ -83,6 +89,16 @@ function sendFailure(response: Response, { status, detail, headers, limit }: Fai
   response.writeHead(status, { 'content-type': type, 'content-length': body.length }).end(body);
 }
 
+/** Says where the issuer is found, and what scope is missing (RFC 9728, 5.1; RFC 6750, 3). */
+function addChallenge(failure: Failure, error: unknown, metadataUrl: string): void {
+  const scope = error instanceof ForbiddenError ? error.scope : undefined;
+  const missing = scope === undefined ? undefined : `Bearer error="insufficient_scope", scope="${scope}"`;
+  const challenge = failure.headers?.['www-authenticate'] ?? missing;
+  if (challenge === undefined) return;
+  const metadata = `${challenge === 'Bearer' ? ' ' : ', '}resource_metadata="${metadataUrl}"`;
+  failure.headers = { ...failure.headers, 'www-authenticate': challenge + metadata };
+}
+
 /** Statuses for what Node's parser refuses before there is a request. */
 const PARSER_STATUS: Record<string, [number, string]> = {
   HPE_HEADER_OVERFLOW: [431, 'The request headers are too large.'],
@@ -99,7 +115,8 @@ export function answerClientError(error: Error & { code?: string }, socket: Dupl
   socket.end([...head, `content-length: ${Buffer.byteLength(body)}`, '', body].join('\r\n'), () => socket.destroy());
 }
 
-function toFailure(error: unknown, maxBodyBytes: number): Failure {
+/** Returns a failure as the wire has it; doors of other protocols put its sentence into an answer of theirs. */
+export function toFailure(error: unknown, maxBodyBytes: number): Failure {
   if (error instanceof ValidationFailedError) return { status: 422, detail: error.details };
   if (error instanceof RequestRefusedError)
     return { status: REFUSAL_STATUS[error.reason], detail: error.message, headers: error.headers };

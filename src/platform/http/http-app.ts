@@ -85,7 +85,7 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
     throw new RequestRefusedError('unknown_path', 'Not Found');
   });
   app.use(auditErrors(options.audit, log));
-  app.use(errorHandler({ log, maxBodyBytes }));
+  app.use(errorHandler({ log, maxBodyBytes, hasIssuer: auth.mode === 'jwt' }));
   return app;
 }
 

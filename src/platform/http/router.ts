@@ -7,7 +7,7 @@ import type { Authenticate } from './access/bearer.ts';
 import { requireDeliberate } from './guards.ts';
 import type { HttpAppOptions } from './http-app.ts';
 import { createTarpit, type WithTarpit } from './limits/request-limits.ts';
-import { type Answer, loadFor, needsHostedApp, type Operation } from './operation/operation.ts';
+import { type Answer, type Load, loadFor, needsHostedApp, type Operation } from './operation/operation.ts';
 import {
   byFixedSegmentsFirst,
   camelCase,
@@ -120,12 +120,16 @@ function requireHosted(apps: { has(appName: string): boolean }, appName: unknown
 
 /** Notes the operation for the log, for metrics and for the audit. */
 function noteOperation(
-  { operationId, path, isStream, success }: Operation,
+  { operationId, path, isStream, success, resourceMetadata }: Operation,
   metrics: Metrics | undefined,
   request: Request,
   response: Response,
 ): void {
   Object.assign(response.locals, { route: path, operationId, params: request.params });
+  if (resourceMetadata !== undefined) {
+    const { protocol, host, path: own } = request;
+    response.locals.metadataUrl = `${protocol}://${host}${resourceMetadata}${own}`;
+  }
   // A WebSocket leaves its response behind; the server counts those.
   if (isStream && success?.status !== 101 && metrics) response.once('close', metrics.stream(operationId));
 }
@@ -202,8 +206,8 @@ function createAnswer(operation: Operation, steps: Steps) {
       request,
       response,
       notFound: () => notFound(operation, request),
-      countAgain: async () => {
-        await limits?.count(caller).catch((error: unknown) => {
+      countAgain: async (load?: Load) => {
+        await limits?.count(caller, load).catch((error: unknown) => {
           auditDenied(steps.audit, error, request, response);
           throw error;
         });

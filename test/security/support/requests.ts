@@ -90,12 +90,18 @@ const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   runAgUi: ({ userId }) => ({ user_id: userId }),
   connectAgUi: ({ userId }) => ({ user_id: userId }),
   streamAgUi: ({ userId }) => ({ user_id: userId }),
+  callMcp: ({ userId }) => ({ user_id: userId }),
+  callMcpApp: ({ userId }) => ({ user_id: userId }),
   runLive: ({ appName, userId, sessionId }) => ({ app_name: appName, user_id: userId, session_id: sessionId }),
 };
+
+const MCP = { 'content-type': 'application/json', accept: 'application/json, text/event-stream' };
 
 const HEADERS: Record<string, (names: Names) => Record<string, string>> = {
   invokeLegacy: ({ userId, sessionId }) => ({ user_id: userId, session_id: sessionId }),
   setTelemetry: () => ({ 'x-adk-telemetry-request': 'true' }),
+  callMcp: () => MCP,
+  callMcpApp: () => MCP,
 };
 
 /** What of a request writes the state that all users share, for each operation whose content may ask for it. */

@@ -41,7 +41,8 @@ export function createAuthorize({ scope, isForKeys, owner }: Operation): Authori
 
 /** @throws {ForbiddenError} where the caller lacks the scope */
 export function requireScope({ scopes }: Principal, { scope, because }: Demand): void {
-  if (!scopes.has(scope)) throw new ForbiddenError(`The credential does not have the scope \`${scope}\`: ${because}`);
+  if (!scopes.has(scope))
+    throw new ForbiddenError(`The credential does not have the scope \`${scope}\`: ${because}`, scope);
 }
 
 /** Returns true when a caller may read and write what belongs to this user. */

@@ -16,10 +16,10 @@ interface OperationLimits {
    */
   admit(caller: string, request: Request, response: Response): Promise<void>;
   /**
-   * Counts a further action of an open stream as if it were another request.
+   * Counts a further action of an open stream as if it were another request, of a class [the operation's].
    * @throws {LimitError} where the caller has used all of this minute
    */
-  count(caller: string): Promise<void>;
+  count(caller: string, as?: Load): Promise<void>;
 }
 
 /** Returns the limits of an operation. */
@@ -72,7 +72,7 @@ export function createRequestLimits(
         // A WebSocket leaves its response behind, open.
         if (operation.success?.status === 101) request.socket.once('close', release);
       },
-      count: (caller) => rate.use(caller),
+      count: (caller, as = load) => rates[as].use(caller),
     };
   };
 }

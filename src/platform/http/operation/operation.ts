@@ -32,10 +32,11 @@ export interface Call<Path, Query, Headers, Body> {
   /** The 404 of what the path names: the bytes that a caller gets for what belongs to another user. */
   notFound: () => NotFoundError;
   /**
-   * Counts what an open stream does once more, for instance a turn of a live session.
+   * Counts what an open stream does once more, such as a turn of a live session, or what a request turns out to be.
+   * @param load its class [that of the operation]
    * @throws {LimitError} where the caller has done so often enough in this minute
    */
-  countAgain: () => Promise<void>;
+  countAgain: (load?: Load) => Promise<void>;
   request: Request;
   response: Response;
 }
@@ -127,6 +128,8 @@ interface OperationBase {
   load?: Load;
   /** True of a change that takes place within an application that is hosted no more: see {@link needsHostedApp}. */
   isForFormerApps?: true;
+  /** Path before its own of the metadata (RFC 9728) by which a client finds the issuer of its tokens. */
+  resourceMetadata?: string;
   /** True where its answer lasts: it counts as a stream. */
   isStream?: true;
   /** Statuses of `ApiError` answers beside 422, with their reason. */

@@ -1,0 +1,200 @@
+import { createHash } from 'node:crypto';
+import {
+  type CallToolResult,
+  ProtocolError,
+  ProtocolErrorCode,
+  type ServerContext,
+} from '@modelcontextprotocol/server';
+import { z } from 'zod';
+import { getFunctionCalls } from '../../../core/content.ts';
+import { InvalidError, NotFoundError } from '../../../core/errors.ts';
+import type { Event } from '../../../core/event.ts';
+import { identifierSchema, type SessionKey, sessionNotFound } from '../../../core/session.ts';
+import { askToCancel } from '../../../invocations/fence.ts';
+import { startTurn } from '../start-turn.ts';
+import { readTurn } from '../turn.ts';
+import { type McpCall, toSentence } from './mcp-call.ts';
+import { hasForms, listQuestions, toAnswers, toInputRequests } from './questions.ts';
+import { findTask, type Found, hasTasks, readTask, resumeTask, toHandle, toResult, toTask } from './tasks.ts';
+
+/** Longest prompt, in characters. */
+const MAX_PROMPT = 1_000_000;
+/** The member of `_meta` that makes a call the same as an earlier one. */
+const IDEMPOTENCY_KEY = 'agent-runtime/idempotency-key';
+const idempotencyKey = z.string().min(1).max(255);
+const callArguments = z.strictObject({
+  prompt: z.string().min(1).max(MAX_PROMPT),
+  session: identifierSchema.optional(),
+});
+
+const INPUT_SCHEMA = {
+  type: 'object' as const,
+  properties: {
+    prompt: { type: 'string', minLength: 1, maxLength: MAX_PROMPT, description: 'What the agent is asked.' },
+    session: {
+      type: 'string',
+      minLength: 1,
+      maxLength: 256,
+      description: 'The `session` of an earlier answer, to go on with its conversation [a new one].',
+    },
+  },
+  required: ['prompt'],
+  additionalProperties: false,
+};
+const OUTPUT_SCHEMA = {
+  type: 'object' as const,
+  properties: {
+    session: { type: 'string', description: 'Goes on with this conversation.' },
+    invocation: { type: 'string', description: 'Id of what ran.' },
+    status: { type: 'string', description: 'How it stands; `paused` waits for a person.' },
+    text: { type: 'string', description: 'The answer.' },
+  },
+  required: ['session', 'invocation', 'status', 'text'],
+};
+
+/** Returns the applications as tools. */
+export const listTools = ({ context, appNames }: McpCall) => ({
+  tools: appNames.flatMap((name) => {
+    const description = context.agents.get(name)?.describe().description;
+    if (description === undefined) return [];
+    return {
+      name,
+      description: description || `Asks the agent ${name}.`,
+      inputSchema: INPUT_SCHEMA,
+      outputSchema: OUTPUT_SCHEMA,
+    };
+  }),
+});
+
+/** The era of a call, and what its client can do. */
+interface Came {
+  isModern: boolean;
+  request: ServerContext['mcpReq'];
+}
+
+/** The invocation of a call; `isOwn` where the call made it run. */
+interface Attached {
+  key: SessionKey;
+  invocationId: string;
+  isOwn: boolean;
+}
+
+/**
+ * Asks an agent. Its client waits for the end, or gets a task where it can come back: always, so that no answer depends
+ * on how long a connection lasts. Failures are results, which the calling model reads.
+ */
+export async function callTool(
+  call: McpCall,
+  { name, arguments: given }: { name: string; arguments?: Record<string, unknown> | undefined },
+  came: Came,
+): Promise<CallToolResult> {
+  if (!call.appNames.includes(name))
+    throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Tool not found: ${name}`);
+  const state: unknown = came.request.requestState();
+  try {
+    const attached = state === undefined ? await start(call, name, given, came) : await answer(call, name, state, came);
+    if ('invocation' in attached) return askAgain(attached);
+    if (came.isModern && hasTasks(came.request))
+      return toTask(await requireFound(call, attached)) as unknown as CallToolResult;
+    return await wait(call, attached, came);
+  } catch (error) {
+    if (error instanceof ProtocolError) throw error;
+    return failed(toSentence(call, error).sentence);
+  }
+}
+
+/** @throws {NotFoundError} where its session was deleted in this moment */
+async function requireFound(call: McpCall, attached: Attached): Promise<Found> {
+  const found = await readTask(call, attached);
+  if (!found) throw new NotFoundError(sessionNotFound(attached.key.sessionId));
+  return found;
+}
+
+const failed = (text: string): CallToolResult => ({ content: [{ type: 'text', text }], isError: true });
+
+async function start(
+  call: McpCall,
+  appName: string,
+  given: unknown,
+  { request: { _meta: meta } }: Came,
+): Promise<Attached> {
+  const { data, error } = callArguments.safeParse(given ?? {});
+  if (error)
+    throw new InvalidError(error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '));
+  const sent = idempotencyKey.safeParse(meta?.[IDEMPOTENCY_KEY]).data ?? call.headers['idempotency-key'];
+  // The same call again means the same new session.
+  const derived =
+    sent &&
+    createHash('sha256')
+      .update(JSON.stringify([appName, sent]))
+      .digest('hex')
+      .slice(0, 32);
+  const sessionId = data.session ?? derived ?? call.context.newId();
+  const key = { appName, userId: call.userId, sessionId };
+  const content = { role: 'user', parts: [{ text: data.prompt }] };
+  const turn = { content, overrides: {}, createSession: data.session === undefined, streaming: false };
+  const headers = { ...call.headers, 'idempotency-key': sent };
+  const { isNew, ...started } = await startTurn(call.context, key, turn, { ...call, headers });
+  return { ...started, isOwn: isNew };
+}
+
+/**
+ * Goes on with an invocation that asked something. Its state is only a name: it has to wait for its user, and for
+ * just these answers; else it is asked again, or what became of it is read.
+ * @returns what still waits for answers, or what runs
+ */
+async function answer(call: McpCall, appName: string, state: unknown, { request }: Came): Promise<Found | Attached> {
+  const found = await findTask(call, String(state));
+  if (found?.key.appName !== appName)
+    throw new ProtocolError(ProtocolErrorCode.InvalidParams, 'requestState names nothing that waits for you.');
+  const { key, invocation } = found;
+  if (invocation.status !== 'paused') return { key, invocationId: invocation.id, isOwn: false };
+  const answers = toAnswers(found.events, request.inputResponses ?? {});
+  if (answers.missing.length > 0) return found;
+  return { ...(await resumeTask(call, found, answers.parts)), isOwn: true };
+}
+
+const askAgain = (found: Found) =>
+  ({
+    resultType: 'input_required',
+    inputRequests: toInputRequests(found.events),
+    requestState: toHandle(found.key, found.invocation.id),
+  }) as unknown as CallToolResult;
+
+/** Waits for the end of an invocation, with notices of progress where they are wanted. */
+async function wait(call: McpCall, { isOwn, ...turn }: Attached, { isModern, request }: Came): Promise<CallToolResult> {
+  const { context, left, signal } = call;
+  const { key, invocationId } = turn;
+  const cancel = () =>
+    void askToCancel(context, key, invocationId).catch((err: unknown) =>
+      context.log.error({ err }, 'a call whose client left could not be cancelled'),
+    );
+  // Of an era before this closed a stream says nothing.
+  if (isModern && isOwn) {
+    if (left.aborted) cancel();
+    left.addEventListener('abort', cancel, { once: true });
+  }
+  const progressToken = request._meta?.progressToken;
+  const events: Event[] = [];
+  for await (const step of readTurn(context, { ...turn, withText: false }, signal)) {
+    if (step.kind === 'event') {
+      events.push(step.event);
+      if (progressToken !== undefined) await request.notify(toProgress(progressToken, step));
+    }
+    if (step.kind !== 'end') continue;
+    const found = { key, invocation: step.invocation, events };
+    const canAsk = isModern && hasForms(request) && listQuestions(events).length > 0;
+    return step.invocation.status === 'paused' && canAsk ? askAgain(found) : toResult(found);
+  }
+  return failed(
+    `The service is stopping, and another process goes on with invocation ${invocationId} in session ` +
+      `${key.sessionId}. The same call with its idempotency key waits for the answer.`,
+  );
+}
+
+/** The numbers of events rise. */
+function toProgress(progressToken: string | number, { event, sequence }: { event: Event; sequence: number }) {
+  const names = getFunctionCalls(event.content).map(({ name }) => name);
+  const message = names.length > 0 ? { message: names.join(', ') } : {};
+  return { method: 'notifications/progress', params: { progressToken, progress: sequence, ...message } } as const;
+}

@@ -1,0 +1,24 @@
+import { ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/server';
+import type { McpCall } from './mcp-call.ts';
+
+/** Lists the skills of the applications. */
+export async function listPrompts(call: McpCall) {
+  const skills = await listSkills(call);
+  return { prompts: skills.map(({ name, skill: { description } }) => ({ name, description })) };
+}
+
+/** Returns the instructions of a skill. @throws {ProtocolError} where there is none of that name */
+export async function getPrompt(call: McpCall, name: string) {
+  const found = (await listSkills(call)).find((each) => each.name === name);
+  if (!found) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Prompt not found: ${name}`);
+  const { description, body: text } = found.skill;
+  return { description, messages: [{ role: 'user' as const, content: { type: 'text' as const, text } }] };
+}
+
+async function listSkills({ context: { agents }, appNames }: McpCall) {
+  const lists = appNames.map(async (app) => {
+    const skills = (await agents.get(app)?.listSkills?.()) ?? [];
+    return skills.map((skill) => ({ name: `${app}/${skill.name}`, skill }));
+  });
+  return (await Promise.all(lists)).flat();
+}

@@ -1,0 +1,69 @@
+import { type ServerContext } from '@modelcontextprotocol/server';
+import { getFunctionCalls, type JsonObject, type Part } from '../../../core/content.ts';
+import type { Event } from '../../../core/event.ts';
+import { type AskedCall, listAskedCalls } from '../open-calls.ts';
+import { getCapabilities, toObject } from './mcp-call.ts';
+
+/** Most characters of what a question quotes of its call. */
+const MAX_QUOTED = 2_000;
+
+const CONFIRM = {
+  type: 'object',
+  properties: { confirmed: { type: 'boolean', title: 'Allow it' } },
+  required: ['confirmed'],
+};
+const ANSWER = { type: 'object', properties: { answer: { type: 'string', title: 'Answer' } }, required: ['answer'] };
+
+/** A form that a client shows to its person. */
+interface InputRequest {
+  method: 'elicitation/create';
+  params: { mode: 'form'; message: string; requestedSchema: object };
+}
+
+/** True for a client that shows forms to a person. */
+export function hasForms({ envelope }: Pick<ServerContext['mcpReq'], 'envelope'>): boolean {
+  const { elicitation } = getCapabilities(envelope);
+  const modes = Object.keys(toObject(elicitation));
+  return elicitation !== undefined && (modes.length === 0 || modes.includes('form'));
+}
+
+/** Returns the calls of a paused invocation that wait for a person. */
+export const listQuestions = (events: Event[]): AskedCall[] =>
+  listAskedCalls(events).filter(({ answeredBy }) => !answeredBy);
+
+/** Returns what its calls ask, as forms by the id of the call. */
+export function toInputRequests(events: Event[]): Record<string, InputRequest> {
+  const calls = new Map(
+    events.flatMap(({ content }) => getFunctionCalls(content).map((call) => [call.id, call] as const)),
+  );
+  return Object.fromEntries(
+    listQuestions(events).map((question) => {
+      const { name = question.name, args } = calls.get(question.toolCallId) ?? {};
+      const quoted = `${name} ${JSON.stringify(args ?? {})}`;
+      const message = [
+        question.message,
+        quoted.length > MAX_QUOTED ? `${quoted.slice(0, MAX_QUOTED).toWellFormed()}…` : quoted,
+      ];
+      const requestedSchema = question.kind === 'confirmation' ? CONFIRM : ANSWER;
+      const params = { mode: 'form' as const, message: message.filter(Boolean).join('\n'), requestedSchema };
+      return [question.id, { method: 'elicitation/create' as const, params }];
+    }),
+  );
+}
+
+/** Returns the answers to what waits, and the ids of the calls that have none. What is not a clear yes is a no. */
+export function toAnswers(events: Event[], sent: Record<string, unknown>): { parts: Part[]; missing: string[] } {
+  const questions = listQuestions(events);
+  const parts = questions.flatMap(({ id, name, kind }) => {
+    if (!Object.hasOwn(sent, id)) return [];
+    const { action, content } = toObject(sent[id]);
+    const said = action === 'accept' ? toObject(content) : undefined;
+    return [{ functionResponse: { id, name, response: toResponse(kind, said) } }];
+  });
+  return { parts, missing: questions.flatMap(({ id }) => (Object.hasOwn(sent, id) ? [] : id)) };
+}
+
+function toResponse(kind: AskedCall['kind'], said: JsonObject | undefined): JsonObject {
+  if (kind === 'confirmation') return { confirmed: said?.['confirmed'] === true };
+  return said ? { result: said['answer'] ?? null } : { error: 'It was declined.' };
+}

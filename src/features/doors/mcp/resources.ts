@@ -1,0 +1,73 @@
+import { isUtf8 } from 'node:buffer';
+import { ResourceNotFoundError } from '@modelcontextprotocol/server';
+import { InvalidError } from '../../../core/errors.ts';
+import { storedIdentifierSchema } from '../../../core/session.ts';
+import { type ArtifactPlace, listArtifactsOfUser } from '../../../conversation/artifacts/artifact-store.ts';
+import { loadArtifact } from '../../../conversation/artifacts/artifacts.ts';
+import type { McpCall } from './mcp-call.ts';
+
+/** Resources of one page. */
+const PAGE = 100;
+/** Largest artifact that is read as a resource, bytes. */
+const MAX_BYTES = 4_194_304;
+/** Stands for the session of an artifact that belongs to its user. */
+const OF_USER = '-';
+const TEXT = /^text\/|[/+](?:json|xml|yaml)$/;
+const URI = /^artifact:\/\/([^/?#]+)\/([^/?#]+)\/([^/?#]+)(?:\?version=(\d{1,10}))?$/;
+
+/** Returns the address of an artifact. */
+export const toUri = ({ appName, sessionId, artifactName }: ArtifactPlace): string =>
+  `artifact://${[appName, sessionId || OF_USER, artifactName].map(encodeURIComponent).join('/')}`;
+
+/** Lists the artifacts of a user, a page of those after a cursor. @throws {InvalidError} for a cursor of nobody's */
+export async function listResources({ context, userId, appNames }: McpCall, cursor: string | undefined) {
+  const after = cursor === undefined ? undefined : parseUri(cursor);
+  if (cursor !== undefined && !after) throw new InvalidError('The cursor is none of this list.');
+  const found = await listArtifactsOfUser(context.database.reads, userId, { appNames, after, limit: PAGE });
+  const last = found.length === PAGE ? found.at(-1) : undefined;
+  return {
+    resources: found.map((place) => ({ uri: toUri(place), name: place.artifactName })),
+    ...(last ? { nextCursor: toUri(last) } : {}),
+  };
+}
+
+/** Returns how the addresses of artifacts are made. */
+export const listTemplates = ({ appNames }: McpCall) => ({
+  resourceTemplates: appNames.map((name) => ({
+    name,
+    uriTemplate: `artifact://${encodeURIComponent(name)}/{session}/{artifact}{?version}`,
+    description: `An artifact of ${name}: the newest version, or the one that is named.`,
+  })),
+});
+
+/** Reads an artifact. @throws {ResourceNotFoundError} @throws {TooLargeError} */
+export async function readResource({ context, userId, appNames }: McpCall, uri: string) {
+  const place = parseUri(uri);
+  if (!place || !appNames.includes(place.appName)) throw new ResourceNotFoundError(uri);
+  const { version, ...key } = place;
+  const { database, contentStore } = context;
+  const loaded = await loadArtifact(database.reads, contentStore, { ...key, userId }, version, MAX_BYTES);
+  if (!loaded) throw new ResourceNotFoundError(uri);
+  const { part, bytes, mimeType } = loaded;
+  if (!bytes) throw new InvalidError(`It is a reference to a file elsewhere: ${part.fileData?.fileUri}`);
+  const type = mimeType === undefined ? {} : { mimeType };
+  const isText = TEXT.test(mimeType ?? '') && isUtf8(bytes);
+  return {
+    contents: [{ uri, ...type, ...(isText ? { text: bytes.toString() } : { blob: bytes.toString('base64') }) }],
+  };
+}
+
+function parseUri(uri: string): (ArtifactPlace & { version: number | undefined }) | undefined {
+  const [, ...found] = URI.exec(uri) ?? [];
+  const version = found.pop();
+  try {
+    const names = found.map((name) => decodeURIComponent(name ?? ''));
+    const [appName, sessionId, artifactName] = names;
+    if (!appName || !sessionId || !artifactName) return undefined;
+    if (!names.every((name) => storedIdentifierSchema.safeParse(name).success)) return undefined;
+    const place = { appName, sessionId: sessionId === OF_USER ? '' : sessionId, artifactName };
+    return { ...place, version: version === undefined ? undefined : Number(version) };
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,161 @@
+import { z } from 'zod';
+import type { Config } from '../../../config/config.ts';
+import { NotFoundError } from '../../../core/errors.ts';
+import { bodyText } from '../../../core/members.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
+import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
+import { type Call, operation } from '../../../platform/http/operation/operation.ts';
+import { appPath } from '../../../platform/http/operation/parameters.ts';
+import { doorOwner, doorQuery, toDoorUser } from '../start-turn.ts';
+
+const METADATA_PATH = '/.well-known/oauth-protected-resource';
+
+/** Dependencies of this door. */
+interface McpContext extends InvocationContext {
+  config: Pick<Config, 'auth'>;
+  version: string;
+}
+
+const message = {
+  jsonrpc: '2.0',
+  id: 1,
+  method: 'tools/call',
+  params: { name: 'harness_agent', arguments: { prompt: 'What is 17 * 23?' } },
+};
+const answer = {
+  jsonrpc: '2.0',
+  id: 1,
+  result: {
+    content: [{ type: 'text', text: '391' }],
+    structuredContent: { session: 's1', invocation: 'e-1', status: 'succeeded', text: '391' },
+  },
+};
+
+/** The members of both operations, which differ in their path. */
+const mcp = {
+  method: 'post',
+  scope: 'invoke',
+  // What a message turns out to be is counted too: a call as an invocation.
+  load: 'read',
+  isStream: true,
+  description:
+    'Each application is a tool: `prompt` asks it, `session` goes on with a conversation. Revisions 2025-11-25 and ' +
+    '2026-07-28, without sessions of the protocol; with its extension for tasks a call is an invocation to come back ' +
+    'to. Artifacts are resources, skills prompts. `_meta["agent-runtime/idempotency-key"]` is the `Idempotency-Key`.',
+  owner: doorOwner,
+  resourceMetadata: METADATA_PATH,
+  body: {
+    schema: bodyText.describe('One message of JSON-RPC.'),
+    required: true,
+    isText: true,
+    example: JSON.stringify(message),
+    json: { schema: { type: 'object', properties: {}, description: 'A message of JSON-RPC.' }, example: message },
+  },
+  success: {
+    schema: z.string(),
+    description: 'The answer: JSON, or as the last event of a stream after notices of progress.',
+    example: `event: message\ndata: ${JSON.stringify(answer)}\n\n`,
+    mediaType: 'text/event-stream',
+    json: {
+      schema: { type: 'object', properties: {}, description: 'An answer of JSON-RPC.' },
+      example: answer,
+    },
+  },
+  bare: { 202: 'It was a notification.' },
+  errors: {
+    400: 'No message of the protocol.',
+    404: 'No such application or user.',
+    406: 'No stream.',
+    ...BUSY_ERRORS,
+  },
+} as const;
+
+const callMcp = operation({
+  ...mcp,
+  path: '/mcp',
+  operationId: 'callMcp',
+  summary: 'Serve an MCP client',
+  parameters: { query: doorQuery, headers: invocationHeaders },
+  handler: (context: McpContext, call) => serve(context, [...context.agents.keys()], call),
+});
+
+const callMcpApp = operation({
+  ...mcp,
+  path: '/mcp/{app_name}',
+  operationId: 'callMcpApp',
+  summary: 'Serve an MCP client of one application',
+  parameters: { path: appPath, query: doorQuery, headers: invocationHeaders },
+  handler: (context: McpContext, call) => serve(context, [call.path.appName], call),
+});
+
+async function serve(
+  context: McpContext,
+  hosted: string[],
+  call: Call<unknown, z.output<typeof doorQuery>, z.output<typeof invocationHeaders>, string>,
+) {
+  const { serveMessage } = await import('./serve.ts');
+  const { apps } = call.principal;
+  const appNames = apps ? hosted.filter((name) => apps.has(name)) : hosted;
+  return serveMessage(context, { ...call, appNames, userId: toDoorUser(call.principal, call.query.user_id) });
+}
+
+const metadata = {
+  method: 'get' as const,
+  scope: 'none' as const,
+  owner: 'open' as const,
+  description: 'RFC 9728: which issuer gives the tokens that this service takes. In mode `jwt` only.',
+  success: {
+    schema: z
+      .looseObject({
+        resource: z.string().describe('The resource that tokens are made for.'),
+        authorization_servers: z.array(z.string()).describe('Their issuer.'),
+        bearer_methods_supported: z.array(z.string()).describe('How they are sent.'),
+        scopes_supported: z.array(z.string()).optional().describe('The scopes that a client of MCP needs.'),
+      })
+      .describe('Metadata of a protected resource.'),
+    description: 'The metadata.',
+    example: {
+      resource: 'https://agents.example.com/mcp',
+      authorization_servers: ['https://id.example.com'],
+      bearer_methods_supported: ['header'],
+    },
+  },
+  errors: { 404: 'Tokens of an issuer are not taken.' },
+};
+
+const getMcpMetadata = operation({
+  ...metadata,
+  path: `${METADATA_PATH}/mcp`,
+  aliases: [METADATA_PATH],
+  operationId: 'getMcpMetadata',
+  summary: 'Get the metadata for MCP clients',
+  handler: async (context: McpContext, call) => toMetadata(context, call),
+});
+
+const getMcpAppMetadata = operation({
+  ...metadata,
+  path: `${METADATA_PATH}/mcp/{app_name}`,
+  operationId: 'getMcpAppMetadata',
+  summary: 'Get the metadata for MCP clients of one application',
+  parameters: { path: appPath },
+  handler: async (context: McpContext, call) => {
+    if (!context.agents.has(call.path.appName)) throw new NotFoundError(`App not found: ${call.path.appName}`);
+    return toMetadata(context, call);
+  },
+});
+
+function toMetadata(
+  { config: { auth } }: McpContext,
+  { request }: Pick<Call<unknown, unknown, unknown, unknown>, 'request'>,
+) {
+  if (auth.mode !== 'jwt') throw new NotFoundError('Tokens of an issuer are not taken here.');
+  const own = `${request.protocol}://${request.host}${request.path.slice(METADATA_PATH.length) || '/mcp'}`;
+  // A client compares it with what it talks to, and asks for a token of that audience.
+  const resource = auth.audience && URL.canParse(auth.audience) ? auth.audience : own;
+  const scopes = auth.scopeClaim === undefined ? {} : { scopes_supported: ['invoke', 'read'] };
+  const value = { resource, authorization_servers: [auth.issuer], bearer_methods_supported: ['header'], ...scopes };
+  return { kind: 'value' as const, value };
+}
+
+/** The operations of this door. */
+export const mcpOperations = [callMcp, callMcpApp, getMcpMetadata, getMcpAppMetadata];

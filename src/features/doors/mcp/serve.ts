@@ -1,0 +1,93 @@
+import { once } from 'node:events';
+import { createMcpHandler } from '@modelcontextprotocol/server';
+import type { Request, Response } from 'express';
+import { INPUT_LIMITS } from '../../../core/limits.ts';
+import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
+import { requireScope } from '../../../platform/http/access/authorize.ts';
+import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
+import { NOT_VALID_ANY_MORE, whenEnded } from '../../../platform/http/operation/principal.ts';
+import { type McpCall, toObject } from './mcp-call.ts';
+import { createServer } from './server.ts';
+
+const PARSE_ERROR = -32_700;
+const INVALID_REQUEST = -32_600;
+/** Ours: those of the protocol are below -32,000. */
+const UNAUTHENTICATED = 401;
+/** Methods that read what is stored. */
+const READS = /^(?:resources|prompts)\/|^tasks\/get$/;
+const READ_DEMAND = { scope: 'read', because: 'this method needs it.' } as const;
+
+interface Sent
+  extends Pick<McpCall, 'appNames' | 'userId' | 'headers' | 'request' | 'response'>,
+    Pick<Call<never, never, never, string>, 'body' | 'principal' | 'countAgain'> {}
+
+/**
+ * Serves one message of a client of either era. Nothing is kept for the next one: what lasts are our own sessions and
+ * invocations, which any replica finds.
+ * @throws {ForbiddenError} without the scope of its method. @throws {LimitError}
+ */
+export async function serveMessage(
+  context: InvocationContext & { version: string },
+  { body, principal, countAgain, ...sent }: Sent,
+): Promise<Answer> {
+  let message: unknown;
+  try {
+    message = parseJson(Buffer.from(body), INPUT_LIMITS.requestBody, { exact: true });
+  } catch (error) {
+    if (error instanceof JsonRefusedError) return refuse(PARSE_ERROR, `The body ${error.message}.`);
+    throw error;
+  }
+  if (Array.isArray(message)) return refuse(INVALID_REQUEST, 'Batches are gone from the protocol: send one message.');
+  const { id, method } = toObject(message);
+  if (typeof method === 'string' && READS.test(method)) requireScope(principal, READ_DEMAND);
+  if (method === 'tools/call' || method === 'tasks/update') await countAgain('invoke');
+  if (method === 'resources/read') await countAgain('heavy');
+  const { response } = sent;
+  const gone = new AbortController();
+  const left = new AbortController();
+  const cancel = whenEnded(principal, () => {
+    gone.abort();
+    if (!response.headersSent) response.writeHead(200, { 'content-type': 'text/event-stream' });
+    const error = { code: UNAUTHENTICATED, message: NOT_VALID_ANY_MORE };
+    response.end(`event: message\ndata: ${JSON.stringify({ jsonrpc: '2.0', id: id ?? null, error })}\n\n`);
+  });
+  response.once('close', () => {
+    cancel();
+    if (!response.writableFinished && !gone.signal.aborted) left.abort();
+    gone.abort();
+  });
+  const signal = AbortSignal.any([gone.signal, context.draining]);
+  const call: McpCall = { context, version: context.version, left: left.signal, signal, ...sent };
+  const onerror = (err: Error) => context.log.debug({ err }, 'a message of an MCP client');
+  const handler = createMcpHandler(({ era }) => createServer(call, era === 'modern'), { onerror });
+  const answer = await handler.fetch(toRequest(sent.request, gone.signal), { parsedBody: message });
+  await sendAnswer(answer, response, gone.signal);
+  await handler.close();
+  return { kind: 'sent' };
+}
+
+const refuse = (code: number, message: string): Answer => ({
+  kind: 'value',
+  status: 400,
+  value: { jsonrpc: '2.0', id: null, error: { code, message } },
+});
+
+/** Returns a request as the package takes it; its body has been read. */
+function toRequest({ headers: sent, originalUrl }: Request, signal: AbortSignal): globalThis.Request {
+  const headers = new Headers();
+  for (const [name, value] of Object.entries(sent)) if (typeof value === 'string') headers.set(name, value);
+  if ((sent.accept ?? '*/*') === '*/*') headers.set('accept', 'application/json, text/event-stream');
+  return new Request(new URL(originalUrl, 'http://localhost'), { method: 'POST', headers, signal });
+}
+
+/** Sends an answer as it comes, no faster than it is read. */
+async function sendAnswer(answer: globalThis.Response, response: Response, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  response.writeHead(answer.status, Object.fromEntries(answer.headers));
+  for await (const chunk of answer.body ?? []) {
+    if (signal.aborted) return;
+    if (!response.write(chunk)) await once(response, 'drain', { signal }).catch(() => undefined);
+  }
+  response.end();
+}

@@ -1,0 +1,66 @@
+import { ProtocolError, ProtocolErrorCode, Server, type ServerContext } from '@modelcontextprotocol/server';
+import { z } from 'zod';
+import { callTool, listTools } from './call-tool.ts';
+import { type McpCall, toSentence } from './mcp-call.ts';
+import { getPrompt, listPrompts } from './prompts.ts';
+import { listResources, listTemplates, readResource } from './resources.ts';
+import { cancelTask, getTask, requireTasks, TASKS, updateTask } from './tasks.ts';
+
+const taskParams = z.looseObject({ taskId: z.string().max(4_096) });
+
+/** Returns what answers one message of a client. */
+export function createServer(call: McpCall, isModern: boolean): Server {
+  const hasPrompts = call.appNames.some((name) => call.context.agents.get(name)?.listSkills);
+  const server = new Server(
+    { name: 'agent-runtime', version: call.version },
+    {
+      capabilities: {
+        tools: {},
+        resources: {},
+        ...(hasPrompts ? { prompts: {} } : {}),
+        ...(isModern ? { extensions: { [TASKS]: {} } } : {}),
+      },
+      instructions: 'Each tool asks one agent. Give `session` of an answer back to go on with its conversation.',
+      // An earlier client cannot be asked on the stream of one answer: the result says what is open.
+      inputRequired: { legacyShim: false },
+    },
+  );
+  server.setRequestHandler('tools/list', () => listTools(call));
+  server.setRequestHandler('resources/templates/list', () => listTemplates(call));
+  server.setRequestHandler('tools/call', ({ params }, { mcpReq }) =>
+    inWords(call, () => callTool(call, params, { isModern, request: mcpReq })),
+  );
+  server.setRequestHandler('resources/list', ({ params }) => inWords(call, () => listResources(call, params?.cursor)));
+  server.setRequestHandler('resources/read', ({ params }) => inWords(call, () => readResource(call, params.uri)));
+  if (hasPrompts) {
+    server.setRequestHandler('prompts/list', () => inWords(call, () => listPrompts(call)));
+    server.setRequestHandler('prompts/get', ({ params }) => inWords(call, () => getPrompt(call, params.name)));
+  }
+  if (isModern) addTasks(server, call);
+  return server;
+}
+
+function addTasks(server: Server, call: McpCall): void {
+  const works = {
+    'tasks/get': getTask,
+    'tasks/cancel': cancelTask,
+    'tasks/update': (_call: McpCall, taskId: string, { mcpReq }: ServerContext) =>
+      updateTask(call, taskId, mcpReq.inputResponses ?? {}),
+  };
+  for (const [method, work] of Object.entries(works))
+    server.setRequestHandler(method, { params: taskParams }, ({ taskId }, context) => {
+      requireTasks(context.mcpReq);
+      return inWords(call, () => work(call, taskId, context));
+    });
+}
+
+/** Does `work`; a failure becomes an error of the protocol. @throws {ProtocolError} */
+async function inWords<Result>(call: McpCall, work: () => Promise<Result>): Promise<Result> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof ProtocolError) throw error;
+    const { status, sentence } = toSentence(call, error);
+    throw new ProtocolError(status < 500 ? ProtocolErrorCode.InvalidParams : ProtocolErrorCode.InternalError, sentence);
+  }
+}

@@ -1,0 +1,168 @@
+import {
+  type CallToolResult,
+  MissingRequiredClientCapabilityError,
+  ProtocolError,
+  ProtocolErrorCode,
+  type ServerContext,
+} from '@modelcontextprotocol/server';
+import { getAnswerText, type Part } from '../../../core/content.ts';
+import type { Event } from '../../../core/event.ts';
+import { type SessionKey, storedIdentifierSchema } from '../../../core/session.ts';
+import { listInvocationEvents } from '../../../conversation/sessions/event-store.ts';
+import { askToCancel } from '../../../invocations/fence.ts';
+import type { Invocation } from '../../../invocations/invocation.ts';
+import { startTurn } from '../start-turn.ts';
+import { getCapabilities, type McpCall, toObject } from './mcp-call.ts';
+import { toAnswers, toInputRequests } from './questions.ts';
+import { toUri } from './resources.ts';
+
+/** The extension of the protocol for tasks. A task is an invocation: nothing else is stored. */
+export const TASKS = 'io.modelcontextprotocol/tasks';
+
+/** A client that asks more often learns nothing sooner. */
+const POLL_INTERVAL_MS = 1_000;
+
+/** An invocation with its events, those of one that runs left out. */
+export interface Found {
+  key: SessionKey;
+  invocation: Invocation;
+  events: Event[];
+}
+
+/** True for a client that can do tasks. */
+export const hasTasks = ({ envelope }: Pick<ServerContext['mcpReq'], 'envelope'>): boolean =>
+  toObject(getCapabilities(envelope)['extensions'])[TASKS] !== undefined;
+
+/** @throws {MissingRequiredClientCapabilityError} for a client that did not say that it can do tasks */
+export function requireTasks(request: Pick<ServerContext['mcpReq'], 'envelope'>): void {
+  if (!hasTasks(request))
+    throw new MissingRequiredClientCapabilityError({ requiredCapabilities: { extensions: { [TASKS]: {} } } });
+}
+
+/** Returns the name by which a client comes back to an invocation: of use to its user alone. */
+export const toHandle = ({ appName, sessionId }: SessionKey, invocationId: string): string =>
+  [appName, sessionId, invocationId].map((name) => Buffer.from(name).toString('base64url')).join('.');
+
+/** Finds what a handle names among what its user has; `undefined` where there is nothing. */
+export async function findTask(call: McpCall, handle: string): Promise<Found | undefined> {
+  const names = handle.split('.').map((name) => Buffer.from(name, 'base64url').toString());
+  const [appName = '', sessionId = '', invocationId = ''] = names;
+  const key = { appName, userId: call.userId, sessionId };
+  if (!names.every((name) => storedIdentifierSchema.safeParse(name).success)) return undefined;
+  if (!call.appNames.includes(appName) || toHandle(key, invocationId) !== handle) return undefined;
+  return readTask(call, { key, invocationId });
+}
+
+/** Reads an invocation; where it does not run, with its events. */
+export async function readTask(
+  { context }: McpCall,
+  { key, invocationId }: { key: SessionKey; invocationId: string },
+): Promise<Found | undefined> {
+  const invocation = await context.feeds.readInvocation(key, invocationId);
+  if (!invocation) return undefined;
+  const isActive = invocation.status === 'running' || invocation.status === 'queued';
+  return {
+    key,
+    invocation,
+    events: isActive ? [] : await listInvocationEvents(context.database.db, key, invocationId),
+  };
+}
+
+/** Goes on with a paused invocation. */
+export function resumeTask(call: McpCall, { key, invocation }: Found, parts: Part[]) {
+  const turn = { content: { role: 'user', parts }, resumed: invocation.id, overrides: {}, streaming: false };
+  // Its row keeps the key of the call that began it.
+  return startTurn(call.context, key, turn, { ...call, headers: {} });
+}
+
+/** Returns an invocation as a result of a tool. */
+export function toResult({ key, invocation, events }: Found): CallToolResult {
+  const { id, status, error } = invocation;
+  const said = events.filter(({ author }) => author !== 'user').map(({ content }) => getAnswerText(content));
+  const text = error?.message ?? (status === 'paused' ? toPausedText(key, events) : (said.findLast(Boolean) ?? ''));
+  const saved = new Map(events.flatMap(({ actions }) => Object.entries(actions?.artifactDelta ?? {})));
+  const links = [...saved].map(([name, version]) => ({
+    type: 'resource_link' as const,
+    name,
+    uri: `${toUri({ ...key, artifactName: name })}?version=${String(version)}`,
+  }));
+  return {
+    content: [{ type: 'text', text }, ...links],
+    structuredContent: { session: key.sessionId, invocation: id, status, text },
+    ...(error ? { isError: true } : {}),
+  };
+}
+
+/** A confirmation is a person's: the model that called gets no way to give it. */
+function toPausedText({ sessionId }: SessionKey, events: Event[]): string {
+  const asked = Object.values(toInputRequests(events)).map(({ params }) => params.message);
+  const where = `session ${sessionId} goes on once this is answered elsewhere`;
+  return [`The agent waits for a person, whom this client cannot ask: ${where}.`, ...asked].join('\n');
+}
+
+const STATUS: Record<Invocation['status'], string> = {
+  queued: 'working',
+  running: 'working',
+  paused: 'input_required',
+  succeeded: 'completed',
+  // In the words of the protocol only a broken request has failed: what an agent could not do is a result.
+  failed: 'completed',
+  interrupted: 'completed',
+  cancelled: 'cancelled',
+};
+
+/** Returns an invocation as a task. */
+export function toTask({ key, invocation }: Found) {
+  const { id, status, createTime, startTime, endTime } = invocation;
+  const toTime = (seconds: number) => new Date(seconds * 1000).toISOString();
+  return {
+    resultType: 'task',
+    taskId: toHandle(key, id),
+    status: STATUS[status],
+    createdAt: toTime(createTime),
+    lastUpdatedAt: toTime(endTime ?? startTime ?? createTime),
+    // As long as its session is kept.
+    ttlMs: null,
+    pollIntervalMs: POLL_INTERVAL_MS,
+  };
+}
+
+/** Answers how a task stands. @throws {ProtocolError} where its user has none of that id */
+export async function getTask(call: McpCall, taskId: string): Promise<Record<string, unknown>> {
+  const found = await requireTask(call, taskId);
+  const task = { ...toTask(found), resultType: 'complete' };
+  if (task.status === 'input_required') return { ...task, inputRequests: toInputRequests(found.events) };
+  return task.status === 'completed' ? { ...task, result: toResult(found) } : task;
+}
+
+/** Cancels a task, on whatever replica it runs; one that has ended stays as it is. */
+export async function cancelTask(call: McpCall, taskId: string): Promise<Record<string, unknown>> {
+  const { key, invocation } = await requireTask(call, taskId);
+  await askToCancel(call.context, key, invocation.id);
+  return {};
+}
+
+/** Answers what a task waits for; what it does not wait for, or not any more, is passed over. */
+export async function updateTask(
+  call: McpCall,
+  taskId: string,
+  sent: Record<string, unknown>,
+): Promise<Record<string, unknown>> {
+  const found = await requireTask(call, taskId);
+  if (found.invocation.status !== 'paused') return {};
+  const { parts, missing } = toAnswers(found.events, sent);
+  // Nothing keeps half of the answers: the agent goes on once it has all.
+  if (missing.length > 0)
+    throw new ProtocolError(
+      ProtocolErrorCode.InvalidParams,
+      `These wait for an answer, all in one update: ${missing.join(', ')}`,
+    );
+  await resumeTask(call, found, parts);
+  return {};
+}
+
+async function requireTask(call: McpCall, taskId: string): Promise<Found> {
+  const found = await findTask(call, taskId);
+  if (!found) throw new ProtocolError(ProtocolErrorCode.InvalidParams, 'Task not found.');
+  return found;
+}
