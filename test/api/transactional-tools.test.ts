@@ -331,6 +331,21 @@ describe('its tables', () => {
     await expect(start([], [order])).rejects.toThrow(needs);
   });
 
+  test('are refused on a cluster in words, and so is a tool without any', async () => {
+    const order = transactional('order', async () => undefined);
+    await start([], []);
+    // What tells a cluster, whose tables are all on it: the row and the table that `create extension` makes.
+    await sql.query(`create view pg_dist_partition as select oid as logicalrelid from pg_class;
+      set allow_system_table_mods = on;
+      insert into pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion)
+      select 4000000000, 'citus', extowner, extnamespace, false, '0' from pg_extension where extname = 'plpgsql'`);
+    const files = 'it is a cluster, where tools have no tables of their own: remove harness_agent/migrations/0001.sql';
+    await expect(start([], [order])).rejects.toThrow(files);
+    rmSync(join(agents, 'harness_agent'), { recursive: true });
+    const refused = 'it is a cluster, where a tool cannot be `transactional`: its rows would be on other nodes';
+    await expect(start([], [order])).rejects.toThrow(refused);
+  });
+
   test('are made by the role that owns the tables, for one that owns nothing', async () => {
     const name = randomBytes(4).toString('hex');
     const [owner, server] = [`owner_${name}`, `server_${name}`];

@@ -214,6 +214,46 @@ export const GOES_ON_MUTANTS: Mutant[] = [
     only: 'wholly or not at all',
   },
   {
+    name: 'goes on, and does not wait for a transaction that may still commit its answer',
+    changes: change('keep_calls', 'for update) k)', ') k)'),
+    tests: ['store/call-ledger'],
+    only: 'looks a call up',
+  },
+  {
+    name: 'takes over beside a transaction that keeps an answer',
+    changes: change('keep_calls', 'for share;', ';'),
+    tests: ['store/call-ledger'],
+    only: 'a take-over waits',
+  },
+  {
+    name: 'counts the time between two processes into that of an invocation',
+    changes: change('putBack', 'least(${invocations.leaseExpireTime}, statement_timestamp())', 'statement_timestamp()'),
+    ...KEPT,
+  },
+  {
+    name: 'goes on, and has all of its time again',
+    changes: change('claim_session', "(v_now - (i.request #>> '{began,spentMs}')::numeric / 1000)", 'v_now'),
+    ...KEPT,
+  },
+  {
+    name: 'goes on with a live turn as if it were none',
+    changes: change('toQueuedRequest', 'streaming, isLive, answer, userId', 'streaming, answer, userId'),
+    tests: HAND_OVER,
+    only: 'live session',
+  },
+  {
+    name: 'takes transactional tools on a cluster',
+    changes: change('checkToolDatabase', 'if (await isOnCluster(client))', 'if (await Promise.resolve(false))'),
+    ...TRANSACTIONS,
+    only: 'on a cluster',
+  },
+  {
+    name: 'makes tables of transactional tools on a cluster',
+    changes: change('migrateTools', 'if (await isOnCluster(client))', 'if (await Promise.resolve(false))'),
+    ...TRANSACTIONS,
+    only: 'on a cluster',
+  },
+  {
     name: 'lets one user have all connections of transactional tools',
     changes: change('FairSemaphore', 'this.#limit?.isStrict === true', 'false'),
     tests: ['work/fair-semaphore'],
