@@ -540,7 +540,7 @@ CREATE INDEX "budget_uses_day_idx" ON "budget_uses" USING btree ("app_name","day
 CREATE INDEX "cronjob_runs_waiting_idx" ON "cronjob_runs" USING btree ("next_attempt_time") WHERE status in ('queued', 'retrying');--> statement-breakpoint
 CREATE INDEX "cronjob_runs_running_idx" ON "cronjob_runs" USING btree ("lease_expire_time") WHERE status = 'running';--> statement-breakpoint
 CREATE INDEX "cronjobs_due_idx" ON "cronjobs" USING btree ("next_run_time") WHERE enabled;--> statement-breakpoint
-CREATE INDEX "cronjobs_id_idx" ON "cronjobs" USING btree ("id");--> statement-breakpoint
+CREATE UNIQUE INDEX "cronjobs_id_idx" ON "cronjobs" USING btree ("id");--> statement-breakpoint
 CREATE INDEX "cronjobs_list_idx" ON "cronjobs" USING btree ("user_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST);--> statement-breakpoint
 CREATE INDEX "eval_run_cases_open_idx" ON "eval_run_cases" USING btree ("app_name","run_id","place","trial") WHERE status in ('waiting', 'running');--> statement-breakpoint
 CREATE INDEX "eval_run_cases_running_idx" ON "eval_run_cases" USING btree ("owner_id") WHERE status = 'running';--> statement-breakpoint
@@ -565,7 +565,7 @@ CREATE INDEX "user_erasures_age_idx" ON "user_erasures" USING btree ("update_tim
 CREATE INDEX "webhook_deliveries_due_idx" ON "webhook_deliveries" USING btree ("next_attempt_time") WHERE status = 'pending';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_pending_idx" ON "webhook_deliveries" USING btree ("app_name","user_id") WHERE status = 'pending';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_list_idx" ON "webhook_deliveries" USING btree ("app_name","user_id","webhook_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST);--> statement-breakpoint
-CREATE INDEX "webhooks_id_idx" ON "webhooks" USING btree ("id");--> statement-breakpoint
+CREATE UNIQUE INDEX "webhooks_id_idx" ON "webhooks" USING btree ("id");--> statement-breakpoint
 CREATE INDEX "webhooks_list_idx" ON "webhooks" USING btree ("user_id","create_time");--> statement-breakpoint
 comment on table agent_prompts is 'What agents give their models beside the conversation, each once per application: a replay names what has changed since. Forgotten after PROMPT_RETENTION_DAYS without use.';
 comment on column agent_prompts.app_name is 'The application.';

@@ -1678,7 +1678,7 @@ CREATE INDEX cronjob_runs_waiting_idx ON public.cronjob_runs USING btree (next_a
 
 CREATE INDEX cronjobs_due_idx ON public.cronjobs USING btree (next_run_time) WHERE enabled;
 
-CREATE INDEX cronjobs_id_idx ON public.cronjobs USING btree (id);
+CREATE UNIQUE INDEX cronjobs_id_idx ON public.cronjobs USING btree (id);
 
 CREATE INDEX cronjobs_list_idx ON public.cronjobs USING btree (user_id, create_time DESC, id DESC);
 
@@ -1728,7 +1728,7 @@ CREATE INDEX webhook_deliveries_list_idx ON public.webhook_deliveries USING btre
 
 CREATE INDEX webhook_deliveries_pending_idx ON public.webhook_deliveries USING btree (app_name, user_id) WHERE (status = 'pending'::text);
 
-CREATE INDEX webhooks_id_idx ON public.webhooks USING btree (id);
+CREATE UNIQUE INDEX webhooks_id_idx ON public.webhooks USING btree (id);
 
 CREATE INDEX webhooks_list_idx ON public.webhooks USING btree (user_id, create_time);
 

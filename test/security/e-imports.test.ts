@@ -387,6 +387,17 @@ test.each([
   ]);
 });
 
+test('an imported line takes no id that a cronjob or a webhook of another user has', async () => {
+  const hook = { includes_output: false, secret: 'whsec_x', url: 'https://evil.example/x', create_time: time };
+  const lines = [job('theirs', {}), ['webhooks', { ...owner, ...hook, id: 'theirs' }]] as [string, object][];
+  for (const [table, row] of lines) {
+    expect((await bring([table, row])).body).toEqual({ imported: 1, present: 0 });
+    await client.query(`update ${table} set user_id = 'bob' where id = 'theirs'`);
+    expect((await bring([table, row])).body).toEqual({ imported: 0, present: 1 });
+    expect(await rows(`select user_id from ${table} where id = 'theirs'`)).toEqual([{ user_id: 'bob' }]);
+  }
+});
+
 test('an imported cronjob as requests write it can be enabled', async () => {
   await bring(job('sound', {}));
   const enabled = await app.post('/harness/cronjobs/sound/enable', undefined, {

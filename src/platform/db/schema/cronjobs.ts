@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import { check, foreignKey, index, pgTable, primaryKey, unique } from 'drizzle-orm/pg-core';
+import { check, foreignKey, index, pgTable, primaryKey, unique, uniqueIndex } from 'drizzle-orm/pg-core';
 import { identifier, ofUser, time, timeOfChange } from './columns.ts';
 
 /** Prompts on a schedule. */
@@ -43,7 +43,8 @@ export const cronjobs = pgTable(
     check('cronjobs_next_run_time_check', sql`enabled = (next_run_time is not null)`),
     check('cronjobs_disabled_reason_check', sql`not enabled or disabled_reason is null`),
     index('cronjobs_due_idx').on(t.nextRunTime).where(sql`enabled`),
-    index('cronjobs_id_idx').on(t.id),
+    // Operations find it by its id alone: no import brings one that another user has.
+    uniqueIndex('cronjobs_id_idx').on(t.id),
     index('cronjobs_list_idx').on(t.userId, t.createTime.desc().nullsFirst(), t.id.desc().nullsFirst()),
   ],
 );

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import { check, foreignKey, index, pgTable, primaryKey, unique } from 'drizzle-orm/pg-core';
+import { check, foreignKey, index, pgTable, primaryKey, unique, uniqueIndex } from 'drizzle-orm/pg-core';
 import { identifier, ofUser, time, timeOfChange } from './columns.ts';
 
 /** Addresses that users have registered, with the secrets that sign what is sent there. */
@@ -21,7 +21,8 @@ export const webhooks = pgTable(
     primaryKey({ name: 'webhooks_pkey', columns: [t.appName, t.userId, t.id] }),
     unique('webhooks_url_key').on(t.appName, t.userId, t.url),
     check('webhooks_old_secret_check', sql`(old_secret is null) = (old_secret_expire_time is null)`),
-    index('webhooks_id_idx').on(t.id),
+    // Operations find it by its id alone: no import brings one that another user has.
+    uniqueIndex('webhooks_id_idx').on(t.id),
     index('webhooks_list_idx').on(t.userId, t.createTime),
   ],
 );
