@@ -60,7 +60,7 @@ export const eventActionsSchema = strictObject('What an event does beside saying
     'Credentials that tools need, by the id of the function call; this runtime writes `{}`.',
   ),
   requestedToolConfirmations: freeForm(
-    'Function calls that wait for a person, by id: `{hint, confirmed}`. The invocation pauses for them.',
+    'Function calls that wait for a person, by id: `{hint, confirmed}`, of a form also `payload` and `schema`.',
   ),
   compaction: optional(
     compaction,

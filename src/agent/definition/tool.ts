@@ -20,6 +20,14 @@ export interface ToolServices {
 /** The service's log for one tool call: its lines name the call, and the request, session and invocation. */
 export type ToolLog = Record<'debug' | 'info' | 'warn' | 'error', (message: string, fields?: JsonObject) => void>;
 
+/** A person's answer to a request of a tool: yes or no, and more where the request has a form. */
+export interface Confirmation {
+  confirmed: boolean;
+  payload?: JsonObject | undefined;
+  /** What the tool had put there for itself. */
+  kept: JsonObject;
+}
+
 /** The data that one tool call can read and change. */
 export interface ToolContext {
   session: SessionKey;
@@ -31,6 +39,8 @@ export interface ToolContext {
   state: Readonly<JsonObject>;
   /** Written by the tool; part of the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent` …). */
   actions: EventActions;
+  /** What a person said to a request that the tool itself had made in `actions.requestedToolConfirmations`. */
+  confirmation?: Confirmation | undefined;
   /** Media that the model sees with the response: each becomes one of the function response's `parts`. */
   attachments: Part[];
   services: ToolServices;

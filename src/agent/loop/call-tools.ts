@@ -21,7 +21,7 @@ import {
 import { settleEarlier } from './earlier-call.ts';
 import { type Answer, failed, requestConfirmation, toResponse, toResponsePart, withRoom } from './tool-answer.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
-import { getEffect, type Tool, type ToolLog } from '../definition/tool.ts';
+import { type Confirmation, getEffect, type Tool, type ToolLog } from '../definition/tool.ts';
 
 /** Maximum size of all answers of one step, where the input says none. */
 const MAX_STEP_CHARACTERS = 1_048_576;
@@ -32,6 +32,8 @@ export interface OpenCall {
   name: string;
   args: JsonObject;
   invalidArguments?: string;
+  /** The answer of a person to what the tool itself asked. */
+  confirmation?: Confirmation | undefined;
 }
 
 /** The function calls of an event, in order, with what the loop needs to answer them. */
@@ -58,6 +60,7 @@ async function runTool(invocation: InvocationState, turn: AgentTurn, tool: Tool,
     operationId,
     state: invocation.state,
     actions,
+    confirmation: call.confirmation,
     attachments,
     services,
     log: toToolLog(log, call),
@@ -68,7 +71,8 @@ async function runTool(invocation: InvocationState, turn: AgentTurn, tool: Tool,
     const value = await runWith({ tool: tool.name }, async () => tool.run(call.args, { ...context, sql }));
     const response = tool.longRunning === true && value === undefined ? undefined : toResponse(value);
     // Copies: a tool that keeps working must not change an event that is stored already.
-    return { response, attachments: structuredClone(attachments), actions: structuredClone(actions) };
+    const answer = { response, attachments: structuredClone(attachments), actions: structuredClone(actions) };
+    return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? asking(answer) : answer;
   };
   const { transactional = false } = tool;
   try {
@@ -89,6 +93,13 @@ async function runTool(invocation: InvocationState, turn: AgentTurn, tool: Tool,
     return { ...failed(errorText(error)), stack };
   }
 }
+
+/** It asks a person: what it has done so far is known, and it runs again with the answer. */
+const asking = (answer: KeptAnswer): Answer => ({
+  ...answer,
+  actions: { ...answer.actions, skipSummarization: true },
+  state: 'settled',
+});
 
 const noSql: ToolSql = async () => {
   throw new Error('Only a tool with `transactional: true` has `context.sql`.');
@@ -132,7 +143,7 @@ async function answerCall(
     if (settled) return settled;
     const again = toRecord(invocation, tool, call, { state: 'started', attempt: earlier.attempt + 1 });
     await invocation.input.ledger?.write([again]);
-  } else if (decision === false) return failed('This tool call is rejected.');
+  } else if (decision === false && !call.confirmation) return failed('This tool call is rejected.');
   else if (tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
   return runTool(invocation, turn, tool, call);
 }

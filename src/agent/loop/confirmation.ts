@@ -6,6 +6,7 @@ import {
   type JsonObject,
 } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
+import type { Confirmation } from '../definition/tool.ts';
 import type { OpenCall } from './call-tools.ts';
 import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 
@@ -46,14 +47,19 @@ export function toConfirmationRequest(
 /** True for an event that {@link toConfirmationRequest} made. */
 export const isConfirmationRequest = (event: Event): boolean => requestsIn(event).length > 0;
 
+/** True where a person said yes. */
+export const isConfirmed = (response: FunctionResponse): boolean => toDecision(response).confirmed;
+
 /** The web UI wraps the decision as JSON text in a `response` member; others send it plain. If unclear, it is a no. */
-export function isConfirmed({ response }: FunctionResponse): boolean {
+function toDecision({ response }: FunctionResponse): Pick<Confirmation, 'confirmed' | 'payload'> {
   const wrapped = response?.['response'];
-  if (typeof wrapped !== 'string') return response?.['confirmed'] === true;
   try {
-    return (JSON.parse(wrapped) as { confirmed?: unknown } | null)?.confirmed === true;
+    const said = (typeof wrapped === 'string' ? JSON.parse(wrapped) : response) as JsonObject | null | undefined;
+    const payload = said?.['payload'];
+    const isObject = typeof payload === 'object' && payload !== null && !Array.isArray(payload);
+    return { confirmed: said?.['confirmed'] === true, ...(isObject && { payload: payload as JsonObject }) };
   } catch {
-    return false;
+    return { confirmed: false };
   }
 }
 
@@ -80,7 +86,7 @@ export function findConfirmations(history: Event[], runtimeEventIds: ReadonlySet
   const last = history.at(-1);
   if (last?.author !== 'user') return [];
   const responses = getFunctionResponses(last.content).filter((response) => response.name === CONFIRMATION_CALL);
-  const answers = new Map(responses.map((response) => [response.id ?? '', isConfirmed(response)]));
+  const answers = new Map(responses.map((response) => [response.id ?? '', toDecision(response)]));
   if (answers.size === 0) return [];
   return history.flatMap((event, index) =>
     runtimeEventIds.has(event.id ?? '') ? toConfirmedCalls(history, event, index, answers) : [],
@@ -91,7 +97,7 @@ function toConfirmedCalls(
   history: Event[],
   event: Event,
   index: number,
-  answers: Map<string, boolean>,
+  answers: Map<string, ReturnType<typeof toDecision>>,
 ): ConfirmedCalls[] {
   const requests = requestsIn(event).filter((call) => answers.has(call.id ?? ''));
   if (requests.length === 0) return [];
@@ -101,8 +107,10 @@ function toConfirmedCalls(
   for (const { id, args } of requests) {
     const call = toOriginalCall(args);
     if (!call || done.has(call.id)) continue;
-    calls.push(call);
-    decisions.set(call.id, answers.get(id ?? '') === true);
+    const decision = answers.get(id ?? '') ?? { confirmed: false };
+    const kept = (args?.['toolConfirmation'] as { kept?: JsonObject } | undefined)?.kept;
+    calls.push(kept ? { ...call, confirmation: { ...decision, kept } } : call);
+    decisions.set(call.id, decision.confirmed);
   }
   return calls.length > 0
     ? [{ agentName: event.author ?? '', branch: event.branch ?? undefined, calls, decisions }]

@@ -87,7 +87,7 @@ const toReader = (name: string, description: string, parameters: JsonObject, run
 
 /** Sends a request whose answer has a list. @throws {AgentError} where it has not, or one that is too long */
 const request = (connected: Connected, method: string, params: JsonObject, member: string, context: ToolContext) =>
-  ask(connected, `\`${method}\``, context, undefined, async (options) => {
+  ask(connected, `\`${method}\``, context, undefined, {}, async (options) => {
     const schema = z.looseObject({ [member]: z.array(z.looseObject({})), nextCursor: z.string().optional() });
     const found = await connected.client.request({ method, params }, schema, options);
     const entries = found[member] as JsonObject[];

@@ -1,4 +1,4 @@
-import { Client, SseError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { Client, type ClientOptions, SseError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { z } from 'zod';
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
@@ -7,7 +7,7 @@ import type { Egress } from '../../platform/net/egress.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
-import { type Connected, type DeclaredTool, getText, parseAs, toTool } from './mcp-call.ts';
+import { type Connected, type DeclaredTool, getText, listenTo, parseAs, toTool } from './mcp-call.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';
 import { promptTools, resourceTools } from './mcp-resources.ts';
 import type { McpTimeouts } from './mcp-tools.ts';
@@ -18,6 +18,10 @@ const MAX_PAGES = 100;
 const { mcpTool, mcpToolList } = INPUT_LIMITS;
 /** Time for which a server that does not know the newer protocol is not asked for it again. */
 const LEGACY_MS = 300_000;
+const OPTIONS: ClientOptions = {
+  versionNegotiation: { mode: 'auto' },
+  capabilities: { elicitation: { form: {}, url: {} } },
+};
 const LEGACY = { prior: { kind: 'legacy' } } as const;
 /** Maximum wait for the DELETE that ends a session. */
 const TERMINATE_MS = 2_000;
@@ -48,11 +52,8 @@ export async function connectMcp(
     throw new AgentError('mcp_failed', `MCP server \`${server.name}\` has no valid address.`);
   const connection = await connect(server, egress, timeouts.connectMs, signal, legacyUntil);
   const { client, bounded } = connection;
-  const connected: Connected = { ...connection, server, schemas, callMs: timeouts.callMs, logs: new Set() };
-  client.setNotificationHandler('notifications/message', ({ params: { level, data } }) => {
-    const text = typeof data === 'string' ? data : getText(data);
-    [...connected.logs].at(-1)?.(level, text);
-  });
+  const connected: Connected = { ...connection, server, schemas, callMs: timeouts.callMs, running: new Set() };
+  listenTo(connected);
   const close = () => closeSession(connection);
   try {
     const declared = await within(timeouts.listMs, signal, (limit) => listTools(client, limit));
@@ -79,7 +80,7 @@ async function connect(
   const isLegacy = (legacyUntil.get(url) ?? 0) > performance.now();
   const kinds: ('streamable-http' | 'sse')[] = server.transport ? [server.transport] : ['streamable-http', 'sse'];
   for (const [index, kind] of kinds.entries()) {
-    const client = new Client({ name: 'agent-runtime', version: '1' }, { versionNegotiation: { mode: 'auto' } });
+    const client = new Client({ name: 'agent-runtime', version: '1' }, OPTIONS);
     const bounded = newTransport(server, egress, kind);
     const transport = asTransport(bounded.transport);
     try {

@@ -63,8 +63,11 @@ function toAnswer(call: AskedCall, entry?: ResumeEntry, tool?: ToolMessage): Par
   if (!entry) return undefined;
   const payload = entry.status === 'resolved' ? entry.payload : undefined;
   if (call.kind === 'confirmation') {
-    const { approved, confirmed } = (payload ?? {}) as { approved?: unknown; confirmed?: unknown };
-    const response = { confirmed: approved === true || confirmed === true };
+    const { approved, confirmed, payload: form } = (payload ?? {}) as Record<string, unknown>;
+    const response = {
+      confirmed: approved === true || confirmed === true,
+      ...(form !== undefined && { payload: form }),
+    };
     return { functionResponse: { id: call.id, name: CONFIRMATION_CALL, response } };
   }
   const response = entry.status === 'resolved' ? toResponse(payload) : { error: 'It was cancelled.' };

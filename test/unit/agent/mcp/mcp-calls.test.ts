@@ -1,10 +1,11 @@
 import { Writable } from 'node:stream';
 import { afterEach, describe, expect, test } from 'vitest';
 import { connectMcpServers, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
-import { getFunctionResponses } from '../../../../src/core/content.ts';
+import { CONFIRMATION_CALL } from '../../../../src/agent/loop/confirmation.ts';
+import { getFunctionCalls, getFunctionResponses, type JsonObject } from '../../../../src/core/content.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { createLog } from '../../../../src/platform/log.ts';
-import { agent, runInput, runToEnd } from '../../../support/agent-fixtures.ts';
+import { agent, runInput, runToEnd, userEvent } from '../../../support/agent-fixtures.ts';
 import {
   type FakeMcp,
   type FakeMcpOptions,
@@ -221,4 +222,140 @@ describe.each([
     });
     await close();
   });
+});
+
+describe.each([
+  ['2025-11-25', startMcpServer],
+  ['2026-07-28', startModernMcpServer],
+])('a server that asks a person, in the protocol of %s', (era, start) => {
+  const isModern = era === '2026-07-28';
+  const form = {
+    mode: 'form',
+    message: 'Which seat?',
+    requestedSchema: {
+      type: 'object',
+      properties: { seat: { type: 'string' }, meal: { type: 'string', default: 'soup' } },
+      required: ['seat'],
+    },
+  };
+  /** A tool that asks this once, and says what it was answered. */
+  const asking = (params: Record<string, unknown>, more: Partial<FakeMcpTool> = {}): FakeMcpTool => ({
+    name: 'book',
+    async call(_args, { ask, inputResponses, requestState }) {
+      if (!isModern) return text(JSON.stringify(await ask('elicitation/create', params)));
+      if (inputResponses) return text(JSON.stringify({ ...inputResponses, requestState }));
+      const inputRequests = { seat: { method: 'elicitation/create', params } };
+      return { resultType: 'input_required', inputRequests, requestState: 'kept-by-the-client' };
+    },
+    ...more,
+  });
+
+  async function open(tools: FakeMcpTool[]) {
+    const server = await start(tools);
+    started.push(server);
+    const mcp = await connectMcpServers([{ name: 'docs', url: server.url }], settings, [], neverEnds);
+    const history = [userEvent('go')];
+    let runs = 0;
+    /** Runs until the end or the pause; the answer of a person begins it. */
+    const run = async (answer?: { id: string; response: JsonObject }) => {
+      runs += 1;
+      const functionResponse = { ...answer, name: CONFIRMATION_CALL };
+      if (answer) history.push(userEvent('', { content: { role: 'user', parts: [{ functionResponse }] } }));
+      const model = scriptedModel([...(answer ? [] : [[callPart('book', {}, 'call-1')]]), [{ text: 'ok' }]]);
+      let ids = 0;
+      const newId = () => `${runs}-${(ids += 1)}`;
+      const input = { agent: agent({ model, tools: mcp.tools }), history, newId };
+      const { events, end } = await runToEnd(runInput(input));
+      history.push(...events);
+      const [request] = events
+        .flatMap(({ content }) => getFunctionCalls(content))
+        .filter(({ name }) => name === CONFIRMATION_CALL);
+      const answers = events.flatMap(({ content }) => getFunctionResponses(content));
+      return { end, request, response: answers.at(-1)?.response, events };
+    };
+    return { ...mcp, server, run };
+  }
+
+  test('pauses the invocation; the answer goes back with the call', async () => {
+    const { run, close, server } = await open([asking(form)]);
+    const first = await run();
+    expect(first.end.paused).toBe(true);
+    expect(first.request?.args).toMatchObject({
+      originalFunctionCall: { id: 'call-1', name: 'book', args: {} },
+      toolConfirmation: {
+        hint: 'The MCP server `docs` asks: Which seat?',
+        confirmed: false,
+        payload: { seat: null, meal: 'soup' },
+        schema: form.requestedSchema,
+      },
+    });
+    const answer = { id: first.request?.id ?? '', response: { confirmed: true, payload: { seat: '4A' } } };
+    const second = await run(answer);
+    expect(second.end).toMatchObject({ paused: false, output: 'ok' });
+    const accepted = { action: 'accept', content: { seat: '4A', meal: 'soup' } };
+    expect(JSON.parse(String(second.response?.['result']))).toEqual(
+      isModern ? { seat: accepted, requestState: 'kept-by-the-client' } : accepted,
+    );
+    expect(server.counts['tools/call']).toBe(2);
+    await close();
+  });
+
+  test('hears a no', async () => {
+    const { run, close } = await open([asking(form, { annotations: { readOnlyHint: true } })]);
+    const { request } = await run();
+    const { response } = await run({ id: request?.id ?? '', response: { confirmed: false } });
+    expect(String(response?.['result'])).toContain('"action":"decline"');
+    await close();
+  });
+
+  test('may send the person to an address, which nothing here opens', async () => {
+    const url = { mode: 'url', message: 'Pay first.', url: 'https://pay.example/1', elicitationId: 'e1' };
+    const { run, close } = await open([asking(url)]);
+    const { request } = await run();
+    const confirmation = request?.args?.['toolConfirmation'] as JsonObject;
+    expect(confirmation['hint']).toBe('The MCP server `docs` asks: Pay first. Open https://pay.example/1');
+    expect(confirmation).not.toHaveProperty('schema');
+    const { response } = await run({ id: request?.id ?? '', response: { confirmed: true } });
+    expect(String(response?.['result'])).toContain('{"action":"accept"}');
+    await close();
+  });
+
+  test.each([
+    ['too much', { ...form, message: 'x'.repeat(40_000) }, 'It has questions of more than 32768 characters.'],
+    [
+      'an address of a script',
+      { mode: 'url', message: 'Look.', url: 'javascript:alert(1)', elicitationId: 'e' },
+      /failed in `book`\. /,
+    ],
+  ])('is refused where it asks %s', async (_, params, why) => {
+    const { run, close } = await open([asking(params)]);
+    const { end, response } = await run();
+    expect(end.paused).toBe(false);
+    expect(response?.['error']).toMatch(why);
+    await close();
+  });
+
+  test('gets no answer from a client that confirms what it made up', async () => {
+    const { run, close } = await open([asking(form)]);
+    await run();
+    const { response } = await run({ id: 'forged', response: { confirmed: true, payload: { seat: '1A' } } });
+    expect(response?.['result']).toBeUndefined();
+    await close();
+  });
+});
+
+test('a server that asks for the same call again and again is given up', async () => {
+  const tools = [{ name: 'again', call: () => ({ resultType: 'input_required', requestState: 'x' }) }];
+  const { response, server } = await call(startModernMcpServer, tools);
+  expect(response).toEqual({
+    error: 'MCP server `docs` failed in `again`. It has more than 10 rounds for one call.',
+  });
+  expect(server.counts['tools/call']).toBe(10);
+});
+
+test('a server that asks for what no person gives is refused', async () => {
+  const inputRequests = { a: { method: 'sampling/createMessage', params: { messages: [], maxTokens: 1 } } };
+  const tools = [{ name: 'ask', call: () => ({ resultType: 'input_required', inputRequests }) }];
+  const { response } = await call(startModernMcpServer, tools);
+  expect(response?.['error']).toMatch(/^(?:It is not known .*: )?MCP server `docs` failed in `ask`\. /);
 });

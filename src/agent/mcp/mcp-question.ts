@@ -1,0 +1,85 @@
+import { z } from 'zod';
+import { AgentError } from '../../core/errors.ts';
+import type { JsonObject } from '../../core/content.ts';
+import type { McpServer } from '../definition/agent.ts';
+import type { ToolContext } from '../definition/tool.ts';
+import { tooMuch } from './mcp-error.ts';
+
+/** Maximum size of the questions of one call with what comes back with their answers, in characters of JSON. */
+const MAX_CHARACTERS = 32_768;
+
+const question = z.looseObject({
+  mode: z.string().optional(),
+  message: z.string(),
+  url: z.url({ protocol: /^https?$/ }).optional(),
+  requestedSchema: z.looseObject({ properties: z.record(z.string(), z.looseObject({})).optional() }).optional(),
+});
+type Question = z.output<typeof question>;
+
+/** The answer of a person, as the protocol has it. */
+export type Answer = { action: 'accept' | 'decline' | 'cancel'; content?: JsonObject };
+
+/** Questions by their keys, and what the server or the next attempt needs beside the answers. */
+const askedSchema = z.object({
+  questions: z.record(z.string(), question),
+  requestState: z.string().optional(),
+  /** Answers of earlier attempts. */
+  answers: z.record(z.string(), z.custom<Answer>()).optional(),
+});
+export type Asked = z.output<typeof askedSchema>;
+
+/** Names a question of the older protocol, which has no key. */
+export const toKey = (asked: JsonObject): string =>
+  JSON.stringify([asked['message'], asked['requestedSchema'], asked['url']]);
+
+/** Reads an answer that asks for input. @throws {AgentError} for questions that are not for a person, or too large */
+export function toAsked(requests: Record<string, JsonObject>, more: Omit<Asked, 'questions'>): Asked {
+  const other = Object.values(requests).find(({ method }) => method !== 'elicitation/create');
+  if (other) throw new AgentError('mcp_failed', 'It asks for something that no person can give.');
+  const questions = Object.entries(requests).map(([key, { params }]) => [key, question.parse(params)] as const);
+  const asked = { questions: Object.fromEntries(questions), ...more };
+  if (JSON.stringify(asked).length > MAX_CHARACTERS)
+    throw tooMuch(`questions of more than ${MAX_CHARACTERS} characters`);
+  return asked;
+}
+
+/**
+ * Puts questions to the session's person, in place of an answer: the invocation pauses as for a confirmation, which
+ * brings the answers as its `payload`. What the server wrote is shown as its words.
+ */
+export function askPerson({ name }: McpServer, asked: Asked, { actions, functionCallId }: ToolContext): JsonObject {
+  const all = Object.entries(asked.questions);
+  const said = all.map(([, { message, url }]) => (url === undefined ? message : `${message} Open ${url}`));
+  const forms = all.filter(([, { url }]) => url === undefined);
+  const one = all.length === 1 ? forms[0] : undefined;
+  const schema = one
+    ? one[1].requestedSchema
+    : { type: 'object', properties: Object.fromEntries(forms.map(([key, form]) => [key, form.requestedSchema])) };
+  const payload = one ? toTemplate(one[1]) : Object.fromEntries(forms.map(([key, form]) => [key, toTemplate(form)]));
+  const hint = `The MCP server \`${name}\` asks: ${said.join('\n')}`;
+  const request = { hint, confirmed: false, ...(forms.length > 0 && { payload, schema }), kept: asked };
+  actions.requestedToolConfirmations = { ...actions.requestedToolConfirmations, [functionCallId]: request };
+  return { error: 'The server asks a person before it answers.' };
+}
+
+const toTemplate = ({ requestedSchema }: Question): JsonObject =>
+  Object.fromEntries(
+    Object.entries(requestedSchema?.properties ?? {}).map(([name, member]) => [name, member['default'] ?? null]),
+  );
+
+/** Returns what a call had asked before, and what was answered; `undefined` where it had asked nothing. */
+export function readAnswers({
+  confirmation,
+}: ToolContext): { asked: Asked; answers: Record<string, Answer> } | undefined {
+  const asked = confirmation && askedSchema.safeParse(confirmation.kept).data;
+  if (!asked) return undefined;
+  const all = Object.entries(asked.questions);
+  const toAnswer = (key: string, form: Question): Answer => {
+    if (!confirmation.confirmed) return { action: 'decline' };
+    if (form.url !== undefined) return { action: 'accept' };
+    const given = all.length === 1 ? confirmation.payload : confirmation.payload?.[key];
+    const content = Object.entries({ ...toTemplate(form), ...(given as JsonObject | undefined) });
+    return { action: 'accept', content: Object.fromEntries(content.filter(([, value]) => value !== null)) };
+  };
+  return { asked, answers: Object.fromEntries(all.map(([key, form]) => [key, toAnswer(key, form)])) };
+}
