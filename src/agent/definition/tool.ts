@@ -24,7 +24,7 @@ export type ToolLog = Record<'debug' | 'info' | 'warn' | 'error', (message: stri
 export interface Confirmation {
   confirmed: boolean;
   payload?: JsonObject | undefined;
-  /** What the tool had put there for itself. */
+  /** Put there by the tool for itself. */
   kept: JsonObject;
 }
 
@@ -39,7 +39,7 @@ export interface ToolContext {
   state: Readonly<JsonObject>;
   /** Written by the tool; part of the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent` …). */
   actions: EventActions;
-  /** What a person said to a request that the tool itself had made in `actions.requestedToolConfirmations`. */
+  /** The answer of a person to what the tool itself had put into `actions.requestedToolConfirmations`. */
   confirmation?: Confirmation | undefined;
   /** Media that the model sees with the response: each becomes one of the function response's `parts`. */
   attachments: Part[];

@@ -15,6 +15,7 @@ import { orAborted } from '../../core/abort.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Tool, ToolContext, ToolLog } from '../definition/tool.ts';
+import { HEADER } from './mcp-headers.ts';
 import { toMcpError, tooMuch, within } from './mcp-error.ts';
 import { type Answer, type Asked, askPerson, readAnswers, toAsked, toKey } from './mcp-question.ts';
 import { toToolResult } from './mcp-result.ts';
@@ -68,7 +69,7 @@ export function toTool(connected: Connected, tool: DeclaredTool): Tool {
   const { name, inputSchema, outputSchema, annotations } = tool;
   const isModern = client.getProtocolEra() === 'modern';
   // Arguments that the server wants in headers too.
-  const needsHeaders = isModern && getText(inputSchema).includes('"x-mcp-header":');
+  const needsHeaders = isModern && getText(inputSchema).includes(HEADER);
   return {
     name,
     description: tool.description ?? '',

@@ -8,6 +8,7 @@ import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
 import { type Connected, type DeclaredTool, getText, listenTo, parseAs, toTool } from './mcp-call.ts';
+import { hasFineHeaders } from './mcp-headers.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';
 import { promptTools, resourceTools } from './mcp-resources.ts';
 import type { McpTimeouts } from './mcp-tools.ts';
@@ -57,7 +58,9 @@ export async function connectMcp(
   const close = () => closeSession(connection);
   try {
     const declared = await within(timeouts.listMs, signal, (limit) => listTools(client, limit));
-    const tools = declared.map((tool) => toTool(connected, tool));
+    const isModern = client.getProtocolEra() === 'modern';
+    const usable = isModern ? declared.filter(({ inputSchema }) => hasFineHeaders(inputSchema)) : declared;
+    const tools = usable.map((tool) => toTool(connected, tool));
     if (server.resources) tools.push(...resourceTools(connected));
     if (server.prompts) tools.push(...promptTools(connected));
     return { server, close, tools };

@@ -359,3 +359,28 @@ test('a server that asks for what no person gives is refused', async () => {
   const { response } = await call(startModernMcpServer, tools);
   expect(response?.['error']).toMatch(/^(?:It is not known .*: )?MCP server `docs` failed in `ask`\. /);
 });
+
+test('tools that mark arguments for headers wrongly are left out, in the newer protocol', async () => {
+  const marked = (name: string, ...headers: unknown[]): FakeMcpTool => {
+    const members = headers.map((header, n) => [`p${n}`, { type: 'string', 'x-mcp-header': header }] as const);
+    return { name, inputSchema: { properties: Object.fromEntries(members) } };
+  };
+  const tools: FakeMcpTool[] = [
+    marked('fine', 'Region', 'Other'),
+    marked('twice', 'Region', 'region'),
+    marked('blank', 'a b'),
+    marked('empty', ''),
+    { name: 'number', inputSchema: { properties: { p: { type: 'number', 'x-mcp-header': 'P' } } } },
+    { name: 'hidden', inputSchema: { anyOf: [{ properties: { p: { type: 'string', 'x-mcp-header': 'P' } } }] } },
+    { name: 'plain' },
+  ];
+  const names = async (start: typeof startMcpServer) => {
+    const server = await start(tools);
+    started.push(server);
+    const mcp = await connectMcpServers([{ name: 'docs', url: server.url }], settings, [], neverEnds);
+    await mcp.close();
+    return mcp.tools.map(({ name }) => name);
+  };
+  expect(await names(startModernMcpServer)).toEqual(['fine', 'plain']);
+  expect(await names(startMcpServer)).toEqual(tools.map(({ name }) => name));
+});
