@@ -57,6 +57,26 @@ CREATE TABLE "audit_log" (
 	CONSTRAINT "audit_log_decision_check" CHECK (decision in ('allowed', 'refused'))
 );
 --> statement-breakpoint
+CREATE TABLE "budget_alerts" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"applies_to" text NOT NULL,
+	"period" text NOT NULL,
+	"since" date NOT NULL,
+	"level" smallint NOT NULL,
+	CONSTRAINT "budget_alerts_pkey" PRIMARY KEY("app_name","user_id","applies_to","period")
+);
+--> statement-breakpoint
+CREATE TABLE "budget_reservations" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"id" uuid NOT NULL,
+	"tokens" bigint NOT NULL,
+	"cost" numeric NOT NULL,
+	"expire_time" timestamp (6) with time zone NOT NULL,
+	CONSTRAINT "budget_reservations_pkey" PRIMARY KEY("app_name","user_id","id")
+);
+--> statement-breakpoint
 CREATE TABLE "budget_totals" (
 	"app_name" text collate "C" NOT NULL,
 	"since" date NOT NULL,
@@ -88,6 +108,7 @@ CREATE TABLE "budgets" (
 	"max_invocations" bigint,
 	"max_tokens" bigint,
 	"max_cost" numeric,
+	"webhook_id" text,
 	"update_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "budgets_pkey" PRIMARY KEY("app_name","user_id","applies_to","period"),
 	CONSTRAINT "budgets_applies_to_check" CHECK (applies_to in ('app', 'users', 'user')),
@@ -610,6 +631,20 @@ comment on column audit_log.decision is 'allowed: the request was let begin, wha
 comment on column audit_log.reason is 'Why it was refused.';
 comment on column audit_log.request_id is 'X-Request-Id of the answer.';
 comment on column audit_log.left_out is 'How many refusals of the same caller were not kept before this one.';
+comment on table budget_alerts is 'How much of a budget its webhook was told of, the last time.';
+comment on column budget_alerts.app_name is 'Application.';
+comment on column budget_alerts.user_id is 'User whose use it is; empty for that of all users.';
+comment on column budget_alerts.applies_to is 'As of the budget.';
+comment on column budget_alerts.period is 'As of the budget.';
+comment on column budget_alerts.since is 'First day of the period in UTC.';
+comment on column budget_alerts.level is '50, 80 or 100 percent.';
+comment on table budget_reservations is 'What model calls under way may use at most, until they are counted.';
+comment on column budget_reservations.app_name is 'Application.';
+comment on column budget_reservations.user_id is 'User.';
+comment on column budget_reservations.id is 'The call.';
+comment on column budget_reservations.tokens is 'Prompt and output tokens.';
+comment on column budget_reservations.cost is 'Their cost by the prices of then.';
+comment on column budget_reservations.expire_time is 'When its process is taken for dead, and it counts no more.';
 comment on table budget_totals is 'What all users of an application have used since a day, counted with budget_uses; empty on a cluster.';
 comment on column budget_totals.app_name is 'Application.';
 comment on column budget_totals.since is 'First day in UTC: a day for its own use, and the first of a month for that of the month.';
@@ -634,6 +669,7 @@ comment on column budgets.period is 'day or month.';
 comment on column budgets.max_invocations is 'Maximum number of invocations; null: no limit.';
 comment on column budgets.max_tokens is 'Maximum number of prompt, answer and thought tokens; null: no limit.';
 comment on column budgets.max_cost is 'Maximum cost by model_prices; null: no limit.';
+comment on column budgets.webhook_id is 'Webhook that is told when 50, 80 or 100 percent are used; null for none.';
 comment on column budgets.update_time is 'Last change.';
 comment on table cronjob_runs is 'The runs of the cronjobs. A due time has one row, which is the claim to fire it.';
 comment on column cronjob_runs.app_name is 'Application.';

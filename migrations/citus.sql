@@ -8,7 +8,7 @@ declare
   of_users constant text[] := array['user_erasures', 'user_storage', 'sessions', 'events', 'event_deltas', 'user_states',
                                     'invocations', 'invocation_tapes', 'tool_calls', 'artifacts', 'artifact_versions',
                                     'memories',
-                                    'idempotency_keys', 'spans', 'budget_uses',
+                                    'idempotency_keys', 'spans', 'budget_uses', 'budget_reservations', 'budget_alerts',
                                     'eval_session_scores', 'eval_verdicts'];
   copied constant text[] := array['agent_prompts', 'app_states', 'budgets', 'legal_holds', 'model_prices'];
   name text;
@@ -29,12 +29,19 @@ begin
   -- the values: a plan for any day expects a third of all rows, and reads the whole table for one day.
   create or replace function count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
   returns void language sql as '';
-  create or replace function budget_uses_of_app(p_app text, p_since date, out invocations numeric, out tokens numeric, out cost numeric)
+  -- Webhooks are on the coordinator.
+  create or replace function alert_budgets(p_app text, p_user text) returns void language sql as '';
+  create or replace function budget_uses_of_app(
+    p_app text, p_since date,
+    out invocations numeric, out tokens numeric, out cost numeric, out reserved_tokens numeric, out reserved_cost numeric)
   language plpgsql stable set plan_cache_mode = 'force_custom_plan' as $uses$
   begin
     select coalesce(sum(u.invocations), 0), coalesce(sum(u.prompt_tokens + u.output_tokens), 0), coalesce(sum(u.cost), 0)
     into budget_uses_of_app.invocations, budget_uses_of_app.tokens, budget_uses_of_app.cost
     from budget_uses u where u.app_name = p_app and u.day >= p_since;
+    select coalesce(sum(r.tokens), 0), coalesce(sum(r.cost), 0)
+    into budget_uses_of_app.reserved_tokens, budget_uses_of_app.reserved_cost
+    from budget_reservations r where r.app_name = p_app and r.expire_time > statement_timestamp();
   end $uses$;
   -- Ours look at rows of the same user only, which are on the same node.
   set local citus.enable_unsafe_triggers = on;
@@ -82,7 +89,7 @@ begin
     select p.oid from pg_proc p
     where p.pronamespace = current_schema()::regnamespace
       and p.proname in ('append_deltas', 'append_events', 'claim_session', 'create_session', 'enqueue_invocation', 'finish_invocation',
-                        'keep_calls', 'spend_budget')
+                        'keep_calls', 'renew_reservation', 'reserve_budget', 'spend_budget')
       and not exists (select from pg_catalog.pg_dist_object o
                       where o.classid = 'pg_proc'::regclass and o.objid = p.oid and o.distribution_argument_index is not null)
   loop

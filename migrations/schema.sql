@@ -17,6 +17,41 @@ begin
     memory_bytes = u.memory_bytes + excluded.memory_bytes;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.alert_budgets(p_app text, p_user text)
+ RETURNS void
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
+ SET "agent_runtime.all_users" TO 'on'
+AS $function$
+declare
+  v_alert record;
+begin
+  perform assert_own_user(p_user);
+  if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
+  for v_alert in
+    with reached as (
+      select b.*, case when b.applies_to = 'app' then '' else p_user end as user_id, (
+          select max(each) from unnest(array[50, 80, 100]) each
+          where b.invocations * 100 >= each * b.max_invocations or b.tokens * 100 >= each * b.max_tokens
+             or b.cost * 100 >= each * b.max_cost) as level
+      from budgets_for(p_app, p_user) b where b.webhook_id is not null),
+    noted as (
+      insert into budget_alerts as a (app_name, user_id, applies_to, period, since, level)
+      select p_app, r.user_id, r.applies_to, r.period, r.since, r.level from reached r where r.level is not null
+      on conflict (app_name, user_id, applies_to, period) do update set since = excluded.since, level = excluded.level
+      where (a.since, a.level) < (excluded.since, excluded.level)
+      returning a.applies_to, a.period)
+    select r.*, w.user_id as owner, w.url from noted join reached r using (applies_to, period)
+    join webhooks w on w.app_name = p_app and w.id = r.webhook_id
+  loop
+    perform insert_webhook_delivery(p_app, v_alert.owner, v_alert.url, 'budget.reached', jsonb_build_object(
+      'appName', p_app, 'userId', nullif(v_alert.user_id, ''), 'appliesTo', v_alert.applies_to, 'period', v_alert.period,
+      'percent', v_alert.level, 'invocations', v_alert.invocations, 'maxInvocations', v_alert.max_invocations,
+      'tokens', v_alert.tokens, 'maxTokens', v_alert.max_tokens, 'cost', v_alert.cost, 'maxCost', v_alert.max_cost));
+  end loop;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.append_deltas(p_app text, p_user text, p_session text, p_invocation text, p_lease uuid, p_after bigint, p_event_ids text[], p_payloads text[], OUT last bigint, OUT sequence integer)
  RETURNS record
  LANGUAGE plpgsql
@@ -45,7 +80,7 @@ begin
   from unnest(p_event_ids, p_payloads) with ordinality as given(event_id, payload, place);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json)
+CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json, OUT limited boolean)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -85,7 +120,8 @@ begin
   -- 3
   if p_models is not null then
     perform count_use(p_app, p_user, 0, p_models);
-    over := over_budget(p_app, p_user);
+    limited := exists (select from budgets b where b.app_name = p_app);
+    if limited then over := over_budget(p_app, p_user, 0, 0); end if;
   end if;
 end $function$;
 
@@ -170,7 +206,7 @@ CREATE OR REPLACE FUNCTION public.audit_retention(OUT days integer, OUT entries 
  IMMUTABLE
 AS $function$ select 90, 1000000::bigint $function$;
 
-CREATE OR REPLACE FUNCTION public.budget_uses_of_app(p_app text, p_since date, OUT invocations numeric, OUT tokens numeric, OUT cost numeric)
+CREATE OR REPLACE FUNCTION public.budget_uses_of_app(p_app text, p_since date, OUT invocations numeric, OUT tokens numeric, OUT cost numeric, OUT reserved_tokens numeric, OUT reserved_cost numeric)
  RETURNS record
  LANGUAGE plpgsql
  STABLE
@@ -179,9 +215,49 @@ begin
   select coalesce(sum(t.invocations), 0), coalesce(sum(t.tokens), 0), coalesce(sum(t.cost), 0)
   into budget_uses_of_app.invocations, budget_uses_of_app.tokens, budget_uses_of_app.cost
   from budget_totals t where t.app_name = p_app and t.since = p_since;
+  select coalesce(sum(r.tokens), 0), coalesce(sum(r.cost), 0)
+  into budget_uses_of_app.reserved_tokens, budget_uses_of_app.reserved_cost
+  from budget_reservations r where r.app_name = p_app and r.expire_time > statement_timestamp();
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean, p_is_free boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json)
+CREATE OR REPLACE FUNCTION public.budgets_for(p_app text, p_user text)
+ RETURNS TABLE(applies_to text, period text, since date, opens timestamp with time zone, max_invocations bigint, max_tokens bigint, max_cost numeric, webhook_id text, invocations numeric, tokens numeric, cost numeric, reserved_tokens numeric, reserved_cost numeric)
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+declare
+  v_today date := (statement_timestamp() at time zone 'utc')::date;
+  v_month date := date_trunc('month', v_today::timestamp);
+begin
+  return query
+    select b.applies_to, b.period, case b.period when 'day' then v_today else v_month end,
+      case b.period when 'day' then v_today + interval '1 day' else v_month + interval '1 month' end at time zone 'utc',
+      b.max_invocations, b.max_tokens, b.max_cost, b.webhook_id,
+      used.invocations, used.tokens, used.cost, used.reserved_tokens, used.reserved_cost
+    from budgets b cross join lateral (
+      -- Each by itself: with both conditions in one, a budget of users read what all users of all days had used.
+      select coalesce(sum(u.invocations), 0) as invocations,
+             coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost,
+             (select coalesce(sum(r.tokens), 0) from budget_reservations r
+              where r.app_name = p_app and r.user_id = p_user and r.expire_time > statement_timestamp()) as reserved_tokens,
+             (select coalesce(sum(r.cost), 0) from budget_reservations r
+              where r.app_name = p_app and r.user_id = p_user and r.expire_time > statement_timestamp()) as reserved_cost
+      from budget_uses u
+      where u.app_name = p_app and u.user_id = p_user
+        and u.day >= case b.period when 'day' then v_today else v_month end
+      having b.applies_to <> 'app'
+      union all
+      select * from budget_uses_of_app(p_app, case b.period when 'day' then v_today else v_month end)
+      where b.applies_to = 'app') used
+    where b.app_name = p_app
+      and (b.applies_to = 'app' or b.applies_to = 'user' and b.user_id = p_user
+           or b.applies_to = 'users' and not exists (
+             select from budgets mine
+             where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
+               and mine.period = b.period));
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean, p_is_free boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -197,13 +273,14 @@ declare
 begin
   claimed := false;
   -- 1
+  limited := exists (select from budgets b where b.app_name = p_app);
   if p_key is not null then
     v_is_forgotten := is_forgotten_key(p_app, p_user, p_key);
     v_is_repeated := v_is_forgotten or exists (
       select from invocations i
       where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
   end if;
-  if not p_is_free and not v_is_repeated then
+  if limited and not p_is_free and not v_is_repeated then
     over := over_budget(p_app, p_user);
     if over is not null then return; end if;
   end if;
@@ -404,7 +481,13 @@ begin
   on conflict (app_name, user_id, day, shard) do update set
     invocations = u.invocations + excluded.invocations, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
     output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost;
+  if not exists (select from budgets b where b.app_name = p_app) then return; end if;
   perform count_use_of_app(p_app, v_today, p_invocations, v_prompt + v_output, v_cost);
+  if p_models is not null then
+    delete from budget_reservations r where r.app_name = p_app and r.user_id = p_user and r.id in (
+      select (used ->> 'reservation')::uuid from jsonb_array_elements(p_models) used);
+  end if;
+  perform alert_budgets(p_app, p_user);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
@@ -796,43 +879,24 @@ CREATE OR REPLACE FUNCTION public.next_time(p_before timestamp with time zone, p
  IMMUTABLE
 AS $function$ select greatest((p_before at time zone 'utc' + interval '1 microsecond') at time zone 'utc', p_moment) $function$;
 
-CREATE OR REPLACE FUNCTION public.over_budget(p_app text, p_user text)
+CREATE OR REPLACE FUNCTION public.over_budget(p_app text, p_user text, p_tokens bigint DEFAULT NULL::bigint, p_cost numeric DEFAULT NULL::numeric)
  RETURNS json
  LANGUAGE plpgsql
 AS $function$
-declare
-  v_today date := (statement_timestamp() at time zone 'utc')::date;
-  v_month date := date_trunc('month', v_today::timestamp);
 begin
   if not exists (select from budgets b where b.app_name = p_app) then return null; end if;
   return (
     select json_build_object('appliesTo', spent.applies_to, 'period', spent.period, 'what', spent.what,
+      'isShort', coalesce(spent.what = 'tokens' and spent.tokens < spent.max_tokens
+                          or spent.what = 'cost' and spent.cost < spent.max_cost, false),
       'seconds', ceil(extract(epoch from spent.opens - clock_timestamp())),
       'opens', to_char(spent.opens at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
     from (
-      select b.applies_to, b.period,
-        case when used.invocations >= b.max_invocations then 'invocations'
-             when used.tokens >= b.max_tokens then 'tokens'
-             when used.cost >= b.max_cost then 'cost' end as what,
-        case b.period when 'day' then v_today + interval '1 day' else v_month + interval '1 month' end
-          at time zone 'utc' as opens
-      from budgets b cross join lateral (
-        -- Each by itself: with both conditions in one, a budget of users read what all users of all days had used.
-        select coalesce(sum(u.invocations), 0) as invocations,
-               coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost
-        from budget_uses u
-        where u.app_name = p_app and u.user_id = p_user
-          and u.day >= case b.period when 'day' then v_today else v_month end
-        having b.applies_to <> 'app'
-        union all
-        select * from budget_uses_of_app(p_app, case b.period when 'day' then v_today else v_month end)
-        where b.applies_to = 'app') used
-      where b.app_name = p_app
-        and (b.applies_to = 'app' or b.applies_to = 'user' and b.user_id = p_user
-             or b.applies_to = 'users' and not exists (
-               select from budgets mine
-               where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
-                 and mine.period = b.period))) spent
+      select b.*,
+        case when p_tokens is null and b.invocations >= b.max_invocations then 'invocations'
+             when greatest(b.tokens + 1, b.tokens + p_tokens) > b.max_tokens then 'tokens'
+             when b.cost >= b.max_cost or b.cost + p_cost > b.max_cost then 'cost' end as what
+      from budgets_for(p_app, p_user) b) spent
     where spent.what is not null order by spent.opens desc limit 1);
 end $function$;
 
@@ -911,6 +975,61 @@ begin
   return found;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.renew_reservation(p_app text, p_user text, p_id uuid, p_duration_ms integer)
+ RETURNS void
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+begin
+  perform assert_own_user(p_user);
+  update budget_reservations r set expire_time = statement_timestamp() + p_duration_ms * interval '1 millisecond'
+  where r.app_name = p_app and r.user_id = p_user and r.id = p_id;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.reserve_budget(p_app text, p_user text, p_id uuid, p_model text, p_prompt bigint, p_output bigint, p_duration_ms integer, OUT reserved boolean, OUT over json, OUT limited boolean)
+ RETURNS record
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+declare
+  v_tokens bigint := p_prompt + p_output;
+  v_cost numeric;
+begin
+  perform assert_own_user(p_user);
+  limited := exists (
+    select from budgets_for(p_app, p_user) b where b.max_tokens is not null or b.max_cost is not null);
+  reserved := not limited;
+  if reserved then return; end if;
+  -- 1
+  perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
+    select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
+  delete from budget_reservations r
+  where r.app_name = p_app and r.user_id = p_user and (r.id = p_id or r.expire_time <= statement_timestamp());
+  select coalesce((p_prompt * coalesce(max(m.prompt_price) filter (where m.is_known), max(m.prompt_price))
+                   + p_output * coalesce(max(m.output_price) filter (where m.is_known), max(m.output_price))) / 1000000, 0)
+  into v_cost
+  from (
+    select p.prompt_price, p.output_price, starts_with(p.model, p_model) or p.model = (
+        select k.model from model_prices k where starts_with(p_model, k.model) order by length(k.model) desc limit 1) as is_known
+    from model_prices p) m;
+  -- 2
+  over := over_budget(p_app, p_user, v_tokens, v_cost);
+  if over is not null then return; end if;
+  -- 3
+  if exists (
+    select from budgets_for(p_app, p_user) b cross join lateral (
+      select coalesce(sum(r.tokens), 0) as tokens, coalesce(sum(r.cost), 0) as cost from budget_reservations r
+      where r.app_name = p_app and r.user_id = p_user and b.applies_to = 'app') own
+    where b.tokens + b.reserved_tokens + v_tokens > b.max_tokens or b.cost + b.reserved_cost + v_cost > b.max_cost
+      or own.tokens > 0 and (2 * (own.tokens + v_tokens) > b.max_tokens - b.tokens or 2 * (own.cost + v_cost) > b.max_cost - b.cost))
+  then return; end if;
+  insert into budget_reservations (app_name, user_id, id, tokens, cost, expire_time)
+  values (p_app, p_user, p_id, v_tokens, v_cost, clock_timestamp() + p_duration_ms * interval '1 millisecond');
+  reserved := true;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.row_version(p_update_time timestamp with time zone)
  RETURNS text
  LANGUAGE sql
@@ -930,7 +1049,7 @@ CREATE OR REPLACE FUNCTION public.spend_budget(p_app text, p_user text, p_models
 AS $function$
 begin
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
-  over := over_budget(p_app, p_user);
+  over := over_budget(p_app, p_user, 0, 0);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.state_size(p_state jsonb, p_initial_state jsonb)
@@ -1084,6 +1203,24 @@ create table audit_log (
   left_out integer default 0 not null
 );
 
+create table budget_alerts (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  applies_to text not null,
+  period text not null,
+  since date not null,
+  level smallint not null
+);
+
+create table budget_reservations (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  id uuid not null,
+  tokens bigint not null,
+  cost numeric not null,
+  expire_time timestamp(6) with time zone not null
+);
+
 create table budget_totals (
   app_name text collate "C" not null,
   since date not null,
@@ -1112,6 +1249,7 @@ create table budgets (
   max_invocations bigint,
   max_tokens bigint,
   max_cost numeric,
+  webhook_id text,
   update_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
@@ -1495,6 +1633,10 @@ alter table audit_log add constraint audit_log_caller_kind_check CHECK ((caller_
 alter table audit_log add constraint audit_log_decision_check CHECK ((decision = ANY (ARRAY['allowed'::text, 'refused'::text])));
 
 alter table audit_log add constraint audit_log_pkey PRIMARY KEY (id);
+
+alter table budget_alerts add constraint budget_alerts_pkey PRIMARY KEY (app_name, user_id, applies_to, period);
+
+alter table budget_reservations add constraint budget_reservations_pkey PRIMARY KEY (app_name, user_id, id);
 
 alter table budget_totals add constraint budget_totals_pkey PRIMARY KEY (app_name, since, shard);
 
@@ -2651,6 +2793,18 @@ comment on column audit_log.operation is 'operationId of the document; null for 
 comment on column audit_log.reason is 'Why it was refused.';
 comment on column audit_log.request_id is 'X-Request-Id of the answer.';
 comment on column audit_log.resource is 'What the request was about: names of its path, and the user and application of its content.';
+comment on column budget_alerts.app_name is 'Application.';
+comment on column budget_alerts.applies_to is 'As of the budget.';
+comment on column budget_alerts.level is '50, 80 or 100 percent.';
+comment on column budget_alerts.period is 'As of the budget.';
+comment on column budget_alerts.since is 'First day of the period in UTC.';
+comment on column budget_alerts.user_id is 'User whose use it is; empty for that of all users.';
+comment on column budget_reservations.app_name is 'Application.';
+comment on column budget_reservations.cost is 'Their cost by the prices of then.';
+comment on column budget_reservations.expire_time is 'When its process is taken for dead, and it counts no more.';
+comment on column budget_reservations.id is 'The call.';
+comment on column budget_reservations.tokens is 'Prompt and output tokens.';
+comment on column budget_reservations.user_id is 'User.';
 comment on column budget_totals.app_name is 'Application.';
 comment on column budget_totals.cost is 'Their cost by the prices of then.';
 comment on column budget_totals.invocations is 'Invocations that began.';
@@ -2673,6 +2827,7 @@ comment on column budgets.max_tokens is 'Maximum number of prompt, answer and th
 comment on column budgets.period is 'day or month.';
 comment on column budgets.update_time is 'Last change.';
 comment on column budgets.user_id is 'User, where it applies to one; empty otherwise.';
+comment on column budgets.webhook_id is 'Webhook that is told when 50, 80 or 100 percent are used; null for none.';
 comment on column cronjob_runs.app_name is 'Application.';
 comment on column cronjob_runs.attempt is 'How often it was begun.';
 comment on column cronjob_runs.cancel_request_time is 'When somebody requested its end.';
@@ -3422,6 +3577,7 @@ comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. No
 comment on column webhooks.url is 'Address, as a browser writes it; requests and cronjobs name it.';
 comment on column webhooks.user_id is 'Owner.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to the bytes that a user keeps in an application.';
+comment on function alert_budgets(text,text) is 'Tells the webhooks of budgets that 50, 80 or 100 % of them are used.';
 comment on function append_deltas(text,text,text,text,uuid,bigint,text[],text[]) is 'Stores pieces of the text of events to come, while the lease is the caller''s.';
 comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,boolean,jsonb,jsonb) is 'Stores events at the end of a session, with the state that they change.';
 comment on function artifact_size(bigint,jsonb,jsonb) is 'The size of a version of an artifact with what is stored beside its bytes.';
@@ -3431,7 +3587,8 @@ comment on function assert_state_size(jsonb,integer,integer) is 'The state, or a
 comment on function assert_user_storage(text,text,bigint,bigint,boolean) is 'The bytes that are added, or an error when a user keeps more than p_max_bytes with them.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The writers, or an error when what agents wrote for the writer is larger than p_max_bytes.';
 comment on function audit_retention() is 'How many days entries of the audit are kept, and how many entries. Each migration writes it.';
-comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since today or the first of this month: invocations, tokens, cost.';
+comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since today or the first of this month, and what is reserved now.';
+comment on function budgets_for(text,text) is 'The budgets that apply to a user, with what was used of each in its period and what is reserved.';
 comment on function claim_session(text,text,text,text,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
 comment on function clamped_time(double precision) is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
@@ -3461,12 +3618,14 @@ comment on function limited_state(jsonb,jsonb) is 'The state, or an error when i
 comment on function merge_app_state(text,text,jsonb,boolean,jsonb) is 'Merges a delta into the state that all users of an application share.';
 comment on function next_eval_case_version(text,text,text) is 'The number of the next version of a case, whosever the versions before are.';
 comment on function next_time(timestamp with time zone,timestamp with time zone) is 'The time of a change: the moment, and after the change before.';
-comment on function over_budget(text,text) is 'The budget that has nothing left for a user, as JSON; null for none.';
+comment on function over_budget(text,text,bigint,numeric) is 'The budget that has nothing left for a user, or less than a model call may use, as JSON; null for none.';
 comment on function record_calls(text,text,text,text,jsonb) is 'Writes into the ledger that calls of tools begin, or what became of them.';
 comment on function refuse_audit_change() is 'For a trigger: no entry of the audit is changed, and none is deleted but by delete_old_audit_entries.';
 comment on function refuse_on_hold() is 'For a trigger: what is on legal hold is not deleted. Its argument is the column with the session, or empty.';
 comment on function refuse_while_erased() is 'For a trigger: a user that is being erased gets nothing new.';
 comment on function renew_claim(text,text,text,text,uuid,integer) is 'True where an earlier try claimed the session with this very token; its lease begins anew.';
+comment on function renew_reservation(text,text,uuid,integer) is 'Keeps a reservation whose call is still under way.';
+comment on function reserve_budget(text,text,uuid,text,bigint,bigint,integer) is 'Reserves what a model call may use at most in the budgets of its user.';
 comment on function row_version(timestamp with time zone) is 'The version of a row: its last change in microseconds, hexadecimal.';
 comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'The ETag of a session, of the last changes of its row and of the two shared states.';
 comment on function spend_budget(text,text,jsonb) is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';
@@ -3484,6 +3643,8 @@ comment on table app_states is 'State keys with the prefix app:, shared by all u
 comment on table artifact_versions is 'The versions of the artifacts and their content.';
 comment on table artifacts is 'One row per artifact name and scope; its row lock hands out the version numbers.';
 comment on table audit_log is 'Who was allowed or refused what, without content. Appended by the service, which may do nothing else with it.';
+comment on table budget_alerts is 'How much of a budget its webhook was told of, the last time.';
+comment on table budget_reservations is 'What model calls under way may use at most, until they are counted.';
 comment on table budget_totals is 'What all users of an application have used since a day, counted with budget_uses; empty on a cluster.';
 comment on table budget_uses is 'What was used, counted by the statements that begin invocations and store what models answered.';
 comment on table budgets is 'What users of an application may use in a day or a month of UTC. Read with each claim, so a change holds at once.';

@@ -20,7 +20,7 @@ create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
   p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer,
   p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_limits jsonb,
-  out last integer, out lines text, out version text, out over json)
+  out last integer, out lines text, out version text, out over json, out limited boolean)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
@@ -58,7 +58,8 @@ begin
   -- 3
   if p_models is not null then
     perform count_use(p_app, p_user, 0, p_models);
-    over := over_budget(p_app, p_user);
+    limited := exists (select from budgets b where b.app_name = p_app);
+    if limited then over := over_budget(p_app, p_user, 0, 0); end if;
   end if;
 end $$;
 comment on function append_events is 'Stores events at the end of a session, with the state that they change.';

@@ -1,55 +1,180 @@
--- over_budget: the budget with nothing left, as JSON; null for none. Of several the one that opens last.
--- Called by what begins an invocation or stores what a model used. An application without a budget, as most are, pays
--- for one look at an index. A budget is that of the whole application, of the user, or of each user that has
--- none of its own.
-create function over_budget(p_app text, p_user text) returns json language plpgsql as $$
-declare
-  v_today date := (statement_timestamp() at time zone 'utc')::date;
-  v_month date := date_trunc('month', v_today::timestamp);
+-- over_budget: the budget with nothing left, as JSON; null for none. Of several the one that opens last. With p_tokens and
+-- p_cost, what a model call may use at most, one that has less left than that; what has begun is no invocation too many.
+-- Called by what begins an invocation, reserves a call or stores what a model used. An application without a budget, as
+-- most are, pays for one look at an index.
+create function over_budget(p_app text, p_user text, p_tokens bigint default null, p_cost numeric default null) returns json
+language plpgsql as $$
 begin
   if not exists (select from budgets b where b.app_name = p_app) then return null; end if;
   return (
     select json_build_object('appliesTo', spent.applies_to, 'period', spent.period, 'what', spent.what,
+      'isShort', coalesce(spent.what = 'tokens' and spent.tokens < spent.max_tokens
+                          or spent.what = 'cost' and spent.cost < spent.max_cost, false),
       'seconds', ceil(extract(epoch from spent.opens - clock_timestamp())),
       'opens', to_char(spent.opens at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
     from (
-      select b.applies_to, b.period,
-        case when used.invocations >= b.max_invocations then 'invocations'
-             when used.tokens >= b.max_tokens then 'tokens'
-             when used.cost >= b.max_cost then 'cost' end as what,
-        case b.period when 'day' then v_today + interval '1 day' else v_month + interval '1 month' end
-          at time zone 'utc' as opens
-      from budgets b cross join lateral (
-        -- Each by itself: with both conditions in one, a budget of users read what all users of all days had used.
-        select coalesce(sum(u.invocations), 0) as invocations,
-               coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost
-        from budget_uses u
-        where u.app_name = p_app and u.user_id = p_user
-          and u.day >= case b.period when 'day' then v_today else v_month end
-        having b.applies_to <> 'app'
-        union all
-        select * from budget_uses_of_app(p_app, case b.period when 'day' then v_today else v_month end)
-        where b.applies_to = 'app') used
-      where b.app_name = p_app
-        and (b.applies_to = 'app' or b.applies_to = 'user' and b.user_id = p_user
-             or b.applies_to = 'users' and not exists (
-               select from budgets mine
-               where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
-                 and mine.period = b.period))) spent
+      select b.*,
+        case when p_tokens is null and b.invocations >= b.max_invocations then 'invocations'
+             when greatest(b.tokens + 1, b.tokens + p_tokens) > b.max_tokens then 'tokens'
+             when b.cost >= b.max_cost or b.cost + p_cost > b.max_cost then 'cost' end as what
+      from budgets_for(p_app, p_user) b) spent
     where spent.what is not null order by spent.opens desc limit 1);
 end $$;
-comment on function over_budget is 'The budget that has nothing left for a user, as JSON; null for none.';
+comment on function over_budget is 'The budget that has nothing left for a user, or less than a model call may use, as JSON; null for none.';
+
+-- budgets_for: the budgets of a user, with what was used of them and what calls under way have reserved. A budget is that
+-- of the whole application, of the user, or of each user that has none of its own.
+create function budgets_for(p_app text, p_user text)
+returns table (
+  applies_to text, period text, since date, opens timestamptz, max_invocations bigint, max_tokens bigint, max_cost numeric,
+  webhook_id text, invocations numeric, tokens numeric, cost numeric, reserved_tokens numeric, reserved_cost numeric)
+language plpgsql stable as $$
+declare
+  v_today date := (statement_timestamp() at time zone 'utc')::date;
+  v_month date := date_trunc('month', v_today::timestamp);
+begin
+  return query
+    select b.applies_to, b.period, case b.period when 'day' then v_today else v_month end,
+      case b.period when 'day' then v_today + interval '1 day' else v_month + interval '1 month' end at time zone 'utc',
+      b.max_invocations, b.max_tokens, b.max_cost, b.webhook_id,
+      used.invocations, used.tokens, used.cost, used.reserved_tokens, used.reserved_cost
+    from budgets b cross join lateral (
+      -- Each by itself: with both conditions in one, a budget of users read what all users of all days had used.
+      select coalesce(sum(u.invocations), 0) as invocations,
+             coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost,
+             (select coalesce(sum(r.tokens), 0) from budget_reservations r
+              where r.app_name = p_app and r.user_id = p_user and r.expire_time > statement_timestamp()) as reserved_tokens,
+             (select coalesce(sum(r.cost), 0) from budget_reservations r
+              where r.app_name = p_app and r.user_id = p_user and r.expire_time > statement_timestamp()) as reserved_cost
+      from budget_uses u
+      where u.app_name = p_app and u.user_id = p_user
+        and u.day >= case b.period when 'day' then v_today else v_month end
+      having b.applies_to <> 'app'
+      union all
+      select * from budget_uses_of_app(p_app, case b.period when 'day' then v_today else v_month end)
+      where b.applies_to = 'app') used
+    where b.app_name = p_app
+      and (b.applies_to = 'app' or b.applies_to = 'user' and b.user_id = p_user
+           or b.applies_to = 'users' and not exists (
+             select from budgets mine
+             where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
+               and mine.period = b.period));
+end $$;
+comment on function budgets_for is 'The budgets that apply to a user, with what was used of each in its period and what is reserved.';
+
+-- reserve_budget: before a model call: reserves what it may use at most in the budgets of its user, until it is counted
+-- (count_use) or its process has not renewed it for p_duration_ms (renew_reservation).
+--
+--   1. limited: does a budget of tokens or cost apply? Its calls take turns: all of the application where that has a
+--      budget of its own, else those of the user.
+--   2. over: less is left than the call may use, whatever others give back. It is never made.
+--   3. Neither: others have reserved what is left; the caller tries again. Beyond half of what is left of an application
+--      a user gets no second call at once: others have a place beside one whose calls are large.
+--
+-- The cost is by the prices of the model's name and of versions of it (gpt-4o, gpt-4o-2024-08-06); the highest price of
+-- all where none is known, since the name that the provider will answer by decides. Errors: 42501, another user.
+create function reserve_budget(
+  p_app text, p_user text, p_id uuid, p_model text, p_prompt bigint, p_output bigint, p_duration_ms integer,
+  out reserved boolean, out over json, out limited boolean)
+language plpgsql security definer set search_path from current as $$
+declare
+  v_tokens bigint := p_prompt + p_output;
+  v_cost numeric;
+begin
+  perform assert_own_user(p_user);
+  limited := exists (
+    select from budgets_for(p_app, p_user) b where b.max_tokens is not null or b.max_cost is not null);
+  reserved := not limited;
+  if reserved then return; end if;
+  -- 1
+  perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
+    select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
+  delete from budget_reservations r
+  where r.app_name = p_app and r.user_id = p_user and (r.id = p_id or r.expire_time <= statement_timestamp());
+  select coalesce((p_prompt * coalesce(max(m.prompt_price) filter (where m.is_known), max(m.prompt_price))
+                   + p_output * coalesce(max(m.output_price) filter (where m.is_known), max(m.output_price))) / 1000000, 0)
+  into v_cost
+  from (
+    select p.prompt_price, p.output_price, starts_with(p.model, p_model) or p.model = (
+        select k.model from model_prices k where starts_with(p_model, k.model) order by length(k.model) desc limit 1) as is_known
+    from model_prices p) m;
+  -- 2
+  over := over_budget(p_app, p_user, v_tokens, v_cost);
+  if over is not null then return; end if;
+  -- 3
+  if exists (
+    select from budgets_for(p_app, p_user) b cross join lateral (
+      select coalesce(sum(r.tokens), 0) as tokens, coalesce(sum(r.cost), 0) as cost from budget_reservations r
+      where r.app_name = p_app and r.user_id = p_user and b.applies_to = 'app') own
+    where b.tokens + b.reserved_tokens + v_tokens > b.max_tokens or b.cost + b.reserved_cost + v_cost > b.max_cost
+      or own.tokens > 0 and (2 * (own.tokens + v_tokens) > b.max_tokens - b.tokens or 2 * (own.cost + v_cost) > b.max_cost - b.cost))
+  then return; end if;
+  insert into budget_reservations (app_name, user_id, id, tokens, cost, expire_time)
+  values (p_app, p_user, p_id, v_tokens, v_cost, clock_timestamp() + p_duration_ms * interval '1 millisecond');
+  reserved := true;
+end $$;
+comment on function reserve_budget is 'Reserves what a model call may use at most in the budgets of its user.';
+
+-- renew_reservation: keeps a reservation whose call is still under way.
+create function renew_reservation(p_app text, p_user text, p_id uuid, p_duration_ms integer) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  perform assert_own_user(p_user);
+  update budget_reservations r set expire_time = statement_timestamp() + p_duration_ms * interval '1 millisecond'
+  where r.app_name = p_app and r.user_id = p_user and r.id = p_id;
+end $$;
+revoke execute on function reserve_budget, renew_reservation from public;
+comment on function renew_reservation is 'Keeps a reservation whose call is still under way.';
+
+-- alert_budgets: tells the webhook of a budget, once in its period for each, that 50, 80 or 100 % of it are used; of
+-- several that one call has passed the highest. It runs as the owner of the tables: the webhook is another user's.
+create function alert_budgets(p_app text, p_user text) returns void
+language plpgsql security definer set search_path from current set agent_runtime.all_users to 'on' as $$
+declare
+  v_alert record;
+begin
+  perform assert_own_user(p_user);
+  if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
+  for v_alert in
+    with reached as (
+      select b.*, case when b.applies_to = 'app' then '' else p_user end as user_id, (
+          select max(each) from unnest(array[50, 80, 100]) each
+          where b.invocations * 100 >= each * b.max_invocations or b.tokens * 100 >= each * b.max_tokens
+             or b.cost * 100 >= each * b.max_cost) as level
+      from budgets_for(p_app, p_user) b where b.webhook_id is not null),
+    noted as (
+      insert into budget_alerts as a (app_name, user_id, applies_to, period, since, level)
+      select p_app, r.user_id, r.applies_to, r.period, r.since, r.level from reached r where r.level is not null
+      on conflict (app_name, user_id, applies_to, period) do update set since = excluded.since, level = excluded.level
+      where (a.since, a.level) < (excluded.since, excluded.level)
+      returning a.applies_to, a.period)
+    select r.*, w.user_id as owner, w.url from noted join reached r using (applies_to, period)
+    join webhooks w on w.app_name = p_app and w.id = r.webhook_id
+  loop
+    perform insert_webhook_delivery(p_app, v_alert.owner, v_alert.url, 'budget.reached', jsonb_build_object(
+      'appName', p_app, 'userId', nullif(v_alert.user_id, ''), 'appliesTo', v_alert.applies_to, 'period', v_alert.period,
+      'percent', v_alert.level, 'invocations', v_alert.invocations, 'maxInvocations', v_alert.max_invocations,
+      'tokens', v_alert.tokens, 'maxTokens', v_alert.max_tokens, 'cost', v_alert.cost, 'maxCost', v_alert.max_cost));
+  end loop;
+end $$;
+revoke execute on function alert_budgets from public;
+comment on function alert_budgets is 'Tells the webhooks of budgets that 50, 80 or 100 % of them are used.';
 
 -- budget_uses_of_app: what all users of an application have used since today or the first of this month. A cluster, which
 -- has no row for all users, asks all of its nodes for it (citus.sql).
-create function budget_uses_of_app(p_app text, p_since date, out invocations numeric, out tokens numeric, out cost numeric)
+create function budget_uses_of_app(
+  p_app text, p_since date,
+  out invocations numeric, out tokens numeric, out cost numeric, out reserved_tokens numeric, out reserved_cost numeric)
 language plpgsql stable as $$
 begin
   select coalesce(sum(t.invocations), 0), coalesce(sum(t.tokens), 0), coalesce(sum(t.cost), 0)
   into budget_uses_of_app.invocations, budget_uses_of_app.tokens, budget_uses_of_app.cost
   from budget_totals t where t.app_name = p_app and t.since = p_since;
+  select coalesce(sum(r.tokens), 0), coalesce(sum(r.cost), 0)
+  into budget_uses_of_app.reserved_tokens, budget_uses_of_app.reserved_cost
+  from budget_reservations r where r.app_name = p_app and r.expire_time > statement_timestamp();
 end $$;
-comment on function budget_uses_of_app is 'What all users of an application have used since today or the first of this month: invocations, tokens, cost.';
+comment on function budget_uses_of_app is 'What all users of an application have used since today or the first of this month, and what is reserved now.';
 
 -- count_use_of_app: adds to the totals of today and of this month, which on its first day are one; only where the
 -- application as a whole has a budget, since the two rows are as dear as all else that an invocation counts.
@@ -94,7 +219,8 @@ comment on function sum_up_use_of_app is 'For a trigger: an application gets a b
 -- count_use: adds to what a user and all users have used, by the day of the statement. A connection counts in one of 32 rows of
 -- the user, so that it does not wait for the commit of another: with 16 invocations of a user in flight and 8 rows by
 -- chance, a claim took 2.7 ms, now 0.65.
--- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens"}], null for none; a model without a price is free.
+-- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens", "reservation"}], null for none; a model without a price
+-- is free. What was reserved for a use is given back in the transaction that counts it.
 -- The rule for the price is that of inspect.invocation_costs and of `priceOf` in evaluation.
 -- It runs as the owner of the tables: statements for one user change no other row of budget_uses.
 create function count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
@@ -121,7 +247,13 @@ begin
   on conflict (app_name, user_id, day, shard) do update set
     invocations = u.invocations + excluded.invocations, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
     output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost;
+  if not exists (select from budgets b where b.app_name = p_app) then return; end if;
   perform count_use_of_app(p_app, v_today, p_invocations, v_prompt + v_output, v_cost);
+  if p_models is not null then
+    delete from budget_reservations r where r.app_name = p_app and r.user_id = p_user and r.id in (
+      select (used ->> 'reservation')::uuid from jsonb_array_elements(p_models) used);
+  end if;
+  perform alert_budgets(p_app, p_user);
 end $$;
 revoke execute on function count_use from public;
 comment on function count_use is 'Adds to what a user has used today: invocations, and tokens with their cost.';
@@ -130,6 +262,6 @@ comment on function count_use is 'Adds to what a user has used today: invocation
 create function spend_budget(p_app text, p_user text, p_models jsonb, out over json) language plpgsql as $$
 begin
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
-  over := over_budget(p_app, p_user);
+  over := over_budget(p_app, p_user, 0, 0);
 end $$;
 comment on function spend_budget is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';

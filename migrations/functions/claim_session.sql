@@ -19,13 +19,13 @@
 -- Errors: as append_events; 23505 invocations_idempotency_key: another invocation has the key.
 -- Database time: 0.9 ms for a new session, 1.1 for a known one, 0.5 for one that is busy.
 --
--- over: the budget that refused the claim.
+-- over: the budget that refused the claim. limited: the application has budgets, so calls of models are reserved.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean,
   p_is_free boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
-  out claimed boolean, out over json)
+  out claimed boolean, out over json, out limited boolean)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
@@ -39,13 +39,14 @@ declare
 begin
   claimed := false;
   -- 1
+  limited := exists (select from budgets b where b.app_name = p_app);
   if p_key is not null then
     v_is_forgotten := is_forgotten_key(p_app, p_user, p_key);
     v_is_repeated := v_is_forgotten or exists (
       select from invocations i
       where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
   end if;
-  if not p_is_free and not v_is_repeated then
+  if limited and not p_is_free and not v_is_repeated then
     over := over_budget(p_app, p_user);
     if over is not null then return; end if;
   end if;

@@ -37,7 +37,7 @@ import {
 } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
-import { countAsked, endWhereOver } from './run-limits.ts';
+import { countAsked, endWhereOver, reserve } from './run-limits.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
@@ -175,6 +175,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       observer: observeAll([running.observer, running.recorder]),
       onUse: (use) => running.usage.add(use),
       onAsked: (event) => countAsked(running, event),
+      reserve: (asked) => reserve(running, asked),
     });
     try {
       for (;;) {
@@ -222,6 +223,7 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   const calls = running.ledger.take([event.id]);
   const append = (hasDeltas: boolean) => appendOnce(context.database.db, lease, event, usage, { hasDeltas, calls });
   const stored = await (running.deltas ? running.deltas.replace(event.id, append) : append(false));
+  if (stored[0]?.limited !== undefined) lease.isLimited = stored[0].limited;
   endWhereOver(running, stored[0]?.over);
   notifyListener(listener, stored, [event], running.deltas?.last);
   context.notifications.publish(sessionTopic(lease.key));

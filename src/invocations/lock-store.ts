@@ -29,6 +29,8 @@ export interface Lease {
   kept?: JsonObject | undefined;
   /** True for what calls no model: no budget counts or refuses it. */
   isFree?: true;
+  /** False where its application has no budget, as its claim or its last append found: no model call is reserved. */
+  isLimited?: boolean;
 }
 
 /**
@@ -56,7 +58,7 @@ async function claim(
   events: NewEvent[],
   how: { p_is_queued: boolean; p_creates: boolean },
 ): Promise<boolean> {
-  const call = callFunction<{ claimed: boolean; over: OverBudget | null }>(db, 'claim_session', {
+  const call = callFunction<{ claimed: boolean; over: OverBudget | null; limited: boolean }>(db, 'claim_session', {
     ...toLeaseParameters(lease),
     ...toEventParameters(db, lease.key, events),
     ...how,
@@ -66,8 +68,9 @@ async function claim(
   });
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
   // Only an earlier try of this very claim has brought the event, and has been taken over since.
-  const { claimed, over } = await onConflict(once, 'events_id_key', () => leaseLost(lease));
+  const { claimed, over, limited } = await onConflict(once, 'events_id_key', () => leaseLost(lease));
   if (!claimed && over) throw overBudgetError(over);
+  lease.isLimited = limited;
   return claimed;
 }
 

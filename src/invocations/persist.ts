@@ -44,7 +44,7 @@ export function appendOnce(
   event: NewEvent,
   usage?: Usage,
   more: Pick<AppendOptions, 'hasDeltas' | 'calls'> = {},
-): Promise<(StoredEvent & { over?: OverBudget | undefined })[]> {
+): Promise<(StoredEvent & { over?: OverBudget | undefined; limited?: boolean })[]> {
   let repeated = false;
   const { token: leaseToken, invocationId } = lease;
   const counts = usage && { invocationId, ...usage.takeCounts() };
@@ -126,7 +126,7 @@ export function newUsage(before: Partial<Pick<InvocationCounts, 'llmCalls' | 'to
       };
     },
     add(use) {
-      if (use.promptTokens > 0 || use.outputTokens > 0) uses.push(use);
+      if (use.promptTokens > 0 || use.outputTokens > 0 || use.reservation) uses.push(use);
     },
     take: () => uses.splice(0),
   };

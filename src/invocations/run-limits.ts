@@ -1,8 +1,10 @@
 import { budgetText, type OverBudget } from '../conversation/budgets/budget.ts';
 import { spend } from '../conversation/budgets/budget-store.ts';
+import { reserveCall } from '../conversation/budgets/reserve-call.ts';
 import { getFunctionCalls } from '../core/content.ts';
 import { AgentError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
+import type { ModelRequest } from '../agent/definition/model.ts';
 import type { InvocationContext } from './context.ts';
 import { toolCallsLimitError } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
@@ -30,4 +32,24 @@ export async function countAsked(running: LimitedRun, event: NewEvent): Promise<
   const uses = usage.take();
   const over = uses.length > 0 && (await persist(() => spend(context.database.db, lease.key, uses), lease.durationMs));
   endWhereOver(running, over || null);
+}
+
+/** Reserves a model call where there are budgets. @throws {AgentError} where less is left than it may use */
+export async function reserve({ context, lease, usage, limitReached }: LimitedRun, request: ModelRequest) {
+  if (lease.isLimited === false) return undefined;
+  const { db } = context.database;
+  const reserved = await persist(() => reserveCall(db, lease.key, request, lease.durationMs), lease.durationMs);
+  if ('what' in reserved) {
+    const error = new AgentError('budget_exceeded', budgetText(reserved));
+    // An agent that is a tool has asked, whose own end is no end of the invocation.
+    limitReached.abort(error);
+    throw error;
+  }
+  const { reservation } = reserved;
+  const end = () => {
+    reserved.end();
+    // Beside what it used, if anything: one statement counts that and gives this back.
+    usage.add({ model: request.modelName, promptTokens: 0, outputTokens: 0, reservation });
+  };
+  return { request: reserved.request, end };
 }

@@ -6,15 +6,19 @@ import { type Answer, client, startApp, startOn, type TestApp } from '../support
 /** Users who spend what the operator pays for. */
 
 const DAY_SECONDS = 86_400;
+/** More than is reserved for a call of a short prompt, which is what fits into {@link ONE_CALL}. */
+const USAGE = { prompt_tokens: 10_000, completion_tokens: 5_000, total_tokens: 15_000 };
+/** Tokens of a budget that one call uses up. */
+const ONE_CALL = 15_000;
 let app: TestApp;
 let other: Awaited<ReturnType<typeof startOn>>;
 let provider: AnsweringProvider;
 let answer: Parameters<typeof startAnsweringProvider>[0] = () => 'done';
 
 beforeAll(async () => {
-  provider = await startAnsweringProvider((asked) => answer(asked));
+  provider = await startAnsweringProvider((asked) => answer(asked), USAGE);
   const model = { MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'small', MODEL_BASE_URL: provider.baseUrl };
-  app = await startApp({ ...model, CRONJOBS: 'true', EVALS_JUDGE_MODEL: 'umpire' });
+  app = await startApp({ ...model, CRONJOBS: 'true', WEBHOOKS: 'true', EVALS_JUDGE_MODEL: 'umpire' });
   other = await startOn(app.databaseUrl, { ...model, DEV_UI: 'false' });
 });
 afterAll(async () => {
@@ -83,7 +87,7 @@ describe('C: budgets hold for whatever calls a model', () => {
     const one = { evalId: 'one', conversationScenario: scenario, sessionInput };
     await app.post(`${EVALS}/eval-sets`, { evalSet: { eval_set_id: 'simulated', eval_cases: [one] } });
     // The agent's first turn is within the budget, and uses it up.
-    await setBudget({ appliesTo: 'user', forUser: 'simon', period: 'day', maxTokens: 1 });
+    await setBudget({ appliesTo: 'user', forUser: 'simon', period: 'day', maxTokens: ONE_CALL });
     const before = callsOf('umpire');
     const run = await app.post(`${EVALS}/eval-runs`, { evalSetId: 'simulated', evalMetrics: [] });
     const { runId } = run.body as { runId: string };
@@ -111,7 +115,7 @@ describe('C: budgets hold for whatever calls a model', () => {
 
 describe('C: budgets of users and applications, over all replicas', () => {
   test('tokens of one user: what is over is refused before the model is called, and nothing is stored', async () => {
-    await setBudget({ appliesTo: 'user', forUser: 'mallory', period: 'day', maxTokens: 1 });
+    await setBudget({ appliesTo: 'user', forUser: 'mallory', period: 'day', maxTokens: ONE_CALL });
     expect((await invoke('mallory')).body).toMatchObject({ error: null });
     const calls = provider.asked.length;
     const sessionId = crypto.randomUUID();
@@ -142,17 +146,18 @@ describe('C: budgets of users and applications, over all replicas', () => {
       maxInvocations: 3,
       maxTokens: null,
       maxCost: null,
+      webhookId: null,
     });
   });
 
   test('cost of all users, by the price of the model', async () => {
-    const price = { model: 'small', promptPrice: 1_000_000, outputPrice: 2_000_000 };
+    const price = { model: 'small', promptPrice: 1_000, outputPrice: 2_000 };
     expect((await app.send('PUT', '/model-prices', price)).status).toBe(200);
     expect((await app.get('/model-prices')).body).toEqual([price]);
     const before = Number((await rows<{ cost: string }>('select sum(cost) as cost from budget_uses'))[0]?.cost);
-    await setBudget({ appliesTo: 'app', period: 'day', maxCost: before + 1 });
+    await setBudget({ appliesTo: 'app', period: 'day', maxCost: before + 20 });
     expect((await invoke('dave')).status).toBe(200);
-    expect(Number((await usedBy('dave'))?.cost)).toBeGreaterThan(1);
+    expect(Number((await usedBy('dave'))?.cost)).toBe(20);
     expectRefusal(await invoke('erin'), 'budget.app.day.cost');
     await setBudget({ appliesTo: 'app', period: 'day' });
   });
@@ -183,16 +188,16 @@ describe('C: budgets of users and applications, over all replicas', () => {
     const setPrice = (model: string, promptPrice: number) =>
       app.send('PUT', '/model-prices', { model, promptPrice, outputPrice: 0 });
     await rows('delete from model_prices');
-    // Of the 15 tokens of a call 10 are of the prompt.
+    // Of the 15,000 tokens of a call 10,000 are of the prompt.
     expect(await costsOf('p0')).toEqual([0, null]);
-    await setPrice('*', 100_000);
+    await setPrice('*', 100);
     expect(await costsOf('p1')).toEqual([1, 1]);
-    await setPrice('answer', 200_000);
+    await setPrice('answer', 200);
     expect(await costsOf('p2')).toEqual([2, 2]);
-    await setPrice('small', 900_000);
+    await setPrice('small', 900);
     expect(await costsOf('p3')).toEqual([2, 2]);
-    await setPrice('answering', 300_000);
-    await setPrice('answering-2', 800_000);
+    await setPrice('answering', 300);
+    await setPrice('answering-2', 800);
     expect(await costsOf('p4')).toEqual([3, 3]);
     // A budget does not let a model be free whose price is known by the name that the agent calls it by.
     await rows(`delete from model_prices where model like 'answer%'`);
@@ -201,7 +206,7 @@ describe('C: budgets of users and applications, over all replicas', () => {
 
   test('a running invocation ends after the model call that used the rest', async () => {
     answer = ({ results }) => ({ calls: [['calculator', { expression: `${results.length} + 1` }]] });
-    await setBudget({ appliesTo: 'user', forUser: 'loop', period: 'day', maxTokens: 1 });
+    await setBudget({ appliesTo: 'user', forUser: 'loop', period: 'day', maxTokens: ONE_CALL });
     const calls = provider.asked.length;
     const { status, body } = await invoke('loop', 'looping');
     expect(status).toBe(200);
@@ -212,6 +217,63 @@ describe('C: budgets of users and applications, over all replicas', () => {
     const { body: events } = await app.get('/apps/harness_agent/users/loop/sessions/looping/events');
     expect((events as { errorCode?: string }[]).at(-1)?.errorCode).toBe('budget_exceeded');
     answer = () => 'done';
+  });
+
+  test('less than a call may use is not spent, and the sentence says so; what the budget has left stays', async () => {
+    await setBudget({ appliesTo: 'user', forUser: 'short', period: 'day', maxTokens: 5_000 });
+    const calls = provider.asked.length;
+    const { body } = await invoke('short');
+    expect((body as { error: string }).error).toMatch(
+      /^The tokens of this user for this day are less than the next model call may use: budget\.user\.day\.tokens/,
+    );
+    expect(provider.asked.length).toBe(calls);
+    expect(Number((await usedBy('short'))?.tokens)).toBe(0);
+    expect(await rows('select * from budget_reservations')).toEqual([]);
+  });
+
+  test('the last invocation of a budget goes on after its tools', async () => {
+    answer = ({ results }) => (results.length > 0 ? 'done' : { calls: [['calculator', { expression: '1 + 1' }]] });
+    await setBudget({ appliesTo: 'user', forUser: 'last', period: 'day', maxInvocations: 1 });
+    expect((await invoke('last')).body).toMatchObject({ error: null, output: 'done' });
+    answer = () => 'done';
+    expectRefusal(await invoke('last'), 'budget.user.day.invocations');
+  });
+
+  test('a call asks for no more output than is reserved, where a budget of tokens or cost applies', async () => {
+    await setBudget({ appliesTo: 'user', forUser: 'bound', period: 'day', maxTokens: 100_000 });
+    const bounds = async (user: string) => {
+      await invoke(user);
+      return provider.asked.at(-1)?.body['max_tokens'];
+    };
+    expect(await bounds('bound')).toBe(8_192);
+    expect(await bounds('boundless')).toBeUndefined();
+    await setBudget({ appliesTo: 'user', forUser: 'boundless', period: 'day', maxInvocations: 100 });
+    expect(await bounds('boundless')).toBeUndefined();
+  });
+
+  test('its webhook is told of 50, 80 and 100 percent, each once, of a budget of another user too', async () => {
+    const hook = await app.post('/harness/webhooks', { ownerId: 'operator', url: 'https://example.com/spending' });
+    const { webhookId } = hook.body as { webhookId: string };
+    await setBudget({ appliesTo: 'user', forUser: 'told', period: 'day', maxTokens: 5 * ONE_CALL, webhookId });
+    const told = async () =>
+      (await rows<{ payload: string }>('select payload from webhook_deliveries order by create_time')).map(
+        ({ payload }) => JSON.parse(payload) as { type: string; data: { percent: number } },
+      );
+    const percents: number[][] = [];
+    for (let count = 0; count < 5; count += 1) {
+      expect((await invoke('told')).body).toMatchObject({ error: null });
+      percents.push((await told()).map(({ data }) => data.percent));
+    }
+    expect(percents).toEqual([[], [], [50], [50, 80], [50, 80, 100]]);
+    expectRefusal(await invoke('told'), 'budget.user.day.tokens');
+    expect(await told()).toMatchObject([
+      {
+        type: 'budget.reached',
+        data: { appName: 'harness_agent', userId: 'told', appliesTo: 'user', period: 'day', tokens: 3 * ONE_CALL },
+      },
+      {},
+      {},
+    ]);
   });
 
   test('what a failed invocation used is counted, and a refused or repeated one counts nothing', async () => {
@@ -243,7 +305,7 @@ describe('C: budgets of users and applications, over all replicas', () => {
   test('one that names no user, or one too many, is refused', async () => {
     const wrong = { appliesTo: 'user', period: 'day', maxTokens: 1 };
     expect((await app.send('PUT', '/apps/harness_agent/budgets', wrong)).status).toBe(400);
-    const both = { appliesTo: 'app', forUser: 'u', period: 'day', maxTokens: 1 };
+    const both = { appliesTo: 'app', forUser: 'u', period: 'day', maxTokens: ONE_CALL };
     expect((await app.send('PUT', '/apps/harness_agent/budgets', both)).status).toBe(400);
   });
 });

@@ -53,6 +53,7 @@ const limits = `'{"stateBytes": 1000, "stateKeys": 10, "appStateBytesPerUser": 1
 
 test.each([
   [LIMITED, 'budget_uses', `select count_use('a', 'alice', 1, null)`],
+  [LIMITED, 'budget_reservations', `select renew_reservation('a', 'alice', gen_random_uuid(), 1000)`],
   [LIMITED, 'app_states', `select merge_app_state('a', 'alice', '{"k": 1}', true, ${limits})`],
   [SERVING, 'audit_log', `select delete_old_audit_entries()`],
 ])(
@@ -74,6 +75,9 @@ test.each([
   `select from rate_limits`,
   `insert into budget_uses values ('a', 'bob', '2026-01-01', 0, 1000000, 0, 0, 0)`,
   `delete from budget_uses`,
+  `insert into budget_reservations values ('a', 'bob', gen_random_uuid(), 1, 1, now())`,
+  `delete from budget_reservations`,
+  `insert into budget_alerts values ('a', 'bob', 'user', 'day', '2026-01-01', 100)`,
   `update app_states set state = '{}'`,
   `delete from app_states`,
   `update agent_prompts set payload = '{}'`,
@@ -85,6 +89,9 @@ test.each([
   `delete from user_storage`,
   `select add_user_bytes('a', 'ann', -1000, 0, 0)`,
   `select count_use('a', 'bob', 1000000, null)`,
+  `select reserve_budget('a', 'bob', gen_random_uuid(), 'm', 1, 1, 1000)`,
+  `select renew_reservation('a', 'bob', gen_random_uuid(), 1000)`,
+  `select alert_budgets('a', 'bob')`,
   `select merge_app_state('a', 'bob', '{"k": 1}', true, ${limits})`,
 ])('A14: the role for statements of one user is refused: %s', async (statement) => {
   expect(await as(LIMITED, statement)).toBe('42501');

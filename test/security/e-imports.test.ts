@@ -251,7 +251,14 @@ const FROM_THE_LINE: Record<string, string[]> = {
   webhooks: ['id', 'url', 'includes_output', 'secret', 'old_secret', 'old_secret_expire_time', 'create_time'],
 };
 /** Tables that no import brings. */
-const NOT_IMPORTED = ['budget_uses', 'budgets', 'event_deltas', 'idempotency_keys'];
+const NOT_IMPORTED = [
+  'budget_alerts',
+  'budget_reservations',
+  'budget_uses',
+  'budgets',
+  'event_deltas',
+  'idempotency_keys',
+];
 /** What an artifact's bytes say, and whose row it is. */
 const OF_THE_IMPORT: Record<string, string[]> = {
   artifact_versions: ['content', 'object_key', 'size_bytes', 'sha256'],

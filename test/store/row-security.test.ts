@@ -98,7 +98,7 @@ test('a serving role above it that may create no role serves users as the role t
 /** Tables of evaluation say by other names whose a row is. */
 const EVALUATION = ['eval_sets', 'eval_cases', 'eval_case_versions', 'eval_runs', 'eval_run_cases'];
 /** What an application spent is the sum over its users: the statement of one of them compares it. They hold figures. */
-const SUMMED = ['budget_uses', 'budgets'];
+const SUMMED = ['budget_alerts', 'budget_reservations', 'budget_uses', 'budgets'];
 
 test('it is forced on every table with a user', async () => {
   const { rows } = await client.query<{ name: string; forced: boolean; policies: string }>(

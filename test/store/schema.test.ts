@@ -38,6 +38,8 @@ test('a trigger keeps what is on legal hold, in every table of users but those o
       select from pg_trigger t join pg_proc p on p.oid = t.tgfoid
       where t.tgrelid = c.oid and p.proname = 'refuse_on_hold') order by 1`);
   expect(rows.map(({ name }) => name)).toEqual([
+    'budget_alerts',
+    'budget_reservations',
     'budget_uses',
     'budgets',
     // Replaced by the event, which is held.

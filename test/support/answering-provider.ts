@@ -26,13 +26,18 @@ export interface AnsweringProvider {
   close: () => Promise<void>;
 }
 
+/** Tokens of every answer. */
+const USAGE = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 };
 const CHUNK = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'answering' };
 
 /**
  * A server on loopback that speaks the OpenAI wire and answers by a rule, so that many invocations can talk to it at
- * once. Each connection serves one request: what stays open is not the provider's.
+ * once; `usage` is what each answer used. Each connection serves one request: what stays open is not the provider's.
  */
-export async function startAnsweringProvider(reply: (asked: Asked) => Reply): Promise<AnsweringProvider> {
+export async function startAnsweringProvider(
+  reply: (asked: Asked) => Reply,
+  usage = USAGE,
+): Promise<AnsweringProvider> {
   const asked: Asked[] = [];
   let calls = 0;
   const server = createServer((request, response) => {
@@ -44,7 +49,7 @@ export async function startAnsweringProvider(reply: (asked: Asked) => Reply): Pr
         headers: request.headers,
       };
       asked.push(one);
-      send(response, reply(one), () => `call-${(calls += 1)}`);
+      send(response, reply(one), () => `call-${(calls += 1)}`, usage);
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -78,7 +83,7 @@ function toAsked(body: Record<string, unknown>): Omit<Asked, 'headers'> {
 
 const textOf = (content: unknown) => (typeof content === 'string' ? content : JSON.stringify(content));
 
-function send(response: ServerResponse, reply: Reply, newId: () => string): void {
+function send(response: ServerResponse, reply: Reply, newId: () => string, usage: typeof USAGE): void {
   if (typeof reply !== 'string' && 'status' in reply) {
     response.writeHead(reply.status, { 'content-type': 'application/json', connection: 'close' });
     response.end(JSON.stringify({ error: { message: 'no', type: 'some_error', code: 'some_code' } }));
@@ -100,6 +105,6 @@ function send(response: ServerResponse, reply: Reply, newId: () => string): void
   response.writeHead(200, { 'content-type': 'text/event-stream', connection: 'close' });
   response.write(chunk([{ index: 0, delta, finish_reason: null }]));
   response.write(chunk([{ index: 0, delta: {}, finish_reason: finish }]));
-  response.write(chunk([], { usage: { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 } }));
+  response.write(chunk([], { usage }));
   response.end('data: [DONE]\n\n');
 }

@@ -44,6 +44,8 @@ const OWNERS: Record<string, string> = {
   webhooks: 'invocations/webhooks',
   webhookDeliveries: 'invocations/webhooks',
   userStorage: 'conversation/storage',
+  budgetAlerts: 'conversation/budgets',
+  budgetReservations: 'conversation/budgets',
   budgets: 'conversation/budgets',
   budgetTotals: 'conversation/budgets',
   budgetUses: 'conversation/budgets',

@@ -1,6 +1,8 @@
 import { getAnswerText, getParts, type Content } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { orAborted } from '../../core/abort.ts';
+import type { ModelRequest } from '../definition/model.ts';
+import type { RunInput } from './run.ts';
 import { buildContents } from './build-contents.ts';
 import {
   countTokens,
@@ -91,15 +93,18 @@ async function summarise(
   const transcript = contents.map(toLine).join('\n\n').slice(-MAX_TRANSCRIPT);
   const ended = new AbortController();
   invocation.used.llmCalls += 1;
+  const request: ModelRequest = {
+    modelName: agent.modelName,
+    instruction: SUMMARY_INSTRUCTION,
+    contents: [{ role: 'user', parts: [{ text: transcript }] }],
+    tools: [],
+    sampling: {},
+    signal: AbortSignal.any([signal, ended.signal]),
+  };
+  let reserved: Awaited<ReturnType<NonNullable<RunInput['reserve']>>>;
   try {
-    const stream = agent.model.generate({
-      modelName: agent.modelName,
-      instruction: SUMMARY_INSTRUCTION,
-      contents: [{ role: 'user', parts: [{ text: transcript }] }],
-      tools: [],
-      sampling: {},
-      signal: AbortSignal.any([signal, ended.signal]),
-    });
+    reserved = await invocation.input.reserve?.(request);
+    const stream = agent.model.generate(reserved?.request ?? request);
     for (;;) {
       const next = await orAborted(stream.next(), signal);
       if (!next.done) continue;
@@ -110,5 +115,6 @@ async function summarise(
     return '';
   } finally {
     ended.abort();
+    reserved?.end();
   }
 }

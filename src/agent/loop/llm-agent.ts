@@ -1,5 +1,5 @@
 import { runInTrace } from '../../platform/context.ts';
-import type { ObservedStep } from './run.ts';
+import type { ObservedStep, RunInput } from './run.ts';
 import { AgentError } from '../../core/errors.ts';
 import { getAnswerText, getFunctionResponses, getParts, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
@@ -93,11 +93,13 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
   let step: ObservedStep<NewEvent> | undefined;
   let answer: NewEvent | undefined;
   let partial: NewEvent | undefined;
+  let reserved: Awaited<ReturnType<NonNullable<RunInput['reserve']>>>;
   const named = (event: NewEvent): NewEvent => (partial ? { ...event, id: partial.id } : event);
   try {
     const request = await toRequest(invocation, turn, AbortSignal.any([signal, ended.signal]));
     step = invocation.input.observer?.modelCall(agent, request);
-    const stream = agent.model.generate(request);
+    reserved = await invocation.input.reserve?.(request);
+    const stream = agent.model.generate(reserved?.request ?? request);
     // Made once: an answer can have hundreds of partial events, which differ in their deltas only.
     partial = invocation.input.streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
     for (;;) {
@@ -112,6 +114,7 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
     return (answer = named(withError(newEvent(invocation, turn, {}), toAgentError(invocation, turn, error))));
   } finally {
     ended.abort(CALL_ENDED);
+    reserved?.end();
     step?.end(answer);
   }
 }

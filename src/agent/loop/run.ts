@@ -40,6 +40,11 @@ export interface RunInput {
   /** A fresh event or call id. */
   newId(): string;
   observer?: RunObserver | undefined;
+  /**
+   * Awaited before each model call with its request: the request to make in its place, and what is told of its end.
+   * `undefined` where nothing bounds it. [nothing does] @throws {AgentError} where it may not be made
+   */
+  reserve?: ((request: ModelRequest) => Promise<{ request: ModelRequest; end(): void } | undefined>) | undefined;
   /** Awaited with each event of an agent that is a tool: it is yielded nowhere, and counts all the same. */
   onAsked?: ((event: NewEvent) => Promise<void>) | undefined;
   /** Called with what each model call used, before its event is yielded. */

@@ -19,9 +19,9 @@ export async function spend(
 
 /** The budgets of an application: its own, that of each user, then those of users by name. */
 export async function listBudgets(db: Database, appName: string): Promise<Budget[]> {
-  const { appliesTo, userId, period, maxInvocations, maxTokens, maxCost } = budgets;
+  const { appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId } = budgets;
   const rows = await db
-    .select({ appliesTo, userId, period, maxInvocations, maxTokens, maxCost })
+    .select({ appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId })
     .from(budgets)
     .where(eq(budgets.appName, appName))
     .orderBy(asc(appliesTo), asc(userId), asc(period));
@@ -30,9 +30,9 @@ export async function listBudgets(db: Database, appName: string): Promise<Budget
 
 /** Saves a budget in the place of the one for the same; one without a maximum is deleted. */
 export async function saveBudget(db: Database, appName: string, budget: Budget): Promise<void> {
-  const { appliesTo, period, maxInvocations = null, maxTokens = null, maxCost = null } = budget;
+  const { appliesTo, period, maxInvocations = null, maxTokens = null, maxCost = null, webhookId = null } = budget;
   const key = { appName, userId: appliesTo === 'user' ? (budget.forUser ?? '') : '', appliesTo, period };
-  const maxima = { maxInvocations, maxTokens, maxCost };
+  const maxima = { maxInvocations, maxTokens, maxCost, webhookId };
   if (maxInvocations === null && maxTokens === null && maxCost === null) {
     const { appName: app, userId, appliesTo: applies, period: each } = budgets;
     const isThis = and(eq(app, appName), eq(userId, key.userId), eq(applies, appliesTo), eq(each, period));

@@ -17,6 +17,10 @@ export const budgetSchema = z
     maxInvocations: maximum('invocations'),
     maxTokens: maximum('tokens, prompts and answers'),
     maxCost: optional(z.number().min(0).max(1e15), 'Maximum cost by the prices of the models; null: no limit.'),
+    webhookId: optional(
+      identifierSchema,
+      'Webhook of the application that is sent `budget.reached` when 50, 80 and 100 % are used.',
+    ),
   })
   .describe('What may be used. A budget whose three maxima are null does not exist.');
 export type Budget = z.infer<typeof budgetSchema>;
@@ -42,6 +46,8 @@ export interface ModelUse {
   answeredAs?: string;
   promptTokens: number;
   outputTokens: number;
+  /** Reservation of it, given back where it is counted. */
+  reservation?: string;
 }
 
 /** A budget with nothing left, as the database says it. */
@@ -49,6 +55,8 @@ export interface OverBudget {
   appliesTo: Budget['appliesTo'];
   period: Budget['period'];
   what: 'invocations' | 'tokens' | 'cost';
+  /** True where something is left, but less than the next model call may use. */
+  isShort: boolean;
   /** Seconds until it opens again. */
   seconds: number;
   /** When that is, ISO 8601 in UTC. */
@@ -62,7 +70,8 @@ const budgetName = ({ appliesTo, period, what }: OverBudget): string => `budget.
 
 /** Why nothing can be used any more, and when it can again. */
 export const budgetText = (over: OverBudget): string =>
-  `The ${over.what} of ${WHOSE[over.appliesTo]} for this ${over.period} are used up: ${budgetName(over)}. ` +
+  `The ${over.what} of ${WHOSE[over.appliesTo]} for this ${over.period} are ` +
+  `${over.isShort ? 'less than the next model call may use' : 'used up'}: ${budgetName(over)}. ` +
   `It opens again at ${over.opens}.`;
 
 /** The refusal of what would use more. */

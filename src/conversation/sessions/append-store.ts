@@ -21,8 +21,11 @@ export interface StoredEvent {
   text: string;
 }
 
-/** An event as it was stored, with the version that the session has by it, and the budget that it used up. */
-export type AppendedEvent = StoredEvent & { version: string; over?: OverBudget | undefined };
+/**
+ * An event as it was stored, with the version that the session has by it, the budget that it used up, and, where it
+ * counted the use of a model, whether its application has budgets.
+ */
+export type AppendedEvent = StoredEvent & { version: string; over?: OverBudget | undefined; limited?: boolean };
 
 /** The preconditions of an append, and what is counted with it. */
 export interface AppendOptions {
@@ -71,7 +74,8 @@ export async function appendEvents(
   events: NewEvent[],
   { leaseToken, versions, models = [], counts, hasDeltas = false, calls }: AppendOptions = {},
 ): Promise<AppendedEvent[]> {
-  const call = callFunction<StoredLines & { version: string; over: OverBudget | null }>(db, 'append_events', {
+  type Appended = StoredLines & { version: string; over: OverBudget | null; limited: boolean | null };
+  const call = callFunction<Appended>(db, 'append_events', {
     ...toEventParameters(db, key, events),
     // Only what the runtime requested itself can be confirmed. No request sets it.
     p_from_runtime: leaseToken !== undefined,
@@ -83,9 +87,14 @@ export async function appendEvents(
     p_has_deltas: hasDeltas,
     p_calls: toCallsParameter(calls),
   });
-  const { version, over, ...stored } = await onConflict(call, 'events_id_key', () => eventExists(key));
+  const { version, over, limited, ...stored } = await onConflict(call, 'events_id_key', () => eventExists(key));
   if (stored.last !== null)
-    return toStoredEvents(stored).map((each) => ({ ...each, version, over: over ?? undefined }));
+    return toStoredEvents(stored).map((each) => ({
+      ...each,
+      version,
+      over: over ?? undefined,
+      ...(limited === null ? {} : { limited }),
+    }));
   if (leaseToken !== undefined) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
   throw versions ? await changeRefused(db, key) : new NotFoundError(sessionNotFound(key.sessionId));
 }

@@ -25,7 +25,9 @@ const MARKS: ReadonlySet<string> = new Set(
 
 /** Tables of budgets, which are the operator's: no import brings them, and no statement of one user deletes there. */
 export const OPERATORS_TABLES: ReadonlySet<string> = new Set(
-  [schema.budgets, schema.budgetUses].map((table) => getTableName(table)),
+  [schema.budgets, schema.budgetUses, schema.budgetReservations, schema.budgetAlerts].map((table) =>
+    getTableName(table),
+  ),
 );
 
 const measureDepth = (table: PgTable): number =>

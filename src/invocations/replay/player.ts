@@ -8,6 +8,7 @@ import { SIBLING_FAILED } from '../../agent/loop/run-agent.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
 import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
+import type { ReservedCall } from '../../conversation/budgets/reserve-call.ts';
 import type { Event } from '../../core/event.ts';
 import { askedAgentDifference, getCalls, requestDifference } from './check-request.ts';
 import { Differences } from './differences.ts';
@@ -26,6 +27,9 @@ export interface ReplayOptions extends ReplayModes {
   overrides: AgentOverrides;
 }
 
+/** A live call whose use is reserved, and counted behind it. */
+export type LiveCall = Pick<ReservedCall, 'request' | 'end'> & { count(answer: ModelAnswer): Promise<unknown> };
+
 /** The inputs of the replay of one run. */
 interface PlayerOptions extends ReplayModes {
   run: TapeRun;
@@ -35,8 +39,8 @@ interface PlayerOptions extends ReplayModes {
   services: ToolServices;
   /** Maximum of live model calls. */
   maxLiveCalls: number;
-  /** Counts what a live answer used; the sentence of a budget that has nothing left. */
-  spend: (model: string, answer?: ModelAnswer) => Promise<string | undefined>;
+  /** Reserves a live call; the sentence of a budget that has less left than it may use. */
+  reserve: (request: ModelRequest) => Promise<LiveCall | string>;
 }
 
 /** Codes of what ends an invocation from outside of the loop. */
@@ -144,24 +148,24 @@ export class Player implements RunObserver {
 
   #toModel(node: AgentNode): Model {
     const ask = (request: ModelRequest) => this.#ask(node, request);
-    const spend = (answer?: ModelAnswer) => this.#spend(node.modelName, answer);
+    const stop = (reason: string) => this.stop(reason);
+    const { reserve } = this.#options;
     return {
       provider: node.model.provider,
       async *generate(request): AsyncGenerator<ModelDelta, ModelAnswer, void> {
         const answer = await ask(request);
         if (answer !== 'live') return answer;
-        // Nothing is spent where nothing is left: the budget is looked at before the call and counted behind it.
-        await spend();
-        const live = yield* node.model.generate(request);
-        await spend(live);
-        return live;
+        const reserved = await reserve(request);
+        if (typeof reserved === 'string') throw stop(reserved);
+        try {
+          const live = yield* node.model.generate(reserved.request);
+          await reserved.count(live);
+          return live;
+        } finally {
+          reserved.end();
+        }
       },
     };
-  }
-
-  async #spend(model: string, answer?: ModelAnswer): Promise<void> {
-    const nothingLeft = await this.#options.spend(model, answer);
-    if (nothingLeft !== undefined) throw this.stop(nothingLeft);
   }
 
   async #ask({ name }: AgentNode, request: ModelRequest): Promise<ModelAnswer | 'live'> {

@@ -1,10 +1,11 @@
 import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
 import type { PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
-import { type ModelAnswer, toCallUse } from '../../agent/definition/model.ts';
+import { type ModelAnswer, type ModelRequest, toCallUse } from '../../agent/definition/model.ts';
 import type { ToolServices } from '../../agent/definition/tool.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { spend } from '../../conversation/budgets/budget-store.ts';
+import { reserveCall } from '../../conversation/budgets/reserve-call.ts';
 import { budgetText } from '../../conversation/budgets/budget.ts';
 import { getFunctionCalls, type JsonObject, type Part } from '../../core/content.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
@@ -14,7 +15,7 @@ import type { SessionKey } from '../../core/session.ts';
 import type { InvocationContext } from '../context.ts';
 import { endingEvents, toolCallsLimitError } from '../invocation.ts';
 import { newToolServices } from '../tool-services.ts';
-import { Player, type ReplayOptions } from './player.ts';
+import { type LiveCall, Player, type ReplayOptions } from './player.ts';
 import { isOfModel, getResponses, type TapeRun } from './tape-run.ts';
 
 /** Dependencies of a replay. */
@@ -50,9 +51,12 @@ export async function replayRun(
   const maxLiveCalls = 2 * answers + FURTHER_CALLS;
   const { model, tools } = options;
   const { db } = context.database;
-  const spendOn = async (name: string, answer?: ModelAnswer) => {
-    const over = await spend(db, key, answer ? [toCallUse(name, answer)] : []);
-    return over ? budgetText(over) : undefined;
+  const reserve = async (request: ModelRequest): Promise<LiveCall | string> => {
+    const reserved = await reserveCall(db, key, request);
+    if ('what' in reserved) return budgetText(reserved);
+    const { reservation } = reserved;
+    const count = (answer: ModelAnswer) => spend(db, key, [{ ...toCallUse(request.modelName, answer), reservation }]);
+    return { ...reserved, count };
   };
   const player = new Player({
     run,
@@ -62,7 +66,7 @@ export async function replayRun(
     maxLiveCalls,
     model,
     tools,
-    spend: spendOn,
+    reserve,
   });
   const made: Event[] = [];
   const take = (event: Event) => {

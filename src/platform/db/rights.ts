@@ -22,6 +22,8 @@ const LIMITED: Record<string, string[]> = {
   agent_prompts: ['select', 'insert', 'update (use_time)'],
   app_states: ['select'],
   audit_log: [],
+  budget_alerts: ['select'],
+  budget_reservations: ['select'],
   budget_totals: ['select'],
   budget_uses: ['select'],
   budgets: ['select'],

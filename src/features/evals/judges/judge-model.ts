@@ -1,21 +1,38 @@
-import { type CallUse, type Model, type Sampling, toCallUse } from '../../../agent/definition/model.ts';
+import {
+  type Model,
+  type ModelAnswer,
+  type ModelRequest,
+  type Sampling,
+  toCallUse,
+} from '../../../agent/definition/model.ts';
 import { spend as countSpent } from '../../../conversation/budgets/budget-store.ts';
 import { overBudgetError } from '../../../conversation/budgets/budget.ts';
+import { reserveCall } from '../../../conversation/budgets/reserve-call.ts';
 import { getParts, type Part } from '../../../core/content.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import type { Judge } from './judge.ts';
 
-/** Counts what a call used; `undefined` before it. @throws {LimitError} then, where a budget has nothing left */
-export type Spend = (use?: CallUse) => Promise<void>;
+/** Makes a model call within budgets and counts it. @throws {LimitError} where less is left than it may use */
+export type Spend = (model: Model, request: ModelRequest) => Promise<ModelAnswer>;
 
 /** Charges judges, and models in a user's place, to the user of the session that they are about. */
 export const spendWith =
   (db: Database, key: SessionKey): Spend =>
-  async (use) => {
-    const over = await countSpent(db, key, use ? [use] : []);
-    // What has been answered is taken: the next call is refused.
-    if (over && !use) throw overBudgetError(over);
+  async (model, request) => {
+    const reserved = await reserveCall(db, key, request);
+    if ('what' in reserved) throw overBudgetError(reserved);
+    try {
+      const answer = model.generate(reserved.request);
+      for (;;) {
+        const step = await answer.next();
+        if (!step.done) continue;
+        await countSpent(db, key, [{ ...toCallUse(request.modelName, step.value), reservation: reserved.reservation }]);
+        return step.value;
+      }
+    } finally {
+      reserved.end();
+    }
   };
 
 /**
@@ -30,8 +47,7 @@ export function judgeWith(
   between = '\n',
 ): Judge {
   return async (prompt) => {
-    await spend();
-    const answer = model.generate({
+    const { content } = await spend(model, {
       modelName,
       instruction: '',
       contents: [{ role: 'user', parts: [{ text: prompt }] }],
@@ -39,12 +55,7 @@ export function judgeWith(
       sampling: toSampling(sampling ?? {}),
       signal,
     });
-    for (;;) {
-      const step = await answer.next();
-      if (!step.done) continue;
-      await spend(toCallUse(modelName, step.value));
-      return toText(step.value.content?.parts ? getParts(step.value.content) : [], between);
-    }
+    return toText(content?.parts ? getParts(content) : [], between);
   };
 }
 

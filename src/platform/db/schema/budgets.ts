@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { check, index, pgTable, primaryKey } from 'drizzle-orm/pg-core';
-import { identifier, ofUser, timeOfChange } from './columns.ts';
+import { identifier, ofUser, time, timeOfChange } from './columns.ts';
 
 /** Allowances of an application's users for a day or a month. */
 export const budgets = pgTable(
@@ -12,6 +12,7 @@ export const budgets = pgTable(
     maxInvocations: c.bigint('max_invocations', { mode: 'number' }),
     maxTokens: c.bigint('max_tokens', { mode: 'number' }),
     maxCost: c.numeric('max_cost', { mode: 'number' }),
+    webhookId: c.text('webhook_id'),
     updateTime: timeOfChange('update_time'),
   }),
   (t) => [
@@ -53,6 +54,32 @@ export const budgetTotals = pgTable(
     cost: c.numeric('cost', { mode: 'number' }).notNull(),
   }),
   (t) => [primaryKey({ name: 'budget_totals_pkey', columns: [t.appName, t.since, t.shard] })],
+);
+
+/** Most that model calls under way may use, until they are counted or their process is taken for dead. */
+export const budgetReservations = pgTable(
+  'budget_reservations',
+  (c) => ({
+    ...ofUser(),
+    id: c.uuid('id').notNull(),
+    tokens: c.bigint('tokens', { mode: 'number' }).notNull(),
+    cost: c.numeric('cost', { mode: 'number' }).notNull(),
+    expireTime: time('expire_time').notNull(),
+  }),
+  (t) => [primaryKey({ name: 'budget_reservations_pkey', columns: [t.appName, t.userId, t.id] })],
+);
+
+/** How much of a budget its webhook was told of. */
+export const budgetAlerts = pgTable(
+  'budget_alerts',
+  (c) => ({
+    ...ofUser(),
+    appliesTo: c.text('applies_to').notNull(),
+    period: c.text('period').notNull(),
+    since: c.date('since').notNull(),
+    level: c.smallint('level').notNull(),
+  }),
+  (t) => [primaryKey({ name: 'budget_alerts_pkey', columns: [t.appName, t.userId, t.appliesTo, t.period] })],
 );
 
 /** Prices of models for a million tokens, in the operator's currency. */

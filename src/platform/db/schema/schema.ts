@@ -4,7 +4,7 @@
  * described in SQL comments, where an operator reads them; `migrations/schema.sql` shows them all.
  */
 export { auditLog, rateLimits } from './access.ts';
-export { budgets, budgetTotals, budgetUses, modelPrices } from './budgets.ts';
+export { budgetAlerts, budgetReservations, budgets, budgetTotals, budgetUses, modelPrices } from './budgets.ts';
 export {
   appStates,
   artifacts,

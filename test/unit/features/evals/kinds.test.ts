@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import type { Model } from '../../../../src/agent/definition/model.ts';
-import { judgeWith } from '../../../../src/features/evals/judges/judge-model.ts';
+import { judgeWith, type Spend } from '../../../../src/features/evals/judges/judge-model.ts';
 import { FINAL_RESPONSE_QUALITY, rubricsOfTurns } from '../../../../src/features/evals/judges/rubrics.ts';
 import {
   finalResponseMatch,
@@ -109,7 +109,8 @@ test('an answer of a simulated user in several parts', () =>
         return { content: { role: 'model', parts } };
       },
     } as never;
-    const judge = judgeWith({ model, spend: async () => {} }, 'm', {}, AbortSignal.timeout(60_000), '');
+    const spend: Spend = async (asked, request) => (await asked.generate(request).next()).value;
+    const judge = judgeWith({ model, spend }, 'm', {}, AbortSignal.timeout(60_000), '');
     const scenario = { startingPrompt: 'Start', conversationPlan: 'p' };
     const next = await nextMessage(readSimulatedUser(undefined), scenario, [{ user: 'Start', agent: 'a' }], judge);
     expect([next.status, 'text' in next ? next.text : null]).toEqual([status, text]);

@@ -105,6 +105,8 @@ test('what a conversation is made of is spread by user; what is looked at for al
   expect(DISTRIBUTED_TABLES).toEqual([
     'artifact_versions',
     'artifacts',
+    'budget_alerts',
+    'budget_reservations',
     'budget_uses',
     'eval_session_scores',
     'eval_verdicts',
