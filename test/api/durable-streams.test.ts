@@ -4,11 +4,14 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { tool } from '../support/agent-fixtures.ts';
 import { hostAgent } from '../support/agents.ts';
+import type { Event } from '../../src/core/event.ts';
 import { startApp, startOn, type TestApp } from '../support/app.ts';
 import { startWriter } from '../support/durable-writer.ts';
 import { LEFT_OUT, SELECTED } from '../support/durable-suite.ts';
 import { loadFrontEnd, resolveFrontEnd } from '../support/front-ends.ts';
+import { callPart } from '../support/scripted-model.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
 
 /** The door for readers of durable streams: their client, and the reading half of their suite. */
@@ -24,7 +27,7 @@ type Message = {
 type Stream = (options: object) => Promise<StreamResponse>;
 
 const model = new SpokenModel();
-const agents = hostAgent(model);
+const agents = hostAgent(model, [tool('ask', async () => undefined, { longRunning: true })]);
 let stream: Stream;
 let app: TestApp;
 let other: Awaited<ReturnType<typeof startOn>>;
@@ -96,6 +99,35 @@ test.each(['sse', 'long-poll'] as const)(
     else expect([rest.status, rest.headers.get('stream-closed')]).toEqual([204, 'true']);
   },
 );
+
+test.each(['sse', 'long-poll'] as const)('a reader over %s waits while a person is asked', async (live) => {
+  const id = await begin(`paused-${live}`);
+  (await called(1)).end([callPart('ask')]);
+  const session = `${SESSIONS}/paused-${live}`;
+  await expect
+    .poll(async () => (await app.get(`${session}/invocations/${id}`)).body)
+    .toMatchObject({ status: 'paused' });
+  const asked = await app.get(urlOf('', `paused-${live}`, id));
+  const offset = asked.headers.get('stream-next-offset');
+  const reading = app.get(`${urlOf('', `paused-${live}`, id)}?offset=${offset}&live=${live}`);
+  const events = (asked.body as { event?: Event }[]).flatMap(({ event }) => (event ? [event] : []));
+  const call = events.at(-1)?.content?.parts?.[0]?.functionCall;
+  const functionResponse = { id: call?.id, name: 'ask', response: { so: 'be it' } };
+  let isAnswered = false;
+  void reading.then(() => (isAnswered = true));
+  for (let n = 0; n < 50; n += 1) await app.get(session);
+  expect(isAnswered).toBe(false);
+  const newMessage = { role: 'user', parts: [{ functionResponse }] };
+  const answering = app.post('/run', {
+    ...{ appName: 'harness_agent', userId: 'user', sessionId: `paused-${live}` },
+    ...{ invocationId: id, newMessage },
+  });
+  (await called(2)).end([{ text: 'So be it.' }]);
+  await answering;
+  const { status, text } = await reading;
+  expect([status, text]).toEqual([200, expect.stringContaining('be it')]);
+  if (live === 'sse') expect(text).toContain('"streamClosed":true');
+});
 
 test('the events of a session are a stream that stays open, and nobody writes', async () => {
   await begin('whole');

@@ -3,10 +3,10 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
-import { newTextReader, readText, type TextReader } from '../support/text-reader.ts';
-import { newChatReader, newStreamReader, newThreadReader, readDoor } from './support/door-readers.ts';
+import { newTextReader, takeFrame } from '../support/text-reader.ts';
+import { type DoorReader, newChatReader, newStreamReader, newThreadReader, readDoor } from './support/door-readers.ts';
 import { eventually, listPath, modelSettings, report, sessionPath, stage } from './support/faults.ts';
-import { either, random } from './support/seed.ts';
+import { either, isLong, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
 /**
@@ -14,15 +14,19 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
  * end each has the text that is stored, and no piece of it twice.
  */
 
-const READERS = either(50, 1_000);
-/** Readers through each door. */
-const DOOR_READERS = either(10, 300);
+type Kind = keyof typeof OPEN;
+/** Readers of one answer by their door; in the long set 1,000 through each in turn: at once they are too many to read. */
+const SETS: Partial<Record<Kind, number>>[] = isLong
+  ? [{ own: 1_000 }, { chat: 1_000 }, { thread: 1_000 }, { stream: 1_000 }]
+  : [{ own: 50, chat: 10, thread: 10, stream: 10 }];
 /** Kills of the process that runs it. */
 const KILLS = either(2, 4);
 const LEASE_MS = 3_000;
 /** So many that the answer is not over before all is killed. */
-const WORDS = either(1_000, 6_000);
-const MAX_BYTES = 40_000;
+const WORDS = either(1_000, 3_000);
+const WORD_MS = either(20, 60);
+/** Bytes of a connection at most; some begin at the beginning each time, and must get to the end. */
+const MAX_BYTES = { own: 40_000, stream: 40_000, chat: either(60_000, 200_000), thread: either(60_000, 200_000) };
 
 /** A model that speaks for some seconds, each time in other words, so that two tries cannot be taken for one. */
 function startSpeaker() {
@@ -39,7 +43,7 @@ function startSpeaker() {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       for (let word = 0; word < WORDS && !response.destroyed; word++) {
         response.write(chunk({ role: 'assistant', content: `${name}-${word} ` }, null));
-        await sleep(20);
+        await sleep(WORD_MS);
       }
       response.end(`${chunk({}, 'stop')}data: [DONE]\n\n`);
     })();
@@ -68,47 +72,55 @@ afterAll(async () => {
   speaker.server.close();
 });
 
-const path = sessionPath('u', 's');
+const APP = 'harness_agent';
 const { pick, whole: wholeNumber } = random('readers of text');
 
-/** Reads until the answer is there, over one connection after another. @returns how many */
-async function follow(reader: TextReader, isOver: () => boolean): Promise<number> {
-  let connections = 0;
-  while (!isOver()) {
-    connections += 1;
-    const headers = reader.place === undefined ? {} : { 'last-event-id': reader.place };
-    const leave = new AbortController();
-    await fetch(`${pick(servers).url}${path}/events/stream?deltas=true`, { headers, signal: leave.signal })
-      .then((response) => readText(reader, response, isOver, wholeNumber(1, MAX_BYTES)))
-      .catch(() => sleep(50)); // the replica is gone: another one goes on
-    leave.abort();
-  }
-  return connections;
+/** A reader of our own stream, as one of a door: it goes on behind the last `id`. */
+function newOwnReader(sessionId: string): DoorReader {
+  const reader = newTextReader();
+  const path = `${sessionPath('u', sessionId)}/events/stream?deltas=true`;
+  return {
+    faults: reader.faults,
+    next: () => ({ path, headers: reader.place === undefined ? {} : { 'last-event-id': reader.place } }),
+    begin: () => undefined,
+    takeFrame: (frame) => takeFrame(reader, frame),
+    get text() {
+      return [...[...reader.whole.values()].slice(1), ...reader.open.values()].join('');
+    },
+    get isOver() {
+      return reader.whole.size === 2;
+    },
+  };
 }
 
-test('each reader has the stored text, whatever was cut and killed', async () => {
-  await servers[0]?.post(listPath('u'), { sessionId: 's' });
+const OPEN = {
+  own: newOwnReader,
+  chat: (sessionId: string) => newChatReader(APP, 'u', sessionId),
+  thread: (sessionId: string) => newThreadReader(APP, 'u', sessionId),
+  stream: (sessionId: string, invocationId: string) => newStreamReader(APP, 'u', sessionId, invocationId),
+} as const;
+
+test.each(SETS)('each reader has the stored text, whatever was cut and killed: %o', async (set) => {
+  const sessionId = Object.keys(set).join('-');
+  const path = sessionPath('u', sessionId);
+  const first = speaker.requests();
+  await servers[0]?.post(listPath('u'), { sessionId });
   const newMessage = { role: 'user', parts: [{ text: 'Speak.' }] };
   const begun = await servers[0]?.post(`${path}/invocations`, { newMessage, streaming: true });
   expect(begun?.status).toBe(200);
-  const readers = Array.from({ length: READERS }, () => newTextReader());
-  const invocationId = (begun?.body as { id: string } | undefined)?.id ?? '';
-  const app = 'harness_agent';
-  const doors = Array.from({ length: DOOR_READERS }, () => [
-    newChatReader(app, 'u', 's'),
-    newThreadReader(app, 'u', 's'),
-    newStreamReader(app, 'u', 's', invocationId),
-  ]).flat();
-  const pickUrl = () => pick(servers).url;
-  const throughDoors = Promise.all(
-    doors.map((reader) => readDoor(reader, pickUrl, () => wholeNumber(1, 3 * MAX_BYTES))),
+  const { id = '' } = (begun?.body ?? {}) as { id?: string };
+  const readers = (Object.entries(set) as [Kind, number][]).flatMap(([kind, count]) =>
+    Array.from({ length: count }, () => ({ reader: OPEN[kind](sessionId, id), maxBytes: MAX_BYTES[kind] })),
   );
-  const followed = Promise.all(readers.map((reader) => follow(reader, () => reader.whole.size === 2)));
+  const pickUrl = () => pick(servers).url;
+  const reading = Promise.all(
+    readers.map(({ reader, maxBytes }) => readDoor(reader, pickUrl, () => wholeNumber(1, maxBytes))),
+  );
   let kills = 0;
-  while (speaker.requests() <= KILLS) {
+  while (speaker.requests() - first <= KILLS) {
     const before = speaker.requests();
-    const reading = () => readers.filter(({ open }) => open.size > 0).length;
-    await eventually('most readers have text', 120_000, async () => reading() > READERS / 2);
+    const haveText = () => readers.filter(({ reader: { text } }) => text.includes(`${before}-`)).length;
+    await eventually('most readers have text', 300_000, async () => haveText() > readers.length / 2);
     const victim = kills++ % 2;
     await servers[victim]?.kill();
     const other = servers[1 - victim] as ServerProcess;
@@ -117,19 +129,14 @@ test('each reader has the stored text, whatever was cut and killed', async () =>
     const running = async () => ((await other.get(`${path}/invocations`)).text.includes('"running"') ? 1 : 0);
     await eventually('it runs', 120_000, async () => speaker.requests() > before || (await running()) === 1);
   }
-  const connections = (await followed).reduce((sum, each) => sum + each, 0);
-  const doorConnections = (await throughDoors).reduce((sum, each) => sum + each, 0);
+  const connections = (await reading).reduce((sum, each) => sum + each, 0);
   const session = (await servers[0]?.get(path))?.body as { events: Event[] };
-  const texts = session.events.map(({ content }) => content?.parts?.map(({ text }) => text).join(''));
-  for (const { whole, faults } of readers) expect([[...whole.values()], faults]).toEqual([texts, []]);
-  for (const { text, faults } of doors) expect([text, faults]).toEqual([texts[1], []]);
+  const said = session.events[1]?.content?.parts?.map(({ text }) => text).join('');
+  for (const { reader } of readers) expect([reader.text, reader.faults]).toEqual([said, []]);
   expect((await here.sql.query('select count(*)::int as n from event_deltas')).rows).toEqual([{ n: 0 }]);
-  const voids = readers.reduce((sum, each) => sum + each.voids, 0);
-  const deltas = readers.reduce((sum, each) => sum + each.deltas, 0);
   report(
-    `${READERS} readers, and ${DOOR_READERS} through each door, cut at random bytes`,
-    `${connections} and ${doorConnections} connections, ${deltas} pieces, text taken back ${voids} times, ` +
-      `${kills} kills, ` +
-      `${speaker.requests()} calls of the model, ${texts[1]?.length} characters; all equal`,
+    `${readers.length} readers (${Object.entries(set).join(', ')}), cut at random bytes`,
+    `${connections} connections, ${kills} kills, ${speaker.requests() - first} calls of the model, ` +
+      `${said?.length} characters; all equal`,
   );
 });

@@ -28,7 +28,7 @@ export const newTextReader = (place?: string): TextReader => ({
 const textOf = ({ content }: Event) => (content?.parts ?? []).map(({ text = '' }) => text).join('');
 
 /** Takes one frame without the blank line behind it. */
-function takeFrame(reader: TextReader, frame: string): void {
+export function takeFrame(reader: TextReader, frame: string): void {
   const [, id, data] = /^(?:id: (\S+)\n)?data: (.*)$/s.exec(frame) ?? [];
   if (data === undefined) return;
   const event = JSON.parse(data) as Event;
@@ -50,23 +50,29 @@ function takeFrame(reader: TextReader, frame: string): void {
   reader.place = id ?? reader.place;
 }
 
-/** Reads a response frame by frame until `isEnough`, or until so many bytes came, wherever that cuts one. */
-export async function readText(
-  reader: TextReader,
-  response: Response,
-  isEnough: () => boolean = () => false,
-  maxBytes = Infinity,
-): Promise<void> {
+/** Yields the frames of a response, without the blank lines, until so many bytes came, wherever that cuts one. */
+export async function* readFrames(response: Response, maxBytes = Infinity): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   let [text, bytes] = ['', 0];
   for await (const chunk of response.body as unknown as AsyncIterable<Uint8Array>) {
     text += decoder.decode(chunk.subarray(0, Math.max(0, maxBytes - bytes)), { stream: true });
     bytes += chunk.length;
-    for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
-      takeFrame(reader, text.slice(0, end));
-      text = text.slice(end + 2);
-      if (isEnough()) return;
-    }
+    const frames = text.split('\n\n');
+    text = frames.pop() ?? '';
+    yield* frames;
     if (bytes >= maxBytes) return;
+  }
+}
+
+/** Reads a response frame by frame until `isEnough`, or until so many bytes came. */
+export async function readText(
+  reader: TextReader,
+  response: Response,
+  isEnough: () => boolean = () => false,
+  maxBytes?: number,
+): Promise<void> {
+  for await (const frame of readFrames(response, maxBytes)) {
+    takeFrame(reader, frame);
+    if (isEnough()) return;
   }
 }

@@ -1,6 +1,6 @@
 import type { Request, Response } from 'express';
 import { z } from 'zod';
-import type { Content, JsonObject } from '../../core/content.ts';
+import type { Content } from '../../core/content.ts';
 import { identifierSchema, type SessionKey } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
 import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';
@@ -59,7 +59,6 @@ export async function sendEvents(
 /** A prompt, or the answer to what an invocation waits for. */
 interface TurnRequest extends Pick<InvocationRequest, 'overrides'> {
   content: Content;
-  stateDelta?: JsonObject | undefined;
   /** The paused invocation that goes on [a new one]. */
   resumed?: string | undefined;
   /** The part of the request that makes it the same as another one [all members]. */
@@ -89,14 +88,13 @@ export async function startTurn(
   turn: TurnRequest,
   { headers, request, response }: { headers: z.output<typeof invocationHeaders>; request: Request; response: Response },
 ): Promise<StartedTurn> {
-  const { content, stateDelta, resumed, overrides, createSession = true, streaming = true } = turn;
-  const { requested = [content, stateDelta, resumed, overrides] } = turn;
+  const { content, resumed, overrides, createSession = true, streaming = true } = turn;
+  const { requested = [content, resumed, overrides] } = turn;
   const run: InvocationRequest = {
     key,
     invocationId: resumed ?? newInvocationId(context),
     resumes: resumed !== undefined,
     content,
-    stateDelta,
     overrides,
     createSession,
     streaming,

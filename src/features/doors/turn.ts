@@ -27,15 +27,9 @@ interface Turn {
   isSoFar?: boolean;
   /** False: whole events only [true]. */
   withText?: boolean;
+  /** True: it is not over while it waits for a person. */
+  throughPauses?: boolean;
 }
-
-const ENDED = new Set<string>([
-  'paused',
-  'succeeded',
-  'failed',
-  'interrupted',
-  'cancelled',
-] satisfies Invocation['status'][]);
 
 /**
  * Yields the steps of an invocation from a place on, those so far and those to come. They are the same each time, but
@@ -44,14 +38,16 @@ const ENDED = new Set<string>([
  */
 export async function* readTurn(
   context: { feeds: SessionFeeds; database: DatabasePool },
-  { key, invocationId, after, isSoFar = false, withText = !isSoFar }: Turn,
+  { key, invocationId, after, isSoFar = false, withText = !isSoFar, throughPauses = false }: Turn,
   signal: AbortSignal,
 ): AsyncGenerator<TurnStep> {
   const sequence = after ?? (await findPlaceBefore(context.database.reads, key, invocationId));
+  const going = new Set<string>(['queued', 'running', ...(throughPauses ? ['paused'] : [])]);
+  const isActive = ({ status }: Invocation) => going.has(status);
   let last: Invocation | undefined;
   const isOver = async () => {
     last = await context.feeds.readInvocation(key, invocationId);
-    return isSoFar || !last || ENDED.has(last.status);
+    return isSoFar || !last || !isActive(last);
   };
   const options = { withText, until: { invocationId, isOver } };
   let open: { eventId: string; cutter: TextCutter; after: number } | undefined;
@@ -75,7 +71,7 @@ export async function* readTurn(
       }
     }
   }
-  if (last && ENDED.has(last.status) && !signal.aborted) yield { kind: 'end', invocation: last };
+  if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
 }
 
 function* takeEvent(

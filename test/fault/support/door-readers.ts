@@ -1,24 +1,42 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { readFrames } from '../../support/text-reader.ts';
 
 /** A reader of one answer through a door: what it shows, over any number of connections. */
 export interface DoorReader {
-  /** The path of a connection that goes on where the last one ended, and its body where it is a POST. */
-  next(): { path: string; body?: string };
+  /** The path of a connection that goes on where the last one ended, its headers, and its body where it is a POST. */
+  next(): { path: string; body?: string; headers?: Record<string, string> };
   /** A connection has begun; a stream without its beginning would be read as more of the last. */
   begin(): void;
-  /** Takes the data of one frame. */
-  take(data: Record<string, unknown>, type: string): void;
-  text: string;
+  /** Takes one frame. */
+  takeFrame(frame: string): void;
+  /** The answer so far. */
+  readonly text: string;
   /** True once the door has said that it is over. */
-  isOver: boolean;
+  readonly isOver: boolean;
   faults: string[];
 }
+
+/** A reader under construction: `take` gets the data of a frame. */
+type Taking = Omit<DoorReader, 'takeFrame' | 'text' | 'isOver'> & {
+  take(data: Record<string, unknown>, type: string): void;
+  text: string;
+  isOver: boolean;
+};
+
+const toReader = (reader: Taking): DoorReader =>
+  Object.assign(reader, {
+    takeFrame: (frame: string) => {
+      const type = /^event: *(.*)$/m.exec(frame)?.[1] ?? '';
+      const data = [...frame.matchAll(/^data: *(.*)$/gm)].map(([, line]) => line).join('');
+      if (data !== '' && data !== '[DONE]') reader.take(JSON.parse(data) as Record<string, unknown>, type);
+    },
+  });
 
 /** Reads as `useChat` does: each connection begins the message anew, by its id. */
 export function newChatReader(app: string, user: string, sessionId: string): DoorReader {
   const texts = new Map<string, string>();
   let step = new Set<string>();
-  const reader: DoorReader = {
+  const reader: Taking = {
     text: '',
     isOver: false,
     faults: [],
@@ -41,14 +59,14 @@ export function newChatReader(app: string, user: string, sessionId: string): Doo
       reader.text = [...texts.values()].join('');
     },
   };
-  return reader;
+  return toReader(reader);
 }
 
 /** Reads as AG-UI's client does when it connects: the snapshot of the messages, then what comes. */
 export function newThreadReader(app: string, user: string, threadId: string): DoorReader {
   const texts = new Map<string, string>();
   let count = 0;
-  const reader: DoorReader = {
+  const reader: Taking = {
     text: '',
     isOver: false,
     faults: [],
@@ -71,7 +89,7 @@ export function newThreadReader(app: string, user: string, threadId: string): Do
       reader.text = [...texts.values()].join('');
     },
   };
-  return reader;
+  return toReader(reader);
 }
 
 /** Reads as a client of Durable Streams does: on behind the last offset, never back. */
@@ -101,7 +119,7 @@ export function newStreamReader(app: string, user: string, sessionId: string, in
     reader.text = events + (open?.text ?? '');
   };
   const stream = `/durable-streams/${app}/sessions/${sessionId}/invocations/${invocationId}`;
-  const reader: DoorReader = {
+  const reader: Taking = {
     text: '',
     isOver: false,
     faults: [],
@@ -120,7 +138,7 @@ export function newStreamReader(app: string, user: string, sessionId: string, in
       waiting.push(...(data as unknown as typeof waiting));
     },
   };
-  return reader;
+  return toReader(reader);
 }
 
 /**
@@ -131,42 +149,22 @@ export async function readDoor(reader: DoorReader, pickUrl: () => string, pickBy
   let connections = 0;
   while (!reader.isOver) {
     connections += 1;
-    const { path, body } = reader.next();
+    const { path, body, headers = {} } = reader.next();
     const leave = new AbortController();
-    const init = body === undefined ? {} : { method: 'POST', body, headers: { 'content-type': 'application/json' } };
+    const init =
+      body === undefined ? { headers } : { method: 'POST', body, headers: { 'content-type': 'application/json' } };
     try {
       const response = await fetch(pickUrl() + path, { ...init, signal: leave.signal });
       if (response.status !== 200) throw new Error(`${path} answered ${response.status}`);
       reader.begin();
-      await takeFrames(reader, response, pickBytes());
+      for await (const frame of readFrames(response, pickBytes())) {
+        reader.takeFrame(frame);
+        if (reader.isOver) break;
+      }
     } catch {
       await sleep(50); // the replica is gone: another one goes on
     }
     leave.abort();
   }
   return connections;
-}
-
-async function takeFrames(reader: DoorReader, response: Response, maxBytes: number): Promise<void> {
-  const decoder = new TextDecoder();
-  let [text, bytes] = ['', 0];
-  for await (const chunk of response.body as unknown as AsyncIterable<Uint8Array>) {
-    text += decoder.decode(chunk.subarray(0, Math.max(0, maxBytes - bytes)), { stream: true });
-    bytes += chunk.length;
-    for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
-      const lines = text.slice(0, end).split('\n');
-      text = text.slice(end + 2);
-      const type =
-        lines
-          .find((line) => line.startsWith('event:'))
-          ?.slice('event:'.length)
-          .trim() ?? '';
-      const data = lines
-        .flatMap((line) => (line.startsWith('data:') ? [line.slice('data:'.length).trim()] : []))
-        .join('');
-      if (data !== '' && data !== '[DONE]') reader.take(JSON.parse(data) as Record<string, unknown>, type);
-      if (reader.isOver) return;
-    }
-    if (bytes >= maxBytes) return;
-  }
 }

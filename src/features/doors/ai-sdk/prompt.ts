@@ -1,20 +1,13 @@
 import type { z } from 'zod';
-import {
-  type Content,
-  type FunctionCall,
-  getFunctionCalls,
-  getFunctionResponses,
-  type JsonObject,
-  type Part,
-} from '../../../core/content.ts';
+import type { Content, JsonObject, Part } from '../../../core/content.ts';
 import { base64Error } from '../../../core/base64.ts';
 import { ConflictError, NotFoundError } from '../../../core/errors.ts';
-import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { listInvocationEvents } from '../../../conversation/sessions/event-store.ts';
 import { invocationNotFound } from '../../../invocations/request.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../../platform/http/operation/request-errors.ts';
+import { listAskedCalls, toResponse } from '../open-calls.ts';
 import type { chatSchema } from './routes.ts';
 
 type Body = z.input<typeof chatSchema>;
@@ -81,47 +74,31 @@ export async function toAnswers(db: Database, key: SessionKey, { messages }: Bod
   const invocationId = message?.id ?? '';
   const events = await listInvocationEvents(db, key, invocationId);
   if (events.length === 0) throw new NotFoundError(invocationNotFound(invocationId));
-  const sent = new Map((message?.parts ?? []).flatMap(toResponse));
-  const waiting = listWaiting(events);
-  const said = waiting.filter(({ id }) => sent.has(id ?? ''));
-  const responses = events.flatMap(({ author, content }) =>
-    getFunctionResponses(content).map(({ id }) => ({ id, author })),
-  );
-  const open = waiting.filter((call) => !responses.some(({ id }) => id === call.id));
-  const missing = open.filter((call) => !said.includes(call));
+  const sent = new Map((message?.parts ?? []).flatMap(toAnswer));
+  const asked = listAskedCalls(events);
+  const open = asked.filter(({ answeredBy }) => answeredBy === undefined);
+  const missing = open.filter(({ id }) => !sent.has(id));
   const [first] = open;
-  if (said.length > 0 && first && missing.length === 0) {
-    const parts = open.map(({ id, name }) => ({
-      functionResponse: { id, name, response: sent.get(id ?? '') },
-    }));
-    return { invocationId, answered: first.id ?? '', content: { role: 'user', parts } };
+  if (first && missing.length === 0) {
+    const parts = open.map(({ id, name }) => ({ functionResponse: { id, name, response: sent.get(id) } }));
+    return { invocationId, answered: first.id, content: { role: 'user', parts } };
   }
-  if (open.some((call) => said.includes(call))) {
+  if (missing.length < open.length) {
     const ids = missing.map(({ id }) => id).join(', ');
     throw refuse(['messages', messages.length - 1, 'parts'], `these calls wait for an answer too: ${ids}`);
   }
   // A second tab, or a repeated request: it reads what became of the first answer.
-  const before = said.findLast((call) => responses.some(({ id, author }) => id === call.id && author === 'user'));
+  const before = asked.findLast(({ id, answeredBy }) => sent.has(id) && answeredBy === 'user');
   if (!before) throw new ConflictError('Nothing waits for an answer of this message.');
-  return { invocationId, answered: before.id ?? '' };
+  return { invocationId, answered: before.id };
 }
 
-/** The calls of an invocation that its client or a person answers. Their events are the agent's own. */
-const listWaiting = (events: Event[]): FunctionCall[] =>
-  events
-    .filter(({ author }) => author !== 'user')
-    .flatMap(({ content, longRunningToolIds }) =>
-      getFunctionCalls(content).filter(({ id }) => id && longRunningToolIds?.includes(id)),
-    );
-
-function toResponse(part: SentPart): [callId: string, response: JsonObject][] {
+function toAnswer(part: SentPart): [callId: string, response: JsonObject][] {
   const { state, toolCallId, approval, output, errorText } = part as JsonObject;
   const { id, approved, reason } = (approval ?? {}) as JsonObject;
   if (state === 'approval-responded' && typeof id === 'string')
     return [[id, { confirmed: approved === true, ...(typeof reason === 'string' ? { reason } : {}) }]];
   if (typeof toolCallId !== 'string') return [];
   if (state === 'output-error') return [[toolCallId, { error: errorText ?? 'The tool failed.' }]];
-  if (state !== 'output-available') return [];
-  const isObject = typeof output === 'object' && output !== null && !Array.isArray(output);
-  return [[toolCallId, isObject ? (output as JsonObject) : { result: output ?? null }]];
+  return state === 'output-available' ? [[toolCallId, toResponse(output)]] : [];
 }

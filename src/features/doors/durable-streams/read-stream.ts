@@ -78,31 +78,34 @@ export async function sendStream(
   const from = offset === '-1' ? toOffset(0) : offset;
   const page = await readPage(context, source, isHead ? 'now' : from);
   if (!page) throw notFound();
-  response.setHeader('stream-next-offset', page.next);
-  if (isHead || live !== 'sse') setState(response, page);
-  if (isHead) response.writeHead(200, { 'content-type': 'application/json', 'cache-control': 'no-store' }).end();
+  if (isHead) send(response, page, { isBare: true, cache: 'no-store' });
   else if (live === 'sse') await sendLive(context, source, page, { asked, response });
   else if (live) await sendPoll(context, source, page, { asked, response });
   else sendPage(page, { asked, from, response });
   return { kind: 'sent' };
 }
 
-function setState(response: Response, { next, isUpToDate, isClosed }: Page): void {
+const toBody = (messages: Message[]) => `[${messages.map(({ text }) => text).join(',')}]`;
+
+/** Ends a response: without messages where it `isBare`, with another status than 200 where that says all. */
+function send(
+  response: Response,
+  { messages, next, isUpToDate, isClosed }: Page,
+  { cache, status = 200, isBare = status !== 200 }: { cache: string; status?: number; isBare?: boolean },
+): void {
+  response.setHeader('cache-control', cache);
   response.setHeader('stream-next-offset', next);
   if (isUpToDate) response.setHeader('stream-up-to-date', 'true');
   if (isClosed && isUpToDate) response.setHeader('stream-closed', 'true');
+  if (status === 200) response.setHeader('content-type', 'application/json');
+  response.writeHead(status).end(isBare ? undefined : toBody(messages));
 }
 
-const toBody = (messages: Message[]) => `[${messages.map(({ text }) => text).join(',')}]`;
-
 function sendPage(page: Page, { asked, from, response }: { asked: Asked; from: string; response: Response }): void {
-  const end = page.isClosed && page.isUpToDate ? ':c' : '';
-  const etag = `"${page.created}:${from}:${page.next}${end}"`;
-  const isNow = from === 'now';
-  response.setHeader('cache-control', isNow ? 'no-store' : CACHEABLE);
-  if (!isNow) response.setHeader('etag', etag);
-  if (!isNow && asked['if-none-match'] === etag) response.writeHead(304).end();
-  else response.writeHead(200, { 'content-type': 'application/json' }).end(toBody(page.messages));
+  if (from === 'now') return send(response, page, { cache: 'no-store' });
+  const etag = `"${page.created}:${from}:${page.next}${page.isClosed && page.isUpToDate ? ':c' : ''}"`;
+  response.setHeader('etag', etag);
+  send(response, page, { cache: CACHEABLE, status: asked['if-none-match'] === etag ? 304 : 200 });
 }
 
 /** Answers with what there is; where there is nothing, with the next messages or at the end of the time. */
@@ -112,23 +115,18 @@ async function sendPoll(
   page: Page,
   { asked, response }: { asked: Asked; response: Response },
 ): Promise<void> {
-  response.setHeader('cache-control', 'no-store');
   response.setHeader('stream-cursor', toCursor(asked.cursor));
   let found = page;
   if (page.messages.length === 0 && page.isUpToDate && !page.isClosed) {
     const gone = new AbortController();
     response.once('close', () => gone.abort());
     const signal = AbortSignal.any([gone.signal, context.draining, AbortSignal.timeout(LONG_POLL_MS)]);
-    for await (const messages of follow(context, source, page.next, signal)) {
-      found = { ...page, messages, next: messages.at(-1)?.offset ?? page.next };
+    for await (const more of follow(context, source, page.next, signal)) {
+      found = { ...page, ...more };
       break;
     }
-    // Whether that was the last one, too.
-    if (!gone.signal.aborted) found = { ...found, isClosed: await isEnded(context, source, found.next) };
-    setState(response, found);
   }
-  if (found.messages.length === 0) response.writeHead(204).end();
-  else response.writeHead(200, { 'content-type': 'application/json' }).end(toBody(found.messages));
+  send(response, found, { cache: 'no-store', status: found.messages.length === 0 ? 204 : 200 });
 }
 
 /** Sends what there is and what comes, for a minute: the client comes back. */
@@ -141,29 +139,22 @@ async function sendLive(
   const stream = openEventStream(response, { comments: true });
   const signal = AbortSignal.any([stream.signal, context.draining, AbortSignal.timeout(SSE_MS)]);
   let cursor = toCursor(asked.cursor);
-  const send = async ({ messages, next, isUpToDate, isClosed }: Omit<Page, 'created'>) => {
+  let page: Page | undefined = first;
+  const sendNext = async ({ messages, next, isUpToDate, isClosed }: Page) => {
     if (messages.length > 0) await stream.send(toBody(messages), undefined, 'data');
     const isEnd = isClosed && isUpToDate;
     const state = { ...(isUpToDate ? { upToDate: true } : {}), ...(isEnd ? { streamClosed: true } : {}) };
     const control = { streamNextOffset: next, ...(isEnd ? {} : { streamCursor: cursor }), ...state };
     await stream.send(JSON.stringify(control), undefined, 'control');
     cursor = toCursor(cursor);
-    return isEnd;
   };
-  let page: Page | undefined = first;
-  let isEnd = await send(first);
-  while (!isEnd && !signal.aborted && page && !page.isUpToDate) {
+  await sendNext(first);
+  while (page && !page.isUpToDate && !signal.aborted) {
     page = await readPage(context, source, page.next);
-    isEnd = !page || (await send(page));
+    if (page) await sendNext(page);
   }
-  let { next } = page ?? first;
-  if (!isEnd)
-    for await (const messages of follow(context, source, next, signal)) {
-      next = messages.at(-1)?.offset ?? next;
-      await send({ messages, next, isUpToDate: true, isClosed: false });
-    }
-  if (!isEnd && !signal.aborted && (await isEnded(context, source, next)))
-    await send({ messages: [], next, isUpToDate: true, isClosed: true });
+  if (page?.isUpToDate && !page.isClosed)
+    for await (const more of follow(context, source, page.next, signal)) await sendNext({ ...page, ...more });
   stream.end();
   if (!response.writableFinished && !stream.signal.aborted) await once(response, 'close').catch(() => undefined);
 }
@@ -202,25 +193,28 @@ function toMessage(step: TurnStep): Message[] {
   ];
 }
 
-/** Yields messages behind a place as they come, until the stream is closed or `signal` aborts. */
+/** Yields messages behind a place as they come, and at last that no more will, until `signal` aborts. */
 async function* follow(
   context: InvocationContext,
   { key, invocationId }: Source,
   offset: string,
   signal: AbortSignal,
-): AsyncGenerator<Message[]> {
+): AsyncGenerator<Pick<Page, 'messages' | 'next' | 'isClosed'>> {
   const after = toSequence(offset);
   if (invocationId === undefined) {
-    for await (const step of followSession(context, key, { sequence: after, delta: 0 }, signal))
-      if (step.kind === 'event') yield [{ offset: toOffset(step.sequence), text: step.text }];
+    for await (const { kind, position, text } of followSession(context, key, { sequence: after, delta: 0 }, signal)) {
+      const next = toOffset(position.sequence);
+      if (kind === 'event') yield { messages: [{ offset: next, text }], next, isClosed: false };
+    }
     return;
   }
-  let place = offset;
-  for await (const step of readTurn(context, { key, invocationId, after }, signal)) {
+  let next = offset;
+  for await (const step of readTurn(context, { key, invocationId, after, throughPauses: true }, signal)) {
+    const isClosed = step.kind === 'end';
     // Offsets never go back, also where text was taken back: the event brings what the next attempt has up to there.
-    const messages = toMessage(step).filter((message) => message.offset > place);
-    place = messages.at(-1)?.offset ?? place;
-    if (messages.length > 0) yield messages;
+    const messages = toMessage(step).filter((message) => message.offset > next);
+    next = messages.at(-1)?.offset ?? next;
+    if (messages.length > 0 || isClosed) yield { messages, next, isClosed };
   }
 }
 
@@ -229,12 +223,6 @@ async function hasEnded({ feeds }: InvocationContext, { key, invocationId }: Sou
   if (invocationId === undefined) return false;
   const invocation = await feeds.readInvocation(key, invocationId);
   return invocation && !['queued', 'running', 'paused'].includes(invocation.status);
-}
-
-/** True where a reader at a place has all that a stream will ever have. */
-async function isEnded(context: InvocationContext, source: Source, offset: string): Promise<boolean> {
-  const page = (await hasEnded(context, source)) ? await readPage(context, source, offset) : undefined;
-  return page !== undefined && page.isUpToDate && page.messages.length === 0;
 }
 
 /** Returns the cursor of an answer: it never goes back, also where the client's is of the future. */
