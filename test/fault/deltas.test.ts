@@ -118,9 +118,9 @@ test.each(SETS)('each reader has the stored text, whatever was cut and killed: %
   );
   let kills = 0;
   while (speaker.requests() - first <= KILLS) {
-    const before = speaker.requests();
-    const haveText = () => readers.filter(({ reader: { text } }) => text.includes(`${before}-`)).length;
+    const haveText = () => readers.filter(({ reader: { text } }) => text.includes(`${speaker.requests()}-`)).length;
     await eventually('most readers have text', 300_000, async () => haveText() > readers.length / 2);
+    const before = speaker.requests();
     const victim = kills++ % 2;
     await servers[victim]?.kill();
     const other = servers[1 - victim] as ServerProcess;

@@ -1,5 +1,6 @@
 import { CLIENT_MUTANTS } from './client-mutants.ts';
 import { DELTA_MUTANTS } from './delta-mutants.ts';
+import { DOOR_MUTANTS } from './door-mutants.ts';
 import { EVALUATION_MUTANTS } from './evaluation-mutants.ts';
 import { GOES_ON_MUTANTS } from './goes-on-mutants.ts';
 import { METRIC_MUTANTS } from './metric-mutants.ts';
@@ -271,6 +272,7 @@ export const MUTANTS: Mutant[] = [
   ...CLIENT_MUTANTS,
   ...EVALUATION_MUTANTS,
   ...DELTA_MUTANTS,
+  ...DOOR_MUTANTS,
   ...GOES_ON_MUTANTS,
   ...METRIC_MUTANTS,
 ];
