@@ -1,42 +1,21 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { tool } from '../support/agent-fixtures.ts';
 import { hostAgent } from '../support/agents.ts';
+import {
+  type Chat,
+  type Chunk,
+  type Json,
+  newChat,
+  type Sdk,
+  type Transport,
+  type UiMessage,
+} from '../support/ai-sdk.ts';
 import { startApp, startOn, type TestApp } from '../support/app.ts';
 import { loadFrontEnd } from '../support/front-ends.ts';
 import { callPart } from '../support/scripted-model.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
 
 /** The door of the AI SDK, spoken to by the SDK itself: its transports, its chat, its schemas. */
-
-type Json = Record<string, unknown>;
-type Chunk = Json & { type: string };
-interface UiMessage {
-  id: string;
-  role: string;
-  parts: Json[];
-}
-/** What the tests use of the packages. */
-interface Sdk {
-  AbstractChat: new (init: object) => Chat;
-  DefaultChatTransport: new (options: object) => Transport;
-  uiMessageChunkSchema: () => { validate(value: unknown): Promise<{ success: boolean; error?: Error }> };
-  readUIMessageStream(options: object): AsyncIterable<UiMessage>;
-  lastAssistantMessageIsCompleteWithApprovalResponses: unknown;
-  lastAssistantMessageIsCompleteWithToolCalls: unknown;
-}
-interface Transport {
-  sendMessages(options: object): Promise<ReadableStream<Chunk>>;
-  reconnectToStream(options: object): Promise<ReadableStream<Chunk> | null>;
-}
-interface Chat {
-  status: string;
-  error?: Error;
-  messages: UiMessage[];
-  sendMessage(message: object): Promise<void>;
-  resumeStream(): Promise<void>;
-  addToolApprovalResponse(answer: object): Promise<void>;
-  addToolOutput(answer: object): Promise<void>;
-}
 
 const model = new SpokenModel();
 const tools = [
@@ -81,27 +60,11 @@ const stateOf = ({ parts }: UiMessage) => parts.find(({ type }) => type === 'dyn
 const stored = async (id: string, version = 7) =>
   (await app.get(`${CHAT}/${id}/messages?version=${version}`)).body as UiMessage[];
 
-/** A chat as `useChat` holds one. */
-function openChat(
+const openChat = (
   version: 6 | 7,
   id: string,
-  options: { at?: string; fetch?: typeof fetch; messages?: UiMessage[]; auto?: unknown } = {},
-): Chat {
-  const { AbstractChat, DefaultChatTransport } = sdks[version];
-  const { at = app.url, messages = [], auto, ...rest } = options;
-  const state = {
-    status: 'ready',
-    error: undefined,
-    messages,
-    pushMessage: (message: UiMessage) => void (state.messages = [...state.messages, message]),
-    popMessage: () => void (state.messages = state.messages.slice(0, -1)),
-    replaceMessage: (index: number, message: UiMessage) =>
-      void (state.messages = state.messages.with(index, structuredClone(message))),
-    snapshot: <T>(value: T): T => structuredClone(value),
-  };
-  const transport = new DefaultChatTransport({ api: `${at}${CHAT}?version=${version}`, ...rest });
-  return new AbstractChat({ id, state, transport, sendAutomaticallyWhen: auto });
-}
+  { at = app.url, ...more }: Parameters<typeof newChat>[3] & { at?: string } = {},
+) => newChat(sdks[version], `${at}${CHAT}?version=${version}`, id, more);
 
 /** A fetch whose answer breaks off behind some chunks, or ends where `isClean`. */
 const cutting =
