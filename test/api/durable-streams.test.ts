@@ -118,10 +118,8 @@ test.each(['sse', 'long-poll'] as const)('a reader over %s waits while a person 
   for (let n = 0; n < 50; n += 1) await app.get(session);
   expect(isAnswered).toBe(false);
   const newMessage = { role: 'user', parts: [{ functionResponse }] };
-  const answering = app.post('/run', {
-    ...{ appName: 'harness_agent', userId: 'user', sessionId: `paused-${live}` },
-    ...{ invocationId: id, newMessage },
-  });
+  const key = { appName: 'harness_agent', userId: 'user', sessionId: `paused-${live}` };
+  const answering = app.post('/run', { ...key, invocationId: id, newMessage });
   (await called(2)).end([{ text: 'So be it.' }]);
   await answering;
   const { status, text } = await reading;

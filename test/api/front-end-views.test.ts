@@ -38,7 +38,9 @@ afterAll(async () => {
 const SESSIONS = '/apps/harness_agent/users/user/sessions';
 const toLine = (author: string, text: string) => `${author === 'user' ? 'user' : 'agent'}: ${text}`;
 const listChat = (messages: UiMessage[]) =>
-  messages.map(({ role, parts }) => toLine(role, parts.map(({ text }) => text ?? '').join('')));
+  messages.map(({ role, parts }) =>
+    toLine(role, parts.map(({ text }) => (typeof text === 'string' ? text : '')).join('')),
+  );
 
 /** What each front end says and shows in a session: its lines, the last two of them its own turn. */
 const FRONT_ENDS: Record<string, (url: string, sessionId: string, text: string) => Promise<string[]>> = {
@@ -124,5 +126,6 @@ test('all views of a session equal its events', async () => {
   const end = performance.now() + MS;
   let turns = 0;
   for (let n = 0; n === 0 || performance.now() < end; n += 1) turns += await compareViews(`s-${n}`);
+  expect(turns).toBeGreaterThan(ROUNDS);
   console.log(`${turns} turns in four front ends, each view equal to the events`);
 }, 300_000);
