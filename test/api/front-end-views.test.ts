@@ -12,7 +12,7 @@ import { readFrames } from '../support/text-reader.ts';
 
 /** One session in four front ends, one after another and all at once: each view shows what is stored. */
 
-/** Turns of each front end in turn, and as many at once; with FAULT_LONG=1 in one session after another for a minute. */
+/** Rounds of a session: each front end in turn, then all at once; with FAULT_LONG=1 sessions follow for a minute. */
 const ROUNDS = 3;
 const MS = process.env['FAULT_LONG'] === '1' ? 60_000 : 0;
 

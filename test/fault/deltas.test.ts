@@ -15,7 +15,7 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
  */
 
 type Kind = keyof typeof OPEN;
-/** Readers of one answer by their door; in the long set 1,000 through each in turn: at once they are too many to read. */
+/** Readers of one answer by their door; in the long set 1,000 each in turn: at once they are too many to read. */
 const SETS: Partial<Record<Kind, number>>[] = isLong
   ? [{ own: 1_000 }, { chat: 1_000 }, { thread: 1_000 }, { stream: 1_000 }]
   : [{ own: 50, chat: 10, thread: 10, stream: 10 }];
