@@ -131,11 +131,21 @@ export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
   return row ? (row.stopAs ?? 'held') : 'lost';
 }
 
-/** The holder of a session: none (`free`), a live invocation, or a dead one, without an id where none has the token. */
+/** The row of an invocation whose process died: how often it was begun, and why it may not go on. */
+export interface DeadRun {
+  invocationId: string;
+  attempt: number;
+  stopAs: 'interrupted' | 'cancelled' | null;
+  isKept: boolean;
+  /** The reason in its request, the end of a sentence. */
+  endsBecause: string | null;
+}
+
+/** The holder of a session: none (`free`), a live invocation, or a dead one, without a run where none has the token. */
 export type LockHolder =
   | { kind: 'absent' | 'free' }
   | { kind: 'live'; invocationId: string; token: string }
-  | { kind: 'dead'; invocationId: string | undefined; token: string };
+  | { kind: 'dead'; run: DeadRun | undefined; token: string };
 
 /**
  * Finds the holder of a session in a transaction and locks the session row until its end. Two statements: a join
@@ -147,31 +157,14 @@ export async function findLockHolder(tx: Database, key: SessionKey, skipLocked =
   if (!session) return { kind: 'absent' };
   const { leaseToken: token } = session;
   if (token === null) return { kind: 'free' };
-  const [holder] = await tx
-    .select({ id: invocations.id, live: isLive })
-    .from(invocations)
-    .where(and(isSession(key, invocations), eq(invocations.leaseToken, token), eq(invocations.status, 'running')));
-  return holder?.live === true
-    ? { kind: 'live', invocationId: holder.id, token }
-    : { kind: 'dead', invocationId: holder?.id, token };
-}
-
-/** The row of a dead invocation: how often it was begun, and why it may not go on. */
-export interface DeadRun {
-  attempt: number;
-  stopAs: 'interrupted' | 'cancelled' | null;
-  isKept: boolean;
-  /** The reason in its request, the end of a sentence. */
-  endsBecause: string | null;
-}
-
-/** Finds the row of a dead invocation, whose session is locked. */
-export async function findDeadRun(tx: Database, run: Pick<Lease, 'key' | 'invocationId'>): Promise<DeadRun> {
-  const { attempt, stopRequestedAs: stopAs, request } = invocations;
+  const { id: invocationId, attempt, stopRequestedAs: stopAs, request } = invocations;
   const isKept = sql<boolean>`${request} is not null`;
   const endsBecause = sql<string | null>`${request} ->> 'endsBecause'`;
-  const [row] = await tx.select({ attempt, stopAs, isKept, endsBecause }).from(invocations).where(isInvocation(run));
-  return row ?? { attempt: 1, stopAs: null, isKept: false, endsBecause: null };
+  const [run] = await tx
+    .select({ invocationId, attempt, stopAs, isKept, endsBecause, live: isLive })
+    .from(invocations)
+    .where(and(isSession(key, invocations), eq(invocations.leaseToken, token), eq(invocations.status, 'running')));
+  return run?.live === true ? { kind: 'live', invocationId: run.invocationId, token } : { kind: 'dead', run, token };
 }
 
 /**

@@ -46,6 +46,9 @@ const storedRequestSchema = z.object({
     .optional(),
 });
 
+/** A request that cannot be read. */
+const NOTHING: z.output<typeof storedRequestSchema> = { version: VERSION, overrides: {}, streaming: false };
+
 /** The place where a run began. */
 export type Beginning = NonNullable<z.output<typeof storedRequestSchema>['began']>;
 
@@ -83,34 +86,18 @@ function hasCredential({ url, headers = {} }: McpServer): boolean {
   return Object.keys(headers).length > 0 || Boolean(username || password || search);
 }
 
-/** Members of a request that its row keeps. */
-type KeptMembers = 'content' | 'stateDelta' | 'customMetadata' | 'overrides' | 'streaming' | 'isLive' | 'answer';
-
-/** A request as {@link readStoredRequest} reads it. */
-interface ReadRequest {
-  request: Pick<InvocationRequest, KeptMembers>;
-  asker: RequestContext;
-  began?: Beginning | undefined;
-  /** Why it cannot go on elsewhere, a part of a sentence. */
-  refusal?: string | undefined;
-}
-
-/** Reads the request of an invocation from its row. */
+/** Reads the request of an invocation from its row. `refusal`: why it cannot go on elsewhere, a part of a sentence. */
 export function readStoredRequest(
   stored: unknown,
   secrets: Secrets,
   place: Pick<InvocationRequest, 'key' | 'invocationId'>,
-): ReadRequest {
-  const { data } = storedRequestSchema.safeParse(stored);
-  if (!data)
-    return { request: { content: undefined, overrides: {}, streaming: false }, asker: {}, refusal: UNREADABLE };
+) {
+  const { success, data = NOTHING } = storedRequestSchema.safeParse(stored);
   const { version: _, content, overrides, secrets: sealed, userId, keyId, callerTrace, began, ...kept } = data;
   const opened = sealed === undefined ? undefined : secrets.open(sealed, place);
   const servers = opened === undefined ? {} : { mcpServers: JSON.parse(opened) as McpServer[] };
-  return {
-    request: { ...kept, content, overrides: { ...overrides, ...servers } },
-    asker: { userId, keyId, callerTrace },
-    began,
-    refusal: sealed !== undefined && opened === undefined ? LOCKED : undefined,
-  };
+  const asker: RequestContext = { userId, keyId, callerTrace };
+  const locked = sealed !== undefined && opened === undefined ? LOCKED : undefined;
+  const request = { ...kept, content, overrides: { ...overrides, ...servers } };
+  return { request, asker, began, refusal: success ? locked : UNREADABLE };
 }

@@ -9,7 +9,7 @@ import { endingEvents, type InvocationError, stoppedMessage } from './invocation
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import { lockSession, releaseSession } from '../conversation/sessions/session-lease.ts';
 import type { SessionKey } from '../core/session.ts';
-import { type DeadRun, findDeadRun, findLockHolder, type Lease, type LockHolder, putBack } from './lock-store.ts';
+import { type DeadRun, findLockHolder, type Lease, type LockHolder, putBack } from './lock-store.ts';
 import type { LeaseTimes } from './session-lock.ts';
 import { finishInvocation } from './finish-store.ts';
 import { listKeptResponses } from './tool-call-store.ts';
@@ -77,14 +77,14 @@ async function endIfDead(
 ): Promise<{ holder: LockHolder; wasDead: boolean }> {
   const holder = await findLockHolder(tx, key, skipLocked);
   if (holder.kind !== 'dead') return { holder, wasDead: false };
-  const { invocationId, token } = holder;
+  const { run, token } = holder;
   const free = { holder: { kind: 'free' }, wasDead: true } as const;
-  if (invocationId === undefined) {
+  if (!run) {
     await releaseSession(tx, key, token);
     return free;
   }
+  const { invocationId } = run;
   const lease = { key, invocationId, token, durationMs: 0 };
-  const run = await findDeadRun(tx, lease);
   const error = toError(run, limits.attempts);
   if (!error) {
     await putBack(tx, lease, newId(), { pauseMs: toPause(run, leaseTimes) });

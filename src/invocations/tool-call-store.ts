@@ -13,6 +13,9 @@ import { isInvocation } from './invocation-store.ts';
 const seconds = (column: typeof toolCalls.createTime | typeof toolCalls.updateTime) =>
   sql<number>`extract(epoch from ${column})::float8`;
 
+const isOf = (key: SessionKey, invocationId: string) =>
+  and(isSession(key, toolCalls), eq(toolCalls.invocationId, invocationId));
+
 const columns = {
   operationId: toolCalls.operationId,
   callId: toolCalls.callId,
@@ -104,13 +107,7 @@ export async function settleCall(
       response: kept ? sql`${escapeJson(kept)}::jsonb` : null,
       updateTime: sql`statement_timestamp()`,
     })
-    .where(
-      and(
-        isSession(key, toolCalls),
-        eq(toolCalls.invocationId, invocationId),
-        eq(toolCalls.callId, escapeText(callId)),
-      ),
-    );
+    .where(and(isOf(key, invocationId), eq(toolCalls.callId, escapeText(callId))));
 }
 
 /** Lists which of these calls of an invocation a person, or a check, has settled. */
@@ -124,12 +121,7 @@ export async function listSettled(
     .select({ callId: toolCalls.callId })
     .from(toolCalls)
     .where(
-      and(
-        isSession(key, toolCalls),
-        eq(toolCalls.invocationId, invocationId),
-        inArray(toolCalls.callId, callIds.map(escapeText)),
-        eq(toolCalls.state, 'settled'),
-      ),
+      and(isOf(key, invocationId), inArray(toolCalls.callId, callIds.map(escapeText)), eq(toolCalls.state, 'settled')),
     );
   return new Set(rows.map(({ callId }) => unescapeText(callId)));
 }
@@ -143,13 +135,7 @@ export async function listKeptResponses(
   const rows = await db
     .select({ callId: toolCalls.callId, text: sql<string>`${toolCalls.response}::text` })
     .from(toolCalls)
-    .where(
-      and(
-        isSession(key, toolCalls),
-        eq(toolCalls.invocationId, invocationId),
-        sql`${toolCalls.response} -> 'response' is not null`,
-      ),
-    );
+    .where(and(isOf(key, invocationId), sql`${toolCalls.response} -> 'response' is not null`));
   return new Map(
     rows.map(({ callId, text }) => {
       const { response } = JSON.parse(unescapeJson(text)) as { response: JsonObject };

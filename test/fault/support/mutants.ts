@@ -22,7 +22,7 @@ const joinedHolder = `
   if (found?.token)
     return found.live === true
       ? { kind: 'live', invocationId: found.id ?? '', token: found.token }
-      : { kind: 'dead', invocationId: found.id ?? undefined, token: found.token };
+      : { kind: 'dead', run: undefined, token: found.token };
   const session = await lockSession(tx, key, skipLocked);`;
 
 /** All of them, in groups of what they break. */
