@@ -10,6 +10,7 @@ import { startApp, startOn, type TestApp } from '../support/app.ts';
 import { connect, rpc } from '../support/mcp-client.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
+import { startTokenIssuer } from '../support/token-issuer.ts';
 
 /** The official clients of both eras of MCP, against two replicas of the service. */
 
@@ -414,4 +415,48 @@ test('what is not there is said in the words of HTTP', async () => {
   ).toBe(403);
   expect((await rpc(url(), 'tasks/list')).error?.code).toBe(-32601);
   expect((await app.get('/.well-known/oauth-protected-resource/mcp')).status).toBe(404);
+});
+
+test('a client without a token is told where the issuer is, and what scope it lacks', async () => {
+  const issuer = await startTokenIssuer();
+  const shared = await startOn(app.databaseUrl, { DOORS: 'mcp', DEV_UI: 'false', ...issuer.environment }, { agents });
+  try {
+    const metadataUrl = `${shared.url}/.well-known/oauth-protected-resource/mcp`;
+    const unknown = await rpc(url(shared.url), 'tools/list').catch((error: unknown) => error as never);
+    expect([unknown.status, unknown.headers.get('www-authenticate')]).toEqual([
+      401,
+      `Bearer resource_metadata="${metadataUrl}"`,
+    ]);
+    const metadata = {
+      resource: `${shared.url}/mcp`,
+      authorization_servers: [issuer.issuer.url],
+      bearer_methods_supported: ['header'],
+      scopes_supported: ['invoke', 'read'],
+    };
+    for (const at of [metadataUrl, `${shared.url}/.well-known/oauth-protected-resource`])
+      expect(await (await fetch(at)).json()).toEqual(metadata);
+    const reader = await rpc(
+      `${url(shared.url)}/${APP}`,
+      'tools/list',
+      {},
+      {
+        headers: await issuer.headersOf('ann', { scopes: 'read' }),
+      },
+    );
+    expect([reader.status, reader.headers.get('www-authenticate')]).toEqual([
+      403,
+      `Bearer error="insufficient_scope", scope="invoke", resource_metadata="${metadataUrl}"`,
+    ]);
+    const headers = await issuer.headersOf('ann', { scopes: 'invoke' });
+    expect((await rpc(url(shared.url), 'resources/list', {}, { headers })).status).toBe(403);
+    const client = await connect(url(shared.url), 'modern', {}, { headers });
+    const { session } = structured(await client.callTool(call('hello')));
+    expect(await sessions('ann')).toContain(session);
+    await client.close();
+    const foreign = await rpc(`${url(shared.url)}?user_id=bob`, 'tools/list', {}, { headers });
+    expect(foreign.status).toBe(404);
+  } finally {
+    await shared.close();
+    await issuer.close();
+  }
 });

@@ -33,7 +33,7 @@ describe('every operation has an owner and a scope', () => {
 
   test('without a credential only those that say nothing of anybody are served', () => {
     const open = operations.filter(({ owner }) => owner === 'open').map(({ operationId }) => operationId);
-    expect(open).toEqual(['health', 'ready', 'version', 'getMcpMetadata', 'getMcpAppMetadata']);
+    expect(open).toEqual(['health', 'ready', 'version', 'getMcpMetadata']);
   });
 });
 
@@ -42,7 +42,7 @@ const BOUNDS = {
   'what the operator has set up, or a count':
     'health ready version getTelemetry listApps getAppInfo listBudgets listModelPrices countUnretained ' +
     'getMetricsInfo getAppStructure getAppGraphs getAppGraph getBuilderConfig listAppsOfUser ' +
-    'getUserStorage getMcpMetadata getMcpAppMetadata',
+    'getUserStorage getMcpMetadata',
   'one row, which was bounded when it was written':
     'getSessionLabels loadArtifact loadArtifactVersion harnessRuntimeGetArtifactMetadata getCronjob getCronjobRun ' +
     'getInvocation getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun',

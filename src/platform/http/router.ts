@@ -126,10 +126,8 @@ function noteOperation(
   response: Response,
 ): void {
   Object.assign(response.locals, { route: path, operationId, params: request.params });
-  if (resourceMetadata !== undefined) {
-    const { protocol, host, path: own } = request;
-    response.locals.metadataUrl = `${protocol}://${host}${resourceMetadata}${own}`;
-  }
+  if (resourceMetadata !== undefined)
+    response.locals.metadataUrl = `${request.protocol}://${request.host}${resourceMetadata}`;
   // A WebSocket leaves its response behind; the server counts those.
   if (isStream && success?.status !== 101 && metrics) response.once('close', metrics.stream(operationId));
 }

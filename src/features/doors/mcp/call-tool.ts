@@ -1,15 +1,16 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import {
   type CallToolResult,
   ProtocolError,
   ProtocolErrorCode,
   type ServerContext,
+  type Tool,
 } from '@modelcontextprotocol/server';
 import { z } from 'zod';
 import { getFunctionCalls } from '../../../core/content.ts';
-import { InvalidError, NotFoundError } from '../../../core/errors.ts';
+import { InvalidError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
-import { identifierSchema, type SessionKey, sessionNotFound } from '../../../core/session.ts';
+import { identifierSchema, type SessionKey } from '../../../core/session.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import { startTurn } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
@@ -23,46 +24,23 @@ const MAX_PROMPT = 1_000_000;
 const IDEMPOTENCY_KEY = 'agent-runtime/idempotency-key';
 const idempotencyKey = z.string().min(1).max(255);
 const callArguments = z.strictObject({
-  prompt: z.string().min(1).max(MAX_PROMPT),
-  session: identifierSchema.optional(),
+  prompt: z.string().min(1).max(MAX_PROMPT).describe('What the agent is asked.'),
+  session: identifierSchema.optional().describe('`session` of an earlier answer, to go on with it [a new one].'),
 });
-
-const INPUT_SCHEMA = {
-  type: 'object' as const,
-  properties: {
-    prompt: { type: 'string', minLength: 1, maxLength: MAX_PROMPT, description: 'What the agent is asked.' },
-    session: {
-      type: 'string',
-      minLength: 1,
-      maxLength: 256,
-      description: 'The `session` of an earlier answer, to go on with its conversation [a new one].',
-    },
-  },
-  required: ['prompt'],
-  additionalProperties: false,
-};
-const OUTPUT_SCHEMA = {
-  type: 'object' as const,
-  properties: {
-    session: { type: 'string', description: 'Goes on with this conversation.' },
-    invocation: { type: 'string', description: 'Id of what ran.' },
-    status: { type: 'string', description: 'How it stands; `paused` waits for a person.' },
-    text: { type: 'string', description: 'The answer.' },
-  },
-  required: ['session', 'invocation', 'status', 'text'],
-};
+const callAnswer = z.object({
+  session: z.string().describe('Goes on with this conversation.'),
+  invocation: z.string().describe('Id of what ran.'),
+  status: z.string().describe('How it stands; `paused` waits for a person.'),
+  text: z.string().describe('The answer.'),
+});
+const toSchema = (schema: z.ZodObject) => z.toJSONSchema(schema) as Tool['inputSchema'];
+const SCHEMAS = { inputSchema: toSchema(callArguments), outputSchema: toSchema(callAnswer) };
 
 /** Returns the applications as tools. */
 export const listTools = ({ context, appNames }: McpCall) => ({
-  tools: appNames.flatMap((name) => {
-    const description = context.agents.get(name)?.describe().description;
-    if (description === undefined) return [];
-    return {
-      name,
-      description: description || `Asks the agent ${name}.`,
-      inputSchema: INPUT_SCHEMA,
-      outputSchema: OUTPUT_SCHEMA,
-    };
+  tools: appNames.map((name) => {
+    const description = context.agents.get(name)?.describe().description || `Asks the agent ${name}.`;
+    return { name, description, ...SCHEMAS };
   }),
 });
 
@@ -94,20 +72,12 @@ export async function callTool(
   try {
     const attached = state === undefined ? await start(call, name, given, came) : await answer(call, name, state, came);
     if ('invocation' in attached) return askAgain(attached);
-    if (came.isModern && hasTasks(came.request))
-      return toTask(await requireFound(call, attached)) as unknown as CallToolResult;
-    return await wait(call, attached, came);
+    const task = came.isModern && hasTasks(came.request) && (await readTask(call, attached));
+    return task ? (toTask(task) as unknown as CallToolResult) : await wait(call, attached, came);
   } catch (error) {
     if (error instanceof ProtocolError) throw error;
     return failed(toSentence(call, error).sentence);
   }
-}
-
-/** @throws {NotFoundError} where its session was deleted in this moment */
-async function requireFound(call: McpCall, attached: Attached): Promise<Found> {
-  const found = await readTask(call, attached);
-  if (!found) throw new NotFoundError(sessionNotFound(attached.key.sessionId));
-  return found;
 }
 
 const failed = (text: string): CallToolResult => ({ content: [{ type: 'text', text }], isError: true });
@@ -123,14 +93,8 @@ async function start(
     throw new InvalidError(error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '));
   const sent = idempotencyKey.safeParse(meta?.[IDEMPOTENCY_KEY]).data ?? call.headers['idempotency-key'];
   // The same call again means the same new session.
-  const derived =
-    sent &&
-    createHash('sha256')
-      .update(JSON.stringify([appName, sent]))
-      .digest('hex')
-      .slice(0, 32);
-  const sessionId = data.session ?? derived ?? call.context.newId();
-  const key = { appName, userId: call.userId, sessionId };
+  const derived = sent && hash('sha256', JSON.stringify([appName, sent]));
+  const key = { appName, userId: call.userId, sessionId: data.session ?? derived ?? call.context.newId() };
   const content = { role: 'user', parts: [{ text: data.prompt }] };
   const turn = { content, overrides: {}, createSession: data.session === undefined, streaming: false };
   const headers = { ...call.headers, 'idempotency-key': sent };

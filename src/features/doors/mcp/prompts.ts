@@ -1,4 +1,4 @@
-import { ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/server';
+import { NotFoundError } from '../../../core/errors.ts';
 import type { McpCall } from './mcp-call.ts';
 
 /** Lists the skills of the applications. */
@@ -7,10 +7,10 @@ export async function listPrompts(call: McpCall) {
   return { prompts: skills.map(({ name, skill: { description } }) => ({ name, description })) };
 }
 
-/** Returns the instructions of a skill. @throws {ProtocolError} where there is none of that name */
+/** Returns the instructions of a skill. @throws {NotFoundError} where there is none of that name */
 export async function getPrompt(call: McpCall, name: string) {
   const found = (await listSkills(call)).find((each) => each.name === name);
-  if (!found) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Prompt not found: ${name}`);
+  if (!found) throw new NotFoundError(`Prompt not found: ${name}`);
   const { description, body: text } = found.skill;
   return { description, messages: [{ role: 'user' as const, content: { type: 'text' as const, text } }] };
 }

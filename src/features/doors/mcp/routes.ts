@@ -8,7 +8,7 @@ import { type Call, operation } from '../../../platform/http/operation/operation
 import { appPath } from '../../../platform/http/operation/parameters.ts';
 import { doorOwner, doorQuery, toDoorUser } from '../start-turn.ts';
 
-const METADATA_PATH = '/.well-known/oauth-protected-resource';
+const METADATA_PATH = '/.well-known/oauth-protected-resource/mcp';
 
 /** Dependencies of this door. */
 interface McpContext extends InvocationContext {
@@ -16,20 +16,10 @@ interface McpContext extends InvocationContext {
   version: string;
 }
 
-const message = {
-  jsonrpc: '2.0',
-  id: 1,
-  method: 'tools/call',
-  params: { name: 'harness_agent', arguments: { prompt: 'What is 17 * 23?' } },
-};
-const answer = {
-  jsonrpc: '2.0',
-  id: 1,
-  result: {
-    content: [{ type: 'text', text: '391' }],
-    structuredContent: { session: 's1', invocation: 'e-1', status: 'succeeded', text: '391' },
-  },
-};
+const params = { name: 'harness_agent', arguments: { prompt: 'What is 17 * 23?' } };
+const message = { jsonrpc: '2.0', id: 1, method: 'tools/call', params };
+const structuredContent = { session: 's1', invocation: 'e-1', status: 'succeeded', text: '391' };
+const answer = { jsonrpc: '2.0', id: 1, result: { content: [{ type: 'text', text: '391' }], structuredContent } };
 
 /** The members of both operations, which differ in their path. */
 const mcp = {
@@ -56,18 +46,10 @@ const mcp = {
     description: 'The answer: JSON, or as the last event of a stream after notices of progress.',
     example: `event: message\ndata: ${JSON.stringify(answer)}\n\n`,
     mediaType: 'text/event-stream',
-    json: {
-      schema: { type: 'object', properties: {}, description: 'An answer of JSON-RPC.' },
-      example: answer,
-    },
+    json: { schema: { type: 'object', properties: {}, description: 'An answer of JSON-RPC.' }, example: answer },
   },
   bare: { 202: 'It was a notification.' },
-  errors: {
-    400: 'No message of the protocol.',
-    404: 'No such application or user.',
-    406: 'No stream.',
-    ...BUSY_ERRORS,
-  },
+  errors: { 400: 'No message of the protocol.', 404: 'No such application.', 406: 'No stream.', ...BUSY_ERRORS },
 } as const;
 
 const callMcp = operation({
@@ -99,20 +81,26 @@ async function serve(
   return serveMessage(context, { ...call, appNames, userId: toDoorUser(call.principal, call.query.user_id) });
 }
 
-const metadata = {
-  method: 'get' as const,
-  scope: 'none' as const,
-  owner: 'open' as const,
+const metadataSchema = z
+  .looseObject({
+    resource: z.string().describe('The resource that tokens are made for.'),
+    authorization_servers: z.array(z.string()).describe('Their issuer.'),
+    bearer_methods_supported: z.array(z.string()).describe('How they are sent.'),
+    scopes_supported: z.array(z.string()).optional().describe('The scopes that a client needs.'),
+  })
+  .describe('Metadata of a protected resource.');
+
+const getMcpMetadata = operation({
+  method: 'get',
+  path: METADATA_PATH,
+  aliases: ['/.well-known/oauth-protected-resource'],
+  operationId: 'getMcpMetadata',
+  scope: 'none',
+  owner: 'open',
+  summary: 'Get the metadata for MCP clients',
   description: 'RFC 9728: which issuer gives the tokens that this service takes. In mode `jwt` only.',
   success: {
-    schema: z
-      .looseObject({
-        resource: z.string().describe('The resource that tokens are made for.'),
-        authorization_servers: z.array(z.string()).describe('Their issuer.'),
-        bearer_methods_supported: z.array(z.string()).describe('How they are sent.'),
-        scopes_supported: z.array(z.string()).optional().describe('The scopes that a client of MCP needs.'),
-      })
-      .describe('Metadata of a protected resource.'),
+    schema: metadataSchema,
     description: 'The metadata.',
     example: {
       resource: 'https://agents.example.com/mcp',
@@ -121,41 +109,16 @@ const metadata = {
     },
   },
   errors: { 404: 'Tokens of an issuer are not taken.' },
-};
-
-const getMcpMetadata = operation({
-  ...metadata,
-  path: `${METADATA_PATH}/mcp`,
-  aliases: [METADATA_PATH],
-  operationId: 'getMcpMetadata',
-  summary: 'Get the metadata for MCP clients',
-  handler: async (context: McpContext, call) => toMetadata(context, call),
-});
-
-const getMcpAppMetadata = operation({
-  ...metadata,
-  path: `${METADATA_PATH}/mcp/{app_name}`,
-  operationId: 'getMcpAppMetadata',
-  summary: 'Get the metadata for MCP clients of one application',
-  parameters: { path: appPath },
-  handler: async (context: McpContext, call) => {
-    if (!context.agents.has(call.path.appName)) throw new NotFoundError(`App not found: ${call.path.appName}`);
-    return toMetadata(context, call);
+  handler: async ({ config: { auth } }: McpContext, { request }) => {
+    if (auth.mode !== 'jwt') throw new NotFoundError('Tokens of an issuer are not taken here.');
+    // A client compares it with what it talks to, and asks for a token of that audience.
+    const isAddress = auth.audience !== undefined && URL.canParse(auth.audience);
+    const resource = isAddress ? auth.audience : `${request.protocol}://${request.host}/mcp`;
+    const scopes = auth.scopeClaim === undefined ? {} : { scopes_supported: ['invoke', 'read'] };
+    const value = { resource, authorization_servers: [auth.issuer], bearer_methods_supported: ['header'], ...scopes };
+    return { kind: 'value', value };
   },
 });
 
-function toMetadata(
-  { config: { auth } }: McpContext,
-  { request }: Pick<Call<unknown, unknown, unknown, unknown>, 'request'>,
-) {
-  if (auth.mode !== 'jwt') throw new NotFoundError('Tokens of an issuer are not taken here.');
-  const own = `${request.protocol}://${request.host}${request.path.slice(METADATA_PATH.length) || '/mcp'}`;
-  // A client compares it with what it talks to, and asks for a token of that audience.
-  const resource = auth.audience && URL.canParse(auth.audience) ? auth.audience : own;
-  const scopes = auth.scopeClaim === undefined ? {} : { scopes_supported: ['invoke', 'read'] };
-  const value = { resource, authorization_servers: [auth.issuer], bearer_methods_supported: ['header'], ...scopes };
-  return { kind: 'value' as const, value };
-}
-
 /** The operations of this door. */
-export const mcpOperations = [callMcp, callMcpApp, getMcpMetadata, getMcpAppMetadata];
+export const mcpOperations = [callMcp, callMcpApp, getMcpMetadata];

@@ -1,11 +1,10 @@
 import {
   type CallToolResult,
   MissingRequiredClientCapabilityError,
-  ProtocolError,
-  ProtocolErrorCode,
   type ServerContext,
 } from '@modelcontextprotocol/server';
 import { getAnswerText, type Part } from '../../../core/content.ts';
+import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { type SessionKey, storedIdentifierSchema } from '../../../core/session.ts';
 import { listInvocationEvents } from '../../../conversation/sessions/event-store.ts';
@@ -127,7 +126,7 @@ export function toTask({ key, invocation }: Found) {
   };
 }
 
-/** Answers how a task stands. @throws {ProtocolError} where its user has none of that id */
+/** Answers how a task stands. @throws {NotFoundError} where its user has none of that id */
 export async function getTask(call: McpCall, taskId: string): Promise<Record<string, unknown>> {
   const found = await requireTask(call, taskId);
   const task = { ...toTask(found), resultType: 'complete' };
@@ -152,17 +151,13 @@ export async function updateTask(
   if (found.invocation.status !== 'paused') return {};
   const { parts, missing } = toAnswers(found.events, sent);
   // Nothing keeps half of the answers: the agent goes on once it has all.
-  if (missing.length > 0)
-    throw new ProtocolError(
-      ProtocolErrorCode.InvalidParams,
-      `These wait for an answer, all in one update: ${missing.join(', ')}`,
-    );
+  if (missing.length > 0) throw new InvalidError(`These wait for an answer, all in one update: ${missing.join(', ')}`);
   await resumeTask(call, found, parts);
   return {};
 }
 
 async function requireTask(call: McpCall, taskId: string): Promise<Found> {
   const found = await findTask(call, taskId);
-  if (!found) throw new ProtocolError(ProtocolErrorCode.InvalidParams, 'Task not found.');
+  if (!found) throw new NotFoundError('Task not found.');
   return found;
 }

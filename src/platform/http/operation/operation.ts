@@ -128,7 +128,7 @@ interface OperationBase {
   load?: Load;
   /** True of a change that takes place within an application that is hosted no more: see {@link needsHostedApp}. */
   isForFormerApps?: true;
-  /** Path before its own of the metadata (RFC 9728) by which a client finds the issuer of its tokens. */
+  /** Path of the metadata (RFC 9728) by which its clients find the issuer of their tokens. */
   resourceMetadata?: string;
   /** True where its answer lasts: it counts as a stream. */
   isStream?: true;
