@@ -1043,11 +1043,16 @@ CREATE OR REPLACE FUNCTION public.session_etag(p_session timestamp with time zon
 AS $function$ select '"' || row_version(p_session) || '.' || coalesce(row_version(p_app_state), '') || '.'
        || coalesce(row_version(p_user_state), '') || '"' $function$;
 
-CREATE OR REPLACE FUNCTION public.spend_budget(p_app text, p_user text, p_models jsonb, OUT over json)
+CREATE OR REPLACE FUNCTION public.spend_budget(p_app text, p_user text, p_models jsonb, p_id text, OUT over json)
  RETURNS json
  LANGUAGE plpgsql
 AS $function$
 begin
+  if p_id is not null then
+    insert into idempotency_keys (app_name, user_id, scope, key, request_hash, response_body)
+    values (p_app, p_user, 'spend', p_id, '', '') on conflict do nothing;
+    if not found then p_models := null; end if;
+  end if;
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
   over := over_budget(p_app, p_user, 0, 0);
 end $function$;
@@ -3628,7 +3633,7 @@ comment on function renew_reservation(text,text,uuid,integer) is 'Keeps a reserv
 comment on function reserve_budget(text,text,uuid,text,bigint,bigint,integer) is 'Reserves what a model call may use at most in the budgets of its user.';
 comment on function row_version(timestamp with time zone) is 'The version of a row: its last change in microseconds, hexadecimal.';
 comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'The ETag of a session, of the last changes of its row and of the two shared states.';
-comment on function spend_budget(text,text,jsonb) is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';
+comment on function spend_budget(text,text,jsonb,text) is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';
 comment on function state_size(jsonb,jsonb) is 'The size of the states of a session, without that of two empty ones.';
 comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts the events of a session whose row has been advanced.';
 comment on function sum_up_use_of_app() is 'For a trigger: an application gets a budget, and its totals become what its users have used.';

@@ -258,9 +258,15 @@ end $$;
 revoke execute on function count_use from public;
 comment on function count_use is 'Adds to what a user has used today: invocations, and tokens with their cost.';
 
--- spend_budget: counts what was used outside of an invocation that is stored. over: the budget with nothing left after it.
-create function spend_budget(p_app text, p_user text, p_models jsonb, out over json) language plpgsql as $$
+-- spend_budget: counts what was used outside of an event that is stored, once for each p_id [always]: its key goes with
+-- those of requests, after a day. over: the budget with nothing left after it. Locks: idempotency_keys, as count_use.
+create function spend_budget(p_app text, p_user text, p_models jsonb, p_id text, out over json) language plpgsql as $$
 begin
+  if p_id is not null then
+    insert into idempotency_keys (app_name, user_id, scope, key, request_hash, response_body)
+    values (p_app, p_user, 'spend', p_id, '', '') on conflict do nothing;
+    if not found then p_models := null; end if;
+  end if;
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
   over := over_budget(p_app, p_user, 0, 0);
 end $$;

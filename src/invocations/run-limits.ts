@@ -30,7 +30,8 @@ export async function countAsked(running: LimitedRun, event: NewEvent): Promise<
   const { context, lease, usage } = running;
   usage.used.toolCalls += getFunctionCalls(event.content).length;
   const uses = usage.take();
-  const over = uses.length > 0 && (await persist(() => spend(context.database.db, lease.key, uses), lease.durationMs));
+  const count = () => spend(context.database.db, lease.key, uses, event.id);
+  const over = uses.length > 0 && (await persist(count, lease.durationMs));
   endWhereOver(running, over || null);
 }
 

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
@@ -191,6 +191,13 @@ describe('a transactional tool', () => {
     expect(await responsesOf(app, 'one')).toEqual([{ result: [{ id: 'one' }] }]);
     expect(await responsesOf(app, 'two')).toEqual([{ result: [{ id: 'two' }] }]);
     expect(await orders()).toHaveLength(2);
+    // The page says how their owner exports and erases them.
+    const page = readFileSync(new URL('../../docs/durability.md', import.meta.url), 'utf8');
+    const statements = [...page.matchAll(/`((?:select|delete) [^`]*from agent_tools[^`]*)`/g)];
+    const [exporting = '', erasing = ''] = statements.map(([, text = '']) => text.replace("'u1'", "'one'"));
+    expect((await sql.query(exporting)).rows).toEqual([{ to_json: { id: 'one', item: 'tea', owner: 'one' } }]);
+    await sql.query(erasing);
+    expect(await orders()).toEqual([{ id: 'two', item: 'tea', owner: 'two' }]);
   });
 
   test('is cut off by a cancellation: nothing of it is kept, which is known', async () => {

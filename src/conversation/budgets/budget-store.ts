@@ -7,13 +7,15 @@ import { budgets, modelPrices } from '../../platform/db/schema/schema.ts';
 import { excluded } from '../../platform/db/sql.ts';
 import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
 
-/** Counts a use outside of a stored invocation, in one statement. @returns the budget that has nothing left */
+/** Counts a use outside of a stored event, once for each id, in one statement. @returns the budget with nothing left */
 export async function spend(
   db: Database,
   { appName, userId }: SessionKey,
   models: readonly ModelUse[],
+  id?: string,
 ): Promise<OverBudget | null> {
-  const parameters = { p_app: appName, p_user: userId, p_models: models.length > 0 ? escapeJson(models) : null };
+  const p_models = models.length > 0 ? escapeJson(models) : null;
+  const parameters = { p_app: appName, p_user: userId, p_models, p_id: id };
   return (await callFunction<{ over: OverBudget | null }>(db, 'spend_budget', parameters)).over;
 }
 
