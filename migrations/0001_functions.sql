@@ -993,7 +993,8 @@ revoke execute on function merge_app_state from public;
 comment on function merge_app_state is 'Merges a delta into the state that all users of an application share.';
 --> statement-breakpoint
 -- record_calls: writes into the ledger that calls of tools begin, or what became of them. Internal: append_events,
--- finish_invocation and keep_calls call it. A call that is there already is begun again only as a later attempt.
+-- finish_invocation and keep_calls call it. A call that is there already is begun again only as a later attempt; a tool
+-- that runs may keep something to go on with.
 -- p_calls: [{"id", "tool", "effect", "operationId", "state", "attempt", "response"}], the last one null where the event
 -- has it; one without a state is only looked up by keep_calls. Locks: its rows of tool_calls, all of one session.
 create function record_calls(p_app text, p_user text, p_session text, p_invocation text, p_calls jsonb) returns void
@@ -1010,7 +1011,7 @@ begin
     on conflict (app_name, user_id, session_id, invocation_id, call_id) do update set
       state = excluded.state, attempt = greatest(t.attempt, excluded.attempt), response = excluded.response,
       update_time = excluded.update_time
-    where excluded.state <> 'started' or excluded.attempt > t.attempt;
+    where excluded.state <> 'started' or excluded.attempt > t.attempt or excluded.response is not null;
   end loop;
 end $$;
 comment on function record_calls is 'Writes into the ledger that calls of tools begin, or what became of them.';

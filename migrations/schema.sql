@@ -916,7 +916,7 @@ begin
     on conflict (app_name, user_id, session_id, invocation_id, call_id) do update set
       state = excluded.state, attempt = greatest(t.attempt, excluded.attempt), response = excluded.response,
       update_time = excluded.update_time
-    where excluded.state <> 'started' or excluded.attempt > t.attempt;
+    where excluded.state <> 'started' or excluded.attempt > t.attempt or excluded.response is not null;
   end loop;
 end $function$;
 

@@ -2,7 +2,13 @@ import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Part } from '../../src/core/content.ts';
 import { client, startApp, startOn, type TestApp } from '../support/app.ts';
-import { type FakeMcp, type FakeMcpTool, startMcpServer, startModernMcpServer } from '../support/mcp-server.ts';
+import {
+  type FakeMcp,
+  type FakeMcpOptions,
+  type FakeMcpTool,
+  startMcpServer,
+  startModernMcpServer,
+} from '../support/mcp-server.ts';
 
 /** A server asks a person in the middle of a call that acts once; another replica takes the answer. */
 
@@ -25,6 +31,24 @@ const newer: FakeMcpTool = {
         },
 };
 
+const made = { taskId: 't1', createdAt: '', lastUpdatedAt: '', ttlMs: null, pollIntervalMs: 0 };
+/** The server's task asks, and has its answer by `tasks/update`. */
+function withTask(): FakeMcpOptions {
+  let seat: unknown;
+  const asking = { status: 'input_required', inputRequests: { seat: { method: 'elicitation/create', params: form } } };
+  return {
+    capabilities: { extensions: { 'io.modelcontextprotocol/tasks': {} } },
+    methods: {
+      'tasks/get': () => ({ ...made, ...(seat ? { status: 'completed', result: said(seat) } : asking) }),
+      'tasks/update': (_, inputResponses) => {
+        seat = inputResponses?.['seat'];
+        return {};
+      },
+    },
+  };
+}
+const begins = { name: 'book', call: () => ({ ...made, resultType: 'task', status: 'working' }) };
+
 let app: TestApp;
 let other: Awaited<ReturnType<typeof startOn>>;
 let sql: Client;
@@ -34,7 +58,11 @@ beforeAll(async () => {
   other = await startOn(app.databaseUrl, {});
   sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();
-  servers.push(await startMcpServer([older]), await startModernMcpServer([newer]));
+  servers.push(
+    await startMcpServer([older]),
+    await startModernMcpServer([newer]),
+    await startModernMcpServer([begins], withTask()),
+  );
 });
 afterAll(async () => {
   await sql.end();
@@ -46,6 +74,7 @@ afterAll(async () => {
 test.each([
   ['2025-11-25', 0, {}],
   ['2026-07-28', 1, { requestState: 'kept' }],
+  ['2026-07-28 in a task', 2, {}],
 ])('a question of a server of %s is answered by `/run`, on another replica', async (era, index, more) => {
   const at = { appName: 'harness_agent', userId: 'u', sessionId: era };
   const harness = { mcp_servers: [{ name: 'docs', url: servers[index]?.url }] };

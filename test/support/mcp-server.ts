@@ -51,7 +51,7 @@ export interface FakeMcpOptions {
   sse?: boolean;
   /** Further capabilities of the server, and what answers their methods. */
   capabilities?: Record<string, object>;
-  methods?: Record<string, (params: Record<string, unknown>) => object>;
+  methods?: Record<string, (params: Record<string, unknown>, inputResponses?: Record<string, unknown>) => object>;
 }
 
 const anyResult = z.looseObject({});
@@ -181,7 +181,11 @@ export async function startModernMcpServer(
       return ((await tool?.call?.(params.arguments ?? {}, own)) ?? OK) as CallToolResult;
     });
     for (const [method, answer] of Object.entries(methods))
-      server.setRequestHandler(method, { params: anyResult }, (params) => answer(params) as Record<string, unknown>);
+      server.setRequestHandler(
+        method,
+        { params: anyResult },
+        (params, { mcpReq }) => answer(params, mcpReq.inputResponses) as Record<string, unknown>,
+      );
     return server;
   };
   const handler = toNodeHandler(createMcpHandler(create, { legacy: 'reject' }));

@@ -41,6 +41,10 @@ export interface ToolContext {
   actions: EventActions;
   /** The answer of a person to what the tool itself had put into `actions.requestedToolConfirmations`. */
   confirmation?: Confirmation | undefined;
+  /** Keeps what another process needs to go on with this call, where this one dies [nothing is kept]. */
+  keep(value: JsonObject): Promise<void>;
+  /** The value that an earlier attempt at this call kept. */
+  kept?: JsonObject | undefined;
   /** Media that the model sees with the response: each becomes one of the function response's `parts`. */
   attachments: Part[];
   services: ToolServices;

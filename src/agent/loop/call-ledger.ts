@@ -27,12 +27,20 @@ export interface CallRecord {
   state?: CallState;
   /** How often it was begun. */
   attempt: number;
-  /** Until the event of the step has it. */
-  response?: KeptAnswer | undefined;
+  /** Until the event of the step has it; or what its tool keeps to go on with it. */
+  response?: KeptAnswer | Kept | undefined;
+}
+
+/** The value that a tool keeps while it runs. */
+interface Kept {
+  kept: JsonObject;
 }
 
 /** An entry of the ledger as it was before. */
-export type EarlierCall = Pick<CallRecord, 'attempt'> & { state: CallState; response: Partial<KeptAnswer> | null };
+export type EarlierCall = Pick<CallRecord, 'attempt'> & {
+  state: CallState;
+  response: (Partial<KeptAnswer> & Partial<Kept>) | null;
+};
 
 /** Entries as they were before, by the ids of their calls. */
 export type EarlierCalls = ReadonlyMap<string, EarlierCall>;

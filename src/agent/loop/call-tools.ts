@@ -47,7 +47,13 @@ export function toOpenCalls(event: Event): OpenCall[] {
   });
 }
 
-async function runTool(invocation: InvocationState, turn: AgentTurn, tool: Tool, call: OpenCall): Promise<Answer> {
+async function runTool(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  tool: Tool,
+  call: OpenCall,
+  kept: JsonObject | undefined,
+): Promise<Answer> {
   const { signal } = turn;
   const { session, invocationId, services, log, ledger, transact = noTransaction } = invocation.input;
   const operationId = invocation.toOperationId(call);
@@ -61,6 +67,8 @@ async function runTool(invocation: InvocationState, turn: AgentTurn, tool: Tool,
     state: invocation.state,
     actions,
     confirmation: call.confirmation,
+    kept,
+    keep: (value: JsonObject) => keepFor(invocation, tool, call, value),
     attachments,
     services,
     log: toToolLog(log, call),
@@ -92,6 +100,11 @@ async function runTool(invocation: InvocationState, turn: AgentTurn, tool: Tool,
     log?.warn({ tool: call.name, callId: call.id, stack }, 'a tool failed');
     return { ...failed(errorText(error)), stack };
   }
+}
+
+async function keepFor(invocation: InvocationState, tool: Tool, call: OpenCall, kept: JsonObject): Promise<void> {
+  if (getEffect(tool) === 'none') return;
+  await invocation.input.ledger?.write([toRecord(invocation, tool, call, { state: 'started', response: { kept } })]);
 }
 
 /** It asks a person: what it has done so far is known, and it runs again with the answer. */
@@ -141,11 +154,13 @@ async function answerCall(
   if (earlier) {
     const settled = await settleEarlier(invocation, turn, tool, call, earlier, decision);
     if (settled) return settled;
-    const again = toRecord(invocation, tool, call, { state: 'started', attempt: earlier.attempt + 1 });
+    const { kept } = earlier.response ?? {};
+    const more = { state: 'started' as const, attempt: earlier.attempt + 1, ...(kept && { response: { kept } }) };
+    const again = toRecord(invocation, tool, call, more);
     await invocation.input.ledger?.write([again]);
   } else if (decision === false && !call.confirmation) return failed('This tool call is rejected.');
   else if (tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
-  return runTool(invocation, turn, tool, call);
+  return runTool(invocation, turn, tool, call, earlier?.response?.kept);
 }
 
 /** Returns the first problem of a call's arguments. Loads the validator on first use. */

@@ -20,6 +20,8 @@ export async function settleEarlier(
     const { response, actions = emptyActions(), attachments = [] } = kept;
     return { response, actions, attachments, state };
   }
+  // Its tool goes on where it was.
+  if (state === 'started' && kept?.kept) return undefined;
   if (state === 'settled') return undefined;
   // A person was asked whether it may run again.
   if (state === 'unknown' && decision === true) return undefined;

@@ -23,6 +23,8 @@ export type Answer = { action: 'accept' | 'decline' | 'cancel'; content?: JsonOb
 const askedSchema = z.object({
   questions: z.record(z.string(), question),
   requestState: z.string().optional(),
+  /** The task that asks. */
+  taskId: z.string().optional(),
   /** Answers of earlier attempts. */
   answers: z.record(z.string(), z.custom<Answer>()).optional(),
 });

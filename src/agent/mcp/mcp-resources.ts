@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
-import { ask, checkResult, type Connected } from './mcp-call.ts';
+import { ask, checkResult, type Connected } from './mcp-ask.ts';
 import { tooMuch } from './mcp-error.ts';
 import { toToolResult } from './mcp-result.ts';
 

@@ -6,6 +6,7 @@ import { currentContext } from '../../platform/context.ts';
 import { ownTurn } from '../../platform/work/loop-turns.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { McpServer } from '../definition/agent.ts';
+import { markTask } from './mcp-task.ts';
 
 const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
 
@@ -63,6 +64,7 @@ export function newTransport(
   // memory for (1.32.2). Its own handler runs behind this one (`Protocol.connect`), and not where it throws.
   // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's transport is no EventTarget
   asTransport(transport).onmessage = (message) => {
+    markTask(message);
     if (!('method' in message && 'id' in message)) return;
     counts.request += 1;
     if (counts.request > mcpRequests.count) throw fail(`more than ${mcpRequests.count} requests`);

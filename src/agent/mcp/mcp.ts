@@ -7,10 +7,12 @@ import type { Egress } from '../../platform/net/egress.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
-import { type Connected, type DeclaredTool, getText, listenTo, parseAs, toTool } from './mcp-call.ts';
+import { type Connected, getText, parseAs } from './mcp-ask.ts';
+import { type DeclaredTool, listenTo, toTool } from './mcp-call.ts';
 import { hasFineHeaders } from './mcp-headers.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';
 import { promptTools, resourceTools } from './mcp-resources.ts';
+import { TASKS } from './mcp-task.ts';
 import type { McpTimeouts } from './mcp-tools.ts';
 import { asTransport, newTransport } from './mcp-transport.ts';
 
@@ -21,7 +23,7 @@ const { mcpTool, mcpToolList } = INPUT_LIMITS;
 const LEGACY_MS = 300_000;
 const OPTIONS: ClientOptions = {
   versionNegotiation: { mode: 'auto' },
-  capabilities: { elicitation: { form: {}, url: {} } },
+  capabilities: { elicitation: { form: {}, url: {} }, extensions: { [TASKS]: {} } },
 };
 const LEGACY = { prior: { kind: 'legacy' } } as const;
 /** Maximum wait for the DELETE that ends a session. */
@@ -53,9 +55,19 @@ export async function connectMcp(
     throw new AgentError('mcp_failed', `MCP server \`${server.name}\` has no valid address.`);
   const connection = await connect(server, egress, timeouts.connectMs, signal, legacyUntil);
   const { client, bounded } = connection;
-  const connected: Connected = { ...connection, server, schemas, callMs: timeouts.callMs, running: new Set() };
+  const connected: Connected = {
+    ...connection,
+    server,
+    schemas,
+    callMs: timeouts.callMs,
+    running: new Set(),
+    ending: [],
+  };
   listenTo(connected);
-  const close = () => closeSession(connection);
+  const close = async () => {
+    await orAborted(Promise.all(connected.ending), AbortSignal.timeout(TERMINATE_MS)).catch(() => {});
+    await closeSession(connection);
+  };
   try {
     const declared = await within(timeouts.listMs, signal, (limit) => listTools(client, limit));
     const isModern = client.getProtocolEra() === 'modern';

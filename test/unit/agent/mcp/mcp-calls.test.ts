@@ -384,3 +384,78 @@ test('tools that mark arguments for headers wrongly are left out, in the newer p
   expect(await names(startModernMcpServer)).toEqual(['fine', 'plain']);
   expect(await names(startMcpServer)).toEqual(tools.map(({ name }) => name));
 });
+
+const unknown = (why: string) => `It is not known whether this call took effect: ${why} It was not repeated.`;
+
+describe('a server that answers with a task', () => {
+  const made = { resultType: 'task', taskId: 't1', status: 'working', createdAt: '', lastUpdatedAt: '', ttlMs: null };
+  const capabilities = { extensions: { 'io.modelcontextprotocol/tasks': {} } };
+  const options = (states: (object | Error)[], seen: unknown[] = []): FakeMcpOptions => ({
+    capabilities,
+    methods: {
+      'tasks/get': (params) => {
+        seen.push(params);
+        const state = states.length > 1 ? states.shift() : states[0];
+        if (state instanceof Error) throw state;
+        return { ...made, resultType: 'complete', pollIntervalMs: 0, ...state };
+      },
+      'tasks/update': (params) => {
+        seen.push(params);
+        return {};
+      },
+      'tasks/cancel': (params) => {
+        seen.push(params);
+        return {};
+      },
+    },
+  });
+  const tool: FakeMcpTool = { name: 'work', call: () => made };
+
+  test.each([
+    ['completes', [{}, { status: 'completed', result: text('done') }], { result: 'done' }],
+    [
+      'completes with an error of its tool',
+      [{ status: 'completed', result: { ...text('No.'), isError: true } }],
+      { error: 'No.' },
+    ],
+    [
+      'fails',
+      [{ status: 'failed', error: { code: -32_603, message: 'server-secret' } }],
+      { error: 'MCP server `docs` failed in `work`. Its task failed with error -32603.' },
+    ],
+    [
+      'is cancelled',
+      [{ status: 'cancelled' }],
+      { error: 'MCP server `docs` failed in `work`. Its task was cancelled.' },
+    ],
+  ])('follows one that %s, and calls once', async (_, states, response) => {
+    const found = await call(startModernMcpServer, [tool], { options: options([...states]) });
+    expect(found.response).toEqual(response);
+    expect(found.server.counts).toMatchObject({ 'tools/call': 1, 'tasks/get': states.length });
+    expect(
+      found.server.headers.filter((each) => each['mcp-method'] === 'tasks/get').map((each) => each['mcp-name']),
+    ).toEqual(states.map(() => 't1'));
+  });
+
+  test('cancels it with the invocation', async () => {
+    const controller = new AbortController();
+    const seen: unknown[] = [];
+    const { methods = {}, ...more } = options([{}], seen);
+    const end = new AgentError('cancelled', 'Cancelled.');
+    const get = (params: Record<string, unknown>) => {
+      controller.abort(end);
+      return methods['tasks/get']?.(params) ?? {};
+    };
+    const given = { ...more, methods: { ...methods, 'tasks/get': get } };
+    const { server } = await call(startModernMcpServer, [tool], { signal: controller.signal, options: given });
+    expect(server.counts).toMatchObject({ 'tools/call': 1, 'tasks/cancel': 1 });
+  });
+
+  test('whose looks fail again and again is one whose outcome is unknown', async () => {
+    const { response, server } = await call(startModernMcpServer, [tool], { options: { capabilities } });
+    expect(response).toEqual({
+      error: unknown('MCP server `docs` failed in `work`. It answered HTTP 404.'),
+    });
+    expect(server.counts['tools/call']).toBe(1);
+  });
+});

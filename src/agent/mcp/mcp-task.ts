@@ -1,0 +1,94 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { JSONRPCMessage, SpecTypes } from '@modelcontextprotocol/client';
+import { z } from 'zod';
+import { AgentError, UnknownOutcomeError } from '../../core/errors.ts';
+import { abortError } from '../../core/abort.ts';
+import type { JsonObject } from '../../core/content.ts';
+import type { ToolContext } from '../definition/tool.ts';
+import { answered, ask, checkResult, type Connected } from './mcp-ask.ts';
+import { toMcpError } from './mcp-error.ts';
+import { type Asked, type readAnswers, toAsked } from './mcp-question.ts';
+
+/** The extension of the protocol by which a server answers a call with a task. */
+export const TASKS = 'io.modelcontextprotocol/tasks';
+const MARK = 'agent-runtime/task';
+/** The wait between two looks at a task, whatever its server wants, and the looks in a row that may fail. */
+const POLL_MS = { least: 100, usual: 1_000, most: 30_000 };
+const MAX_FAILURES = 5;
+
+const task = z.looseObject({
+  taskId: z.string().min(1).max(1_024),
+  status: z.enum(['working', 'input_required', 'completed', 'failed', 'cancelled']),
+  pollIntervalMs: z.number().optional(),
+  result: answered.optional(),
+  error: z.looseObject({ code: z.number() }).optional(),
+  inputRequests: z.record(z.string(), z.looseObject({})).optional(),
+});
+
+/** Marks an answer that is a task as a plain one, in place: the SDK refuses it (2.4.0). */
+export function markTask(message: JSONRPCMessage): void {
+  if ('result' in message && message.result['resultType'] === 'task')
+    message.result = { resultType: 'complete', content: [], _meta: { [MARK]: message.result } };
+}
+
+/** Returns the id of the task that an answer is. @throws {Error} where it is one without an id */
+export function getTaskId({ _meta: meta }: Record<string, unknown>): string | undefined {
+  const marked = (meta as JsonObject | undefined)?.[MARK];
+  return marked === undefined ? undefined : task.parse(marked).taskId;
+}
+
+/**
+ * Follows a task to its end, or to what it asks a person. Where the invocation ends for good, the task is cancelled;
+ * where its process stops, another one goes on.
+ */
+export async function followTask(
+  connected: Connected,
+  name: string,
+  context: ToolContext,
+  taskId: string,
+  before: ReturnType<typeof readAnswers>,
+): Promise<{ result?: SpecTypes['CallToolResult']; asked?: Asked }> {
+  const { client } = connected;
+  const { signal } = context;
+  const send = <Result>(method: string, more: JsonObject, toResult: (found: Record<string, unknown>) => Result) =>
+    ask(connected, `\`${name}\``, context, UnknownOutcomeError, {}, async (options) =>
+      toResult(await client.request({ method, params: { taskId, ...more } }, z.looseObject({}), options)),
+    );
+  await context.keep({ taskId });
+  const answers = { ...before?.asked.answers, ...before?.answers };
+  try {
+    if (before?.asked.taskId !== undefined) await send('tasks/update', { inputResponses: before.answers }, () => {});
+    for (let failures = 0; ; ) {
+      const found = await send('tasks/get', {}, (state) => toStep(state, taskId, answers)).catch((error: unknown) => {
+        failures += 1;
+        if (signal.aborted) throw error;
+        const isOver = connected.bounded.failure || failures >= MAX_FAILURES || !(error instanceof UnknownOutcomeError);
+        if (isOver) throw new UnknownOutcomeError('mcp_failed', (error as Error).message);
+        return { waitMs: POLL_MS.usual };
+      });
+      if ('failure' in found) throw toMcpError(connected.server, `failed in \`${name}\``, found.failure, signal);
+      if (!('waitMs' in found)) return found;
+      await sleep(found.waitMs, undefined, { signal });
+    }
+  } finally {
+    if (signal.aborted && abortError(signal).code !== 'interrupted') {
+      const cancelling = client.request({ method: 'tasks/cancel', params: { taskId } }, z.looseObject({}));
+      connected.ending.push(cancelling.catch(() => {}));
+    }
+  }
+}
+
+type Step = { result: SpecTypes['CallToolResult'] } | { asked: Asked } | { failure: AgentError } | { waitMs: number };
+
+function toStep(state: Record<string, unknown>, taskId: string, answers: NonNullable<Asked['answers']>): Step {
+  const { status, result, error, inputRequests = {}, pollIntervalMs } = task.parse(state);
+  if (status === 'completed') return { result: checkResult(result ?? {}) };
+  if (status === 'failed' || status === 'cancelled') {
+    const how = status === 'failed' ? `failed with error ${error?.code ?? 'unknown'}` : 'was cancelled';
+    return { failure: new AgentError('mcp_failed', `Its task ${how}.`) };
+  }
+  const open = Object.entries(inputRequests).filter(([key]) => !Object.hasOwn(answers, key));
+  if (status === 'input_required' && open.length > 0)
+    return { asked: toAsked(Object.fromEntries(open), { taskId, answers }) };
+  return { waitMs: Math.min(Math.max(pollIntervalMs ?? POLL_MS.usual, POLL_MS.least), POLL_MS.most) };
+}
