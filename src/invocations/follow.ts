@@ -83,9 +83,7 @@ export async function* followSession(
         yield* takeEvents(open, found.events);
         const last = found.events.at(-1);
         if (last) [after, seen] = [last.sequence, { ...seen, lastId: last.id }];
-        // It was over before this read, which therefore has all of it.
-        if (over && after >= found.lastSequence && open.isIn([])) return;
-        if (after < found.lastSequence || (withText && (last || isFirst))) continue;
+        if (after < found.lastSequence || (withText && (last || isFirst) && !(over && open.isIn([])))) continue;
       }
       if (over) return;
       await wakeup.wait();
