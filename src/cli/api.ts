@@ -130,7 +130,7 @@ function createApi(url: string, key: string | undefined): Api {
 }
 
 /** The service's refusal: `detail` as a sentence, or a line for each fault of the request. */
-async function readRefusal(response: Response, key: string | undefined): Promise<string> {
+export async function readRefusal(response: Response, key: string | undefined): Promise<string> {
   const text = await response.text();
   if (response.status === 401) return readLoginFailure(key);
   try {
@@ -153,7 +153,8 @@ function readLoginFailure(key: string | undefined): string {
   return 'The service does not accept the credential in AGENT_RUNTIME_KEY.';
 }
 
-function toReason(error: unknown): string {
+/** Returns why a service could not be reached. */
+export function toReason(error: unknown): string {
   const { cause, message } = error as Error;
   if ((cause as NodeJS.ErrnoException | undefined)?.code === 'ERR_SSL_WRONG_VERSION_NUMBER')
     return 'no https is spoken there, try http';

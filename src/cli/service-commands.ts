@@ -38,6 +38,12 @@ export function addServiceCommands(program: Command, end: (code: number) => void
     .description('print the OpenAPI document with every operation and end')
     .action(async () => (await import('./start.ts')).printOpenApi());
   program
+    .command('mcp')
+    .description('hand MCP messages on standard input to the service, for clients that speak nothing else')
+    .action(async (_options, command: Command) =>
+      (await import('./mcp.ts')).bridgeMcp(command.optsWithGlobals(), command),
+    );
+  program
     .command('init')
     .description('make a new project: an agent with a tool, a test, a compose file')
     .argument('[directory]', 'where', '.')
@@ -47,6 +53,10 @@ export function addServiceCommands(program: Command, end: (code: number) => void
     .description('print a script that completes commands and options')
     .addArgument(new Argument('<shell>').choices(['bash', 'zsh']))
     .action((shell: 'bash' | 'zsh') => printCompletion(program, shell));
+  addKeyCommands(program);
+}
+
+function addKeyCommands(program: Command): void {
   program
     .command('keys')
     .description('runtime keys')

@@ -101,7 +101,7 @@ const ROWS: Row[] = [
 /** Commands that people with a token cannot use: what belongs to the operator. */
 const FOR_KEYS = ['cron list --all', 'retention', 'users list', 'users erase', 'users export'];
 /** What runs without a service: their tests are elsewhere. */
-const ALONE = ['start', 'dev', 'migrate', 'check', 'doctor', 'openapi', 'init', 'completion', 'keys create'];
+const ALONE = ['start', 'dev', 'migrate', 'check', 'doctor', 'openapi', 'init', 'completion', 'keys create', 'mcp'];
 
 test('the table has every command that talks to a service', () => {
   const list = (command: Command, path: string): string[] =>
