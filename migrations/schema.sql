@@ -1137,6 +1137,57 @@ begin
   return coalesce((select sum(size) from unnest(p_sizes) size), 0);
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.usage_report(p_app text, p_user text, p_from timestamp with time zone, p_to timestamp with time zone, p_by text[], p_after text[], p_limit integer, OUT rows json)
+ RETURNS json
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+begin
+  select coalesce(json_agg(json_strip_nulls(row_to_json(page))), '[]') into rows from (
+    select line.period, line."userId", line.model, sum(line.invocations) as invocations, sum(line.failed) as failed,
+      sum(line.calls) as "llmCalls", sum(line.prompt) as "promptTokens", sum(line.output) as "outputTokens",
+      sum(line.cost) as cost, round(sum(line.seconds), 3) as seconds
+    from (
+      select case when 'hour' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD"T"HH24":00:00Z"')
+                  when 'day' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD') end as period,
+        case when 'user' = any(p_by) then i.user_id end as "userId", case when 'model' = any(p_by) then each.model end as model,
+        each.invocations, each.failed, each.calls, each.prompt, each.output, each.cost, each.seconds
+      from invocations i
+      cross join lateral (
+        select coalesce(json_agg(m), '[]') as models, coalesce(sum(m.calls), 0) as calls, coalesce(sum(m.prompt), 0) as prompt,
+               coalesce(sum(m.output), 0) as output
+        from (
+          select e.payload ->> 'modelVersion' as model, count(*) as calls, sum(used.prompt) as prompt,
+            sum(used.output) as output,
+            sum((used.prompt * price.prompt_price + used.output * price.output_price) / 1000000) as cost
+          from events e
+          cross join lateral (
+            select coalesce((e.payload -> 'usageMetadata' ->> 'promptTokenCount')::numeric, 0) as prompt,
+                   coalesce((e.payload -> 'usageMetadata' ->> 'candidatesTokenCount')::numeric, 0)
+                     + coalesce((e.payload -> 'usageMetadata' ->> 'thoughtsTokenCount')::numeric, 0) as output) used
+          left join lateral (
+            select p.prompt_price, p.output_price from model_prices p
+            where starts_with(e.payload ->> 'modelVersion', p.model) or p.model = '*'
+            order by p.model = '*', length(p.model) desc limit 1) price on true
+          where e.app_name = i.app_name and e.user_id = i.user_id and e.session_id = i.session_id
+            and e.invocation_id = i.id and e.is_from_runtime and e.payload ? 'usageMetadata'
+          group by 1) m) named
+      cross join lateral (
+        select null as model, 1 as invocations, (i.status = 'failed')::int as failed, i.llm_calls - named.calls as calls,
+          i.prompt_tokens - named.prompt as prompt, i.output_tokens - named.output as output, null::numeric as cost,
+          coalesce(extract(epoch from i.end_time - i.start_time), 0) as seconds
+        union all
+        select m.model, 0, 0, m.calls, m.prompt, m.output, m.cost, 0
+        from json_to_recordset(named.models) m(model text, calls numeric, prompt numeric, output numeric, cost numeric)) each
+      where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
+    ) line
+    where p_after is null
+      or (coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C") > (p_after[1], p_after[2], p_after[3])
+    group by line.period, line."userId", line.model
+    order by coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C"
+    limit p_limit) page;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.user_data_lock(app text, owner text)
  RETURNS bigint
  LANGUAGE sql
@@ -3638,6 +3689,7 @@ comment on function state_size(jsonb,jsonb) is 'The size of the states of a sess
 comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts the events of a session whose row has been advanced.';
 comment on function sum_up_use_of_app() is 'For a trigger: an application gets a budget, and its totals become what its users have used.';
 comment on function total_size(integer[]) is 'The sum of sizes.';
+comment on function usage_report(text,text,timestamp with time zone,timestamp with time zone,text[],text[],integer) is 'What invocations that were requested in a time used, by user, model, day or hour.';
 comment on function user_data_lock(text,text) is 'The advisory lock of a user''s data: shared by statements that add or delete some, exclusive for the begin of an erasure and for a hold.';
 comment on function webhook_time(timestamp with time zone) is 'A moment as deliveries write it.';
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';

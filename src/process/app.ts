@@ -35,6 +35,7 @@ import { createForgetSessions, type ForgetSessions } from './forget-session.ts';
 import { createLoginLimit, MAX_FAILED_LOGINS } from '../platform/http/limits/login-limit.ts';
 import { createRateCounter } from '../platform/http/limits/rates.ts';
 import { createRequestLimits } from '../platform/http/limits/request-limits.ts';
+import { usageOperations } from '../invocations/routes/usage.ts';
 import { storageOperations } from '../conversation/storage/routes.ts';
 import { memoryOperations } from '../conversation/memory/routes.ts';
 import { serviceOperations } from '../features/service/routes.ts';
@@ -107,6 +108,7 @@ function listOperations(mode: {
       ...budgetOperations,
       ...holdOperations,
       ...storageOperations,
+      ...usageOperations,
       ...userOperations,
     ]),
     ...changeable.map(idempotent),

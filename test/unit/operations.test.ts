@@ -47,6 +47,7 @@ const BOUNDS = {
     'getSessionLabels loadArtifact loadArtifactVersion harnessRuntimeGetArtifactMetadata getCronjob getCronjobRun ' +
     'getInvocation getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun',
   'as many rows as a page has, each small':
+    'getUsage getUserUsage ' +
     'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listEvalCases ' +
     'summarizeEvalRun listEvalJudges listUsers listToolCalls',
   'a page that ends where its bytes do':

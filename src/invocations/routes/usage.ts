@@ -1,0 +1,168 @@
+import type { Response } from 'express';
+import { z } from 'zod';
+import { InvalidError } from '../../core/errors.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import { callFunction } from '../../platform/db/statement.ts';
+import { pageQuery } from '../../platform/http/operation/cursor.ts';
+import { type Answer, type Operation, operation } from '../../platform/http/operation/operation.ts';
+import { appPath, userPath } from '../../platform/http/operation/parameters.ts';
+
+const DAY_MS = 86_400_000;
+/** Longest time of a report, a year, and of one by hours, a month. */
+const MAX_DAYS = 366;
+const MAX_DAYS_BY_HOUR = 31;
+const GROUPS = ['user', 'model', 'day', 'hour'] as const;
+
+const time = (description: string) => z.iso.datetime({ offset: true }).max(40).optional().describe(description);
+const count = (description: string) => z.number().describe(description);
+const usageQuery = pageQuery('rows').extend({
+  from: time('Invocations requested from then on [30 days before `to`].'),
+  to: time('Invocations requested before then [now].'),
+  by: z
+    .string()
+    .max(32)
+    .regex(/^((user|model|day|hour)(,|$))+$/, { abort: true })
+    .default('day')
+    .describe('What each row is of, of `user`, `model`, `day`, `hour` (UTC), with commas between.'),
+  format: z.enum(['json', 'csv']).default('json').describe('`csv`: a table with a line of names.'),
+});
+const rowSchema = z
+  .looseObject({
+    period: z.string().optional().describe('Day or hour of UTC.'),
+    userId: z.string().optional().describe('User.'),
+    model: z
+      .string()
+      .optional()
+      .describe(
+        'Model as its provider names it. Absent: invocations and their time, calls that no stored event names.',
+      ),
+    invocations: count('Invocations that were requested.'),
+    failed: count('Those of them that failed.'),
+    llmCalls: count('Model calls.'),
+    promptTokens: count('Tokens that were sent to models.'),
+    outputTokens: count('Answer and thought tokens.'),
+    cost: count('Cost by the prices of now; absent where no model has one.').optional(),
+    seconds: count('Time of the invocations.'),
+  })
+  .describe('A row of the report.');
+type UsageRow = z.infer<typeof rowSchema>;
+const COLUMNS = Object.keys(rowSchema.shape);
+const exampleRow = {
+  period: '2026-01-01',
+  invocations: 2,
+  failed: 0,
+  llmCalls: 3,
+  promptTokens: 900,
+  outputTokens: 80,
+  cost: 0.02,
+  seconds: 4.2,
+};
+const reportSchema = z.looseObject({
+  items: z.array(rowSchema).describe('Rows by period, user and model.'),
+  nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
+});
+
+/** Dependencies of the reports. */
+interface UsageContext {
+  database: DatabasePool;
+  now: () => number;
+}
+
+/** Parameters of the path of a report. */
+type Named = typeof appPath | typeof userPath;
+
+/** A report of the application, or of the user, that the path names. */
+const reportOperation = (
+  named: Named,
+  own: Pick<Operation, 'path' | 'operationId' | 'scope' | 'summary'> & { owner: 'service' | 'path' },
+) =>
+  operation<UsageContext, Named, typeof usageQuery, z.ZodObject, z.ZodUndefined, typeof reportSchema>({
+    ...own,
+    method: 'get',
+    load: 'heavy',
+    description:
+      'Sums over pages are those of `inspect.usage`, whatever the rows are by; rows of models those of ' +
+      '`inspect.invocation_costs`. Deleted sessions are left out. How much is kept is at `getUserStorage`.',
+    parameters: { path: named, query: usageQuery },
+    success: {
+      schema: reportSchema,
+      description: 'The report.',
+      example: { items: [exampleRow] },
+      headers: { 'X-Next-Cursor': 'As `nextCursor`, of a table.' },
+    },
+    errors: { 400: 'It ends before it begins, is of too long a time, or by both days and hours.' },
+    handler: async (context, { path, query, response }) =>
+      report(context, { p_app: path.appName, p_user: 'userId' in path ? path.userId : null }, query, response),
+  });
+
+const ofApp = reportOperation(appPath, {
+  path: '/apps/{app_name}/usage',
+  operationId: 'getUsage',
+  scope: 'admin',
+  summary: 'Report what the users of an application used',
+  owner: 'service',
+});
+const ofUser = reportOperation(userPath, {
+  path: '/apps/{app_name}/users/{user_id}/usage',
+  operationId: 'getUserUsage',
+  scope: 'read',
+  summary: 'Report what a user used',
+  owner: 'path',
+});
+
+/** Reports of use: of an application, of a user. */
+export const usageOperations = [ofApp, ofUser];
+
+async function report(
+  { database, now }: UsageContext,
+  whose: { p_app: string; p_user: string | null },
+  query: z.output<typeof usageQuery>,
+  response: Response,
+): Promise<Answer> {
+  const by = GROUPS.filter((each) => query.by.split(',').includes(each));
+  const to = query.to === undefined ? now() * 1_000 : Date.parse(query.to);
+  const from = query.from === undefined ? to - 30 * DAY_MS : Date.parse(query.from);
+  const isByHour = by.includes('hour');
+  if (from >= to || to - from > (isByHour ? MAX_DAYS_BY_HOUR : MAX_DAYS) * DAY_MS || (isByHour && by.includes('day')))
+    throw new InvalidError(`A report is of a time of at most ${MAX_DAYS} days, by days or hours; by hours of 31.`);
+  const found = await findUsage(database.reads, {
+    ...whose,
+    p_from: new Date(from).toISOString(),
+    p_to: new Date(to).toISOString(),
+    p_by: by,
+    p_after: query.cursor === undefined ? null : toPlace(query.cursor),
+    p_limit: query.limit + 1,
+  });
+  const items = found.slice(0, query.limit);
+  const last = found.length > items.length ? items.at(-1) : undefined;
+  const nextCursor = last && Buffer.from(JSON.stringify(getPlace(last))).toString('base64url');
+  if (query.format === 'json') return { kind: 'value', value: { items, nextCursor } };
+  if (nextCursor) response.setHeader('X-Next-Cursor', nextCursor);
+  response.type('text/csv').send([COLUMNS, ...items.map(toCells)].map((cells) => `${cells.join(',')}\r\n`).join(''));
+  return { kind: 'sent' };
+}
+
+const findUsage = async (db: Database, parameters: Record<string, unknown>): Promise<UsageRow[]> =>
+  (await callFunction<{ rows: UsageRow[] }>(db, 'usage_report', parameters)).rows;
+
+const getPlace = ({ period = '', userId = '', model = '' }: UsageRow) => [period, userId, model];
+
+/** @throws {InvalidError} for what is no cursor of a report */
+function toPlace(cursor: string): string[] {
+  try {
+    return z
+      .array(z.string())
+      .length(3)
+      .parse(JSON.parse(Buffer.from(cursor, 'base64url').toString()));
+  } catch {
+    throw new InvalidError('This is no cursor of a report.');
+  }
+}
+
+/** Writes text so that a spreadsheet takes none for a formula. */
+const toCells = (row: UsageRow): string[] =>
+  COLUMNS.map((name) => {
+    const value = row[name];
+    if (typeof value !== 'string') return value === undefined ? '' : JSON.stringify(value);
+    return `"${(/^[=+\-@\t\r]/.test(value) ? `'${value}` : value).replaceAll('"', '""')}"`;
+  });
