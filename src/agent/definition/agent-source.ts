@@ -25,6 +25,7 @@ const servers = z.strictObject({
   headers: z.record(z.string(), z.string()).optional(),
   resources: z.boolean().optional(),
   prompts: z.boolean().optional(),
+  oauth: z.strictObject({ clientId: name, clientSecret: name, issuer: z.url(), scope: text }).optional(),
 } satisfies Record<keyof McpServer, z.ZodType>);
 
 const members = {

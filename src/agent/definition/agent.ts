@@ -132,6 +132,8 @@ export interface McpServer {
   resources?: boolean;
   /** True: the agent gets tools that list and fill in the server's prompts [false]. */
   prompts?: boolean;
+  /** Credentials of the operator, for a token of this issuer; never of a request. */
+  oauth?: { clientId: string; clientSecret: string; issuer: string; scope?: string | undefined };
 }
 
 /** The tools of an agent's MCP servers, from elsewhere than the servers. */

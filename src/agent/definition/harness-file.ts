@@ -72,7 +72,13 @@ function fillHeaders(server: z.output<typeof mcpServersSchema>[number], variable
   const filled = Object.entries(headers ?? {}).map(
     ([header, value]) => [header, fill(value, name, variables)] as const,
   );
-  return toMcpServer({ ...server, headers: headers && Object.fromEntries(filled) });
+  const oauth = server.oauth && {
+    clientId: server.oauth.client_id,
+    clientSecret: fill(server.oauth.client_secret, name, variables),
+    issuer: server.oauth.issuer,
+    scope: server.oauth.scope,
+  };
+  return toMcpServer({ ...server, headers: headers && Object.fromEntries(filled), oauth });
 }
 
 /** A secret stands in the environment and not in the file. */

@@ -29,6 +29,12 @@ const mcpServer = z.strictObject({
     .describe('Sent to this server and nowhere else; `${NAME}` is a variable of the environment.'),
   resources: z.boolean().optional().describe('True: tools that list and read its resources.'),
   prompts: z.boolean().optional().describe('True: tools that list and fill in its prompts.'),
+  oauth: strictObject('Credentials for a token of this issuer; `${NAME}` is a variable of the environment.', {
+    client_id: z.string().min(1),
+    client_secret: z.string().min(1),
+    issuer: z.url('a URL'),
+    scope: z.string().optional(),
+  }).optional(),
 });
 
 const agent = {

@@ -77,11 +77,12 @@ function checkNames(file: HarnessFile, path: string): void {
   visit(file.sub_agents);
 }
 
-/** Returns an agent's effective definition as YAML for `harness:check`, without header values: they hold secrets. */
+/** Returns an agent's effective definition as YAML for `harness:check`, without header values and credentials. */
 export const toDefinitionText = (definition: AgentDefinition): string =>
   stringify(definition, hideHeaders, { lineWidth: 0 });
 
 function hideHeaders(key: unknown, value: unknown): unknown {
+  if (key === 'clientSecret') return '(hidden)';
   if (key !== 'headers' || typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(Object.keys(value).map((name) => [name, '(hidden)']));
 }

@@ -133,7 +133,9 @@ function toNamedServer(server: GivenServer, position: number): McpServer {
   const token = server.bearer_token || server.bear_token || server.api_key;
   const authorization = token ? { authorization: `Bearer ${token}` } : {};
   const headers = { ...authorization, ...server.headers };
-  return toMcpServer({ ...server, name: server.name ?? toHost(url, position), url, headers });
+  // Named one by one: a request has no credentials of the operator.
+  const { transport, resources, prompts } = server;
+  return toMcpServer({ name: server.name ?? toHost(url, position), url, transport, headers, resources, prompts });
 }
 
 /** The host of a URL names a server that has no name; what is no URL is named by its place. */

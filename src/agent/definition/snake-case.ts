@@ -28,11 +28,19 @@ interface WrittenMcpServer {
   headers?: Record<string, string> | null | undefined;
   resources?: boolean | null | undefined;
   prompts?: boolean | null | undefined;
+  oauth?: McpServer['oauth'] | undefined;
 }
 
 /** The server without any other member that was written. */
-export const toMcpServer = ({ name, url, transport, headers, resources, prompts }: WrittenMcpServer): McpServer =>
-  withoutAbsent({ name, url, transport, headers, resources, prompts });
+export const toMcpServer = ({
+  name,
+  url,
+  transport,
+  headers,
+  resources,
+  prompts,
+  oauth,
+}: WrittenMcpServer): McpServer => withoutAbsent({ name, url, transport, headers, resources, prompts, oauth });
 
 type RequiredKeys<T> = {
   [Key in keyof T]-?: undefined extends T[Key] ? never : null extends T[Key] ? never : Key;

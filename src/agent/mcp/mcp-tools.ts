@@ -7,6 +7,7 @@ import { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
 import type { McpConnection } from './mcp.ts';
+import type { OperatorToken } from './mcp-oauth.ts';
 
 /** Maximum waits for an MCP server in milliseconds. */
 export interface McpTimeouts {
@@ -56,10 +57,10 @@ export async function connectMcpServers(
   const egress = createEgress(settings.egress, userId);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
   const schemas = new SchemaSandbox();
-  const legacyUntil = settings.connections?.legacyUntil ?? new Map<string, number>();
+  const memory = settings.connections ?? { legacyUntil: new Map(), tokens: new Map() };
   const connect = async (server: McpServer): Promise<McpConnection> => {
     const release = settings.connections?.take(userId, server);
-    const connecting = connectMcp(server, egress, timeouts, signal, schemas, legacyUntil);
+    const connecting = connectMcp(server, egress, timeouts, signal, schemas, memory);
     const connection = await connecting.catch((error: unknown) => {
       release?.();
       throw error;
@@ -122,6 +123,8 @@ export class McpConnections {
   readonly #open: CallerCounts;
   /** When servers that did not know the protocol of 2026-07-28 are asked for it again, by address. */
   readonly legacyUntil = new BoundedCache<number>();
+  /** Tokens of the operator, by address and credentials. */
+  readonly tokens = new BoundedCache<OperatorToken>();
 
   /** @param maximum of connections of one user to one server */
   constructor(maximum: number) {

@@ -6,6 +6,7 @@ import { currentContext } from '../../platform/context.ts';
 import { ownTurn } from '../../platform/work/loop-turns.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { McpServer } from '../definition/agent.ts';
+import type { OperatorToken } from './mcp-oauth.ts';
 import { markTask } from './mcp-task.ts';
 
 const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
@@ -27,6 +28,7 @@ export function newTransport(
   { url, headers }: McpServer,
   egress: Egress,
   kind: 'streamable-http' | 'sse',
+  token: OperatorToken | undefined,
 ): BoundedTransport {
   const counts = { message: 0, 'other line': 0, request: 0 };
   const start = performance.now();
@@ -50,7 +52,8 @@ export function newTransport(
     { ...mcpMessage, elements: mcpMessage.count, note, turn },
     fail,
   );
-  const options = { fetch, requestInit: headers ? { headers } : {} };
+  const authProvider = token?.toAuthProvider(fetch);
+  const options = { fetch, requestInit: headers ? { headers } : {}, ...(authProvider && { authProvider }) };
   const transport =
     kind === 'sse'
       ? new SSEClientTransport(new URL(url), options)

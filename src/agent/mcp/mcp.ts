@@ -11,6 +11,7 @@ import { type Connected, getText, parseAs } from './mcp-ask.ts';
 import { type DeclaredTool, listenTo, toTool } from './mcp-call.ts';
 import { hasFineHeaders } from './mcp-headers.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';
+import { OperatorToken } from './mcp-oauth.ts';
 import { promptTools, resourceTools } from './mcp-resources.ts';
 import { TASKS } from './mcp-task.ts';
 import type { McpTimeouts } from './mcp-tools.ts';
@@ -29,6 +30,14 @@ const LEGACY = { prior: { kind: 'legacy' } } as const;
 /** Maximum wait for the DELETE that ends a session. */
 const TERMINATE_MS = 2_000;
 
+/** Known of servers from earlier connections. */
+interface ServerMemory {
+  /** When servers are asked again for the newer protocol, by address, as `performance.now()`. */
+  legacyUntil: Map<string, number>;
+  /** Tokens of the operator, by address and credentials. */
+  tokens: Map<string, OperatorToken>;
+}
+
 /** A connected server and its tools, under the names that the server gave. */
 export interface McpConnection {
   server: McpServer;
@@ -40,7 +49,6 @@ export interface McpConnection {
 /**
  * Connects to one server and lists its tools: one client, one connect, one paginated list. It speaks the protocol of
  * 2026-07-28 where the server does, else that of 2025-11-25 and before.
- * @param legacyUntil - when servers are asked again for the newer protocol, by address, as `performance.now()`
  * @throws {AgentError} `mcp_failed` with the server's name; nothing stays open then.
  */
 export async function connectMcp(
@@ -49,11 +57,11 @@ export async function connectMcp(
   timeouts: McpTimeouts,
   signal: AbortSignal,
   schemas: SchemaSandbox,
-  legacyUntil: Map<string, number>,
+  memory: ServerMemory,
 ): Promise<McpConnection> {
   if (!URL.canParse(server.url))
     throw new AgentError('mcp_failed', `MCP server \`${server.name}\` has no valid address.`);
-  const connection = await connect(server, egress, timeouts.connectMs, signal, legacyUntil);
+  const connection = await connect(server, egress, timeouts.connectMs, signal, memory);
   const { client, bounded } = connection;
   const connected: Connected = {
     ...connection,
@@ -89,14 +97,18 @@ async function connect(
   egress: Egress,
   timeoutMs: number,
   signal: AbortSignal,
-  legacyUntil: Map<string, number>,
+  memory: ServerMemory,
 ): Promise<Connection> {
-  const { url } = server;
+  const { url, oauth } = server;
+  const { legacyUntil, tokens } = memory;
+  const key = JSON.stringify([url, oauth]);
+  const token = oauth && (tokens.get(key) ?? new OperatorToken(oauth));
+  if (token) tokens.set(key, token);
   const isLegacy = (legacyUntil.get(url) ?? 0) > performance.now();
   const kinds: ('streamable-http' | 'sse')[] = server.transport ? [server.transport] : ['streamable-http', 'sse'];
   for (const [index, kind] of kinds.entries()) {
     const client = new Client({ name: 'agent-runtime', version: '1' }, OPTIONS);
-    const bounded = newTransport(server, egress, kind);
+    const bounded = newTransport(server, egress, kind, token);
     const transport = asTransport(bounded.transport);
     try {
       await within(timeoutMs, signal, (limit) =>
@@ -112,7 +124,7 @@ async function connect(
       // Both: a client whose transport never started does not close it.
       await Promise.allSettled([client.close(), transport.close()]);
       // It may have been replaced since.
-      if (legacyUntil.delete(url) && isLegacy) return connect(server, egress, timeoutMs, signal, legacyUntil);
+      if (legacyUntil.delete(url) && isLegacy) return connect(server, egress, timeoutMs, signal, memory);
       // A server that speaks only the older transport answers the POST so (MCP 2025-06-18, backwards compatibility).
       const mayBeOlder = index < kinds.length - 1 && [400, 404, 405].includes(getStatus(error) ?? 0);
       if (!mayBeOlder) throw toMcpError(server, 'could not be reached', bounded.failure ?? error, signal);
