@@ -69,6 +69,13 @@ interface TurnRequest extends Pick<InvocationRequest, 'overrides'> {
   streaming?: boolean;
 }
 
+/** The request that starts a turn. */
+export interface TurnCall {
+  headers: z.output<typeof invocationHeaders>;
+  request: Request;
+  response: Response;
+}
+
 /** A turn that has begun, or waits. */
 interface StartedTurn {
   key: SessionKey;
@@ -86,7 +93,7 @@ export async function startTurn(
   context: InvocationContext,
   key: SessionKey,
   turn: TurnRequest,
-  { headers, request, response }: { headers: z.output<typeof invocationHeaders>; request: Request; response: Response },
+  { headers, request, response }: TurnCall,
 ): Promise<StartedTurn> {
   const { content, resumed, overrides, createSession = true, streaming = true } = turn;
   const { requested = [content, resumed, overrides] } = turn;

@@ -1,27 +1,20 @@
 import { createHash } from 'node:crypto';
-import type { Request, Response } from 'express';
-import type { z } from 'zod';
+import type { Response } from 'express';
 import { toClientTools } from '../../../agent/definition/client-tools.ts';
 import { NotFoundError } from '../../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { findCurrent } from '../../../invocations/invocation-store.ts';
-import { type invocationHeaders, toInvocationOptions } from '../../../invocations/request.ts';
+import { toInvocationOptions } from '../../../invocations/request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
-import { sendEvents, startTurn } from '../start-turn.ts';
+import { sendEvents, startTurn, type TurnCall } from '../start-turn.ts';
 import type { RunInput } from './input.ts';
 import { toMessages, toNewest } from './messages.ts';
 import { toNewContent } from './new-content.ts';
 import { findHistory, findPaused, type Run, toFrames } from './stream.ts';
 
-interface Sent {
-  headers: z.output<typeof invocationHeaders>;
-  request: Request;
-  response: Response;
-}
-
 /** Runs a thread with what is new in the input; the same run again is attached to the first. */
-export async function startRun(context: InvocationContext, key: SessionKey, input: RunInput, sent: Sent) {
+export async function startRun(context: InvocationContext, key: SessionKey, input: RunInput, sent: TurnCall) {
   const { runId, messages: given, resume, tools } = input;
   const named = createHash('sha256')
     .update(JSON.stringify([input.threadId, runId]))

@@ -14,12 +14,12 @@ import type { TurnStep } from '../turn.ts';
 export type UiChunk = { type: string } & JsonObject;
 
 /** Major versions of the package `ai` whose clients are served: each refuses a stream with a type that it lacks. */
-export type AiVersion = 5 | 6 | 7;
+export type AiVersion = '5' | '6' | '7';
 
 /** Versions before it know no approvals. */
-const APPROVALS_SINCE = 6;
+const APPROVALS_SINCE = '6';
 /** Versions before it can neither take a step back nor be told of a decision. */
-const RESETS_SINCE = 7;
+const RESETS_SINCE = '7';
 const BEGAN_AGAIN = 'The answer began again. Resume the stream to read it.';
 /** The step that is open without an event: what came of its event was taken back. */
 const RESET = '';
@@ -184,13 +184,11 @@ export class ChunkWriter {
     // A step that waits goes on with the answer: what a reader has counted then is counted again.
     if (this.#step && status !== 'paused') yield { type: 'finish-step' };
     if (status === 'failed') yield { type: 'error', errorText: error?.message ?? 'The invocation failed.' };
-    else if (!WELL.has(status)) yield { type: 'abort', reason: error?.message ?? `It was ${status}.` };
+    else if (status !== 'succeeded' && status !== 'paused')
+      yield { type: 'abort', reason: error?.message ?? `It was ${status}.` };
     yield { type: 'finish', finishReason: toFinishReason(status, this.#finishReason) };
   }
 }
-
-/** Statuses of an invocation that nothing stopped. */
-const WELL = new Set<string>(['succeeded', 'paused'] satisfies Invocation['status'][]);
 
 function toFinishReason(status: Invocation['status'], reason: string | undefined): string {
   if (status === 'failed') return 'error';

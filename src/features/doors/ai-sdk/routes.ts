@@ -80,7 +80,7 @@ const sendChat = operation({
     const { invocationId: resumed, content = prompt, answered } = answers ?? {};
     const started = content && (await startTurn(context, key, { content, resumed, overrides: {} }, call));
     const invocationId = started?.invocationId ?? resumed ?? '';
-    return sendRun(context, { key, invocationId, answered }, toOptions(call.query), call.response);
+    return sendRun(context, { key, invocationId, answered }, call.query, call.response);
   },
 });
 
@@ -112,7 +112,7 @@ const resumeChat = operation({
   handler: async (context: InvocationContext, { path, ...call }) => {
     const { findRun, sendRun } = await import('./read-chat.ts');
     const run = await findRun(context, toDoorKey(path, call), call.query.startIndex !== undefined);
-    if (run) return sendRun(context, run, toOptions(call.query), call.response);
+    if (run) return sendRun(context, run, call.query, call.response);
     call.response.writeHead(204).end();
     return { kind: 'sent' };
   },
@@ -136,7 +136,7 @@ const listChatMessages = operation({
     const [{ listMessages }, { parseRunId }] = await Promise.all([import('./messages.ts'), import('./read-chat.ts')]);
     const named = toDoorKey(path, call);
     const key = parseRunId(named, path.sessionId)?.key ?? named;
-    const page = await listMessages(database.reads, key, call.query.afterSequence, toOptions(call.query).version);
+    const page = await listMessages(database.reads, key, call.query.afterSequence, call.query.version);
     if (!page) throw call.notFound();
     if (page.next !== undefined) call.response.setHeader(NEXT_CURSOR_HEADER, page.next);
     return { kind: 'value', value: page.messages };
@@ -165,17 +165,6 @@ const stopChat = operation({
     const stopped = run !== undefined && (await askToCancel(context, run.key, run.invocationId));
     return { kind: 'value', value: { stopped } };
   },
-});
-
-const toOptions = ({
-  version: major,
-  startIndex,
-}: {
-  version: z.output<typeof version>;
-  startIndex?: number | undefined;
-}) => ({
-  version: Number(major) as 5 | 6 | 7,
-  startIndex,
 });
 
 /** The operations of this door: chats of the AI SDK. */

@@ -1,23 +1,18 @@
 import { CLIENT_CAPABILITIES_META_KEY, type ServerContext } from '@modelcontextprotocol/server';
-import type { Request, Response } from 'express';
-import type { z } from 'zod';
 import type { JsonObject } from '../../../core/content.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import type { invocationHeaders } from '../../../invocations/request.ts';
 import { toFailure } from '../../../platform/http/error-handler.ts';
 import { toLogFields } from '../../../platform/log.ts';
+import type { TurnCall } from '../start-turn.ts';
 
 /** One message of a client, whose it is, and how it came. */
-export interface McpCall {
+export interface McpCall extends TurnCall {
   context: InvocationContext;
   userId: string;
   /** The applications that it may be about. */
   appNames: string[];
   /** Version of the runtime. */
   version: string;
-  headers: z.output<typeof invocationHeaders>;
-  request: Request;
-  response: Response;
   /** Aborted when its client leaves before the answer. */
   left: AbortSignal;
   /** Aborted when its answer will not be read any more, or this process stops. */

@@ -23,13 +23,13 @@ describe('text that is taken back', () => {
   const steps: TurnStep[] = [text('a', 'First'), { kind: 'void', eventId: 'a', after: 1 }, text('b', 'Second')];
 
   test('is dropped by version 7, which goes on within the step', () => {
-    expect(typesOf(7, steps).join(' ')).toBe('start-step text-start text-delta reset-step text-start text-delta');
+    expect(typesOf('7', steps).join(' ')).toBe('start-step text-start text-delta reset-step text-start text-delta');
   });
 
   test('ends the stream of a version that cannot drop it, unless nothing follows', () => {
-    expect(typesOf(6, steps).slice(-2)).toEqual(['error', 'finish']);
+    expect(typesOf('6', steps).slice(-2)).toEqual(['error', 'finish']);
     const end = { kind: 'end', invocation: { status: 'cancelled' } } as TurnStep;
-    expect(typesOf(6, [...steps.slice(0, 2), end]).slice(-3)).toEqual(['finish-step', 'abort', 'finish']);
+    expect(typesOf('6', [...steps.slice(0, 2), end]).slice(-3)).toEqual(['finish-step', 'abort', 'finish']);
   });
 });
 
@@ -44,8 +44,8 @@ test('version 5 gets a confirmation as data', () => {
   ];
   const steps = events.flatMap((event, index) => [...readWhole(event, index + 1)]);
   const shown = (version: AiVersion) => write(version, steps).filter(({ type }) => !type.includes('step'));
-  expect(shown(5).map(({ type }) => type)).toEqual(['tool-input-available', 'data-approval', 'tool-input-available']);
-  expect(shown(6)[1]).toEqual({ type: 'tool-approval-request', approvalId: 'r', toolCallId: 'c' });
+  expect(shown('5').map(({ type }) => type)).toEqual(['tool-input-available', 'data-approval', 'tool-input-available']);
+  expect(shown('6')[1]).toEqual({ type: 'tool-approval-request', approvalId: 'r', toolCallId: 'c' });
 });
 
 test('sources are those that the provider names', () => {
@@ -56,7 +56,7 @@ test('sources are those that the provider names', () => {
     groundingMetadata: { groundingChunks: [{ web: { uri: 'https://a.example/', title: 'A' } }, {}] },
     citationMetadata: { citations: [{ uri: 'https://b.example/' }, { title: 'C' }] },
   };
-  expect(write(7, readWhole(event, 1)).slice(4)).toEqual([
+  expect(write('7', readWhole(event, 1)).slice(4)).toEqual([
     { type: 'source-url', sourceId: 'e.0', url: 'https://a.example/', title: 'A' },
     { type: 'source-url', sourceId: 'e.2', url: 'https://b.example/' },
     { type: 'source-document', sourceId: 'e.3', mediaType: 'text/plain', title: 'C' },
