@@ -48,6 +48,7 @@ const mcp = {
     mediaType: 'text/event-stream',
     json: { schema: { type: 'object', properties: {}, description: 'An answer of JSON-RPC.' }, example: answer },
   },
+  refusal: { type: 'object', properties: {}, description: 'An error of JSON-RPC, or `detail` as everywhere.' },
   bare: { 202: 'It was a notification.' },
   errors: { 400: 'No message of the protocol.', 404: 'No such application.', 406: 'No stream.', ...BUSY_ERRORS },
 } as const;

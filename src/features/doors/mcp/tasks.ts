@@ -68,7 +68,11 @@ export async function readTask(
 }
 
 /** Goes on with a paused invocation. */
-export function resumeTask(call: McpCall, { key, invocation }: Found, parts: Part[]) {
+export function resumeTask(
+  call: McpCall,
+  { key, invocation }: Found,
+  parts: Part[],
+): Promise<{ key: SessionKey; invocationId: string }> {
   const turn = { content: { role: 'user', parts }, resumed: invocation.id, overrides: {}, streaming: false };
   // Its row keeps the key of the call that began it.
   return startTurn(call.context, key, turn, { ...call, headers: {} });

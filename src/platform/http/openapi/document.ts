@@ -120,7 +120,7 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
     content: { [mediaType]: schema },
   });
   const refusal = (description: string, name = 'ApiError') =>
-    json(description, { schema: { $ref: `#/components/schemas/${name}` } });
+    json(description, { schema: operation.refusal ?? { $ref: `#/components/schemas/${name}` } });
   const { method, success, body, owner, parameters } = operation;
   const refusals: Record<number, string> = {
     ...(owner === 'open'

@@ -134,6 +134,8 @@ interface OperationBase {
   isStream?: true;
   /** Statuses of `ApiError` answers beside 422, with their reason. */
   errors?: Record<number, string>;
+  /** Schema of refusals, where they are also in the words of another protocol; published [`ApiError`]. */
+  refusal?: object;
   /** Statuses of answers without a body, with their reason. */
   bare?: Record<number, string>;
 }
