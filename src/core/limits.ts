@@ -31,7 +31,7 @@ export const INPUT_LIMITS = {
   liveSession: { bytes: 268_435_456, count: 200_000, why: 'an hour of speech has 155 million bytes in 180,000 frames' },
   mcpMessage: { bytes: 4_194_304, values: 100_000, depth: 500, count: 100, why: 'of messages in one array' },
   mcpConnection: { count: 1_000, why: 'messages at once, 100 more in each second; of other lines four times as many' },
-  mcpRequests: { count: 100, why: 'of the server on one connection: it has no reason for others than pings' },
+  mcpRequests: { count: 100, why: 'of the server on one connection: pings, and questions to a person' },
   mcpTool: { bytes: 65_536, why: 'as it is declared, with its schemas, in characters' },
   mcpToolList: { bytes: 1_048_576, count: 256, why: 'the tools of one server, and of one agent; in characters' },
   mcpToolResult: { bytes: 'MAX_EVENT_BYTES', count: 1_000, why: 'blocks; those of one step share the bytes' },
