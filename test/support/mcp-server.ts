@@ -137,24 +137,7 @@ export async function startMcpServer(tools: FakeMcpTool[], options: FakeMcpOptio
     if (transport) await transport.handleRequest(request, response, message);
     else response.writeHead(404).end();
   };
-  const http: HttpServer = createServer((request, response) => {
-    handle(request, response).catch(() => response.destroy());
-  });
-  await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
-  const kill = () => {
-    http.close();
-    http.closeAllConnections();
-  };
-  return {
-    url: `http://127.0.0.1:${(http.address() as AddressInfo).port}/mcp`,
-    counts,
-    headers,
-    openSessions: () => sessions.size + sse.size,
-    openSockets: () =>
-      new Promise((resolve, reject) => http.getConnections((error, open) => (error ? reject(error) : resolve(open)))),
-    kill,
-    close: async () => kill(),
-  };
+  return { ...(await serve(handle)), counts, headers, openSessions: () => sessions.size + sse.size };
 }
 
 /** A server of the protocol of 2026-07-28 alone, of the official SDK. */
@@ -198,7 +181,12 @@ export async function startModernMcpServer(
     headers.push(request.headers);
     await handler(request as Parameters<typeof handler>[0], response, message);
   };
-  const http = createServer((request, response) => {
+  return { ...(await serve(handle)), counts, headers, openSessions: () => 0 };
+}
+
+/** Serves on loopback; what fails is cut off. */
+async function serve(handle: (request: IncomingMessage, response: ServerResponse) => Promise<void>) {
+  const http: HttpServer = createServer((request, response) => {
     handle(request, response).catch(() => response.destroy());
   });
   await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
@@ -208,11 +196,10 @@ export async function startModernMcpServer(
   };
   return {
     url: `http://127.0.0.1:${(http.address() as AddressInfo).port}/mcp`,
-    counts,
-    headers,
-    openSessions: () => 0,
     openSockets: () =>
-      new Promise((resolve, reject) => http.getConnections((error, open) => (error ? reject(error) : resolve(open)))),
+      new Promise<number>((resolve, reject) =>
+        http.getConnections((error, open) => (error ? reject(error) : resolve(open))),
+      ),
     kill,
     close: async () => kill(),
   };
