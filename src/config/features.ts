@@ -50,7 +50,11 @@ export const WEBHOOKS = {
   WEBHOOKS_MAX_PER_USER: whole(10, [1, 1_000], 'Maximum number of webhooks of one user.'),
 };
 
-/** Evaluation, which exists with `DEV_UI`. */
+/** Evaluation. */
 export const EVALUATION = {
+  EVALS: flag(
+    false,
+    'Whether there is evaluation below `/apps`, in every mode, and a worker for its runs; `DEV_UI` has its own paths.',
+  ),
   EVALS_JUDGE_MODEL: text('Model that judges where a metric names none.', 'the model of the evaluated application'),
 };

@@ -14,7 +14,7 @@ import { agUiOperations } from '../features/doors/ag-ui/routes.ts';
 import { aiSdkOperations } from '../features/doors/ai-sdk/routes.ts';
 import { mcpOperations } from '../features/doors/mcp/routes.ts';
 import { durableStreamOperations } from '../features/doors/durable-streams/routes.ts';
-import { evalOperations } from '../features/evals/routes.ts';
+import { appEvalOperations, evalOperations } from '../features/evals/routes.ts';
 import { createHttpApp, type HttpAppOptions } from '../platform/http/http-app.ts';
 import type { Audit } from '../platform/http/audit/audit.ts';
 import type { Sockets } from '../platform/http/operation/sockets.ts';
@@ -81,13 +81,15 @@ const DOOR_OPERATIONS: Record<DoorName, Operation<OperationContext>[]> = {
 /**
  * The route table: every operation that exists in a mode.
  * @param mode `isDevelopment`: with the development UI's operations; `isShared`: users of a user pool share the
- * deployment; `hasCronjobs`: with the cronjobs; `hasWebhooks`: with the webhooks; `doors`: with these doors
+ * deployment; `hasCronjobs`: with the cronjobs; `hasWebhooks`: with the webhooks; `hasEvals`: with
+ * evaluation below `/apps`; `doors`: with these doors
  */
 function listOperations(mode: {
   isDevelopment: boolean;
   isShared: boolean;
   hasCronjobs: boolean;
   hasWebhooks: boolean;
+  hasEvals: boolean;
   doors: ReadonlySet<DoorName>;
 }): Operation<OperationContext>[] {
   const changeable: Operation<OperationContext>[] = [
@@ -96,6 +98,7 @@ function listOperations(mode: {
     ...inArea('Memory', memoryOperations),
     ...(mode.hasCronjobs ? inArea('Harness cronjobs', cronjobOperations) : []),
     ...(mode.hasWebhooks ? inArea('Agent execution', webhookOperations) : []),
+    ...(mode.hasEvals ? appEvalOperations : []),
   ];
   const development: Operation<OperationContext>[] = [
     ...evalOperations.map(idempotent),
@@ -138,6 +141,7 @@ export const listAllOperations = (isShared = false) =>
     isShared,
     hasCronjobs: true,
     hasWebhooks: true,
+    hasEvals: true,
     doors: new Set(DOOR_NAMES),
   });
 
@@ -147,12 +151,13 @@ const ALIAS = 'harness';
 /** The HTTP application. @throws Error when the operations contradict each other. */
 export function createApp(context: Context): Express {
   const { config, log } = context;
-  const { auth, CRONJOBS, DEV_UI, WEBHOOKS, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
+  const { auth, CRONJOBS, DEV_UI, EVALS, WEBHOOKS, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
   const operations = listOperations({
     isDevelopment: DEV_UI,
     isShared: auth.mode === 'jwt',
     hasCronjobs: CRONJOBS,
     hasWebhooks: WEBHOOKS,
+    hasEvals: EVALS,
     doors: config.doors,
   });
   return createHttpApp<OperationContext>({

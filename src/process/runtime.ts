@@ -158,14 +158,14 @@ function startBackground(
   const connection = { address, connectTimeoutMs: toWaitMs(config) };
   const evalRuns = { days: config.RUN_RETENTION_DAYS, count: MAX_KEPT };
   const sweep = { ...context, ...connection, retention: toRetention(config), evalRuns };
-  const swept = sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal);
+  const evals = { maxCases: MAX_PARALLELISM, judgeModel: config.EVALS_JUDGE_MODEL };
   const worked = Promise.all([
     runBackgroundQueue(context),
     config.CRONJOBS && runCronjobs(context, toSchedulerSettings(config)),
     config.WEBHOOKS && sendDeliveries(context, toSenderSettings(config)),
-    config.DEV_UI && runEvalCases(context, { maxCases: MAX_PARALLELISM, judgeModel: config.EVALS_JUDGE_MODEL }),
+    (config.DEV_UI || config.EVALS) && runEvalCases(context, evals),
   ]);
-  return { worked, swept };
+  return { worked, swept: sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal) };
 }
 
 /** Resources that are open as long as the runtime runs. */

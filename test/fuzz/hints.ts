@@ -1,5 +1,5 @@
 import fc, { type Arbitrary } from 'fast-check';
-import type { Names } from '../security/support/requests.ts';
+import { type Names, sameAs } from '../security/support/requests.ts';
 
 /** What values of members and parameters with these names usually are, so that requests name things that exist. */
 export type Hints = Record<string, string>;
@@ -49,7 +49,7 @@ export function hintsOf(names: Names, operationId: string): Hints {
     ...(/^read.*Stream$/.test(operationId) ? { offset: '0000000000_0000000000' } : {}),
     ...(operationId.includes('AiSdk') ? { version: '7', id: sessionId } : {}),
     ...(operationId.includes('AgUi') ? { threadId: sessionId } : {}),
-    ...CREATED[operationId],
+    ...CREATED[sameAs(operationId)],
   };
 }
 

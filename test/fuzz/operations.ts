@@ -47,7 +47,7 @@ export function testOperations(half: 0 | 1): void {
   const mine = operations.filter((_, index) => index % 2 === half);
   beforeAll(async () => {
     console.log(`fuzz: FUZZ_SEED=${seed} FUZZ_RUNS=${count}, ${mine.length} of ${operations.length} operations`);
-    app = await startApp({ CRONJOBS: 'true', WEBHOOKS: 'true' });
+    app = await startApp({ CRONJOBS: 'true', WEBHOOKS: 'true', EVALS: 'true' });
     client = new Pool(app.url, { connections: READS_AT_ONCE, headersTimeout: LONGEST_MS, bodyTimeout: LONGEST_MS });
     const names = await makeOneOfEach(app, 'alice', {});
     await insertOthers(app.databaseUrl, names);

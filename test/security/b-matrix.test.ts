@@ -189,7 +189,13 @@ beforeAll(async () => {
   tokens = await startTokenIssuer();
   await nameCallers();
   database = await createTestDatabase();
-  const byKey = { ...UNLIMITED, CRONJOBS: 'true', WEBHOOKS: 'true', DOORS: 'ag-ui,ai-sdk,durable-streams,mcp' };
+  const byKey = {
+    ...UNLIMITED,
+    CRONJOBS: 'true',
+    WEBHOOKS: 'true',
+    EVALS: 'true',
+    DOORS: 'ag-ui,ai-sdk,durable-streams,mcp',
+  };
   const byToken = { ...byKey, ...tokens.environment };
   // A process that has ended writes nothing afterwards: no span comes between a snapshot and its comparison.
   const maker = await startOn(database.url, byToken);

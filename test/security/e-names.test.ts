@@ -12,7 +12,7 @@ import { callPart } from '../support/scripted-model.ts';
 /** Names and ids that a URL, a terminal or a later request would read as something else. */
 
 const APP = 'harness_agent';
-const app = testApp({ DEV_UI: 'true', CRONJOBS: 'true', WEBHOOKS: 'true' });
+const app = testApp({ DEV_UI: 'true', CRONJOBS: 'true', WEBHOOKS: 'true', EVALS: 'true' });
 const user = (userId: string) => `/apps/${APP}/users/${userId}`;
 const session = (userId: string, sessionId: string) => `${user(userId)}/sessions/${sessionId}`;
 /** The status of a request whose path goes out as it is: `fetch` would resolve its dots. */

@@ -4,7 +4,7 @@ import { listAllOperations } from '../../src/process/app.ts';
 import { isEnd, openLive, say } from '../support/live-client.ts';
 import { startWatched, type WatchedService } from '../support/watched-service.ts';
 import { insertOthers, makeOneOfEach } from './support/fixture.ts';
-import { type Names, type Sent, toRequest } from './support/requests.ts';
+import { sameAs, type Names, type Sent, toRequest } from './support/requests.ts';
 import { deep, documented, long, worstObjects, worstOf } from './support/worst-values.ts';
 
 /**
@@ -159,6 +159,7 @@ const lines = [row('sessions', { id: 'brought', state: {} }), ...many(65, brough
 beforeAll(async () => {
   service = await startWatched({
     CRONJOBS: 'true',
+    EVALS: 'true',
     WEBHOOKS: 'true',
     DEV_UI: 'true',
     // Limits of time would only say how busy the machine is.
@@ -228,7 +229,7 @@ function requestsOf(operation: Operation<unknown>): Sent[] {
           .map((body) => ({ body: body as object }))
       : []),
     ...queries,
-    ...(BY_HAND[operation.operationId]?.(usual) ?? []),
+    ...(BY_HAND[sameAs(operation.operationId)]?.(usual) ?? []),
   ];
   return [
     usual,

@@ -5,7 +5,7 @@ import { evalRunOperations } from './runs/routes.ts';
 import { scoringOperations } from './scoring/routes.ts';
 import { evalSetOperations } from './sets/routes.ts';
 
-/** Evaluation, in development UI mode only. */
+/** Evaluation at the paths of ADK's development server, in development UI mode only. */
 export const evalOperations = [
   ...evalSetOperations,
   ...evalCaseOperations,
@@ -14,3 +14,21 @@ export const evalOperations = [
   ...evalResultOperations,
   ...judgingOperations,
 ];
+
+/** ADK's older spellings of what has a path of hyphens too. */
+const isOldSpelling = ({ path }: { path: string }) => path.replaceAll(/\{\w+\}/g, '').includes('_');
+
+/**
+ * The same where people log in: below `/apps`, for those who may `read` or `develop`, each of whom sees their own sets
+ * and runs.
+ */
+export const appEvalOperations = evalOperations
+  .filter((each) => !isOldSpelling(each))
+  .map((each): (typeof evalOperations)[number] => ({
+    ...each,
+    aliases: [],
+    path: each.path.replace(/^\/dev/, ''),
+    operationId: `${each.operationId}OfApp`,
+    area: 'Agent execution',
+    scope: each.method === 'get' ? 'read' : 'develop',
+  }));

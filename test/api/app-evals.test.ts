@@ -1,0 +1,71 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { appEvalOperations, evalOperations } from '../../src/features/evals/routes.ts';
+import { client, startApp, type TestApp } from '../support/app.ts';
+import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
+
+/** Evaluation where people log in: below `/apps`, without the development UI, each with their own. */
+
+const EVALS = '/apps/harness_agent/eval-sets';
+let tokens: TokenIssuer;
+let app: TestApp;
+beforeAll(async () => {
+  tokens = await startTokenIssuer();
+  app = await startApp({ DEV_UI: 'false', EVALS: 'true', ...tokens.environment });
+});
+afterAll(async () => {
+  await app.close();
+  await tokens.close();
+});
+
+const scopes = ['read', 'write', 'invoke', 'develop'];
+const as = (user: string, of = scopes) => tokens.headersOf(user, { scopes: of.join(' ') });
+const evalCase = {
+  evalId: 'one',
+  conversation: [
+    {
+      userContent: { role: 'user', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] },
+      finalResponse: { role: 'model', parts: [{ text: 'The tool `calculator` answered: 391' }] },
+    },
+  ],
+};
+
+test('a set is made, run by a worker, and read, by a user with the scope `develop`', async () => {
+  const ann = await as('ann');
+  const made = await app.post(EVALS, { evalSet: { eval_set_id: 'sums', eval_cases: [evalCase] } }, ann);
+  expect(made.status).toBe(200);
+  expect((await app.get(EVALS, ann)).body).toEqual({ evalSetIds: ['sums'] });
+  const evalMetrics = [{ metricName: 'response_match_score', threshold: 0.8 }];
+  const run = await app.post(`${EVALS}/sums/run`, { evalMetrics }, ann);
+  expect(run.body).toMatchObject({ runEvalResults: [{ evalId: 'one', finalEvalStatus: 1 }] });
+  const runs = (await app.get('/apps/harness_agent/eval-runs', ann)).body as { runId: string }[];
+  expect(runs).toMatchObject([{ evalSetId: 'sums', status: 'done' }]);
+  expect((await app.get(`${EVALS}/sums/trend`, ann)).status).toBe(200);
+  expect((await app.get(`/apps/harness_agent/eval-runs/${runs[0]?.runId}/verdicts`, ann)).status).toBe(200);
+});
+
+test('another user sees none of it, and a reader changes nothing', async () => {
+  const bob = await as('bob');
+  expect((await app.get(EVALS, bob)).body).toEqual({ evalSetIds: [] });
+  expect((await app.get(`${EVALS}/sums`, bob)).status).toBe(404);
+  expect((await app.get('/apps/harness_agent/eval-runs', bob)).body).toEqual([]);
+  const reader = await as('ann', ['read']);
+  expect((await app.get(`${EVALS}/sums`, reader)).status).toBe(200);
+  expect((await app.send('DELETE', `${EVALS}/sums`, undefined, reader)).status).toBe(403);
+  expect((await app.post(`${EVALS}/sums/run`, { evalMetrics: [] }, reader)).status).toBe(403);
+  expect((await app.get(EVALS)).status).toBe(401);
+});
+
+test('the paths of the development server stay its own', async () => {
+  expect((await app.get(`/dev${EVALS}`, await as('ann'))).status).toBe(404);
+  const local = await startApp({ DEV_UI: 'true' });
+  expect((await client(local.url).get(`/dev${EVALS}`)).status).toBe(200);
+  expect((await client(local.url).get(EVALS)).status).toBe(404);
+  await local.close();
+});
+
+test('each operation but those of older spellings is at both', () => {
+  const isOld = /_(?!\w*\})/;
+  const paths = evalOperations.filter(({ path }) => !isOld.test(path)).map(({ method, path }) => `${method} ${path}`);
+  expect(appEvalOperations.map(({ method, path }) => `${method} /dev${path}`)).toEqual(paths);
+  expect(paths.length).toBeGreaterThan(20);
+});
