@@ -18,12 +18,6 @@ export const DOOR_MUTANTS: Mutant[] = [
     tests: CUTTER,
   },
   {
-    name: 'leaves text at the doors that was taken back',
-    changes: change('readTurn', 'if (open) yield { kind, eventId: open.eventId, after: open.after };', ''),
-    tests: AI_SDK,
-    only: 'stopped',
-  },
-  {
     name: 'gives all users the same chats',
     changes: change('toDoorKey', 'toDoorUser(principal, query.user_id)', 'LOCAL_USER'),
     tests: AI_SDK,
@@ -46,12 +40,6 @@ export const DOOR_MUTANTS: Mutant[] = [
     changes: change('ag-ui/toAnswer', 'approved === true ||', 'approved !== undefined ||'),
     tests: AG_UI,
     only: 'a confirmation is',
-  },
-  {
-    name: 'goes back to an offset before',
-    changes: change('durable-streams/follow', '.filter((message) => message.offset > next)', ''),
-    tests: STREAMS,
-    only: 'inside an answer',
   },
   {
     name: 'closes a stream while a person is asked',

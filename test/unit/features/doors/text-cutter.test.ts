@@ -54,3 +54,12 @@ test('text that the whole event does not begin with is none of it', () => {
   expect(cutter.isBeginningOf({ parts: [{ text: 'Once upon a time there was a king.', thought: true }] })).toBe(false);
   expect(cutter.isBeginningOf(undefined)).toBe(false);
 });
+
+test('no piece has half a character', () => {
+  for (let before = 60; before < 66; before += 1) {
+    const text = `${'a'.repeat(before)}😀${'b'.repeat(80)}`;
+    const pieces = [...new TextCutter().finish({ parts: [{ text }] })].map((piece) => piece.text);
+    expect(pieces.filter((piece) => !piece.isWellFormed())).toEqual([]);
+    expect(pieces.join('')).toBe(text);
+  }
+});
