@@ -22,13 +22,15 @@ CREATE OR REPLACE FUNCTION public.alert_budgets(p_app text, p_user text)
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'public', 'pg_temp'
- SET "agent_runtime.all_users" TO 'on'
 AS $function$
 declare
   v_alert record;
+  v_before text := current_setting('agent_runtime.all_users', true);
 begin
   perform assert_own_user(p_user);
   if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
+  -- In the body: on a function only a superuser may set it.
+  perform set_config('agent_runtime.all_users', 'on', true);
   for v_alert in
     with reached as (
       select b.*, case when b.applies_to = 'app' then '' else p_user end as user_id, (
@@ -50,6 +52,7 @@ begin
       'percent', v_alert.level, 'invocations', v_alert.invocations, 'maxInvocations', v_alert.max_invocations,
       'tokens', v_alert.tokens, 'maxTokens', v_alert.max_tokens, 'cost', v_alert.cost, 'maxCost', v_alert.max_cost));
   end loop;
+  perform set_config('agent_runtime.all_users', coalesce(v_before, ''), true);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.append_deltas(p_app text, p_user text, p_session text, p_invocation text, p_lease uuid, p_after bigint, p_event_ids text[], p_payloads text[], OUT last bigint, OUT sequence integer)

@@ -129,12 +129,15 @@ comment on function renew_reservation is 'Keeps a reservation whose call is stil
 -- alert_budgets: tells the webhook of a budget, once in its period for each, that 50, 80 or 100 % of it are used; of
 -- several that one call has passed the highest. It runs as the owner of the tables: the webhook is another user's.
 create function alert_budgets(p_app text, p_user text) returns void
-language plpgsql security definer set search_path from current set agent_runtime.all_users to 'on' as $$
+language plpgsql security definer set search_path from current as $$
 declare
   v_alert record;
+  v_before text := current_setting('agent_runtime.all_users', true);
 begin
   perform assert_own_user(p_user);
   if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
+  -- In the body: on a function only a superuser may set it.
+  perform set_config('agent_runtime.all_users', 'on', true);
   for v_alert in
     with reached as (
       select b.*, case when b.applies_to = 'app' then '' else p_user end as user_id, (
@@ -156,6 +159,7 @@ begin
       'percent', v_alert.level, 'invocations', v_alert.invocations, 'maxInvocations', v_alert.max_invocations,
       'tokens', v_alert.tokens, 'maxTokens', v_alert.max_tokens, 'cost', v_alert.cost, 'maxCost', v_alert.max_cost));
   end loop;
+  perform set_config('agent_runtime.all_users', coalesce(v_before, ''), true);
 end $$;
 revoke execute on function alert_budgets from public;
 comment on function alert_budgets is 'Tells the webhooks of budgets that 50, 80 or 100 % of them are used.';

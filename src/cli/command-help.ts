@@ -9,6 +9,7 @@ const EXAMPLES: Record<string, string> = {
   check: 'HARNESS_FILE=harness.yaml agent-runtime check',
   doctor: 'agent-runtime doctor --json',
   openapi: 'agent-runtime openapi > openapi.json',
+  mcp: 'agent-runtime --url http://127.0.0.1:8000 mcp',
   init: 'agent-runtime init my-agent',
   completion: 'source <(agent-runtime completion bash)',
   'keys create': 'agent-runtime keys create --scopes invoke,read --users ann --expires 2030-01-01T00:00:00Z',

@@ -7,7 +7,7 @@ import { testApp } from '../support/app.ts';
 
 /** What JSON can say and a store may lose: it comes back as it was sent, or is refused with its place. */
 
-const app = testApp({ CRONJOBS: 'true', WEBHOOKS: 'true' });
+const app = testApp({ CRONJOBS: 'true', WEBHOOKS: 'true', EVALS: 'true' });
 const USER = '/apps/harness_agent/users/u';
 const SESSIONS = `${USER}/sessions`;
 const MARK = '\ue000';

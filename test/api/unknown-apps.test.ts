@@ -7,7 +7,7 @@ import { hostScript } from '../support/agents.ts';
 import { testApp } from '../support/app.ts';
 
 const agents = hostScript([[{ text: 'Done.' }]]);
-const app = testApp({ CRONJOBS: 'true', WEBHOOKS: 'true' }, { agents });
+const app = testApp({ CRONJOBS: 'true', WEBHOOKS: 'true', EVALS: 'true' }, { agents });
 
 const all = listAllOperations();
 /** Operations that name their application: in the path, or in the body. */

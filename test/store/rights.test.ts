@@ -124,8 +124,7 @@ async function listViolations(): Promise<string[]> {
   }
   for (const { name, as: asOwner, path, may } of functions) {
     if (asOwner !== name in AS_OWNER) wrong.push(`${name}: it runs as ${asOwner ? 'its owner' : 'its caller'}`);
-    const settings = name === 'alert_budgets' ? '; agent_runtime.all_users=on' : '';
-    if (asOwner && path !== `search_path=public, pg_temp${settings}`) wrong.push(`${name}: its path is ${path}`);
+    if (asOwner && path !== 'search_path=public, pg_temp') wrong.push(`${name}: its path is ${path}`);
     const expected = asOwner ? [...(AS_OWNER[name] ?? []), false] : [true, true, true];
     if (may.join() !== expected.join())
       wrong.push(`${name}: serving, limited and every role may call it: ${may.join()}`);

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Client, escapeIdentifier } from 'pg';
 import { vi } from 'vitest';
 import type { TestApp } from '../../support/app.ts';
@@ -164,10 +165,11 @@ export async function openSnapshots(url: string): Promise<Snapshots> {
   };
 }
 
-/** Work in the background may write while tables are put back: then it is done again. */
-async function repeated(work: () => Promise<unknown>, tries = 10): Promise<void> {
-  await work().catch((error: { code?: string }) => {
+/** Work in the background may write while tables are put back: then it is done again, when that work has gone on. */
+async function repeated(work: () => Promise<unknown>, tries = 30): Promise<void> {
+  await work().catch(async (error: { code?: string }) => {
     if (tries === 0 || !['40P01', '23503', '23505'].includes(error.code ?? '')) throw error;
+    await sleep(20);
     return repeated(work, tries - 1);
   });
 }
