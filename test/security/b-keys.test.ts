@@ -142,6 +142,8 @@ describe('a key that is revoked', () => {
   const open: Record<string, (url: string, headers: Record<string, string>, runId: string) => Promise<unknown>> = {
     streamEvents: (url, headers) => readAll(`${url}${session('alice')}/events/stream`, { headers }),
     streamEvalRun: (url, headers, runId) => readAll(`${url}${EVALS}/eval-runs/${runId}/stream`, { headers }),
+    streamEvalRunOfApp: (url, headers, runId) =>
+      readAll(`${url}${EVALS.replace('/dev', '')}/eval-runs/${runId}/stream`, { headers }),
     runAgentSse: (url, headers) => {
       const body = { appName: 'harness_agent', userId: 'alice', sessionId: 'sse', newMessage: HELLO };
       return readAll(`${url}/run_sse`, { method: 'POST', headers: { ...headers, ...JSON_TYPE }, body: toText(body) });
@@ -176,7 +178,8 @@ describe('a key that is revoked', () => {
     write([...Object.values(keys).map(({ entry }) => entry), gone.entry]);
     const gate = gatedAgents();
     // On a database of its own: another process would take up the case of the run, with an agent that does not wait.
-    const settings = { DEV_UI: 'true', RUNTIME_API_KEYS_FILE: file, DOORS: 'ag-ui,ai-sdk,durable-streams,mcp' };
+    const doors = { DOORS: 'ag-ui,ai-sdk,durable-streams,mcp' };
+    const settings = { DEV_UI: 'true', EVALS: 'true', RUNTIME_API_KEYS_FILE: file, ...doors };
     const gated = await startApp(settings, { agents: gate.agents });
     onTestFinished(() => gated.close());
     for (const sessionId of ['s', 'sse'])
@@ -200,6 +203,7 @@ describe('a key that is revoked', () => {
     expect(Object.fromEntries(Object.keys(open).map((kind, index) => [kind, ended[index]]))).toEqual({
       streamEvents: event,
       streamEvalRun: event,
+      streamEvalRunOfApp: event,
       runAgentSse: frame,
       invokeLegacy: frame,
       readSessionStream: event,
