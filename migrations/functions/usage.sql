@@ -12,7 +12,7 @@ begin
   select coalesce(json_agg(json_strip_nulls(row_to_json(page))), '[]') into rows from (
     select line.period, line."userId", line.model, sum(line.invocations) as invocations, sum(line.failed) as failed,
       sum(line.calls) as "llmCalls", sum(line.prompt) as "promptTokens", sum(line.output) as "outputTokens",
-      sum(line.cost) as cost, round(sum(line.seconds), 3) as seconds
+      sum(line.cost) as cost, sum(line.seconds) as seconds
     from (
       select case when 'hour' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD"T"HH24":00:00Z"')
                   when 'day' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD') end as period,

@@ -106,6 +106,10 @@ describe('usage over HTTP', () => {
     'from=2020-01-01T00:00:00Z',
     'by=day,hour',
     'cursor=x',
+    `cursor=${Buffer.from('["\\u0000","",""]').toString('base64url')}`,
+    'from=0000-01-01T00:00:00Z&to=0000-01-02T00:00:00Z',
+    'to=0000-01-01T00:00:00Z',
+    'from=9999-12-31T00:00:00Z&to=9999-12-31T23:59:59-14:00',
   ])('a report %s is refused', async (search) => {
     expect((await app.get(`${APP}/usage?${search}`)).status).toBe(400);
   });

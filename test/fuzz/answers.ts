@@ -19,6 +19,7 @@ const FRAMES: Record<string, string> = {
   invokeLegacy: 'Event',
   streamEvents: 'Event',
   streamEvalRun: 'EvalRun',
+  streamEvalRunOfApp: 'EvalRun',
 };
 
 /** A check of the answers of one operation. */

@@ -11,6 +11,8 @@ const DAY_MS = 86_400_000;
 /** Longest time of a report, a year, and of one by hours, a month. */
 const MAX_DAYS = 366;
 const MAX_DAYS_BY_HOUR = 31;
+/** From the year 10000 on JavaScript writes times as PostgreSQL does not read them. */
+const END_OF_TIME = Date.UTC(10_000, 0);
 const GROUPS = ['user', 'model', 'day', 'hour'] as const;
 
 const time = (description: string) => z.iso.datetime({ offset: true }).max(40).optional().describe(description);
@@ -76,7 +78,7 @@ const reportOperation = (
   named: Named,
   own: Pick<Operation, 'path' | 'operationId' | 'scope' | 'summary'> & { owner: 'service' | 'path' },
 ) =>
-  operation<UsageContext, Named, typeof usageQuery, z.ZodObject, z.ZodUndefined, typeof reportSchema>({
+  operation<UsageContext, Named, typeof usageQuery, z.ZodObject, z.ZodUndefined, z.ZodString>({
     ...own,
     method: 'get',
     load: 'heavy',
@@ -85,9 +87,11 @@ const reportOperation = (
       '`inspect.invocation_costs`. Deleted sessions are left out. How much is kept is at `getUserStorage`.',
     parameters: { path: named, query: usageQuery },
     success: {
-      schema: reportSchema,
+      schema: z.string(),
       description: 'The report.',
-      example: { items: [exampleRow] },
+      example: `${COLUMNS.join(',')}\r\n`,
+      mediaType: 'text/csv',
+      json: { schema: z.toJSONSchema(reportSchema, { io: 'input' }), example: { items: [exampleRow] } },
       headers: { 'X-Next-Cursor': 'As `nextCursor`, of a table.' },
     },
     errors: { 400: 'It ends before it begins, is of too long a time, or by both days and hours.' },
@@ -123,8 +127,16 @@ async function report(
   const to = query.to === undefined ? now() * 1_000 : Date.parse(query.to);
   const from = query.from === undefined ? to - 30 * DAY_MS : Date.parse(query.from);
   const isByHour = by.includes('hour');
-  if (from >= to || to - from > (isByHour ? MAX_DAYS_BY_HOUR : MAX_DAYS) * DAY_MS || (isByHour && by.includes('day')))
-    throw new InvalidError(`A report is of a time of at most ${MAX_DAYS} days, by days or hours; by hours of 31.`);
+  const isKnown = from >= 0 && to < END_OF_TIME;
+  if (
+    !isKnown ||
+    from >= to ||
+    to - from > (isByHour ? MAX_DAYS_BY_HOUR : MAX_DAYS) * DAY_MS ||
+    (isByHour && by.includes('day'))
+  )
+    throw new InvalidError(
+      `A report is of a time since 1970, of at most ${MAX_DAYS} days, by days or hours; by hours of 31.`,
+    );
   const found = await findUsage(database.reads, {
     ...whose,
     p_from: new Date(from).toISOString(),
@@ -151,7 +163,7 @@ const getPlace = ({ period = '', userId = '', model = '' }: UsageRow) => [period
 function toPlace(cursor: string): string[] {
   try {
     return z
-      .array(z.string())
+      .array(z.string().regex(/^[^\0]*$/))
       .length(3)
       .parse(JSON.parse(Buffer.from(cursor, 'base64url').toString()));
   } catch {
