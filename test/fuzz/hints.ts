@@ -70,6 +70,33 @@ export function linesOf(text: string): Arbitrary<string> {
   );
 }
 
+/** Messages of a client of MCP, some of which no server takes. */
+export function messagesOf({ appName, sessionId, artifactName }: Names): Arbitrary<object> {
+  const prompt = fc.oneof(fc.string(), fc.json());
+  const call = fc.record({ name: fc.constant(appName), arguments: fc.record({ prompt }) });
+  const resumed = fc.record({ prompt, session: fc.constant(sessionId) }, { requiredKeys: ['prompt'] });
+  const uri = fc.oneof(fc.constant(`artifact://${appName}/${sessionId}/${artifactName}`), fc.webUrl(), fc.string());
+  const client = { capabilities: {}, clientInfo: { name: 'fuzz', version: '1' } };
+  const sent: Record<string, Arbitrary<unknown>> = {
+    initialize: fc
+      .constantFrom('2025-11-25', '2026-07-28', 'x')
+      .map((protocolVersion) => ({ protocolVersion, ...client })),
+    'tools/list': fc.constant({}),
+    'tools/call': fc.oneof(call, fc.record({ name: fc.constant(appName), arguments: resumed }), fc.object()),
+    'resources/list': fc.record({ cursor: fc.string() }, { requiredKeys: [] }),
+    'resources/templates/list': fc.constant({}),
+    'resources/read': fc.record({ uri }),
+    'prompts/list': fc.constant({}),
+    'prompts/get': fc.record({ name: fc.string() }),
+    'tasks/get': fc.record({ taskId: fc.string() }),
+    'notifications/cancelled': fc.record({ requestId: fc.nat() }),
+  };
+  const methods = Object.entries(sent).map(([method, params]) =>
+    fc.record({ jsonrpc: fc.constant('2.0'), id: fc.nat(), method: fc.constant(method), params }),
+  );
+  return fc.oneof({ arbitrary: fc.oneof(...methods), weight: 8 }, { arbitrary: fc.object(), weight: 1 });
+}
+
 /** A line whose row has another value at one of its columns. */
 function withOther([line, pick, value]: [string, number, unknown]): string {
   const { row = {}, ...rest } = JSON.parse(line) as { row?: Record<string, unknown> };

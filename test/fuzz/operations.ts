@@ -19,8 +19,8 @@ const READS_AT_ONCE = 4;
 const LONGEST_MS = 60_000;
 /** Of so many requests one must succeed: the hints name what is there. */
 const ENOUGH = 100;
-/** They need more than a request: `/run_live` is a WebSocket. */
-const NEVER_DONE = new Set(['runLive']);
+/** `/run_live` is a WebSocket, and the metadata for MCP clients are in mode `jwt` only. */
+const NEVER_DONE = new Set(['runLive', 'getMcpMetadata']);
 /** Streams of a session's events. */
 const FOLLOWED = /\/events\/stream|\/durable-streams\//;
 const compile = schemaCompiler(document);

@@ -3,7 +3,7 @@ import fc, { type Arbitrary } from 'fast-check';
 import type { Names } from '../security/support/requests.ts';
 import { type Schema, type Schemas, type Source, valid } from './arbitrary.ts';
 import { faultsOf } from './fault.ts';
-import { type Hints, hintsOf, linesOf, NEW_NAME, parameterHints } from './hints.ts';
+import { type Hints, hintsOf, linesOf, messagesOf, NEW_NAME, parameterHints } from './hints.ts';
 
 interface Parameter {
   name: string;
@@ -119,9 +119,11 @@ function bodyOf(
   mediaType: string,
   media: Media,
   source: Source,
-  { exported }: Making,
+  { exported, names }: Making,
 ): Arbitrary<Body> {
   const example = withHints(media.example, source.hints);
+  if (operationId.startsWith('callMcp'))
+    return messagesOf(names).map((value) => ({ mediaType: 'application/json', media, value }));
   const value = operationId === 'importUser' ? linesOf(exported) : valid(media.schema, source, example);
   return value.map((each) => ({ mediaType, media, value: each }));
 }

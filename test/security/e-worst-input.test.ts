@@ -143,7 +143,10 @@ const BY_HAND: Record<string, (usual: Sent) => Input[]> = {
   addSessionToMemory: () => [{ body: { sessionId: 'deep0' } }, { body: { sessionId: 'words' } }],
 };
 
-const operations = listAllOperations();
+/** Those of evaluation below `/apps` are others of these, and the metadata for MCP clients are in mode `jwt` only. */
+const operations = listAllOperations().filter(
+  ({ operationId }) => sameAs(operationId) === operationId && operationId !== 'getMcpMetadata',
+);
 let service: WatchedService;
 let names: Names;
 const row = (table: string, more: object) =>
@@ -229,7 +232,7 @@ function requestsOf(operation: Operation<unknown>): Sent[] {
           .map((body) => ({ body: body as object }))
       : []),
     ...queries,
-    ...(BY_HAND[sameAs(operation.operationId)]?.(usual) ?? []),
+    ...(BY_HAND[operation.operationId]?.(usual) ?? []),
   ];
   return [
     usual,
