@@ -31,6 +31,7 @@ export type {
   ToolDeclaration,
 } from '../agent/definition/model.ts';
 export type {
+  Confirmation,
   AgentReply,
   OperationOutcome,
   Tool,

@@ -26,6 +26,8 @@ const NOT_RUN: Record<string, string> = {
     'test/package/package.test.ts runs it in an installed project',
   "docs/durability.md: $ curl -s 'localhost:8000/apps/harness_agent/users/u1/tool-calls?state=unknown'":
     'it needs a call whose process died; the tests of unknown outcomes make one',
+  'docs/front-ends.md: claude mcp add --transport http agents http://127.0.0.1:8000/mcp':
+    'it changes the settings of another program, which is not installed here',
   'docs/operations.md: $ docker compose build':
     'it replaces containers that run; a person with an engine tries it before a release',
   'docs/reliability.md: $ npm run test:fault': 'it is the fault suite, and hours of it',
