@@ -144,8 +144,9 @@ export async function openSnapshots(url: string): Promise<Snapshots> {
   const countedLast = [...tables.filter((name) => name !== COUNTED), COUNTED];
   const back = countedLast.map((name) => {
     const names = toKnownNames.get(name);
+    const table = escapeIdentifier(name);
     const first = name === COUNTED ? `delete from ${COUNTED}; ` : '';
-    return `${first}insert into ${escapeIdentifier(name)} (${names}) select ${names} from snapshot.${escapeIdentifier(name)}`;
+    return `${first}insert into ${table} (${names}) select ${names} from snapshot.${table}`;
   });
   // A legal hold would refuse the others.
   const erase = ['legal_holds', ...tables.toReversed()].map((name) => `delete from ${escapeIdentifier(name)}`);
