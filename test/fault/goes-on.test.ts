@@ -399,9 +399,11 @@ describe('an invocation whose process died', () => {
 
   test('ends as cancelled where that was asked before, or while it waited to be taken up', async () => {
     write('slow', slow);
-    const [before, later] = [await beginAndKill('slow', 'wait'), await beginAndKill('slow', 'wait')];
+    const before = await beginAndKill('slow', 'wait');
+    // At once: once it waits to be taken up, only a process that has its application ends it.
     await survivor.post(`${before.path}/cancel`, {});
     expect(await whenEnded(before.point)).toMatchObject({ status: 'cancelled', error_code: 'cancelled' });
+    const later = await beginAndKill('slow', 'wait');
     const waits = async () => (await rowsOf(later.point))[0]?.['status'] === 'queued';
     await eventually('it waits', ENDED_WITHIN_MS, waits);
     const { body } = await survivor.post(`${later.path}/cancel`, {});
