@@ -7,6 +7,7 @@ COPY .ci ./.ci
 RUN npm ci --ignore-scripts
 COPY src ./src
 COPY tsconfig.json ./
+COPY console/dist ./console/dist
 RUN npm run build && npm prune --omit=dev --omit=optional --ignore-scripts
 
 FROM node:24-slim

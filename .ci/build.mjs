@@ -1,11 +1,12 @@
 import { execFileSync } from 'node:child_process';
-import { chmodSync, copyFileSync, cpSync, rmSync } from 'node:fs';
+import { chmodSync, copyFileSync, cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 // `npm run build`: dist/ is what the package and the container run. JavaScript with declarations, the OpenAPI document,
-// and the files of the development UI, so that its package with all that its server needs stays out.
+// the committed build of the console, and the files of the development UI, so that its package with all that its server
+// needs stays out.
 const root = fileURLToPath(new URL('..', import.meta.url));
 const require = createRequire(import.meta.url);
 const dist = join(root, 'dist');
@@ -13,7 +14,10 @@ const dist = join(root, 'dist');
 rmSync(dist, { recursive: true, force: true });
 execFileSync(join(root, 'node_modules/.bin/tsc'), ['-p', join(root, 'src/tsconfig.build.json')], { stdio: 'inherit' });
 chmodSync(join(dist, 'main.js'), 0o755);
-copyFileSync(join(root, 'src/platform/http/openapi/openapi.json'), join(dist, 'platform/http/openapi/openapi.json'));
+// Without its white space, which is a third of it.
+const document = JSON.parse(readFileSync(join(root, 'src/platform/http/openapi/openapi.json'), 'utf8'));
+writeFileSync(join(dist, 'platform/http/openapi/openapi.json'), JSON.stringify(document));
 const ui = join(dirname(require.resolve('@google/adk-devtools')), '..');
 cpSync(join(ui, 'browser'), join(dist, 'features/devui/browser'), { recursive: true });
+cpSync(join(root, 'console/dist'), join(dist, 'features/console/pages'), { recursive: true });
 copyFileSync(join(ui, '..', 'LICENSE'), join(dist, 'features/devui/browser/LICENSE'));

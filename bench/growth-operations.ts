@@ -1,49 +1,22 @@
+import { DOORS } from './growth-doors.ts';
+import { FEATURES } from './growth-features.ts';
+import {
+  D,
+  event,
+  get,
+  invoke,
+  job,
+  METRICS,
+  of,
+  type Operation,
+  type Request,
+  run,
+  send,
+  session,
+  text,
+  USER,
+} from './growth-request.ts';
 import { APP } from './seed.ts';
-
-/** What `npm run bench:growth` sends: a request of every kind of operation. */
-
-const USER = 'measured';
-
-/** A request of an operation. `{name}` in its path is an id of `IDS`. */
-export interface Request {
-  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
-  path: string;
-  body?: unknown;
-  /** It goes on: the first of what it sends is enough. */
-  isEndless?: boolean;
-}
-/** Makes the n-th request of an operation. */
-export type Operation = (n: number) => Request;
-
-const get =
-  (path: string): Operation =>
-  () => ({ method: 'GET', path });
-const send =
-  (method: Request['method'], path: (n: number) => string, body?: (n: number) => unknown): Operation =>
-  (n) => ({
-    method,
-    path: path(n),
-    ...(body && { body: body(n) }),
-  });
-const of = `/apps/${APP}/users/${USER}`;
-const session = `${of}/sessions/s0`;
-const D = `/dev/apps/${APP}`;
-const text = (words: string) => ({ role: 'user', parts: [{ text: words }] });
-const event = (id: string) => ({
-  id,
-  invocationId: 'i',
-  author: 'user',
-  content: text('some words'),
-  timestamp: 1.79e9,
-});
-const job = (name: string) => ({
-  ownerId: USER,
-  name,
-  prompt: 'hello',
-  schedule: { type: 'daily', time: '08:00', timezone: 'Europe/Berlin' },
-});
-
-const METRICS = [{ metricName: 'response_match_score', threshold: 0.8 }];
 
 /** What there is of the user that is measured, in both databases. */
 export const SEED: Request[] = [
@@ -70,24 +43,63 @@ export const SEED: Request[] = [
   { method: 'POST', path: `${D}/eval-sets/smoke/run`, body: { evalMetrics: METRICS } },
 ];
 
+const startOfDay = () => `${new Date().toISOString().slice(0, 10)}T00:00:00Z`;
+/** How often an operation is sent in all is less. */
+const MANY = 500;
+const ENDED = `insert into webhook_deliveries
+    (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, end_time)
+  select app_name, user_id, 'd' || n, id, host, '{}', 'delivered', now(), now()
+  from webhooks, generate_series(0, ${MANY}) n
+  where user_id = '${USER}' returning id`;
+const UNKNOWN = `insert into tool_calls
+    (app_name, user_id, session_id, invocation_id, call_id, operation_id, tool, effect, state)
+  select '${APP}', 'u1', 's1', 'i1', 'unknown' || n, gen_random_uuid(), 'pay', 'once', 'unknown'
+  from generate_series(0, ${MANY}) n returning call_id as id`;
+
 /** Ids that the service chose, by statements of the filled database. */
 export const IDS = {
   invocation: `select id from invocations where user_id = '${USER}' and session_id = 'seeded'`,
   event: `select id from events where user_id = '${USER}' and session_id = 'seeded' and sequence = 2`,
   job: `select id from cronjobs where user_id = '${USER}' and name = 'seed'`,
   webhook: `select id from webhooks where user_id = '${USER}'`,
-  run: 'select id from eval_runs order by create_time limit 1',
+  run: `select id from eval_runs where eval_set_id = 'smoke' order by create_time limit 1`,
+  delivery: ENDED,
+  call: UNKNOWN,
+  task: `insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form)
+    select app_name, user_id, session_id, 'measured', id, 'c', 'wait', 'call', '{"tool": "wait"}'
+    from invocations where user_id = '${USER}' and session_id = 'seeded' returning id`,
+  version: `select digest as id from agent_versions where app_name = '${APP}' limit 1`,
 };
 
-function invoke(sessionId: string, prompt = 'What is 17 * 23? Use the calculator.') {
-  return { prompt, harness_name: 'h', run_agent_request: { user_id: USER, session_id: sessionId } };
-}
-const run = (n: number) => ({ appName: APP, userId: USER, sessionId: `new${n}`, newMessage: text('hello') });
+/** Operations that have no row, by their id, and why. */
+export const UNMEASURED: Record<string, string> = {
+  countUnretained: 'counts all that is old: the more there is, the longer; a command of operators',
+  getBuilderConfig: 'answers the same text, from no table',
+  getMcpMetadata: 'answers a text of the settings, in mode `jwt` only',
+  getSessionTraceLegacy: 'the same as the trace of a session, by an older path',
+  getEventTraceLegacy: 'the same as the trace of an event, by an older path',
+  finishConsent: 'needs an issuer of tokens, which it waits for',
+  deleteGrants: 'needs an issuer of tokens, which it waits for',
+  sendTokenSignal: 'a task by the index of its token, then the same as a change of a task',
+  deleteScoreRule: 'one row by its key',
+  deleteOpenAiResponse: 'the same as deleting a session',
+  cancelOpenAiResponse: 'the same as cancelling an invocation',
+  deleteOpenAiConversation: 'the same as deleting a session',
+  getOpenAiItem: 'one event of a session by its key',
+};
 
 /** A request of every kind; those that delete find what one before them has made. */
 export const OPERATIONS: Record<string, Operation> = {
   health: get('/health'),
   ready: get('/ready'),
+  version: get('/version'),
+  'get the telemetry': get('/config/telemetry'),
+  'set the telemetry': () => ({
+    method: 'POST',
+    path: '/config/telemetry',
+    headers: { 'x-adk-telemetry-request': 'true' },
+    body: { telemetry: true },
+  }),
   'list applications': get('/list-apps'),
   'application info': get(`/apps/${APP}/app-info`),
   'list budgets': get(`/apps/${APP}/budgets`),
@@ -110,6 +122,8 @@ export const OPERATIONS: Record<string, Operation> = {
   'list holds': get(`/apps/${APP}/holds`),
   'remove a hold': send('DELETE', () => `${of}/hold?sessionId=s2`),
   'bytes of a user': get(`${of}/storage`),
+  'what a user used': get(`${of}/usage?by=day,model`),
+  'what an application used, today': () => ({ method: 'GET', path: `/apps/${APP}/usage?from=${startOfDay()}` }),
   'list users, a page': get(`/apps/${APP}/users?limit=20`),
   'applications of a user': get(`/users/${USER}/apps`),
   'export a user': get(`/apps/${APP}/users/u1/export`),
@@ -130,6 +144,11 @@ export const OPERATIONS: Record<string, Operation> = {
     'POST',
     () => `${of}/sessions`,
     (n) => ({ sessionId: `new${n}` }),
+  ),
+  'create a session by its name': send(
+    'POST',
+    (n) => `${of}/sessions/named${n}`,
+    () => ({}),
   ),
   'get a session': get(session),
   'get a session as of an event': get(`${session}?atSequence=5`),
@@ -167,6 +186,11 @@ export const OPERATIONS: Record<string, Operation> = {
     () => '/harness/invoke',
     (n) => invoke(`tool${n}`),
   ),
+  'run by the old path': send(
+    'POST',
+    () => '/invoke',
+    () => ({ prompt: 'What is 17 * 23? Use the calculator.' }),
+  ),
   'run as events': send(
     'POST',
     () => '/run_sse',
@@ -196,6 +220,11 @@ export const OPERATIONS: Record<string, Operation> = {
   'first events of a stream': () => ({ method: 'GET', path: `${session}/events/stream`, isEndless: true }),
   'cancel what has ended': send('POST', () => `${of}/sessions/seeded/invocations/{invocation}/cancel`),
   'list tool calls': get(`${of}/tool-calls`),
+  'settle a tool call': send(
+    'POST',
+    (n) => `/apps/${APP}/users/u1/sessions/s1/tool-calls/unknown${n}/settle`,
+    () => ({ outcome: 'done' }),
+  ),
   'list invocations': get(`${of}/sessions/seeded/invocations`),
   'save an artifact': send(
     'POST',
@@ -204,6 +233,7 @@ export const OPERATIONS: Record<string, Operation> = {
   ),
   'list artifacts': get(`${session}/artifacts`),
   'load an artifact': get(`${session}/artifacts/note.txt`),
+  'load a version': get(`${session}/artifacts/note.txt/versions/0`),
   'metadata of a version': get(`${session}/artifacts/note.txt/versions/0/metadata`),
   'list versions': get(`${session}/artifacts/note.txt/versions`),
   'metadata of versions': get(`${session}/artifacts/note.txt/versions/metadata`),
@@ -215,84 +245,66 @@ export const OPERATIONS: Record<string, Operation> = {
   ),
   'search the memory': get(`${of}/memory?query=some+words`),
   'delete a session': send('DELETE', (n) => `${of}/sessions/new${n}`),
-  'create a cronjob': send(
-    'POST',
-    () => '/harness/cronjobs',
-    (n) => job(`j${n}`),
-  ),
-  'preview a schedule': send(
-    'POST',
-    () => '/harness/cronjobs/preview',
-    () => ({ schedule: job('').schedule }),
-  ),
-  'run a cronjob': send('POST', () => '/harness/cronjobs/{job}/run'),
-  'get a cronjob': get('/harness/cronjobs/{job}'),
-  'change a cronjob': send(
+  'list tasks': get('/tasks?limit=5'),
+  'list tasks of a user': get(`/tasks?ownerId=${USER}&limit=5`),
+  'list tasks assigned to a user': get('/tasks?assignee=u7&limit=5'),
+  'get a task': get('/tasks/{task}'),
+  'postpone a task': send(
     'PATCH',
-    () => '/harness/cronjobs/{job}',
-    (n) => ({ prompt: `hello ${n}` }),
+    () => '/tasks/{task}',
+    (n) => ({ action: 'postpone', seconds: 100_000 + n }),
   ),
-  'disable a cronjob': send('POST', () => '/harness/cronjobs/{job}/disable'),
-  'enable a cronjob': send('POST', () => '/harness/cronjobs/{job}/enable'),
-  'runs of a cronjob': get('/harness/cronjobs/{job}/runs?limit=2'),
-  'list cronjobs': get(`/harness/cronjobs?ownerId=${USER}&limit=2`),
-  'list all cronjobs': get('/cronjobs?limit=5'),
-  'create a webhook': send(
+  'make an address for a task': send(
     'POST',
-    () => '/harness/webhooks',
-    (n) => ({ ownerId: `${USER}${n}`, url: 'https://hook.example/new' }),
-  ),
-  'list webhooks': get(`/harness/webhooks?ownerId=${USER}`),
-  'secret of a webhook': send(
-    'POST',
-    () => '/harness/webhooks/{webhook}/rotate-secret',
+    () => '/tasks/{task}/address',
     () => ({}),
   ),
-  'deliveries of a webhook': get('/harness/webhooks/{webhook}/deliveries'),
-  'list evaluation sets': get(`${D}/eval-sets`),
-  'get an evaluation set': get(`${D}/eval-sets/smoke`),
-  'list cases': get(`${D}/eval_sets/smoke/evals`),
-  'get a case': get(`${D}/eval-sets/smoke/eval-cases/c`),
-  'export an evaluation set': get(`${D}/eval-sets/smoke/file`),
-  'cases of sessions': send(
+  'send a signal': send(
     'POST',
-    () => `${D}/eval-sets/smoke/add-sessions`,
-    (n) => ({ sessions: [{ userId: USER, sessionId: `tool${n}` }] }),
+    (n) => `/apps/${APP}/users/u${1 + (n % 90)}/sessions/s1/signals/parcel`,
+    () => ({}),
   ),
-  'run an evaluation': send(
-    'POST',
-    () => `${D}/eval-sets/smoke/run`,
-    () => ({ evalMetrics: METRICS }),
-  ),
-  'list evaluation runs': get(`${D}/eval-runs?limit=5`),
-  'start an evaluation': send(
-    'POST',
-    () => `${D}/eval-runs`,
-    () => ({ evalSetId: 'smoke', evalMetrics: METRICS }),
-  ),
-  'get an evaluation run': get(`${D}/eval-runs/{run}`),
-  'list results': get(`${D}/eval-results`),
-  'trend of a set': get(`${D}/eval-sets/smoke/trend`),
-  'summary of a run': get(`${D}/eval-runs/{run}/summary`),
-  'stream of a run': get(`${D}/eval-runs/{run}/stream`),
-  'judge a run again': send(
-    'POST',
-    () => `${D}/eval-runs/{run}/judge`,
-    () => ({ evalMetrics: METRICS }),
-  ),
-  'save a verdict': send(
-    'PUT',
-    () => `${D}/eval-runs/{run}/verdicts`,
-    () => ({ evalId: 'c', turn: 0, metricName: 'response_match_score', passed: true }),
-  ),
-  'list verdicts': get(`${D}/eval-runs/{run}/verdicts`),
-  'judges beside people': get(`${D}/eval-sets/smoke/judges`),
-  'score sessions': send(
-    'POST',
-    () => `${D}/session-scores`,
-    () => ({ evalMetrics: [{ metricName: 'response_match_score', threshold: 0 }], users: [USER], limit: 1 }),
-  ),
-  'list scores of sessions': get(`${D}/session-scores`),
-  'trace of a session': get(`${D}/debug/trace/session/seeded`),
-  'graph of an application': get(`${D}/build_graph`),
+  'list versions of an application': get(`/apps/${APP}/versions?limit=5`),
+  'get a version of an application': get(`/apps/${APP}/versions/{version}`),
+  'compare versions of an application': get(`/apps/${APP}/versions/{version}/diff?other={version}`),
+  'sample of invocations': get(`/apps/${APP}/invocation-sample?minutes=60&limit=5`),
+  ...FEATURES,
+  ...DOORS,
 };
+
+/** What an operation deletes, by the name of what makes it: there is enough of it however often it is measured. */
+export const MADE_BY: Record<string, string> = {
+  'delete a cronjob': 'create a cronjob',
+  'delete a webhook': 'create a webhook',
+  'delete a session': 'create a session',
+  'delete an evaluation set': 'import an evaluation set',
+  'cancel an evaluation run': 'start an evaluation',
+  'erase a user': 'import a user',
+};
+
+/** What is asked again with a key of the user: who sees one's own only must not pay for what others have. */
+export const BOUND: Record<string, Operation> = Object.fromEntries(
+  Object.entries({
+    'list sessions, a page': get(`${of}/sessions?limit=2`),
+    'list by label, own 20,000': get(`/apps/${APP}/users/many/sessions?limit=20&label=project%3Datlas`),
+    'list by text, own 20,000': get(`/apps/${APP}/users/many/sessions?limit=20&text=nothing`),
+    'get a session': get(session),
+    'create a session': send(
+      'POST',
+      () => `${of}/sessions`,
+      (n) => ({ sessionId: `bound${n}` }),
+    ),
+    'run with a tool': send(
+      'POST',
+      () => '/run',
+      (n) => ({ ...run(n), sessionId: `bound${n}`, newMessage: text('What is 17 * 23? Use the calculator.') }),
+    ),
+    'search the memory': get(`${of}/memory?query=some+words`),
+    'list artifacts': get(`${session}/artifacts`),
+    'list tool calls': get(`${of}/tool-calls`),
+    'what a user used': get(`${of}/usage?by=day,model`),
+    'list tasks': get('/tasks?limit=5'),
+    'list evaluation sets': get(`${D}/eval-sets`),
+    'list results': get(`${D}/eval-results`),
+  }).map(([name, each]) => [`with a key: ${name}`, each]),
+);

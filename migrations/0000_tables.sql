@@ -6,6 +6,14 @@ CREATE TABLE "agent_prompts" (
 	CONSTRAINT "agent_prompts_pkey" PRIMARY KEY("app_name","hash")
 );
 --> statement-breakpoint
+CREATE TABLE "agent_versions" (
+	"app_name" text collate "C" NOT NULL,
+	"digest" text NOT NULL,
+	"definition" jsonb NOT NULL,
+	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "agent_versions_pkey" PRIMARY KEY("app_name","digest")
+);
+--> statement-breakpoint
 CREATE TABLE "app_states" (
 	"app_name" text collate "C" PRIMARY KEY NOT NULL,
 	"state" jsonb NOT NULL,
@@ -139,8 +147,8 @@ CREATE TABLE "cronjob_runs" (
 	"start_time" timestamp (6) with time zone,
 	"end_time" timestamp (6) with time zone,
 	CONSTRAINT "cronjob_runs_pkey" PRIMARY KEY("app_name","user_id","cronjob_id","id"),
-	CONSTRAINT "cronjob_runs_attempt_check" CHECK (attempt >= 0),
 	CONSTRAINT "cronjob_runs_due_key" UNIQUE("app_name","user_id","cronjob_id","due_time"),
+	CONSTRAINT "cronjob_runs_attempt_check" CHECK (attempt >= 0),
 	CONSTRAINT "cronjob_runs_status_check" CHECK (status in ('queued', 'running', 'retrying', 'success', 'failed', 'cancelled', 'skipped')),
 	CONSTRAINT "cronjob_runs_wait_check" CHECK ((status in ('queued', 'retrying')) = (next_attempt_time is not null)),
 	CONSTRAINT "cronjob_runs_lease_check" CHECK ((status = 'running') = (lease_token is not null) and (status = 'running') = (lease_expire_time is not null)),
@@ -272,6 +280,8 @@ CREATE TABLE "eval_session_scores" (
 	"session_id" text collate "C" NOT NULL,
 	"last_sequence" integer NOT NULL,
 	"metrics_hash" text NOT NULL,
+	"rule_id" text collate "C",
+	"invocation_id" text collate "C",
 	"result" jsonb NOT NULL,
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "eval_session_scores_pkey" PRIMARY KEY("app_name","user_id","session_id","last_sequence","metrics_hash")
@@ -309,7 +319,6 @@ CREATE TABLE "event_deltas" (
 	"session_id" text collate "C" NOT NULL,
 	"number" bigint NOT NULL,
 	"lease_token" uuid NOT NULL,
-	"invocation_id" text collate "C" NOT NULL,
 	"event_id" text collate "C" NOT NULL,
 	"payload" text NOT NULL,
 	CONSTRAINT "event_deltas_pkey" PRIMARY KEY("app_name","user_id","session_id","number")
@@ -364,6 +373,7 @@ CREATE TABLE "invocations" (
 	"idempotency_key" text collate "C",
 	"request_hash" text,
 	"request" jsonb,
+	"agent_version" text,
 	"attempt" smallint DEFAULT 1 NOT NULL,
 	"webhook_url" text,
 	"response_body" text,
@@ -378,8 +388,8 @@ CREATE TABLE "invocations" (
 	"start_time" timestamp (6) with time zone,
 	"end_time" timestamp (6) with time zone,
 	CONSTRAINT "invocations_pkey" PRIMARY KEY("app_name","user_id","session_id","id"),
-	CONSTRAINT "invocations_counts_check" CHECK (least(tool_calls, llm_calls, prompt_tokens, output_tokens) >= 0),
 	CONSTRAINT "invocations_status_check" CHECK (status in ('queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled')),
+	CONSTRAINT "invocations_counts_check" CHECK (least(tool_calls, llm_calls, prompt_tokens, output_tokens) >= 0),
 	CONSTRAINT "invocations_stop_requested_as_check" CHECK (stop_requested_as in ('cancelled', 'interrupted'))
 );
 --> statement-breakpoint
@@ -417,6 +427,45 @@ CREATE TABLE "rate_limits" (
 	"expire" bigint
 );
 --> statement-breakpoint
+CREATE TABLE "score_jobs" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"session_id" text collate "C" NOT NULL,
+	"rule_id" text collate "C" NOT NULL,
+	"invocation_id" text collate "C" NOT NULL,
+	"due_time" timestamp (6) with time zone NOT NULL,
+	"lease_token" uuid,
+	"losses" smallint DEFAULT 0 NOT NULL,
+	CONSTRAINT "score_jobs_pkey" PRIMARY KEY("app_name","user_id","session_id","rule_id","invocation_id")
+);
+--> statement-breakpoint
+CREATE TABLE "score_rules" (
+	"app_name" text collate "C" NOT NULL,
+	"id" text collate "C" NOT NULL,
+	"share" double precision NOT NULL,
+	"quiet_minutes" integer,
+	"definition" jsonb NOT NULL,
+	"day" date,
+	"scored" integer DEFAULT 0 NOT NULL,
+	"skipped" bigint DEFAULT 0 NOT NULL,
+	"update_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "score_rules_pkey" PRIMARY KEY("app_name","id"),
+	CONSTRAINT "score_rules_share_check" CHECK (share between 0 and 1)
+);
+--> statement-breakpoint
+CREATE TABLE "session_verdicts" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"session_id" text collate "C" NOT NULL,
+	"event_id" text collate "C" NOT NULL,
+	"author" text collate "C" NOT NULL,
+	"passed" boolean,
+	"label" text collate "C",
+	"comment" text,
+	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "session_verdicts_pkey" PRIMARY KEY("app_name","user_id","session_id","event_id","author")
+);
+--> statement-breakpoint
 CREATE TABLE "sessions" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
@@ -438,6 +487,17 @@ CREATE TABLE "sessions" (
 	CONSTRAINT "sessions_last_sequence_check" CHECK (last_sequence >= 0)
 );
 --> statement-breakpoint
+CREATE TABLE "signals" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"session_id" text collate "C" NOT NULL,
+	"id" text collate "C" NOT NULL,
+	"name" text collate "C" NOT NULL,
+	"payload" jsonb NOT NULL,
+	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "signals_pkey" PRIMARY KEY("app_name","user_id","session_id","id")
+);
+--> statement-breakpoint
 CREATE TABLE "spans" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
@@ -452,6 +512,41 @@ CREATE TABLE "spans" (
 	"attributes" jsonb NOT NULL,
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "spans_pkey" PRIMARY KEY("app_name","user_id","session_id","trace_id","id")
+);
+--> statement-breakpoint
+CREATE TABLE "tasks" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"session_id" text collate "C" NOT NULL,
+	"id" text collate "C" NOT NULL,
+	"invocation_id" text collate "C" NOT NULL,
+	"call_id" text collate "C" NOT NULL,
+	"call_name" text NOT NULL,
+	"kind" text NOT NULL,
+	"state" text DEFAULT 'open' NOT NULL,
+	"form" jsonb NOT NULL,
+	"rules" jsonb DEFAULT '{}'::jsonb NOT NULL,
+	"assigned_users" text[] DEFAULT '{}' NOT NULL,
+	"assigned_groups" text[] DEFAULT '{}' NOT NULL,
+	"approvals" jsonb DEFAULT '[]'::jsonb NOT NULL,
+	"comments" jsonb DEFAULT '[]'::jsonb NOT NULL,
+	"signal_name" text collate "C",
+	"token_hash" text,
+	"token_expire_time" timestamp (6) with time zone,
+	"expire_time" timestamp (6) with time zone,
+	"due_time" timestamp (6) with time zone,
+	"reminders" smallint DEFAULT 0 NOT NULL,
+	"answer" jsonb,
+	"decided_by" text,
+	"decided_via" text,
+	"decide_time" timestamp (6) with time zone,
+	"version" integer DEFAULT 1 NOT NULL,
+	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "tasks_pkey" PRIMARY KEY("app_name","user_id","session_id","id"),
+	CONSTRAINT "tasks_kind_check" CHECK (kind in ('confirmation', 'effect', 'question', 'call', 'sleep', 'signal')),
+	CONSTRAINT "tasks_state_check" CHECK (state in ('open', 'answered', 'done', 'cancelled')),
+	CONSTRAINT "tasks_decided_via_check" CHECK (decided_via in ('tasks', 'run', 'signal', 'deadline')),
+	CONSTRAINT "tasks_decided_check" CHECK ((state in ('answered', 'done')) = (decide_time is not null))
 );
 --> statement-breakpoint
 CREATE TABLE "tool_calls" (
@@ -471,6 +566,21 @@ CREATE TABLE "tool_calls" (
 	CONSTRAINT "tool_calls_pkey" PRIMARY KEY("app_name","user_id","session_id","invocation_id","call_id"),
 	CONSTRAINT "tool_calls_effect_check" CHECK (effect in ('none', 'idempotent', 'once', 'transactional')),
 	CONSTRAINT "tool_calls_state_check" CHECK (state in ('started', 'done', 'unknown', 'settled'))
+);
+--> statement-breakpoint
+CREATE TABLE "user_credentials" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"resource" text collate "C" NOT NULL,
+	"grant_sealed" text,
+	"lease_expire_time" timestamp (6) with time zone,
+	"consent_sealed" text,
+	"consent_session_id" text collate "C",
+	"consent_state_hash" "bytea",
+	"consent_expire_time" timestamp (6) with time zone,
+	"update_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "user_credentials_pkey" PRIMARY KEY("app_name","user_id","resource"),
+	CONSTRAINT "user_credentials_consent_check" CHECK (num_nulls(consent_sealed, consent_session_id, consent_state_hash, consent_expire_time) in (0, 4))
 );
 --> statement-breakpoint
 CREATE TABLE "user_erasures" (
@@ -553,6 +663,9 @@ ALTER TABLE "event_deltas" ADD CONSTRAINT "event_deltas_session_fkey" FOREIGN KE
 ALTER TABLE "events" ADD CONSTRAINT "events_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "invocation_tapes" ADD CONSTRAINT "invocation_tapes_invocation_fkey" FOREIGN KEY ("app_name","user_id","session_id","invocation_id") REFERENCES "public"."invocations"("app_name","user_id","session_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "invocations" ADD CONSTRAINT "invocations_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "session_verdicts" ADD CONSTRAINT "session_verdicts_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "signals" ADD CONSTRAINT "signals_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "tasks" ADD CONSTRAINT "tasks_invocation_fkey" FOREIGN KEY ("app_name","user_id","session_id","invocation_id") REFERENCES "public"."invocations"("app_name","user_id","session_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "tool_calls" ADD CONSTRAINT "tool_calls_invocation_fkey" FOREIGN KEY ("app_name","user_id","session_id","invocation_id") REFERENCES "public"."invocations"("app_name","user_id","session_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "webhook_deliveries" ADD CONSTRAINT "webhook_deliveries_webhook_fkey" FOREIGN KEY ("app_name","user_id","webhook_id") REFERENCES "public"."webhooks"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 CREATE INDEX "agent_prompts_age_idx" ON "agent_prompts" USING btree ("use_time");--> statement-breakpoint
@@ -563,10 +676,20 @@ CREATE INDEX "cronjob_runs_running_idx" ON "cronjob_runs" USING btree ("lease_ex
 CREATE INDEX "cronjobs_due_idx" ON "cronjobs" USING btree ("next_run_time") WHERE enabled;--> statement-breakpoint
 CREATE UNIQUE INDEX "cronjobs_id_idx" ON "cronjobs" USING btree ("id");--> statement-breakpoint
 CREATE INDEX "cronjobs_list_idx" ON "cronjobs" USING btree ("user_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST);--> statement-breakpoint
+CREATE INDEX "eval_case_versions_owner_idx" ON "eval_case_versions" USING btree ("app_name","owner_id");--> statement-breakpoint
+CREATE INDEX "eval_case_versions_quoted_idx" ON "eval_case_versions" USING hash ((payload #>> '{sessionInput,userId}'));--> statement-breakpoint
+CREATE INDEX "eval_cases_owner_idx" ON "eval_cases" USING btree ("app_name","owner_id");--> statement-breakpoint
+CREATE INDEX "eval_cases_source_idx" ON "eval_cases" USING btree ("app_name","source_user_id","source_session_id");--> statement-breakpoint
 CREATE INDEX "eval_run_cases_open_idx" ON "eval_run_cases" USING btree ("app_name","run_id","place","trial") WHERE status in ('waiting', 'running');--> statement-breakpoint
 CREATE INDEX "eval_run_cases_running_idx" ON "eval_run_cases" USING btree ("owner_id") WHERE status = 'running';--> statement-breakpoint
 CREATE INDEX "eval_run_cases_version_idx" ON "eval_run_cases" USING btree ("app_name","eval_set_id","eval_id","case_version");--> statement-breakpoint
+CREATE INDEX "eval_run_cases_user_idx" ON "eval_run_cases" USING btree ("app_name","session_user_id");--> statement-breakpoint
+CREATE INDEX "eval_run_cases_owner_idx" ON "eval_run_cases" USING btree ("app_name","owner_id");--> statement-breakpoint
+CREATE INDEX "eval_runs_list_idx" ON "eval_runs" USING btree ("app_name","requested_by","result_time");--> statement-breakpoint
+CREATE INDEX "eval_runs_set_idx" ON "eval_runs" USING btree ("app_name","eval_set_id","result_time");--> statement-breakpoint
 CREATE INDEX "eval_runs_open_idx" ON "eval_runs" USING btree ("create_time") WHERE status in ('queued', 'running');--> statement-breakpoint
+CREATE INDEX "eval_session_scores_list_idx" ON "eval_session_scores" USING btree ("app_name","create_time");--> statement-breakpoint
+CREATE INDEX "eval_sets_owner_idx" ON "eval_sets" USING btree ("app_name","owner_id","id");--> statement-breakpoint
 CREATE INDEX "idempotency_keys_age_idx" ON "idempotency_keys" USING btree ("create_time");--> statement-breakpoint
 CREATE INDEX "idempotency_keys_session_idx" ON "idempotency_keys" USING btree ("app_name","user_id","session_id") WHERE session_id is not null;--> statement-breakpoint
 CREATE UNIQUE INDEX "invocations_idempotency_key" ON "invocations" USING btree ("app_name","user_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
@@ -575,24 +698,42 @@ CREATE INDEX "invocations_waiters_idx" ON "invocations" USING btree ("lease_expi
 CREATE INDEX "invocations_key_age_idx" ON "invocations" USING btree ("create_time") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "invocations_background_idx" ON "invocations" USING btree ("create_time") WHERE status = 'queued' and request is not null;--> statement-breakpoint
 CREATE INDEX "invocations_queue_idx" ON "invocations" USING btree ("app_name","user_id","session_id","create_time") WHERE status = 'queued';--> statement-breakpoint
+CREATE INDEX "invocations_time_idx" ON "invocations" USING btree ("app_name","create_time");--> statement-breakpoint
 CREATE INDEX "memories_search_idx" ON "memories" USING gin ((search_vector || array_to_tsvector(array[md5(app_name || chr(1) || user_id)])));--> statement-breakpoint
+CREATE INDEX "score_jobs_due_idx" ON "score_jobs" USING btree ("app_name","rule_id","due_time");--> statement-breakpoint
+CREATE INDEX "score_jobs_lease_idx" ON "score_jobs" USING btree ("lease_token") WHERE lease_token is not null;--> statement-breakpoint
+CREATE INDEX "session_verdicts_list_idx" ON "session_verdicts" USING btree ("app_name","create_time");--> statement-breakpoint
 CREATE INDEX "sessions_list_idx" ON "sessions" USING btree ("app_name","user_id","update_time" DESC NULLS FIRST,"id" DESC NULLS FIRST) WHERE not is_eval;--> statement-breakpoint
 CREATE INDEX "sessions_created_idx" ON "sessions" USING btree ("app_name","user_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST) WHERE not is_eval;--> statement-breakpoint
 CREATE INDEX "spans_session_idx" ON "spans" USING btree ("app_name","session_id","start_ns");--> statement-breakpoint
 CREATE INDEX "spans_event_idx" ON "spans" USING btree ("app_name","event_id");--> statement-breakpoint
 CREATE INDEX "spans_age_idx" ON "spans" USING btree ("create_time");--> statement-breakpoint
+CREATE INDEX "tasks_id_idx" ON "tasks" USING btree ("id");--> statement-breakpoint
+CREATE INDEX "tasks_invocation_idx" ON "tasks" USING btree ("app_name","user_id","session_id","invocation_id","call_id");--> statement-breakpoint
+CREATE INDEX "tasks_due_idx" ON "tasks" USING btree ("due_time") WHERE due_time is not null;--> statement-breakpoint
+CREATE INDEX "tasks_token_idx" ON "tasks" USING btree ("token_hash") WHERE token_hash is not null;--> statement-breakpoint
+CREATE INDEX "tasks_list_idx" ON "tasks" USING btree ("state",coalesce(expire_time, timestamptz '9999-12-31 00:00:00Z'),"id");--> statement-breakpoint
+CREATE INDEX "tasks_people_idx" ON "tasks" USING gin ("assigned_users","assigned_groups","approvals" jsonb_path_ops,"comments" jsonb_path_ops);--> statement-breakpoint
+CREATE INDEX "tasks_decided_idx" ON "tasks" USING btree ("decided_by") WHERE decided_by is not null;--> statement-breakpoint
+CREATE INDEX "tasks_user_idx" ON "tasks" USING btree ("user_id","app_name","state");--> statement-breakpoint
 CREATE INDEX "tool_calls_unknown_idx" ON "tool_calls" USING btree ("app_name","user_id","create_time","call_id") WHERE state = 'unknown';--> statement-breakpoint
+CREATE UNIQUE INDEX "user_credentials_state_idx" ON "user_credentials" USING btree ("consent_state_hash");--> statement-breakpoint
 CREATE INDEX "user_erasures_age_idx" ON "user_erasures" USING btree ("update_time");--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_due_idx" ON "webhook_deliveries" USING btree ("next_attempt_time") WHERE status = 'pending';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_pending_idx" ON "webhook_deliveries" USING btree ("app_name","user_id") WHERE status = 'pending';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_list_idx" ON "webhook_deliveries" USING btree ("app_name","user_id","webhook_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST);--> statement-breakpoint
 CREATE UNIQUE INDEX "webhooks_id_idx" ON "webhooks" USING btree ("id");--> statement-breakpoint
 CREATE INDEX "webhooks_list_idx" ON "webhooks" USING btree ("user_id","create_time");--> statement-breakpoint
-comment on table agent_prompts is 'What agents give their models beside the conversation, each once per application: a replay names what has changed since. Forgotten after PROMPT_RETENTION_DAYS without use.';
+comment on table agent_prompts is 'What agents give their models beside the conversation, each once per application: a replay names what has changed since. Forgotten after 90 days without use.';
 comment on column agent_prompts.app_name is 'The application.';
 comment on column agent_prompts.hash is 'SHA-256 of the whole prompt, hexadecimal; tapes name it.';
 comment on column agent_prompts.payload is 'Agent, instruction (a template; absent where a request brought its own, which then stands in its tape), tools as declared, model and sampling.';
 comment on column agent_prompts.use_time is 'When it was last used, to the day.';
+comment on table agent_versions is 'Applications as they were deployed, each version once; the newest 1,000 of each are kept.';
+comment on column agent_versions.app_name is 'Application.';
+comment on column agent_versions.create_time is 'When it was deployed for the first time.';
+comment on column agent_versions.definition is 'Runtime, models, agents with their instructions and tools, by name; no secrets.';
+comment on column agent_versions.digest is 'SHA-256 of the definition as canonical JSON, hexadecimal.';
 comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
 comment on column app_states.app_name is 'Application.';
 comment on column app_states.state is 'Keys with their prefix; merged in SQL.';
@@ -786,6 +927,8 @@ comment on column eval_session_scores.user_id is 'Owner of the session.';
 comment on column eval_session_scores.session_id is 'Session.';
 comment on column eval_session_scores.last_sequence is 'Last event that is part of what was scored.';
 comment on column eval_session_scores.metrics_hash is 'SHA-256 of the metrics as requested, hexadecimal.';
+comment on column eval_session_scores.rule_id is 'Rule that asked for it; null for a request.';
+comment on column eval_session_scores.invocation_id is 'Invocation whose turn it is of; null for the whole session.';
 comment on column eval_session_scores.result is 'Scores of the session and of its turns, with tokens and times.';
 comment on column eval_session_scores.create_time is 'When it was scored.';
 comment on table eval_sets is 'Named sets of evaluation cases of an application.';
@@ -797,6 +940,35 @@ comment on column eval_sets.create_time is 'When the set was created.';
 comment on column eval_sets.owner_id is 'The user whose token made the set, the only one who sees it with a token; null for one of a key or of a service without a login, which see all.';
 comment on column eval_sets.model_execution_mode is 'That of runs that name none, as it was sent; null: live.';
 comment on column eval_sets.tool_execution_mode is 'That of runs that name none, as it was sent; null: live.';
+comment on table score_rules is 'Rules by which sessions are scored as users have them.';
+comment on column score_rules.app_name is 'Application.';
+comment on column score_rules.id is 'Rule, unique within the application.';
+comment on column score_rules.share is 'Share of invocations or sessions that are scored, by a hash of their ids; 0 pauses the rule.';
+comment on column score_rules.quiet_minutes is 'Minutes without the end of an invocation after which a session is scored; null: each invocation.';
+comment on column score_rules.definition is 'The rule as it was requested: metrics, filter, bounds of a day, webhook.';
+comment on column score_rules.day is 'Day in UTC that scored counts.';
+comment on column score_rules.scored is 'Scores begun on that day.';
+comment on column score_rules.skipped is 'Scores that were due and not begun, since the bound of a day was reached.';
+comment on column score_rules.update_time is 'When it was saved.';
+comment on table score_jobs is 'What is to be scored by a rule.';
+comment on column score_jobs.app_name is 'Application.';
+comment on column score_jobs.user_id is 'Owner of the session.';
+comment on column score_jobs.session_id is 'Session.';
+comment on column score_jobs.rule_id is 'Rule.';
+comment on column score_jobs.invocation_id is 'Invocation that is scored; empty for the session.';
+comment on column score_jobs.due_time is 'When it is due; with a lease, when its process is taken for dead.';
+comment on column score_jobs.lease_token is 'Names the claim of the process that scores it; null while it waits.';
+comment on column score_jobs.losses is 'Processes that ended while they held it.';
+comment on table session_verdicts is 'What people say of a session or of one of its events.';
+comment on column session_verdicts.app_name is 'Application.';
+comment on column session_verdicts.user_id is 'Owner of the session.';
+comment on column session_verdicts.session_id is 'Session.';
+comment on column session_verdicts.event_id is 'Event that it is about; empty for the session.';
+comment on column session_verdicts.author is 'Who said so: a user of a token, the id of a key, or local.';
+comment on column session_verdicts.passed is 'Thumb up or down; null for none.';
+comment on column session_verdicts.label is 'A word to find it by.';
+comment on column session_verdicts.comment is 'In words.';
+comment on column session_verdicts.create_time is 'When it was said.';
 comment on table eval_verdicts is 'What people say of turns, beside the judges.';
 comment on column eval_verdicts.app_name is 'Application.';
 comment on column eval_verdicts.user_id is 'User of the session.';
@@ -813,7 +985,6 @@ comment on column event_deltas.user_id is 'Owner of the session.';
 comment on column event_deltas.session_id is 'Session of the event.';
 comment on column event_deltas.number is 'Order of the pieces of a session: microseconds since 1970, or one more than the piece before. None is given twice.';
 comment on column event_deltas.lease_token is 'The lease under which it was written. It counts while sessions.lease_token is the same.';
-comment on column event_deltas.invocation_id is 'Invocation that writes the event.';
 comment on column event_deltas.event_id is 'Identifier that the event will have.';
 comment on column event_deltas.payload is 'The piece as it goes over the wire: a partial event, JSON.';
 comment on table events is 'The conversation. Ordered by sequence and never by time.';
@@ -845,6 +1016,7 @@ comment on column invocation_tapes.invocation_id is 'The invocation.';
 comment on column invocation_tapes.start is 'Number of events of the session when it ran, its prompt included.';
 comment on column invocation_tapes.payload is 'What its request changed of the agent, the state values that instructions name, and for each model call its prompt and digests of what it was given.';
 comment on table invocations is 'One prompt up to its final answer. The row is the truth about it.';
+comment on column invocations.agent_version is 'Digest of the version that ran it, the last one where it went on; with +overrides where its request changed the agent. Null until it began.';
 comment on column invocations.app_name is 'Application of the session.';
 comment on column invocations.user_id is 'Owner of the session.';
 comment on column invocations.session_id is 'Session that the invocation belongs to.';
@@ -909,6 +1081,14 @@ comment on column sessions.first_text is 'Beginning of the first text of its use
 comment on column sessions.forked_from_id is 'The session of the same user that it is a copy of; that may be gone by now.';
 comment on column sessions.forked_from_sequence is 'Number of events that it was copied with.';
 comment on column sessions.events_version is 'Grows when somebody changes or erases stored events with SQL, so that processes forget what they keep of them. The service itself never does.';
+comment on table signals is 'Signals that came before an invocation waited for them.';
+comment on column signals.app_name is 'Application of the session.';
+comment on column signals.user_id is 'Owner of the session.';
+comment on column signals.session_id is 'The session.';
+comment on column signals.id is 'Names the row.';
+comment on column signals.name is 'Name of the signal.';
+comment on column signals.payload is 'What it said.';
+comment on column signals.create_time is 'When it came.';
 comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';
 comment on column spans.app_name is 'Application.';
 comment on column spans.user_id is 'Owner of the session.';
@@ -922,6 +1102,34 @@ comment on column spans.start_ns is 'Start, Unix time in nanoseconds.';
 comment on column spans.end_ns is 'End, Unix time in nanoseconds.';
 comment on column spans.attributes is 'Attributes as the wire shows them.';
 comment on column spans.create_time is 'When the span was stored.';
+comment on table tasks is 'Calls of paused invocations that wait for a person, a time or a signal, and what became of them.';
+comment on column tasks.app_name is 'Application of the session.';
+comment on column tasks.user_id is 'Owner of the session.';
+comment on column tasks.session_id is 'The session.';
+comment on column tasks.id is 'Names the task to who answers it.';
+comment on column tasks.invocation_id is 'The invocation that waits.';
+comment on column tasks.call_id is 'Id of the function call that the answer goes to.';
+comment on column tasks.call_name is 'Name of that function.';
+comment on column tasks.kind is 'confirmation (of a call); effect (of a call that may have acted); question; call (whose tool answers later); sleep; signal.';
+comment on column tasks.state is 'open; answered: its invocation waits for other answers, or for its turn; done: it has the answer; cancelled.';
+comment on column tasks.form is 'What who answers it is shown: the tool, its arguments, a hint, the JSON Schema of the answer.';
+comment on column tasks.rules is 'Who has to answer and what happens without: approvals, excludesRequester, remindAfter, escalateTo, defaultAnswer.';
+comment on column tasks.assigned_users is 'Users that may see and answer it beside its groups; without either the owner of the session may.';
+comment on column tasks.assigned_groups is 'Groups of users that may.';
+comment on column tasks.approvals is 'Who has said yes so far, with times.';
+comment on column tasks.comments is 'What people wrote beside it.';
+comment on column tasks.signal_name is 'Name of the signal that answers it; null for another kind.';
+comment on column tasks.token_hash is 'SHA-256 of the token of its public address; null where it has none.';
+comment on column tasks.token_expire_time is 'Until when that address is good.';
+comment on column tasks.expire_time is 'Its deadline; null where it has none.';
+comment on column tasks.due_time is 'When something happens next: a reminder, the deadline, or, once answered, the way on. Null: nothing does.';
+comment on column tasks.reminders is 'How many of its reminders have passed.';
+comment on column tasks.answer is 'The response that the call gets; null where a message of the session brought it.';
+comment on column tasks.decided_by is 'Who answered; null where the deadline did.';
+comment on column tasks.decided_via is 'The way of the answer: tasks, run (a message of the session), signal or deadline.';
+comment on column tasks.decide_time is 'When it was answered.';
+comment on column tasks.version is 'Counts changes: the ETag.';
+comment on column tasks.create_time is 'When the invocation paused.';
 comment on table tool_calls is 'The ledger: one row for each call of a tool that has begun, or may have. What the inner calls of an agent that is a tool do stands in the row of the outer one.';
 comment on column tool_calls.app_name is 'Application of the session.';
 comment on column tool_calls.user_id is 'Owner of the session.';
@@ -947,6 +1155,17 @@ comment on column user_states.app_name is 'Application.';
 comment on column user_states.user_id is 'User.';
 comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column user_states.update_time is 'Last merge.';
+comment on table user_credentials is 'Access to resources elsewhere that users have granted, and consents on their way; encrypted with RUNTIME_SECRET_KEY.';
+comment on column user_credentials.app_name is 'Application.';
+comment on column user_credentials.user_id is 'User who granted it.';
+comment on column user_credentials.resource is 'Address of the resource, an MCP server.';
+comment on column user_credentials.grant_sealed is 'Tokens and what renews them, encrypted; null where nothing is granted.';
+comment on column user_credentials.lease_expire_time is 'Until when one process renews it; null while none does.';
+comment on column user_credentials.consent_sealed is 'What the end of a consent needs, encrypted; null while none is on its way.';
+comment on column user_credentials.consent_session_id is 'Session whose invocation waits for it.';
+comment on column user_credentials.consent_state_hash is 'SHA-256 of the state that the browser brings back.';
+comment on column user_credentials.consent_expire_time is 'Until when the browser may come back.';
+comment on column user_credentials.update_time is 'Last change.';
 comment on table user_storage is 'Bytes that users keep. A user has several rows, of which a connection changes one: the sum is what counts.';
 comment on column user_storage.app_name is 'Application.';
 comment on column user_storage.user_id is 'User.';

@@ -2,18 +2,15 @@
 --
 --   1. Look at the lease. Nothing is locked: what is written behind a lease that ended meanwhile has its token, counts
 --      for nobody, and goes with the end of the invocation or a sweep.
---   2. Is p_after the last piece of this lease? A crash of the server may have lost some, or the answer to an earlier try
---      was lost: then all of them go, so that no reader has text with a hole, and none twice.
---   3. Insert the pieces, with numbers above all before them in the session.
+--   2. Is p_after (null for none) the last piece of this lease? A crash of the server may have lost some, or the answer
+--      to an earlier try was lost: then all of them go, so that no reader has text with a hole, and none twice.
+--   3. Insert the pieces, with numbers above all before them in the session. last: null where nothing was written.
 --
 -- It commits without a wait for the disk: the whole event follows, and that does. Deleted by append_events and
 -- finish_invocation. Locks: none. Database time: 0.2 ms.
---
--- p_after: null for none. sequence: the last event of the session; null where the lease is another's.
--- last: the number of the last piece; null where nothing was written.
 create function append_deltas(
-  p_app text, p_user text, p_session text, p_invocation text, p_lease uuid, p_after bigint, p_event_ids text[],
-  p_payloads text[], out last bigint, out sequence integer)
+  p_app text, p_user text, p_session text, p_lease uuid, p_after bigint, p_event_ids text[], p_payloads text[],
+  out last bigint, out sequence integer)
 language plpgsql as $$
 declare
   v_before bigint;
@@ -33,9 +30,8 @@ begin
   end if;
   -- 3
   last := greatest(v_before, floor(extract(epoch from clock_timestamp()) * 1000000)::bigint) + cardinality(p_payloads);
-  insert into event_deltas (app_name, user_id, session_id, number, lease_token, invocation_id, event_id, payload)
-  select p_app, p_user, p_session, last - cardinality(p_payloads) + given.place, p_lease, p_invocation, given.event_id,
-         given.payload
+  insert into event_deltas (app_name, user_id, session_id, number, lease_token, event_id, payload)
+  select p_app, p_user, p_session, last - cardinality(p_payloads) + given.place, p_lease, given.event_id, given.payload
   from unnest(p_event_ids, p_payloads) with ordinality as given(event_id, payload, place);
 end $$;
 comment on function append_deltas is 'Stores pieces of the text of events to come, while the lease is the caller''s.';
@@ -47,12 +43,12 @@ comment on function append_deltas is 'Stores pieces of the text of events to com
 --      counts the size for the user, whose limit is looked at next.
 --   2. Count in the row of the invocation what the step used, so that a dead process has lost none of it. Write the
 --      calls of the events into the ledger (record_calls). Merge shared state and insert the events (store_events),
---      which replace their deltas.
+--      which replace their deltas. Tasks of calls that an event of a client answers are closed (answer_calls).
 --   3. Count what models used for the events, and look for a budget that has nothing left.
 --
--- Locks: sessions, user_storage, invocations, tool_calls, user_states, app_states, budget_uses; claim_session
+-- Locks: sessions, user_storage, invocations, tool_calls, tasks, user_states, app_states, budget_uses; claim_session
 -- and finish_invocation keep this order.
--- Errors: AR413 to AR417, see limits.sql; 23505 events_id_key: the session has an event of that id.
+-- Errors: AR413 to AR417, see limits.sql; AR403 and AR410, see answer_calls; 23505 events_id_key: the session has an event of that id.
 -- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with the use of a model.
 --
 -- p_delta: {"session": {}, "user": {}, "app": {}}, a scope only where something changes. p_models: see count_use.
@@ -61,7 +57,8 @@ comment on function append_deltas is 'Stores pieces of the text of events to com
 create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
   p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer,
-  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_limits jsonb,
+  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_answers text[],
+  p_limits jsonb,
   out last integer, out lines text, out version text, out over json, out limited boolean)
 language plpgsql as $$
 declare
@@ -91,6 +88,7 @@ begin
       and i.lease_token = p_lease;
   end if;
   if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
+  if p_answers is not null then perform answer_calls(p_app, p_user, p_session, p_answers); end if;
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
   if p_has_deltas then
     delete from event_deltas d
@@ -171,7 +169,8 @@ end $$;
 comment on function over_budget is 'The budget that has nothing left for a user, or less than a model call may use, as JSON; null for none.';
 
 -- budgets_for: the budgets of a user, with what was used of them and what calls under way have reserved. A budget is that
--- of the whole application, of the user, or of each user that has none of its own.
+-- of the whole application, of the user, or of each user that has none of its own. A rule of scores is no such user: it
+-- spends under a name that begins with a control character.
 create function budgets_for(p_app text, p_user text)
 returns table (
   applies_to text, period text, since date, opens timestamptz, max_invocations bigint, max_tokens bigint, max_cost numeric,
@@ -203,18 +202,26 @@ begin
       where b.applies_to = 'app') used
     where b.app_name = p_app
       and (b.applies_to = 'app' or b.applies_to = 'user' and b.user_id = p_user
-           or b.applies_to = 'users' and not exists (
+           or b.applies_to = 'users' and p_user >= ' ' and not exists (
              select from budgets mine
              where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
                and mine.period = b.period));
 end $$;
 comment on function budgets_for is 'The budgets that apply to a user, with what was used of each in its period and what is reserved.';
 
+-- lock_budgets: what takes from the budgets of a user goes in turn, until the transaction ends: with that of all of the
+-- application where that has a budget of its own, else with that of the user.
+create function lock_budgets(p_app text, p_user text) returns void language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
+    select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
+end $$;
+comment on function lock_budgets is 'Lets what takes from the budgets of a user go in turn.';
+
 -- reserve_budget: before a model call: reserves what it may use at most in the budgets of its user, until it is counted
 -- (count_use) or its process has not renewed it for p_duration_ms (renew_reservation).
 --
---   1. limited: does a budget of tokens or cost apply? Its calls take turns: all of the application where that has a
---      budget of its own, else those of the user.
+--   1. limited: does a budget of tokens or cost apply? Its calls take turns.
 --   2. over: less is left than the call may use, whatever others give back. It is never made.
 --   3. Neither: others have reserved what is left; the caller tries again. Beyond half of what is left of an application
 --      a user gets no second call at once: others have a place beside one whose calls are large.
@@ -235,8 +242,7 @@ begin
   reserved := not limited;
   if reserved then return; end if;
   -- 1
-  perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
-    select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
+  perform lock_budgets(p_app, p_user);
   delete from budget_reservations r
   where r.app_name = p_app and r.user_id = p_user and (r.id = p_id or r.expire_time <= statement_timestamp());
   select coalesce((p_prompt * coalesce(max(m.prompt_price) filter (where m.is_known), max(m.prompt_price))
@@ -434,22 +440,25 @@ comment on function spend_budget is 'Counts what was used outside of an invocati
 --      goes on before all of them, also one whose place was taken for dead when it began.
 --   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates), unless the key had
 --      an invocation that went with its session. Where another process inserts it at the same moment it is busy.
---   5. Begin the row of the invocation; a resumed one keeps its row. The request gets the place where the run began.
+--   5. Begin the row of the invocation; a resumed one keeps its row, and names the version that it goes on with. The request gets the place where the run began.
 --      One that goes on keeps its request and what it was asked to end as, counts the attempt, and has the rest of its time.
---   6. Merge shared state and insert the events (store_events).
---   7. Count the invocation.
+--   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed. An
+--      invocation that its tasks have queued brings what they were answered with. A message that interrupts
+--      (p_ends_sleeps) ends invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
+--   7. Merge shared state and insert the events (store_events).
+--   8. Count the invocation.
 --
 -- Where it does not claim: an earlier try whose answer was lost holds the session with this very token (renew_claim).
--- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, user_states, app_states,
--- budget_uses. A cancellation locks the same queued row; a finish the same session. It does not wait for a busy session.
--- Errors: as append_events; 23505 invocations_idempotency_key: another invocation has the key.
+-- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, tasks, user_states,
+-- app_states, budget_uses. A cancellation locks the same queued row; a finish the same session. It does not wait for a busy session.
+-- Errors: as append_events and answer_calls; 23505 invocations_idempotency_key: another invocation has the key.
 -- Database time: 0.9 ms for a new session, 1.1 for a known one, 0.5 for one that is busy.
 --
 -- over: the budget that refused the claim. limited: the application has budgets, so calls of models are reserved.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean,
-  p_is_free boolean,
+  p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
   out claimed boolean, out over json, out limited boolean)
 language plpgsql as $$
@@ -459,6 +468,7 @@ declare
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
   v_goes_on boolean := false;
+  v_was_woken boolean := false;
   v_last integer;
   v_changed timestamptz;
   v_now constant numeric := extract(epoch from clock_timestamp());
@@ -473,12 +483,17 @@ begin
       where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
   end if;
   if limited and not p_is_free and not v_is_repeated then
+    -- Claims of one moment would see the same number, and all pass.
+    if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
+      perform lock_budgets(p_app, p_user);
+    end if;
     over := over_budget(p_app, p_user);
     if over is not null then return; end if;
   end if;
   -- 2
   if p_is_queued then
-    select i.create_time, i.start_time is not null into v_queued_since, v_goes_on from invocations i
+    select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null
+    into v_queued_since, v_goes_on, v_was_woken from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)
     for update of i;
@@ -526,11 +541,11 @@ begin
   -- 5
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
-     webhook_url, request, start_time)
+     webhook_url, agent_version, request, start_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
-     p_request || jsonb_build_object('began', jsonb_build_object(
+     p_version, p_request || jsonb_build_object('began', jsonb_build_object(
        'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
      clock_timestamp())
   on conflict (app_name, user_id, session_id, id) do update set
@@ -538,7 +553,7 @@ begin
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
     request_hash = coalesce(excluded.request_hash, i.request_hash),
     webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
-    start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
+    agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
     -- Immutable, which to_jsonb is not: a cluster takes nothing else here.
@@ -552,8 +567,20 @@ begin
     perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint, false);
   end if;
   -- 6
-  perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
+  if p_answers is not null and not v_was_woken then
+    perform answer_calls(p_app, p_user, p_session, p_answers);
+  elsif p_ends_sleeps and not v_was_woken and not v_goes_on then
+    update invocations i set
+      status = 'interrupted', end_time = greatest(to_timestamp(v_now), i.create_time), error_code = 'interrupted',
+      error_message = 'A newer message interrupted the invocation while it slept.', request = null
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.status = 'paused' and exists (
+      select from tasks t
+      where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = i.id
+        and t.state = 'open' and t.kind in ('sleep', 'signal'));
+  end if;
   -- 7
+  perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
+  -- 8
   if not p_is_free then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;
 end $$;
@@ -699,16 +726,18 @@ comment on function next_eval_case_version is 'The number of the next version of
 --      answers it, and one in a transaction has left nothing.
 --   3. Keep what a replay needs beside the events (keep_tape).
 --   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
+--   5. At a pause, keep what it waits for (open_tasks) and its request, for who goes on with it.
 --
--- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses; in
--- the order of claim_session. Errors: as append_events, but for AR414 and AR417. Database time: 0.9 ms.
+-- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
+-- tasks; in the order of claim_session. Errors: as append_events, but for AR414 and AR417, and as open_tasks. Database
+-- time: 0.9 ms.
 --
 -- last and lines: as append_events. unknown: how many calls became so here.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
-  p_calls jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
+  p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
   p_first_text text, p_limits jsonb,
   out last integer, out lines text, out unknown integer)
 language plpgsql as $$
@@ -731,7 +760,8 @@ begin
   -- 2
   update invocations i set
     status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
-    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer, request = null,
+    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
+    request = case when p_status = 'paused' then i.request end,
     error_code = p_error_code, error_message = p_error_message,
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
@@ -759,6 +789,10 @@ begin
     delete from event_deltas d where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session;
   end if;
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
+  -- 5
+  if p_tasks is not null then
+    perform open_tasks(p_app, p_user, p_session, p_invocation, p_tasks, (p_limits ->> 'openTasks')::integer);
+  end if;
 end $$;
 comment on function finish_invocation is 'Ends an invocation: last events, status and answer, and the session released.';
 
@@ -996,6 +1030,284 @@ end $$;
 revoke execute on function merge_app_state from public;
 comment on function merge_app_state is 'Merges a delta into the state that all users of an application share.';
 --> statement-breakpoint
+-- open_tasks: one task for each call that a pausing invocation leaves open. Internal: finish_invocation calls it.
+-- p_tasks: [{"callId", "callName", "kind", "about", "form", "rules", "users", "groups", "signal", "expiresAfter" in seconds
+-- or "expiresAt" by the clock of "timeZone"}].
+-- Locks: its rows. Errors: AR418: the user has as many open ones as one may have.
+create function open_tasks(
+  p_app text, p_user text, p_session text, p_invocation text, p_tasks jsonb, p_max integer) returns void
+language plpgsql as $$
+declare
+  v_now constant timestamptz := clock_timestamp();
+  v_due timestamptz;
+begin
+  if (select count(*) from (select from tasks t where t.app_name = p_app and t.user_id = p_user and t.state = 'open' limit p_max) n)
+     + jsonb_array_length(p_tasks) > p_max then
+    raise exception 'the user has too many open tasks' using errcode = 'AR418';
+  end if;
+  insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form, rules, assigned_users,
+                     assigned_groups, signal_name, expire_time, create_time)
+  select p_app, p_user, p_session, gen_random_uuid(), p_invocation, w.task ->> 'callId', w.task ->> 'callName',
+         case when w.task ->> 'kind' = 'confirmation' and exists (
+                select from tool_calls c
+                where c.app_name = p_app and c.user_id = p_user and c.session_id = p_session
+                  and c.invocation_id = p_invocation and c.call_id = w.task ->> 'about' and c.state = 'unknown')
+              then 'effect' else w.task ->> 'kind' end,
+         w.task -> 'form', coalesce(w.task -> 'rules', '{}'),
+         array(select jsonb_array_elements_text(w.task -> 'users')), array(select jsonb_array_elements_text(w.task -> 'groups')),
+         w.task ->> 'signal',
+         case when w.task ? 'expiresAt'
+              then least((w.task ->> 'expiresAt')::timestamp at time zone coalesce(w.task ->> 'timeZone', 'UTC'),
+                         v_now + interval '366 days')
+              else v_now + (w.task ->> 'expiresAfter')::float8 * interval '1 second' end,
+         v_now
+  from jsonb_array_elements(p_tasks) w(task);
+  -- A signal that came before the wait is looked at at once.
+  update tasks t set due_time = least(next_due(t), (
+    select v_now from signals s
+    where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session and s.name = t.signal_name limit 1))
+  where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+    and t.create_time = v_now and (t.expire_time is not null or t.rules ? 'remindAfter' or t.signal_name is not null);
+  if found then perform pg_notify('agent_runtime', '["tasks"]'); end if;
+end $$;
+comment on function open_tasks is 'Keeps the calls that a pausing invocation leaves open.';
+
+-- The next moment at which something happens to an open task: a reminder, or its deadline.
+create function next_due(t tasks) returns timestamptz language sql immutable as $$
+  select least(t.expire_time, t.create_time
+               + (t.rules #>> array['remindAfter', t.reminders::text])::float8 * interval '1 second')
+$$;
+comment on function next_due is 'The next moment at which something happens to an open task.';
+
+-- True where a person may answer a task: one of those that it is assigned to, else the user of its session; not the one
+-- who asked, where another has to.
+create function may_answer(t tasks, p_by text, p_groups text[]) returns boolean language sql immutable as $$
+  select not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
+     and case when t.assigned_users = '{}' and t.assigned_groups = '{}' then p_by = t.user_id
+              else p_by = any(t.assigned_users) or t.assigned_groups && p_groups end
+$$;
+comment on function may_answer is 'True where a person may answer a task.';
+
+-- The sentence for an answer that comes too late.
+create function answered_text(t tasks) returns text language sql stable as $$
+  select case when t.state = 'cancelled' then format('Task %s was cancelled.', t.id)
+              else format('Task %s was answered before: %s at %s.', t.id,
+                          case when t.decided_via = 'deadline' then 'by its deadline'
+                               else format('by %s, through %s,', coalesce(t.decided_by, 'a system'), t.decided_via) end,
+                          to_char(t.decide_time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
+$$;
+comment on function answered_text is 'The sentence for an answer that comes too late.';
+
+-- answer_calls: closes the tasks of calls that a message of the session's user answers, whatever way it came. Internal:
+-- claim_session and append_events call it, so it is done with the event, or neither is. Calls without a task are none
+-- of its business. Locks: its rows of tasks.
+-- Errors: AR410: another answer was first, the message says whose; AR403: it is for others to answer.
+create function answer_calls(p_app text, p_user text, p_session text, p_calls text[]) returns void language plpgsql as $$
+declare
+  v_id text;
+  t tasks;
+begin
+  -- Ids of calls come from models, and may come again: the newest is meant.
+  for v_id in
+    select distinct on (k.call_id) k.id from tasks k
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = any(p_calls)
+    order by k.call_id, k.create_time desc
+  loop
+    select * into t from tasks k
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id for update;
+    if t.state <> 'open' then
+      raise exception '%', answered_text(t) using errcode = 'AR410';
+    elsif not may_answer(t, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
+      raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+    end if;
+    update tasks k set state = 'done', due_time = null, decided_by = p_user, decided_via = 'run',
+      decide_time = statement_timestamp(), version = k.version + 1
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id;
+  end loop;
+end $$;
+comment on function answer_calls is 'Closes the tasks of calls that a message of the session''s user answers.';
+
+-- change_task: answers, rejects, assigns, comments or postpones an open task, or gives it an address, under its lock: of several answers one is
+-- written. A yes counts where more people have to say it. p_vouched: a credential of the operator answers for the person,
+-- who need not be assigned; what excludes the one who asked holds all the same. p_version: the only one that it is for;
+-- null: any. p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, as the
+-- action needs it.
+-- Errors: AR410: it is not open, or has another version; AR403: it is for others.
+create function change_task(
+  p_app text, p_user text, p_session text, p_id text, p_by text, p_groups text[], p_vouched boolean, p_version integer,
+  p_action text, p_change jsonb) returns void
+language plpgsql as $$
+declare
+  t tasks;
+  v_now constant timestamptz := clock_timestamp();
+  v_entry constant jsonb := jsonb_build_object('by', p_by, 'at', extract(epoch from v_now));
+begin
+  select * into t from tasks k
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id for update;
+  if t.state <> 'open' then
+    raise exception '%', answered_text(t) using errcode = 'AR410';
+  elsif t.version <> p_version then
+    raise exception 'The task was changed meanwhile. Read it again.' using errcode = 'AR410';
+  elsif p_action <> 'comment' and not (
+      case when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
+           else may_answer(t, p_by, p_groups) end) then
+    raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+  end if;
+  case p_action
+    when 'answer' then
+      if t.approvals @> jsonb_build_array(jsonb_build_object('by', p_by)) then
+        raise exception '% has said yes. Another person has to.', p_by using errcode = 'AR410';
+      end if;
+      t.approvals := t.approvals || v_entry;
+    when 'assign' then
+      t.assigned_users := array(select jsonb_array_elements_text(p_change -> 'users'));
+      t.assigned_groups := array(select jsonb_array_elements_text(p_change -> 'groups'));
+    when 'comment' then
+      if jsonb_array_length(t.comments) >= 50 then
+        raise exception 'Task % has 50 comments.', t.id using errcode = 'AR410';
+      end if;
+      t.comments := t.comments || (v_entry || jsonb_build_object('text', p_change -> 'text'));
+    when 'address' then
+      if t.kind not in ('signal', 'call') then
+        raise exception 'Task % waits for a person, so it has no public address.', t.id using errcode = 'AR410';
+      end if;
+      t.token_hash := p_change ->> 'tokenHash';
+      t.token_expire_time := v_now + (p_change ->> 'seconds')::integer * interval '1 second';
+    when 'postpone' then
+      t.expire_time := v_now + (p_change ->> 'seconds')::integer * interval '1 second';
+      t.due_time := next_due(t);
+    else null;
+  end case;
+  if p_action = 'reject'
+     or p_action = 'answer' and jsonb_array_length(t.approvals) >= coalesce((t.rules ->> 'approvals')::integer, 1) then
+    t.state := 'answered';
+    t.answer := p_change -> 'response';
+    t.decided_by := p_by;
+    t.decided_via := p_change ->> 'via';
+    t.decide_time := v_now;
+    t.due_time := v_now;
+  end if;
+  update tasks k set
+    state = t.state, approvals = t.approvals, assigned_users = t.assigned_users, assigned_groups = t.assigned_groups,
+    comments = t.comments, expire_time = t.expire_time, due_time = t.due_time, answer = t.answer,
+    decided_by = t.decided_by, decided_via = t.decided_via, decide_time = t.decide_time, token_hash = t.token_hash,
+    token_expire_time = t.token_expire_time, version = t.version + 1
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+end $$;
+comment on function change_task is 'Answers, rejects, assigns, comments or postpones an open task.';
+
+-- wake_task: does what is due about a task: a reminder, its deadline, or, once it is answered, the way on of its
+-- invocation, which any process then takes up from the queue with all answers that it waited for. Safe to repeat: of
+-- several processes one does it.
+--
+--   1. Lock the task, unless another process has it; nothing where it is not due any more.
+--   2. Open: a reminder; the deadline, which asks others first (escalateTo), else answers in place of a person.
+--   3. Answered: nothing yet while other calls of the invocation are open: the last answer comes here too. While the
+--      invocation runs, or another has its row, later. Else queue it, with the request that it began with.
+--
+-- Locks: tasks, then invocations without waiting, as a claim locks them the other way round.
+-- woke: true where the invocation is queued now.
+create function wake_task(p_app text, p_user text, p_session text, p_id text, out woke boolean) language plpgsql as $$
+declare
+  -- Functions of a cluster's updates may not be volatile.
+  v_token constant uuid := gen_random_uuid();
+  t tasks;
+  v_now constant timestamptz := clock_timestamp();
+  v_status text;
+  v_parts jsonb;
+begin
+  woke := false;
+  -- 1
+  select * into t from tasks k
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id and k.due_time <= v_now
+  for update skip locked;
+  if not found then return; end if;
+  -- 2
+  if t.state = 'open' then
+    if t.expire_time is null or t.expire_time > v_now then
+      t.reminders := t.reminders + (
+        t.create_time + (t.rules #>> array['remindAfter', t.reminders::text])::float8 * interval '1 second' <= v_now
+      )::integer;
+    elsif t.rules ? 'escalateTo' then
+      t.assigned_users := '{}';
+      t.assigned_groups := array(select jsonb_array_elements_text(t.rules -> 'escalateTo'));
+      t.rules := t.rules - 'escalateTo';
+      t.expire_time := v_now + (t.expire_time - t.create_time);
+    else
+      t.state := 'answered';
+      t.answer := case when t.kind = 'sleep' then jsonb_build_object('woken', 'on time', 'at', v_now)
+                       when t.rules ? 'defaultAnswer' then t.rules -> 'defaultAnswer'
+                       when t.kind in ('confirmation', 'effect') then '{"confirmed": false}'
+                       else jsonb_build_object('error', 'No answer came in time.', 'at', v_now) end;
+    end if;
+    update tasks k set
+      reminders = t.reminders, assigned_users = t.assigned_users, assigned_groups = t.assigned_groups, rules = t.rules,
+      expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t) else v_now end,
+      state = t.state, answer = t.answer, version = k.version + 1,
+      decided_via = case when t.state = 'answered' then 'deadline' end,
+      decide_time = case when t.state = 'answered' then v_now end
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+    if t.state = 'open' then return; end if;
+  end if;
+  -- 3
+  if exists (select from tasks k
+             where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session
+               and k.invocation_id = t.invocation_id and k.state = 'open') then
+    update tasks k set due_time = null
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+    return;
+  end if;
+  select i.status into v_status from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
+  for update skip locked;
+  if not found or v_status in ('queued', 'running') then
+    update tasks k set due_time = v_now + interval '1 second'
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+    return;
+  end if;
+  select jsonb_agg(jsonb_build_object('functionResponse', jsonb_build_object(
+           'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id) into v_parts
+  from tasks k
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.invocation_id = t.invocation_id
+    and k.state = 'answered';
+  update tasks k set state = 'done', due_time = null
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.invocation_id = t.invocation_id
+    and k.state = 'answered';
+  update invocations i set
+    status = 'queued', lease_token = v_token, lease_expire_time = v_now, start_time = null,
+    request = case when i.request is null or i.request ? 'endsBecause'
+                   then '{"version": 1, "overrides": {}, "streaming": false}'
+                   else i.request - 'began' - 'stateDelta' end
+              || jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', v_parts))
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id;
+  woke := true;
+end $$;
+comment on function wake_task is 'Does what is due about a task, and queues its invocation once nothing of it is open.';
+
+-- keep_signal: keeps a signal for an invocation that will wait for it; not where one waits by now, or where the session
+-- has as many as it may. Locks: sessions, shared, so that a pause comes before or after it.
+-- outcome: absent (no session), waiting, full or kept.
+create function keep_signal(
+  p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_max integer, out outcome text)
+language plpgsql as $$
+begin
+  perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for share;
+  if not found then
+    outcome := 'absent';
+  elsif exists (select from tasks t where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session
+                  and t.signal_name = p_name and t.state = 'open') then
+    outcome := 'waiting';
+  elsif (select count(*) from signals s
+         where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session) >= p_max then
+    outcome := 'full';
+  else
+    insert into signals (app_name, user_id, session_id, id, name, payload)
+    values (p_app, p_user, p_session, gen_random_uuid(), p_name, p_payload);
+    outcome := 'kept';
+  end if;
+end $$;
+comment on function keep_signal is 'Keeps a signal for an invocation that will wait for it.';
+--> statement-breakpoint
 -- record_calls: writes into the ledger that calls of tools begin, or what became of them. Internal: append_events,
 -- finish_invocation and keep_calls call it. A call that is there already is begun again only as a later attempt; a tool
 -- that runs may keep something to go on with.
@@ -1064,25 +1376,28 @@ comment on function keep_answer is 'Keeps what a transactional tool answered, in
 revoke execute on function keep_answer from public;
 --> statement-breakpoint
 -- usage_report: what invocations that were requested in a time used, of an application or of one user (p_user), by p_by:
--- user, model, day, hour (UTC), at most p_limit rows after the row p_after: [period, user, model].
+-- user, model, version, day, hour (UTC), at most p_limit rows after the row p_after: [period, user, model, version].
 --
 -- Lines of a model are its stored answers, by the rule for prices of inspect.invocation_costs. The line without one has
--- the invocations, their time, and the calls that no stored event names: of agents that are tools, and failed ones. So
--- sums are those of inspect.usage, whatever the rows are by. Reads the invocations of the application, or of the user.
+-- the invocations, their time, their scores, and the calls that no stored event names: of agents that are tools, and failed ones. So
+-- sums are those of inspect.usage, whatever the rows are by. A score of a whole session is its last invocation's.
+-- Reads the invocations of the application, or of the user.
 create function usage_report(
   p_app text, p_user text, p_from timestamptz, p_to timestamptz, p_by text[], p_after text[], p_limit integer,
   out rows json)
 language plpgsql stable as $$
 begin
   select coalesce(json_agg(json_strip_nulls(row_to_json(page))), '[]') into rows from (
-    select line.period, line."userId", line.model, sum(line.invocations) as invocations, sum(line.failed) as failed,
+    select line.period, line."userId", line.model, line.version, sum(line.invocations) as invocations, sum(line.failed) as failed,
       sum(line.calls) as "llmCalls", sum(line.prompt) as "promptTokens", sum(line.output) as "outputTokens",
-      sum(line.cost) as cost, sum(line.seconds) as seconds
+      sum(line.cost) as cost, sum(line.seconds) as seconds, sum(line.scored) as scored, sum(line.passed) as passed,
+      percentile_cont(0.95) within group (order by line.seconds::float8) filter (where line.invocations > 0) as "p95Seconds"
     from (
       select case when 'hour' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD"T"HH24":00:00Z"')
                   when 'day' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD') end as period,
         case when 'user' = any(p_by) then i.user_id end as "userId", case when 'model' = any(p_by) then each.model end as model,
-        each.invocations, each.failed, each.calls, each.prompt, each.output, each.cost, each.seconds
+        case when 'version' = any(p_by) then i.agent_version end as version, each.invocations, each.failed, each.calls, each.prompt, each.output, each.cost, each.seconds,
+        each.scored, each.passed
       from invocations i
       cross join lateral (
         select coalesce(json_agg(m), '[]') as models, coalesce(sum(m.calls), 0) as calls, coalesce(sum(m.prompt), 0) as prompt,
@@ -1106,16 +1421,26 @@ begin
       cross join lateral (
         select null as model, 1 as invocations, (i.status = 'failed')::int as failed, i.llm_calls - named.calls as calls,
           i.prompt_tokens - named.prompt as prompt, i.output_tokens - named.output as output, null::numeric as cost,
-          coalesce(extract(epoch from i.end_time - i.start_time), 0) as seconds
+          coalesce(extract(epoch from i.end_time - i.start_time), 0) as seconds, scores.scored, scores.passed
+        from (
+          select count(*) as scored, count(*) filter (where r.result ->> 'finalStatus' = 'PASSED') as passed
+          from eval_session_scores r
+          where r.app_name = i.app_name and r.user_id = i.user_id and r.session_id = i.session_id
+            and r.result ->> 'finalStatus' in ('PASSED', 'FAILED')
+            and i.id = coalesce(r.invocation_id, (
+              select e.invocation_id from events e
+              where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
+                and e.sequence = r.last_sequence))) scores
         union all
-        select m.model, 0, 0, m.calls, m.prompt, m.output, m.cost, 0
+        select m.model, 0, 0, m.calls, m.prompt, m.output, m.cost, 0, 0, 0
         from json_to_recordset(named.models) m(model text, calls numeric, prompt numeric, output numeric, cost numeric)) each
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
     ) line
     where p_after is null
-      or (coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C") > (p_after[1], p_after[2], p_after[3])
-    group by line.period, line."userId", line.model
-    order by coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C"
+      or (coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C",
+          coalesce(line.version, '')) > (p_after[1], p_after[2], p_after[3], p_after[4])
+    group by line.period, line."userId", line.model, line.version
+    order by coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C", coalesce(line.version, '')
     limit p_limit) page;
 end $$;
-comment on function usage_report is 'What invocations that were requested in a time used, by user, model, day or hour.';
+comment on function usage_report is 'What invocations that were requested in a time used, by user, model, version, day or hour.';

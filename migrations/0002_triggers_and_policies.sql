@@ -128,6 +128,17 @@ begin
   return null;
 end $$;
 comment on function keep_invocation_key is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
+-- What a stopped invocation has waited for needs no answer any more.
+create function cancel_tasks() returns trigger language plpgsql as $$
+begin
+  update tasks set state = 'cancelled', due_time = null, token_hash = null, decide_time = null, version = version + 1
+  where app_name = new.app_name and user_id = new.user_id and session_id = new.session_id and invocation_id = new.id
+    and state in ('open', 'answered');
+  return null;
+end $$;
+comment on function cancel_tasks is 'For a trigger: an invocation was stopped, so its tasks need no answer any more.';
+create trigger invocations_tasks after update of status on invocations for each row
+when (new.status in ('cancelled', 'interrupted') and new.status <> old.status) execute function cancel_tasks();
 create trigger invocations_key after delete on invocations for each row
 when (old.idempotency_key is not null) execute function keep_invocation_key();
 --> statement-breakpoint
@@ -151,6 +162,7 @@ create trigger artifact_versions_erasure before insert on artifact_versions for 
 create trigger memories_erasure before insert on memories for each row execute function refuse_while_erased();
 create trigger user_states_erasure before insert on user_states for each row execute function refuse_while_erased();
 create trigger cronjobs_erasure before insert on cronjobs for each row execute function refuse_while_erased();
+create trigger user_credentials_erasure before insert on user_credentials for each row execute function refuse_while_erased();
 create trigger webhooks_erasure before insert on webhooks for each row execute function refuse_while_erased();
 --> statement-breakpoint
 -- Data on legal hold is not deleted by any statement. A hold waits for statements that delete something; those that come
@@ -174,15 +186,19 @@ create trigger sessions_hold before delete on sessions for each row execute func
 create trigger events_hold before delete on events for each row execute function refuse_on_hold('session_id');
 create trigger invocation_tapes_hold before delete on invocation_tapes for each row execute function refuse_on_hold('session_id');
 create trigger tool_calls_hold before delete on tool_calls for each row execute function refuse_on_hold('session_id');
+create trigger signals_hold before delete on signals for each row execute function refuse_on_hold('session_id');
+create trigger tasks_hold before delete on tasks for each row execute function refuse_on_hold('session_id');
 create trigger artifacts_hold before delete on artifacts for each row execute function refuse_on_hold('session_id');
 create trigger artifact_versions_hold before delete on artifact_versions for each row execute function refuse_on_hold('session_id');
 create trigger memories_hold before delete on memories for each row execute function refuse_on_hold('session_id');
 create trigger spans_hold before delete on spans for each row execute function refuse_on_hold('session_id');
 create trigger eval_verdicts_hold before delete on eval_verdicts for each row execute function refuse_on_hold('session_id');
 create trigger eval_session_scores_hold before delete on eval_session_scores for each row execute function refuse_on_hold('session_id');
+create trigger session_verdicts_hold before delete on session_verdicts for each row execute function refuse_on_hold('session_id');
 create trigger cronjob_runs_hold before delete on cronjob_runs for each row execute function refuse_on_hold('session_id');
 create trigger user_states_hold before delete on user_states for each row execute function refuse_on_hold('');
 create trigger cronjobs_hold before delete on cronjobs for each row execute function refuse_on_hold('');
+create trigger user_credentials_hold before delete on user_credentials for each row execute function refuse_on_hold('');
 create trigger webhooks_hold before delete on webhooks for each row execute function refuse_on_hold('');
 create trigger webhook_deliveries_hold before delete on webhook_deliveries for each row execute function refuse_on_hold('');
 -- A queued invocation has said nothing yet.
@@ -241,6 +257,30 @@ comment on function insert_delivery_of_invocation is 'For a trigger: an invocati
 create trigger invocations_webhook after update of status on invocations for each row
 when (new.webhook_url is not null and new.status is distinct from old.status and new.status not in ('queued', 'running'))
 execute function insert_delivery_of_invocation();
+create function insert_delivery_of_task() returns trigger language plpgsql as $$
+declare
+  address text := (select webhook_url from invocations
+                   where app_name = new.app_name and user_id = new.user_id and session_id = new.session_id
+                     and id = new.invocation_id);
+begin
+  if address is null then return null; end if;
+  perform insert_webhook_delivery(
+    new.app_name, new.user_id, address,
+    case when tg_op = 'INSERT' then 'task.created'
+         when new.state = 'open' and new.reminders > old.reminders then 'task.due'
+         when new.state = 'open' or new.decided_via = 'deadline' then 'task.expired'
+         else 'task.decided' end,
+    jsonb_build_object(
+      'appName', new.app_name, 'userId', new.user_id, 'sessionId', new.session_id, 'invocationId', new.invocation_id,
+      'taskId', new.id, 'kind', new.kind, 'state', new.state, 'tool', new.form ->> 'tool', 'decidedVia', new.decided_via));
+  return null;
+end $$;
+comment on function insert_delivery_of_task is 'For a trigger: a task was made, reminds, went to others at its deadline, or was decided.';
+create trigger tasks_webhook_insert after insert on tasks for each row execute function insert_delivery_of_task();
+create trigger tasks_webhook_update after update on tasks for each row
+when (new.reminders > old.reminders or old.state = 'open' and new.state in ('answered', 'done')
+      or new.state = 'open' and old.rules ? 'escalateTo' and not new.rules ? 'escalateTo')
+execute function insert_delivery_of_task();
 create function insert_delivery_of_run() returns trigger language plpgsql as $$
 declare
   address text := (select webhook_url from cronjobs
@@ -262,6 +302,29 @@ when (new.end_time is not null) execute function insert_delivery_of_run();
 create trigger cronjob_runs_webhook_update after update of end_time on cronjob_runs for each row
 when (old.end_time is null and new.end_time is not null) execute function insert_delivery_of_run();
 --> statement-breakpoint
+-- Rules of scores: what an ended invocation is to be scored by, in the statement that ends it. A session that goes on is
+-- due later; what scores it at the moment loses its lease. Without a rule it is one look at an empty table.
+create function is_sampled(rule text, id text, share float8) returns boolean language sql immutable
+return ('x' || left(md5(rule || E'\x01' || id), 8))::bit(32)::bigint < share * 4294967296;
+comment on function is_sampled is 'True for the share of ids that a rule chooses: always the same ones.';
+create function insert_score_jobs() returns trigger language plpgsql as $$
+begin
+  if not exists (select from score_rules r where r.app_name = new.app_name) then return null; end if;
+  insert into score_jobs (app_name, user_id, session_id, rule_id, invocation_id, due_time)
+  select new.app_name, new.user_id, new.session_id, r.id, each.id,
+         clock_timestamp() + coalesce(r.quiet_minutes, 0) * interval '1 minute'
+  from score_rules r cross join lateral (select case when r.quiet_minutes is null then new.id else '' end as id) each
+  where r.app_name = new.app_name
+    and is_sampled(r.id, case when r.quiet_minutes is null then new.id else new.session_id end, r.share)
+  on conflict (app_name, user_id, session_id, rule_id, invocation_id)
+  do update set due_time = excluded.due_time, lease_token = null, losses = 0;
+  return null;
+end $$;
+comment on function insert_score_jobs is 'For a trigger: an invocation has ended, and is due by the rules of its application.';
+create trigger invocations_scores after update of status on invocations for each row
+when (new.status in ('succeeded', 'failed') and new.status is distinct from old.status)
+execute function insert_score_jobs();
+--> statement-breakpoint
 -- The audit is append-only, for every role.
 create function refuse_audit_change() returns trigger language plpgsql as $$
 begin
@@ -280,8 +343,8 @@ declare
 begin
   foreach name in array array[
     'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
-    'idempotency_keys', 'invocation_tapes', 'invocations', 'legal_holds', 'memories', 'sessions', 'spans', 'tool_calls',
-    'user_erasures', 'user_states', 'user_storage', 'webhook_deliveries', 'webhooks']
+    'idempotency_keys', 'invocation_tapes', 'invocations', 'legal_holds', 'memories', 'score_jobs', 'session_verdicts', 'sessions', 'signals', 'spans', 'tool_calls',
+    'user_credentials', 'user_erasures', 'user_states', 'user_storage', 'webhook_deliveries', 'webhooks']
   loop
     execute format('alter table %I enable row level security, force row level security', name);
     execute format($policy$
@@ -290,6 +353,14 @@ begin
         or (select current_setting('agent_runtime.all_users', true)) = 'on')$policy$, name);
   end loop;
 end $$;
+--> statement-breakpoint
+-- A task is seen by the user of its session and by those that it is assigned to, who see no other row of that user.
+alter table tasks enable row level security, force row level security;
+create policy of_user on tasks using (
+  user_id = (select current_setting('agent_runtime.user', true))
+  or (select current_setting('agent_runtime.all_users', true)) = 'on'
+  or assigned_users @> array[(select current_setting('agent_runtime.user', true))]
+  or assigned_groups && (select string_to_array(current_setting('agent_runtime.groups', true), E'\x1f')));
 --> statement-breakpoint
 -- Evaluation: the rows of a set or a run are its owner's, and those of the user whose conversation a case is.
 alter table eval_sets enable row level security, force row level security;

@@ -1,5 +1,5 @@
 create schema inspect;
-comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
+comment on schema inspect is 'Views for people and reports; inspect.version says what stays as it is.';
 --> statement-breakpoint
 create view inspect.artifacts as
 select a.app_name, a.user_id, nullif(a.session_id, '') as session_id, a.name,
@@ -41,6 +41,29 @@ comment on column inspect.audit.resource is 'All names of what the request was a
 comment on column inspect.audit.session_id is 'Session that the path named.';
 comment on column inspect.audit.user_id is 'User that the request was about.';
 --> statement-breakpoint
+create view inspect.budget_alerts as
+select app_name, nullif(user_id, '') as user_id, applies_to, period, since, level
+from budget_alerts;
+comment on view inspect.budget_alerts is 'How much of a budget its webhook was told of last.';
+comment on column inspect.budget_alerts.app_name is 'Application.';
+comment on column inspect.budget_alerts.applies_to is 'As in inspect.budgets.';
+comment on column inspect.budget_alerts.level is '50, 80 or 100 percent.';
+comment on column inspect.budget_alerts.period is 'day or month.';
+comment on column inspect.budget_alerts.since is 'First day of the period in UTC.';
+comment on column inspect.budget_alerts.user_id is 'User whose use it is; null for that of all users.';
+--> statement-breakpoint
+create view inspect.budget_reservations as
+select app_name, user_id, id as call_id, tokens, cost, expire_time, expire_time <= clock_timestamp() as is_dead
+from budget_reservations;
+comment on view inspect.budget_reservations is 'What model calls under way may use at most, until they are counted.';
+comment on column inspect.budget_reservations.app_name is 'Application.';
+comment on column inspect.budget_reservations.call_id is 'The call.';
+comment on column inspect.budget_reservations.cost is 'Their cost by model_prices of then.';
+comment on column inspect.budget_reservations.expire_time is 'When its process is taken for dead, unless it says otherwise.';
+comment on column inspect.budget_reservations.is_dead is 'It counts no more.';
+comment on column inspect.budget_reservations.tokens is 'Prompt and output tokens.';
+comment on column inspect.budget_reservations.user_id is 'User.';
+--> statement-breakpoint
 create view inspect.budget_uses as
 select app_name, user_id, day, sum(invocations)::bigint as invocations, sum(prompt_tokens)::bigint as prompt_tokens,
        sum(output_tokens)::bigint as output_tokens, sum(cost) as cost
@@ -53,6 +76,21 @@ comment on column inspect.budget_uses.invocations is 'Invocations that began.';
 comment on column inspect.budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect.budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect.budget_uses.user_id is 'User.';
+--> statement-breakpoint
+create view inspect.budgets as
+select app_name, nullif(user_id, '') as user_id, applies_to, period, max_invocations, max_tokens, max_cost, webhook_id,
+       update_time
+from budgets;
+comment on view inspect.budgets is 'What users may use in a day or a month; inspect.budget_uses has what they used.';
+comment on column inspect.budgets.app_name is 'Application.';
+comment on column inspect.budgets.applies_to is 'app: all users together; users: each without one of their own; user: the one in user_id.';
+comment on column inspect.budgets.max_cost is 'Maximum cost by model_prices; null: no limit.';
+comment on column inspect.budgets.max_invocations is 'Maximum number of invocations; null: no limit.';
+comment on column inspect.budgets.max_tokens is 'Maximum number of prompt, answer and thought tokens; null: no limit.';
+comment on column inspect.budgets.period is 'day or month of UTC.';
+comment on column inspect.budgets.update_time is 'Last change.';
+comment on column inspect.budgets.user_id is 'User, where it applies to one.';
+comment on column inspect.budgets.webhook_id is 'Webhook that is told of 50, 80 and 100 percent.';
 --> statement-breakpoint
 create view inspect.conversation as
 select e.app_name, e.user_id, e.session_id, e.sequence, e.event_time, e.author, e.invocation_id,
@@ -274,7 +312,7 @@ comment on column inspect.invocation_costs.session_id is 'Session.';
 comment on column inspect.invocation_costs.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create view inspect.invocations as
-select app_name, user_id, session_id, id as invocation_id, status,
+select app_name, user_id, session_id, id as invocation_id, agent_version, status,
        status in ('queued', 'running') and lease_expire_time < clock_timestamp() as is_dead,
        create_time, start_time, end_time,
        coalesce(end_time, clock_timestamp()) - start_time as duration,
@@ -282,6 +320,7 @@ select app_name, user_id, session_id, id as invocation_id, status,
        llm_calls, tool_calls, prompt_tokens, output_tokens
 from invocations;
 comment on view inspect.invocations is 'What runs, what waits, what failed and why; order by create_time.';
+comment on column inspect.invocations.agent_version is 'Version of the application that ran it, with +overrides where its request changed the agent.';
 comment on column inspect.invocations.app_name is 'Application.';
 comment on column inspect.invocations.create_time is 'When it was requested.';
 comment on column inspect.invocations.duration is 'From its start to its end, or to now; null while it waits.';
@@ -337,6 +376,41 @@ comment on column inspect.queue.session_id is 'Session that it waits for.';
 comment on column inspect.queue.user_id is 'Owner of the session.';
 comment on column inspect.queue.waited is 'How long it has waited.';
 comment on column inspect.queue.waiting_since is 'When it was requested.';
+--> statement-breakpoint
+create view inspect.session_scores as
+select s.app_name, s.user_id, s.session_id, s.last_sequence, s.rule_id, s.invocation_id,
+       s.result ->> 'finalStatus' as verdict, m ->> 'metricName' as metric_name, m ->> 'status' as status,
+       (m ->> 'score')::float8 as score, m -> 'judge' ->> 'model' as judge_model, m ->> 'explanation' as explanation,
+       s.create_time
+from eval_session_scores s cross join lateral jsonb_array_elements(s.result -> 'overall') m;
+comment on view inspect.session_scores is 'Scores of sessions that no run made, a row for each metric; order by create_time.';
+comment on column inspect.session_scores.app_name is 'Application.';
+comment on column inspect.session_scores.create_time is 'When it was scored.';
+comment on column inspect.session_scores.explanation is 'Why it could not be evaluated.';
+comment on column inspect.session_scores.invocation_id is 'Invocation whose turn it is of; null for the whole session.';
+comment on column inspect.session_scores.judge_model is 'Model that judged; null for none.';
+comment on column inspect.session_scores.last_sequence is 'Last event of the session when it was scored.';
+comment on column inspect.session_scores.metric_name is 'Metric.';
+comment on column inspect.session_scores.rule_id is 'Rule that asked for it; null for a request.';
+comment on column inspect.session_scores.score is 'From 0 to 1; null where it could not be evaluated.';
+comment on column inspect.session_scores.session_id is 'Session.';
+comment on column inspect.session_scores.status is 'PASSED, FAILED or NOT_EVALUATED by this metric.';
+comment on column inspect.session_scores.user_id is 'Owner of the session.';
+comment on column inspect.session_scores.verdict is 'PASSED, FAILED or NOT_EVALUATED by all metrics.';
+--> statement-breakpoint
+create view inspect.session_verdicts as
+select app_name, user_id, session_id, nullif(event_id, '') as event_id, author, passed, label, comment, create_time
+from session_verdicts;
+comment on view inspect.session_verdicts is 'What people say of sessions and events; order by create_time.';
+comment on column inspect.session_verdicts.app_name is 'Application.';
+comment on column inspect.session_verdicts.author is 'Who said so: a user of a token, the id of a key, or local.';
+comment on column inspect.session_verdicts.comment is 'In words.';
+comment on column inspect.session_verdicts.create_time is 'When it was said.';
+comment on column inspect.session_verdicts.event_id is 'Event that it is about; null for the session.';
+comment on column inspect.session_verdicts.label is 'A word to find it by.';
+comment on column inspect.session_verdicts.passed is 'Thumb up or down; null for none.';
+comment on column inspect.session_verdicts.session_id is 'Session.';
+comment on column inspect.session_verdicts.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create view inspect.sessions as
 select s.app_name, s.user_id, s.id as session_id, s.last_sequence as event_count,
@@ -445,6 +519,11 @@ comment on column inspect.user_storage.event_bytes is 'Events and states of the 
 comment on column inspect.user_storage.memory_bytes is 'Memories.';
 comment on column inspect.user_storage.user_id is 'User.';
 --> statement-breakpoint
+create view inspect.version as
+select 1 as version;
+comment on view inspect.version is 'The version of these views: columns of one version are not dropped, renamed or retyped; new ones may come.';
+comment on column inspect.version.version is 'Rises when a column is dropped, renamed or retyped.';
+--> statement-breakpoint
 create view inspect.webhook_deliveries as
 select d.app_name, d.user_id, w.id as webhook_id, w.url, d.id as delivery_id, (d.payload::json) ->> 'type' as type,
        (d.payload::json) -> 'data' ->> 'status' as ended_as, d.status, d.attempt, d.next_attempt_time,
@@ -505,6 +584,29 @@ comment on column inspect_outline.audit.request_id is 'X-Request-Id of the answe
 comment on column inspect_outline.audit.session_id is 'Session that the path named.';
 comment on column inspect_outline.audit.user_id is 'User that the request was about.';
 --> statement-breakpoint
+create view inspect_outline.budget_alerts as
+select app_name, user_id, applies_to, period, since, level
+from inspect.budget_alerts;
+comment on view inspect_outline.budget_alerts is 'inspect.budget_alerts.';
+comment on column inspect_outline.budget_alerts.app_name is 'Application.';
+comment on column inspect_outline.budget_alerts.applies_to is 'As in inspect.budgets.';
+comment on column inspect_outline.budget_alerts.level is '50, 80 or 100 percent.';
+comment on column inspect_outline.budget_alerts.period is 'day or month.';
+comment on column inspect_outline.budget_alerts.since is 'First day of the period in UTC.';
+comment on column inspect_outline.budget_alerts.user_id is 'User whose use it is; null for that of all users.';
+--> statement-breakpoint
+create view inspect_outline.budget_reservations as
+select app_name, user_id, call_id, tokens, cost, expire_time, is_dead
+from inspect.budget_reservations;
+comment on view inspect_outline.budget_reservations is 'inspect.budget_reservations.';
+comment on column inspect_outline.budget_reservations.app_name is 'Application.';
+comment on column inspect_outline.budget_reservations.call_id is 'The call.';
+comment on column inspect_outline.budget_reservations.cost is 'Their cost by model_prices of then.';
+comment on column inspect_outline.budget_reservations.expire_time is 'When its process is taken for dead, unless it says otherwise.';
+comment on column inspect_outline.budget_reservations.is_dead is 'It counts no more.';
+comment on column inspect_outline.budget_reservations.tokens is 'Prompt and output tokens.';
+comment on column inspect_outline.budget_reservations.user_id is 'User.';
+--> statement-breakpoint
 create view inspect_outline.budget_uses as
 select app_name, user_id, day, invocations, prompt_tokens, output_tokens, cost
 from inspect.budget_uses;
@@ -516,6 +618,20 @@ comment on column inspect_outline.budget_uses.invocations is 'Invocations that b
 comment on column inspect_outline.budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect_outline.budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect_outline.budget_uses.user_id is 'User.';
+--> statement-breakpoint
+create view inspect_outline.budgets as
+select app_name, user_id, applies_to, period, max_invocations, max_tokens, max_cost, webhook_id, update_time
+from inspect.budgets;
+comment on view inspect_outline.budgets is 'inspect.budgets.';
+comment on column inspect_outline.budgets.app_name is 'Application.';
+comment on column inspect_outline.budgets.applies_to is 'app: all users together; users: each without one of their own; user: the one in user_id.';
+comment on column inspect_outline.budgets.max_cost is 'Maximum cost by model_prices; null: no limit.';
+comment on column inspect_outline.budgets.max_invocations is 'Maximum number of invocations; null: no limit.';
+comment on column inspect_outline.budgets.max_tokens is 'Maximum number of prompt, answer and thought tokens; null: no limit.';
+comment on column inspect_outline.budgets.period is 'day or month of UTC.';
+comment on column inspect_outline.budgets.update_time is 'Last change.';
+comment on column inspect_outline.budgets.user_id is 'User, where it applies to one.';
+comment on column inspect_outline.budgets.webhook_id is 'Webhook that is told of 50, 80 and 100 percent.';
 --> statement-breakpoint
 create view inspect_outline.conversation as
 select app_name, user_id, session_id, sequence, event_time, author, invocation_id,
@@ -672,10 +788,11 @@ comment on column inspect_outline.invocation_costs.session_id is 'Session.';
 comment on column inspect_outline.invocation_costs.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create view inspect_outline.invocations as
-select app_name, user_id, session_id, invocation_id, status, is_dead, create_time, start_time, end_time, duration,
-       error_code, stop_requested_as, llm_calls, tool_calls, prompt_tokens, output_tokens
+select app_name, user_id, session_id, invocation_id, agent_version, status, is_dead, create_time, start_time, end_time,
+       duration, error_code, stop_requested_as, llm_calls, tool_calls, prompt_tokens, output_tokens
 from inspect.invocations;
 comment on view inspect_outline.invocations is 'inspect.invocations without error_message.';
+comment on column inspect_outline.invocations.agent_version is 'Version of the application that ran it, with +overrides where its request changed the agent.';
 comment on column inspect_outline.invocations.app_name is 'Application.';
 comment on column inspect_outline.invocations.create_time is 'When it was requested.';
 comment on column inspect_outline.invocations.duration is 'From its start to its end, or to now; null while it waits.';
@@ -723,6 +840,37 @@ comment on column inspect_outline.queue.session_id is 'Session that it waits for
 comment on column inspect_outline.queue.user_id is 'Owner of the session.';
 comment on column inspect_outline.queue.waited is 'How long it has waited.';
 comment on column inspect_outline.queue.waiting_since is 'When it was requested.';
+--> statement-breakpoint
+create view inspect_outline.session_scores as
+select app_name, user_id, session_id, last_sequence, rule_id, invocation_id, verdict, metric_name, status,
+       score, judge_model, create_time
+from inspect.session_scores;
+comment on view inspect_outline.session_scores is 'inspect.session_scores without explanation.';
+comment on column inspect_outline.session_scores.app_name is 'Application.';
+comment on column inspect_outline.session_scores.create_time is 'When it was scored.';
+comment on column inspect_outline.session_scores.invocation_id is 'Invocation whose turn it is of; null for the whole session.';
+comment on column inspect_outline.session_scores.judge_model is 'Model that judged; null for none.';
+comment on column inspect_outline.session_scores.last_sequence is 'Last event of the session when it was scored.';
+comment on column inspect_outline.session_scores.metric_name is 'Metric.';
+comment on column inspect_outline.session_scores.rule_id is 'Rule that asked for it; null for a request.';
+comment on column inspect_outline.session_scores.score is 'From 0 to 1; null where it could not be evaluated.';
+comment on column inspect_outline.session_scores.session_id is 'Session.';
+comment on column inspect_outline.session_scores.status is 'PASSED, FAILED or NOT_EVALUATED by this metric.';
+comment on column inspect_outline.session_scores.user_id is 'Owner of the session.';
+comment on column inspect_outline.session_scores.verdict is 'PASSED, FAILED or NOT_EVALUATED by all metrics.';
+--> statement-breakpoint
+create view inspect_outline.session_verdicts as
+select app_name, user_id, session_id, event_id, author, passed, label, create_time
+from inspect.session_verdicts;
+comment on view inspect_outline.session_verdicts is 'inspect.session_verdicts without comment.';
+comment on column inspect_outline.session_verdicts.app_name is 'Application.';
+comment on column inspect_outline.session_verdicts.author is 'Who said so: a user of a token, the id of a key, or local.';
+comment on column inspect_outline.session_verdicts.create_time is 'When it was said.';
+comment on column inspect_outline.session_verdicts.event_id is 'Event that it is about; null for the session.';
+comment on column inspect_outline.session_verdicts.label is 'A word to find it by.';
+comment on column inspect_outline.session_verdicts.passed is 'Thumb up or down; null for none.';
+comment on column inspect_outline.session_verdicts.session_id is 'Session.';
+comment on column inspect_outline.session_verdicts.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create view inspect_outline.sessions as
 select app_name, user_id, session_id, event_count, running_invocation, lease_until, create_time, update_time,
@@ -796,6 +944,12 @@ comment on column inspect_outline.user_storage.bytes is 'Sum of the three, which
 comment on column inspect_outline.user_storage.event_bytes is 'Events and states of the sessions, and starts that wait.';
 comment on column inspect_outline.user_storage.memory_bytes is 'Memories.';
 comment on column inspect_outline.user_storage.user_id is 'User.';
+--> statement-breakpoint
+create view inspect_outline.version as
+select version
+from inspect.version;
+comment on view inspect_outline.version is 'inspect.version.';
+comment on column inspect_outline.version.version is 'Rises when a column is dropped, renamed or retyped.';
 --> statement-breakpoint
 create view inspect_outline.webhook_deliveries as
 select app_name, user_id, webhook_id, delivery_id, type, ended_as, status, attempt, next_attempt_time, last_status,

@@ -6,10 +6,10 @@ do $$
 declare
   -- First what the triggers of the others look at, while rows are copied too; then in the order of foreign keys.
   of_users constant text[] := array['user_erasures', 'user_storage', 'sessions', 'events', 'event_deltas', 'user_states',
-                                    'invocations', 'invocation_tapes', 'tool_calls', 'artifacts', 'artifact_versions',
+                                    'invocations', 'invocation_tapes', 'tool_calls', 'tasks', 'signals', 'artifacts', 'artifact_versions',
                                     'memories',
                                     'idempotency_keys', 'spans', 'budget_uses', 'budget_reservations', 'budget_alerts',
-                                    'eval_session_scores', 'eval_verdicts'];
+                                    'eval_session_scores', 'eval_verdicts', 'session_verdicts'];
   copied constant text[] := array['agent_prompts', 'app_states', 'budgets', 'legal_holds', 'model_prices'];
   name text;
   called regprocedure;
@@ -49,6 +49,10 @@ begin
   set local citus.multi_shard_modify_mode = 'sequential';
   -- The outbox of webhooks is on the coordinator, where another node cannot write; the start refuses WEBHOOKS=true.
   drop trigger if exists invocations_webhook on invocations;
+  drop trigger if exists tasks_webhook_insert on tasks;
+  drop trigger if exists tasks_webhook_update on tasks;
+  -- So are the rules of scores: none can be made there.
+  drop trigger if exists invocations_scores on invocations;
   drop trigger if exists budgets_totals on budgets;
   -- Row-level security looks at settings of the connection, which the other nodes do not have: there were no rows.
   foreach name in array of_users || copied loop
@@ -88,8 +92,8 @@ begin
   for called in
     select p.oid from pg_proc p
     where p.pronamespace = current_schema()::regnamespace
-      and p.proname in ('append_deltas', 'append_events', 'claim_session', 'create_session', 'enqueue_invocation', 'finish_invocation',
-                        'keep_calls', 'renew_reservation', 'reserve_budget', 'spend_budget')
+      and p.proname in ('append_deltas', 'append_events', 'change_task', 'claim_session', 'create_session', 'enqueue_invocation', 'finish_invocation',
+                        'keep_calls', 'keep_signal', 'renew_reservation', 'reserve_budget', 'spend_budget', 'wake_task')
       and not exists (select from pg_catalog.pg_dist_object o
                       where o.classid = 'pg_proc'::regclass and o.objid = p.oid and o.distribution_argument_index is not null)
   loop

@@ -4,6 +4,575 @@ create schema inspect;
 
 create schema inspect_outline;
 
+create table agent_prompts (
+  app_name text collate "C" not null,
+  hash text not null,
+  payload jsonb not null,
+  use_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table agent_runtime_migrations (
+  name text collate "C" not null,
+  hash text not null,
+  apply_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table agent_versions (
+  app_name text collate "C" not null,
+  digest text not null,
+  definition jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table app_states (
+  app_name text collate "C" not null,
+  state jsonb not null,
+  writers jsonb default '{}'::jsonb not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table artifact_versions (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  artifact_name text collate "C" not null,
+  version integer not null,
+  canonical_uri text not null,
+  mime_type text,
+  custom_metadata jsonb default '{}'::jsonb not null,
+  part jsonb not null,
+  content bytea,
+  object_key text,
+  size_bytes integer not null,
+  sha256 bytea not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table artifacts (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  name text collate "C" not null,
+  next_version integer not null
+);
+
+create table audit_log (
+  id bigint not null,
+  "time" timestamp(6) with time zone default clock_timestamp() not null,
+  caller_kind text not null,
+  caller text,
+  address text,
+  operation text,
+  resource jsonb not null,
+  decision text not null,
+  reason text,
+  request_id text not null,
+  left_out integer default 0 not null
+);
+
+create table budget_alerts (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  applies_to text not null,
+  period text not null,
+  since date not null,
+  level smallint not null
+);
+
+create table budget_reservations (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  id uuid not null,
+  tokens bigint not null,
+  cost numeric not null,
+  expire_time timestamp(6) with time zone not null
+);
+
+create table budget_totals (
+  app_name text collate "C" not null,
+  since date not null,
+  shard smallint not null,
+  invocations bigint not null,
+  tokens bigint not null,
+  cost numeric not null
+);
+
+create table budget_uses (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  day date not null,
+  shard smallint not null,
+  invocations bigint not null,
+  prompt_tokens bigint not null,
+  output_tokens bigint not null,
+  cost numeric not null
+);
+
+create table budgets (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  applies_to text not null,
+  period text not null,
+  max_invocations bigint,
+  max_tokens bigint,
+  max_cost numeric,
+  webhook_id text,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table cronjob_runs (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  cronjob_id text collate "C" not null,
+  id text collate "C" not null,
+  due_time timestamp(6) with time zone not null,
+  is_manual boolean not null,
+  status text not null,
+  attempt integer default 0 not null,
+  next_attempt_time timestamp(6) with time zone,
+  lease_token uuid,
+  lease_expire_time timestamp(6) with time zone,
+  losses smallint default 0 not null,
+  cancel_request_time timestamp(6) with time zone,
+  session_id text collate "C",
+  invocation_id text collate "C",
+  output text,
+  error_code text,
+  error_message text,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  start_time timestamp(6) with time zone,
+  end_time timestamp(6) with time zone
+);
+
+create table cronjobs (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  id text collate "C" not null,
+  name text not null,
+  prompt text not null,
+  harness jsonb,
+  schedule jsonb not null,
+  enabled boolean not null,
+  disabled_reason text,
+  session_policy text not null,
+  session_id text collate "C",
+  missed_runs text not null,
+  overlap text not null,
+  max_attempts integer not null,
+  retry_pause_seconds integer not null,
+  max_retry_pause_seconds integer not null,
+  timeout_seconds integer,
+  until timestamp(6) with time zone,
+  max_runs integer,
+  max_failures integer not null,
+  webhook_url text,
+  next_run_time timestamp(6) with time zone,
+  run_count integer default 0 not null,
+  failure_count integer default 0 not null,
+  revision integer default 1 not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table eval_case_versions (
+  app_name text collate "C" not null,
+  eval_set_id text collate "C" not null,
+  eval_id text collate "C" not null,
+  version integer not null,
+  hash text not null,
+  payload jsonb not null,
+  owner_id text collate "C",
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table eval_cases (
+  app_name text collate "C" not null,
+  eval_set_id text collate "C" not null,
+  id text collate "C" not null,
+  version integer not null,
+  source_user_id text collate "C",
+  source_session_id text collate "C",
+  owner_id text collate "C",
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table eval_run_cases (
+  app_name text collate "C" not null,
+  run_id uuid not null,
+  place integer not null,
+  trial integer not null,
+  eval_set_id text collate "C" not null,
+  eval_id text collate "C" not null,
+  case_version integer not null,
+  status text default 'waiting'::text not null,
+  session_user_id text collate "C" not null,
+  owner_id text collate "C",
+  session_id text collate "C",
+  session_count integer default 0 not null,
+  losses smallint default 0 not null,
+  lease_token uuid,
+  lease_expire_time timestamp(6) with time zone,
+  last_sequence integer,
+  failed_turn integer,
+  error text,
+  result jsonb,
+  start_time timestamp(6) with time zone,
+  end_time timestamp(6) with time zone
+);
+
+create table eval_runs (
+  app_name text collate "C" not null,
+  id uuid not null,
+  eval_set_id text collate "C" not null,
+  requested_by text collate "C",
+  judged_run_id uuid,
+  status text default 'queued'::text not null,
+  metrics jsonb not null,
+  user_simulator jsonb,
+  model_execution_mode text default 'live'::text not null,
+  tool_execution_mode text default 'live'::text not null,
+  trials integer not null,
+  parallelism integer not null,
+  agent_hash text not null,
+  model_name text not null,
+  result_time timestamp(6) with time zone not null,
+  summary jsonb,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  end_time timestamp(6) with time zone
+);
+
+create table eval_session_scores (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  last_sequence integer not null,
+  metrics_hash text not null,
+  rule_id text collate "C",
+  invocation_id text collate "C",
+  result jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table eval_sets (
+  app_name text collate "C" not null,
+  id text collate "C" not null,
+  owner_id text collate "C",
+  name text,
+  description text,
+  model_execution_mode text,
+  tool_execution_mode text,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table eval_verdicts (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  turn integer not null,
+  metric_name text collate "C" not null,
+  author text collate "C" not null,
+  passed boolean not null,
+  comment text,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table event_deltas (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  number bigint not null,
+  lease_token uuid not null,
+  event_id text collate "C" not null,
+  payload text not null
+);
+
+create table events (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  sequence integer not null,
+  id text collate "C" not null,
+  invocation_id text collate "C" not null,
+  author text not null,
+  event_time timestamp(6) with time zone not null,
+  is_from_runtime boolean default false not null,
+  payload jsonb not null,
+  bytes integer not null
+);
+
+create table idempotency_keys (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  scope text collate "C" not null,
+  key text collate "C" not null,
+  request_hash text not null,
+  response_body text not null,
+  session_id text collate "C",
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table invocation_tapes (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  invocation_id text collate "C" not null,
+  start integer not null,
+  payload jsonb not null
+);
+
+create table invocations (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  id text collate "C" not null,
+  status text not null,
+  lease_token uuid not null,
+  lease_expire_time timestamp(6) with time zone not null,
+  idempotency_key text collate "C",
+  request_hash text,
+  request jsonb,
+  agent_version text,
+  attempt smallint default 1 not null,
+  webhook_url text,
+  response_body text,
+  error_code text,
+  error_message text,
+  stop_requested_as text,
+  tool_calls integer default 0 not null,
+  llm_calls integer default 0 not null,
+  prompt_tokens integer default 0 not null,
+  output_tokens integer default 0 not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  start_time timestamp(6) with time zone,
+  end_time timestamp(6) with time zone
+);
+
+create table legal_holds (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  reason text not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table memories (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  event_id text collate "C" not null,
+  author text not null,
+  content jsonb not null,
+  event_time timestamp(6) with time zone not null,
+  search_vector tsvector not null
+);
+
+create table model_prices (
+  model text collate "C" not null,
+  prompt_price numeric not null,
+  output_price numeric not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table rate_limits (
+  key character varying(255) not null,
+  points integer default 0 not null,
+  expire bigint
+);
+
+create table score_jobs (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  rule_id text collate "C" not null,
+  invocation_id text collate "C" not null,
+  due_time timestamp(6) with time zone not null,
+  lease_token uuid,
+  losses smallint default 0 not null
+);
+
+create table score_rules (
+  app_name text collate "C" not null,
+  id text collate "C" not null,
+  share double precision not null,
+  quiet_minutes integer,
+  definition jsonb not null,
+  day date,
+  scored integer default 0 not null,
+  skipped bigint default 0 not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table session_verdicts (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  event_id text collate "C" not null,
+  author text collate "C" not null,
+  passed boolean,
+  label text collate "C",
+  comment text,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table sessions (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  id text collate "C" not null,
+  state jsonb default '{}'::jsonb not null,
+  initial_state jsonb default '{}'::jsonb not null,
+  last_sequence integer default 0 not null,
+  event_bytes bigint default 0 not null,
+  events_version integer default 0 not null,
+  is_eval boolean default false not null,
+  labels jsonb default '{}'::jsonb not null,
+  first_text text default ''::text not null,
+  forked_from_id text collate "C",
+  forked_from_sequence integer,
+  lease_token uuid,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table signals (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  id text collate "C" not null,
+  name text collate "C" not null,
+  payload jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table spans (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  trace_id text collate "C" not null,
+  id text collate "C" not null,
+  parent_id text collate "C",
+  event_id text collate "C",
+  name text not null,
+  start_ns bigint not null,
+  end_ns bigint not null,
+  attributes jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table tasks (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  id text collate "C" not null,
+  invocation_id text collate "C" not null,
+  call_id text collate "C" not null,
+  call_name text not null,
+  kind text not null,
+  state text default 'open'::text not null,
+  form jsonb not null,
+  rules jsonb default '{}'::jsonb not null,
+  assigned_users text[] default '{}'::text[] not null,
+  assigned_groups text[] default '{}'::text[] not null,
+  approvals jsonb default '[]'::jsonb not null,
+  comments jsonb default '[]'::jsonb not null,
+  signal_name text collate "C",
+  token_hash text,
+  token_expire_time timestamp(6) with time zone,
+  expire_time timestamp(6) with time zone,
+  due_time timestamp(6) with time zone,
+  reminders smallint default 0 not null,
+  answer jsonb,
+  decided_by text,
+  decided_via text,
+  decide_time timestamp(6) with time zone,
+  version integer default 1 not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table tool_calls (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  invocation_id text collate "C" not null,
+  call_id text collate "C" not null,
+  operation_id uuid not null,
+  tool text not null,
+  effect text not null,
+  state text not null,
+  attempt smallint default 1 not null,
+  response jsonb,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table user_credentials (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  resource text collate "C" not null,
+  grant_sealed text,
+  lease_expire_time timestamp(6) with time zone,
+  consent_sealed text,
+  consent_session_id text collate "C",
+  consent_state_hash bytea,
+  consent_expire_time timestamp(6) with time zone,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table user_erasures (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  counts jsonb default '{}'::jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table user_states (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  state jsonb not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table user_storage (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  shard smallint not null,
+  event_bytes bigint not null,
+  artifact_bytes bigint not null,
+  memory_bytes bigint not null
+);
+
+create table webhook_deliveries (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  id text collate "C" not null,
+  webhook_id text collate "C" not null,
+  host text not null,
+  payload text not null,
+  status text not null,
+  attempt integer default 0 not null,
+  next_attempt_time timestamp(6) with time zone,
+  lease_token uuid,
+  losses smallint default 0 not null,
+  retry_end_time timestamp(6) with time zone not null,
+  answers jsonb default '[]'::jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  end_time timestamp(6) with time zone
+);
+
+create table webhooks (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  id text collate "C" not null,
+  url text not null,
+  host text not null,
+  includes_output boolean not null,
+  secret text not null,
+  old_secret text,
+  old_secret_expire_time timestamp(6) with time zone,
+  is_silent boolean default true not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
 CREATE OR REPLACE FUNCTION public.add_user_bytes(p_app text, p_user text, p_events bigint, p_artifacts bigint, p_memories bigint)
  RETURNS void
  LANGUAGE plpgsql
@@ -55,7 +624,46 @@ begin
   perform set_config('agent_runtime.all_users', coalesce(v_before, ''), true);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.append_deltas(p_app text, p_user text, p_session text, p_invocation text, p_lease uuid, p_after bigint, p_event_ids text[], p_payloads text[], OUT last bigint, OUT sequence integer)
+CREATE OR REPLACE FUNCTION public.answer_calls(p_app text, p_user text, p_session text, p_calls text[])
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_id text;
+  t tasks;
+begin
+  -- Ids of calls come from models, and may come again: the newest is meant.
+  for v_id in
+    select distinct on (k.call_id) k.id from tasks k
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = any(p_calls)
+    order by k.call_id, k.create_time desc
+  loop
+    select * into t from tasks k
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id for update;
+    if t.state <> 'open' then
+      raise exception '%', answered_text(t) using errcode = 'AR410';
+    elsif not may_answer(t, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
+      raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+    end if;
+    update tasks k set state = 'done', due_time = null, decided_by = p_user, decided_via = 'run',
+      decide_time = statement_timestamp(), version = k.version + 1
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id;
+  end loop;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.answered_text(t tasks)
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+AS $function$
+  select case when t.state = 'cancelled' then format('Task %s was cancelled.', t.id)
+              else format('Task %s was answered before: %s at %s.', t.id,
+                          case when t.decided_via = 'deadline' then 'by its deadline'
+                               else format('by %s, through %s,', coalesce(t.decided_by, 'a system'), t.decided_via) end,
+                          to_char(t.decide_time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
+$function$;
+
+CREATE OR REPLACE FUNCTION public.append_deltas(p_app text, p_user text, p_session text, p_lease uuid, p_after bigint, p_event_ids text[], p_payloads text[], OUT last bigint, OUT sequence integer)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -77,13 +685,12 @@ begin
   end if;
   -- 3
   last := greatest(v_before, floor(extract(epoch from clock_timestamp()) * 1000000)::bigint) + cardinality(p_payloads);
-  insert into event_deltas (app_name, user_id, session_id, number, lease_token, invocation_id, event_id, payload)
-  select p_app, p_user, p_session, last - cardinality(p_payloads) + given.place, p_lease, p_invocation, given.event_id,
-         given.payload
+  insert into event_deltas (app_name, user_id, session_id, number, lease_token, event_id, payload)
+  select p_app, p_user, p_session, last - cardinality(p_payloads) + given.place, p_lease, given.event_id, given.payload
   from unnest(p_event_ids, p_payloads) with ordinality as given(event_id, payload, place);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json, OUT limited boolean)
+CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_answers text[], p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json, OUT limited boolean)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -114,6 +721,7 @@ begin
       and i.lease_token = p_lease;
   end if;
   if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
+  if p_answers is not null then perform answer_calls(p_app, p_user, p_session, p_answers); end if;
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
   if p_has_deltas then
     delete from event_deltas d
@@ -254,13 +862,86 @@ begin
       where b.applies_to = 'app') used
     where b.app_name = p_app
       and (b.applies_to = 'app' or b.applies_to = 'user' and b.user_id = p_user
-           or b.applies_to = 'users' and not exists (
+           or b.applies_to = 'users' and p_user >= ' ' and not exists (
              select from budgets mine
              where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
                and mine.period = b.period));
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean, p_is_free boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean)
+CREATE OR REPLACE FUNCTION public.cancel_tasks()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  update tasks set state = 'cancelled', due_time = null, token_hash = null, decide_time = null, version = version + 1
+  where app_name = new.app_name and user_id = new.user_id and session_id = new.session_id and invocation_id = new.id
+    and state in ('open', 'answered');
+  return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.change_task(p_app text, p_user text, p_session text, p_id text, p_by text, p_groups text[], p_vouched boolean, p_version integer, p_action text, p_change jsonb)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  t tasks;
+  v_now constant timestamptz := clock_timestamp();
+  v_entry constant jsonb := jsonb_build_object('by', p_by, 'at', extract(epoch from v_now));
+begin
+  select * into t from tasks k
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id for update;
+  if t.state <> 'open' then
+    raise exception '%', answered_text(t) using errcode = 'AR410';
+  elsif t.version <> p_version then
+    raise exception 'The task was changed meanwhile. Read it again.' using errcode = 'AR410';
+  elsif p_action <> 'comment' and not (
+      case when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
+           else may_answer(t, p_by, p_groups) end) then
+    raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+  end if;
+  case p_action
+    when 'answer' then
+      if t.approvals @> jsonb_build_array(jsonb_build_object('by', p_by)) then
+        raise exception '% has said yes. Another person has to.', p_by using errcode = 'AR410';
+      end if;
+      t.approvals := t.approvals || v_entry;
+    when 'assign' then
+      t.assigned_users := array(select jsonb_array_elements_text(p_change -> 'users'));
+      t.assigned_groups := array(select jsonb_array_elements_text(p_change -> 'groups'));
+    when 'comment' then
+      if jsonb_array_length(t.comments) >= 50 then
+        raise exception 'Task % has 50 comments.', t.id using errcode = 'AR410';
+      end if;
+      t.comments := t.comments || (v_entry || jsonb_build_object('text', p_change -> 'text'));
+    when 'address' then
+      if t.kind not in ('signal', 'call') then
+        raise exception 'Task % waits for a person, so it has no public address.', t.id using errcode = 'AR410';
+      end if;
+      t.token_hash := p_change ->> 'tokenHash';
+      t.token_expire_time := v_now + (p_change ->> 'seconds')::integer * interval '1 second';
+    when 'postpone' then
+      t.expire_time := v_now + (p_change ->> 'seconds')::integer * interval '1 second';
+      t.due_time := next_due(t);
+    else null;
+  end case;
+  if p_action = 'reject'
+     or p_action = 'answer' and jsonb_array_length(t.approvals) >= coalesce((t.rules ->> 'approvals')::integer, 1) then
+    t.state := 'answered';
+    t.answer := p_change -> 'response';
+    t.decided_by := p_by;
+    t.decided_via := p_change ->> 'via';
+    t.decide_time := v_now;
+    t.due_time := v_now;
+  end if;
+  update tasks k set
+    state = t.state, approvals = t.approvals, assigned_users = t.assigned_users, assigned_groups = t.assigned_groups,
+    comments = t.comments, expire_time = t.expire_time, due_time = t.due_time, answer = t.answer,
+    decided_by = t.decided_by, decided_via = t.decided_via, decide_time = t.decide_time, token_hash = t.token_hash,
+    token_expire_time = t.token_expire_time, version = t.version + 1
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -270,6 +951,7 @@ declare
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
   v_goes_on boolean := false;
+  v_was_woken boolean := false;
   v_last integer;
   v_changed timestamptz;
   v_now constant numeric := extract(epoch from clock_timestamp());
@@ -284,12 +966,17 @@ begin
       where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
   end if;
   if limited and not p_is_free and not v_is_repeated then
+    -- Claims of one moment would see the same number, and all pass.
+    if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
+      perform lock_budgets(p_app, p_user);
+    end if;
     over := over_budget(p_app, p_user);
     if over is not null then return; end if;
   end if;
   -- 2
   if p_is_queued then
-    select i.create_time, i.start_time is not null into v_queued_since, v_goes_on from invocations i
+    select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null
+    into v_queued_since, v_goes_on, v_was_woken from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)
     for update of i;
@@ -337,11 +1024,11 @@ begin
   -- 5
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
-     webhook_url, request, start_time)
+     webhook_url, agent_version, request, start_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
-     p_request || jsonb_build_object('began', jsonb_build_object(
+     p_version, p_request || jsonb_build_object('began', jsonb_build_object(
        'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
      clock_timestamp())
   on conflict (app_name, user_id, session_id, id) do update set
@@ -349,7 +1036,7 @@ begin
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
     request_hash = coalesce(excluded.request_hash, i.request_hash),
     webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
-    start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
+    agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
     -- Immutable, which to_jsonb is not: a cluster takes nothing else here.
@@ -363,8 +1050,20 @@ begin
     perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint, false);
   end if;
   -- 6
-  perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
+  if p_answers is not null and not v_was_woken then
+    perform answer_calls(p_app, p_user, p_session, p_answers);
+  elsif p_ends_sleeps and not v_was_woken and not v_goes_on then
+    update invocations i set
+      status = 'interrupted', end_time = greatest(to_timestamp(v_now), i.create_time), error_code = 'interrupted',
+      error_message = 'A newer message interrupted the invocation while it slept.', request = null
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.status = 'paused' and exists (
+      select from tasks t
+      where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = i.id
+        and t.state = 'open' and t.kind in ('sleep', 'signal'));
+  end if;
   -- 7
+  perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
+  -- 8
   if not p_is_free then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;
 end $function$;
@@ -621,7 +1320,7 @@ begin
     from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_calls jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT last integer, OUT lines text, OUT unknown integer)
+CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT last integer, OUT lines text, OUT unknown integer)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -644,7 +1343,8 @@ begin
   -- 2
   update invocations i set
     status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
-    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer, request = null,
+    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
+    request = case when p_status = 'paused' then i.request end,
     error_code = p_error_code, error_message = p_error_message,
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
@@ -672,6 +1372,10 @@ begin
     delete from event_deltas d where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session;
   end if;
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
+  -- 5
+  if p_tasks is not null then
+    perform open_tasks(p_app, p_user, p_session, p_invocation, p_tasks, (p_limits ->> 'openTasks')::integer);
+  end if;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.insert_delivery_of_invocation()
@@ -705,6 +1409,45 @@ begin
       'scheduledAt', webhook_time(new.due_time), 'status', new.status, 'sessionId', new.session_id,
       'invocationId', new.invocation_id, 'errorCode', new.error_code, 'output', left(new.output, 4096),
       'outputTruncated', case when length(new.output) > 4096 then true end));
+  return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.insert_delivery_of_task()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+declare
+  address text := (select webhook_url from invocations
+                   where app_name = new.app_name and user_id = new.user_id and session_id = new.session_id
+                     and id = new.invocation_id);
+begin
+  if address is null then return null; end if;
+  perform insert_webhook_delivery(
+    new.app_name, new.user_id, address,
+    case when tg_op = 'INSERT' then 'task.created'
+         when new.state = 'open' and new.reminders > old.reminders then 'task.due'
+         when new.state = 'open' or new.decided_via = 'deadline' then 'task.expired'
+         else 'task.decided' end,
+    jsonb_build_object(
+      'appName', new.app_name, 'userId', new.user_id, 'sessionId', new.session_id, 'invocationId', new.invocation_id,
+      'taskId', new.id, 'kind', new.kind, 'state', new.state, 'tool', new.form ->> 'tool', 'decidedVia', new.decided_via));
+  return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.insert_score_jobs()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  if not exists (select from score_rules r where r.app_name = new.app_name) then return null; end if;
+  insert into score_jobs (app_name, user_id, session_id, rule_id, invocation_id, due_time)
+  select new.app_name, new.user_id, new.session_id, r.id, each.id,
+         clock_timestamp() + coalesce(r.quiet_minutes, 0) * interval '1 minute'
+  from score_rules r cross join lateral (select case when r.quiet_minutes is null then new.id else '' end as id) each
+  where r.app_name = new.app_name
+    and is_sampled(r.id, case when r.quiet_minutes is null then new.id else new.session_id end, r.share)
+  on conflict (app_name, user_id, session_id, rule_id, invocation_id)
+  do update set due_time = excluded.due_time, lease_token = null, losses = 0;
   return null;
 end $function$;
 
@@ -754,6 +1497,12 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.scope = 'invocation' and k.key = p_key);
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.is_sampled(rule text, id text, share double precision)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE
+RETURN ((((('x'::text || "left"(md5(((rule || ''::text) || id)), 8)))::bit(32))::bigint)::double precision < (share * ('4294967296'::bigint)::double precision));
+
 CREATE OR REPLACE FUNCTION public.keep_answer(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint, OUT held boolean, OUT earlier text)
  RETURNS record
  LANGUAGE plpgsql
@@ -800,6 +1549,27 @@ begin
   return null;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.keep_signal(p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_max integer, OUT outcome text)
+ RETURNS text
+ LANGUAGE plpgsql
+AS $function$
+begin
+  perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for share;
+  if not found then
+    outcome := 'absent';
+  elsif exists (select from tasks t where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session
+                  and t.signal_name = p_name and t.state = 'open') then
+    outcome := 'waiting';
+  elsif (select count(*) from signals s
+         where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session) >= p_max then
+    outcome := 'full';
+  else
+    insert into signals (app_name, user_id, session_id, id, name, payload)
+    values (p_app, p_user, p_session, gen_random_uuid(), p_name, p_payload);
+    outcome := 'kept';
+  end if;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.keep_tape(p_app text, p_user text, p_session text, p_invocation text, p_start integer, p_tape jsonb, p_prompts jsonb)
  RETURNS void
  LANGUAGE plpgsql
@@ -829,6 +1599,25 @@ CREATE OR REPLACE FUNCTION public.limited_state(p_state jsonb, p_limits jsonb)
  LANGUAGE sql
  IMMUTABLE
 AS $function$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int, (p_limits ->> 'stateKeys')::int) $function$;
+
+CREATE OR REPLACE FUNCTION public.lock_budgets(p_app text, p_user text)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+begin
+  perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
+    select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.may_answer(t tasks, p_by text, p_groups text[])
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+  select not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
+     and case when t.assigned_users = '{}' and t.assigned_groups = '{}' then p_by = t.user_id
+              else p_by = any(t.assigned_users) or t.assigned_groups && p_groups end
+$function$;
 
 CREATE OR REPLACE FUNCTION public.merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
  RETURNS void
@@ -860,6 +1649,15 @@ begin
   end if;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.next_due(t tasks)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+  select least(t.expire_time, t.create_time
+               + (t.rules #>> array['remindAfter', t.reminders::text])::float8 * interval '1 second')
+$function$;
+
 CREATE OR REPLACE FUNCTION public.next_eval_case_version(app text, eval_set text, eval_case text)
  RETURNS integer
  LANGUAGE plpgsql
@@ -881,6 +1679,44 @@ CREATE OR REPLACE FUNCTION public.next_time(p_before timestamp with time zone, p
  LANGUAGE sql
  IMMUTABLE
 AS $function$ select greatest((p_before at time zone 'utc' + interval '1 microsecond') at time zone 'utc', p_moment) $function$;
+
+CREATE OR REPLACE FUNCTION public.open_tasks(p_app text, p_user text, p_session text, p_invocation text, p_tasks jsonb, p_max integer)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_now constant timestamptz := clock_timestamp();
+  v_due timestamptz;
+begin
+  if (select count(*) from (select from tasks t where t.app_name = p_app and t.user_id = p_user and t.state = 'open' limit p_max) n)
+     + jsonb_array_length(p_tasks) > p_max then
+    raise exception 'the user has too many open tasks' using errcode = 'AR418';
+  end if;
+  insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form, rules, assigned_users,
+                     assigned_groups, signal_name, expire_time, create_time)
+  select p_app, p_user, p_session, gen_random_uuid(), p_invocation, w.task ->> 'callId', w.task ->> 'callName',
+         case when w.task ->> 'kind' = 'confirmation' and exists (
+                select from tool_calls c
+                where c.app_name = p_app and c.user_id = p_user and c.session_id = p_session
+                  and c.invocation_id = p_invocation and c.call_id = w.task ->> 'about' and c.state = 'unknown')
+              then 'effect' else w.task ->> 'kind' end,
+         w.task -> 'form', coalesce(w.task -> 'rules', '{}'),
+         array(select jsonb_array_elements_text(w.task -> 'users')), array(select jsonb_array_elements_text(w.task -> 'groups')),
+         w.task ->> 'signal',
+         case when w.task ? 'expiresAt'
+              then least((w.task ->> 'expiresAt')::timestamp at time zone coalesce(w.task ->> 'timeZone', 'UTC'),
+                         v_now + interval '366 days')
+              else v_now + (w.task ->> 'expiresAfter')::float8 * interval '1 second' end,
+         v_now
+  from jsonb_array_elements(p_tasks) w(task);
+  -- A signal that came before the wait is looked at at once.
+  update tasks t set due_time = least(next_due(t), (
+    select v_now from signals s
+    where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session and s.name = t.signal_name limit 1))
+  where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+    and t.create_time = v_now and (t.expire_time is not null or t.rules ? 'remindAfter' or t.signal_name is not null);
+  if found then perform pg_notify('agent_runtime', '["tasks"]'); end if;
+end $function$;
 
 CREATE OR REPLACE FUNCTION public.over_budget(p_app text, p_user text, p_tokens bigint DEFAULT NULL::bigint, p_cost numeric DEFAULT NULL::numeric)
  RETURNS json
@@ -1006,8 +1842,7 @@ begin
   reserved := not limited;
   if reserved then return; end if;
   -- 1
-  perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
-    select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
+  perform lock_budgets(p_app, p_user);
   delete from budget_reservations r
   where r.app_name = p_app and r.user_id = p_user and (r.id = p_id or r.expire_time <= statement_timestamp());
   select coalesce((p_prompt * coalesce(max(m.prompt_price) filter (where m.is_known), max(m.prompt_price))
@@ -1147,14 +1982,16 @@ CREATE OR REPLACE FUNCTION public.usage_report(p_app text, p_user text, p_from t
 AS $function$
 begin
   select coalesce(json_agg(json_strip_nulls(row_to_json(page))), '[]') into rows from (
-    select line.period, line."userId", line.model, sum(line.invocations) as invocations, sum(line.failed) as failed,
+    select line.period, line."userId", line.model, line.version, sum(line.invocations) as invocations, sum(line.failed) as failed,
       sum(line.calls) as "llmCalls", sum(line.prompt) as "promptTokens", sum(line.output) as "outputTokens",
-      sum(line.cost) as cost, sum(line.seconds) as seconds
+      sum(line.cost) as cost, sum(line.seconds) as seconds, sum(line.scored) as scored, sum(line.passed) as passed,
+      percentile_cont(0.95) within group (order by line.seconds::float8) filter (where line.invocations > 0) as "p95Seconds"
     from (
       select case when 'hour' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD"T"HH24":00:00Z"')
                   when 'day' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD') end as period,
         case when 'user' = any(p_by) then i.user_id end as "userId", case when 'model' = any(p_by) then each.model end as model,
-        each.invocations, each.failed, each.calls, each.prompt, each.output, each.cost, each.seconds
+        case when 'version' = any(p_by) then i.agent_version end as version, each.invocations, each.failed, each.calls, each.prompt, each.output, each.cost, each.seconds,
+        each.scored, each.passed
       from invocations i
       cross join lateral (
         select coalesce(json_agg(m), '[]') as models, coalesce(sum(m.calls), 0) as calls, coalesce(sum(m.prompt), 0) as prompt,
@@ -1178,16 +2015,26 @@ begin
       cross join lateral (
         select null as model, 1 as invocations, (i.status = 'failed')::int as failed, i.llm_calls - named.calls as calls,
           i.prompt_tokens - named.prompt as prompt, i.output_tokens - named.output as output, null::numeric as cost,
-          coalesce(extract(epoch from i.end_time - i.start_time), 0) as seconds
+          coalesce(extract(epoch from i.end_time - i.start_time), 0) as seconds, scores.scored, scores.passed
+        from (
+          select count(*) as scored, count(*) filter (where r.result ->> 'finalStatus' = 'PASSED') as passed
+          from eval_session_scores r
+          where r.app_name = i.app_name and r.user_id = i.user_id and r.session_id = i.session_id
+            and r.result ->> 'finalStatus' in ('PASSED', 'FAILED')
+            and i.id = coalesce(r.invocation_id, (
+              select e.invocation_id from events e
+              where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
+                and e.sequence = r.last_sequence))) scores
         union all
-        select m.model, 0, 0, m.calls, m.prompt, m.output, m.cost, 0
+        select m.model, 0, 0, m.calls, m.prompt, m.output, m.cost, 0, 0, 0
         from json_to_recordset(named.models) m(model text, calls numeric, prompt numeric, output numeric, cost numeric)) each
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
     ) line
     where p_after is null
-      or (coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C") > (p_after[1], p_after[2], p_after[3])
-    group by line.period, line."userId", line.model
-    order by coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C"
+      or (coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C",
+          coalesce(line.version, '')) > (p_after[1], p_after[2], p_after[3], p_after[4])
+    group by line.period, line."userId", line.model, line.version
+    order by coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C", coalesce(line.version, '')
     limit p_limit) page;
 end $function$;
 
@@ -1197,487 +2044,96 @@ CREATE OR REPLACE FUNCTION public.user_data_lock(app text, owner text)
  IMMUTABLE
 RETURN hashtextextended(((app || ''::text) || owner), (7240014)::bigint);
 
+CREATE OR REPLACE FUNCTION public.wake_task(p_app text, p_user text, p_session text, p_id text, OUT woke boolean)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+declare
+  -- Functions of a cluster's updates may not be volatile.
+  v_token constant uuid := gen_random_uuid();
+  t tasks;
+  v_now constant timestamptz := clock_timestamp();
+  v_status text;
+  v_parts jsonb;
+begin
+  woke := false;
+  -- 1
+  select * into t from tasks k
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id and k.due_time <= v_now
+  for update skip locked;
+  if not found then return; end if;
+  -- 2
+  if t.state = 'open' then
+    if t.expire_time is null or t.expire_time > v_now then
+      t.reminders := t.reminders + (
+        t.create_time + (t.rules #>> array['remindAfter', t.reminders::text])::float8 * interval '1 second' <= v_now
+      )::integer;
+    elsif t.rules ? 'escalateTo' then
+      t.assigned_users := '{}';
+      t.assigned_groups := array(select jsonb_array_elements_text(t.rules -> 'escalateTo'));
+      t.rules := t.rules - 'escalateTo';
+      t.expire_time := v_now + (t.expire_time - t.create_time);
+    else
+      t.state := 'answered';
+      t.answer := case when t.kind = 'sleep' then jsonb_build_object('woken', 'on time', 'at', v_now)
+                       when t.rules ? 'defaultAnswer' then t.rules -> 'defaultAnswer'
+                       when t.kind in ('confirmation', 'effect') then '{"confirmed": false}'
+                       else jsonb_build_object('error', 'No answer came in time.', 'at', v_now) end;
+    end if;
+    update tasks k set
+      reminders = t.reminders, assigned_users = t.assigned_users, assigned_groups = t.assigned_groups, rules = t.rules,
+      expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t) else v_now end,
+      state = t.state, answer = t.answer, version = k.version + 1,
+      decided_via = case when t.state = 'answered' then 'deadline' end,
+      decide_time = case when t.state = 'answered' then v_now end
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+    if t.state = 'open' then return; end if;
+  end if;
+  -- 3
+  if exists (select from tasks k
+             where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session
+               and k.invocation_id = t.invocation_id and k.state = 'open') then
+    update tasks k set due_time = null
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+    return;
+  end if;
+  select i.status into v_status from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
+  for update skip locked;
+  if not found or v_status in ('queued', 'running') then
+    update tasks k set due_time = v_now + interval '1 second'
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+    return;
+  end if;
+  select jsonb_agg(jsonb_build_object('functionResponse', jsonb_build_object(
+           'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id) into v_parts
+  from tasks k
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.invocation_id = t.invocation_id
+    and k.state = 'answered';
+  update tasks k set state = 'done', due_time = null
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.invocation_id = t.invocation_id
+    and k.state = 'answered';
+  update invocations i set
+    status = 'queued', lease_token = v_token, lease_expire_time = v_now, start_time = null,
+    request = case when i.request is null or i.request ? 'endsBecause'
+                   then '{"version": 1, "overrides": {}, "streaming": false}'
+                   else i.request - 'began' - 'stateDelta' end
+              || jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', v_parts))
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id;
+  woke := true;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.webhook_time(moment timestamp with time zone)
  RETURNS text
  LANGUAGE sql
  IMMUTABLE
 RETURN to_char((moment AT TIME ZONE 'utc'::text), 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'::text);
 
-create table agent_prompts (
-  app_name text collate "C" not null,
-  hash text not null,
-  payload jsonb not null,
-  use_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table agent_runtime_migrations (
-  name text collate "C" not null,
-  hash text not null,
-  apply_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table app_states (
-  app_name text collate "C" not null,
-  state jsonb not null,
-  writers jsonb default '{}'::jsonb not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table artifact_versions (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  artifact_name text collate "C" not null,
-  version integer not null,
-  canonical_uri text not null,
-  mime_type text,
-  custom_metadata jsonb default '{}'::jsonb not null,
-  part jsonb not null,
-  content bytea,
-  object_key text,
-  size_bytes integer not null,
-  sha256 bytea not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table artifacts (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  name text collate "C" not null,
-  next_version integer not null
-);
-
-create table audit_log (
-  id bigint not null,
-  "time" timestamp(6) with time zone default clock_timestamp() not null,
-  caller_kind text not null,
-  caller text,
-  address text,
-  operation text,
-  resource jsonb not null,
-  decision text not null,
-  reason text,
-  request_id text not null,
-  left_out integer default 0 not null
-);
-
-create table budget_alerts (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  applies_to text not null,
-  period text not null,
-  since date not null,
-  level smallint not null
-);
-
-create table budget_reservations (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  id uuid not null,
-  tokens bigint not null,
-  cost numeric not null,
-  expire_time timestamp(6) with time zone not null
-);
-
-create table budget_totals (
-  app_name text collate "C" not null,
-  since date not null,
-  shard smallint not null,
-  invocations bigint not null,
-  tokens bigint not null,
-  cost numeric not null
-);
-
-create table budget_uses (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  day date not null,
-  shard smallint not null,
-  invocations bigint not null,
-  prompt_tokens bigint not null,
-  output_tokens bigint not null,
-  cost numeric not null
-);
-
-create table budgets (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  applies_to text not null,
-  period text not null,
-  max_invocations bigint,
-  max_tokens bigint,
-  max_cost numeric,
-  webhook_id text,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table cronjob_runs (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  cronjob_id text collate "C" not null,
-  id text collate "C" not null,
-  due_time timestamp(6) with time zone not null,
-  is_manual boolean not null,
-  status text not null,
-  attempt integer default 0 not null,
-  next_attempt_time timestamp(6) with time zone,
-  lease_token uuid,
-  lease_expire_time timestamp(6) with time zone,
-  losses smallint default 0 not null,
-  cancel_request_time timestamp(6) with time zone,
-  session_id text collate "C",
-  invocation_id text collate "C",
-  output text,
-  error_code text,
-  error_message text,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  start_time timestamp(6) with time zone,
-  end_time timestamp(6) with time zone
-);
-
-create table cronjobs (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  id text collate "C" not null,
-  name text not null,
-  prompt text not null,
-  harness jsonb,
-  schedule jsonb not null,
-  enabled boolean not null,
-  disabled_reason text,
-  session_policy text not null,
-  session_id text collate "C",
-  missed_runs text not null,
-  overlap text not null,
-  max_attempts integer not null,
-  retry_pause_seconds integer not null,
-  max_retry_pause_seconds integer not null,
-  timeout_seconds integer,
-  until timestamp(6) with time zone,
-  max_runs integer,
-  max_failures integer not null,
-  webhook_url text,
-  next_run_time timestamp(6) with time zone,
-  run_count integer default 0 not null,
-  failure_count integer default 0 not null,
-  revision integer default 1 not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table eval_case_versions (
-  app_name text collate "C" not null,
-  eval_set_id text collate "C" not null,
-  eval_id text collate "C" not null,
-  version integer not null,
-  hash text not null,
-  payload jsonb not null,
-  owner_id text collate "C",
-  create_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table eval_cases (
-  app_name text collate "C" not null,
-  eval_set_id text collate "C" not null,
-  id text collate "C" not null,
-  version integer not null,
-  source_user_id text collate "C",
-  source_session_id text collate "C",
-  owner_id text collate "C",
-  create_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table eval_run_cases (
-  app_name text collate "C" not null,
-  run_id uuid not null,
-  place integer not null,
-  trial integer not null,
-  eval_set_id text collate "C" not null,
-  eval_id text collate "C" not null,
-  case_version integer not null,
-  status text default 'waiting'::text not null,
-  session_user_id text collate "C" not null,
-  owner_id text collate "C",
-  session_id text collate "C",
-  session_count integer default 0 not null,
-  losses smallint default 0 not null,
-  lease_token uuid,
-  lease_expire_time timestamp(6) with time zone,
-  last_sequence integer,
-  failed_turn integer,
-  error text,
-  result jsonb,
-  start_time timestamp(6) with time zone,
-  end_time timestamp(6) with time zone
-);
-
-create table eval_runs (
-  app_name text collate "C" not null,
-  id uuid not null,
-  eval_set_id text collate "C" not null,
-  requested_by text collate "C",
-  judged_run_id uuid,
-  status text default 'queued'::text not null,
-  metrics jsonb not null,
-  user_simulator jsonb,
-  model_execution_mode text default 'live'::text not null,
-  tool_execution_mode text default 'live'::text not null,
-  trials integer not null,
-  parallelism integer not null,
-  agent_hash text not null,
-  model_name text not null,
-  result_time timestamp(6) with time zone not null,
-  summary jsonb,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  end_time timestamp(6) with time zone
-);
-
-create table eval_session_scores (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  last_sequence integer not null,
-  metrics_hash text not null,
-  result jsonb not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table eval_sets (
-  app_name text collate "C" not null,
-  id text collate "C" not null,
-  owner_id text collate "C",
-  name text,
-  description text,
-  model_execution_mode text,
-  tool_execution_mode text,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table eval_verdicts (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  turn integer not null,
-  metric_name text collate "C" not null,
-  author text collate "C" not null,
-  passed boolean not null,
-  comment text,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table event_deltas (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  number bigint not null,
-  lease_token uuid not null,
-  invocation_id text collate "C" not null,
-  event_id text collate "C" not null,
-  payload text not null
-);
-
-create table events (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  sequence integer not null,
-  id text collate "C" not null,
-  invocation_id text collate "C" not null,
-  author text not null,
-  event_time timestamp(6) with time zone not null,
-  is_from_runtime boolean default false not null,
-  payload jsonb not null,
-  bytes integer not null
-);
-
-create table idempotency_keys (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  scope text collate "C" not null,
-  key text collate "C" not null,
-  request_hash text not null,
-  response_body text not null,
-  session_id text collate "C",
-  create_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table invocation_tapes (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  invocation_id text collate "C" not null,
-  start integer not null,
-  payload jsonb not null
-);
-
-create table invocations (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  id text collate "C" not null,
-  status text not null,
-  lease_token uuid not null,
-  lease_expire_time timestamp(6) with time zone not null,
-  idempotency_key text collate "C",
-  request_hash text,
-  request jsonb,
-  attempt smallint default 1 not null,
-  webhook_url text,
-  response_body text,
-  error_code text,
-  error_message text,
-  stop_requested_as text,
-  tool_calls integer default 0 not null,
-  llm_calls integer default 0 not null,
-  prompt_tokens integer default 0 not null,
-  output_tokens integer default 0 not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  start_time timestamp(6) with time zone,
-  end_time timestamp(6) with time zone
-);
-
-create table legal_holds (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  reason text not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table memories (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  event_id text collate "C" not null,
-  author text not null,
-  content jsonb not null,
-  event_time timestamp(6) with time zone not null,
-  search_vector tsvector not null
-);
-
-create table model_prices (
-  model text collate "C" not null,
-  prompt_price numeric not null,
-  output_price numeric not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table rate_limits (
-  key character varying(255) not null,
-  points integer default 0 not null,
-  expire bigint
-);
-
-create table sessions (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  id text collate "C" not null,
-  state jsonb default '{}'::jsonb not null,
-  initial_state jsonb default '{}'::jsonb not null,
-  last_sequence integer default 0 not null,
-  event_bytes bigint default 0 not null,
-  events_version integer default 0 not null,
-  is_eval boolean default false not null,
-  labels jsonb default '{}'::jsonb not null,
-  first_text text default ''::text not null,
-  forked_from_id text collate "C",
-  forked_from_sequence integer,
-  lease_token uuid,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table spans (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  trace_id text collate "C" not null,
-  id text collate "C" not null,
-  parent_id text collate "C",
-  event_id text collate "C",
-  name text not null,
-  start_ns bigint not null,
-  end_ns bigint not null,
-  attributes jsonb not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table tool_calls (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  invocation_id text collate "C" not null,
-  call_id text collate "C" not null,
-  operation_id uuid not null,
-  tool text not null,
-  effect text not null,
-  state text not null,
-  attempt smallint default 1 not null,
-  response jsonb,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table user_erasures (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  counts jsonb default '{}'::jsonb not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table user_states (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  state jsonb not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
-create table user_storage (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  shard smallint not null,
-  event_bytes bigint not null,
-  artifact_bytes bigint not null,
-  memory_bytes bigint not null
-);
-
-create table webhook_deliveries (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  id text collate "C" not null,
-  webhook_id text collate "C" not null,
-  host text not null,
-  payload text not null,
-  status text not null,
-  attempt integer default 0 not null,
-  next_attempt_time timestamp(6) with time zone,
-  lease_token uuid,
-  losses smallint default 0 not null,
-  retry_end_time timestamp(6) with time zone not null,
-  answers jsonb default '[]'::jsonb not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  end_time timestamp(6) with time zone
-);
-
-create table webhooks (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  id text collate "C" not null,
-  url text not null,
-  host text not null,
-  includes_output boolean not null,
-  secret text not null,
-  old_secret text,
-  old_secret_expire_time timestamp(6) with time zone,
-  is_silent boolean default true not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
 alter table agent_prompts add constraint agent_prompts_pkey PRIMARY KEY (app_name, hash);
 
 alter table agent_runtime_migrations add constraint agent_runtime_migrations_pkey PRIMARY KEY (name);
+
+alter table agent_versions add constraint agent_versions_pkey PRIMARY KEY (app_name, digest);
 
 alter table app_states add constraint app_states_pkey PRIMARY KEY (app_name);
 
@@ -1803,17 +2259,41 @@ alter table model_prices add constraint model_prices_pkey PRIMARY KEY (model);
 
 alter table rate_limits add constraint rate_limits_pkey PRIMARY KEY (key);
 
+alter table score_jobs add constraint score_jobs_pkey PRIMARY KEY (app_name, user_id, session_id, rule_id, invocation_id);
+
+alter table score_rules add constraint score_rules_pkey PRIMARY KEY (app_name, id);
+
+alter table score_rules add constraint score_rules_share_check CHECK (((share >= (0)::double precision) AND (share <= (1)::double precision)));
+
+alter table session_verdicts add constraint session_verdicts_pkey PRIMARY KEY (app_name, user_id, session_id, event_id, author);
+
 alter table sessions add constraint sessions_last_sequence_check CHECK ((last_sequence >= 0));
 
 alter table sessions add constraint sessions_pkey PRIMARY KEY (app_name, user_id, id);
 
+alter table signals add constraint signals_pkey PRIMARY KEY (app_name, user_id, session_id, id);
+
 alter table spans add constraint spans_pkey PRIMARY KEY (app_name, user_id, session_id, trace_id, id);
+
+alter table tasks add constraint tasks_decided_check CHECK (((state = ANY (ARRAY['answered'::text, 'done'::text])) = (decide_time IS NOT NULL)));
+
+alter table tasks add constraint tasks_decided_via_check CHECK ((decided_via = ANY (ARRAY['tasks'::text, 'run'::text, 'signal'::text, 'deadline'::text])));
+
+alter table tasks add constraint tasks_kind_check CHECK ((kind = ANY (ARRAY['confirmation'::text, 'effect'::text, 'question'::text, 'call'::text, 'sleep'::text, 'signal'::text])));
+
+alter table tasks add constraint tasks_pkey PRIMARY KEY (app_name, user_id, session_id, id);
+
+alter table tasks add constraint tasks_state_check CHECK ((state = ANY (ARRAY['open'::text, 'answered'::text, 'done'::text, 'cancelled'::text])));
 
 alter table tool_calls add constraint tool_calls_effect_check CHECK ((effect = ANY (ARRAY['none'::text, 'idempotent'::text, 'once'::text, 'transactional'::text])));
 
 alter table tool_calls add constraint tool_calls_pkey PRIMARY KEY (app_name, user_id, session_id, invocation_id, call_id);
 
 alter table tool_calls add constraint tool_calls_state_check CHECK ((state = ANY (ARRAY['started'::text, 'done'::text, 'unknown'::text, 'settled'::text])));
+
+alter table user_credentials add constraint user_credentials_consent_check CHECK ((num_nulls(consent_sealed, consent_session_id, consent_state_hash, consent_expire_time) = ANY (ARRAY[0, 4])));
+
+alter table user_credentials add constraint user_credentials_pkey PRIMARY KEY (app_name, user_id, resource);
 
 alter table user_erasures add constraint user_erasures_pkey PRIMARY KEY (app_name, user_id);
 
@@ -1863,6 +2343,12 @@ alter table invocation_tapes add constraint invocation_tapes_invocation_fkey FOR
 
 alter table invocations add constraint invocations_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
+alter table session_verdicts add constraint session_verdicts_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
+
+alter table signals add constraint signals_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
+
+alter table tasks add constraint tasks_invocation_fkey FOREIGN KEY (app_name, user_id, session_id, invocation_id) REFERENCES invocations(app_name, user_id, session_id, id) ON DELETE CASCADE;
+
 alter table tool_calls add constraint tool_calls_invocation_fkey FOREIGN KEY (app_name, user_id, session_id, invocation_id) REFERENCES invocations(app_name, user_id, session_id, id) ON DELETE CASCADE;
 
 alter table webhook_deliveries add constraint webhook_deliveries_webhook_fkey FOREIGN KEY (app_name, user_id, webhook_id) REFERENCES webhooks(app_name, user_id, id) ON DELETE CASCADE;
@@ -1883,13 +2369,33 @@ CREATE UNIQUE INDEX cronjobs_id_idx ON public.cronjobs USING btree (id);
 
 CREATE INDEX cronjobs_list_idx ON public.cronjobs USING btree (user_id, create_time DESC, id DESC);
 
+CREATE INDEX eval_case_versions_owner_idx ON public.eval_case_versions USING btree (app_name, owner_id);
+
+CREATE INDEX eval_case_versions_quoted_idx ON public.eval_case_versions USING hash (((payload #>> '{sessionInput,userId}'::text[])));
+
+CREATE INDEX eval_cases_owner_idx ON public.eval_cases USING btree (app_name, owner_id);
+
+CREATE INDEX eval_cases_source_idx ON public.eval_cases USING btree (app_name, source_user_id, source_session_id);
+
 CREATE INDEX eval_run_cases_open_idx ON public.eval_run_cases USING btree (app_name, run_id, place, trial) WHERE (status = ANY (ARRAY['waiting'::text, 'running'::text]));
+
+CREATE INDEX eval_run_cases_owner_idx ON public.eval_run_cases USING btree (app_name, owner_id);
 
 CREATE INDEX eval_run_cases_running_idx ON public.eval_run_cases USING btree (owner_id) WHERE (status = 'running'::text);
 
+CREATE INDEX eval_run_cases_user_idx ON public.eval_run_cases USING btree (app_name, session_user_id);
+
 CREATE INDEX eval_run_cases_version_idx ON public.eval_run_cases USING btree (app_name, eval_set_id, eval_id, case_version);
 
+CREATE INDEX eval_runs_list_idx ON public.eval_runs USING btree (app_name, requested_by, result_time);
+
 CREATE INDEX eval_runs_open_idx ON public.eval_runs USING btree (create_time) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text]));
+
+CREATE INDEX eval_runs_set_idx ON public.eval_runs USING btree (app_name, eval_set_id, result_time);
+
+CREATE INDEX eval_session_scores_list_idx ON public.eval_session_scores USING btree (app_name, create_time);
+
+CREATE INDEX eval_sets_owner_idx ON public.eval_sets USING btree (app_name, owner_id, id);
 
 CREATE INDEX idempotency_keys_age_idx ON public.idempotency_keys USING btree (create_time);
 
@@ -1905,9 +2411,17 @@ CREATE INDEX invocations_lease_idx ON public.invocations USING btree (lease_expi
 
 CREATE INDEX invocations_queue_idx ON public.invocations USING btree (app_name, user_id, session_id, create_time) WHERE (status = 'queued'::text);
 
+CREATE INDEX invocations_time_idx ON public.invocations USING btree (app_name, create_time);
+
 CREATE INDEX invocations_waiters_idx ON public.invocations USING btree (lease_expire_time) WHERE ((status = 'queued'::text) AND (request IS NULL));
 
 CREATE INDEX memories_search_idx ON public.memories USING gin (((search_vector || array_to_tsvector(ARRAY[md5(((app_name || chr(1)) || user_id))]))));
+
+CREATE INDEX score_jobs_due_idx ON public.score_jobs USING btree (app_name, rule_id, due_time);
+
+CREATE INDEX score_jobs_lease_idx ON public.score_jobs USING btree (lease_token) WHERE (lease_token IS NOT NULL);
+
+CREATE INDEX session_verdicts_list_idx ON public.session_verdicts USING btree (app_name, create_time);
 
 CREATE INDEX sessions_created_idx ON public.sessions USING btree (app_name, user_id, create_time DESC, id DESC) WHERE (NOT is_eval);
 
@@ -1919,7 +2433,25 @@ CREATE INDEX spans_event_idx ON public.spans USING btree (app_name, event_id);
 
 CREATE INDEX spans_session_idx ON public.spans USING btree (app_name, session_id, start_ns);
 
+CREATE INDEX tasks_decided_idx ON public.tasks USING btree (decided_by) WHERE (decided_by IS NOT NULL);
+
+CREATE INDEX tasks_due_idx ON public.tasks USING btree (due_time) WHERE (due_time IS NOT NULL);
+
+CREATE INDEX tasks_id_idx ON public.tasks USING btree (id);
+
+CREATE INDEX tasks_invocation_idx ON public.tasks USING btree (app_name, user_id, session_id, invocation_id, call_id);
+
+CREATE INDEX tasks_list_idx ON public.tasks USING btree (state, COALESCE(expire_time, '9999-12-31 00:00:00+00'::timestamp with time zone), id);
+
+CREATE INDEX tasks_people_idx ON public.tasks USING gin (assigned_users, assigned_groups, approvals jsonb_path_ops, comments jsonb_path_ops);
+
+CREATE INDEX tasks_token_idx ON public.tasks USING btree (token_hash) WHERE (token_hash IS NOT NULL);
+
+CREATE INDEX tasks_user_idx ON public.tasks USING btree (user_id, app_name, state);
+
 CREATE INDEX tool_calls_unknown_idx ON public.tool_calls USING btree (app_name, user_id, create_time, call_id) WHERE (state = 'unknown'::text);
+
+CREATE UNIQUE INDEX user_credentials_state_idx ON public.user_credentials USING btree (consent_state_hash);
 
 CREATE INDEX user_erasures_age_idx ON public.user_erasures USING btree (update_time);
 
@@ -1981,11 +2513,15 @@ CREATE TRIGGER invocations_hold BEFORE DELETE ON public.invocations FOR EACH ROW
 
 CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
+CREATE TRIGGER invocations_scores AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.status = ANY (ARRAY['succeeded'::text, 'failed'::text])) AND (new.status IS DISTINCT FROM old.status))) EXECUTE FUNCTION insert_score_jobs();
+
 CREATE TRIGGER invocations_storage_delete AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((counted_request(old.status, old.request) > 0)) EXECUTE FUNCTION count_request_bytes();
 
 CREATE TRIGGER invocations_storage_insert AFTER INSERT ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.request) > 0)) EXECUTE FUNCTION count_request_bytes();
 
 CREATE TRIGGER invocations_storage_update AFTER UPDATE OF request, status ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.request) <> counted_request(old.status, old.request))) EXECUTE FUNCTION count_request_bytes();
+
+CREATE TRIGGER invocations_tasks AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.status = ANY (ARRAY['cancelled'::text, 'interrupted'::text])) AND (new.status <> old.status))) EXECUTE FUNCTION cancel_tasks();
 
 CREATE TRIGGER invocations_webhook AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.webhook_url IS NOT NULL) AND (new.status IS DISTINCT FROM old.status) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION insert_delivery_of_invocation();
 
@@ -2001,13 +2537,23 @@ CREATE TRIGGER memories_storage_update_new AFTER UPDATE ON public.memories REFER
 
 CREATE TRIGGER memories_storage_update_old AFTER UPDATE ON public.memories REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_stored_bytes('memories', '-');
 
+CREATE TRIGGER session_verdicts_hold BEFORE DELETE ON public.session_verdicts FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
 CREATE TRIGGER sessions_erasure BEFORE INSERT ON public.sessions FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
 CREATE TRIGGER sessions_hold BEFORE DELETE ON public.sessions FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('id');
 
 CREATE TRIGGER sessions_storage AFTER INSERT OR DELETE OR UPDATE OF event_bytes, state, initial_state ON public.sessions FOR EACH ROW EXECUTE FUNCTION count_session_bytes();
 
+CREATE TRIGGER signals_hold BEFORE DELETE ON public.signals FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
 CREATE TRIGGER spans_hold BEFORE DELETE ON public.spans FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER tasks_hold BEFORE DELETE ON public.tasks FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER tasks_webhook_insert AFTER INSERT ON public.tasks FOR EACH ROW EXECUTE FUNCTION insert_delivery_of_task();
+
+CREATE TRIGGER tasks_webhook_update AFTER UPDATE ON public.tasks FOR EACH ROW WHEN (((new.reminders > old.reminders) OR ((old.state = 'open'::text) AND (new.state = ANY (ARRAY['answered'::text, 'done'::text]))) OR ((new.state = 'open'::text) AND (old.rules ? 'escalateTo'::text) AND (NOT (new.rules ? 'escalateTo'::text))))) EXECUTE FUNCTION insert_delivery_of_task();
 
 CREATE TRIGGER tool_calls_hold BEFORE DELETE ON public.tool_calls FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
 
@@ -2016,6 +2562,10 @@ CREATE TRIGGER tool_calls_storage_delete AFTER DELETE ON public.tool_calls FOR E
 CREATE TRIGGER tool_calls_storage_insert AFTER INSERT ON public.tool_calls FOR EACH ROW WHEN ((new.response IS NOT NULL)) EXECUTE FUNCTION count_kept_bytes();
 
 CREATE TRIGGER tool_calls_storage_update AFTER UPDATE OF response ON public.tool_calls FOR EACH ROW WHEN ((new.response IS DISTINCT FROM old.response)) EXECUTE FUNCTION count_kept_bytes();
+
+CREATE TRIGGER user_credentials_erasure BEFORE INSERT ON public.user_credentials FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
+
+CREATE TRIGGER user_credentials_hold BEFORE DELETE ON public.user_credentials FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
 
 CREATE TRIGGER user_states_erasure BEFORE INSERT ON public.user_states FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
@@ -2101,17 +2651,37 @@ alter table memories enable row level security;
 alter table memories force row level security;
 create policy of_user on memories using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
+alter table score_jobs enable row level security;
+alter table score_jobs force row level security;
+create policy of_user on score_jobs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table session_verdicts enable row level security;
+alter table session_verdicts force row level security;
+create policy of_user on session_verdicts using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
 alter table sessions enable row level security;
 alter table sessions force row level security;
 create policy of_user on sessions using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table signals enable row level security;
+alter table signals force row level security;
+create policy of_user on signals using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table spans enable row level security;
 alter table spans force row level security;
 create policy of_user on spans using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
+alter table tasks enable row level security;
+alter table tasks force row level security;
+create policy of_user on tasks using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (assigned_users @> ARRAY[( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)]) OR (assigned_groups && ( SELECT string_to_array(current_setting('agent_runtime.groups'::text, true), ''::text) AS string_to_array))));
+
 alter table tool_calls enable row level security;
 alter table tool_calls force row level security;
 create policy of_user on tool_calls using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table user_credentials enable row level security;
+alter table user_credentials force row level security;
+create policy of_user on user_credentials using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table user_erasures enable row level security;
 alter table user_erasures force row level security;
@@ -2164,6 +2734,25 @@ create view inspect.audit as
     left_out
    FROM audit_log;
 
+create view inspect.budget_alerts as
+ SELECT app_name,
+    NULLIF(user_id, ''::text) AS user_id,
+    applies_to,
+    period,
+    since,
+    level
+   FROM budget_alerts;
+
+create view inspect.budget_reservations as
+ SELECT app_name,
+    user_id,
+    id AS call_id,
+    tokens,
+    cost,
+    expire_time,
+    expire_time <= clock_timestamp() AS is_dead
+   FROM budget_reservations;
+
 create view inspect.budget_uses as
  SELECT app_name,
     user_id,
@@ -2174,6 +2763,18 @@ create view inspect.budget_uses as
     sum(cost) AS cost
    FROM budget_uses
   GROUP BY app_name, user_id, day;
+
+create view inspect.budgets as
+ SELECT app_name,
+    NULLIF(user_id, ''::text) AS user_id,
+    applies_to,
+    period,
+    max_invocations,
+    max_tokens,
+    max_cost,
+    webhook_id,
+    update_time
+   FROM budgets;
 
 create view inspect.conversation as
  SELECT app_name,
@@ -2360,6 +2961,7 @@ create view inspect.invocations as
     user_id,
     session_id,
     id AS invocation_id,
+    agent_version,
     status,
     (status = ANY (ARRAY['queued'::text, 'running'::text])) AND lease_expire_time < clock_timestamp() AS is_dead,
     create_time,
@@ -2403,6 +3005,35 @@ create view inspect.queue as
    FROM invocations q
      LEFT JOIN invocations r ON r.app_name = q.app_name AND r.user_id = q.user_id AND r.session_id = q.session_id AND r.status = 'running'::text
   WHERE q.status = 'queued'::text AND q.lease_expire_time > clock_timestamp();
+
+create view inspect.session_scores as
+ SELECT s.app_name,
+    s.user_id,
+    s.session_id,
+    s.last_sequence,
+    s.rule_id,
+    s.invocation_id,
+    s.result ->> 'finalStatus'::text AS verdict,
+    m.value ->> 'metricName'::text AS metric_name,
+    m.value ->> 'status'::text AS status,
+    (m.value ->> 'score'::text)::double precision AS score,
+    (m.value -> 'judge'::text) ->> 'model'::text AS judge_model,
+    m.value ->> 'explanation'::text AS explanation,
+    s.create_time
+   FROM eval_session_scores s
+     CROSS JOIN LATERAL jsonb_array_elements(s.result -> 'overall'::text) m(value);
+
+create view inspect.session_verdicts as
+ SELECT app_name,
+    user_id,
+    session_id,
+    NULLIF(event_id, ''::text) AS event_id,
+    author,
+    passed,
+    label,
+    comment,
+    create_time
+   FROM session_verdicts;
 
 create view inspect.sessions as
  SELECT s.app_name,
@@ -2503,6 +3134,9 @@ create view inspect.user_storage as
    FROM user_storage
   GROUP BY app_name, user_id;
 
+create view inspect.version as
+ SELECT 1 AS version;
+
 create view inspect.webhook_deliveries as
  SELECT d.app_name,
     d.user_id,
@@ -2549,6 +3183,25 @@ create view inspect_outline.audit as
     left_out
    FROM inspect.audit;
 
+create view inspect_outline.budget_alerts as
+ SELECT app_name,
+    user_id,
+    applies_to,
+    period,
+    since,
+    level
+   FROM inspect.budget_alerts;
+
+create view inspect_outline.budget_reservations as
+ SELECT app_name,
+    user_id,
+    call_id,
+    tokens,
+    cost,
+    expire_time,
+    is_dead
+   FROM inspect.budget_reservations;
+
 create view inspect_outline.budget_uses as
  SELECT app_name,
     user_id,
@@ -2558,6 +3211,18 @@ create view inspect_outline.budget_uses as
     output_tokens,
     cost
    FROM inspect.budget_uses;
+
+create view inspect_outline.budgets as
+ SELECT app_name,
+    user_id,
+    applies_to,
+    period,
+    max_invocations,
+    max_tokens,
+    max_cost,
+    webhook_id,
+    update_time
+   FROM inspect.budgets;
 
 create view inspect_outline.conversation as
  SELECT app_name,
@@ -2694,6 +3359,7 @@ create view inspect_outline.invocations as
     user_id,
     session_id,
     invocation_id,
+    agent_version,
     status,
     is_dead,
     create_time,
@@ -2733,6 +3399,32 @@ create view inspect_outline.queue as
     running_invocation,
     running_since
    FROM inspect.queue;
+
+create view inspect_outline.session_scores as
+ SELECT app_name,
+    user_id,
+    session_id,
+    last_sequence,
+    rule_id,
+    invocation_id,
+    verdict,
+    metric_name,
+    status,
+    score,
+    judge_model,
+    create_time
+   FROM inspect.session_scores;
+
+create view inspect_outline.session_verdicts as
+ SELECT app_name,
+    user_id,
+    session_id,
+    event_id,
+    author,
+    passed,
+    label,
+    create_time
+   FROM inspect.session_verdicts;
 
 create view inspect_outline.sessions as
  SELECT app_name,
@@ -2795,6 +3487,10 @@ create view inspect_outline.user_storage as
     memory_bytes
    FROM inspect.user_storage;
 
+create view inspect_outline.version as
+ SELECT version
+   FROM inspect.version;
+
 create view inspect_outline.webhook_deliveries as
  SELECT app_name,
     user_id,
@@ -2818,6 +3514,10 @@ comment on column agent_prompts.use_time is 'When it was last used, to the day.'
 comment on column agent_runtime_migrations.apply_time is 'When it was applied.';
 comment on column agent_runtime_migrations.hash is 'SHA-256 of the file.';
 comment on column agent_runtime_migrations.name is 'Name of the file in migrations/, without its ending.';
+comment on column agent_versions.app_name is 'Application.';
+comment on column agent_versions.create_time is 'When it was deployed for the first time.';
+comment on column agent_versions.definition is 'Runtime, models, agents with their instructions and tools, by name; no secrets.';
+comment on column agent_versions.digest is 'SHA-256 of the definition as canonical JSON, hexadecimal.';
 comment on column app_states.app_name is 'Application.';
 comment on column app_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column app_states.update_time is 'Last merge.';
@@ -2992,9 +3692,11 @@ comment on column eval_runs.trials is 'How often each case is run.';
 comment on column eval_runs.user_simulator is 'How a simulated user speaks, as requested.';
 comment on column eval_session_scores.app_name is 'Application.';
 comment on column eval_session_scores.create_time is 'When it was scored.';
+comment on column eval_session_scores.invocation_id is 'Invocation whose turn it is of; null for the whole session.';
 comment on column eval_session_scores.last_sequence is 'Last event that is part of what was scored.';
 comment on column eval_session_scores.metrics_hash is 'SHA-256 of the metrics as requested, hexadecimal.';
 comment on column eval_session_scores.result is 'Scores of the session and of its turns, with tokens and times.';
+comment on column eval_session_scores.rule_id is 'Rule that asked for it; null for a request.';
 comment on column eval_session_scores.session_id is 'Session.';
 comment on column eval_session_scores.user_id is 'Owner of the session.';
 comment on column eval_sets.app_name is 'Application.';
@@ -3016,7 +3718,6 @@ comment on column eval_verdicts.turn is 'Turn of the session, from 0.';
 comment on column eval_verdicts.user_id is 'User of the session.';
 comment on column event_deltas.app_name is 'Application of the session.';
 comment on column event_deltas.event_id is 'Identifier that the event will have.';
-comment on column event_deltas.invocation_id is 'Invocation that writes the event.';
 comment on column event_deltas.lease_token is 'The lease under which it was written. It counts while sessions.lease_token is the same.';
 comment on column event_deltas.number is 'Order of the pieces of a session: microseconds since 1970, or one more than the piece before. None is given twice.';
 comment on column event_deltas.payload is 'The piece as it goes over the wire: a partial event, JSON.';
@@ -3064,6 +3765,19 @@ comment on column inspect.audit.request_id is 'X-Request-Id of the answer.';
 comment on column inspect.audit.resource is 'All names of what the request was about.';
 comment on column inspect.audit.session_id is 'Session that the path named.';
 comment on column inspect.audit.user_id is 'User that the request was about.';
+comment on column inspect.budget_alerts.app_name is 'Application.';
+comment on column inspect.budget_alerts.applies_to is 'As in inspect.budgets.';
+comment on column inspect.budget_alerts.level is '50, 80 or 100 percent.';
+comment on column inspect.budget_alerts.period is 'day or month.';
+comment on column inspect.budget_alerts.since is 'First day of the period in UTC.';
+comment on column inspect.budget_alerts.user_id is 'User whose use it is; null for that of all users.';
+comment on column inspect.budget_reservations.app_name is 'Application.';
+comment on column inspect.budget_reservations.call_id is 'The call.';
+comment on column inspect.budget_reservations.cost is 'Their cost by model_prices of then.';
+comment on column inspect.budget_reservations.expire_time is 'When its process is taken for dead, unless it says otherwise.';
+comment on column inspect.budget_reservations.is_dead is 'It counts no more.';
+comment on column inspect.budget_reservations.tokens is 'Prompt and output tokens.';
+comment on column inspect.budget_reservations.user_id is 'User.';
 comment on column inspect.budget_uses.app_name is 'Application.';
 comment on column inspect.budget_uses.cost is 'Their cost by model_prices of then.';
 comment on column inspect.budget_uses.day is 'Day in UTC.';
@@ -3071,6 +3785,15 @@ comment on column inspect.budget_uses.invocations is 'Invocations that began.';
 comment on column inspect.budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect.budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect.budget_uses.user_id is 'User.';
+comment on column inspect.budgets.app_name is 'Application.';
+comment on column inspect.budgets.applies_to is 'app: all users together; users: each without one of their own; user: the one in user_id.';
+comment on column inspect.budgets.max_cost is 'Maximum cost by model_prices; null: no limit.';
+comment on column inspect.budgets.max_invocations is 'Maximum number of invocations; null: no limit.';
+comment on column inspect.budgets.max_tokens is 'Maximum number of prompt, answer and thought tokens; null: no limit.';
+comment on column inspect.budgets.period is 'day or month of UTC.';
+comment on column inspect.budgets.update_time is 'Last change.';
+comment on column inspect.budgets.user_id is 'User, where it applies to one.';
+comment on column inspect.budgets.webhook_id is 'Webhook that is told of 50, 80 and 100 percent.';
 comment on column inspect.conversation.app_name is 'Application.';
 comment on column inspect.conversation.author is 'user, or the name of an agent.';
 comment on column inspect.conversation.error is 'What went wrong.';
@@ -3179,6 +3902,7 @@ comment on column inspect.invocation_costs.output_tokens is 'Their answer and th
 comment on column inspect.invocation_costs.prompt_tokens is 'Their prompt tokens.';
 comment on column inspect.invocation_costs.session_id is 'Session.';
 comment on column inspect.invocation_costs.user_id is 'Owner of the session.';
+comment on column inspect.invocations.agent_version is 'Version of the application that ran it, with +overrides where its request changed the agent.';
 comment on column inspect.invocations.app_name is 'Application.';
 comment on column inspect.invocations.create_time is 'When it was requested.';
 comment on column inspect.invocations.duration is 'From its start to its end, or to now; null while it waits.';
@@ -3216,6 +3940,28 @@ comment on column inspect.queue.session_id is 'Session that it waits for.';
 comment on column inspect.queue.user_id is 'Owner of the session.';
 comment on column inspect.queue.waited is 'How long it has waited.';
 comment on column inspect.queue.waiting_since is 'When it was requested.';
+comment on column inspect.session_scores.app_name is 'Application.';
+comment on column inspect.session_scores.create_time is 'When it was scored.';
+comment on column inspect.session_scores.explanation is 'Why it could not be evaluated.';
+comment on column inspect.session_scores.invocation_id is 'Invocation whose turn it is of; null for the whole session.';
+comment on column inspect.session_scores.judge_model is 'Model that judged; null for none.';
+comment on column inspect.session_scores.last_sequence is 'Last event of the session when it was scored.';
+comment on column inspect.session_scores.metric_name is 'Metric.';
+comment on column inspect.session_scores.rule_id is 'Rule that asked for it; null for a request.';
+comment on column inspect.session_scores.score is 'From 0 to 1; null where it could not be evaluated.';
+comment on column inspect.session_scores.session_id is 'Session.';
+comment on column inspect.session_scores.status is 'PASSED, FAILED or NOT_EVALUATED by this metric.';
+comment on column inspect.session_scores.user_id is 'Owner of the session.';
+comment on column inspect.session_scores.verdict is 'PASSED, FAILED or NOT_EVALUATED by all metrics.';
+comment on column inspect.session_verdicts.app_name is 'Application.';
+comment on column inspect.session_verdicts.author is 'Who said so: a user of a token, the id of a key, or local.';
+comment on column inspect.session_verdicts.comment is 'In words.';
+comment on column inspect.session_verdicts.create_time is 'When it was said.';
+comment on column inspect.session_verdicts.event_id is 'Event that it is about; null for the session.';
+comment on column inspect.session_verdicts.label is 'A word to find it by.';
+comment on column inspect.session_verdicts.passed is 'Thumb up or down; null for none.';
+comment on column inspect.session_verdicts.session_id is 'Session.';
+comment on column inspect.session_verdicts.user_id is 'Owner of the session.';
 comment on column inspect.sessions.app_name is 'Application.';
 comment on column inspect.sessions.create_time is 'When the session was created.';
 comment on column inspect.sessions.event_count is 'Number of its events.';
@@ -3263,6 +4009,7 @@ comment on column inspect.user_storage.bytes is 'Sum of the three, which the lim
 comment on column inspect.user_storage.event_bytes is 'Events and states of the sessions, and starts that wait.';
 comment on column inspect.user_storage.memory_bytes is 'Memories.';
 comment on column inspect.user_storage.user_id is 'User.';
+comment on column inspect.version.version is 'Rises when a column is dropped, renamed or retyped.';
 comment on column inspect.webhook_deliveries.app_name is 'Application.';
 comment on column inspect.webhook_deliveries.attempt is 'How often it was sent.';
 comment on column inspect.webhook_deliveries.create_time is 'When that happened which it tells.';
@@ -3299,6 +4046,19 @@ comment on column inspect_outline.audit.reason is 'Why it was refused.';
 comment on column inspect_outline.audit.request_id is 'X-Request-Id of the answer.';
 comment on column inspect_outline.audit.session_id is 'Session that the path named.';
 comment on column inspect_outline.audit.user_id is 'User that the request was about.';
+comment on column inspect_outline.budget_alerts.app_name is 'Application.';
+comment on column inspect_outline.budget_alerts.applies_to is 'As in inspect.budgets.';
+comment on column inspect_outline.budget_alerts.level is '50, 80 or 100 percent.';
+comment on column inspect_outline.budget_alerts.period is 'day or month.';
+comment on column inspect_outline.budget_alerts.since is 'First day of the period in UTC.';
+comment on column inspect_outline.budget_alerts.user_id is 'User whose use it is; null for that of all users.';
+comment on column inspect_outline.budget_reservations.app_name is 'Application.';
+comment on column inspect_outline.budget_reservations.call_id is 'The call.';
+comment on column inspect_outline.budget_reservations.cost is 'Their cost by model_prices of then.';
+comment on column inspect_outline.budget_reservations.expire_time is 'When its process is taken for dead, unless it says otherwise.';
+comment on column inspect_outline.budget_reservations.is_dead is 'It counts no more.';
+comment on column inspect_outline.budget_reservations.tokens is 'Prompt and output tokens.';
+comment on column inspect_outline.budget_reservations.user_id is 'User.';
 comment on column inspect_outline.budget_uses.app_name is 'Application.';
 comment on column inspect_outline.budget_uses.cost is 'Their cost by model_prices of then.';
 comment on column inspect_outline.budget_uses.day is 'Day in UTC.';
@@ -3306,6 +4066,15 @@ comment on column inspect_outline.budget_uses.invocations is 'Invocations that b
 comment on column inspect_outline.budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect_outline.budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect_outline.budget_uses.user_id is 'User.';
+comment on column inspect_outline.budgets.app_name is 'Application.';
+comment on column inspect_outline.budgets.applies_to is 'app: all users together; users: each without one of their own; user: the one in user_id.';
+comment on column inspect_outline.budgets.max_cost is 'Maximum cost by model_prices; null: no limit.';
+comment on column inspect_outline.budgets.max_invocations is 'Maximum number of invocations; null: no limit.';
+comment on column inspect_outline.budgets.max_tokens is 'Maximum number of prompt, answer and thought tokens; null: no limit.';
+comment on column inspect_outline.budgets.period is 'day or month of UTC.';
+comment on column inspect_outline.budgets.update_time is 'Last change.';
+comment on column inspect_outline.budgets.user_id is 'User, where it applies to one.';
+comment on column inspect_outline.budgets.webhook_id is 'Webhook that is told of 50, 80 and 100 percent.';
 comment on column inspect_outline.conversation.app_name is 'Application.';
 comment on column inspect_outline.conversation.author is 'user, or the name of an agent.';
 comment on column inspect_outline.conversation.event_time is 'When it was said.';
@@ -3409,6 +4178,7 @@ comment on column inspect_outline.invocation_costs.output_tokens is 'Their answe
 comment on column inspect_outline.invocation_costs.prompt_tokens is 'Their prompt tokens.';
 comment on column inspect_outline.invocation_costs.session_id is 'Session.';
 comment on column inspect_outline.invocation_costs.user_id is 'Owner of the session.';
+comment on column inspect_outline.invocations.agent_version is 'Version of the application that ran it, with +overrides where its request changed the agent.';
 comment on column inspect_outline.invocations.app_name is 'Application.';
 comment on column inspect_outline.invocations.create_time is 'When it was requested.';
 comment on column inspect_outline.invocations.duration is 'From its start to its end, or to now; null while it waits.';
@@ -3445,6 +4215,26 @@ comment on column inspect_outline.queue.session_id is 'Session that it waits for
 comment on column inspect_outline.queue.user_id is 'Owner of the session.';
 comment on column inspect_outline.queue.waited is 'How long it has waited.';
 comment on column inspect_outline.queue.waiting_since is 'When it was requested.';
+comment on column inspect_outline.session_scores.app_name is 'Application.';
+comment on column inspect_outline.session_scores.create_time is 'When it was scored.';
+comment on column inspect_outline.session_scores.invocation_id is 'Invocation whose turn it is of; null for the whole session.';
+comment on column inspect_outline.session_scores.judge_model is 'Model that judged; null for none.';
+comment on column inspect_outline.session_scores.last_sequence is 'Last event of the session when it was scored.';
+comment on column inspect_outline.session_scores.metric_name is 'Metric.';
+comment on column inspect_outline.session_scores.rule_id is 'Rule that asked for it; null for a request.';
+comment on column inspect_outline.session_scores.score is 'From 0 to 1; null where it could not be evaluated.';
+comment on column inspect_outline.session_scores.session_id is 'Session.';
+comment on column inspect_outline.session_scores.status is 'PASSED, FAILED or NOT_EVALUATED by this metric.';
+comment on column inspect_outline.session_scores.user_id is 'Owner of the session.';
+comment on column inspect_outline.session_scores.verdict is 'PASSED, FAILED or NOT_EVALUATED by all metrics.';
+comment on column inspect_outline.session_verdicts.app_name is 'Application.';
+comment on column inspect_outline.session_verdicts.author is 'Who said so: a user of a token, the id of a key, or local.';
+comment on column inspect_outline.session_verdicts.create_time is 'When it was said.';
+comment on column inspect_outline.session_verdicts.event_id is 'Event that it is about; null for the session.';
+comment on column inspect_outline.session_verdicts.label is 'A word to find it by.';
+comment on column inspect_outline.session_verdicts.passed is 'Thumb up or down; null for none.';
+comment on column inspect_outline.session_verdicts.session_id is 'Session.';
+comment on column inspect_outline.session_verdicts.user_id is 'Owner of the session.';
 comment on column inspect_outline.sessions.app_name is 'Application.';
 comment on column inspect_outline.sessions.create_time is 'When the session was created.';
 comment on column inspect_outline.sessions.event_count is 'Number of its events.';
@@ -3491,6 +4281,7 @@ comment on column inspect_outline.user_storage.bytes is 'Sum of the three, which
 comment on column inspect_outline.user_storage.event_bytes is 'Events and states of the sessions, and starts that wait.';
 comment on column inspect_outline.user_storage.memory_bytes is 'Memories.';
 comment on column inspect_outline.user_storage.user_id is 'User.';
+comment on column inspect_outline.version.version is 'Rises when a column is dropped, renamed or retyped.';
 comment on column inspect_outline.webhook_deliveries.app_name is 'Application.';
 comment on column inspect_outline.webhook_deliveries.attempt is 'How often it was sent.';
 comment on column inspect_outline.webhook_deliveries.create_time is 'When that happened which it tells.';
@@ -3510,6 +4301,7 @@ comment on column invocation_tapes.payload is 'What its request changed of the a
 comment on column invocation_tapes.session_id is 'The session.';
 comment on column invocation_tapes.start is 'Number of events of the session when it ran, its prompt included.';
 comment on column invocation_tapes.user_id is 'Owner of the session.';
+comment on column invocations.agent_version is 'Digest of the version that ran it, the last one where it went on; with +overrides where its request changed the agent. Null until it began.';
 comment on column invocations.app_name is 'Application of the session.';
 comment on column invocations.attempt is 'Processes that began it: one that ends with its process is taken up by another, so often.';
 comment on column invocations.create_time is 'When it was asked for; queued ones take their turn in this order.';
@@ -3553,6 +4345,32 @@ comment on column model_prices.update_time is 'Last change.';
 comment on column rate_limits.expire is 'End of the window, Unix time in milliseconds.';
 comment on column rate_limits.key is 'Class, and the digest of the caller: nobody is named.';
 comment on column rate_limits.points is 'How much has been taken in the window.';
+comment on column score_jobs.app_name is 'Application.';
+comment on column score_jobs.due_time is 'When it is due; with a lease, when its process is taken for dead.';
+comment on column score_jobs.invocation_id is 'Invocation that is scored; empty for the session.';
+comment on column score_jobs.lease_token is 'Names the claim of the process that scores it; null while it waits.';
+comment on column score_jobs.losses is 'Processes that ended while they held it.';
+comment on column score_jobs.rule_id is 'Rule.';
+comment on column score_jobs.session_id is 'Session.';
+comment on column score_jobs.user_id is 'Owner of the session.';
+comment on column score_rules.app_name is 'Application.';
+comment on column score_rules.day is 'Day in UTC that scored counts.';
+comment on column score_rules.definition is 'The rule as it was requested: metrics, filter, bounds of a day, webhook.';
+comment on column score_rules.id is 'Rule, unique within the application.';
+comment on column score_rules.quiet_minutes is 'Minutes without the end of an invocation after which a session is scored; null: each invocation.';
+comment on column score_rules.scored is 'Scores begun on that day.';
+comment on column score_rules.share is 'Share of invocations or sessions that are scored, by a hash of their ids; 0 pauses the rule.';
+comment on column score_rules.skipped is 'Scores that were due and not begun, since the bound of a day was reached.';
+comment on column score_rules.update_time is 'When it was saved.';
+comment on column session_verdicts.app_name is 'Application.';
+comment on column session_verdicts.author is 'Who said so: a user of a token, the id of a key, or local.';
+comment on column session_verdicts.comment is 'In words.';
+comment on column session_verdicts.create_time is 'When it was said.';
+comment on column session_verdicts.event_id is 'Event that it is about; empty for the session.';
+comment on column session_verdicts.label is 'A word to find it by.';
+comment on column session_verdicts.passed is 'Thumb up or down; null for none.';
+comment on column session_verdicts.session_id is 'Session.';
+comment on column session_verdicts.user_id is 'Owner of the session.';
 comment on column sessions.app_name is 'Application; harness_agent for the command-line deployment.';
 comment on column sessions.create_time is 'When the session was created.';
 comment on column sessions.event_bytes is 'Size of all events of the session as text, bytes.';
@@ -3569,6 +4387,13 @@ comment on column sessions.lease_token is 'Fencing token of the running invocati
 comment on column sessions.state is 'Keys of this session only; app: and user: keys live in app_states and user_states.';
 comment on column sessions.update_time is 'Last change, by the clock of the database; never goes back.';
 comment on column sessions.user_id is 'Owner; a session is never seen by another user.';
+comment on column signals.app_name is 'Application of the session.';
+comment on column signals.create_time is 'When it came.';
+comment on column signals.id is 'Names the row.';
+comment on column signals.name is 'Name of the signal.';
+comment on column signals.payload is 'What it said.';
+comment on column signals.session_id is 'The session.';
+comment on column signals.user_id is 'Owner of the session.';
 comment on column spans.app_name is 'Application.';
 comment on column spans.attributes is 'Attributes as the wire shows them.';
 comment on column spans.create_time is 'When the span was stored.';
@@ -3581,6 +4406,33 @@ comment on column spans.session_id is 'Session that the invocation belongs to.';
 comment on column spans.start_ns is 'Start, Unix time in nanoseconds.';
 comment on column spans.trace_id is 'Trace; one per invocation.';
 comment on column spans.user_id is 'Owner of the session.';
+comment on column tasks.answer is 'The response that the call gets; null where a message of the session brought it.';
+comment on column tasks.app_name is 'Application of the session.';
+comment on column tasks.approvals is 'Who has said yes so far, with times.';
+comment on column tasks.assigned_groups is 'Groups of users that may.';
+comment on column tasks.assigned_users is 'Users that may see and answer it beside its groups; without either the owner of the session may.';
+comment on column tasks.call_id is 'Id of the function call that the answer goes to.';
+comment on column tasks.call_name is 'Name of that function.';
+comment on column tasks.comments is 'What people wrote beside it.';
+comment on column tasks.create_time is 'When the invocation paused.';
+comment on column tasks.decide_time is 'When it was answered.';
+comment on column tasks.decided_by is 'Who answered; null where the deadline did.';
+comment on column tasks.decided_via is 'The way of the answer: tasks, run (a message of the session), signal or deadline.';
+comment on column tasks.due_time is 'When something happens next: a reminder, the deadline, or, once answered, the way on. Null: nothing does.';
+comment on column tasks.expire_time is 'Its deadline; null where it has none.';
+comment on column tasks.form is 'What who answers it is shown: the tool, its arguments, a hint, the JSON Schema of the answer.';
+comment on column tasks.id is 'Names the task to who answers it.';
+comment on column tasks.invocation_id is 'The invocation that waits.';
+comment on column tasks.kind is 'confirmation (of a call); effect (of a call that may have acted); question; call (whose tool answers later); sleep; signal.';
+comment on column tasks.reminders is 'How many of its reminders have passed.';
+comment on column tasks.rules is 'Who has to answer and what happens without: approvals, excludesRequester, remindAfter, escalateTo, defaultAnswer.';
+comment on column tasks.session_id is 'The session.';
+comment on column tasks.signal_name is 'Name of the signal that answers it; null for another kind.';
+comment on column tasks.state is 'open; answered: its invocation waits for other answers, or for its turn; done: it has the answer; cancelled.';
+comment on column tasks.token_expire_time is 'Until when that address is good.';
+comment on column tasks.token_hash is 'SHA-256 of the token of its public address; null where it has none.';
+comment on column tasks.user_id is 'Owner of the session.';
+comment on column tasks.version is 'Counts changes: the ETag.';
 comment on column tool_calls.app_name is 'Application of the session.';
 comment on column tool_calls.attempt is 'How often it was begun.';
 comment on column tool_calls.call_id is 'Id of the function call in the events.';
@@ -3594,6 +4446,16 @@ comment on column tool_calls.state is 'started; done; unknown (its process stopp
 comment on column tool_calls.tool is 'Name of the tool.';
 comment on column tool_calls.update_time is 'Last change.';
 comment on column tool_calls.user_id is 'Owner of the session.';
+comment on column user_credentials.app_name is 'Application.';
+comment on column user_credentials.consent_expire_time is 'Until when the browser may come back.';
+comment on column user_credentials.consent_sealed is 'What the end of a consent needs, encrypted; null while none is on its way.';
+comment on column user_credentials.consent_session_id is 'Session whose invocation waits for it.';
+comment on column user_credentials.consent_state_hash is 'SHA-256 of the state that the browser brings back.';
+comment on column user_credentials.grant_sealed is 'Tokens and what renews them, encrypted; null where nothing is granted.';
+comment on column user_credentials.lease_expire_time is 'Until when one process renews it; null while none does.';
+comment on column user_credentials.resource is 'Address of the resource, an MCP server.';
+comment on column user_credentials.update_time is 'Last change.';
+comment on column user_credentials.user_id is 'User who granted it.';
 comment on column user_erasures.app_name is 'The application.';
 comment on column user_erasures.counts is 'Rows deleted so far, by table.';
 comment on column user_erasures.create_time is 'When it was requested first.';
@@ -3637,8 +4499,10 @@ comment on column webhooks.url is 'Address, as a browser writes it; requests and
 comment on column webhooks.user_id is 'Owner.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to the bytes that a user keeps in an application.';
 comment on function alert_budgets(text,text) is 'Tells the webhooks of budgets that 50, 80 or 100 % of them are used.';
-comment on function append_deltas(text,text,text,text,uuid,bigint,text[],text[]) is 'Stores pieces of the text of events to come, while the lease is the caller''s.';
-comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,boolean,jsonb,jsonb) is 'Stores events at the end of a session, with the state that they change.';
+comment on function answer_calls(text,text,text,text[]) is 'Closes the tasks of calls that a message of the session''s user answers.';
+comment on function answered_text(tasks) is 'The sentence for an answer that comes too late.';
+comment on function append_deltas(text,text,text,uuid,bigint,text[],text[]) is 'Stores pieces of the text of events to come, while the lease is the caller''s.';
+comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,boolean,jsonb,text[],jsonb) is 'Stores events at the end of a session, with the state that they change.';
 comment on function artifact_size(bigint,jsonb,jsonb) is 'The size of a version of an artifact with what is stored beside its bytes.';
 comment on function assert_own_user(text) is 'An error where the limited role names another user than its own.';
 comment on function assert_session_size(bigint,bigint) is 'The size, or an error when it is larger than p_max_bytes.';
@@ -3648,7 +4512,9 @@ comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The write
 comment on function audit_retention() is 'How many days entries of the audit are kept, and how many entries. Each migration writes it.';
 comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since today or the first of this month, and what is reserved now.';
 comment on function budgets_for(text,text) is 'The budgets that apply to a user, with what was used of each in its period and what is reserved.';
-comment on function claim_session(text,text,text,text,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
+comment on function cancel_tasks() is 'For a trigger: an invocation was stopped, so its tasks need no answer any more.';
+comment on function change_task(text,text,text,text,text,text[],boolean,integer,text,jsonb) is 'Answers, rejects, assigns, comments or postpones an open task.';
+comment on function claim_session(text,text,text,text,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,text,text[],boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
 comment on function clamped_time(double precision) is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function count_event_bytes() is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';
@@ -3663,20 +4529,28 @@ comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text
 comment on function delete_old_audit_entries() is 'Deletes entries of the audit that audit_retention does not keep, none of the last day, of many those of the callers who have the most. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Puts an invocation at the end of its session''s queue.';
 comment on function event_sizes(jsonb) is 'The size of each event of an array as text, bytes.';
-comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';
+comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
+comment on function insert_delivery_of_task() is 'For a trigger: a task was made, reminds, went to others at its deadline, or was decided.';
+comment on function insert_score_jobs() is 'For a trigger: an invocation has ended, and is due by the rules of its application.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
 comment on function is_forgotten_key(text,text,text) is 'True where an invocation with the idempotency key went with its session.';
+comment on function is_sampled(text,text,double precision) is 'True for the share of ids that a rule chooses: always the same ones.';
 comment on function keep_answer(text,text,text,text,uuid,jsonb,bigint) is 'Keeps what a transactional tool answered, in the transaction of what it did.';
 comment on function keep_calls(text,text,text,text,uuid,jsonb,bigint) is 'Writes into the ledger what is known of calls whose event is stored, under the lease of their session.';
 comment on function keep_invocation_key() is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
+comment on function keep_signal(text,text,text,text,jsonb,integer) is 'Keeps a signal for an invocation that will wait for it.';
 comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';
 comment on function limited_size(bigint,jsonb) is 'The size of a session, or an error when it is larger than the limits.';
 comment on function limited_state(jsonb,jsonb) is 'The state, or an error when it is larger than the limits.';
+comment on function lock_budgets(text,text) is 'Lets what takes from the budgets of a user go in turn.';
+comment on function may_answer(tasks,text,text[]) is 'True where a person may answer a task.';
 comment on function merge_app_state(text,text,jsonb,boolean,jsonb) is 'Merges a delta into the state that all users of an application share.';
+comment on function next_due(tasks) is 'The next moment at which something happens to an open task.';
 comment on function next_eval_case_version(text,text,text) is 'The number of the next version of a case, whosever the versions before are.';
 comment on function next_time(timestamp with time zone,timestamp with time zone) is 'The time of a change: the moment, and after the change before.';
+comment on function open_tasks(text,text,text,text,jsonb,integer) is 'Keeps the calls that a pausing invocation leaves open.';
 comment on function over_budget(text,text,bigint,numeric) is 'The budget that has nothing left for a user, or less than a model call may use, as JSON; null for none.';
 comment on function record_calls(text,text,text,text,jsonb) is 'Writes into the ledger that calls of tools begin, or what became of them.';
 comment on function refuse_audit_change() is 'For a trigger: no entry of the audit is changed, and none is deleted but by delete_old_audit_entries.';
@@ -3692,13 +4566,15 @@ comment on function state_size(jsonb,jsonb) is 'The size of the states of a sess
 comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts the events of a session whose row has been advanced.';
 comment on function sum_up_use_of_app() is 'For a trigger: an application gets a budget, and its totals become what its users have used.';
 comment on function total_size(integer[]) is 'The sum of sizes.';
-comment on function usage_report(text,text,timestamp with time zone,timestamp with time zone,text[],text[],integer) is 'What invocations that were requested in a time used, by user, model, day or hour.';
+comment on function usage_report(text,text,timestamp with time zone,timestamp with time zone,text[],text[],integer) is 'What invocations that were requested in a time used, by user, model, version, day or hour.';
 comment on function user_data_lock(text,text) is 'The advisory lock of a user''s data: shared by statements that add or delete some, exclusive for the begin of an erasure and for a hold.';
+comment on function wake_task(text,text,text,text) is 'Does what is due about a task, and queues its invocation once nothing of it is open.';
 comment on function webhook_time(timestamp with time zone) is 'A moment as deliveries write it.';
-comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
+comment on schema inspect is 'Views for people and reports; inspect.version says what stays as it is.';
 comment on schema inspect_outline is 'The views of inspect without what was said, names of artifacts and cronjobs, addresses of webhooks, and sentences of errors.';
-comment on table agent_prompts is 'What agents give their models beside the conversation, each once per application: a replay names what has changed since. Forgotten after PROMPT_RETENTION_DAYS without use.';
+comment on table agent_prompts is 'What agents give their models beside the conversation, each once per application: a replay names what has changed since. Forgotten after 90 days without use.';
 comment on table agent_runtime_migrations is 'The migrations that this schema has; the service compares them at its start.';
+comment on table agent_versions is 'Applications as they were deployed, each version once; the newest 1,000 of each are kept.';
 comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
 comment on table artifact_versions is 'The versions of the artifacts and their content.';
 comment on table artifacts is 'One row per artifact name and scope; its row lock hands out the version numbers.';
@@ -3726,9 +4602,15 @@ comment on table legal_holds is 'What must not be deleted, whoever wants it: all
 comment on table memories is 'What was said in sessions that were added to the memory of a user; searched by words.';
 comment on table model_prices is 'What models cost, in a currency of the operator.';
 comment on table rate_limits is 'What callers did in the running minute, by classes of operations, and wrong credentials. May be emptied at any time.';
+comment on table score_jobs is 'What is to be scored by a rule.';
+comment on table score_rules is 'Rules by which sessions are scored as users have them.';
+comment on table session_verdicts is 'What people say of a session or of one of its events.';
 comment on table sessions is 'One conversation of one user with one application.';
+comment on table signals is 'Signals that came before an invocation waited for them.';
 comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';
+comment on table tasks is 'Calls of paused invocations that wait for a person, a time or a signal, and what became of them.';
 comment on table tool_calls is 'The ledger: one row for each call of a tool that has begun, or may have. What the inner calls of an agent that is a tool do stands in the row of the outer one.';
+comment on table user_credentials is 'Access to resources elsewhere that users have granted, and consents on their way; encrypted with RUNTIME_SECRET_KEY.';
 comment on table user_erasures is 'Users that are being erased. The row goes with the last of their data; until then triggers refuse new data.';
 comment on table user_states is 'State keys with the prefix user:, shared by all sessions of a user in an application.';
 comment on table user_storage is 'Bytes that users keep. A user has several rows, of which a connection changes one: the sum is what counts.';
@@ -3736,7 +4618,10 @@ comment on table webhook_deliveries is 'What is sent to webhooks and how that we
 comment on table webhooks is 'Addresses that users have registered for deliveries.';
 comment on view inspect.artifacts is 'Artifacts with the number and the size of their versions; deleted ones are left out.';
 comment on view inspect.audit is 'Who was allowed or refused what.';
+comment on view inspect.budget_alerts is 'How much of a budget its webhook was told of last.';
+comment on view inspect.budget_reservations is 'What model calls under way may use at most, until they are counted.';
 comment on view inspect.budget_uses is 'What each user used by day, those of deleted sessions and of failed invocations included.';
+comment on view inspect.budgets is 'What users may use in a day or a month; inspect.budget_uses has what they used.';
 comment on view inspect.conversation is 'The events of sessions as lines to read: ask for app_name, user_id and session_id, and order by sequence.';
 comment on view inspect.cronjob_runs is 'The runs of cronjobs with how late they began and how long they took.';
 comment on view inspect.cronjobs is 'Cronjobs with their next and last times, success rate and lateness, over the runs that are kept.';
@@ -3749,15 +4634,21 @@ comment on view inspect.invocation_costs is 'Tokens and cost of invocations by m
 comment on view inspect.invocations is 'What runs, what waits, what failed and why; order by create_time.';
 comment on view inspect.open_invocations is 'What runs or waits, to find what is slow or stuck.';
 comment on view inspect.queue is 'The invocations that wait for their session, and the one that each of them waits for.';
+comment on view inspect.session_scores is 'Scores of sessions that no run made, a row for each metric; order by create_time.';
+comment on view inspect.session_verdicts is 'What people say of sessions and events; order by create_time.';
 comment on view inspect.sessions is 'Sessions with the number of their events and the invocation that runs now.';
 comment on view inspect.storage is 'What users keep, by application.';
 comment on view inspect.tool_calls is 'Calls of tools with their duration and outcome, without arguments and answers. Name the session: it reads all its events.';
 comment on view inspect.usage is 'Invocations, calls and tokens of each user by day; those of deleted sessions are left out.';
 comment on view inspect.user_storage is 'Bytes that users keep, as the writes have counted them.';
+comment on view inspect.version is 'The version of these views: columns of one version are not dropped, renamed or retyped; new ones may come.';
 comment on view inspect.webhook_deliveries is 'What was sent to webhooks, what waits, and what the receivers answered last.';
 comment on view inspect_outline.artifacts is 'inspect.artifacts without name.';
 comment on view inspect_outline.audit is 'inspect.audit without resource.';
+comment on view inspect_outline.budget_alerts is 'inspect.budget_alerts.';
+comment on view inspect_outline.budget_reservations is 'inspect.budget_reservations.';
 comment on view inspect_outline.budget_uses is 'inspect.budget_uses.';
+comment on view inspect_outline.budgets is 'inspect.budgets.';
 comment on view inspect_outline.conversation is 'inspect.conversation without said, error.';
 comment on view inspect_outline.cronjob_runs is 'inspect.cronjob_runs without name, output, error_message.';
 comment on view inspect_outline.cronjobs is 'inspect.cronjobs without name.';
@@ -3770,9 +4661,12 @@ comment on view inspect_outline.invocation_costs is 'inspect.invocation_costs.';
 comment on view inspect_outline.invocations is 'inspect.invocations without error_message.';
 comment on view inspect_outline.open_invocations is 'inspect.open_invocations.';
 comment on view inspect_outline.queue is 'inspect.queue.';
+comment on view inspect_outline.session_scores is 'inspect.session_scores without explanation.';
+comment on view inspect_outline.session_verdicts is 'inspect.session_verdicts without comment.';
 comment on view inspect_outline.sessions is 'inspect.sessions without state.';
 comment on view inspect_outline.storage is 'inspect.storage.';
 comment on view inspect_outline.tool_calls is 'inspect.tool_calls.';
 comment on view inspect_outline.usage is 'inspect.usage.';
 comment on view inspect_outline.user_storage is 'inspect.user_storage.';
+comment on view inspect_outline.version is 'inspect.version.';
 comment on view inspect_outline.webhook_deliveries is 'inspect.webhook_deliveries without url, last_error.';

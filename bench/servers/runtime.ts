@@ -37,6 +37,7 @@ const tools = new Map([[lookup.name, lookup]]);
 const environment = { model, modelName: 'instant', builtInTools: tools };
 const agent = {
   name: definition.name,
+  version: { digest: 'test', definition: {} },
   hasLiveApi: false,
   prepare: (...[overrides, signal, userId]: Parameters<HostedAgent['prepare']>) =>
     prepareAgent(definition, overrides, environment, signal, userId),

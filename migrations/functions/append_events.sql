@@ -5,12 +5,12 @@
 --      counts the size for the user, whose limit is looked at next.
 --   2. Count in the row of the invocation what the step used, so that a dead process has lost none of it. Write the
 --      calls of the events into the ledger (record_calls). Merge shared state and insert the events (store_events),
---      which replace their deltas.
+--      which replace their deltas. Tasks of calls that an event of a client answers are closed (answer_calls).
 --   3. Count what models used for the events, and look for a budget that has nothing left.
 --
--- Locks: sessions, user_storage, invocations, tool_calls, user_states, app_states, budget_uses; claim_session
+-- Locks: sessions, user_storage, invocations, tool_calls, tasks, user_states, app_states, budget_uses; claim_session
 -- and finish_invocation keep this order.
--- Errors: AR413 to AR417, see limits.sql; 23505 events_id_key: the session has an event of that id.
+-- Errors: AR413 to AR417, see limits.sql; AR403 and AR410, see answer_calls; 23505 events_id_key: the session has an event of that id.
 -- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with the use of a model.
 --
 -- p_delta: {"session": {}, "user": {}, "app": {}}, a scope only where something changes. p_models: see count_use.
@@ -19,7 +19,8 @@
 create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
   p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer,
-  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_limits jsonb,
+  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_answers text[],
+  p_limits jsonb,
   out last integer, out lines text, out version text, out over json, out limited boolean)
 language plpgsql as $$
 declare
@@ -49,6 +50,7 @@ begin
       and i.lease_token = p_lease;
   end if;
   if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
+  if p_answers is not null then perform answer_calls(p_app, p_user, p_session, p_answers); end if;
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
   if p_has_deltas then
     delete from event_deltas d

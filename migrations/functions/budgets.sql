@@ -23,7 +23,8 @@ end $$;
 comment on function over_budget is 'The budget that has nothing left for a user, or less than a model call may use, as JSON; null for none.';
 
 -- budgets_for: the budgets of a user, with what was used of them and what calls under way have reserved. A budget is that
--- of the whole application, of the user, or of each user that has none of its own.
+-- of the whole application, of the user, or of each user that has none of its own. A rule of scores is no such user: it
+-- spends under a name that begins with a control character.
 create function budgets_for(p_app text, p_user text)
 returns table (
   applies_to text, period text, since date, opens timestamptz, max_invocations bigint, max_tokens bigint, max_cost numeric,
@@ -55,18 +56,26 @@ begin
       where b.applies_to = 'app') used
     where b.app_name = p_app
       and (b.applies_to = 'app' or b.applies_to = 'user' and b.user_id = p_user
-           or b.applies_to = 'users' and not exists (
+           or b.applies_to = 'users' and p_user >= ' ' and not exists (
              select from budgets mine
              where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
                and mine.period = b.period));
 end $$;
 comment on function budgets_for is 'The budgets that apply to a user, with what was used of each in its period and what is reserved.';
 
+-- lock_budgets: what takes from the budgets of a user goes in turn, until the transaction ends: with that of all of the
+-- application where that has a budget of its own, else with that of the user.
+create function lock_budgets(p_app text, p_user text) returns void language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
+    select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
+end $$;
+comment on function lock_budgets is 'Lets what takes from the budgets of a user go in turn.';
+
 -- reserve_budget: before a model call: reserves what it may use at most in the budgets of its user, until it is counted
 -- (count_use) or its process has not renewed it for p_duration_ms (renew_reservation).
 --
---   1. limited: does a budget of tokens or cost apply? Its calls take turns: all of the application where that has a
---      budget of its own, else those of the user.
+--   1. limited: does a budget of tokens or cost apply? Its calls take turns.
 --   2. over: less is left than the call may use, whatever others give back. It is never made.
 --   3. Neither: others have reserved what is left; the caller tries again. Beyond half of what is left of an application
 --      a user gets no second call at once: others have a place beside one whose calls are large.
@@ -87,8 +96,7 @@ begin
   reserved := not limited;
   if reserved then return; end if;
   -- 1
-  perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
-    select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
+  perform lock_budgets(p_app, p_user);
   delete from budget_reservations r
   where r.app_name = p_app and r.user_id = p_user and (r.id = p_id or r.expire_time <= statement_timestamp());
   select coalesce((p_prompt * coalesce(max(m.prompt_price) filter (where m.is_known), max(m.prompt_price))

@@ -8,22 +8,25 @@
 --      goes on before all of them, also one whose place was taken for dead when it began.
 --   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates), unless the key had
 --      an invocation that went with its session. Where another process inserts it at the same moment it is busy.
---   5. Begin the row of the invocation; a resumed one keeps its row. The request gets the place where the run began.
+--   5. Begin the row of the invocation; a resumed one keeps its row, and names the version that it goes on with. The request gets the place where the run began.
 --      One that goes on keeps its request and what it was asked to end as, counts the attempt, and has the rest of its time.
---   6. Merge shared state and insert the events (store_events).
---   7. Count the invocation.
+--   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed. An
+--      invocation that its tasks have queued brings what they were answered with. A message that interrupts
+--      (p_ends_sleeps) ends invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
+--   7. Merge shared state and insert the events (store_events).
+--   8. Count the invocation.
 --
 -- Where it does not claim: an earlier try whose answer was lost holds the session with this very token (renew_claim).
--- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, user_states, app_states,
--- budget_uses. A cancellation locks the same queued row; a finish the same session. It does not wait for a busy session.
--- Errors: as append_events; 23505 invocations_idempotency_key: another invocation has the key.
+-- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, tasks, user_states,
+-- app_states, budget_uses. A cancellation locks the same queued row; a finish the same session. It does not wait for a busy session.
+-- Errors: as append_events and answer_calls; 23505 invocations_idempotency_key: another invocation has the key.
 -- Database time: 0.9 ms for a new session, 1.1 for a known one, 0.5 for one that is busy.
 --
 -- over: the budget that refused the claim. limited: the application has budgets, so calls of models are reserved.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean,
-  p_is_free boolean,
+  p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
   out claimed boolean, out over json, out limited boolean)
 language plpgsql as $$
@@ -33,6 +36,7 @@ declare
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
   v_goes_on boolean := false;
+  v_was_woken boolean := false;
   v_last integer;
   v_changed timestamptz;
   v_now constant numeric := extract(epoch from clock_timestamp());
@@ -47,12 +51,17 @@ begin
       where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
   end if;
   if limited and not p_is_free and not v_is_repeated then
+    -- Claims of one moment would see the same number, and all pass.
+    if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
+      perform lock_budgets(p_app, p_user);
+    end if;
     over := over_budget(p_app, p_user);
     if over is not null then return; end if;
   end if;
   -- 2
   if p_is_queued then
-    select i.create_time, i.start_time is not null into v_queued_since, v_goes_on from invocations i
+    select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null
+    into v_queued_since, v_goes_on, v_was_woken from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)
     for update of i;
@@ -100,11 +109,11 @@ begin
   -- 5
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
-     webhook_url, request, start_time)
+     webhook_url, agent_version, request, start_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
-     p_request || jsonb_build_object('began', jsonb_build_object(
+     p_version, p_request || jsonb_build_object('began', jsonb_build_object(
        'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
      clock_timestamp())
   on conflict (app_name, user_id, session_id, id) do update set
@@ -112,7 +121,7 @@ begin
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
     request_hash = coalesce(excluded.request_hash, i.request_hash),
     webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
-    start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
+    agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
     -- Immutable, which to_jsonb is not: a cluster takes nothing else here.
@@ -126,8 +135,20 @@ begin
     perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint, false);
   end if;
   -- 6
-  perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
+  if p_answers is not null and not v_was_woken then
+    perform answer_calls(p_app, p_user, p_session, p_answers);
+  elsif p_ends_sleeps and not v_was_woken and not v_goes_on then
+    update invocations i set
+      status = 'interrupted', end_time = greatest(to_timestamp(v_now), i.create_time), error_code = 'interrupted',
+      error_message = 'A newer message interrupted the invocation while it slept.', request = null
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.status = 'paused' and exists (
+      select from tasks t
+      where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = i.id
+        and t.state = 'open' and t.kind in ('sleep', 'signal'));
+  end if;
   -- 7
+  perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
+  -- 8
   if not p_is_free then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;
 end $$;

@@ -8,16 +8,18 @@
 --      answers it, and one in a transaction has left nothing.
 --   3. Keep what a replay needs beside the events (keep_tape).
 --   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
+--   5. At a pause, keep what it waits for (open_tasks) and its request, for who goes on with it.
 --
--- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses; in
--- the order of claim_session. Errors: as append_events, but for AR414 and AR417. Database time: 0.9 ms.
+-- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
+-- tasks; in the order of claim_session. Errors: as append_events, but for AR414 and AR417, and as open_tasks. Database
+-- time: 0.9 ms.
 --
 -- last and lines: as append_events. unknown: how many calls became so here.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
-  p_calls jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
+  p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
   p_first_text text, p_limits jsonb,
   out last integer, out lines text, out unknown integer)
 language plpgsql as $$
@@ -40,7 +42,8 @@ begin
   -- 2
   update invocations i set
     status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
-    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer, request = null,
+    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
+    request = case when p_status = 'paused' then i.request end,
     error_code = p_error_code, error_message = p_error_message,
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
@@ -68,6 +71,10 @@ begin
     delete from event_deltas d where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session;
   end if;
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
+  -- 5
+  if p_tasks is not null then
+    perform open_tasks(p_app, p_user, p_session, p_invocation, p_tasks, (p_limits ->> 'openTasks')::integer);
+  end if;
 end $$;
 comment on function finish_invocation is 'Ends an invocation: last events, status and answer, and the session released.';
 

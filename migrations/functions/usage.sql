@@ -1,23 +1,26 @@
 -- usage_report: what invocations that were requested in a time used, of an application or of one user (p_user), by p_by:
--- user, model, day, hour (UTC), at most p_limit rows after the row p_after: [period, user, model].
+-- user, model, version, day, hour (UTC), at most p_limit rows after the row p_after: [period, user, model, version].
 --
 -- Lines of a model are its stored answers, by the rule for prices of inspect.invocation_costs. The line without one has
--- the invocations, their time, and the calls that no stored event names: of agents that are tools, and failed ones. So
--- sums are those of inspect.usage, whatever the rows are by. Reads the invocations of the application, or of the user.
+-- the invocations, their time, their scores, and the calls that no stored event names: of agents that are tools, and failed ones. So
+-- sums are those of inspect.usage, whatever the rows are by. A score of a whole session is its last invocation's.
+-- Reads the invocations of the application, or of the user.
 create function usage_report(
   p_app text, p_user text, p_from timestamptz, p_to timestamptz, p_by text[], p_after text[], p_limit integer,
   out rows json)
 language plpgsql stable as $$
 begin
   select coalesce(json_agg(json_strip_nulls(row_to_json(page))), '[]') into rows from (
-    select line.period, line."userId", line.model, sum(line.invocations) as invocations, sum(line.failed) as failed,
+    select line.period, line."userId", line.model, line.version, sum(line.invocations) as invocations, sum(line.failed) as failed,
       sum(line.calls) as "llmCalls", sum(line.prompt) as "promptTokens", sum(line.output) as "outputTokens",
-      sum(line.cost) as cost, sum(line.seconds) as seconds
+      sum(line.cost) as cost, sum(line.seconds) as seconds, sum(line.scored) as scored, sum(line.passed) as passed,
+      percentile_cont(0.95) within group (order by line.seconds::float8) filter (where line.invocations > 0) as "p95Seconds"
     from (
       select case when 'hour' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD"T"HH24":00:00Z"')
                   when 'day' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD') end as period,
         case when 'user' = any(p_by) then i.user_id end as "userId", case when 'model' = any(p_by) then each.model end as model,
-        each.invocations, each.failed, each.calls, each.prompt, each.output, each.cost, each.seconds
+        case when 'version' = any(p_by) then i.agent_version end as version, each.invocations, each.failed, each.calls, each.prompt, each.output, each.cost, each.seconds,
+        each.scored, each.passed
       from invocations i
       cross join lateral (
         select coalesce(json_agg(m), '[]') as models, coalesce(sum(m.calls), 0) as calls, coalesce(sum(m.prompt), 0) as prompt,
@@ -41,16 +44,26 @@ begin
       cross join lateral (
         select null as model, 1 as invocations, (i.status = 'failed')::int as failed, i.llm_calls - named.calls as calls,
           i.prompt_tokens - named.prompt as prompt, i.output_tokens - named.output as output, null::numeric as cost,
-          coalesce(extract(epoch from i.end_time - i.start_time), 0) as seconds
+          coalesce(extract(epoch from i.end_time - i.start_time), 0) as seconds, scores.scored, scores.passed
+        from (
+          select count(*) as scored, count(*) filter (where r.result ->> 'finalStatus' = 'PASSED') as passed
+          from eval_session_scores r
+          where r.app_name = i.app_name and r.user_id = i.user_id and r.session_id = i.session_id
+            and r.result ->> 'finalStatus' in ('PASSED', 'FAILED')
+            and i.id = coalesce(r.invocation_id, (
+              select e.invocation_id from events e
+              where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
+                and e.sequence = r.last_sequence))) scores
         union all
-        select m.model, 0, 0, m.calls, m.prompt, m.output, m.cost, 0
+        select m.model, 0, 0, m.calls, m.prompt, m.output, m.cost, 0, 0, 0
         from json_to_recordset(named.models) m(model text, calls numeric, prompt numeric, output numeric, cost numeric)) each
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
     ) line
     where p_after is null
-      or (coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C") > (p_after[1], p_after[2], p_after[3])
-    group by line.period, line."userId", line.model
-    order by coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C"
+      or (coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C",
+          coalesce(line.version, '')) > (p_after[1], p_after[2], p_after[3], p_after[4])
+    group by line.period, line."userId", line.model, line.version
+    order by coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C", coalesce(line.version, '')
     limit p_limit) page;
 end $$;
-comment on function usage_report is 'What invocations that were requested in a time used, by user, model, day or hour.';
+comment on function usage_report is 'What invocations that were requested in a time used, by user, model, version, day or hour.';

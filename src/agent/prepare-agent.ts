@@ -3,17 +3,25 @@ import {
   type AgentDefinition,
   type AgentNode,
   type AgentOverrides,
+  type AgentModel,
   type McpServer,
+  type ModelTarget,
+  type NamedModel,
   type ServerTools,
   type PreparedAgent,
 } from './definition/agent.ts';
 import { addClientTools } from './definition/client-tools.ts';
+import { SchemaSandbox } from './arguments/schema-sandbox.ts';
+import { toUntrustedSchema } from './definition/output-schema.ts';
 import { agentTool } from './loop/agent-tree.ts';
 import { connectMcpServers, type McpSettings } from './mcp/mcp-tools.ts';
+import type { JsonObject } from '../core/content.ts';
 import { AgentError } from '../core/errors.ts';
+import type { Hooks } from './definition/hooks.ts';
 import type { Model } from './definition/model.ts';
 import { loadSkills, skillsInstruction, skillTools } from './skills.ts';
 import type { Tool } from './definition/tool.ts';
+import { limitTool } from './tools/limit-tool.ts';
 import { findTools } from './tools/registry.ts';
 
 /** Services of the process that every agent uses. */
@@ -21,6 +29,8 @@ export interface AgentEnvironment {
   model: Model;
   /** Name of the model for agents that name none, and none above them does. */
   modelName: string;
+  /** Returns the model of a provider that an agent names [that of all]. */
+  findModel?: (target: ModelTarget) => Model;
   builtInTools: ReadonlyMap<string, Tool>;
   /** Directory of the skills; without one an agent has none. */
   skillsDir?: string;
@@ -42,7 +52,9 @@ function applyOverrides(
   return {
     ...definition,
     instruction: overrides.instruction ?? definition.instruction,
-    ...(overrides.modelName === undefined ? {} : { modelName: overrides.modelName }),
+    ...(overrides.modelName !== undefined && { modelName: overrides.modelName }),
+    ...(overrides.modelName !== undefined &&
+      definition.model && { model: { ...definition.model, name: overrides.modelName } }),
     tools: [...new Set([...definition.tools, ...(overrides.tools ?? [])])],
     skills: [...new Set([...definition.skills, ...(overrides.skills ?? [])])],
     mcpServers: overrides.mcpServers ?? definition.mcpServers,
@@ -78,7 +90,8 @@ export async function prepareAgent(
   // The request's list replaces the full one, that of sub-agents too.
   const below = overrides.mcpServers === undefined ? wanted : { ...wanted, subAgents: withoutMcp(wanted.subAgents) };
   const unconnected: UnconnectedNode[] = [];
-  const root = await toNode(below, { modelName: environment.modelName, sampling: {} }, environment, unconnected);
+  const inherited = { model: { name: environment.modelName }, sampling: {}, plugins: wanted.plugins ?? [] };
+  const root = await toNode(below, inherited, environment, unconnected);
   const servers = unconnected.reduce((sum, node) => sum + node.servers.length, 0);
   if (servers > MAX_MCP_SERVERS) {
     throw new AgentError(
@@ -94,12 +107,32 @@ export async function prepareAgent(
   const close = await connectAll(unconnected, connect);
   try {
     addClientTools(root, overrides.clientTools ?? []);
+    if (overrides.outputSchema) await setOutputSchema(root, overrides.outputSchema, signal);
   } catch (error) {
     await close();
     throw error;
   }
   const compaction = wanted.compaction ? { compaction: wanted.compaction } : {};
   return { ...root, maxLlmCalls: wanted.maxLlmCalls, ...compaction, close };
+}
+
+/**
+ * Gives the form of a request to the agents that may give the last answer.
+ * @throws {AgentError} for a schema that is none, and where several agents answer side by side
+ */
+async function setOutputSchema(root: AgentNode, schema: JsonObject, signal: AbortSignal): Promise<void> {
+  const outputSchema = toUntrustedSchema(schema, new SchemaSandbox());
+  const { UNUSABLE_OUTPUT } = await import('./arguments/check-arguments.ts');
+  const isUnusable = (await outputSchema.check(null, signal)) === UNUSABLE_OUTPUT;
+  const set = (node: AgentNode): void => {
+    if (isUnusable || node.kind === 'parallel') {
+      const why = isUnusable ? UNUSABLE_OUTPUT : `\`${node.name}\` has several last answers`;
+      throw new AgentError('unsupported_override', `\`harness.output_schema\`: ${why}.`);
+    }
+    if (node.kind === 'llm') node.outputSchema = outputSchema;
+    for (const child of node.kind === 'llm' ? node.subAgents : node.subAgents.slice(-1)) set(child);
+  };
+  set(root);
 }
 
 /** Maximum number of MCP servers of an agent and all below it. */
@@ -113,27 +146,46 @@ const withoutMcp = (agents: AgentDefinition[] = []): AgentDefinition[] =>
 interface UnconnectedNode {
   node: AgentNode;
   servers: McpServer[];
-  definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'askWhenUnknown'>;
+  definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'toolLimits' | 'askWhenUnknown'>;
 }
 
 /** Members that a sub-agent inherits where it does not define them. */
-type Inherited = Pick<AgentNode, 'modelName' | 'sampling'>;
+type Inherited = Pick<AgentNode, 'sampling'> & { model: AgentModel; plugins: Hooks[] };
 
 async function toNode(
   definition: AgentDefinition,
-  { modelName, sampling }: Inherited,
+  { model: above, sampling, plugins }: Inherited,
   environment: AgentEnvironment,
   unconnected: UnconnectedNode[],
 ): Promise<AgentNode> {
-  const { name, description, kind = 'llm', instruction, outputKey, maxIterations } = definition;
-  const own = { modelName: definition.modelName ?? modelName, sampling: definition.sampling ?? sampling };
+  const { name, description, kind = 'llm', instruction, outputSchema, outputKey, maxIterations } = definition;
+  const model =
+    definition.model ?? (definition.modelName === undefined ? above : { ...above, name: definition.modelName });
+  const own = { model, sampling: definition.sampling ?? sampling };
+  const toModel = (target: ModelTarget): NamedModel => ({
+    model: (target.provider !== undefined && environment.findModel?.(target)) || environment.model,
+    modelName: target.name,
+  });
+  const { fallbacks, firstTokenMs } = model;
+  const hooks = [...plugins, ...(definition.hooks ? [definition.hooks] : [])];
   const tools = findTools(environment.builtInTools, definition.tools);
   const skills = await loadSkills(environment.skillsDir, definition.skills);
+  const all = definition.subAgents ?? [];
+  const egress = (environment.mcp ?? PUBLIC_ONLY).egress;
+  const remotes = await Promise.all(
+    all.flatMap(({ remote, ...child }) =>
+      remote ? [import('./a2a/remote.ts').then(({ remoteTool }) => remoteTool(child, remote, egress))] : [],
+    ),
+  );
+  if (remotes.length > 0 && kind !== 'llm')
+    throw new AgentError('remote_failed', `\`${name}\` has no model that could ask an agent of another service.`);
   const children = await Promise.all(
-    (definition.subAgents ?? []).map(async (child) => ({
-      isTool: child.asTool === true && kind === 'llm',
-      node: await toNode(child, own, environment, unconnected),
-    })),
+    all
+      .filter(({ remote }) => !remote)
+      .map(async (child) => ({
+        isTool: child.asTool === true && kind === 'llm',
+        node: await toNode(child, { ...own, plugins }, environment, unconnected),
+      })),
   );
   const node: AgentNode = {
     name,
@@ -141,14 +193,19 @@ async function toNode(
     kind,
     instruction,
     appendedInstruction: skillsInstruction(skills),
-    model: environment.model,
-    ...own,
+    ...toModel(model),
+    ...(fallbacks && { fallbacks: fallbacks.map(toModel) }),
+    ...(firstTokenMs !== undefined && { firstTokenMs }),
+    sampling: own.sampling,
     tools: [
       ...tools,
       ...skillTools(skills),
+      ...remotes,
       ...children.flatMap((child) => (child.isTool ? [agentTool(child.node)] : [])),
     ],
     subAgents: children.flatMap((child) => (child.isTool ? [] : [child.node])),
+    ...(hooks.length > 0 && { hooks }),
+    ...(outputSchema === undefined ? {} : { outputSchema }),
     ...(outputKey === undefined ? {} : { outputKey }),
     ...(maxIterations === undefined ? {} : { maxIterations }),
   };
@@ -170,15 +227,17 @@ async function connectNode(
 }
 
 function addTools({ node, definition }: Pick<UnconnectedNode, 'node' | 'definition'>, tools: Tool[]): void {
-  const { confirmTools = [], toolEffects = {}, askWhenUnknown = [] } = definition;
+  const { confirmTools = [], toolEffects = {}, toolLimits = {}, askWhenUnknown = [] } = definition;
   node.tools = [...node.tools, ...tools].map((tool) => {
     const effect = Object.hasOwn(toolEffects, tool.name) ? toolEffects[tool.name] : tool.effect;
-    return {
+    const limits = Object.hasOwn(toolLimits, tool.name) ? toolLimits[tool.name] : tool.limits;
+    const made = {
       ...tool,
       needsConfirmation: tool.needsConfirmation || confirmTools.includes(tool.name),
       ...(effect && { effect }),
       ...(askWhenUnknown.includes(tool.name) && { onUnknown: 'ask' as const }),
     };
+    return limits ? limitTool(made, limits) : made;
   });
 }
 

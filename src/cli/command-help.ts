@@ -31,7 +31,10 @@ const EXAMPLES: Record<string, string> = {
   'eval compare': 'agent-runtime eval compare 0b7f… 91c2…',
   'cron list': 'agent-runtime cron list --all',
   'cron run': 'agent-runtime cron run 7d0c…',
-  replay: 'agent-runtime replay s1 --model live',
+  'tasks list': 'agent-runtime tasks list --all',
+  'tasks watch': 'agent-runtime tasks watch --all',
+  'tasks answer': 'agent-runtime tasks answer 0b7f… --by ann',
+  replay: 'agent-runtime replay --since 7d --sample 200 --junit replay.xml --html replay.html',
   import: 'agent-runtime import sessions.sqlite --as weather --dry-run',
   retention: 'agent-runtime retention',
   'users list': 'agent-runtime users list --app weather',
@@ -55,6 +58,25 @@ export function finishCommands(program: Command): void {
   }
 }
 
+/** Lines for fish, whose conditions look at the commands that were typed. */
+function toFish(program: Command): string {
+  const quote = (text: string) => `'${text.replaceAll(/['\\\\]/g, '\\\\$&')}'`;
+  const lines = withSubcommands(program).flatMap((command) => {
+    const names = command.commands.map((each) => each.name());
+    const seen = toPath(command).split(' ').filter(Boolean);
+    const after = seen.map((name) => `__fish_seen_subcommand_from ${name}`);
+    const before = names.length > 0 ? [`not __fish_seen_subcommand_from ${names.join(' ')}`] : [];
+    const when = (all: string[]) => (all.length > 0 ? ` -n ${quote(all.join('; and '))}` : '');
+    return [
+      ...command.commands.map(
+        (each) => `${when([...after, ...before])} -f -a ${each.name()} -d ${quote(each.description())}`,
+      ),
+      ...command.options.map(({ long, description }) => `${when(after)} -l ${long?.slice(2)} -d ${quote(description)}`),
+    ];
+  });
+  return lines.map((line) => `complete -c agent-runtime${line}`).join('\n');
+}
+
 /** How each shell calls the function, what it has been given, and how it takes the words. */
 const SHELLS = {
   bash: [`\${COMP_WORDS[*]:1}`, `COMPREPLY=($(compgen -W "$list" -- "\${COMP_WORDS[COMP_CWORD]}"))`, 'complete -F'],
@@ -62,7 +84,8 @@ const SHELLS = {
 } as const;
 
 /** Prints the script that completes commands and options in a shell. */
-export function printCompletion(program: Command, shell: keyof typeof SHELLS): void {
+export function printCompletion(program: Command, shell: keyof typeof SHELLS | 'fish'): void {
+  if (shell === 'fish') return console.log(toFish(program));
   const [typed, answer, register] = SHELLS[shell];
   const flags = ({ options }: Command) => options.flatMap(({ long }) => long ?? []);
   const cases = withSubcommands(program)

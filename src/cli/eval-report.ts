@@ -1,5 +1,6 @@
 import { sumOfCosts } from '../features/evals/scoring/cost.ts';
 import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
+import { toJunitXml } from './junit.ts';
 import { toColumns } from './output.ts';
 
 /** When the cases of a run pass. */
@@ -61,28 +62,13 @@ function toChanges({ won, lost, worse, pTwoSided, regression, differences }: Run
   ];
 }
 
-const escaped = (text: string) =>
-  text
-    // XML 1.0 has no way to write these.
-    // oxlint-disable-next-line no-control-regex
-    .replaceAll(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g, '�')
-    .replaceAll('&', '&amp;')
-    .replaceAll('<', '&lt;')
-    .replaceAll('>', '&gt;')
-    .replaceAll('"', '&quot;');
-
 /** The cases as a JUnit report, as CI systems read it: one test each. */
-export function toJunit(evalSetId: string, cases: CaseSummary[], gate: Gate): string {
-  const not = cases.filter((one) => !isThrough(one, gate));
-  const broken = not.filter(({ errors }) => errors > 0);
-  const counts = `tests="${cases.length}" failures="${not.length - broken.length}" errors="${broken.length}"`;
-  const tests = cases.map((one) => {
-    const name = `  <testcase classname="${escaped(evalSetId)}" name="${escaped(one.evalId)}"`;
-    if (isThrough(one, gate)) return `${name}/>`;
-    const kind = one.errors > 0 ? 'error' : 'failure';
-    const reason = one.reason ?? `${one.passed} of ${one.trials} trials passed.`;
-    return `${name}>\n    <${kind} message="${escaped(reason)}"/>\n  </testcase>`;
-  });
-  const suite = `<testsuite name="${escaped(evalSetId)}" ${counts}>`;
-  return ['<?xml version="1.0" encoding="UTF-8"?>', suite, ...tests, '</testsuite>', ''].join('\n');
-}
+export const toJunit = (evalSetId: string, cases: CaseSummary[], gate: Gate): string =>
+  toJunitXml(
+    evalSetId,
+    cases.map((one) => ({
+      name: one.evalId,
+      kind: isThrough(one, gate) ? undefined : one.errors > 0 ? 'error' : 'failure',
+      message: one.reason ?? `${one.passed} of ${one.trials} trials passed.`,
+    })),
+  );

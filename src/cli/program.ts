@@ -7,7 +7,7 @@ import { CommandError, toShown } from './output.ts';
 import { VERSION } from '../process/version.ts';
 import { addServiceCommands } from './service-commands.ts';
 import { addArtifactCommands, addSessionCommands, addUserCommands } from './session-commands.ts';
-import { addCronCommands, addEvalCommands, addPastCommands } from './work-commands.ts';
+import { addCronCommands, addEvalCommands, addPastCommands, addTaskCommands } from './work-commands.ts';
 
 /** Exit code of an invalid command line, and of work that could not start. */
 const USAGE_EXIT_CODE = 2;
@@ -69,6 +69,7 @@ export function createProgram(end: (code: number) => void): Command {
   addArtifactCommands(program);
   addEvalCommands(program, end);
   addCronCommands(program);
+  addTaskCommands(program);
   addPastCommands(program, end);
   addUserCommands(program);
   finishCommands(program);

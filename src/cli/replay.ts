@@ -1,16 +1,14 @@
 import type { Replay } from '../invocations/replay/replay.ts';
 import { type GlobalOptions, sessionPath, withApi } from './api.ts';
+import { SHOWN, toDifferenceLines } from './replay-report.ts';
 import { CommandError, style, toLine, toShown } from './output.ts';
 
 /** Options of a replay, as given on the command line. */
-interface ReplayOptions extends GlobalOptions {
+export interface ReplayOptions extends GlobalOptions {
   model: 'stored' | 'live';
   tools: 'stored' | 'live';
   systemPrompt?: string;
 }
-
-/** Maximum characters of a value in a difference. */
-const SHOWN = 300;
 
 /**
  * Replays a stored invocation [the latest one of the session] and prints the first difference.
@@ -37,9 +35,8 @@ function toText(id: string, { status, events, difference, output, notes, ...call
   const what = `${events} events compared, ${calls.liveModelCalls} live model calls, ${calls.liveToolCalls} of tools`;
   const lines = [`${toShown(id)}: ${style(status === 'same' ? 'green' : 'red', status)}. ${what}.`];
   if (difference) {
-    const shown = (value: unknown) => toLine(JSON.stringify(value) ?? 'nothing', SHOWN);
     lines.push(`First difference: event ${difference.event}, ${toShown(difference.path)}`);
-    lines.push(`  before  ${shown(difference.before)}`, `  after   ${shown(difference.after)}`);
+    lines.push(...toDifferenceLines(difference));
   }
   if (output.before !== output.after)
     lines.push(`Answer before: ${toLine(output.before, SHOWN)}`, `Answer now:    ${toLine(output.after, SHOWN)}`);

@@ -51,8 +51,8 @@ export function addServiceCommands(program: Command, end: (code: number) => void
   program
     .command('completion')
     .description('print a script that completes commands and options')
-    .addArgument(new Argument('<shell>').choices(['bash', 'zsh']))
-    .action((shell: 'bash' | 'zsh') => printCompletion(program, shell));
+    .addArgument(new Argument('<shell>').choices(['bash', 'zsh', 'fish']))
+    .action((shell: 'bash' | 'zsh' | 'fish') => printCompletion(program, shell));
   addKeyCommands(program);
 }
 

@@ -70,6 +70,7 @@ async function printStart(config: Config, runtime: Runtime): Promise<void> {
     `  database  ${runtime.database}`,
     `  model     ${modelText(model)}`,
     `  mode      auth ${config.auth.mode}`,
+    ...(config.hasConsole ? [`  console   ${url}/console/`] : []),
     ...(config.DEV_UI ? [`  UI        ${url}/dev-ui/${sendsNoKey(config) ? ` (${NO_LOGIN})` : ''}`] : []),
     ...(runtime.metrics ? [`  metrics   ${runtime.metrics}`] : []),
     ...(config.auth.mode === 'jwt' ? [] : ['Try it:', ...toCommands(config, runtime).map((line) => `  ${line}`)]),

@@ -1,4 +1,6 @@
 import { type Command, Option } from 'commander';
+import type { GateOptions } from './replay-gate.ts';
+import type { ReplayOptions } from './replay.ts';
 
 /** Where the answers of a replay, or of a run of cases, come from. */
 const MODES = ['stored', 'live'];
@@ -72,18 +74,57 @@ export function addCronCommands(program: Command): void {
     );
 }
 
+/** The commands of tasks. */
+export function addTaskCommands(program: Command): void {
+  const tasks = program.command('tasks').description('what waits for a person, of a service that runs');
+  tasks
+    .command('list')
+    .description('those of --user')
+    .option('--all', 'of all users')
+    .action(async (_options, command: Command) =>
+      (await import('./tasks.ts')).listOpenTasks(command.optsWithGlobals()),
+    );
+  tasks
+    .command('watch')
+    .description('those of --user, each as it comes')
+    .option('--all', 'of all users')
+    .action(async (_options, command: Command) => (await import('./tasks.ts')).watchTasks(command.optsWithGlobals()));
+  tasks
+    .command('answer <id>')
+    .description('say yes, or give an answer')
+    .option('--answer <json>', 'an object that fits what is asked')
+    .option('--reject', 'say no')
+    .option('--by <user>', 'who answers, where a key does for a person')
+    .action(async (id: string, _options, command: Command) =>
+      (await import('./tasks.ts')).answerTask(id, command.optsWithGlobals()),
+    );
+}
+
 /** The commands that look back: at what was, here and elsewhere. @param end receives the exit code */
 export function addPastCommands(program: Command, end: (code: number) => void): void {
   program
-    .command('replay <session>')
-    .description('run a stored invocation again and name the first difference: exit code 0 none, 1 one, 2 not possible')
+    .command('replay')
+    .description(
+      'run stored invocations again and name the first differences: exit code 0 none, 1 some, 2 not possible',
+    )
+    .argument('[session]', 'one of --user; with --since none')
     .argument('[invocation]', 'the latest one where none is named')
     .addOption(new Option('--model <mode>', 'where answers of models come from').choices(MODES).default('stored'))
     .addOption(new Option('--tools <mode>', 'where answers of tools come from').choices(MODES).default('stored'))
     .option('--system-prompt <text>', 'try another instruction')
-    .action(async (session: string, invocation: string | undefined, _options, command: Command) =>
-      end(await (await import('./replay.ts')).replay(session, invocation, command.optsWithGlobals())),
-    );
+    .option('--since <time>', 'a sample of the invocations of --app of the last 30m, 12h or 7d, all users')
+    .option('--sample <n>', 'how many of them', '200')
+    .option('--live <share>', 'of how many of those the live model is asked, such as 5%')
+    .option('--budget <tokens>', 'what these calls may use together')
+    .option('--junit <file>', 'write a report of the sample for CI')
+    .option('--html <file>', 'write it as a page')
+    .action(async (session: string | undefined, invocation: string | undefined, _options, command: Command) => {
+      const options: ReplayOptions & GateOptions = command.optsWithGlobals();
+      if ((session === undefined) === (options.since === undefined)) command.error('Name a session, or --since.');
+      const { replay } = await import('./replay.ts');
+      const { runGate } = await import('./replay-gate.ts');
+      end(session === undefined ? await runGate(options) : await replay(session, invocation, options));
+    });
   program
     .command('import')
     .description('bring sessions in from elsewhere; what is there already stays as it is, so it can be run again')

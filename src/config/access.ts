@@ -24,13 +24,17 @@ export const ACCESS = {
       'array. It is read again as it changes.',
   ),
   RUNTIME_SECRET_KEY: list(
-    'Keys for credentials of MCP servers in stored requests: the first encrypts, all decrypt. Without one such a ' +
-      'request ends with its process, and does not wait in the background.',
+    'Keys for credentials of MCP servers in stored requests and for what users have granted: the first encrypts, ' +
+      'all decrypt. Without one such a request ends with its process and cannot wait, and nothing can be granted.',
   ),
   JWT_ISSUER: url('Issuer of the tokens of mode `jwt`.'),
   JWT_AUDIENCE: text('Audience that a token must be made for; required in mode `jwt`.'),
   JWT_JWKS_URL: url('Where the public keys of the issuer are.', 'from the discovery document of the issuer'),
   JWT_USER_CLAIM: textOr('sub', 'Claim that holds the user of a token.'),
+  JWT_GROUPS_CLAIM: text(
+    'Claim that holds the groups of the user of a token, words or an array of them: tasks are assigned to groups.',
+    'tokens have no groups',
+  ),
   JWT_SCOPE_CLAIM: text(
     'Claim that holds the scopes of a token, of which ours count; a token with none of them has those of a user.',
     'every token has `invoke`, `read` and `write`',
@@ -50,6 +54,7 @@ export type AuthSettings =
       jwksUrl: string | undefined;
       userClaim: string;
       scopeClaim?: string;
+      groupsClaim?: string;
     };
 
 const LOOPBACK_HOSTS = new Set(['127.0.0.1', '::1', 'localhost']);
@@ -97,10 +102,13 @@ function toJwt(env: Environment): AuthSettings {
   if (!env.JWT_AUDIENCE)
     throw new ConfigError('JWT_AUDIENCE: found nothing; AUTH_MODE jwt needs the audience that tokens are made for.');
   const { JWT_ISSUER: issuer, JWT_AUDIENCE: audience, JWT_JWKS_URL: jwksUrl, JWT_USER_CLAIM: userClaim } = env;
-  const scopeClaim = env.JWT_SCOPE_CLAIM === undefined ? {} : { scopeClaim: env.JWT_SCOPE_CLAIM };
+  const claims = {
+    ...(env.JWT_SCOPE_CLAIM !== undefined && { scopeClaim: env.JWT_SCOPE_CLAIM }),
+    ...(env.JWT_GROUPS_CLAIM !== undefined && { groupsClaim: env.JWT_GROUPS_CLAIM }),
+  };
   requireSecure('JWT_ISSUER', issuer);
   if (jwksUrl) requireSecure('JWT_JWKS_URL', jwksUrl);
-  return { mode: 'jwt', issuer, audience, jwksUrl, userClaim, ...scopeClaim };
+  return { mode: 'jwt', issuer, audience, jwksUrl, userClaim, ...claims };
 }
 
 /** A party that can change what travels over http would choose the keys that tokens are verified with. */

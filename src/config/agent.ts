@@ -1,4 +1,4 @@
-import { choiceOr, list, text, textOr, whole } from './setting-schemas.ts';
+import { choiceOr, list, text, textOr, url, whole } from './setting-schemas.ts';
 
 /** The agent, its tools and the applications beside it. */
 export const AGENT = {
@@ -20,6 +20,11 @@ export const AGENT = {
     'fail',
     ['fail', 'skip'],
     'An MCP server that cannot be reached ends the invocation (`fail`), or its tools are left out (`skip`).',
+  ),
+  OAUTH_REDIRECT_URL: url(
+    'Where browsers come back to after a user has given an MCP server access: a page of yours that calls ' +
+      '`GET /oauth/callback` as that user.',
+    'that operation itself, in mode `local`',
   ),
   AGENTS_DIR: textOr(
     'agents',

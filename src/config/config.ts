@@ -10,6 +10,8 @@ type Environment = z.output<typeof environmentSchema>;
 /** The settings of a process, checked and with defaults. */
 export type Config = Environment & {
   auth: AuthSettings;
+  /** Whether the console is served. */
+  hasConsole: boolean;
   /** The doors that are open. */
   doors: ReadonlySet<DoorName>;
   /** The limits of one user. */
@@ -36,14 +38,18 @@ export function readConfig(environment: Record<string, string | undefined>, { li
   checkKeys(parsed.data.RUNTIME_SECRET_KEY, parsed.data.MODEL_API_KEY, 'RUNTIME_SECRET_KEY');
   const fairness = toUserLimits(parsed.data, auth.mode !== 'local' || parsed.data.ALLOW_ANONYMOUS);
   const doors = toDoors(parsed.data, auth);
-  const config = { ...parsed.data, auth, doors, fairness, variables: given };
+  const hasConsole = parsed.data.CONSOLE ?? isLaptop(parsed.data, auth);
+  const config = { ...parsed.data, auth, hasConsole, doors, fairness, variables: given };
   if (listens) checkListening(config);
   return config;
 }
 
+const isLaptop = ({ HOST }: Environment, auth: AuthSettings) => auth.mode === 'local' && isLoopbackHost(HOST);
+
 /** All doors are open to the one developer of a laptop; elsewhere the operator opens each. */
-function toDoors({ DOORS: named, HOST }: Environment, auth: AuthSettings): ReadonlySet<DoorName> {
-  if (!named) return new Set(auth.mode === 'local' && isLoopbackHost(HOST) ? DOOR_NAMES : []);
+function toDoors(environment: Environment, auth: AuthSettings): ReadonlySet<DoorName> {
+  const { DOORS: named } = environment;
+  if (!named) return new Set(isLaptop(environment, auth) ? DOOR_NAMES : []);
   return new Set(DOOR_NAMES.filter((name) => named.includes(name)));
 }
 

@@ -19,7 +19,7 @@ export const CRONJOBS = {
 };
 
 /** Names of the doors: protocols of other clients, each a view of the same sessions. */
-export const DOOR_NAMES = ['ag-ui', 'ai-sdk', 'durable-streams', 'mcp'] as const;
+export const DOOR_NAMES = ['a2a', 'ag-ui', 'ai-sdk', 'durable-streams', 'mcp', 'openai'] as const;
 /** One of {@link DOOR_NAMES}. */
 export type DoorName = (typeof DOOR_NAMES)[number];
 

@@ -56,6 +56,11 @@ export const INVOCATIONS = {
     '`500`',
   ),
   MAX_TOOL_CALLS: whole(500, [1, 1_000_000], 'Maximum number of tool calls of one invocation.'),
+  MAX_OPEN_TASKS: whole(
+    1_000,
+    [1, 1_000_000],
+    'Maximum number of open tasks of one user in an application, sleeping invocations included.',
+  ),
   MAX_EVENT_BYTES: whole(
     1_048_576,
     [1_024, 104_857_600],

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { choiceOr, documented, flag, integer, rangeText, textOr, url, whole } from './setting-schemas.ts';
+import { choiceOr, documented, flag, integer, list, rangeText, textOr, url, whole } from './setting-schemas.ts';
 
 const PORTS: [number, number] = [0, 65_535];
 
@@ -77,6 +77,10 @@ export const OBSERVABILITY = {
     [1_000, 3_600_000],
     'Time between two exports of metrics to the collector, milliseconds.',
   ),
+  OTEL_SEMCONV_STABILITY_OPT_IN: list(
+    "Metrics and spans of model calls under OpenTelemetry's older names too, where it has `gen_ai/dup`.",
+    'the current names alone',
+  ),
   OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: flag(
     false,
     'Whether traces for the collector have what people, models and tools said.',
@@ -89,7 +93,13 @@ export interface OtlpSettings {
   OTEL_EXPORTER_OTLP_HEADERS: Record<string, string>;
   OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf' | 'http/json';
   OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: boolean;
+  OTEL_SEMCONV_STABILITY_OPT_IN: string[];
 }
+
+/** True where the older names of OpenTelemetry's conventions are wanted beside the current ones. */
+export const hasOldNames = ({
+  OTEL_SEMCONV_STABILITY_OPT_IN: wanted,
+}: Pick<OtlpSettings, 'OTEL_SEMCONV_STABILITY_OPT_IN'>) => wanted.includes('gen_ai/dup');
 
 /** How an exporter of OpenTelemetry reaches the collector. */
 export const toOtlpOptions = (settings: OtlpSettings, signal: 'traces' | 'metrics') => ({

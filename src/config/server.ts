@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { documented, flag, isNetwork, isOrigin, list, splitAtCommas, textOr, whole } from './setting-schemas.ts';
+import { documented, flag, isNetwork, isOrigin, list, splitAtCommas, text, textOr, whole } from './setting-schemas.ts';
 
 /** The addresses and time limits of the server, its start and its stop. */
 export const SERVER = {
@@ -10,6 +10,18 @@ export const SERVER = {
     false,
     'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. The UI has no login: it ' +
       'shows something in mode `local` only.',
+  ),
+  CONSOLE: documented(
+    flag(false, '').removeDefault().optional(),
+    'The console at `/console/`, which shows in a browser what the API answers. It asks for a key, or for a token of ' +
+      'the issuer; its files need no credential.',
+    '`true`, `false`',
+    '`true` in mode `local` on a loopback `HOST`, else `false`',
+  ),
+  CONSOLE_CLIENT_ID: text(
+    'Public client of `JWT_ISSUER` that the console logs in with, by authorization code with PKCE; it comes back to ' +
+      '`/console/`.',
+    'a token is pasted',
   ),
   ALLOWED_HOSTS: list(
     'Host names that mode `local` and the development UI mode answer to, beside those of loopback.',

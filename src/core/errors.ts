@@ -30,7 +30,7 @@ export class ConflictError extends AppError {
   readonly code = 'conflict';
 }
 
-/** A change was to be made to another version of a session than there is by now; `etag` is that one's. */
+/** A change was to be made to another version than there is by now; `etag` is that one's. */
 export class PreconditionFailedError extends AppError {
   readonly code = 'precondition_failed';
   readonly etag: string | undefined;
@@ -38,7 +38,7 @@ export class PreconditionFailedError extends AppError {
     super(
       etag === undefined
         ? 'If-Match: there is no such session.'
-        : `If-Match: the session has changed, its ETag is ${etag} now. Read it again and decide anew.`,
+        : `If-Match: it has changed, its ETag is ${etag} now. Read it again and decide anew.`,
     );
     this.etag = etag;
   }
@@ -233,6 +233,11 @@ const SIZE_REFUSALS: Record<string, { code: ErrorCode; message: string; limit?: 
     limit: 'MAX_USER_BYTES',
     message: 'What is kept of the user would be more than MAX_USER_BYTES. Delete sessions, artifacts or memories.',
   },
+  AR418: {
+    code: 'too_many_tasks',
+    limit: 'MAX_OPEN_TASKS',
+    message: 'The user would have more open tasks than MAX_OPEN_TASKS. Answer or cancel some.',
+  },
 };
 
 const hasCode = (error: unknown, sqlState: string) => [...causes(error)].some(({ code }) => code === sqlState);
@@ -242,6 +247,16 @@ export const stateRefusal = (error: unknown): string | undefined =>
 /** Why a session or its user may not grow, by an error of `assert_session_size` or `assert_user_storage`. */
 export const sizeRefusal = (error: unknown) =>
   Object.entries(SIZE_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];
+
+/** Why an answer is refused, by an error of `answer_calls` or `change_task` (migrations), whose message is shown. */
+export function answerRefusal(error: unknown): ConflictError | ForbiddenError | undefined {
+  for (const cause of causes(error)) {
+    const message = cause instanceof Error ? cause.message : '';
+    if (cause.code === 'AR410') return new ConflictError(message);
+    if (cause.code === 'AR403') return new ForbiddenError(message);
+  }
+  return undefined;
+}
 
 /** The sentence for a write that a trigger (migrations) refuses because of a hold or an erasure, by its SQLSTATE. */
 const USER_DATA_REFUSALS: Record<string, string> = {

@@ -1,4 +1,4 @@
-/** Where two JSON values part first. */
+/** Where two JSON values part. */
 export interface JsonDifference {
   /** A JSON pointer (RFC 6901); '' for the whole. */
   path: string;
@@ -7,20 +7,28 @@ export interface JsonDifference {
   after: unknown;
 }
 
+/** The first difference of two JSON values; `undefined` for none. */
+export const jsonDifference = (before: unknown, after: unknown, path = ''): JsonDifference | undefined =>
+  listJsonDifferences(before, after, path).next().value ?? undefined;
+
 /**
- * The first difference of two JSON values, in the order of the members of the earlier one; `undefined` for none. Each
- * value is looked at once, however deep it is.
+ * Yields the differences of two JSON values, in the order of the members of the earlier one. Each value is looked at
+ * once, however deep it is.
  */
-export function jsonDifference(before: unknown, after: unknown, path = ''): JsonDifference | undefined {
-  if (Object.is(before, after)) return undefined;
-  if (!isContainer(before) || !isContainer(after) || Array.isArray(before) !== Array.isArray(after))
-    return { path, before: before ?? null, after: after ?? null };
+export function* listJsonDifferences(
+  before: unknown,
+  after: unknown,
+  path = '',
+): Generator<JsonDifference, undefined, undefined> {
+  if (Object.is(before, after)) return;
+  if (!isContainer(before) || !isContainer(after) || Array.isArray(before) !== Array.isArray(after)) {
+    yield { path, before: before ?? null, after: after ?? null };
+    return;
+  }
   for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
     const pointer = `${path}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
-    const found = jsonDifference(getMember(before, name), getMember(after, name), pointer);
-    if (found) return found;
+    yield* listJsonDifferences(getMember(before, name), getMember(after, name), pointer);
   }
-  return undefined;
 }
 
 const isContainer = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;

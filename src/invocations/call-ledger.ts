@@ -4,6 +4,7 @@ import type {
   EarlierCall,
   EarlierCalls,
   KeptAnswer,
+  OpenWait,
   Transact,
 } from '../agent/loop/call-ledger.ts';
 import { toCallsParameter } from '../conversation/sessions/append-store.ts';
@@ -27,6 +28,7 @@ export class InvocationLedger implements CallLedger {
   readonly #lease: Lease;
   readonly #metrics: Metrics | undefined;
   readonly #tools: ToolDatabase | undefined;
+  readonly #waits: OpenWait[] = [];
   readonly #waiting = new Map<string | undefined, CallRecord[]>();
 
   constructor(db: Database, lease: Lease, { metrics, tools }: Pick<InvocationContext, 'metrics' | 'tools'>) {
@@ -40,6 +42,10 @@ export class InvocationLedger implements CallLedger {
     if (calls.length > 0) this.#waiting.set(eventId, [...(this.#waiting.get(eventId) ?? []), ...calls]);
   }
 
+  waitFor(call: OpenWait): void {
+    this.#waits.push(call);
+  }
+
   /** Takes what is to be written with these events, once. */
   take(eventIds: (string | undefined)[]): CallRecord[] {
     const calls = eventIds.flatMap((id) => this.#waiting.get(id) ?? []);
@@ -49,8 +55,9 @@ export class InvocationLedger implements CallLedger {
   }
 
   /** Takes what is to be written at the end, with these events. */
-  end(events: { id: string }[]): Pick<InvocationOutcome, 'calls' | 'metrics'> {
-    return { calls: this.take([...events.map(({ id }) => id), undefined]), metrics: this.#metrics };
+  end(events: { id: string }[]): Pick<InvocationOutcome, 'calls' | 'waits' | 'metrics'> {
+    const calls = this.take([...events.map(({ id }) => id), undefined]);
+    return { calls, waits: this.#waits, metrics: this.#metrics };
   }
 
   /** Lists what tools answered and no event has yet, by the ids of their calls. */

@@ -1,4 +1,6 @@
+import { toVersionName } from '../conversation/apps/agent-version.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
+import { toAnswersParameter } from '../conversation/sessions/append-store.ts';
 import { checkEventSize } from '../conversation/sessions/session-context.ts';
 import { NotFoundError } from '../core/errors.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
@@ -22,17 +24,20 @@ export function findAgent(
 
 /** Returns a lease with a fresh token, which is not granted yet. */
 export const newLease = (
-  { newId, leaseTimes, secrets }: Pick<InvocationContext, 'newId' | 'leaseTimes' | 'secrets'>,
+  { agents, newId, leaseTimes, secrets }: Pick<InvocationContext, 'agents' | 'newId' | 'leaseTimes' | 'secrets'>,
   request: InvocationRequest,
 ): Lease => ({
   key: request.key,
   invocationId: request.invocationId,
   token: newId(),
   durationMs: leaseTimes.durationMs,
+  version: toVersionName(agents.get(request.key.appName)?.version, request.overrides),
   request: request.idempotency,
   webhookUrl: request.webhookUrl,
   // One that goes on keeps what its row has, and no budget counts it again, or refuses it in the middle.
-  ...(request.goesOn ? { isFree: true } : { kept: toClaimedRequest(request, secrets) }),
+  ...(request.goesOn
+    ? { isFree: true }
+    : { kept: toClaimedRequest(request, secrets), answers: toAnswersParameter([request]) ?? undefined }),
 });
 
 /**
@@ -45,14 +50,16 @@ export function toClaim(
   lease: Lease,
   signal: AbortSignal,
 ): ClaimRequest {
-  const { busyPolicy, leaseTimes: times, limits, newId } = context;
+  const { leaseTimes: times, limits, newId } = context;
+  const busyPolicy = request.busyPolicy ?? context.busyPolicy;
+  lease.endsSleeps = busyPolicy === 'interrupt' && !request.resumes;
   const events = claimedUserEvents(request, newId);
   for (const event of [...events, ...deferredUserEvents(request, newId)]) checkEventSize(event, limits.eventBytes);
   return {
     lease,
     events,
     createSession: request.createSession,
-    busyPolicy: request.busyPolicy ?? busyPolicy,
+    busyPolicy,
     resumes: request.resumes === true,
     times,
     queueDepth: limits.queueDepth,

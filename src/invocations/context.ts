@@ -19,7 +19,7 @@ import type { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy, InvocationError } from './invocation.ts';
 import type { SessionFeeds } from './session-feed.ts';
-import type { Secrets } from './secrets.ts';
+import type { Secrets } from '../platform/secrets.ts';
 import type { AnswerKind } from './stored-request.ts';
 import type { WaitQueue } from './wait-queue.ts';
 
@@ -132,6 +132,8 @@ export interface InvocationEnd {
   error: InvocationError | undefined;
   /** True where it waits for a person. */
   paused?: boolean;
+  /** The checked value of an answer that has a form. */
+  value?: unknown;
 }
 
 /** An event on its way to a client: JSON text. */

@@ -1,5 +1,4 @@
-import type { Part } from '../core/content.ts';
-import { getParts } from '../core/content.ts';
+import { getParts, type Part } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import { textTopic } from '../core/names.ts';
 import { appendDeltas } from '../conversation/sessions/delta-store.ts';
@@ -15,14 +14,12 @@ const BATCH_CHARACTERS = 4_096;
 interface OpenText {
   /** Its newest partial event. */
   event: NewEvent;
-  /** Parts that are not stored yet. */
-  parts: Part[];
+  /** Parts that are not stored yet; `undefined` once no more are: what is stored is a beginning of the whole event. */
+  parts: Part[] | undefined;
   /** Characters so far. */
   size: number;
   /** Number of its last stored piece. */
   last?: number;
-  /** True: no more of it is stored. What is stored is a beginning of it, and the whole event follows. */
-  isClosed?: boolean;
 }
 
 /**
@@ -37,11 +34,8 @@ export class DeltaWriter {
   readonly #texts = new Map<string, OpenText>();
   #waiting = 0;
   #timer: NodeJS.Timeout | undefined;
-  #writing: Promise<void> | undefined;
-  /** True once a statement was sent. */
-  #isUsed = false;
-  /** True once it is not known what is stored. */
-  #isUnsure = false;
+  /** Statements follow one another: what one finds stored is known. */
+  #turn: Promise<unknown> = Promise.resolve();
 
   /** @param onStored - called with each piece once it is stored, with its place */
   constructor(context: InvocationContext, lease: Lease, onStored: ((frame: EventFrame) => void) | undefined) {
@@ -58,8 +52,8 @@ export class DeltaWriter {
     const open = this.#texts.get(event.id) ?? { event, parts: [], size: 0 };
     this.#texts.set(event.id, open);
     // The whole event would be refused.
-    if ((open.size += size) > this.#context.limits.eventBytes) open.isClosed = true;
-    if (open.isClosed) return;
+    if ((open.size += size) > this.#context.limits.eventBytes) open.parts = undefined;
+    if (!open.parts) return;
     open.event = event;
     for (const part of added) addPart(open.parts, part);
     this.#waiting += size;
@@ -74,29 +68,19 @@ export class DeltaWriter {
   async replace<T>(eventId: string, append: (hasDeltas: boolean) => Promise<T>): Promise<T> {
     const open = this.#texts.get(eventId);
     if (!open) return append(false);
-    Object.assign(open, { parts: [], isClosed: true });
-    await this.#writing;
-    if (open.last === undefined && !this.#isUnsure) {
+    open.parts = undefined;
+    return this.#inTurn(async () => {
+      const appended = await append(true);
       this.#texts.delete(eventId);
-      return append(false);
-    }
-    // Meanwhile nothing else is written: what the next statement finds there is known.
-    const appended = append(true);
-    this.#hold(
-      appended.then(
-        () => void this.#texts.delete(eventId),
-        () => undefined,
-      ),
-    );
-    return appended;
+      return appended;
+    });
   }
 
-  /** Ends all of it. @returns true where some may be stored */
-  async end(): Promise<boolean> {
+  /** Stores no more. */
+  async end(): Promise<void> {
     clearTimeout(this.#timer);
-    for (const open of this.#texts.values()) Object.assign(open, { parts: [], isClosed: true });
-    await this.#writing;
-    return this.#isUsed;
+    this.#close();
+    await this.#turn;
   }
 
   /** The number of the last piece that is stored of events to come; `undefined` for none. */
@@ -105,46 +89,43 @@ export class DeltaWriter {
     return numbers.length > 0 ? Math.max(...numbers) : undefined;
   }
 
+  #close(): void {
+    for (const open of this.#texts.values()) open.parts = undefined;
+  }
+
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#turn.then(work);
+    this.#turn = done.catch(() => undefined);
+    return done;
+  }
+
   #flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    if (!this.#writing) this.#hold(this.#write());
-  }
-
-  /** Writes nothing until `writing` has settled. */
-  #hold(writing: Promise<void>): void {
-    this.#writing = writing.finally(() => {
-      this.#writing = undefined;
-      if (this.#waiting > 0) this.#timer ??= setTimeout(() => this.#flush(), BATCH_MS);
-    });
+    this.#waiting = 0;
+    void this.#inTurn(() => this.#write());
   }
 
   async #write(): Promise<void> {
     const { newId, now, database, notifications, log } = this.#context;
-    const texts = [...this.#texts.values()].filter(({ parts }) => parts.length > 0);
-    const pieces = texts.map(({ event, parts }) => {
+    const pieces = [...this.#texts.values()].flatMap((open) => {
+      const { event, parts } = open;
+      if (!parts?.length) return [];
+      open.parts = [];
       const content = { role: 'model', parts };
-      return { event, eventId: event.id, text: JSON.stringify({ ...event, id: newId(), content, timestamp: now() }) };
+      const text = JSON.stringify({ ...event, id: newId(), content, timestamp: now() });
+      return [{ open, event, eventId: event.id, text }];
     });
-    for (const open of texts) open.parts = [];
-    this.#waiting = 0;
     if (pieces.length === 0) return;
-    this.#isUsed = true;
     const stored = await appendDeltas(database.db, this.#lease, this.last, pieces).catch((error: unknown) => {
       log.warn({ err: error, invocationId: this.#lease.invocationId }, 'text could not be stored as it came');
       return undefined;
     });
-    if (!stored) {
-      // A try whose end is not known is not repeated: a reader would have text twice, or with a hole.
-      this.#isUnsure = true;
-      for (const open of this.#texts.values()) open.isClosed = true;
-      return;
-    }
-    const before = stored.last - pieces.length;
-    for (const [place, { event, text }] of pieces.entries()) {
-      const number = before + place + 1;
-      (texts[place] as OpenText).last = number;
-      this.#onStored?.({ text, event, sequence: stored.sequence, delta: number });
+    // A try whose end is not known is not repeated: a reader would have text twice, or with a hole.
+    if (!stored) return this.#close();
+    for (const [place, { open, event, text }] of pieces.entries()) {
+      open.last = stored.last - pieces.length + place + 1;
+      this.#onStored?.({ text, event, sequence: stored.sequence, delta: open.last });
     }
     notifications.publish(textTopic(this.#lease.key));
   }

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { CallRecord } from '../agent/loop/call-ledger.ts';
+import type { CallRecord, OpenWait } from '../agent/loop/call-ledger.ts';
 import type { ModelUse } from '../conversation/budgets/budget.ts';
 import {
   type InvocationCounts,
@@ -21,6 +21,7 @@ import type { InvocationError, InvocationStatus } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { markKept, toTapeParameters } from './tape-store.ts';
 import type { Tape } from './tape.ts';
+import { toTasksParameter } from './waits/task.ts';
 
 /** How an invocation ended, as its row keeps it. */
 export interface InvocationOutcome {
@@ -34,6 +35,8 @@ export interface InvocationOutcome {
   uses?: readonly ModelUse[];
   /** Entries of the ledger to write; calls that are still open in it become unknown. */
   calls?: readonly CallRecord[] | undefined;
+  /** Calls that stay open: tasks where it pauses. */
+  waits?: readonly OpenWait[] | undefined;
   /** Counts those. */
   metrics?: Metrics | undefined;
   /** The tape of the run, for replays. */
@@ -69,6 +72,7 @@ export async function finishInvocation(
     ...toCountParameters(outcome.counts),
     p_models: toModelParameter(uses),
     p_calls: toCallsParameter(outcome.calls),
+    p_tasks: status === 'paused' ? toTasksParameter(outcome.waits) : null,
     ...toTapeParameters(db, lease.key, tape),
     p_has_deltas: outcome.hasDeltas === true,
   });

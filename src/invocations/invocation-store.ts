@@ -1,13 +1,15 @@
-import { type SQL, and, eq, isNotNull, lt, sql } from 'drizzle-orm';
+import { type SQL, and, count, eq, isNotNull, lt, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
 import { toErrorCode } from '../core/error-codes.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
+import type { ListPlace } from '../platform/http/operation/cursor.ts';
 import { unescapeJson, unescapeText } from '../platform/db/json-escape.ts';
+import { exactTime, isAfterPlace } from '../platform/db/sql.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import type { SessionKey } from '../core/session.ts';
-import { type InvocationError, type InvocationStatus, stoppedMessage } from './invocation.ts';
+import { type Invocation, type InvocationError, type InvocationStatus, stoppedMessage } from './invocation.ts';
 
 const i = alias(invocations, 'i');
 
@@ -37,6 +39,7 @@ const invocationText = sql`
   ',"createTime":' || extract(epoch from ${i.createTime}) ||
   coalesce(',"startTime":' || extract(epoch from ${i.startTime}), '') ||
   coalesce(',"endTime":' || extract(epoch from ${i.endTime}), '') ||
+  coalesce(',"agentVersion":' || to_json(${i.agentVersion}), '') ||
   ',"llmCalls":' || ${i.llmCalls} || ',"toolCalls":' || ${i.toolCalls} ||
   ',"promptTokens":' || ${i.promptTokens} || ',"outputTokens":' || ${i.outputTokens} ||
   coalesce(',"error":{"code":' || to_json(${i.errorCode}) || ',"message":' || to_json(${i.errorMessage}) || '}', '') ||
@@ -56,6 +59,35 @@ export async function listInvocationsText(db: Database, key: SessionKey, limit: 
     select ${invocationText} as text from ${invocations} ${i} where ${isSession(key, i)}
     order by ${i.createTime} desc, ${i.id} desc limit ${limit}`);
   return `[${rows.map(({ text }) => unescapeJson(text)).join(',')}]`;
+}
+
+/** When an invocation changed last. */
+const changeTime = sql`coalesce(${i.endTime}, ${i.startTime}, ${i.createTime})`;
+
+/** Lists the invocations of a user that changed last, newest first, then by id, after a place; and counts them all. */
+export async function listInvocationsOfUser(
+  db: Database,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  wanted: { sessionId: string | undefined; statuses: string[] | undefined; since: string | undefined },
+  after: ListPlace | undefined,
+  limit: number,
+): Promise<{ rows: { invocation: Invocation; place: ListPlace }[]; total: number }> {
+  const matches = and(
+    eq(i.appName, appName),
+    eq(i.userId, userId),
+    wanted.sessionId === undefined ? undefined : eq(i.sessionId, wanted.sessionId),
+    wanted.statuses && sql`${i.status} = any(${sql.param(wanted.statuses)}::text[])`,
+    wanted.since === undefined ? undefined : sql`${changeTime} >= ${wanted.since}::timestamptz`,
+  );
+  const { rows } = await db.execute<{ text: string; time: string; id: string }>(sql`
+    select ${invocationText} as text, ${exactTime(changeTime)} as time, ${i.id} as id
+    from ${invocations} ${i} where ${and(matches, isAfterPlace({ time: changeTime, id: i.id }, after))}
+    order by ${changeTime} desc, ${i.id} desc limit ${limit}`);
+  const counted = await db.select({ total: count() }).from(i).where(matches);
+  return {
+    rows: rows.map(({ text, ...place }) => ({ invocation: JSON.parse(unescapeJson(text)) as Invocation, place })),
+    total: counted[0]?.total ?? 0,
+  };
 }
 
 /**

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { type ErrorCode, errorCodeList } from '../core/error-codes.ts';
 import { type FunctionCall, getFunctionCalls, getFunctionResponses, type JsonObject } from '../core/content.ts';
-import { AgentError, sizeRefusal, stateRefusal } from '../core/errors.ts';
+import { AgentError, answerRefusal, sizeRefusal, stateRefusal } from '../core/errors.ts';
 import { type Event, eventBytes, type NewEvent } from '../core/event.ts';
 import { onlyTemporary } from '../core/session.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
@@ -31,6 +31,13 @@ export const invocationSchema = z
     createTime: z.number().describe('When it was requested, Unix seconds.'),
     startTime: z.number().optional().describe('When it got its session, Unix seconds; absent while it is queued.'),
     endTime: z.number().optional().describe('When it ended or paused, Unix seconds; absent until then.'),
+    agentVersion: z
+      .string()
+      .optional()
+      .describe(
+        'The version of the application that ran it, with `+overrides` where its request changed the agent; absent ' +
+          'until it began.',
+      ),
     llmCalls: z.int().describe('Number of model calls, those of sub-agents included.'),
     toolCalls: z.int().describe('Number of tool calls.'),
     promptTokens: z.int().describe('Tokens of the prompts of all its model calls, as the provider counts them.'),
@@ -105,11 +112,12 @@ const WAITS_FOR_A_PERSON =
   'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
 
 /** Returns the answer to keep with an invocation that ended so. */
-export function toAnswer(kind: AnswerKind, { output, error, paused }: InvocationEnd): string {
+export function toAnswer(kind: AnswerKind, { output, error, paused, value }: InvocationEnd): string {
   if (kind.kind === 'output') return output;
   const { harnessName: harness_name, overwrite } = kind;
   const why = error?.message ?? (paused === true && output === '' ? WAITS_FOR_A_PERSON : null);
-  return JSON.stringify({ harness_name, overwrite, output, error: why });
+  const structured = value === undefined ? {} : { structured_output: value };
+  return JSON.stringify({ harness_name, overwrite, output, ...structured, error: why });
 }
 
 /** @throws {AgentError} for an event whose JSON has more bytes */
@@ -128,11 +136,12 @@ export const deferredUserEvents = (request: InvocationRequest, newId: () => stri
   isUncertain(request) ? userEvents(request, newId) : [];
 
 /**
- * True where the request names tools, skills or a model, which may not exist. Its user event is stored with the first
- * event of the agent, so that a wrong request leaves none and its correction does not ask twice.
+ * True where the request names tools, skills or a model, which may not exist, or a schema, which may be none. Its user
+ * event is stored with the first event of the agent, so that a wrong one leaves none and its correction does
+ * not ask twice.
  */
-export const isUncertain = ({ overrides: { tools, skills, modelName } }: InvocationRequest): boolean =>
-  tools !== undefined || skills !== undefined || modelName !== undefined;
+export const isUncertain = ({ overrides: { tools, skills, modelName, outputSchema } }: InvocationRequest): boolean =>
+  tools !== undefined || skills !== undefined || modelName !== undefined || outputSchema !== undefined;
 
 /** The event that opens an invocation; none where it only goes on. */
 function userEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
@@ -183,6 +192,8 @@ export const turnEnd = (invocationId: string, author: string, newId: () => strin
 export function toAgentError(error: unknown): unknown {
   const refusal = stateRefusal(error);
   if (refusal !== undefined) return new AgentError('state_too_large', refusal, { cause: error });
+  const answered = answerRefusal(error);
+  if (answered) return new AgentError('answer_refused', answered.message);
   const full = sizeRefusal(error);
   return full ? new AgentError(full.code, full.message, { cause: error }) : error;
 }

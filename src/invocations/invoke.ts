@@ -3,7 +3,7 @@ import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { getFunctionCalls } from '../core/content.ts';
-import { AgentError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
+import { AgentError, isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import { findConfirmations } from '../agent/loop/confirmation.ts';
@@ -109,9 +109,9 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const { context, lease } = claimed;
   const publish = () => context.notifications.publish(sessionTopic(lease.key));
   publish();
+  const { limits, leaseTimes } = context;
   const { goesOn } = claimed.request;
-  const { timeoutMs } = context.limits;
-  const times = { timeoutMs, spentMs: goesOn?.spentMs, renewalMs: context.leaseTimes.renewalMs };
+  const times = { timeoutMs: limits.timeoutMs, spentMs: goesOn?.spentMs, renewalMs: leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
   const observer = context.observe?.(lease);
   // What is made ready for it is a live session with sound, or a replay.
@@ -120,13 +120,16 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   try {
     const userEvents = deferredUserEvents(claimed.request, context.newId);
     const usage = newUsage(goesOn);
-    const fenced = { ...claimed, signal: fence.signal };
+    const fenced = { ...claimed, signal: fence.signal, userEvents, usage, observer, deltas };
     const ledger = new InvocationLedger(context.database.db, lease, context);
-    const parts = { userEvents, usage, ledger, limitReached: new AbortController(), observer, deltas };
-    const running: RunningInvocation = { ...fenced, ...parts, handOver: new HandOver(fenced) };
+    const limitReached = new AbortController();
+    const running: RunningInvocation = { ...fenced, ledger, limitReached, handOver: new HandOver(fenced) };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
     observer?.end(ending);
-    return await finish(running, ending);
+    return await finish(running, ending).catch(async (error: unknown) => {
+      if (sizeRefusal(error) === undefined) throw error;
+      return finish(running, await toFailedEnding(running, error));
+    });
   } finally {
     observer?.end(undefined);
     void deltas?.end();
@@ -230,7 +233,7 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
 }
 
 /** The part of an invocation that is not stored yet: how it ended, and its last events. */
-type InvocationEnding = Pick<RunEnd, 'output' | 'error' | 'paused'> & { events: NewEvent[] };
+type InvocationEnding = Pick<RunEnd, 'output' | 'error' | 'paused' | 'value'> & { events: NewEvent[] };
 
 function toEnding(running: RunningInvocation, { lastEvent, ...end }: RunEnd): InvocationEnding {
   const { context, request, handOver, lease } = running;
@@ -255,18 +258,11 @@ async function toFailedEnding(
   if (reason instanceof LeaseLostError || isPassingFailure(reason)) throw reason;
   const isKnown = reason instanceof AgentError;
   if (!isKnown) context.log.error({ err: reason, invocationId: lease.invocationId }, 'invocation failed');
-  const { code, message } = isKnown
-    ? reason
-    : { code: 'internal' as const, message: 'The runtime failed while it ran the agent.' };
+  const failure = isKnown ? reason : new AgentError('internal', 'The runtime failed while it ran the agent.');
+  const { code, message } = failure;
   const stored = await listInvocationEvents(context.database.db, lease.key, lease.invocationId);
-  const events = endingEvents(
-    lease.invocationId,
-    agent.name,
-    stored,
-    { code, message },
-    context.newId,
-    await ledger.listKept(),
-  );
+  const known = await ledger.listKept();
+  const events = endingEvents(lease.invocationId, agent.name, stored, { code, message }, context.newId, known);
   return { events, output: '', error: { code, message }, paused: false };
 }
 
@@ -274,23 +270,23 @@ async function toFailedEnding(
 async function finish(running: RunningInvocation, ending: InvocationEnding): Promise<InvocationEnd> {
   const { context, request, lease, listener, signal, usage } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;
-  const { output, error, paused } = ending;
+  const { output, error, paused, value } = ending;
   const made = ending.events.filter((event) => running.stored?.has(event) !== true);
   const events = made.map((event) => withNotes(request, event));
   if (error?.cause !== undefined) {
     context.log.error({ err: error.cause, invocationId: lease.invocationId }, 'the agent failed');
   }
-  const end: InvocationEnd = { output, error: error && { code: error.code, message: error.message }, paused };
+  const end: InvocationEnd = { output, error: error && { code: error.code, message: error.message }, paused, value };
   const userEvents = isRefusal(error?.code) ? [] : running.userEvents;
-  // What a process left that died goes with the end, in whatever process.
-  const hasDeltas = (await running.deltas?.end()) === true || request.goesOn !== undefined;
+  await running.deltas?.end();
   const stored = await finishOnce(context.database.db, lease, [...userEvents, ...events], {
     status: error ? (isStopped(error.code) ? error.code : 'failed') : paused ? 'paused' : 'succeeded',
     error: end.error,
     answer: request.answer && toAnswer(request.answer, end),
     counts: usage.takeCounts(),
     uses: usage.take(),
-    hasDeltas,
+    // What a process left that died goes with the end, in whatever process.
+    hasDeltas: running.deltas !== undefined || request.goesOn !== undefined,
     ...running.ledger.end(events),
     // Without its user event there is nothing to replay it from.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),

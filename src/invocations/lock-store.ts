@@ -27,6 +27,12 @@ export interface Lease {
   webhookUrl?: string | undefined;
   /** The request as its row is to keep it, for who goes on with it ({@link toClaimedRequest}). */
   kept?: JsonObject | undefined;
+  /** The version of the application that runs it. */
+  version?: string | undefined;
+  /** Calls that its message answers: the claim closes their tasks, or is refused. */
+  answers?: string[] | undefined;
+  /** True where its message interrupts: what sleeps in the session ends. */
+  endsSleeps?: boolean;
   /** True for what calls no model: no budget counts or refuses it. */
   isFree?: true;
   /** False where its application has no budget, as its claim or its last append found: no model call is reserved. */
@@ -65,6 +71,9 @@ async function claim(
     p_request: lease.kept && escapeJson(lease.kept),
     p_is_eval: isEvalSession(lease.key.sessionId),
     p_is_free: lease.isFree === true,
+    p_version: lease.version,
+    p_answers: lease.answers,
+    p_ends_sleeps: lease.endsSleeps,
   });
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
   // Only an earlier try of this very claim has brought the event, and has been taken over since.

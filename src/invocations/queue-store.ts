@@ -66,7 +66,7 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
       and (${q.leaseExpireTime} > clock_timestamp() or ${q.request} is not null)
       and (${q.startTime} is null, ${q.createTime}, ${q.id})
         < (${invocations.startTime} is null, ${invocations.createTime}, ${invocations.id})`);
-  const { appName, userId, sessionId, id, createTime } = invocations;
+  const { appName, userId, sessionId, id, createTime, endTime } = invocations;
   const session = getSession(invocations);
   const rows = await db
     .select({
@@ -76,7 +76,11 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
       id,
       isFree: session.isFree,
       attempts: sql<number>`case when ${invocations.startTime} is null then 0 else ${invocations.attempt} end`,
-      waited: sql`extract(epoch from clock_timestamp() - ${createTime})`.mapWith(Number),
+      // One that was paused is as old as what it waited for.
+      waited:
+        sql`case when ${endTime} is null then extract(epoch from clock_timestamp() - ${createTime}) else 0 end`.mapWith(
+          Number,
+        ),
       bytes: estimatedBytes(invocations.request).mapWith(Number),
     })
     .from(invocations)

@@ -101,6 +101,10 @@ export const harnessResultSchema = z
     harness_name: z.string().describe('The name in the request.'),
     overwrite: z.boolean().describe('True when an override other than `mcp_servers` was applied.'),
     output: z.string().describe("The agent's answer; empty on failure."),
+    structured_output: z
+      .unknown()
+      .optional()
+      .describe('The answer as JSON, checked; only where the agent or `harness.output_schema` says its form.'),
     error: z.string().nullable().describe('Why it failed, a sentence; `null` on success, and only then.'),
   })
   .describe('What the agent answered. Status 200 alone does not mean success: `error` does.');

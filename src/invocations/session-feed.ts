@@ -67,15 +67,13 @@ export class SessionFeeds {
     const topic = sessionTopic(key);
     const session = this.#byTopic.get(topic) ?? new FollowedSession(this.#context, key);
     this.#byTopic.set(topic, session);
-    session.followers.add(wake);
-    if (withText) session.followText(wake);
+    session.followers.set(wake, withText);
     void this.#pollWhileFollowed();
     return {
       read: (after) => session.read(after),
       readText: () => session.readText(),
       end: () => {
         session.followers.delete(wake);
-        session.readers.delete(wake);
         if (session.followers.size > 0) return;
         session.unsubscribe();
         // Another one may follow under this topic by now.
@@ -143,9 +141,8 @@ const wakeUnlessPassing = (followers: { wake(): void }[]) => (error: unknown) =>
 
 class FollowedSession {
   readonly key: SessionKey;
-  readonly followers = new Set<() => void>();
-  /** Those of them that read its text too. */
-  readonly readers = new Set<() => void>();
+  /** True for those that read its text too. */
+  readonly followers = new Map<() => void, boolean>();
   readonly #database: DatabasePool;
   /** Reads under way, by the sequence that they begin after. */
   #reads = new SingleFlight<EventsAfter | undefined>();
@@ -153,20 +150,15 @@ class FollowedSession {
   #textReads = new SingleFlight<SessionText | undefined>();
   /** The text of events to come as it was read last. */
   #text: SessionText['deltas'] = [];
-  readonly #notifications: FeedContext['notifications'];
   readonly #subscriptions: (() => void)[];
 
   constructor({ database, notifications }: FeedContext, key: SessionKey) {
     this.key = key;
     this.#database = database;
-    this.#notifications = notifications;
-    this.#subscriptions = [notifications.subscribe(sessionTopic(key), () => this.wake())];
-  }
-
-  followText(wake: () => void): void {
-    this.readers.add(wake);
-    if (this.#subscriptions.length > 1) return;
-    this.#subscriptions.push(this.#notifications.subscribe(textTopic(this.key), () => this.wakeReaders()));
+    this.#subscriptions = [
+      notifications.subscribe(sessionTopic(key), () => this.wake()),
+      notifications.subscribe(textTopic(key), () => this.wakeReaders()),
+    ];
   }
 
   unsubscribe(): void {
@@ -175,19 +167,19 @@ class FollowedSession {
 
   /** True while text comes in: its followers look again even where no notification arrives. */
   get hasText(): boolean {
-    return this.#text.length > 0 && this.readers.size > 0;
+    return this.#text.length > 0;
   }
 
   wake(): void {
     // A read that began before may not see what this is about.
     this.#reads = new SingleFlight();
     this.#textReads = new SingleFlight();
-    for (const follower of this.followers) follower();
+    for (const follower of this.followers.keys()) follower();
   }
 
   wakeReaders(): void {
     this.#textReads = new SingleFlight();
-    for (const reader of this.readers) reader();
+    for (const [follower, withText] of this.followers) if (withText) follower();
   }
 
   /** Wakes the followers if the session has moved on, a moment later: a notification may be under way. */

@@ -20,6 +20,7 @@ import { dequeueInvocation, findWaiter } from './queue-store.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';
 import type { WaitQueue } from './wait-queue.ts';
+import { refuseAnswered } from './waits/task-store.ts';
 
 /** How long sessions are held and waited for, in milliseconds. */
 export interface LeaseTimes {
@@ -157,6 +158,7 @@ async function refuseWait(db: Database, { lease, busyPolicy, resumes }: ClaimReq
     throw new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
   }
   await refuseForgotten(db, lease);
+  if (lease.answers) await refuseAnswered(db, lease.key, lease.answers);
   if (busyPolicy === 'reject' || resumes) {
     throw new BusyError(`Session ${lease.key.sessionId} runs another invocation.`, 1, 'rejected');
   }

@@ -3,9 +3,9 @@ import type { AgentOverrides, McpServer } from '../agent/definition/agent.ts';
 import { contentSchema, type JsonObject } from '../core/content.ts';
 import { onlyTemporary } from '../core/session.ts';
 import { currentContext, type RequestContext } from '../platform/context.ts';
+import type { Secrets } from '../platform/secrets.ts';
 import type { InvocationRequest } from './context.ts';
 import { isUncertain } from './invocation.ts';
-import type { Secrets } from './secrets.ts';
 
 /** Raised where a version reads other members: what an older one stored ends, instead of being misunderstood. */
 const VERSION = 1;
@@ -17,6 +17,12 @@ const UNREADABLE = 'its request was stored by another version and cannot be read
 const LOCKED = 'its MCP servers have credentials, which no key of RUNTIME_SECRET_KEY decrypts';
 
 const object = z.record(z.string(), z.unknown());
+
+/** The place of the secrets of a request. */
+const toPlace = ({
+  key: { appName, userId, sessionId },
+  invocationId,
+}: Pick<InvocationRequest, 'key' | 'invocationId'>): string[] => [appName, userId, sessionId, invocationId];
 
 /** A request as its row keeps it, for the process that begins it or goes on with it. */
 const storedRequestSchema = z.object({
@@ -66,7 +72,7 @@ export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): J
   const { mcpServers, ...overrides } = request.overrides;
   if (!mcpServers?.some(hasCredential)) return { version: VERSION, ...kept, overrides: request.overrides };
   if (!secrets.canSeal) return undefined;
-  return { version: VERSION, ...kept, overrides, secrets: secrets.seal(JSON.stringify(mcpServers), request) };
+  return { version: VERSION, ...kept, overrides, secrets: secrets.seal(JSON.stringify(mcpServers), toPlace(request)) };
 }
 
 /**
@@ -82,7 +88,7 @@ export function toClaimedRequest(request: InvocationRequest, secrets: Secrets): 
 }
 
 function hasCredential({ url, headers = {} }: McpServer): boolean {
-  const { username, password, search } = URL.parse(url) ?? {};
+  const { username, password, search } = URL.parse(url ?? '') ?? {};
   return Object.keys(headers).length > 0 || Boolean(username || password || search);
 }
 
@@ -94,7 +100,7 @@ export function readStoredRequest(
 ) {
   const { success, data = NOTHING } = storedRequestSchema.safeParse(stored);
   const { version: _, content, overrides, secrets: sealed, userId, keyId, callerTrace, began, ...kept } = data;
-  const opened = sealed === undefined ? undefined : secrets.open(sealed, place);
+  const opened = sealed === undefined ? undefined : secrets.open(sealed, toPlace(place));
   const servers = opened === undefined ? {} : { mcpServers: JSON.parse(opened) as McpServer[] };
   const asker: RequestContext = { userId, keyId, callerTrace };
   const locked = sealed !== undefined && opened === undefined ? LOCKED : undefined;

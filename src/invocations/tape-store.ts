@@ -1,9 +1,9 @@
-import { and, eq, inArray, lt, sql } from 'drizzle-orm';
-import type { SessionKey } from '../core/session.ts';
+import { and, eq, exists, inArray, lt, notInArray, sql } from 'drizzle-orm';
+import { EVAL_SESSION_ID_PREFIXES, type SessionKey } from '../core/session.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../platform/db/json-escape.ts';
-import { agentPrompts, invocationTapes } from '../platform/db/schema/schema.ts';
+import { agentPrompts, invocations, invocationTapes } from '../platform/db/schema/schema.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import type { AgentPrompt, Tape, TapePayload } from './tape.ts';
 
@@ -66,6 +66,34 @@ export async function listTapes(db: Database, key: SessionKey, invocationId: str
   const prompts = new Map(kept.map(({ hash, text }) => [hash, JSON.parse(unescapeJson(text)) as AgentPrompt]));
   return tapes.map((tape) => ({ ...tape, prompts }));
 }
+
+/** Chooses ended invocations with a tape of the last minutes, by a digest of their ids, at most `limit`. */
+export const sampleTapes = (db: Database, appName: string, minutes: number, limit: number) => {
+  const { userId, sessionId, id, agentVersion } = invocations;
+  const tape = db
+    .select()
+    .from(invocationTapes)
+    .where(
+      and(
+        isSession({ appName: invocations.appName, userId, sessionId }, invocationTapes),
+        eq(invocationTapes.invocationId, id),
+      ),
+    );
+  return db
+    .select({ userId, sessionId, id, agentVersion })
+    .from(invocations)
+    .where(
+      and(
+        eq(invocations.appName, appName),
+        sql`${invocations.createTime} >= statement_timestamp() - ${minutes} * interval '1 minute'`,
+        notInArray(invocations.status, ['queued', 'running']),
+        exists(tape),
+        ...EVAL_SESSION_ID_PREFIXES.map((prefix) => sql`not starts_with(${sessionId}, ${prefix})`),
+      ),
+    )
+    .orderBy(sql`md5(${id})`, userId, sessionId)
+    .limit(limit);
+};
 
 /** Deletes the prompts that nothing used for so many days, in short statements. @returns how many there were. */
 export function deleteOldPrompts(db: Database, days: number, signal?: AbortSignal): Promise<number> {

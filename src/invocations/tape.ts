@@ -14,6 +14,7 @@ export interface AgentPrompt {
   tools: (ToolDeclaration & { calls?: 'server' | 'agent' })[];
   modelName: string;
   sampling: Sampling;
+  outputSchema?: JsonObject;
 }
 
 /** One run of an invocation as a replay needs it beside the events. Small: what is large stands elsewhere once. */
@@ -118,6 +119,7 @@ export function toPrompt(
     })),
     modelName,
     sampling,
+    ...(agent.outputSchema && { outputSchema: agent.outputSchema.schema }),
   };
   return { prompt, hash: sha256(JSON.stringify(prompt)) };
 }

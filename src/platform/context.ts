@@ -14,6 +14,8 @@ export interface RequestContext {
   caller?: string | undefined;
   /** The user whose rows alone statements see and write, by row-level security; `undefined` for the rows of all. */
   userId?: string | undefined;
+  /** Groups of that user: tasks that are assigned to one of them are seen too. */
+  groups?: readonly string[] | undefined;
   /** Set where plain reads may go to a replica; otherwise they ask the primary. */
   read?: ReplicaRead | undefined;
   /** Id of the key that the request came with; `undefined` for any other credential. */
@@ -41,7 +43,7 @@ export const runWith = <T>(more: RequestContext, work: () => T): T =>
 
 /** Does work on the rows of one user only, and awaits it within: a statement of drizzle begins when it is awaited. */
 export const runAsUser = <T>(userId: string, work: () => PromiseLike<T>): Promise<T> =>
-  runWith({ userId }, async () => await work());
+  runWith({ userId, groups: undefined }, async () => await work());
 
 /** Does work that sees the rows of all users, for instance a batch that the request of one user has started. */
 export const runAsSystem = <T>(work: () => PromiseLike<T>): Promise<T> =>

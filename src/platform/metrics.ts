@@ -19,4 +19,6 @@ export interface Metrics {
   fired(latenessSeconds: number): void;
   /** An attempt to send a delivery to a webhook has ended. */
   delivered(outcome: 'delivered' | 'postponed' | 'failed'): void;
+  /** Scores that rules ask for were made, or left out. */
+  scored(outcome: 'passed' | 'failed' | 'not_evaluated' | 'skipped', count?: number): void;
 }

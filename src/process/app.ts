@@ -1,18 +1,24 @@
 import type { Express } from 'express';
 import { graphOperations } from '../conversation/apps/graph-routes.ts';
 import { appOperations } from '../conversation/apps/routes.ts';
+import { versionOperations } from '../conversation/apps/version-routes.ts';
 import { artifactOperations } from '../conversation/artifacts/routes.ts';
+import { credentialOperations } from '../conversation/credentials/routes.ts';
+import type { CredentialContext } from '../conversation/credentials/credentials.ts';
 import { budgetOperations } from '../conversation/budgets/routes.ts';
 import { COMPONENTS } from './components.ts';
 import type { Config } from '../config/config.ts';
 import { DOOR_NAMES, type DoorName } from '../config/features.ts';
 import type { Log } from '../platform/log.ts';
 import { HARNESS_APP } from '../core/names.ts';
+import { consolePages } from '../features/console/routes.ts';
 import { cronjobOperations } from '../features/cronjobs/routes.ts';
 import { devUiPages } from '../features/devui/routes.ts';
+import { a2aOperations } from '../features/doors/a2a/routes.ts';
 import { agUiOperations } from '../features/doors/ag-ui/routes.ts';
 import { aiSdkOperations } from '../features/doors/ai-sdk/routes.ts';
 import { mcpOperations } from '../features/doors/mcp/routes.ts';
+import { openAiOperations } from '../features/doors/openai/routes.ts';
 import { durableStreamOperations } from '../features/doors/durable-streams/routes.ts';
 import { appEvalOperations, evalOperations } from '../features/evals/routes.ts';
 import { createHttpApp, type HttpAppOptions } from '../platform/http/http-app.ts';
@@ -27,7 +33,9 @@ import { invocationOperations } from '../invocations/routes/invocations.ts';
 import { toolCallOperations } from '../invocations/routes/tool-calls.ts';
 import { invokeLegacy } from '../invocations/routes/invoke-legacy.ts';
 import type { LiveLimits } from '../invocations/live/live-socket.ts';
-import { replayInvocation } from '../invocations/replay/routes.ts';
+import { replayOperations } from '../invocations/replay/routes.ts';
+import { signalOperations } from '../invocations/waits/signal-routes.ts';
+import { taskOperations } from '../invocations/waits/task-routes.ts';
 import { runLive } from '../invocations/live/run-live.ts';
 import { runOperations } from '../invocations/routes/run.ts';
 import { sessionEventOperations } from '../invocations/routes/session-events.ts';
@@ -54,6 +62,8 @@ export interface Context extends InvocationContext {
   version: string;
   /** False from the moment on that the process is told to stop. */
   isAccepting: () => boolean;
+  /** How users grant access to MCP servers. */
+  grants: CredentialContext['grants'];
   /** Where decisions on requests are kept; without it nowhere. */
   audit?: Audit | undefined;
   /** The WebSockets of the server. */
@@ -72,10 +82,12 @@ interface OperationContext extends Context {
 
 /** The operations behind each door. */
 const DOOR_OPERATIONS: Record<DoorName, Operation<OperationContext>[]> = {
+  a2a: a2aOperations,
   'ag-ui': agUiOperations,
   'ai-sdk': aiSdkOperations,
   'durable-streams': durableStreamOperations,
   mcp: mcpOperations,
+  openai: openAiOperations,
 };
 
 /**
@@ -96,6 +108,7 @@ function listOperations(mode: {
     ...inArea('Sessions', sessionOperations),
     ...inArea('Artifacts', artifactOperations),
     ...inArea('Memory', memoryOperations),
+    ...inArea('Agent execution', taskOperations),
     ...(mode.hasCronjobs ? inArea('Harness cronjobs', cronjobOperations) : []),
     ...(mode.hasWebhooks ? inArea('Agent execution', webhookOperations) : []),
     ...(mode.hasEvals ? appEvalOperations : []),
@@ -108,7 +121,9 @@ function listOperations(mode: {
     ...inArea<OperationContext>('Service and applications', [
       ...serviceOperations,
       ...appOperations,
+      ...versionOperations,
       ...budgetOperations,
+      ...credentialOperations,
       ...holdOperations,
       ...storageOperations,
       ...usageOperations,
@@ -121,7 +136,8 @@ function listOperations(mode: {
       invokeLegacy,
       ...invocationOperations,
       ...toolCallOperations,
-      replayInvocation,
+      ...signalOperations,
+      ...replayOperations,
     ]),
     ...inArea('Sessions', sessionEventOperations),
     // The specification: deployments with shared OAuth do not expose the harness operation.
@@ -187,8 +203,16 @@ export function createApp(context: Context): Express {
     audit: context.audit,
     findPosition: context.database.findPosition,
     version: context.version,
-    pages: DEV_UI ? devUiPages() : [],
+    pages: listPages(context),
   });
+}
+
+/** The console comes first: it is for whoever opens the address of a service. */
+function listPages({ config, version }: Context) {
+  const { auth, CRONJOBS, DEV_UI, EVALS, WEBHOOKS } = config;
+  const features = { devUi: DEV_UI, cronjobs: CRONJOBS, webhooks: WEBHOOKS, evals: EVALS };
+  const console = { version, auth, clientId: config.CONSOLE_CLIENT_ID, features };
+  return [...(config.hasConsole ? [consolePages(console)] : []), ...(DEV_UI ? [devUiPages()] : [])];
 }
 
 /** Logs that an issuer is down: until its keys are an hour old nothing else shows it. */

@@ -10,7 +10,9 @@ import { evalCaseResultSchema, evalRunSchema } from '../features/evals/runs/eval
 import { evalMetricSchema } from '../features/evals/metrics/criteria.ts';
 import { invocationSchema } from '../invocations/invocation.ts';
 import { toolCallSchema } from '../invocations/tool-call.ts';
+import { taskSchema } from '../invocations/waits/task.ts';
 import { replayDifferenceSchema, replaySchema } from '../invocations/replay/replay-schema.ts';
+import { openAiErrorSchema } from '../features/doors/openai/errors.ts';
 import { contentSchema, partSchema } from '../core/content.ts';
 import { eventActionsSchema, eventSchema } from '../core/event.ts';
 import { deliverySchema, webhookSchema } from '../invocations/webhooks/webhook.ts';
@@ -40,6 +42,7 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   Budget: budgetSchema,
   Invocation: invocationSchema,
   ModelPrice: modelPriceSchema,
+  Task: taskSchema,
   ToolCall: toolCallSchema,
   Replay: replaySchema,
   ReplayDifference: replayDifferenceSchema,
@@ -48,6 +51,7 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   CronjobRun: cronjobRunSchema,
   CronjobSchedule: scheduleSchema,
   Webhook: webhookSchema,
+  OpenAiError: openAiErrorSchema,
   WebhookDelivery: deliverySchema,
   StructureNode: structureNodeSchema,
   CreateSessionRequest: createSessionSchema,

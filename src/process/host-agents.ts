@@ -1,21 +1,29 @@
+import { openCredentials } from '../conversation/credentials/credentials.ts';
+import { CALLBACK_PATH } from '../conversation/credentials/routes.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { AgentDefinition, AgentSource, HarnessFile } from '../agent/definition/agent.ts';
+import type { AgentDefinition, AgentSource, HarnessFile, PreparedAgent } from '../agent/definition/agent.ts';
 import type { Model } from '../agent/definition/model.ts';
 import { loadEvalModule } from '../agent/definition/eval-module.ts';
 import { type AgentModule, loadAgentModules, loadTools, toAgentModules } from '../agent/definition/agent-module.ts';
 import { parseMcpServers, toAgentDefinition } from '../agent/definition/harness-file.ts';
-import { McpConnections, type McpTimeouts } from '../agent/mcp/mcp-tools.ts';
+import { McpConnections, type McpSettings, type McpTimeouts } from '../agent/mcp/mcp-tools.ts';
 import { createModel } from '../agent/models/create-model.ts';
 import { type AgentEnvironment, prepareAgent } from '../agent/prepare-agent.ts';
+import type { UserCredentials } from '../agent/definition/credentials.ts';
 import { loadSkills } from '../agent/skills.ts';
 import type { Tool } from '../agent/definition/tool.ts';
 import { builtInTools } from '../agent/tools/registry.ts';
 import type { Config } from '../config/config.ts';
 import { AgentError, ConfigError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/names.ts';
+import type { DatabasePool } from '../platform/db/database.ts';
+import { createSecrets } from '../platform/secrets.ts';
+import type { EgressPolicy } from '../platform/net/egress.ts';
 import { describeAgent } from '../conversation/apps/agent-description.ts';
+import { toAgentVersion } from '../conversation/apps/agent-version.ts';
+import { VERSION } from './version.ts';
 
 /** Where the agent is described when `HARNESS_FILE` names no other place. */
 const DEFAULT_HARNESS_FILE = 'harness.yaml';
@@ -61,6 +69,7 @@ export interface HostedSources {
 /**
  * The applications that this process serves, by name: `harness_agent`, and those of `AGENTS_DIR`.
  * `warn` receives what is worth a look.
+ * @param openGrants opens what a user has granted to an application [nothing can be granted]
  * @throws {ConfigError} for what cannot work: a wrong file, a tool or skill that does not exist, a model without a
  * name.
  */
@@ -68,6 +77,7 @@ export async function hostAgents(
   config: Config,
   warn?: (text: string) => void,
   sources: HostedSources = {},
+  openGrants?: (user: { appName: string; userId: string }) => UserCredentials | undefined,
 ): Promise<Map<string, HostedAgent>> {
   const modules = new Map([...(await loadAgentModules(config.AGENTS_DIR)), ...toAgentModules(sources.agents ?? {})]);
   const { definition, model } = await readHarnessAgent(config, warn, modules);
@@ -77,7 +87,10 @@ export async function hostAgents(
   for (const [name, module] of new Map([[HARNESS_APP, harness], ...modules]).set(HARNESS_APP, harness)) {
     const folder = join(config.AGENTS_DIR, name);
     const tools = new Map([...(await loadTools(join(folder, 'tools'))), ...module.tools]);
-    const agent = await host(module.definition, withTools(environment, tools));
+    const open = openGrants && ((userId: string) => openGrants({ appName: name, userId }));
+    const own = { ...environment, mcp: { ...environment.mcp, openCredentials: open } };
+    const apis = await readApis(module.definition, own.mcp);
+    const agent = await host(apis.definition, withTools(own, new Map([...tools, ...apis.tools])));
     const hasTransactions = [...tools.values()].some(({ transactional }) => transactional);
     hosted.set(name, { ...agent, hasTransactions, evals: await loadEvalModule(folder) });
   }
@@ -93,10 +106,30 @@ export async function describeHarness(config: Config, warn?: (text: string) => v
   return `# Applications: ${names}. Model: ${modelText(model)}.\n${toDefinitionText(definition)}`;
 }
 
+/** Returns the definition with the operations of its APIs among its tools. @throws {ConfigError} for a document */
+async function readApis(definition: AgentDefinition, settings: McpSettings) {
+  const tools = new Map<string, Tool>();
+  const read = async (agent: AgentDefinition): Promise<AgentDefinition> => {
+    const named: string[] = [];
+    for (const source of agent.openapi ?? []) {
+      const { openApiTools, readDocument } = await import('../agent/tools/openapi.ts');
+      for (const tool of openApiTools(source, await readDocument(source), settings)) {
+        if (tools.has(tool.name))
+          throw new ConfigError(`openapi ${source.name}: two tools are named \`${tool.name}\`.`);
+        tools.set(tool.name, tool);
+        named.push(tool.name);
+      }
+    }
+    const subAgents = agent.subAgents && (await Promise.all(agent.subAgents.map(read)));
+    return { ...agent, tools: [...agent.tools, ...named], ...(subAgents && { subAgents }) };
+  };
+  return { definition: await read(definition), tools };
+}
+
 async function host(definition: AgentDefinition, environment: AgentEnvironment): Promise<HostedAgent> {
-  await check(definition, environment);
   return {
     name: definition.name,
+    version: toAgentVersion(definition, await check(definition, environment), VERSION),
     hasLiveApi: environment.model.live !== undefined && (definition.kind ?? 'llm') === 'llm',
     prepare: (overrides, signal, userId, serverTools) =>
       prepareAgent(definition, overrides, environment, signal, userId, serverTools),
@@ -106,14 +139,30 @@ async function host(definition: AgentDefinition, environment: AgentEnvironment):
 }
 
 /** Prepares the agent once without its MCP servers, which may be away now and there when they are needed. */
-async function check(definition: AgentDefinition, environment: AgentEnvironment): Promise<void> {
+async function check(definition: AgentDefinition, environment: AgentEnvironment): Promise<PreparedAgent> {
+  const { signal } = new AbortController();
   try {
-    const prepared = await prepareAgent(definition, { mcpServers: [] }, environment, new AbortController().signal);
+    const prepared = await prepareAgent(definition, { mcpServers: [] }, environment, signal);
     await prepared.close();
+    await checkSchemas(definition, signal);
+    return prepared;
   } catch (error) {
     if (error instanceof AgentError) throw new ConfigError(`${definition.name}: ${error.message}`, { cause: error });
     throw error;
   }
+}
+
+/** @throws {ConfigError} for an output schema that is none */
+async function checkSchemas(
+  { name, outputSchema, subAgents = [] }: AgentDefinition,
+  signal: AbortSignal,
+): Promise<void> {
+  if (outputSchema) {
+    const { UNUSABLE_OUTPUT } = await import('../agent/arguments/check-arguments.ts');
+    if ((await outputSchema.check(null, signal)) === UNUSABLE_OUTPUT)
+      throw new ConfigError(`${name}: the output schema is no JSON Schema.`);
+  }
+  for (const child of subAgents) await checkSchemas(child, signal);
 }
 
 async function readHarnessFile({ HARNESS_FILE }: Config, warn?: (text: string) => void): Promise<HarnessFile> {
@@ -158,14 +207,25 @@ function chooseModel(config: Config, file: HarnessFile): ModelChoice {
 /** Connections of one user to one MCP server: no user takes all that a server accepts from this process. */
 const MCP_CONNECTIONS_PER_USER = 32;
 
+/** Opens what users grant to the applications. Nothing says where browsers reach a service that others share. */
+export function openAccess(config: Config, database: DatabasePool) {
+  const own = config.auth.mode === 'local' ? `http://localhost:${config.PORT}${CALLBACK_PATH}` : undefined;
+  const grants = { egress: toMcpEgress(config), redirectUrl: config.OAUTH_REDIRECT_URL ?? own };
+  const access = { database, secrets: createSecrets(config.RUNTIME_SECRET_KEY), grants };
+  return { ...access, open: (user: { appName: string; userId: string }) => openCredentials(access, user) };
+}
+
+const toMcpEgress = ({ auth, ALLOW_ANONYMOUS, MCP_ALLOWED_HOSTS: allowedHosts }: Config): EgressPolicy => ({
+  // Callers from elsewhere must not reach what listens on this machine for itself.
+  allowLoopback: auth.mode === 'local' && !ALLOW_ANONYMOUS,
+  ...(allowedHosts.length > 0 && { allowedHosts }),
+});
+
 function toEnvironment(
   config: Config,
   { provider, name, baseUrl }: ModelChoice,
   { mcpTimeouts }: HostedSources,
-): AgentEnvironment {
-  // Callers from elsewhere must not reach what listens on this machine for itself.
-  const allowLoopback = config.auth.mode === 'local' && !config.ALLOW_ANONYMOUS;
-  const mcpHosts = config.MCP_ALLOWED_HOSTS;
+): AgentEnvironment & { mcp: McpSettings } {
   const liveName = config.MODEL_LIVE_NAME;
   return {
     model: createModel({
@@ -177,14 +237,38 @@ function toEnvironment(
       ...(liveName ? { live: { modelName: liveName } } : {}),
     }),
     modelName: name,
+    findModel: toFindModel(config, { provider, name, baseUrl }),
     builtInTools: builtInTools({ egress: { allowLoopback: false } }),
     ...(config.SKILLS_DIR === undefined ? {} : { skillsDir: config.SKILLS_DIR }),
     mcp: {
-      egress: { allowLoopback, ...(mcpHosts.length > 0 ? { allowedHosts: mcpHosts } : {}) },
+      egress: toMcpEgress(config),
       timeouts: { ...mcpTimeouts, callMs: config.MCP_CALL_TIMEOUT_MS },
       onFailure: config.MCP_ON_FAILURE,
       connections: new McpConnections(MCP_CONNECTIONS_PER_USER),
     },
+  };
+}
+
+/** Models of other providers than that of all, each made once: what is counted of a provider holds for all agents. */
+function toFindModel(config: Config, all: ModelChoice): NonNullable<AgentEnvironment['findModel']> {
+  const known = new Map<string, Model>();
+  return ({ provider = all.provider, baseUrl, apiKey }) => {
+    if (typeof provider === 'object') return provider;
+    const isOfAll = provider === all.provider && (baseUrl ?? all.baseUrl) === all.baseUrl;
+    const key = apiKey ?? (isOfAll ? config.MODEL_API_KEY : undefined);
+    const address = baseUrl ?? (isOfAll ? all.baseUrl : undefined);
+    const id = JSON.stringify([provider, address, key]);
+    const model =
+      known.get(id) ??
+      createModel({
+        provider,
+        ...(key === undefined ? {} : { apiKey: key }),
+        ...(address === undefined ? {} : { baseUrl: address }),
+        timeoutMs: config.MODEL_TIMEOUT_MS,
+        maxRetries: config.MODEL_MAX_RETRIES,
+      });
+    known.set(id, model);
+    return model;
   };
 }
 

@@ -11,15 +11,21 @@ import { openRuntime } from './runtime.ts';
 /** Exports of the package `agent-runtime`: agents and tools in code, and the service embedded in a process. */
 
 export { defineAgent, defineTool } from '../agent/definition/agent-module.ts';
+export { guardrail } from '../agent/definition/guardrail.ts';
 export { defineMask, defineMetric } from '../agent/definition/eval-module.ts';
 export { z } from 'zod';
 export type { PlainTool, TypedTool } from '../agent/definition/agent-module.ts';
 export type {
   AgentKind,
+  AgentModel,
   AgentNode,
   AgentSource,
   CompactionSettings,
   McpServer,
+  ModelTarget,
+  OpenApiSource,
+  NamedModel,
+  RemoteAgent,
 } from '../agent/definition/agent.ts';
 export type { Mask, MetricTurn, OwnMetric } from '../agent/definition/eval-module.ts';
 export type {
@@ -29,6 +35,7 @@ export type {
   ModelRequest,
   Sampling,
   ToolDeclaration,
+  FailedTry,
 } from '../agent/definition/model.ts';
 export type {
   Confirmation,
@@ -36,12 +43,26 @@ export type {
   OperationOutcome,
   Tool,
   ToolContext,
+  ToolLimits,
   ToolLog,
   ToolServices,
+  Wait,
 } from '../agent/definition/tool.ts';
+export type { GuardedPlace, GuardrailCheck, GuardrailOptions } from '../agent/definition/guardrail.ts';
+export type { CircuitBreaker } from '../agent/definition/circuit-breaker.ts';
+export type { OutputSchema, WrittenSchema } from '../agent/definition/output-schema.ts';
+export type {
+  CallContext,
+  HookContext,
+  HookedCall,
+  HookedFailure,
+  HookResult,
+  Hooks,
+} from '../agent/definition/hooks.ts';
 export type { Content, JsonObject, Part } from '../core/content.ts';
 export type { Event, EventActions } from '../core/event.ts';
 export type { SessionKey } from '../core/session.ts';
+export type { AgentError } from '../core/errors.ts';
 export type { ToolSql } from '../core/tool-sql.ts';
 
 /** A session on the wire. */

@@ -83,6 +83,7 @@ export function observeInvocations(ways: (Observe | undefined)[]): Observe | und
 export function toKnownNames(agents: ReadonlyMap<string, Pick<HostedAgent, 'describe'>>): KnownNames {
   const described = [...agents.values()].flatMap((agent) => listAgents(agent.describe()));
   return {
+    agents: new Set(described.map(({ name }) => name)),
     models: new Set(described.map(({ model }) => model)),
     tools: new Set(described.flatMap(({ tools }) => tools.map(({ name }) => name))),
   };

@@ -117,6 +117,7 @@ const toPoolOptions = (config: Config, address: DatabaseAddress, log: Log): Pool
   maxAppStateBytesPerUser: MAX_APP_STATE_BYTES_PER_USER,
   maxSessionBytes: config.MAX_SESSION_BYTES,
   maxUserBytes: Number.isFinite(config.fairness.MAX_USER_BYTES) ? config.fairness.MAX_USER_BYTES : null,
+  maxOpenTasks: config.MAX_OPEN_TASKS,
   maxPendingDeliveries: MAX_PENDING_DELIVERIES,
   connectTimeoutMs: toWaitMs(config),
   onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import type { Express } from 'express';
 import { type Context, createApp } from './app.ts';
-import { type HostedSources, hostAgents } from './host-agents.ts';
+import { type HostedSources, hostAgents, openAccess } from './host-agents.ts';
 import {
   logInvocations,
   toKnownNames,
@@ -13,6 +13,7 @@ import {
 import { VERSION } from './version.ts';
 import { openAudit, type OpenAudit } from '../platform/http/audit/audit.ts';
 import { mayChangeEntries } from '../platform/http/audit/audit-store.ts';
+import { keepVersions } from '../conversation/apps/version-store.ts';
 import { openContentStore } from '../conversation/artifacts/s3-content.ts';
 import type { Config } from '../config/config.ts';
 import { openNotifications } from '../platform/db/notifications.ts';
@@ -22,8 +23,8 @@ import { createAdmission } from '../invocations/admission.ts';
 import { createBodySlots, createSlots } from '../platform/http/limits/request-limits.ts';
 import { asksForSocket, createSockets } from '../platform/http/operation/sockets.ts';
 import { createKeyCheck } from '../platform/http/access/key-ring.ts';
-import { createSecrets } from '../invocations/secrets.ts';
 import { runBackgroundQueue } from '../invocations/background.ts';
+import { wakeTasks } from '../invocations/waits/wake.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
 import { runLive } from '../invocations/live/run-live.ts';
@@ -39,7 +40,7 @@ import {
 import { type CloseOptions, endWithin, listen } from './server.ts';
 import { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import { runCronjobs, type SchedulerSettings } from '../features/cronjobs/scheduler.ts';
-import { MAX_PARALLELISM } from '../features/evals/runs/eval-run.ts';
+import { runScoreRules } from '../features/evals/online/score-worker.ts';
 import { runEvalCases } from '../features/evals/runs/run-worker.ts';
 import { toRetention } from '../features/users/retention.ts';
 import { sweepRegularly } from './sweeper.ts';
@@ -87,8 +88,7 @@ const AUDITED_REFUSALS_PER_MINUTE = 60;
 const HISTORY_CACHE_BYTES = 16_777_216;
 /** Replays of one caller at once: a replay costs as much CPU as its invocation, and waits for no model. */
 const REPLAYS_PER_USER = 2;
-const { liveFrame, liveSession } = INPUT_LIMITS;
-const LIVE_LIMITS = { idleMs: 300_000, bytes: liveSession.bytes, frames: liveSession.count };
+const LIVE_LIMITS = { idleMs: 300_000, bytes: INPUT_LIMITS.liveSession.bytes, frames: INPUT_LIMITS.liveSession.count };
 /** Ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set that are kept, newest first. */
 const MAX_KEPT = 1_000;
 /** Maximum time of one attempt to deliver, where requests have no less. */
@@ -156,16 +156,16 @@ function startBackground(
 ) {
   const { config } = context;
   const connection = { address, connectTimeoutMs: toWaitMs(config) };
-  const evalRuns = { days: config.RUN_RETENTION_DAYS, count: MAX_KEPT };
-  const sweep = { ...context, ...connection, retention: toRetention(config), evalRuns };
-  const evals = { maxCases: MAX_PARALLELISM, judgeModel: config.EVALS_JUDGE_MODEL };
+  const kept = { retention: toRetention(config), evalRuns: { days: config.RUN_RETENTION_DAYS, count: MAX_KEPT } };
   const worked = Promise.all([
     runBackgroundQueue(context),
+    wakeTasks(context),
     config.CRONJOBS && runCronjobs(context, toSchedulerSettings(config)),
     config.WEBHOOKS && sendDeliveries(context, toSenderSettings(config)),
-    (config.DEV_UI || config.EVALS) && runEvalCases(context, evals),
+    (config.DEV_UI || config.EVALS) && runEvalCases(context),
+    config.EVALS && runScoreRules(context),
   ]);
-  return { worked, swept: sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal) };
+  return { worked, swept: sweepRegularly({ ...context, ...connection, ...kept }, config.SWEEP_INTERVAL_MS, signal) };
 }
 
 /** Resources that are open as long as the runtime runs. */
@@ -214,8 +214,7 @@ function watch(metrics: OpenMetrics | undefined, { database, admission, sockets,
 
 async function openAuditLog(config: Config, database: Context['database'], log: Log): Promise<OpenAudit | undefined> {
   if (config.AUDIT === 'off') return undefined;
-  const mayChange = await mayChangeEntries(database.db).catch(() => false);
-  if (mayChange) {
+  if (await mayChangeEntries(database.db).catch(() => false)) {
     log.warn(
       'the audit is append-only by a trigger alone: the role of DATABASE_URL owns the tables, or is a superuser, and ' +
         'can drop it; let another role own them (DATABASE_MIGRATION_URL)',
@@ -231,12 +230,14 @@ async function toContext(
   { source, database, notifications, admission, tracing, metrics, audit }: Resources,
   { draining, stopping }: Record<'draining' | 'stopping', AbortController>,
 ): Promise<Context> {
-  const agents = overrides?.agents ?? (await hostAgents(config, (text) => log.warn(text), sources));
+  const { open, ...access } = openAccess(config, database);
+  const agents = overrides?.agents ?? (await hostAgents(config, (text) => log.warn(text), sources, open));
+  await keepVersions(database.db, agents);
   return {
     config,
     log,
     version: VERSION,
-    database,
+    ...access,
     notifications,
     admission,
     tracing,
@@ -249,7 +250,6 @@ async function toContext(
     contentStore: await openContentStore(config),
     agents,
     tools: await openTools(config, source.access, log, agents),
-    secrets: createSecrets(config.RUNTIME_SECRET_KEY),
     isValidKey: createKeyCheck(config.RUNTIME_API_KEYS_FILE),
     newId: randomUUID,
     now: () => Date.now() / 1000,
@@ -274,7 +274,7 @@ async function toContext(
     stopping: stopping.signal,
     isAccepting: () => !draining.signal.aborted,
     sockets: createSockets({
-      frameBytes: Math.min(liveFrame.bytes, config.MAX_BODY_BYTES),
+      frameBytes: Math.min(INPUT_LIMITS.liveFrame.bytes, config.MAX_BODY_BYTES),
       sockets: config.MAX_LIVE_SESSIONS,
     }),
     ...overrides,

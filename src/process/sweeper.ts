@@ -7,9 +7,11 @@ import { ifAlone } from '../platform/db/advisory-lock.ts';
 import type { DatabaseAddress } from '../platform/db/connection.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
+import { deleteOldVersions } from '../conversation/apps/version-store.ts';
 import { deleteLostDeltas } from '../conversation/sessions/delta-store.ts';
 import * as evaluations from '../features/evals/erase-store.ts';
 import { forgetOldRuns, type RunRetention } from '../features/evals/runs/trend-store.ts';
+import type { CredentialContext } from '../conversation/credentials/credentials.ts';
 import { deleteOldKeys } from '../conversation/idempotency/key-store.ts';
 import { takeOverAll } from '../invocations/take-over.ts';
 import { forgetInvocationKeys } from '../invocations/invocation-store.ts';
@@ -35,6 +37,8 @@ export interface SweepContext {
   tracing?: Tracing | undefined;
   log: Log;
   newId: () => string;
+  secrets: CredentialContext['secrets'];
+  grants: CredentialContext['grants'];
   limits: Pick<InvocationLimits, 'attempts'>;
   leaseTimes: Pick<LeaseTimes, 'durationMs'>;
   /** Which evaluation runs are kept. */
@@ -94,6 +98,7 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
         ['deleting old traces', () => deleteOldSpans(db, TRACE_HOURS, signal)],
         ['deleting text of invocations that died', () => deleteLostDeltas(db, signal)],
         ['deleting old prompts', () => deleteOldPrompts(db, PROMPT_DAYS, signal)],
+        ['deleting old versions of applications', () => deleteOldVersions(db)],
       ],
     },
     {

@@ -1,14 +1,19 @@
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { AgentSource } from '../agent/definition/agent.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../agent/definition/model.ts';
 import { readConfig } from '../config/config.ts';
-import type { Part } from '../core/content.ts';
+import { getAnswerText, getFunctionCalls, getFunctionResponses, type JsonObject, type Part } from '../core/content.ts';
+import { AgentError } from '../core/errors.ts';
+import type { Event } from '../core/event.ts';
+import { HARNESS_APP } from '../core/names.ts';
 import { createLog } from '../platform/log.ts';
 import { startRuntime } from './runtime.ts';
 
-/** Exports of `agent-runtime/testing`: run an agent in a test with a scripted model. */
+/** Exports of `agent-runtime/testing`: run an agent in a test with a scripted or a recorded model. */
 
 export type { ModelRequest } from '../agent/definition/model.ts';
 
@@ -36,10 +41,76 @@ export function scriptedModel(script: ScriptedAnswer[]): Model & { requests: Mod
   return { provider: 'scripted', generate, requests };
 }
 
+/** A request as a recording knows it again: without ids, which are new in each run. */
+const toDigest = ({ modelName, instruction, contents, tools, outputSchema }: ModelRequest) =>
+  createHash('sha256')
+    .update(
+      JSON.stringify({ modelName, instruction, contents, tools, outputSchema }, (name, value: unknown) =>
+        name === 'id' || name === 'thoughtSignature' ? undefined : value,
+      ),
+    )
+    .digest('hex');
+
+/**
+ * A model that gives the answers of a file, in order, each to the request that it was recorded for. Where there is no
+ * file yet, `live` is asked, and the file is written.
+ */
+export function recordedModel(path: string, live?: Model): Model {
+  const isRecording = live !== undefined && !existsSync(path);
+  const tape = isRecording
+    ? []
+    : (JSON.parse(readFileSync(path, 'utf8')) as { request: string; answer: ModelAnswer }[]);
+  let next = 0;
+  async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
+    const digest = toDigest(request);
+    const place = next;
+    next += 1;
+    if (isRecording) {
+      const answer = yield* live.generate(request);
+      tape[place] = { request: digest, answer };
+      writeFileSync(path, `${JSON.stringify(tape, null, 2)}\n`);
+      return answer;
+    }
+    const recorded = tape[place];
+    if (recorded?.request === digest) return recorded.answer;
+    const text = `Request ${place + 1} is not the one of ${path}: delete the file to record it again.`;
+    throw new AgentError('model_rejected', text);
+  }
+  return { provider: live?.provider ?? 'recorded', generate };
+}
+
 /** A part with a function call. */
 export const callPart = (name: string, args: Record<string, unknown> = {}, id?: string): Part => ({
   functionCall: { ...(id === undefined ? {} : { id }), name, args },
 });
+
+/** Outcome of one message to an agent. */
+export interface TestAnswer {
+  events: Event[];
+  /** Text of the last event that has any. */
+  output: string;
+  /** The value of an answer that has a form. */
+  value: unknown;
+  /** Code and message of what ended it. */
+  error: { code: string; message: string } | undefined;
+  /** Calls of tools in order, each with its response; none where it is open. */
+  calls: { name: string; args: JsonObject; response: JsonObject | undefined }[];
+  /** Changes of the state. */
+  state: JsonObject;
+  /** Versions of artifacts that it saved, by name. */
+  artifacts: Record<string, unknown>;
+}
+
+/** An evaluation set, or the path of its file. */
+export type EvalSetSource = string | { eval_set_id: string; eval_cases: object[] };
+
+/** One case of an evaluation set. */
+export interface TestCase {
+  evalId: string;
+  passed: boolean;
+  /** By the name of the metric; `null` where it could not be scored. */
+  scores: Record<string, number | null>;
+}
 
 /** How a runtime for a test is made. */
 export interface TestRuntimeOptions {
@@ -57,6 +128,10 @@ export interface TestRuntime {
   url: string;
   /** Sends JSON and gives the answer's JSON. @throws {Error} with status and text of an answer that is no success. */
   send<Body>(method: string, path: string, body?: unknown): Promise<Body>;
+  /** Asks an agent, in a session that is made where it is not there, and tells all that it did. */
+  ask(message: string | Part[], where?: { app?: string; user?: string; session?: string }): Promise<TestAnswer>;
+  /** Runs an evaluation set, as ADK writes them, and gives each case with its scores. */
+  evaluate(set: EvalSetSource, criteria: Record<string, number>, app?: string): Promise<TestCase[]>;
   /** Ends it and removes its database. */
   close(): Promise<void>;
 }
@@ -70,7 +145,7 @@ export async function startTestRuntime(options: TestRuntimeOptions = {}): Promis
   const { settings = {}, ...sources } = options;
   const directory = await mkdtemp(join(tmpdir(), 'agent-runtime-test-'));
   const remove = () => rm(directory, { recursive: true, force: true });
-  const own = { PORT: '0', DATA_DIR: join(directory, 'data'), DRAIN_DELAY_MS: '0', LOG_LEVEL: 'silent' };
+  const own = { PORT: '0', DATA_DIR: join(directory, 'data'), DRAIN_DELAY_MS: '0', LOG_LEVEL: 'silent', EVALS: 'true' };
   try {
     const config = readConfig({ ...own, AGENTS_DIR: join(directory, 'agents'), ...settings });
     const runtime = await startRuntime({ config, log: createLog(config.LOG_LEVEL), ...sources });
@@ -78,7 +153,8 @@ export async function startTestRuntime(options: TestRuntimeOptions = {}): Promis
       await runtime.close();
       await remove();
     };
-    return { url: runtime.url, send: sender(runtime.url), close };
+    const send = sender(runtime.url);
+    return { url: runtime.url, send, ask: asker(send), evaluate: evaluator(send), close };
   } catch (error) {
     await remove();
     throw error;
@@ -93,4 +169,64 @@ const sender = (url: string): TestRuntime['send'] =>
     const text = await response.text();
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
     return (text === '' ? undefined : JSON.parse(text)) as Body;
+  };
+
+const asker = (send: TestRuntime['send']): TestRuntime['ask'] =>
+  async function ask(message, { app = HARNESS_APP, user = 'user', session = 'test' } = {}) {
+    const parts = typeof message === 'string' ? [{ text: message }] : message;
+    const sessions = `/apps/${app}/users/${encodeURIComponent(user)}/sessions`;
+    await send('POST', sessions, { sessionId: session }).catch((error: unknown) => {
+      // It is there already.
+      if (!(error instanceof Error && error.message.includes(': 409 '))) throw error;
+    });
+    const at = { appName: app, userId: user, sessionId: session };
+    return toAnswer(await send<Event[]>('POST', '/run', { ...at, newMessage: { role: 'user', parts } }));
+  };
+
+function toAnswer(events: Event[]): TestAnswer {
+  const responses = new Map(
+    events.flatMap(({ content }) => getFunctionResponses(content).map((each) => [each.id, each])),
+  );
+  const calls = events.flatMap(({ content }) => getFunctionCalls(content));
+  const texts = events.map(({ content }) => getAnswerText(content)).filter((text) => text !== '');
+  const failed = events.find(({ errorCode }) => errorCode);
+  return {
+    events,
+    output: texts.at(-1) ?? '',
+    value: events.findLast(({ output }) => output !== undefined)?.output,
+    error: failed && { code: failed.errorCode ?? '', message: failed.errorMessage ?? '' },
+    calls: calls.map(({ id, name = '', args }) => ({
+      name: name ?? '',
+      args: args ?? {},
+      response: responses.get(id)?.response ?? undefined,
+    })),
+    state: Object.assign({}, ...events.map(({ actions }) => actions?.stateDelta)) as JsonObject,
+    artifacts: Object.assign({}, ...events.map(({ actions }) => actions?.artifactDelta)) as Record<string, unknown>,
+  };
+}
+
+interface EvalResults {
+  runEvalResults: {
+    evalId: string;
+    finalEvalStatus: number;
+    overallEvalMetricResults: { metricName: string; score?: number | null }[];
+  }[];
+}
+
+/** The status of a case that passed, as ADK counts them. */
+const PASSED = 1;
+
+const evaluator = (send: TestRuntime['send']): TestRuntime['evaluate'] =>
+  async function evaluate(source, criteria, app = HARNESS_APP) {
+    const set = typeof source === 'string' ? (JSON.parse(readFileSync(source, 'utf8')) as JsonObject) : { ...source };
+    const id = String(set['eval_set_id'] ?? set['evalSetId']);
+    await send('POST', `/apps/${app}/eval-sets`, { evalSet: set });
+    const evalMetrics = Object.entries(criteria).map(([metricName, threshold]) => ({ metricName, threshold }));
+    const path = `/apps/${app}/eval-sets/${encodeURIComponent(id)}/run`;
+    const { runEvalResults } = await send<EvalResults>('POST', path, { evalMetrics });
+    return runEvalResults.map(({ evalId, finalEvalStatus, overallEvalMetricResults }) => ({
+      evalId,
+      passed: finalEvalStatus === PASSED,
+      scores: Object.fromEntries(overallEvalMetricResults.map(({ metricName, score }) => [metricName, score ?? null])),
+    }));
   };

@@ -53,7 +53,9 @@ describe('with the offline model', () => {
       run_agent_request: { user_id: 'u', session_id: 's' },
       harness: { tools: 'forecast' },
     });
-    const error = expect.stringMatching(/^Tool `forecast` is not a supported built-in tool\. Available: calculator, /);
+    const error = expect.stringMatching(
+      /^Tool `forecast` is not a supported built-in tool\. Available: ask_person, calculator, /,
+    );
     expect(body).toEqual({ harness_name: 'weather', overwrite: true, output: '', error });
   });
 });

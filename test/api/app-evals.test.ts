@@ -1,3 +1,7 @@
+import { createHash } from 'node:crypto';
+import { rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { appEvalOperations, evalOperations } from '../../src/features/evals/routes.ts';
 import { client, startApp, type TestApp } from '../support/app.ts';
@@ -55,6 +59,66 @@ test('another user sees none of it, and a reader changes nothing', async () => {
   expect((await app.get(EVALS)).status).toBe(401);
 });
 
+test('rules are for keys that act for all, verdicts for the owner of a session, lists for readers', async () => {
+  const keys = join(tmpdir(), `score-keys-${process.pid}.json`);
+  const digestOf = (key: string) => createHash('sha256').update(key).digest('hex');
+  const key = (id: string, more: object = {}) => ({
+    id,
+    digest: digestOf(id),
+    scopes: ['read', 'write', 'develop'],
+    ...more,
+  });
+  writeFileSync(
+    keys,
+    JSON.stringify([
+      key('all'),
+      key('reader', { scopes: ['read'] }),
+      key('writer', { scopes: ['read', 'write'] }),
+      key('ofAnn', { users: ['ann'] }),
+      key('elsewhere', { apps: ['other'] }),
+    ]),
+  );
+  const service = await startApp({ DEV_UI: 'false', EVALS: 'true', RUNTIME_API_KEYS_FILE: keys });
+  const by = (id: string) => ({ authorization: `Bearer ${id}` });
+  for (const user of ['ann', 'bob'])
+    await service.post(`/apps/harness_agent/users/${user}/sessions/s`, undefined, by('all'));
+  const rule = '/apps/harness_agent/score-rules/r';
+  const body = { evalMetrics: [{ metricName: 'response_match_score', threshold: 0.8 }] };
+  const statuses = async (id: string) => {
+    const verdict = (user: string) =>
+      service.send('PUT', `/apps/harness_agent/users/${user}/sessions/s/verdict`, { passed: true }, by(id));
+    const answers = [
+      await service.send('PUT', rule, body, by(id)),
+      await service.get('/apps/harness_agent/score-rules', by(id)),
+      await service.send('DELETE', rule, undefined, by(id)),
+      await verdict('ann'),
+      await verdict('bob'),
+    ];
+    return answers.map(({ status }) => status);
+  };
+  expect(await statuses('all')).toEqual([200, 200, 200, 200, 200]);
+  expect(await statuses('reader')).toEqual([403, 403, 403, 403, 403]);
+  expect(await statuses('writer')).toEqual([403, 403, 403, 200, 200]);
+  expect(await statuses('ofAnn')).toEqual([403, 403, 403, 200, 404]);
+  expect(await statuses('elsewhere')).toEqual([404, 404, 404, 404, 404]);
+  const list = (id: string) => service.get('/apps/harness_agent/session-verdicts', by(id));
+  expect((await list('reader')).body).toMatchObject({ items: Array.from({ length: 5 }, () => ({ passed: true })) });
+  expect([(await list('ofAnn')).status, (await list('elsewhere')).status]).toEqual([403, 404]);
+  await service.close();
+  rmSync(keys);
+  // Tokens: a user says what they think of their own sessions, and makes no rule.
+  const [ann, bob] = [await as('ann'), await as('bob')];
+  await app.post('/apps/harness_agent/users/ann/sessions/mine', undefined, ann);
+  const mine = '/apps/harness_agent/users/ann/sessions/mine/verdict';
+  expect((await app.send('PUT', mine, { label: 'good' }, ann)).status).toBe(200);
+  expect((await app.send('PUT', mine, { label: 'bad' }, bob)).status).toBe(404);
+  expect((await app.send('PUT', rule, body, ann)).status).toBe(403);
+  const items = async (headers: Record<string, string>) =>
+    ((await app.get('/apps/harness_agent/session-verdicts', headers)).body as { items: object[] }).items;
+  expect(await items(ann)).toMatchObject([{ userId: 'ann', author: 'ann', label: 'good' }]);
+  expect(await items(bob)).toEqual([]);
+});
+
 test('the paths of the development server stay its own', async () => {
   expect((await app.get(`/dev${EVALS}`, await as('ann'))).status).toBe(404);
   const local = await startApp({ DEV_UI: 'true' });
@@ -66,6 +130,7 @@ test('the paths of the development server stay its own', async () => {
 test('each operation but those of older spellings is at both', () => {
   const isOld = /_(?!\w*\})/;
   const paths = evalOperations.filter(({ path }) => !isOld.test(path)).map(({ method, path }) => `${method} ${path}`);
-  expect(appEvalOperations.map(({ method, path }) => `${method} /dev${path}`)).toEqual(paths);
+  const both = appEvalOperations.filter(({ operationId }) => operationId.endsWith('OfApp'));
+  expect(both.map(({ method, path }) => `${method} /dev${path}`)).toEqual(paths);
   expect(paths.length).toBeGreaterThan(20);
 });

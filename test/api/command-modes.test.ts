@@ -92,6 +92,12 @@ const ROWS: Row[] = [
   ['cron list', () => ['cron', 'list'], /^cronjob .*\n\S+ +ann +yes .* Sums\n$/],
   ['cron list --all', () => ['--json', 'cron', 'list', '--all'], /^\[\{"jobId":.*\}\]\n$/],
   ['cron run', ({ job = '' }) => ['cron', 'run', job], /^run \S+: queued\n$/],
+  ['tasks list', () => ['tasks', 'list'], /^task .*\n\S+ +question +ann .* Which size\?\n$/],
+  [
+    'tasks answer',
+    ({ task = '' }) => ['tasks', 'answer', task, '--answer', '{"size":"L"}'],
+    /^task \S+: (?:answered|done)\n$/,
+  ],
   ['retention', () => ['retention'], /^0 sessions, 0 versions of artifacts would be deleted\n$/],
   ['users list', () => ['users', 'list'], /^user\nann\n$/],
   ['users export', () => ['users', 'export', 'ann'], /^\{"kind":"agent-runtime user export"/],
@@ -112,9 +118,9 @@ test('the table has every command that talks to a service', () => {
     createProgram(() => undefined),
     '',
   );
-  expect([...new Set([...ALONE, 'chat', ...ROWS.map(([name]) => name.replace(' --all', ''))])].toSorted()).toEqual(
-    all.toSorted(),
-  );
+  expect(
+    [...new Set([...ALONE, 'chat', 'tasks watch', ...ROWS.map(([name]) => name.replace(' --all', ''))])].toSorted(),
+  ).toEqual(all.toSorted());
 });
 
 describe.each(['local', 'key', 'jwt'] as const)('beside a service in mode %s', (mode) => {
@@ -123,13 +129,19 @@ describe.each(['local', 'key', 'jwt'] as const)('beside a service in mode %s', (
   const told: Told = {};
   beforeAll(async () => {
     const settings = { local: {}, key: { RUNTIME_API_KEYS: KEY }, jwt: issuer.environment }[mode];
-    app = await startApp({ TOOLS: 'calculator', CRONJOBS: 'true', ...settings });
+    app = await startApp({ TOOLS: 'calculator,ask_person', CRONJOBS: 'true', ...settings });
     credential = { local: undefined, key: KEY, jwt: await tokenOf() }[mode];
     const headers = credential === undefined ? {} : { authorization: `Bearer ${credential}` };
     const schedule = { type: 'once', onceAt: '2900-01-01T00:00:00Z' };
     const job = { ownerId: 'ann', name: 'Sums', prompt: 'hello', schedule };
     const { body } = await app.post('/harness/cronjobs', job, headers);
     told['job'] = (body as { jobId: string }).jobId;
+    const asks = { prompt: 'ask_person {"question":"Which size?"}', user_id: 'ann', session_id: 'asked' };
+    const key = { appName: 'harness_agent', userId: 'ann', sessionId: asks.session_id };
+    await app.post('/apps/harness_agent/users/ann/sessions', { sessionId: key.sessionId }, headers);
+    await app.post('/run', { ...key, newMessage: { role: 'user', parts: [{ text: asks.prompt }] } }, headers);
+    const tasks = (await app.get('/tasks', headers)).body as { items: { id: string }[] };
+    told['task'] = tasks.items[0]?.id ?? '';
   });
   afterAll(() => app.close());
 

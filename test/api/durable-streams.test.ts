@@ -13,6 +13,7 @@ import { LEFT_OUT, SELECTED } from '../support/durable-suite.ts';
 import { loadFrontEnd, resolveFrontEnd } from '../support/front-ends.ts';
 import { callPart } from '../support/scripted-model.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
+import { readFrames } from '../support/text-reader.ts';
 
 /** The door for readers of durable streams: their client, and the reading half of their suite. */
 
@@ -25,6 +26,7 @@ type Message = {
   piece?: { eventId: string; text: string };
 };
 type Stream = (options: object) => Promise<StreamResponse>;
+type Json = Record<string, unknown>;
 
 const model = new SpokenModel();
 const agents = hostAgent(model, [tool('ask', async () => undefined, { longRunning: true })]);
@@ -34,7 +36,7 @@ let other: Awaited<ReturnType<typeof startOn>>;
 let sql: Pool;
 beforeAll(async () => {
   ({ stream } = (await loadFrontEnd('@durable-streams/client')) as { stream: Stream });
-  app = await startApp({}, { agents });
+  app = await startApp({ SWEEP_INTERVAL_MS: '50' }, { agents });
   other = await startOn(app.databaseUrl, {}, { agents });
   sql = new Pool({ connectionString: app.databaseUrl });
 });
@@ -99,6 +101,38 @@ test.each(['sse', 'long-poll'] as const)(
     else expect([rest.status, rest.headers.get('stream-closed')]).toEqual([204, 'true']);
   },
 );
+
+test('where text is taken back a chat is told, and the offsets of a stream do not go back', async () => {
+  const id = await begin('again');
+  const leave = new AbortController();
+  const open = async (path: string) => {
+    const frames: string[] = [];
+    const response = await fetch(other.url + path, { signal: leave.signal });
+    const reading = (async () => {
+      for await (const frame of readFrames(response)) frames.push(frame);
+    })();
+    return { frames, ended: reading.catch(() => undefined) };
+  };
+  const chat = await open('/ai-sdk/harness_agent/chat/again/stream');
+  const pieces = await open(`${urlOf('', 'again', id)}?offset=-1&live=sse`);
+  await (await called(1)).say('The first try is long enough to be cut into several pieces ');
+  for (const { frames } of [chat, pieces]) await expect.poll(() => frames.join('')).toContain('cut into several ');
+  await sql.query(`update invocations set lease_expire_time = now() - interval '1 second' where session_id = 'again'`);
+  const second = await called(2);
+  await second.say('The second try is another text, and is longer than the first one was, by a few words.');
+  second.end();
+  await Promise.all([chat.ended, pieces.ended]);
+  const chunks = chat.frames.flatMap((frame) =>
+    frame.startsWith('data: {') ? [JSON.parse(frame.slice(6)) as Json] : [],
+  );
+  const back = chunks.findIndex(({ type }) => type === 'reset-step');
+  const textOf = (some: Json[]) => some.map(({ delta = '' }) => delta as string).join('');
+  expect(textOf(chunks.slice(0, back))).toBe('The first try is long enough to be cut into several ');
+  expect(textOf(chunks.slice(back))).toMatch(/^The second try .* words\.$/);
+  const offsets = pieces.frames.flatMap((frame) => /"streamNextOffset":"([^"]+)"/.exec(frame)?.[1] ?? []);
+  expect(offsets.length).toBeGreaterThan(2);
+  expect(offsets).toEqual(offsets.toSorted());
+});
 
 test.each(['sse', 'long-poll'] as const)('a reader over %s waits while a person is asked', async (live) => {
   const id = await begin(`paused-${live}`);

@@ -1,8 +1,10 @@
 import { SignJWT } from 'jose';
+import { Client } from 'pg';
 import { afterAll, describe, expect, test } from 'vitest';
 import { startApp, startOn, client, type TestApp } from '../support/app.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { type FakeAnswer, startFakeProvider } from '../support/fake-provider.ts';
+import { startHeldProvider } from '../support/held-provider.ts';
 import { signingKey, startIssuer } from '../support/issuer.ts';
 
 /** How runs end that do not go well, and whose they are. */
@@ -95,6 +97,30 @@ test('a cancelled run ends the model call that is under way, and whoever waits f
   await provider.dropped;
   expect((await app.get(`${D}/eval-runs/${run?.runId}`)).body).toMatchObject(end);
   expect((await app.get(`${D}/eval_results`)).body).toEqual([]);
+});
+
+test('a turn that another process has taken over does not end its case: it is waited for', async () => {
+  const provider = await startHeldProvider();
+  closing.push(() => provider.close());
+  const app = await startApp({
+    MODEL_PROVIDER: 'openai-compatible',
+    MODEL_NAME: 'fake',
+    MODEL_BASE_URL: provider.baseUrl,
+    SWEEP_INTERVAL_MS: '50',
+  });
+  closing.push(() => app.close());
+  await set(app, 's', [{ evalId: 'a', conversation: [turn('a', 'At last.')] }]);
+  const { body } = await app.post(`${D}/eval-runs`, { evalSetId: 's', evalMetrics: [MATCH] });
+  await provider.requested;
+  const sql = new Client({ connectionString: app.databaseUrl });
+  await sql.connect();
+  closing.push(() => sql.end());
+  await sql.query(`update invocations set lease_expire_time = now() - interval '1 second'`);
+  await expect.poll(async () => (await sql.query('select attempt from invocations')).rows).toEqual([{ attempt: 2 }]);
+  provider.release();
+  const path = `${D}/eval-runs/${(body as { runId: string }).runId}`;
+  const ended = { status: 'done', counts: { total: 1, passed: 1, errors: 0 } };
+  await expect.poll(async () => (await app.get(path)).body, { timeout: 10_000 }).toMatchObject(ended);
 });
 
 test('a process that stops gives its case back; the next one goes on with its turn', async () => {

@@ -6,7 +6,7 @@ import { Client } from 'pg';
 import { expect, test } from 'vitest';
 import type { Tool } from '../../src/agent/definition/tool.ts';
 import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
-import { createSecrets } from '../../src/invocations/secrets.ts';
+import { createSecrets } from '../../src/platform/secrets.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { toClaimedRequest } from '../../src/invocations/stored-request.ts';
 import { hostScript } from '../support/agents.ts';

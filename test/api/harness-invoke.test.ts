@@ -15,6 +15,44 @@ const events = async (sessionId: string) => {
 };
 const noActions = { stateDelta: {}, artifactDelta: {}, requestedAuthConfigs: {}, requestedToolConfirmations: {} };
 
+const output_schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };
+
+describe('the form of an answer', () => {
+  test('its value stands beside the text, in the event, and in what a retry gets', async () => {
+    const harness = { output_schema };
+    const request = { prompt: 'Say {"city":"Rome"}.', harness, harness_name: 'demo' };
+    const send = () =>
+      app.post(
+        '/harness/invoke',
+        { ...request, run_agent_request: { user_id: 'u', session_id: 'form' } },
+        { 'idempotency-key': 'form' },
+      );
+    const { text } = await send();
+    expect(text).toBe(
+      '{"harness_name":"demo","overwrite":true,"output":"{\\"city\\":\\"Rome\\"}",' +
+        '"structured_output":{"city":"Rome"},"error":null}',
+    );
+    expect((await send()).text).toBe(text);
+    expect((await events('form')).at(-1)).toMatchObject({ output: { city: 'Rome' } });
+    expect(await events('form')).toHaveLength(2);
+  });
+
+  test('what cannot fit fails with a sentence; what is no schema leaves nothing behind', async () => {
+    const never = { harness: { output_schema: { type: 'object', required: ['x'], not: {} } } };
+    expect((await invoke({ session_id: 'unfit' }, never)).body).toMatchObject({
+      output: '',
+      error: expect.stringMatching(/^The answers of `offline` do not fit the output schema: /) as string,
+    });
+    const wrong = { harness: { output_schema: { type: 'nothing' } } };
+    expect((await invoke({ session_id: 'wrong' }, wrong)).body).toMatchObject({
+      error: '`harness.output_schema`: The schema of the answer cannot be used.',
+    });
+    expect((await events('wrong')).filter(({ author }) => author === 'user')).toEqual([]);
+    const long = { harness: { output_schema: { description: 'x'.repeat(65_536) } } };
+    expect((await invoke({ session_id: 'long' }, long)).status).toBe(422);
+  });
+});
+
 describe('one invocation', () => {
   test('user message, call, response, final text: stored in order, with usage and model version', async () => {
     const { status, text } = await invoke({ session_id: 'calc', max_llm_calls: 5 });
@@ -96,7 +134,7 @@ describe('failures are answered with 200, an empty output and a sentence', () =>
         overwrite: true,
         output: '',
         error: expect.stringMatching(
-          /^Tool `nope` is not a supported built-in tool\. Available: calculator, current_time/,
+          /^Tool `nope` is not a supported built-in tool\. Available: ask_person, calculator, current_time/,
         ),
       },
     ]);

@@ -288,7 +288,13 @@ describe('invocations are a resource', () => {
   test('start in the background, look at it, cancel it', async () => {
     await app.post(user, { sessionId: 'bg' });
     const started = await app.post(`${user}/bg/invocations`, { newMessage: { parts: [{ text: 'hello' }] } });
-    const known = { id: expect.stringMatching(/^e-/), appName: 'harness_agent', userId: 'u', sessionId: 'bg' };
+    const known = {
+      id: expect.stringMatching(/^e-/),
+      appName: 'harness_agent',
+      userId: 'u',
+      sessionId: 'bg',
+      agentVersion: 'test',
+    };
     const counts = { llmCalls: 0, toolCalls: 0, promptTokens: 0, outputTokens: 0 };
     const times = { createTime: expect.any(Number), startTime: expect.any(Number) };
     expect([started.status, started.body]).toEqual([200, { ...known, ...counts, ...times, status: 'running' }]);

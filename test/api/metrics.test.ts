@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
@@ -182,15 +183,20 @@ describe('invocations', () => {
     });
     const chat = 'gen_ai_operation_name=chat,gen_ai_provider_name=scripted,gen_ai_request_model=scripted';
     expect(growth('agent_runtime_invocation_duration_seconds_count', change)).toEqual({ 'outcome=succeeded': 1 });
-    expect(growth('gen_ai_client_operation_duration_seconds_count', change)).toEqual({ [chat]: 2 });
-    expect(growth('gen_ai_client_token_usage_sum', change)).toEqual({
-      [`${chat},gen_ai_token_type=input`]: 20,
-      [`${chat},gen_ai_token_type=output`]: 10,
-    });
-    expect(growth('agent_runtime_tool_call_duration_seconds_count', change)).toEqual({
-      'tool=add,outcome=ok': 1,
-      'tool=add,outcome=error': 1,
-      'tool=other,outcome=error': 1,
+    expect(growth('gen_ai_client_inference_duration_seconds_count', change)).toEqual({ [chat]: 2 });
+    expect(growth('gen_ai_client_inference_time_to_first_chunk_seconds_count', change)).toEqual({ [chat]: 2 });
+    const tokens = (of: string) => growth(`gen_ai_client_inference_${of}`, change);
+    const unknown = `${chat},gen_ai_token_modality=unknown`;
+    expect(tokens('usage_input_tokens_total')).toEqual({ [unknown]: 20 });
+    expect(tokens('usage_output_tokens_total')).toEqual({ [unknown]: 14 });
+    expect(tokens('usage_reasoning_output_tokens_total')).toEqual({ [unknown]: 4 });
+    expect(tokens('operation_output_tokens_sum')).toEqual({ [chat]: 14 });
+    const agent = 'gen_ai_agent_name=harness_agent';
+    expect(growth('gen_ai_invoke_agent_duration_seconds_count', change)).toEqual({ [agent]: 1 });
+    expect(growth('gen_ai_execute_tool_duration_seconds_count', change)).toEqual({
+      [`${agent},gen_ai_tool_name=add,gen_ai_tool_type=function`]: 1,
+      [`${agent},gen_ai_tool_name=add,gen_ai_tool_type=function,error_type=tool_error`]: 1,
+      [`${agent},gen_ai_tool_name=other,gen_ai_tool_type=function,error_type=tool_error`]: 1,
     });
     expect(valuesOf(await metrics(), 'agent_runtime_invocations_active')).toEqual({ '': 0 });
   });
@@ -203,7 +209,7 @@ describe('invocations', () => {
       expect(await answer).toMatchObject({ status: 200, body: { error: null } });
     });
     const other = 'gen_ai_operation_name=chat,gen_ai_provider_name=scripted,gen_ai_request_model=other';
-    expect(growth('gen_ai_client_operation_duration_seconds_count', change)).toEqual({ [other]: 1 });
+    expect(growth('gen_ai_client_inference_duration_seconds_count', change)).toEqual({ [other]: 1 });
   });
 
   test('a failure counts under its code', async () => {
@@ -215,8 +221,11 @@ describe('invocations', () => {
     });
     const chat = 'gen_ai_operation_name=chat,gen_ai_provider_name=scripted,gen_ai_request_model=scripted';
     expect(growth('agent_runtime_invocation_duration_seconds_count', change)).toEqual({ 'outcome=empty_answer': 1 });
-    expect(growth('gen_ai_client_operation_duration_seconds_count', change)).toEqual({
+    expect(growth('gen_ai_client_inference_duration_seconds_count', change)).toEqual({
       [`${chat},error_type=empty_answer`]: 1,
+    });
+    expect(growth('gen_ai_invoke_agent_duration_seconds_count', change)).toEqual({
+      'gen_ai_agent_name=harness_agent,error_type=empty_answer': 1,
     });
   });
 
@@ -319,6 +328,23 @@ describe('the port', () => {
         [],
       );
     }
+  });
+
+  test('has what the dashboard asks for, with its labels', async () => {
+    const dashboard = readFileSync(new URL('../../deploy/grafana/agent-runtime.json', import.meta.url), 'utf8');
+    const { panels } = JSON.parse(dashboard) as { panels: { targets: { expr: string }[] }[] };
+    const series = [...(await metrics()).keys()];
+    const without = panels
+      .flatMap(({ targets }) => targets.map(({ expr }) => expr))
+      .filter((expr) => {
+        const [, name] = /((?:agent_runtime|gen_ai_(?:client|execute|invoke)|process)_\w+)/.exec(expr) ?? [];
+        const grouped = [...expr.matchAll(/by \(([^)]*)\)/g)].flatMap(([, list = '']) => list.split(', '));
+        const matched = [...expr.matchAll(/(\w+)(?:=~|!=|=)"/g)].map(([, label]) => label);
+        const wanted = [...grouped, ...matched].filter((label) => label !== 'instance');
+        const of = series.filter((each) => each.split('{')[0] === name);
+        return of.length === 0 || wanted.some((label) => !of.some((each) => each.includes(`${label}="`)));
+      });
+    expect(without).toEqual([]);
   });
 
   test('answers to addresses, local names and allowed ones only, and to nothing but /metrics', async () => {

@@ -68,7 +68,8 @@ describe.each(Object.entries(MODES))('mode %s', (mode, environment) => {
     expect(text).not.toContain('<script');
     expect(text).not.toContain(KEY);
     const links = [...text.matchAll(/<a href="([^"]+)"/g)].map(([, link = '']) => `/${link}`);
-    const ui = development.includes(mode as Mode) ? ['/dev-ui/'] : [];
+    const console = mode.startsWith('local') ? ['/console/'] : [];
+    const ui = [...console, ...(development.includes(mode as Mode) ? ['/dev-ui/'] : [])];
     expect(links).toEqual([...ui, '/docs', '/openapi.json', '/health']);
     for (const link of links) expect((await app.get(link)).status).toBe(200);
     expect(await app.send('HEAD', '/')).toMatchObject({ status: 200, text: '' });

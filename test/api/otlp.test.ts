@@ -8,6 +8,7 @@ import { type AnsweringProvider, startAnsweringProvider } from '../support/answe
 import { client, startOn } from '../support/app.ts';
 import { type CollectedSpan, type Collector, startCollector } from '../support/collector.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { findMetricFaults, findSpanFaults, findUnpublished, GEN_AI_METRICS } from '../support/gen-ai-conventions.ts';
 import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';
 
 const SECRET = 'a word that nobody is to read';
@@ -44,8 +45,12 @@ beforeAll(async () => {
   mcp = await startMcpServer([
     { name: 'look', call: () => ({ content: [{ type: 'text', text: `seen: ${SECRET}` }] }) },
   ]);
-  provider = await startAnsweringProvider(({ results }) =>
-    results.length === 0 ? { calls: [['look', { at: SECRET }]] } : `answer: ${SECRET}`,
+  provider = await startAnsweringProvider(({ prompt, results }) =>
+    prompt === 'fail'
+      ? { status: 400 }
+      : results.length === 0
+        ? { calls: [['look', { at: SECRET }]] }
+        : `answer: ${SECRET}`,
   );
   quiet = await start({
     OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`,
@@ -62,10 +67,10 @@ afterAll(async () => {
   await database.drop();
 });
 
-const invoke = (runtime: Runtime, sessionId: string, headers = {}) =>
+const invoke = (runtime: Runtime, sessionId: string, headers = {}, prompt = `Look: ${SECRET}`) =>
   client(runtime.url).post(
     '/harness/invoke',
-    { prompt: `Look: ${SECRET}`, harness_name: 'h', run_agent_request: { user_id: 'u', session_id: sessionId } },
+    { prompt, harness_name: 'h', run_agent_request: { user_id: 'u', session_id: sessionId } },
     headers,
   );
 const traceOf = (sessionId: string) => collector.trace('invocation', 'gen_ai.conversation.id', sessionId);
@@ -101,6 +106,8 @@ describe('traces', () => {
       'gen_ai.operation.name': 'chat',
       'gen_ai.provider.name': 'openai-compatible',
       'gen_ai.request.model': 'm',
+      'gen_ai.request.stream': true,
+      'gen_ai.response.time_to_first_chunk': expect.any(Number) as unknown,
       'gen_ai.response.model': expect.any(String) as unknown,
       'gen_ai.response.finish_reasons': ['stop'],
       'gen_ai.usage.input_tokens': expect.any(Number) as unknown,
@@ -115,6 +122,26 @@ describe('traces', () => {
       'gen_ai.tool.call.id': expect.any(String) as unknown,
     });
     expect(Buffer.concat(collector.exports.map(({ body }) => body)).toString()).not.toContain(SECRET);
+  });
+
+  test('have the names, kinds, types and required attributes of the conventions, those of a failure too', async () => {
+    expect(findUnpublished()).toEqual([]);
+    await invoke(quiet, 'told', {}, 'fail');
+    const spans = await traceOf('told');
+    const failed = spans.map(({ name, attributes, events = [] }) => [
+      name,
+      attributes['error.type'],
+      events.map((event) => event.name),
+    ]);
+    expect(failed).toEqual([
+      ['chat m', 'model_rejected', ['gen_ai.client.operation.exception']],
+      ['invoke_agent harness_agent', 'model_rejected', []],
+      ['invocation', 'model_rejected', []],
+    ]);
+    await invoke(quiet, 'all');
+    await traceOf('all');
+    expect(collector.spans().length).toBeGreaterThan(7);
+    expect(collector.spans().flatMap(findSpanFaults)).toEqual([]);
   });
 
   test('go to the collector with its key and the name of the service', async () => {
@@ -174,6 +201,7 @@ describe('traces', () => {
     const talkative = await start({
       DEV_UI: 'true',
       OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      OTEL_SEMCONV_STABILITY_OPT_IN: 'http,gen_ai/dup',
       OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: 'true',
     });
     await invoke(talkative, 's4', { traceparent: TRACEPARENT });
@@ -190,6 +218,10 @@ describe('traces', () => {
     for (const name of ['gen_ai.output.messages', 'gen_ai.tool.call.arguments', 'gen_ai.system_instructions']) {
       expect(text).toContain(name);
     }
+    expect(text).toContain('{"type":"function","name":"look"');
+    expect(text).toContain('{"role":"tool","parts":[{"type":"tool_call_response"');
+    // The name of the provider until version 1.36, which the setting asks for.
+    expect(text).toContain('gen_ai.system\u0012');
     // The Web UI still has its own trace, which begins with the invocation.
     const kept = await client(talkative.url).get('/dev/apps/harness_agent/debug/trace/session/s4');
     const roots = (kept.body as { name: string; parent_span_id: string | null }[]).filter(
@@ -201,7 +233,10 @@ describe('traces', () => {
 
 test('metrics go to the collector too, without a port of their own', async () => {
   await invoke(quiet, 's5');
-  await vi.waitUntil(() => collector.metricNames().has('gen_ai.client.token.usage'), { timeout: 60_000 });
+  const isComplete = () => GEN_AI_METRICS.every((name) => collector.metricNames().has(name));
+  await vi.waitUntil(isComplete, { timeout: 60_000 });
+  const ofModels = collector.metrics().filter(({ name }) => name.startsWith('gen_ai.'));
+  expect(ofModels.flatMap(findMetricFaults)).toEqual([]);
   expect([...collector.metricNames()]).toEqual(
     expect.arrayContaining(['agent_runtime_http_request_duration_seconds', 'agent_runtime_db_connections']),
   );

@@ -66,7 +66,7 @@ describe('If-Match', () => {
     const etag = before.headers.get('etag') ?? '';
     for (const stale of [old, `W/${etag}`, '"x"']) {
       const refused = await app.send(method, `${one(user)}${path}`, body, { 'if-match': stale });
-      const detail = `If-Match: the session has changed, its ETag is ${etag} now. Read it again and decide anew.`;
+      const detail = `If-Match: it has changed, its ETag is ${etag} now. Read it again and decide anew.`;
       expect([refused.status, refused.headers.get('etag'), refused.body]).toEqual([412, etag, { detail }]);
     }
     expect((await app.get(one(user))).text).toBe(before.text);

@@ -124,7 +124,7 @@ describe('the trace of a session', () => {
     const errors = spans.map(({ name, attributes }) => [name, attributes['error.type']]);
     expect(errors).toEqual([
       ['invocation', 'llm_calls_limit'],
-      ['invoke_agent harness_agent', undefined],
+      ['invoke_agent harness_agent', 'llm_calls_limit'],
       ['call_llm', undefined],
       ['execute_tool calculator', 'tool_error'],
     ]);

@@ -93,8 +93,9 @@ describe('usage over HTTP', () => {
     const { text, headers } = await app.get(`${APP}/usage?by=user,model&format=csv&limit=1`);
     expect(headers.get('content-type')).toContain('text/csv');
     expect(text.split('\r\n')).toEqual([
-      'period,userId,model,invocations,failed,llmCalls,promptTokens,outputTokens,cost,seconds',
-      expect.stringMatching(/^,"'=bob",,2,1,1,0,0,,[\d.]+$/),
+      'period,userId,model,version,invocations,failed,llmCalls,promptTokens,outputTokens,cost,seconds,scored,passed,' +
+        'p95Seconds',
+      expect.stringMatching(/^,"'=bob",,,2,1,1,0,0,,[\d.]+,0,0,[\d.]+$/),
       '',
     ]);
     const next = await app.get(`${APP}/usage?by=user,model&limit=1&cursor=${headers.get('x-next-cursor')}`);
@@ -106,7 +107,7 @@ describe('usage over HTTP', () => {
     'from=2020-01-01T00:00:00Z',
     'by=day,hour',
     'cursor=x',
-    `cursor=${Buffer.from('["\\u0000","",""]').toString('base64url')}`,
+    `cursor=${Buffer.from('["\\u0000","","",""]').toString('base64url')}`,
     'from=0000-01-01T00:00:00Z&to=0000-01-02T00:00:00Z',
     'to=0000-01-01T00:00:00Z',
     'from=9999-12-31T00:00:00Z&to=9999-12-31T23:59:59-14:00',

@@ -114,6 +114,17 @@ test('64 invocations at once spend one dollar at most; all that fit are answered
   expect(rows.filter(({ status }) => status !== 'succeeded').map(({ code }) => code)).toEqual(['budget_exceeded']);
   expect(new Set(model.bounds)).toEqual(new Set([MAX_TOKENS]));
   await expect.poll(reserved, PATIENT).toBe(0);
+  // The API, the views and the events have the same sums, after the kill.
+  const usage = await survivor.send('GET', '/apps/harness_agent/usage?by=user');
+  const { items } = usage.body as { items: { promptTokens: number; outputTokens: number }[] };
+  const sumOfApi = items.reduce((all, { promptTokens, outputTokens }) => all + promptTokens + outputTokens, 0);
+  const ofEvents = ['promptTokenCount', 'candidatesTokenCount']
+    .map((name) => `coalesce(sum((payload #>> '{usageMetadata,${name}}')::int), 0)`)
+    .join(' + ');
+  expect(sumOfApi).toBe(answered * (100 + MAX_TOKENS));
+  expect(await number(`${ofEvents} from events`)).toBe(sumOfApi);
+  for (const view of ['usage', 'budget_uses', 'invocation_costs'])
+    expect([view, await number(`sum(prompt_tokens + output_tokens) from inspect.${view}`)]).toEqual([view, sumOfApi]);
 }, 240_000);
 
 test('the call of a killed process holds nothing longer than its lease', async () => {

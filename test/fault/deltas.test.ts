@@ -4,7 +4,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import { newTextReader, takeFrame } from '../support/text-reader.ts';
-import { type DoorReader, newChatReader, newStreamReader, newThreadReader, readDoor } from './support/door-readers.ts';
+import {
+  type DoorReader,
+  newChatReader,
+  newResponseReader,
+  newStreamReader,
+  newThreadReader,
+  readDoor,
+} from './support/door-readers.ts';
 import { eventually, listPath, modelSettings, report, sessionPath, stage } from './support/faults.ts';
 import { either, isLong, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
@@ -17,8 +24,8 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
 type Kind = keyof typeof OPEN;
 /** Readers of one answer by their door; in the long set 1,000 each in turn: at once they are too many to read. */
 const SETS: Partial<Record<Kind, number>>[] = isLong
-  ? [{ own: 1_000 }, { chat: 1_000 }, { thread: 1_000 }, { stream: 1_000 }]
-  : [{ own: 50, chat: 10, thread: 10, stream: 10 }];
+  ? [{ own: 1_000 }, { chat: 1_000 }, { thread: 1_000 }, { stream: 1_000 }, { response: 1_000 }]
+  : [{ own: 50, chat: 10, thread: 10, stream: 10, response: 10 }];
 /** Kills of the process that runs it. */
 const KILLS = either(2, 3);
 /** Longer than a machine with 1,000 readers is late: a lease that is missed is a death, and pauses grow with those. */
@@ -27,7 +34,13 @@ const LEASE_MS = either(3_000, 10_000);
 const WORDS = either(1_000, 1_500);
 const WORD_MS = either(20, 60);
 /** Bytes of a connection at most; some begin at the beginning each time, and must get to the end. */
-const MAX_BYTES = { own: 40_000, stream: 40_000, chat: either(60_000, 200_000), thread: either(60_000, 200_000) };
+const MAX_BYTES = {
+  own: 40_000,
+  stream: 40_000,
+  response: 40_000,
+  chat: either(60_000, 200_000),
+  thread: either(60_000, 200_000),
+};
 
 /** A model that speaks for some seconds, each time in other words, so that two tries cannot be taken for one. */
 function startSpeaker() {
@@ -99,6 +112,7 @@ const OPEN = {
   chat: (sessionId: string) => newChatReader(APP, 'u', sessionId),
   thread: (sessionId: string) => newThreadReader(APP, 'u', sessionId),
   stream: (sessionId: string, invocationId: string) => newStreamReader(APP, 'u', sessionId, invocationId),
+  response: (sessionId: string, invocationId: string) => newResponseReader(APP, 'u', sessionId, invocationId),
 } as const;
 
 test.each(SETS)('each reader has the stored text, whatever was cut and killed: %o', async (set) => {

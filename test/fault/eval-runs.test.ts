@@ -30,6 +30,7 @@ interface CaseResult {
   evalId: string;
   finalEvalStatus: number;
   evalMetricResultPerInvocation: unknown[];
+  error?: string;
 }
 
 describe('a process that is killed at half of an evaluation run', () => {
@@ -98,7 +99,7 @@ test('one process freezes, twice, then the other is cut off: every case passes, 
   const untilTakenOver = async () => {
     const held = await find(`status = 'running'`);
     const late = new Set<string>();
-    await eventually('the other process has taken over', 30_000, async () => {
+    await eventually('the other process has taken over', 120_000, async () => {
       const expired = `status = 'running' and lease_token = any($2) and lease_expire_time < now()`;
       for (const token of await find(expired, held)) late.add(token);
       return (await find(`status = 'running' and lease_token = any($2)`, held)).length === 0;
@@ -106,14 +107,14 @@ test('one process freezes, twice, then the other is cut off: every case passes, 
     return late.size;
   };
 
-  await eventually('cases end', 30_000, hasEnded(8));
+  await eventually('cases end', 120_000, hasEnded(8));
   // While the other process is full it cannot take the cases over, only their invocations: who holds a case goes on.
   const release = here.model.hold();
-  await eventually('both are full', 30_000, async () => (await find(`status = 'running'`)).length === RUNS * SLOTS);
+  await eventually('both are full', 120_000, async () => (await find(`status = 'running'`)).length === RUNS * SLOTS);
   frozen.signal('SIGSTOP');
   const open = `select from invocations where status = 'running'`;
   const expired = `${open} and (attempt = 1 and lease_expire_time < now())`;
-  await eventually('its invocations are taken over', 30_000, async () => {
+  await eventually('its invocations are taken over', 120_000, async () => {
     const { rowCount: late } = await here.sql.query(expired);
     const { rowCount: again } = await here.sql.query(`${open} and attempt = 2`);
     return late === 0 && (again ?? 0) > 0;
@@ -121,7 +122,7 @@ test('one process freezes, twice, then the other is cut off: every case passes, 
   frozen.signal('SIGCONT');
   await frozen.get('/health');
   release();
-  await eventually('cases end', 30_000, hasEnded(24));
+  await eventually('cases end', 120_000, hasEnded(24));
   frozen.signal('SIGSTOP');
   const fromFrozen = await untilTakenOver();
   frozen.signal('SIGCONT');
@@ -131,11 +132,12 @@ test('one process freezes, twice, then the other is cut off: every case passes, 
 
   for (const runId of runIds) {
     const path = `${D}/eval-runs/${runId}`;
-    await eventually('the run ends', 60_000, async () => ((await frozen.get(path)).body as Run).status === 'done');
+    await eventually('the run ends', 120_000, async () => ((await frozen.get(path)).body as Run).status === 'done');
     const run = (await frozen.get(path)).body as Run;
-    expect(run.counts).toEqual(expect.objectContaining({ total: TOGETHER, passed: TOGETHER }));
     const { body } = await frozen.get(`${D}/eval-results/${run.evalSetResultId}`);
     const { evalCaseResults } = body as { evalCaseResults: CaseResult[] };
+    expect(evalCaseResults.flatMap(({ error }) => error ?? [])).toEqual([]);
+    expect(run.counts).toEqual(expect.objectContaining({ total: TOGETHER, passed: TOGETHER }));
     expect(evalCaseResults.map(({ evalId }) => evalId)).toEqual(eval_cases.map(({ evalId }) => evalId));
     expect(evalCaseResults.filter((one) => one.evalMetricResultPerInvocation.length !== 2)).toEqual([]);
   }

@@ -218,7 +218,9 @@ describe('a process killed at any message to PostgreSQL', () => {
     await each.run(survivor, model);
     const [undisturbed, expected] = [toComparable(await eventsOf(model), model), here.model.requests(model.id)];
     const [counts] = await rowsOf(model);
-    expect(counts).toMatchObject({ status: each.status, attempt: 1, request: null });
+    // What waits keeps its request: it may be woken.
+    const request = each.status === 'paused' ? expect.any(String) : null;
+    expect(counts).toMatchObject({ status: each.status, attempt: 1, request });
 
     const measured: Stop = { ...stopAt(1), message: Infinity };
     const stops: Stop[] = [];
@@ -259,7 +261,7 @@ describe('a process killed at any message to PostgreSQL', () => {
       if (runsOf(each.once, point) > 1) note(`${each.once} ran ${runsOf(each.once, point)} times`);
       if (runsOf(each.once, point) === 0) neverRan.push(at);
       if ((await bookingsOf(point)) !== 1) note(`booked ${await bookingsOf(point)} times`);
-      if (row?.['request'] !== null) note('its request is kept');
+      if ((row?.['request'] === null) === (each.status === 'paused')) note('its request is not as after its end');
       if (row?.['tool_calls'] !== counts?.['tool_calls']) note(`${String(row?.['tool_calls'])} tool calls`);
       if (Number(row?.['begun']) !== Number(counts?.['begun'])) note(`counted ${String(row?.['begun'])} times`);
       const calls = Number(row?.['llm_calls']);

@@ -52,7 +52,9 @@ export function answerCheck(
       const why = refusalFault(request, text);
       return why === undefined ? undefined : { why, answer };
     }
-    if (request.fault && status < 400) return { why: `a fault at ${request.fault.join('.')} was accepted`, answer };
+    // JSON-RPC says in its own error what is wrong.
+    const isRefused = status >= 400 || text.startsWith('{"jsonrpc":"2.0","id":null,"error":');
+    if (request.fault && !isRefused) return { why: `a fault at ${request.fault.join('.')} was accepted`, answer };
     return undefined;
   };
 }
@@ -77,7 +79,9 @@ function refusalFault({ fault, sent }: Made, text: string): string | undefined {
   if (fault) {
     // A union's places go on with the name of its member; a missing or wrong member is named by itself.
     const isNamed = detail.some(({ loc }) => fault.every((part, index) => String(loc[index]) === String(part)));
-    return isNamed ? undefined : `the fault is at ${fault.join('.')}`;
+    // A path that names nothing (`.`) is refused before the body is read.
+    const isBefore = fault[0] === 'body' && detail.every(({ loc: [where] }) => where === 'path');
+    return isNamed || isBefore ? undefined : `the fault is at ${fault.join('.')}`;
   }
   const lost = detail.find(({ loc: [where, ...rest] }) => where === 'body' && !hasPlace(sent, rest));
   return lost && `there is no ${lost.loc.join('.')}`;

@@ -1,4 +1,6 @@
 import fc, { type Arbitrary } from 'fast-check';
+import { toHandle } from '../../src/features/doors/handle.ts';
+import { toConversationId, toResponseId } from '../../src/features/doors/openai/ids.ts';
 import { type Names, sameAs } from '../security/support/requests.ts';
 
 /** What values of members and parameters with these names usually are, so that requests name things that exist. */
@@ -36,6 +38,12 @@ export function hintsOf(names: Names, operationId: string): Hints {
     webhook_id: names.webhookId,
     delivery_id: names.deliveryId,
     call_id: names.callId,
+    task_id: operationId.includes('A2a') ? toHandle({ key: names, invocationId }) : names.taskId,
+    rule_id: names.ruleId,
+    token: names.token,
+    response_id: toResponseId({ key: names, invocationId }),
+    conversation_id: toConversationId(names),
+    item_id: `msg_${names.eventId}_0`,
     eval_set_id: evalSetId,
     eval_id: evalId,
     eval_result_id: evalResultId,
@@ -47,7 +55,11 @@ export function hintsOf(names: Names, operationId: string): Hints {
     rewindBeforeInvocationId: invocationId,
     // Of a place behind it would be waited for what comes.
     ...(/^read.*Stream$/.test(operationId) ? { offset: '0000000000_0000000000' } : {}),
+    ...(/Versions?$/.test(operationId) && !operationId.includes('rtifact')
+      ? { version: names.version, other: names.version }
+      : {}),
     ...(operationId.includes('AiSdk') ? { version: '7', id: sessionId } : {}),
+    ...(operationId.includes('OpenAi') ? { model: appName } : {}),
     ...(operationId.includes('AgUi') ? { threadId: sessionId } : {}),
     ...CREATED[sameAs(operationId)],
   };
@@ -90,6 +102,36 @@ export function messagesOf({ appName, sessionId, artifactName }: Names): Arbitra
     'prompts/get': fc.record({ name: fc.string() }),
     'tasks/get': fc.record({ taskId: fc.string() }),
     'notifications/cancelled': fc.record({ requestId: fc.nat() }),
+  };
+  const methods = Object.entries(sent).map(([method, params]) =>
+    fc.record({ jsonrpc: fc.constant('2.0'), id: fc.nat(), method: fc.constant(method), params }),
+  );
+  return fc.oneof({ arbitrary: fc.oneof(...methods), weight: 8 }, { arbitrary: fc.object(), weight: 1 });
+}
+
+/** Messages that a client of A2A sends to an agent, or to a task. */
+export function a2aSentOf(names: Names): Arbitrary<object> {
+  const id = fc.oneof(fc.constant(toHandle({ key: names, invocationId: names.invocationId })), fc.string());
+  const text = fc.record({ text: fc.string() });
+  const part = fc.oneof({ arbitrary: text, weight: 3 }, fc.record({ data: fc.jsonValue() }), fc.object());
+  const message = fc.record(
+    { messageId: fc.uuid(), role: fc.constant('ROLE_USER'), parts: fc.array(part), contextId: fc.string(), taskId: id },
+    { requiredKeys: ['messageId', 'role', 'parts'] },
+  );
+  return fc.record({ message, configuration: fc.object() }, { requiredKeys: ['message'] });
+}
+
+/** Messages of a client of A2A by JSON-RPC, by their methods, and some that are none. */
+export function a2aMessagesOf(names: Names): Arbitrary<object> {
+  const id = fc.oneof(fc.constant(toHandle({ key: names, invocationId: names.invocationId })), fc.string());
+  const sent: Record<string, Arbitrary<unknown>> = {
+    SendMessage: a2aSentOf(names),
+    SendStreamingMessage: a2aSentOf(names),
+    'message/send': fc.oneof(a2aSentOf(names), fc.record({ message: fc.object() })),
+    GetTask: fc.record({ id, historyLength: fc.integer() }, { requiredKeys: ['id'] }),
+    ListTasks: fc.record({ pageSize: fc.integer(), pageToken: fc.string() }, { requiredKeys: [] }),
+    CancelTask: fc.record({ id }),
+    SubscribeToTask: fc.record({ id }),
   };
   const methods = Object.entries(sent).map(([method, params]) =>
     fc.record({ jsonrpc: fc.constant('2.0'), id: fc.nat(), method: fc.constant(method), params }),

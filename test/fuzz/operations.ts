@@ -19,8 +19,13 @@ const READS_AT_ONCE = 4;
 const LONGEST_MS = 60_000;
 /** Of so many requests one must succeed: the hints name what is there. */
 const ENOUGH = 100;
-/** `/run_live` is a WebSocket, and the metadata for MCP clients are in mode `jwt` only. */
-const NEVER_DONE = new Set(['runLive', 'getMcpMetadata']);
+/**
+ * `/run_live` is a WebSocket, the metadata for MCP clients are in mode `jwt` only, no consent is on its way, and the
+ * task of A2A is over.
+ */
+const NEVER_DONE = new Set(
+  ['runLive', 'getMcpMetadata', 'finishConsent'].concat('cancelA2aTask', 'subscribeToA2aTask', 'resubscribeToA2aTask'),
+);
 /** Streams of a session's events. */
 const FOLLOWED = /\/events\/stream|\/durable-streams\//;
 const compile = schemaCompiler(document);

@@ -3,7 +3,16 @@ import fc, { type Arbitrary } from 'fast-check';
 import type { Names } from '../security/support/requests.ts';
 import { type Schema, type Schemas, type Source, valid } from './arbitrary.ts';
 import { faultsOf } from './fault.ts';
-import { type Hints, hintsOf, linesOf, messagesOf, NEW_NAME, parameterHints } from './hints.ts';
+import {
+  a2aMessagesOf,
+  a2aSentOf,
+  type Hints,
+  hintsOf,
+  linesOf,
+  messagesOf,
+  NEW_NAME,
+  parameterHints,
+} from './hints.ts';
 
 interface Parameter {
   name: string;
@@ -124,6 +133,10 @@ function bodyOf(
   const example = withHints(media.example, source.hints);
   if (operationId.startsWith('callMcp'))
     return messagesOf(names).map((value) => ({ mediaType: 'application/json', media, value }));
+  if (operationId === 'callA2a')
+    return a2aMessagesOf(names).map((value) => ({ mediaType: 'application/json', media, value }));
+  if (operationId.endsWith('A2aMessage'))
+    return a2aSentOf(names).map((value) => ({ mediaType: 'application/json', media, value }));
   const value = operationId === 'importUser' ? linesOf(exported) : valid(media.schema, source, example);
   return value.map((each) => ({ mediaType, media, value: each }));
 }

@@ -51,9 +51,12 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
   let service: WatchedService;
   let provider: AnsweringProvider;
   let args: object = {};
+  let said: string | undefined;
   beforeAll(async () => {
-    provider = await startAnsweringProvider(({ results, tools }) =>
-      results.length > 0 || !tools.includes('work') ? results.join() || 'no tool' : { calls: [['work', args]] },
+    provider = await startAnsweringProvider(
+      ({ results, tools }) =>
+        said ??
+        (results.length > 0 || !tools.includes('work') ? results.join() || 'no tool' : { calls: [['work', args]] }),
     );
     service = await startWatched({
       MODEL_PROVIDER: 'openai-compatible',
@@ -89,6 +92,22 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
     expect((await service.get('/health')).status).toBe(200);
     const { body } = await attack;
     expect(body).toMatchObject({ error: null, output: JSON.stringify({ error: answer }) });
+    expect((await service.report()).longestMs).toBeLessThan(FROZEN_MS);
+  });
+
+  test.each(calls)('%s as the form of an answer freezes nothing', async (_, output_schema, given) => {
+    said = JSON.stringify(given);
+    onTestFinished(() => void (said = undefined));
+    await service.report();
+    const attack = service.post('/harness/invoke', {
+      prompt: 'go',
+      harness_name: 'harness_agent',
+      harness: { output_schema },
+      run_agent_request: { user_id: 'mallory', session_id: crypto.randomUUID() },
+    });
+    expect((await service.get('/health')).status).toBe(200);
+    const { body } = (await attack) as { body: { error: string } };
+    expect(body.error).toMatch(/cannot be used|do not fit the output schema/);
     expect((await service.report()).longestMs).toBeLessThan(FROZEN_MS);
   });
 

@@ -9,6 +9,9 @@ import { gatedAgents } from '../support/agents.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { openLive } from '../support/live-client.ts';
 import { startService } from '../support/service-process.ts';
+import { DOOR_NAMES } from '../../src/config/features.ts';
+import { toHandle } from '../../src/features/doors/handle.ts';
+import { toResponseId } from '../../src/features/doors/openai/ids.ts';
 
 /** Runtime keys from a file: each may do what it says, as long as it says, and not a moment after it is revoked. */
 
@@ -138,6 +141,14 @@ describe('a key of the file', () => {
 describe('a key that is revoked', () => {
   const operations = listAllOperations();
   let watchedId = '';
+  const watchedTask = () => {
+    const key = { appName: 'harness_agent', userId: 'alice', sessionId: 'watched' };
+    return `${A2A}/tasks/${toHandle({ key, invocationId: watchedId })}`;
+  };
+  const watchedResponse = () => {
+    const key = { appName: 'harness_agent', userId: 'alice', sessionId: 'watched' };
+    return toResponseId({ key, invocationId: watchedId });
+  };
   /** How each kind of stream is opened; settles with all that it said when it has ended. */
   const open: Record<string, (url: string, headers: Record<string, string>, runId: string) => Promise<unknown>> = {
     streamEvents: (url, headers) => readAll(`${url}${session('alice')}/events/stream`, { headers }),
@@ -159,6 +170,23 @@ describe('a key that is revoked', () => {
     runAgUi: (url, headers) => readAll(`${url}${AG_UI}?user_id=alice`, runRequest('thread', headers)),
     connectAgUi: (url, headers) => readAll(`${url}${AG_UI}/connect?user_id=alice`, runRequest('watched', headers)),
     streamAgUi: (url, headers) => readAll(`${url}${AG_UI}/watched?user_id=alice`, { headers }),
+    createOpenAiResponse: (url, headers) =>
+      readAll(`${url}/v1/responses?user_id=alice`, streamRequest({ input: 'Hello' }, headers)),
+    createOpenAiChatCompletion: (url, headers) =>
+      readAll(
+        `${url}/v1/chat/completions?user_id=alice`,
+        streamRequest({ messages: [{ role: 'user', content: 'Hello' }] }, headers),
+      ),
+    getOpenAiResponse: (url, headers) => readAll(`${url}/v1/responses/${watchedResponse()}?stream=true`, { headers }),
+    callA2a: (url, headers) => readAll(`${url}${A2A}?user_id=alice`, a2aRequest(headers)),
+    streamA2aMessage: (url, headers) =>
+      readAll(`${url}${A2A}/message:stream?user_id=alice`, a2aRequest(headers, false)),
+    subscribeToA2aTask: (url, headers) => readAll(`${url}${watchedTask()}:subscribe?user_id=alice`, { headers }),
+    resubscribeToA2aTask: (url, headers) =>
+      readAll(`${url}${watchedTask()}:subscribe?user_id=alice`, {
+        method: 'POST',
+        headers: { ...headers, ...JSON_TYPE },
+      }),
     callMcp: (url, headers) => readAll(`${url}/mcp?user_id=alice`, mcpRequest(headers)),
     callMcpApp: (url, headers) => readAll(`${url}/mcp/harness_agent?user_id=alice`, mcpRequest(headers)),
     readSessionStream: (url, headers) => readAll(`${url}${STREAMS}/s?${LIVE}`, { headers }),
@@ -178,7 +206,7 @@ describe('a key that is revoked', () => {
     write([...Object.values(keys).map(({ entry }) => entry), gone.entry]);
     const gate = gatedAgents();
     // On a database of its own: another process would take up the case of the run, with an agent that does not wait.
-    const doors = { DOORS: 'ag-ui,ai-sdk,durable-streams,mcp' };
+    const doors = { DOORS: DOOR_NAMES.join(',') };
     const settings = { DEV_UI: 'true', EVALS: 'true', RUNTIME_API_KEYS_FILE: file, ...doors };
     const gated = await startApp(settings, { agents: gate.agents });
     onTestFinished(() => gated.close());
@@ -189,8 +217,8 @@ describe('a key that is revoked', () => {
     await watched.body?.cancel();
     watchedId = watched.headers.get('x-invocation-id') ?? '';
     const streams = Object.values(open).map((each) => each(gated.url, bearer(gone), runId));
-    // The six that run the agent, what one watches, and the case of the run.
-    await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map((count) => gate.entered(count)));
+    // The eight that run the agent, what one watches, and the case of the run.
+    await Promise.all([1, 2, 3, 4, 5, 6, 7, 8, 9, 10].map((count) => gate.entered(count)));
     write(Object.values(keys).map(({ entry }) => entry));
     const ended = await Promise.all(streams.map((stream) => Promise.race([stream, sleep(60_000, 'goes on')])));
     const detail = 'The credential of this stream is not valid any more. Connect again with a new one.';
@@ -199,6 +227,9 @@ describe('a key that is revoked', () => {
     const expired = { type: 'RUN_ERROR', code: 'unauthenticated', message: detail };
     const runError = expect.stringContaining(`data: ${toText(expired)}\n\n`);
     const rpcError = expect.stringContaining(`"error":${toText({ code: 401, message: detail })}}\n\n`);
+    const openAi = (data: object) => expect.stringContaining(`data: ${toText(data)}\n\n`);
+    const info = { '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason: 'UNAUTHENTICATED' };
+    const a2aDetails = [{ ...info, domain: 'a2a-protocol.org' }];
     const event = expect.stringContaining(`event: expired\ndata: ${toText({ detail })}\n\n`);
     expect(Object.fromEntries(Object.keys(open).map((kind, index) => [kind, ended[index]]))).toEqual({
       streamEvents: event,
@@ -212,9 +243,25 @@ describe('a key that is revoked', () => {
       streamAiSdkChat: chunk,
       ...Object.fromEntries(['runAgUi', 'connectAgUi', 'streamAgUi'].map((kind) => [kind, runError])),
       ...Object.fromEntries(['callMcp', 'callMcpApp'].map((kind) => [kind, rpcError])),
+      callA2a: openAi({
+        jsonrpc: '2.0',
+        id: 1,
+        error: { code: -32_600, message: detail, data: a2aDetails },
+      }),
+      ...Object.fromEntries(
+        ['streamA2aMessage', 'subscribeToA2aTask', 'resubscribeToA2aTask'].map((kind) => [
+          kind,
+          openAi({ error: { code: 401, status: 'UNAUTHENTICATED', message: detail, details: a2aDetails } }),
+        ]),
+      ),
+      createOpenAiResponse: openAi({ type: 'error', code: 'invalid_api_key', message: detail, param: null }),
+      getOpenAiResponse: openAi({ type: 'error', code: 'invalid_api_key', message: detail, param: null }),
+      createOpenAiChatCompletion: openAi({
+        error: { message: detail, type: 'authentication_error', param: null, code: null },
+      }),
       runLive: [1008, detail, { error: detail }],
     });
-    for (let count = 0; count < 8; count += 1) gate.open();
+    for (let count = 0; count < 10; count += 1) gate.open();
   });
 });
 
@@ -235,6 +282,12 @@ const runRequest = (threadId: string, headers: Record<string, string>) => ({
   headers: { ...headers, ...JSON_TYPE },
   body: toText({ threadId, runId: 'r', messages: [{ id: 'm', role: 'user', content: 'Hello' }] }),
 });
+const A2A = '/a2a/harness_agent';
+const a2aRequest = (headers: Record<string, string>, isRpc = true) => {
+  const params = { message: { messageId: crypto.randomUUID(), role: 'ROLE_USER', parts: [{ text: 'Hello' }] } };
+  const call = { jsonrpc: '2.0', id: 1, method: 'SendStreamingMessage', params };
+  return { method: 'POST', headers: { ...headers, ...JSON_TYPE }, body: toText(isRpc ? call : params) };
+};
 const mcpRequest = (headers: Record<string, string>) => ({
   method: 'POST',
   headers: { ...headers, ...JSON_TYPE, accept: 'application/json, text/event-stream' },
@@ -244,6 +297,11 @@ const mcpRequest = (headers: Record<string, string>) => ({
     method: 'tools/call',
     params: { name: 'harness_agent', arguments: { prompt: 'Hello' } },
   }),
+});
+const streamRequest = (members: object, headers: Record<string, string>) => ({
+  method: 'POST',
+  headers: { ...headers, ...JSON_TYPE },
+  body: toText({ model: 'harness_agent', stream: true, ...members }),
 });
 const toText = (value: object) => JSON.stringify(value);
 const readAll = async (url: string, init: RequestInit) => (await fetch(url, init)).text();

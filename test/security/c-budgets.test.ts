@@ -239,6 +239,14 @@ describe('C: budgets of users and applications, over all replicas', () => {
     expectRefusal(await invoke('last'), 'budget.user.day.invocations');
   });
 
+  test('invocations of one moment are as many as a budget allows', async () => {
+    answer = () => 'done';
+    await setBudget({ appliesTo: 'user', forUser: 'many', period: 'day', maxInvocations: 3 });
+    const together = (users: string[]) => Promise.all(users.map((user, place) => invoke(user, `together ${place}`)));
+    const passed = (answers: { status: number }[]) => answers.filter(({ status }) => status === 200).length;
+    expect(passed(await together(Array.from({ length: 16 }, () => 'many')))).toBe(3);
+  });
+
   test('a call asks for no more output than is reserved, where a budget of tokens or cost applies', async () => {
     await setBudget({ appliesTo: 'user', forUser: 'bound', period: 'day', maxTokens: 100_000 });
     const bounds = async (user: string) => {

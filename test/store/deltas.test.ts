@@ -96,11 +96,11 @@ test('they go with their session', async () => {
 });
 
 test('nothing waits for the disk, and the connection is left as it was', async () => {
-  const { key, invocationId, token } = await hold();
+  const { key, token } = await hold();
   const client = new Client({ connectionString: store.url });
   await client.connect();
-  const call = `select * from append_deltas('${key.appName}', '${key.userId}', '${key.sessionId}', '${invocationId}',
-    '${token}', null, array['x'], array['{}'])`;
+  const call = `select * from append_deltas('${key.appName}', '${key.userId}', '${key.sessionId}', '${token}', null,
+    array['x'], array['{}'])`;
   const setting = async () =>
     (await client.query<{ is: string }>(`select current_setting('synchronous_commit') is`)).rows;
   await client.query(`set agent_runtime.all_users = 'on'; set synchronous_commit = 'on'; begin`);

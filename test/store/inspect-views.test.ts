@@ -1,7 +1,9 @@
+import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { testDatabase } from '../support/database.ts';
+import { findListings, ROOT } from '../support/listings.ts';
 import { EXPECTED, OUTLINES } from './support/inspect-rows.ts';
 
 /** Each view for people: its columns and what they mean, by the rows of a known fixture. */
@@ -74,6 +76,61 @@ test('no text of the fixture that somebody said, named or got as an error is in 
   }
   const shown = await Promise.all(Object.keys(EXPECTED).map((view) => rowsOf('inspect', view)));
   expect(JSON.stringify(shown)).toContain('SECRET');
+});
+
+test('the statements of docs/admin-sql.md find what there is', async () => {
+  const { text = '' } = findListings().find(({ page }) => page === 'docs/admin-sql.md') ?? {};
+  const statements = text.replaceAll('harness_agent', 'a').replaceAll("'u1'", "'u'").split(/;\n/);
+  await client.query('begin');
+  // What they look for was today.
+  await client.query(`update invocations set create_time = now(), end_time = now() where end_time is not null;
+    update eval_session_scores set create_time = now();
+    update budget_uses set day = (now() at time zone 'utc')::date;
+    update budget_reservations set expire_time = now() + interval '1 minute'`);
+  const empty: string[] = [];
+  const found = statements.filter((each) => each.trim() !== '');
+  for (const statement of found) if ((await client.query(statement)).rowCount === 0) empty.push(statement);
+  await client.query('rollback');
+  expect(found.length).toBeGreaterThan(20);
+  expect(empty).toEqual([]);
+});
+
+describe('docs/inspect-columns.txt, the contract of the views', () => {
+  const PAGE = 'docs/inspect-columns.txt';
+  const linesOf = (page: string) => page.trim().split('\n');
+  const promised = linesOf(readFileSync(`${ROOT}${PAGE}`, 'utf8'));
+  /** What was promised and is not there; a new version may leave things out, and its first line says so. */
+  const findBroken = ([was = '', ...before]: string[], [is = '', ...now]: string[]) =>
+    was === is ? before.filter((line) => !now.includes(line)) : [];
+
+  test('has the version and every column with its type; new columns are written at their place', async () => {
+    const { rows } = await client.query<{ line: string }>(
+      `select format('%s.%s.%s %s', n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod)) as line
+       from pg_class c join pg_namespace n on n.oid = c.relnamespace join pg_attribute a on a.attrelid = c.oid
+       where n.nspname in ('inspect', 'inspect_outline') and c.relkind = 'v' and a.attnum > 0`,
+    );
+    const version = (await client.query<{ version: number }>('select version from inspect.version')).rows[0]?.version;
+    const found = [`version ${version}`, ...rows.map(({ line }) => line).toSorted()];
+    const hint = 'A column is gone or has another type: put it back, or raise inspect.version and the first line.';
+    expect([hint, findBroken(promised, found)]).toEqual([hint, []]);
+    expect(promised).toEqual(found);
+  });
+
+  test('keeps what the last tag had, or has another version', () => {
+    const git = (...args: string[]) => execFileSync('git', args, { cwd: ROOT, encoding: 'utf8', stdio: 'pipe' });
+    const last = process.env['PREVIOUS_REF'] ?? git('tag', '--list', '--sort=-creatordate').split('\n')[0];
+    const before = last ? linesOf(git('show', `${last}:${PAGE}`)) : promised;
+    expect(findBroken(before, promised)).toEqual([]);
+  });
+
+  test('a column that is dropped, renamed or retyped breaks it; one more does not, nor does another version', () => {
+    const before = ['version 1', 'v.a text', 'v.b bigint'];
+    expect(findBroken(before, ['version 1', 'v.a text', 'v.b bigint', 'v.c text'])).toEqual([]);
+    expect(findBroken(before, ['version 1', 'v.a text'])).toEqual(['v.b bigint']);
+    expect(findBroken(before, ['version 1', 'v.a text', 'v.b2 bigint'])).toEqual(['v.b bigint']);
+    expect(findBroken(before, ['version 1', 'v.a text', 'v.b text'])).toEqual(['v.b bigint']);
+    expect(findBroken(before, ['version 2', 'v.a text'])).toEqual([]);
+  });
 });
 
 describe('the roles for people, which the migrator makes', () => {

@@ -202,6 +202,28 @@ test('a job whose lease was over goes to another worker; the first writes nothin
   expect(logged).toEqual([]);
 });
 
+test('a worker that lives takes its loss back, once; a job with two losses is given up', async () => {
+  await insertJobs('a', 'b');
+  const ended: string[] = [];
+  const losses: LeasedQueue<Job>['losses'] = {
+    count: ({ id }) => (id === 'b' ? 2 : 0),
+    giveUp: async ({ id }) => ended.push(`gave ${id} up`),
+    takeBack: async ({ id }) => ended.push(`took ${id} back`),
+  };
+  const first = startWorker('first', 2, { losses });
+  await expect.poll(() => [first.running.size, ended]).toEqual([1, ['gave b up']]);
+  await query(sql`update jobs set lease_end = clock_timestamp() - interval '1 second' where id = 'a'`);
+  const second = startWorker('second', 1, { losses });
+  await expect.poll(() => second.running.size).toBe(1);
+  publish('jobs:cancel');
+  await expect.poll(() => ended).toEqual(['gave b up', 'took a back']);
+  first.running.get('a')?.fail(new LeaseLostError('Another process holds it.'));
+  await expect.poll(() => first.running.size).toBe(0);
+  second.running.get('a')?.end();
+  await expect.poll(() => findJob('a')).toMatchObject({ ended_by: 'second' });
+  expect(ended).toEqual(['gave b up', 'took a back']);
+});
+
 test('a drained worker claims nothing more and stops when its last job has ended', async () => {
   await insertJobs('a', 'b');
   const worker = startWorker('one', 1);

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
-import { beforeAll, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { runAsUser } from '../../src/platform/context.ts';
 import { type Database, openDatabase } from '../../src/platform/db/database.ts';
 import { prepareRowSecurity } from '../../src/platform/db/row-security.ts';
@@ -14,6 +14,11 @@ import { searchMemories } from '../../src/conversation/memory/memory-store.ts';
 import { findHistory } from '../../src/conversation/sessions/history-store.ts';
 import { listSessions, type SessionPage } from '../../src/conversation/sessions/session-list-store.ts';
 import { findSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
+import { countEvaluations, deleteRunCases } from '../../src/features/evals/erase-store.ts';
+import { listEvalRuns, listResultMoments } from '../../src/features/evals/runs/eval-run-store.ts';
+import { listSessionScores } from '../../src/features/evals/scoring/session-score-store.ts';
+import { listEvalSetIds } from '../../src/features/evals/sets/eval-set-store.ts';
+import { findTask, listDueTasks, listTasks } from '../../src/invocations/waits/task-store.ts';
 import { newKey, poolOptions, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 /** A statement has five plans for the values at hand; then one for any values. */
@@ -113,10 +118,10 @@ test.each<[string, SessionPage]>([
   await db.execute(sql`analyze sessions`);
   const after = { time: '2999-01-01T00:00:00.000000Z', id: 's' };
   const [text = ''] = await statementsOf(() => listSessions(db, appName, userId, { limit: 50, after, ...filter }));
-  const plan = await db.execute<{ 'QUERY PLAN': string }>(sql`explain (generic_plan, costs off) ${sql.raw(text)}`);
-  const lines = plan.rows.map((row) => row['QUERY PLAN']).join('\n');
-  const looked = String.raw`(?:\s+->  Subquery Scan on s\n\s+Filter: [^\n]+\n\s+->  Limit\n)?`;
-  const wanted = new RegExp(`CTE wanted\\n\\s+->  Limit\\n${looked}\\s+->  Index Scan (?:Backward )?using ${index} on`);
+  const lines = await explain(text);
+  const counted = String.raw`(?:\s+->  Subquery Scan on s\n\s+Filter: [^\n]+\n\s+->  WindowAgg\n\s+Window: [^\n]+\n)?`;
+  const looked = String.raw`${counted}\s+->  Limit\n`;
+  const wanted = new RegExp(`CTE (?:wanted|looked)\\n${looked}\\s+->  Index Scan (?:Backward )?using ${index} on`);
   expect(lines).toMatch(wanted);
 });
 
@@ -181,8 +186,100 @@ test('a search of the memory reads by the user and the words at once', async () 
   const search = () => searchMemories(db, { appName, userId: 'u1' }, 'rain', 10);
   expect(await search()).toHaveLength(10);
   const [text = ''] = await statementsOf(search);
-  const plan = await db.execute<{ 'QUERY PLAN': string }>(sql`explain (generic_plan, costs off) ${sql.raw(text)}`);
-  const lines = plan.rows.map((row) => row['QUERY PLAN']).join('\n');
+  const lines = await explain(text);
   expect(lines).toMatch(/Bitmap Index Scan on memories_search_idx\n\s+Index Cond: .*user_id/);
   expect(await searchMemories(db, { appName, userId: 'u1' }, '!?', 10)).toEqual([]);
+});
+
+/** The plan of a statement for any values. */
+async function explain(text: string): Promise<string> {
+  const { rows } = await store.pool.db.execute<{ 'QUERY PLAN': string }>(
+    sql`explain (generic_plan, costs off) ${sql.raw(text)}`,
+  );
+  return rows.map((row) => row['QUERY PLAN']).join('\n');
+}
+
+/** Evaluation, tasks and invocations of many users of one application. */
+async function fillMany(): Promise<string> {
+  const { db } = store.pool;
+  const { appName } = newKey();
+  const many = sql`generate_series(1, 3000) n`;
+  const statements = [
+    sql`insert into eval_sets (app_name, id, owner_id) select ${appName}, 's' || n, 'u' || n from ${many}`,
+    sql`insert into eval_case_versions (app_name, eval_set_id, eval_id, version, hash, payload, owner_id)
+        select ${appName}, 's' || n, 'c', 1, '', '{}', 'u' || n from ${many}`,
+    sql`insert into eval_cases (app_name, eval_set_id, id, version, source_user_id, owner_id)
+        select ${appName}, 's' || n, 'c', 1, 'v' || n, 'u' || n from ${many}`,
+    sql`insert into eval_runs (app_name, id, eval_set_id, requested_by, status, metrics, trials, parallelism,
+                               agent_hash, model_name, result_time, end_time)
+        select ${appName}, gen_random_uuid(), 's' || n, 'u' || n, 'done', '[]', 1, 1, '', '',
+          now() - n * interval '1 s', now() from ${many}`,
+    sql`insert into eval_run_cases (app_name, run_id, place, trial, eval_set_id, eval_id, case_version, status,
+                                    session_user_id, owner_id, end_time)
+        select app_name, id, 1, 1, eval_set_id, 'c', 1, 'done', requested_by, requested_by, now()
+        from eval_runs where app_name = ${appName}`,
+    sql`insert into sessions (app_name, user_id, id, state) select ${appName}, 'u' || n, 's', '{}' from ${many}`,
+    sql`insert into eval_session_scores (app_name, user_id, session_id, last_sequence, metrics_hash, result,
+                                         create_time)
+        select ${appName}, 'u' || n, 's', 1, '', '{}', now() - n * interval '1 s' from ${many}`,
+    sql`insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, create_time)
+        select ${appName}, 'u' || n, 's', 'i', 'paused', gen_random_uuid(), now(),
+          timestamptz '2026-01-01' - n * interval '1 s' from ${many}`,
+    sql`insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form,
+                           expire_time)
+        select ${appName}, 'u' || n, 's', ${appName} || n, 'i', 'c', 'ask', 'call', '{"tool": "ask"}',
+          now() + n * interval '1 s' from ${many}`,
+    sql`analyze eval_sets, eval_case_versions, eval_cases, eval_runs, eval_run_cases, eval_session_scores, invocations,
+          tasks`,
+  ];
+  for (const each of statements) await db.execute(each);
+  return appName;
+}
+
+describe('among what many have', () => {
+  let appName = '';
+  beforeAll(async () => {
+    appName = await fillMany();
+  });
+
+  test("what is one user's, or one page, is found by an index", async () => {
+    const { db } = store.pool;
+    const viewer = { userId: 'u7', groups: ['g'] };
+    const first = async (list: AsyncGenerator) => await list.next();
+    const ways: [string, () => Promise<unknown>][] = [
+      ['eval_sets_owner_idx', () => first(listEvalSetIds(db, appName, 'u7'))],
+      ['eval_runs_list_idx', () => first(listResultMoments(db, { appName, requestedBy: 'u7' }))],
+      ['eval_runs_set_idx', () => listEvalRuns(db, { appName, requestedBy: undefined, evalSetId: 's7', limit: 5 })],
+      ['eval_session_scores_list_idx', () => listSessionScores(db, appName, { limit: 5 })],
+      ['tasks_list_idx', () => listTasks(db, { userId: undefined, groups: [] }, { state: 'open' }, 5, undefined)],
+      ['tasks_id_idx', () => findTask(db, viewer, 't')],
+      ['tasks_due_idx', () => listDueTasks(db, 5)],
+    ];
+    for (const [index, work] of ways) expect(await explain((await statementsOf(work))[0] ?? '')).toContain(index);
+  });
+
+  test('an erasure reads no table of evaluation whole', async () => {
+    const { db } = store.pool;
+    const user = { appName, userId: 'none' };
+    const [deletion = ''] = await statementsOf(() => deleteRunCases(db, user));
+    const counts = await statementsOf(() => countEvaluations(db, user));
+    // The last two are of verdicts.
+    const texts = [deletion, ...counts.slice(0, 5)];
+    expect(texts).toHaveLength(6);
+    for (const text of texts) expect(await explain(text)).not.toContain('Seq Scan');
+  });
+
+  test('usage of an application reads the invocations of its time only', async () => {
+    const counted = sql`
+      select idx_tup_fetch + seq_tup_read as n from pg_stat_xact_user_tables where relname = 'invocations'`;
+    const n = await store.pool.transaction(async (tx) => {
+      const before = await tx.execute<{ n: string }>(counted);
+      await tx.execute(
+        sql`select usage_report(${appName}, null, '2025-12-31 23:59:50.5', '2026-01-01', '{day}', null, 10)`,
+      );
+      const after = await tx.execute<{ n: string }>(counted);
+      return Number(after.rows[0]?.n ?? 0) - Number(before.rows[0]?.n ?? 0);
+    });
+    expect(n).toBe(9);
+  });
 });

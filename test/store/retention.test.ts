@@ -59,6 +59,20 @@ test('sessions go by age or beyond a number; what runs or is on hold stays; a dr
   expect(await sessions()).toEqual(['d01', 'held', 'running']);
 });
 
+test('a session that has yet to wake stays, however old; one that waits without a deadline goes', async () => {
+  await store.pool.db.execute(sql`
+    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
+    select 'a', 'u', id, 'i', 'paused', gen_random_uuid(), now() from sessions where id in ('d10', 'd30')`);
+  await store.pool.db.execute(sql`
+    insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form, due_time)
+    values ('a', 'u', 'd10', 't', 'i', 'c', 'ask', 'question', '{}', null),
+           ('a', 'u', 'd30', 't', 'i', 'c', 'sleep_for', 'sleep', '{}', now() + interval '90 days')`);
+  const retention = { sessions: { days: 5, count: 0 }, artifactVersions: 0 };
+  expect(await countExpired({ database: store.pool }, retention)).toMatchObject({ sessions: 1 });
+  expect(await run(retention)).toMatchObject({ sessions: 1 });
+  expect(await sessions()).toEqual(['d01', 'd30', 'held', 'running']);
+});
+
 test('of an artifact the newest versions stay, and all that are on hold', async () => {
   const retention = { sessions: off, artifactVersions: 2 };
   expect(await countExpired({ database: store.pool }, retention)).toEqual({ sessions: 0, artifactVersions: 3 });

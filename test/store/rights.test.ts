@@ -30,9 +30,14 @@ const OF_USERS = [
   'invocations',
   'legal_holds',
   'memories',
+  'score_jobs',
+  'session_verdicts',
   'sessions',
+  'signals',
   'spans',
+  'tasks',
   'tool_calls',
+  'user_credentials',
   'user_erasures',
   'user_states',
   'user_storage',
@@ -44,6 +49,7 @@ const ALL = 'delete, insert, select, update';
 const LISTED: Record<string, [serving: string, limited: string]> = {
   agent_prompts: [ALL, 'insert, select, update (use_time)'],
   agent_runtime_migrations: ['select', ''],
+  agent_versions: [ALL, 'select'],
   app_states: [ALL, 'select'],
   audit_log: ['insert', ''],
   budget_alerts: [ALL, 'select'],
@@ -53,6 +59,7 @@ const LISTED: Record<string, [serving: string, limited: string]> = {
   budgets: [ALL, 'select'],
   model_prices: [ALL, 'select'],
   rate_limits: [ALL, ''],
+  score_rules: [ALL, 'select'],
   user_storage: [ALL, 'select'],
 };
 /** Functions that run as the owner of the tables, and whether the two roles may call them; triggers need no right. */

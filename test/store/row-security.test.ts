@@ -49,6 +49,7 @@ beforeAll(async () => {
       maxStateBytes: 1e6,
       maxSessionBytes: 1e9,
       maxUserBytes: null,
+      maxOpenTasks: 1_000,
       maxPendingDeliveries: 100,
       preparesStatements: true,
       connectTimeoutMs: 60_000,

@@ -6,7 +6,6 @@ import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { claimSession, enqueueInvocation } from '../../src/invocations/lock-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
-import { findListings } from '../support/listings.ts';
 import { newKey, openPool, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();
@@ -47,6 +46,8 @@ test('a trigger keeps what is on legal hold, in every table of users but those o
     // Copies of answers for a day.
     'idempotency_keys',
     'legal_holds',
+    // What is to be done about a session.
+    'score_jobs',
     'user_erasures',
     'user_storage',
   ]);
@@ -99,13 +100,6 @@ test('the views for people show what runs, what waits for it in which order, and
     sql`select event_count, running_invocation from inspect.sessions where session_id = ${sessionId}`,
   );
   expect(session.rows).toEqual([{ event_count: 1, running_invocation: 'e-1' }]);
-});
-
-test('every statement of docs/admin-sql.md runs', async () => {
-  const { text = '' } = findListings().find(({ page }) => page === 'docs/admin-sql.md') ?? {};
-  const statements = text.split(/;\n/).filter((each) => each.trim() !== '');
-  expect(statements.length).toBeGreaterThan(5);
-  for (const statement of statements) await store.pool.db.execute(sql.raw(statement));
 });
 
 test('eight migrations of one empty database at once are clean, and each migration is applied once', async () => {

@@ -9,6 +9,7 @@ import type { SessionKey } from '../../src/core/session.ts';
 import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
+import { createSecrets } from '../../src/platform/secrets.ts';
 import { sweepAll, type SweepContext, sweepRegularly } from '../../src/process/sweeper.ts';
 import { newKey, takerOn, testPool, textEvent } from '../support/store.ts';
 
@@ -36,6 +37,8 @@ const context = (): SweepContext => ({
   connectTimeoutMs: 120_000,
   notifications,
   contentStore: rowContent(1_000_000),
+  secrets: createSecrets([]),
+  grants: { egress: { allowLoopback: false }, redirectUrl: undefined },
   log: pino({ base: null, serializers: { err: toLogFields } }, lines),
   evalRuns: { days: 90, count: 2 },
   retention: { sessions: { days: 0, count: 0 }, artifactVersions: 0 },

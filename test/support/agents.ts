@@ -9,7 +9,11 @@ import type { Part } from '../../src/core/content.ts';
 import { type ScriptedAnswer, scriptedModel } from './scripted-model.ts';
 
 /** The one application of a test, `harness_agent`, with a model and tools of the test's own. */
-export function hostAgent(model: Model, tools: Tool[] = []): Map<string, HostedAgent> {
+export function hostAgent(
+  model: Model,
+  tools: Tool[] = [],
+  more: Partial<AgentDefinition> = {},
+): Map<string, HostedAgent> {
   const definition: AgentDefinition = {
     name: 'harness_agent',
     description: '',
@@ -20,14 +24,17 @@ export function hostAgent(model: Model, tools: Tool[] = []): Map<string, HostedA
     mcpServers: [],
     sampling: {},
     maxLlmCalls: 100,
+    ...more,
   };
   const known = new Map([...builtInTools(), ...tools.map((tool) => [tool.name, tool] as const)]);
-  const environment = { model, modelName: 'scripted', builtInTools: known };
+  const mcp = { egress: { allowLoopback: true } };
+  const environment = { model, modelName: 'scripted', builtInTools: known, mcp };
   return new Map([
     [
       definition.name,
       {
         name: definition.name,
+        version: { digest: 'test', definition: {} },
         hasLiveApi: model.live !== undefined,
         hasTransactions: tools.some(({ transactional }) => transactional),
         prepare: (overrides, signal, userId, serverTools) =>

@@ -11,10 +11,30 @@ interface WireSpan {
   parentSpanId?: string;
   attributes: { key: string; value: Record<string, unknown> }[];
   status: { code?: number };
+  events?: { name: string; attributes: WireSpan['attributes'] }[];
 }
 
-/** A span with its attributes by name. */
-export type CollectedSpan = Omit<WireSpan, 'attributes'> & { attributes: Record<string, unknown> };
+/** A span with its attributes by name, and how OTLP wrote each. */
+export type CollectedSpan = Omit<WireSpan, 'attributes'> & {
+  attributes: Record<string, unknown>;
+  types: Record<string, string>;
+};
+
+/** A metric as OTLP/JSON has it. */
+interface WireMetric extends Record<'histogram' | 'sum' | 'gauge', { dataPoints: WirePoint[] } | undefined> {
+  name: string;
+  unit: string;
+}
+type WirePoint = { attributes: WireSpan['attributes']; explicitBounds?: number[] };
+
+/** A metric with the attributes of its points. */
+export interface CollectedMetric {
+  name: string;
+  unit: string;
+  kind: string;
+  bounds: number[] | undefined;
+  points: Record<string, unknown>[];
+}
 
 /** A request to the collector. */
 interface Export {
@@ -35,13 +55,15 @@ export interface Collector {
   resources(service: string): Record<string, unknown>[];
   /** Names of the metrics that have come. */
   metricNames(): Set<string>;
+  /** The metrics that have come, as often as they have. */
+  metrics(): CollectedMetric[];
   close(): Promise<void>;
 }
 
 type Resources = {
   resource: { attributes: WireSpan['attributes'] };
   scopeSpans?: { spans: WireSpan[] }[];
-  scopeMetrics?: { metrics: { name: string }[] }[];
+  scopeMetrics?: { metrics: WireMetric[] }[];
 }[];
 
 /** Starts a collector; with `answers: false` it takes requests and never answers. */
@@ -64,7 +86,11 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
   const spans = () =>
     sent('/v1/traces', 'resourceSpans')
       .flatMap(({ scopeSpans = [] }) => scopeSpans.flatMap((scope) => scope.spans))
-      .map((span) => ({ ...span, attributes: toAttributes(span.attributes) }));
+      .map((span) => ({ ...span, attributes: toAttributes(span.attributes), types: toTypes(span.attributes) }));
+  const metrics = () =>
+    sent('/v1/metrics', 'resourceMetrics').flatMap(({ scopeMetrics = [] }) =>
+      scopeMetrics.flatMap((scope) => scope.metrics.map(toMetric)),
+    );
   return {
     url: `http://127.0.0.1:${port}`,
     exports,
@@ -82,12 +108,8 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
       [...sent('/v1/traces', 'resourceSpans'), ...sent('/v1/metrics', 'resourceMetrics')]
         .map(({ resource }) => toAttributes(resource.attributes))
         .filter((attributes) => attributes['service.name'] === service),
-    metricNames: () =>
-      new Set(
-        sent('/v1/metrics', 'resourceMetrics').flatMap(({ scopeMetrics = [] }) =>
-          scopeMetrics.flatMap(({ metrics }) => metrics.map(({ name }) => name)),
-        ),
-      ),
+    metricNames: () => new Set(metrics().map(({ name }) => name)),
+    metrics,
     close: async () => {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
@@ -98,6 +120,21 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
 /** Values of OTLP say their type; lists are read as lists. */
 const toAttributes = (attributes: WireSpan['attributes']) =>
   Object.fromEntries(attributes.map(({ key, value }) => [key, toValue(value)]));
+
+const toTypes = (attributes: WireSpan['attributes']) =>
+  Object.fromEntries(attributes.map(({ key, value }) => [key, Object.keys(value).join()]));
+
+function toMetric({ name, unit, histogram, sum, gauge }: WireMetric): CollectedMetric {
+  const kind = histogram ? 'histogram' : sum ? 'sum' : 'gauge';
+  const points = (histogram ?? sum ?? gauge)?.dataPoints ?? [];
+  return {
+    name,
+    unit,
+    kind,
+    bounds: points[0]?.explicitBounds,
+    points: points.map(({ attributes }) => toAttributes(attributes)),
+  };
+}
 
 function toValue(value: Record<string, unknown>): unknown {
   const { arrayValue } = value as { arrayValue?: { values: Record<string, unknown>[] } };

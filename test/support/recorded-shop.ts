@@ -91,6 +91,7 @@ export function recordedShop(): Map<string, HostedAgent> {
   const environment = { model, modelName: 'scripted-1', builtInTools: tools };
   const hosted: HostedAgent = {
     name: shop.name,
+    version: { digest: 'test', definition: {} },
     hasLiveApi: false,
     prepare: (overrides, signal, userId, serverTools) =>
       prepareAgent(shop, overrides, environment, signal, userId, serverTools),

@@ -57,11 +57,21 @@ const KINDS: ReplayCase[] = [
       'Seen.',
     ),
   },
+  {
+    kind: 'an answer that is asked for again',
+    harness: { output_schema: { type: 'object', required: ['n'] } },
+    script: root('Seven.', [lookUp('7')], '{"n":7}'),
+  },
   { kind: 'a transfer', script: { ...root([transfer]), billing: [[lookUp('bill')], 'Here is the bill.'] } },
   { kind: 'a transfer to nobody', script: root([callPart('transfer_to_agent', { agent_name: 'x' })], 'Stay.') },
   {
     kind: 'an agent as a tool',
     script: { ...root([callPart('helper', { request: 'help' })], 'Helped.'), helper: [[lookUp('h')], 'So.'] },
+  },
+  {
+    kind: 'hooks',
+    app: 'hooked',
+    script: { hooked: [[lookUp('tea')], [lookUp('known')], 'Bad tea.'] },
   },
   { kind: 'one after another', app: 'line', script: { first: [[lookUp('f')], 'Paris'], second: ['In Paris.'] } },
   {

@@ -1,6 +1,7 @@
 import { describeAgent } from '../../src/conversation/apps/agent-description.ts';
 import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
+import type { Hooks } from '../../src/agent/definition/hooks.ts';
 import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
 import { SUMMARY_INSTRUCTION } from '../../src/agent/loop/compact.ts';
@@ -44,7 +45,43 @@ const agent = (name: string, more: Partial<AgentDefinition> = {}): AgentDefiniti
 
 const below = (...names: string[]) => names.map((name) => agent(name));
 
-function definitionsOf(mcpUrl: string): AgentDefinition[] {
+/** Hooks of every kind, which say with the tools that they ran. */
+function hooksOf(counts: ReplayWorld['counts']): Hooks {
+  const ran = () => void (counts.tools += 1);
+  return {
+    name: 'desk',
+    beforeAgent: ({ stateDelta, userContent }) => {
+      ran();
+      stateDelta['city'] = 'Rome';
+      const isClosed = JSON.stringify(userContent).includes('closed');
+      return isClosed ? { role: 'model', parts: [{ text: 'We are closed.' }] } : undefined;
+    },
+    beforeModel: (request) => {
+      ran();
+      request.instruction += ' Be kind.';
+    },
+    afterModel: ({ content }, { stateDelta }) => {
+      ran();
+      stateDelta['answers'] = 1;
+      const text = content?.parts?.[0]?.text;
+      return text ? { content: { role: 'model', parts: [{ text: text.replace('Bad', 'Good') }] } } : undefined;
+    },
+    beforeTool: ({ args }) => {
+      ran();
+      return args['topic'] === 'known' ? { found: 'before' } : undefined;
+    },
+    afterTool: (_call, response) => {
+      ran();
+      return { ...response, seen: true };
+    },
+    afterAgent: () => {
+      ran();
+      return { role: 'model', parts: [{ text: 'Bye.' }] };
+    },
+  };
+}
+
+function definitionsOf(mcpUrl: string, counts: ReplayWorld['counts']): AgentDefinition[] {
   const waiting = ['get_user_choice', 'send', 'hang', 'large'];
   const own = agent('harness_agent').tools;
   return [
@@ -65,6 +102,7 @@ function definitionsOf(mcpUrl: string): AgentDefinition[] {
       maxIterations: 3,
       subAgents: [agent('worker', { tools: ['look_up', 'exit_loop'] })],
     }),
+    agent('hooked', { hooks: hooksOf(counts) }),
     agent('short', { compaction: { tokenBudget: 40, keepInvocations: 1 } }),
     agent('remote', { mcpServers: [{ name: 'shop', url: mcpUrl }] }),
   ];
@@ -102,7 +140,7 @@ export function replayWorld(mcpUrl: string): ReplayWorld {
   const scripts = new Map<string, Script>();
   const model = scripted(scripts, counts, hang);
   const world = new Map([...builtInTools(), ...tools.map((each) => [each.name, each] as const)]);
-  const definitions = new Map(definitionsOf(mcpUrl).map((definition) => [definition.name, definition]));
+  const definitions = new Map(definitionsOf(mcpUrl, counts).map((definition) => [definition.name, definition]));
   const hosted = [...definitions.keys()].map((name): [string, HostedAgent] => {
     const environment = { model, modelName: 'scripted', builtInTools: world, mcp: { egress: { allowLoopback: true } } };
     const definition = () => definitions.get(name) ?? agent(name);
@@ -110,6 +148,7 @@ export function replayWorld(mcpUrl: string): ReplayWorld {
       name,
       {
         name,
+        version: { digest: 'test', definition: {} },
         hasLiveApi: false,
         prepare: (overrides, signal, userId, serverTools) =>
           prepareAgent(definition(), overrides, environment, signal, userId, serverTools),

@@ -9,8 +9,6 @@ const SCHEMAS = `(select oid from pg_namespace where nspname in ('public', 'insp
 const PARTS = [
   `select nspname as place, format('create schema %I;', nspname) as text
    from pg_namespace where nspname like 'inspect%'`,
-  `select oid::regprocedure::text as place, rtrim(pg_get_functiondef(oid), E'\\n') || ';' as text
-   from pg_proc where pronamespace in ${SCHEMAS}`,
   `select c.oid::regclass::text as place, format(E'create table %s (\\n%s\\n);', c.oid::regclass,
           string_agg(concat_ws(' ', '  ' || quote_ident(a.attname), format_type(a.atttypid, a.atttypmod),
               case when a.attcollation <> t.typcollation then 'collate ' || quote_ident(l.collname) end,
@@ -22,6 +20,9 @@ const PARTS = [
    left join pg_collation l on l.oid = a.attcollation
    left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
    where c.relkind = 'r' and c.relnamespace in ${SCHEMAS} group by c.oid`,
+  // Behind the tables, whose rows some take.
+  `select oid::regprocedure::text as place, rtrim(pg_get_functiondef(oid), E'\\n') || ';' as text
+   from pg_proc where pronamespace in ${SCHEMAS}`,
   // Foreign keys last: they need the other table's key. PostgreSQL 18 lists "not null" here too (contype n).
   `select (contype = 'f') || conrelid::regclass::text || conname as place,
           format('alter table %s add constraint %I %s;', conrelid::regclass, conname, pg_get_constraintdef(oid)) as text

@@ -44,6 +44,7 @@ export function poolOptions(url: string, size: number): PoolOptions {
     maxAppStateBytesPerUser: 65_536,
     maxSessionBytes: 33_554_432,
     maxUserBytes: 1_073_741_824,
+    maxOpenTasks: 1_000,
     maxPendingDeliveries: 1_000,
     preparesStatements: pooled === undefined && inject('workerUrls').length === 0,
     isOnCluster: inject('workerUrls').length > 0,

@@ -5,8 +5,11 @@ import { type Issuer, signingKey, startIssuer } from './issuer.ts';
 export interface TokenIssuer {
   /** What a runtime needs to believe it. */
   environment: Record<string, string>;
-  /** The header of a token of a user; with `scopes` it says so in its claim `scope`. */
-  headersOf(user: string, options?: { scopes?: string; expires?: string }): Promise<Record<string, string>>;
+  /** The header of a token of a user; with `scopes` it says so in its claim `scope`, groups in `groups`. */
+  headersOf(
+    user: string,
+    options?: { scopes?: string; expires?: string; groups?: string[] },
+  ): Promise<Record<string, string>>;
   issuer: Issuer;
   close(): Promise<void>;
 }
@@ -18,8 +21,12 @@ export async function startTokenIssuer(): Promise<TokenIssuer> {
   return {
     issuer,
     environment: { JWT_ISSUER: issuer.url, JWT_AUDIENCE: 'runtime', JWT_SCOPE_CLAIM: 'scope' },
-    async headersOf(user, { scopes, expires = '2h' } = {}) {
-      const claims = new SignJWT({ sub: user, ...(scopes === undefined ? {} : { scope: scopes }) });
+    async headersOf(user, { scopes, expires = '2h', groups } = {}) {
+      const claims = new SignJWT({
+        sub: user,
+        ...(scopes === undefined ? {} : { scope: scopes }),
+        ...(groups && { groups }),
+      });
       const token = await claims
         .setProtectedHeader({ alg: 'ES256', kid: 'one' })
         .setIssuer(issuer.url)

@@ -105,7 +105,8 @@ describe('the dashboard', () => {
       return names.map((each) => [each, new Set<string>([...labels, 'le', 'instance'])] as const);
     }),
   );
-  const metricsIn = (expr: string) => expr.match(/\b(?:agent_runtime|gen_ai_client|process)_\w+/g) ?? [];
+  const metricsIn = (expr: string) =>
+    expr.match(/\b(?:agent_runtime|gen_ai_(?:client|execute|invoke)|process)_\w+/g) ?? [];
 
   test('asks for metrics that there are, and for all of them', () => {
     const asked = exprs.flatMap(({ expr }) => metricsIn(expr));

@@ -70,10 +70,11 @@ describe('the examples', () => {
 
   test('what stands in comments would pass too, and every tool is listed', () => {
     const text = readFileSync(example, 'utf8');
-    const whole = text.replaceAll(/^# (skills:|mcp_servers:|  )/gm, '$1');
+    const whole = text.replaceAll(/^# (skills:|mcp_servers:|openapi:|  )/gm, '$1');
     expect(parseHarnessFile(whole, 'harness.yaml')).toMatchObject({
       skills: ['refunds'],
       mcp_servers: [{ name: 'orders', headers: { authorization: 'Bearer ${ORDERS_TOKEN}' } }],
+      openapi: [{ name: 'shop', operations: ['getOrder', 'cancelOrder'] }],
     });
     const listed = /# Built-in tools: ([^.]*)\./.exec(text)?.[1]?.split(/[,\s#]+/);
     expect(listed).toEqual([...builtInTools().keys()].sort());
@@ -103,14 +104,14 @@ describe('what is wrong is said with its line', () => {
       'a tool that does not exist',
       'tools: [calculater]\n',
       expect.stringMatching(
-        /^harness_agent: Tool `calculater` is not a supported built-in tool\. Available: calculator, /,
+        /^harness_agent: Tool `calculater` is not a supported built-in tool\. Available: ask_person, calculator, /,
       ) as string,
     ],
     [
       'a variable that is not set',
       'mcp_servers:\n  - name: orders\n    url: https://mcp.example.com\n' +
         '    headers: { authorization: "Bearer ${ORDERS_TOKEN}" }\n',
-      'mcp_servers: the headers of `orders` need the variable ORDERS_TOKEN, which is not set.\n',
+      '`orders` needs the variable ORDERS_TOKEN, which is not set.\n',
     ],
   ])('%s', async (_what, text, stderr) => {
     expect(await checkText(text)).toEqual({ stdout: '', stderr });

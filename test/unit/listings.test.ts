@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, expect, test } from 'vitest';
 import { findListings, ROOT } from '../support/listings.ts';
+import { scriptedModel, startTestRuntime } from '../../src/process/testing.ts';
 import { startProcess } from '../support/service-process.ts';
 
 /** The TypeScript that the documents print: what is pasted from there must run. */
@@ -23,7 +24,7 @@ function write(path: string, text: string): void {
 }
 
 test('every listing is complete, and its types are right', async () => {
-  expect([listings.length, agents.length]).toEqual([8, 4]);
+  expect([listings.length, agents.length]).toEqual([11, 6]);
   for (const { name, text } of listings) write(`${name}.ts`, text);
   // The listings beside an agent import the one that stands above them.
   write('agents/harness_agent/agent.ts', agents.find(({ name }) => name.startsWith('docs_package'))?.text ?? '');
@@ -46,4 +47,36 @@ test('every agent is loaded as it is printed', async () => {
       .toSorted()
       .join(', ')}. `,
   );
+});
+
+test('every agent of the course answers as it is printed, with a model that says what its form wants', async () => {
+  const offer = JSON.stringify({ answer: 'Done.', total: null });
+  const model = scriptedModel([({ outputSchema }) => [{ text: outputSchema ? offer : 'Done.' }]]);
+  const course = agents.filter(({ name }) => name.startsWith('docs_agents'));
+  for (const { name, text } of course) write(`course-apps/${name}/agent.ts`, text);
+  const runtime = await startTestRuntime({ model, settings: { AGENTS_DIR: join(folder, 'course-apps') } });
+  try {
+    for (const { name, text } of course) {
+      const { output, value, error } = await runtime.ask('Hello', { app: name });
+      expect([output, error]).toEqual([text.includes('outputSchema') ? offer : 'Done.', undefined]);
+      if (text.includes('outputSchema')) expect(value).toEqual(JSON.parse(offer));
+    }
+  } finally {
+    await runtime.close();
+  }
+});
+
+test('the test of the course passes as it is printed', async () => {
+  const course = listings.find(({ text }) => text.includes("from 'node:assert/strict'"));
+  const agent = agents.find(({ text }) => text.includes("name: 'gpt-5-mini'"));
+  const from = join(ROOT, 'src/process');
+  for (const path of ['course/course.test.ts', 'course/agents/harness_agent/agent.ts']) {
+    const text = path.includes('agent.ts') ? (agent?.text ?? '') : (course?.text ?? '');
+    write(
+      path,
+      text.replace(/'agent-runtime(\/testing)?'/, (_, kit) => `'${from}/${kit ? 'testing' : 'index'}.ts'`),
+    );
+  }
+  const { error, code } = await startProcess(process.execPath, [join(folder, 'course/course.test.ts')], {}).end;
+  expect([error, code]).toEqual(['', 0]);
 });

@@ -33,7 +33,15 @@ describe('every operation has an owner and a scope', () => {
 
   test('without a credential only those that say nothing of anybody are served', () => {
     const open = operations.filter(({ owner }) => owner === 'open').map(({ operationId }) => operationId);
-    expect(open).toEqual(['health', 'ready', 'version', 'getMcpMetadata']);
+    expect(open).toEqual([
+      'health',
+      'ready',
+      'version',
+      'sendTokenSignal',
+      'getA2aCard',
+      'getFirstA2aCard',
+      'getMcpMetadata',
+    ]);
   });
 });
 
@@ -42,22 +50,27 @@ const BOUNDS = {
   'what the operator has set up, or a count':
     'health ready version getTelemetry listApps getAppInfo listBudgets listModelPrices countUnretained ' +
     'getMetricsInfo getAppStructure getAppGraphs getAppGraph getBuilderConfig listAppsOfUser ' +
-    'getUserStorage getMcpMetadata',
+    'getUserStorage getMcpMetadata getVersion diffVersions finishConsent listOpenAiModels getOpenAiModel ' +
+    'getA2aCard getFirstA2aCard getExtendedA2aCard',
   'one row, which was bounded when it was written':
     'getSessionLabels loadArtifact loadArtifactVersion harnessRuntimeGetArtifactMetadata getCronjob getCronjobRun ' +
-    'getInvocation getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun',
+    'getInvocation getTask getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun ' +
+    'getOpenAiConversation getOpenAiItem',
   'as many rows as a page has, each small':
     'getUsage getUserUsage ' +
     'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listEvalCases ' +
-    'summarizeEvalRun listEvalJudges listUsers listToolCalls',
+    'listSessionVerdicts listScoreRules summarizeEvalRun listEvalJudges listUsers listToolCalls listVersions ' +
+    'sampleInvocations',
   'a page that ends where its bytes do':
-    'diffSessions listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries getSessionTrace ' +
-    'getSessionTraceLegacy listAllCronjobs listAiSdkMessages readSessionStream readInvocationStream',
+    'diffSessions listTasks listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries ' +
+    'getSessionTrace getSessionTraceLegacy listAllCronjobs listAiSdkMessages readSessionStream readInvocationStream ' +
+    'listOpenAiItems listOpenAiInputItems listA2aTasks',
   'pages that are read as fast as the client takes them':
     'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun ' +
     'listEvalSets listEvalSetIds getEvalSet exportEvalSet listEvalResults listEvalResultIds getEvalResult ' +
     'listEvalVerdicts runLive streamAiSdkChat',
-  'nothing but what one user, or a developer, may store': 'listArtifactVersions streamAgUi',
+  'nothing but what one user, or a developer, may store':
+    'listArtifactVersions streamAgUi getOpenAiResponse getA2aTask subscribeToA2aTask',
 };
 
 test('every read says what bounds the bytes of its answer', () => {

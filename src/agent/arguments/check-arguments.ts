@@ -25,17 +25,19 @@ function getValidator(parameters: JsonObject): ValidateFunction {
   return validator;
 }
 
-/** Returns the first violation of the tool's JSON Schema in words; only for the operator's: a hostile one may hang. */
-export function argumentsError(parameters: JsonObject, args: JsonObject): string | undefined {
-  return errorBy(() => getValidator(parameters), args, 'arguments');
-}
+/** Returns the first violation of a JSON Schema in words; only for the operator's: a hostile one may hang. */
+export const schemaError = (schema: JsonObject, value: unknown, what: Checked): string | undefined =>
+  errorBy(() => getValidator(schema), value, what);
 
 /** Returns the first violation of any schema, with patterns made by `toPattern` and nothing kept. */
 export const schemaErrorOnce = (schema: JsonObject, value: unknown, what: Checked, toPattern: ToPattern) =>
   errorBy(() => compile(schema, toPattern), value, what);
 
-/** The value that a schema is for: the arguments of a call, or its answer. */
-export type Checked = 'arguments' | 'answer';
+/** The value that a schema is for: the arguments of a call, its answer, or what an agent answers. */
+export type Checked = 'arguments' | 'answer' | 'output';
+
+/** The problem of every output where its schema is none. */
+export const UNUSABLE_OUTPUT = 'The schema of the answer cannot be used';
 
 const WORDS = {
   arguments: {
@@ -47,6 +49,7 @@ const WORDS = {
     unusable: 'The output schema of this tool cannot be used, so its answer is left out.',
     toText: (problem: string) => `The tool answered what its output schema refuses: ${problem}.`,
   },
+  output: { unusable: UNUSABLE_OUTPUT, toText: (problem: string) => problem },
 };
 
 /** Maximum length of a part of a sentence that schema or arguments wrote. */

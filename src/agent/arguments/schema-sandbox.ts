@@ -7,11 +7,19 @@ import { FairSemaphore } from '../../platform/work/fair-semaphore.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { Checked } from './check-arguments.ts';
 
-/** Maximum time of one check, from the moment on that the thread has it. */
+/**
+ * Time after which a check is late, from the moment on that the thread has it: where the process had half of it as CPU
+ * time meanwhile, which bounds the thread's, and at the latest after so many times as long on a busy machine.
+ */
 const CHECK_MS = 1_000;
+const MAX_ROUNDS = 10;
 /** Memory limits of the thread; a schema that needs more ends the thread, not the process. */
 const RESOURCES = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 32, stackSizeMb: 4 };
-const TOO_COSTLY = 'The schema of this tool takes too long to check, so it cannot be called.';
+const TOO_COSTLY: Record<Checked, string> = {
+  arguments: 'The schema of this tool takes too long to check, so it cannot be called.',
+  answer: 'The output schema of this tool takes too long to check, so its answer is left out.',
+  output: 'The schema of the answer takes too long to check',
+};
 
 /** Beside this file, TypeScript here and JavaScript in the package. */
 const WORKER = new URL(`schema-worker${extname(import.meta.url)}`, import.meta.url);
@@ -44,6 +52,19 @@ interface Answer {
   problem: string | undefined;
 }
 
+/** Returns a signal that aborts when the check that begins now is late; disposed of, it never does. */
+function watchCheck(): Disposable & { signal: AbortSignal } {
+  const late = new AbortController();
+  const before = process.cpuUsage();
+  let rounds = 0;
+  const timer = setInterval(() => {
+    const { user, system } = process.cpuUsage(before);
+    rounds += 1;
+    if (user + system >= CHECK_MS * 500 || rounds === MAX_ROUNDS) late.abort();
+  }, CHECK_MS);
+  return { signal: late.signal, [Symbol.dispose]: () => clearInterval(timer) };
+}
+
 /** The one thread, which callers hold in turn: started with the first check and anew after one that was too costly. */
 class CheckThread {
   readonly #turns = new FairSemaphore(1);
@@ -57,7 +78,7 @@ class CheckThread {
     const release = await this.#turns.acquire(currentContext().caller ?? '');
     try {
       if (signal.aborted) return undefined;
-      return group.isRefused ? TOO_COSTLY : await this.#run(group, given);
+      return group.isRefused ? TOO_COSTLY[given[2]] : await this.#run(group, given);
     } finally {
       release();
     }
@@ -71,16 +92,17 @@ class CheckThread {
         worker.postMessage(given);
       } catch {
         // Nested too deeply to be copied.
-        return TOO_COSTLY;
+        return TOO_COSTLY[given[2]];
       }
-      const [{ problem }] = (await once(worker, 'message', { signal: AbortSignal.timeout(CHECK_MS) })) as [Answer];
+      using late = watchCheck();
+      const [{ problem }] = (await once(worker, 'message', { signal: late.signal })) as [Answer];
       return problem;
     } catch {
       // The thread is late or has failed; the next check starts another.
       void this.#worker?.terminate();
       this.#worker = undefined;
       group.refuse();
-      return TOO_COSTLY;
+      return TOO_COSTLY[given[2]];
     }
   }
 

@@ -7,6 +7,7 @@ import { HARNESS_APP } from '../../core/names.ts';
 import type { AgentDefinition, AgentSource } from './agent.ts';
 import { checkSource, isTool } from './agent-source.ts';
 import { importFile } from './import-file.ts';
+import { toOutputSchema } from './output-schema.ts';
 import type { Tool, ToolContext } from './tool.ts';
 
 /** An agent application that was loaded: its definition, and its own tools by name. */
@@ -116,7 +117,7 @@ function toModule(name: string, source: AgentSource, path: string): AgentModule 
   const toDefinition = (agent: AgentSource & { name: string }): AgentDefinition => {
     if (names.has(agent.name)) throw new ConfigError(`${path}: the agent \`${agent.name}\` is there twice.`);
     names.add(agent.name);
-    const { subAgents, ...plain } = agent;
+    const { subAgents, outputSchema, ...plain } = agent;
     return {
       description: '',
       instruction: '',
@@ -124,6 +125,7 @@ function toModule(name: string, source: AgentSource, path: string): AgentModule 
       mcpServers: [],
       ...plain,
       tools: (agent.tools ?? []).map((tool) => addTool(tool, tools, path)),
+      ...(outputSchema === undefined ? {} : { outputSchema: toOutputSchema(outputSchema) }),
       ...(subAgents === undefined ? {} : { subAgents: subAgents.map(toDefinition) }),
     };
   };

@@ -1,8 +1,11 @@
 import type { z } from 'zod';
+import type { JsonObject } from '../../core/content.ts';
 import type { ClientTool } from './client-tools.ts';
+import type { Hooks } from './hooks.ts';
 import type { harnessSchema } from './harness-schema.ts';
-import type { Model, Sampling } from './model.ts';
-import type { Effect, Tool } from './tool.ts';
+import type { Model, Provider, Sampling } from './model.ts';
+import type { OutputSchema, WrittenSchema } from './output-schema.ts';
+import type { Effect, Tool, ToolLimits } from './tool.ts';
 
 /*
  * The agent, from what is written to what runs. All of its types are here:
@@ -29,10 +32,12 @@ export const DEFAULT_MAX_LLM_CALLS = 500;
 export type HarnessFile = z.output<typeof harnessSchema>;
 
 /** An agent application in code, named by its directory; what is left out has the defaults of a definition. */
-export interface AgentSource extends Partial<Omit<AgentDefinition, 'name' | 'tools' | 'subAgents'>> {
+export interface AgentSource extends Partial<Omit<AgentDefinition, 'name' | 'tools' | 'subAgents' | 'outputSchema'>> {
   /** Names of built-in tools, and tools of its own. */
   tools?: (string | Tool)[];
   subAgents?: (AgentSource & { name: string })[];
+  /** Form of its answer, a zod schema or JSON Schema: what does not fit is asked for again [text]. */
+  outputSchema?: WrittenSchema;
 }
 
 /** An agent as it was deployed, and those below it: names only, nothing connected yet. */
@@ -46,6 +51,8 @@ export interface AgentDefinition {
   instruction: string;
   /** [that of the agent above, at the root that of the environment] */
   modelName?: string;
+  /** Wins over `modelName`. [that of the agent above] */
+  model?: AgentModel;
   tools: string[];
   skills: string[];
   mcpServers: McpServer[];
@@ -53,6 +60,10 @@ export interface AgentDefinition {
   confirmTools?: string[];
   /** Effects of tools by name, those of MCP servers included [as the tool or its server says]. */
   toolEffects?: Record<string, Effect>;
+  /** Limits of tools by name, those of MCP servers included; each wins over the tool's own. */
+  toolLimits?: Record<string, ToolLimits>;
+  /** Documents of HTTP APIs, some of whose operations are tools. */
+  openapi?: OpenApiSource[];
   /** Names of tools about whose calls a person is asked where it stays unknown whether they acted. */
   askWhenUnknown?: string[];
   /** [that of the agent above] */
@@ -60,7 +71,15 @@ export interface AgentDefinition {
   subAgents?: AgentDefinition[];
   /** True: the agent above calls it like a tool and goes on itself, instead of handing over to it. */
   asTool?: boolean;
-  /** State key that receives the text of the agent's answer. */
+  /** The service that it runs in, which speaks A2A: it is called like a tool [this one]. */
+  remote?: RemoteAgent;
+  /** Called while the agent runs. */
+  hooks?: Hooks;
+  /** Hooks of all agents of the application, before their own; the root's count. */
+  plugins?: Hooks[];
+  /** Form of the agent's answer [text]. */
+  outputSchema?: OutputSchema;
+  /** State key that receives the agent's answer: its text, or the value of its form. */
   outputKey?: string;
   /** Maximum number of rounds of a `loop` [until a sub-agent escalates]. */
   maxIterations?: number;
@@ -85,11 +104,34 @@ export interface AgentOverrides {
   llmCallsAtMost?: number;
   /** Replaces the members that it has. */
   sampling?: Sampling;
+  /** Form of the answer, JSON Schema that is not to be trusted: of all agents that may give the last one. */
+  outputSchema?: JsonObject;
   /** Offered to the model beside the agent's own, and run by the client. */
   clientTools?: ClientTool[];
   /** A member of the request that this runtime cannot honour: the invocation fails with its name. */
   unsupported?: string;
 }
+
+/** A model of a provider. */
+export interface ModelTarget {
+  /** The provider as `MODEL_PROVIDER` spells it, or a model of your own [that of the environment]. */
+  provider?: Provider | Model;
+  name: string;
+  /** [that of the environment where it is the same provider, else the provider's public one] */
+  baseUrl?: string;
+  /** [that of the environment where provider and address are the same, else none] */
+  apiKey?: string;
+}
+
+/** The model of an agent, and those that are asked where it fails. */
+export interface AgentModel extends ModelTarget {
+  fallbacks?: ModelTarget[];
+  /** Maximum time until an answer begins, where a fallback is left [no limit but the provider's]. */
+  firstTokenMs?: number;
+}
+
+/** A model with the name that it is called by. */
+export type NamedModel = { model: Model; modelName: string };
 
 /** One agent of a prepared tree, its tools found. */
 export interface AgentNode {
@@ -102,10 +144,16 @@ export interface AgentNode {
   appendedInstruction: string;
   model: Model;
   modelName: string;
+  /** Asked in order where the model fails before it begins an answer [none]. */
+  fallbacks?: NamedModel[];
+  firstTokenMs?: number;
   tools: Tool[];
   sampling: Sampling;
   /** Without those that are tools. */
   subAgents: AgentNode[];
+  outputSchema?: OutputSchema;
+  /** Those of plugins, then its own [none]. */
+  hooks?: Hooks[];
   outputKey?: string;
   maxIterations?: number;
 }
@@ -122,10 +170,19 @@ export interface PreparedAgent extends AgentNode {
 /** The way an agent works: `llm` calls its model; the others run sub-agents in turn, side by side, or repeatedly. */
 export type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
 
-/** A remote MCP server; `name` appears in errors and logs, `headers` are sent to it and nowhere else. */
+/**
+ * An MCP server: a remote one (`url`), or a program of the operator's (`command`). `name` appears in errors and logs,
+ * `headers` are sent to it and nowhere else.
+ */
 export interface McpServer {
   name: string;
-  url: string;
+  url?: string;
+  /** A program that each invocation starts and speaks with over its standard streams; never of a request. */
+  command?: string;
+  /** Its arguments [none]. */
+  args?: string[];
+  /** Its environment, beside `PATH`, `HOME` and the like: nothing else of this process's. */
+  env?: Record<string, string>;
   transport?: 'streamable-http' | 'sse';
   headers?: Record<string, string>;
   /** True: the agent gets tools that list and read the server's resources [false]. */
@@ -134,6 +191,42 @@ export interface McpServer {
   prompts?: boolean;
   /** Credentials of the operator, for a token of this issuer; never of a request. */
   oauth?: { clientId: string; clientSecret: string; issuer: string; scope?: string | undefined };
+  /**
+   * Each user grants access in a browser, to this client [one that is registered on the way; an https address is a
+   * metadata document of the client]; never of a request.
+   */
+  userOauth?: {
+    clientId?: string | undefined;
+    clientSecret?: string | undefined;
+    issuer?: string | undefined;
+    scope?: string | undefined;
+  };
+}
+
+/** Returns the address of a server, or the program that it is. */
+export const toAddress = ({ url = '', command, args }: McpServer): string =>
+  command === undefined ? url : JSON.stringify([command, args]);
+
+/** An HTTP API: the operations that are named become tools, with the effects that HTTP gives their methods. */
+export interface OpenApiSource {
+  /** Appears in errors. */
+  name: string;
+  /** An OpenAPI 3 document, or the path of its file, JSON or YAML. */
+  document: string | JsonObject;
+  /** Operation ids. */
+  operations: string[];
+  /** [the first server of the document] */
+  baseUrl?: string;
+  /** Credentials of the operator: sent to this API and nowhere else. */
+  headers?: Record<string, string>;
+  /** Each user grants access in a browser, at this issuer, to this client [one that is registered on the way]. */
+  userOauth?: NonNullable<McpServer['userOauth']> & { issuer: string };
+}
+
+/** An agent of another service: its card, or what it is below; `headers` are sent to its origin and nowhere else. */
+export interface RemoteAgent {
+  url: string;
+  headers?: Record<string, string> | undefined;
 }
 
 /** The tools of an agent's MCP servers, from elsewhere than the servers. */

@@ -1,15 +1,27 @@
 import type { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
-import { DEFAULT_MAX_LLM_CALLS, type AgentDefinition, type HarnessFile, type McpServer } from './agent.ts';
+import {
+  DEFAULT_MAX_LLM_CALLS,
+  type AgentDefinition,
+  type AgentModel,
+  type HarnessFile,
+  type McpServer,
+  type OpenApiSource,
+} from './agent.ts';
 import { mcpServersSchema } from './harness-schema.ts';
+import { toOutputSchema } from './output-schema.ts';
 import { toMcpServer, toSampling, withoutAbsent } from './snake-case.ts';
+import type { ToolLimits } from './tool.ts';
 
 /** Tools of an agent for which none are named. */
 const DEFAULT_TOOLS = ['current_time', 'calculator'];
 const DEFAULT_PROMPT = 'You are a helpful assistant.';
 
 type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];
+type WrittenLimits = NonNullable<SubAgent['tool_limits']>[string];
+type WrittenApi = NonNullable<SubAgent['openapi']>[number];
+type WrittenModel = Exclude<SubAgent['model'], string | undefined>;
 
 /** Members that are given win over the file's: what the environment says of the agent. */
 type Settings = { [Name in keyof AgentDefinition]?: AgentDefinition[Name] | undefined };
@@ -34,6 +46,8 @@ export function toAgentDefinition(
     );
   }
   const inFile = toDefinition({ ...agent, name: HARNESS_APP, model: model?.name || undefined }, variables);
+  const name = settings.modelName ?? model?.name ?? '';
+  const { provider: _, base_url: __, ...chain } = { ...model, name };
   const defaults = { instruction: file.system_prompt || DEFAULT_PROMPT, tools: file.tools ?? DEFAULT_TOOLS };
   const maxLlmCalls = limits?.max_llm_calls ?? max_llm_calls;
   const tokenBudget = limits?.compact_above_tokens;
@@ -43,6 +57,7 @@ export function toAgentDefinition(
     ...(maxLlmCalls === undefined ? {} : { maxLlmCalls }),
     ...(tokenBudget === undefined ? {} : { compaction: { tokenBudget } }),
     ...withoutAbsent(settings),
+    ...((model?.fallbacks || model?.first_token_ms) && { model: toModel(chain, variables) }),
   };
 }
 
@@ -56,37 +71,76 @@ function toDefinition(agent: SubAgent, variables: Variables): AgentDefinition {
     mcpServers: (agent.mcp_servers ?? []).map((server) => fillHeaders(server, variables)),
     confirmTools: agent.confirm_tools,
     toolEffects: agent.tool_effects,
+    toolLimits: agent.tool_limits && mapValues(agent.tool_limits, toLimits),
+    openapi: agent.openapi?.map((source) => toOpenApi(source, variables)),
     askWhenUnknown: agent.ask_when_unknown,
     kind: agent.type,
-    modelName: agent.model,
+    modelName: typeof agent.model === 'string' ? agent.model : undefined,
+    model: typeof agent.model === 'object' ? toModel(agent.model, variables) : undefined,
     sampling: agent.sampling && toSampling(agent.sampling),
     subAgents: agent.sub_agents?.map((each) => toDefinition(each, variables)),
     asTool: agent.as_tool,
+    remote: agent.remote && {
+      url: agent.remote.url,
+      headers: fillAll(agent.remote.headers, agent.name, variables),
+    },
+    outputSchema: agent.output_schema && toOutputSchema(agent.output_schema),
     outputKey: agent.output_key,
     maxIterations: agent.max_iterations,
   });
 }
 
+function toModel(
+  { fallbacks, first_token_ms: firstTokenMs, ...model }: WrittenModel,
+  variables: Variables,
+): AgentModel {
+  const toTarget = ({ api_key, base_url: baseUrl, ...rest }: WrittenModel) =>
+    withoutAbsent({ ...rest, baseUrl, apiKey: api_key && fill(api_key, rest.name, variables) });
+  return withoutAbsent({ ...toTarget(model), fallbacks: fallbacks?.map(toTarget), firstTokenMs });
+}
+
+const mapValues = <From, To>(map: Record<string, From>, change: (value: From) => To): Record<string, To> =>
+  Object.fromEntries(Object.entries(map).map(([name, value]) => [name, change(value)]));
+
+const toLimits = ({ timeout_ms, max_result_characters, ...rest }: WrittenLimits): ToolLimits =>
+  withoutAbsent({ ...rest, timeoutMs: timeout_ms, maxResultCharacters: max_result_characters });
+
+function toOpenApi(source: WrittenApi, variables: Variables): OpenApiSource {
+  const { base_url: baseUrl, headers, user_oauth, ...rest } = source;
+  const userOauth = user_oauth && { ...toUserOauth(user_oauth, rest.name, variables), issuer: user_oauth.issuer };
+  return withoutAbsent({ ...rest, baseUrl, headers: fillAll(headers, rest.name, variables), userOauth });
+}
+
+type WrittenAccess = NonNullable<z.output<typeof mcpServersSchema>[number]['user_oauth']>;
+
+const toUserOauth = (
+  { client_id: clientId, client_secret: secret, ...more }: WrittenAccess,
+  name: string,
+  variables: Variables,
+) => ({ ...more, clientId, clientSecret: secret && fill(secret, name, variables) });
+
 function fillHeaders(server: z.output<typeof mcpServersSchema>[number], variables: Variables): McpServer {
-  const { name, headers } = server;
-  const filled = Object.entries(headers ?? {}).map(
-    ([header, value]) => [header, fill(value, name, variables)] as const,
-  );
+  const { name, headers, env } = server;
   const oauth = server.oauth && {
     clientId: server.oauth.client_id,
     clientSecret: fill(server.oauth.client_secret, name, variables),
     issuer: server.oauth.issuer,
     scope: server.oauth.scope,
   };
-  return toMcpServer({ ...server, headers: headers && Object.fromEntries(filled), oauth });
+  const userOauth = server.user_oauth && toUserOauth(server.user_oauth, name, variables);
+  const filled = { headers: fillAll(headers, name, variables), env: fillAll(env, name, variables) };
+  return toMcpServer({ ...server, ...filled, oauth, userOauth });
 }
+
+const fillAll = (texts: Record<string, string> | undefined, name: string, variables: Variables) =>
+  texts && mapValues(texts, (value) => fill(value, name, variables));
 
 /** A secret stands in the environment and not in the file. */
 const fill = (value: string, server: string, variables: Variables) =>
   value.replaceAll(/\$\{([A-Za-z_][A-Za-z0-9_]*)\}/g, (_whole, name: string) => {
     const found = variables[name];
     if (found !== undefined) return found;
-    throw new ConfigError(`mcp_servers: the headers of \`${server}\` need the variable ${name}, which is not set.`);
+    throw new ConfigError(`\`${server}\` needs the variable ${name}, which is not set.`);
   });
 
 /**

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { strictObject } from '../../core/members.ts';
+import { EFFORTS, PROVIDERS } from './model.ts';
 import { EFFECTS } from './tool.ts';
 
 /** The schema of a `harness.yaml`. Every object is strict: a misspelled member is an error, not a silent default. */
@@ -17,11 +18,54 @@ const sampling = strictObject("Sampling parameters; the provider's default where
   max_tokens: count.optional(),
   presence_penalty: z.number().min(-2).max(2).optional(),
   frequency_penalty: z.number().min(-2).max(2).optional(),
+  seed: z.int().optional(),
+  stop: z.array(z.string().min(1)).max(16).optional().describe('Texts at which the answer ends.'),
+  reasoning_effort: z.enum(EFFORTS, EFFORTS.join(', ')).optional(),
+  prompt_caching: z.boolean().optional().describe('True: the provider keeps the beginning of prompts.'),
 });
 
-const mcpServer = z.strictObject({
+const target = {
+  provider: z.enum(PROVIDERS, 'offline, openai, openai-compatible, anthropic or google').optional(),
+  base_url: z.url('a URL').optional(),
+};
+const ofAgent = {
+  ...target,
   name: z.string().min(1),
-  url: z.url('a URL'),
+  api_key: z.string().min(1).optional().describe('`${NAME}` is a variable of the environment.'),
+};
+const fallback = {
+  fallbacks: z.array(z.strictObject(ofAgent)).max(8).optional().describe('Asked in order where the model fails.'),
+  first_token_ms: count.optional().describe('Maximum time until an answer begins, where a fallback is left.'),
+};
+/** A model of a sub-agent as it is written. */
+const agentModel = z.union([z.string().min(1), z.strictObject({ ...ofAgent, ...fallback })]);
+
+const userOauth = strictObject('Each user grants access in a browser; `{}` registers a client on the way.', {
+  client_id: z.string().min(1).optional().describe('A client, or the https address of its metadata document.'),
+  client_secret: z.string().min(1).optional(),
+  issuer: z.url('a URL').optional(),
+  scope: z.string().optional(),
+});
+
+/** Names the members by which an MCP server is reached. */
+export const ONE_SERVER = 'a url, or a command without headers, transport and oauth';
+
+/** True where a server has what is in {@link ONE_SERVER}. */
+export const isOneServer = ({ url, command, ...more }: object & { url?: unknown; command?: unknown }): boolean =>
+  command === undefined
+    ? url !== undefined && !('args' in more) && !('env' in more)
+    : url === undefined &&
+      !['transport', 'headers', 'oauth', 'userOauth', 'user_oauth'].some((member) => member in more);
+
+const serverMembers = z.strictObject({
+  name: z.string().min(1),
+  url: z.url('a URL').optional(),
+  command: z.string().min(1).optional().describe('A program of yours in place of `url`: its standard streams.'),
+  args: z.array(z.string()).optional().describe("The program's arguments."),
+  env: z
+    .record(z.string(), z.string())
+    .optional()
+    .describe('Its environment, beside PATH, HOME and the like; `${NAME}` is a variable of this one.'),
   transport: z.enum(['streamable-http', 'sse'], 'streamable-http or sse').optional(),
   headers: z
     .record(z.string(), z.string())
@@ -35,6 +79,18 @@ const mcpServer = z.strictObject({
     issuer: z.url('a URL'),
     scope: z.string().optional(),
   }).optional(),
+  user_oauth: userOauth
+    .refine(({ client_id, issuer }) => client_id === undefined || issuer !== undefined, 'client_id with its issuer')
+    .optional(),
+});
+const mcpServer = serverMembers.refine(isOneServer, ONE_SERVER);
+
+const remote = z.strictObject({
+  url: z.url('a URL').describe('Its card, or the address below which that is.'),
+  headers: z
+    .record(z.string(), z.string())
+    .optional()
+    .describe('Sent to its origin and nowhere else; `${NAME}` is a variable of the environment.'),
 });
 
 const agent = {
@@ -48,8 +104,34 @@ const agent = {
     .record(z.string().min(1), z.enum(EFFECTS, 'none, idempotent or once'))
     .optional()
     .describe('What a call changes outside, by tool: whether it is called again after its process died.'),
+  tool_limits: z
+    .record(
+      z.string().min(1),
+      z.strictObject({
+        timeout_ms: count.optional(),
+        retries: z.int().min(0).max(10).optional(),
+        concurrency: count.optional(),
+        max_result_characters: count.optional(),
+      }),
+    )
+    .optional()
+    .describe('Limits of tools by name; retries for the effects none and idempotent only.'),
+  openapi: z
+    .array(
+      z.strictObject({
+        name: z.string().min(1),
+        document: z.string().min(1).describe('Path of an OpenAPI 3 document, JSON or YAML.'),
+        operations: names,
+        base_url: z.url('a URL').optional(),
+        headers: z.record(z.string(), z.string()).optional(),
+        user_oauth: userOauth.extend({ issuer: z.url('a URL') }).optional(),
+      }),
+    )
+    .optional()
+    .describe('Operations of HTTP APIs that are tools.'),
   ask_when_unknown: names.optional().describe('Tools whose calls a person settles where it is unknown if they acted.'),
   sampling: sampling.optional(),
+  output_schema: z.record(z.string(), z.unknown()).optional().describe('JSON Schema that the answer has to fit.'),
   output_key: z.string().min(1).optional().describe('State key that receives the answer.'),
   max_iterations: count.optional().describe('Maximum number of rounds of a `loop`.'),
   type: z.enum(['llm', 'sequential', 'parallel', 'loop'], 'llm, sequential, parallel or loop').optional(),
@@ -60,16 +142,18 @@ const members = z.strictObject(agent);
 /** Written out, since TypeScript does not infer a schema that contains itself. */
 interface SubAgent extends z.output<typeof members> {
   name: string;
-  model?: string | undefined;
+  model?: z.output<typeof agentModel> | undefined;
   as_tool?: boolean | undefined;
+  remote?: z.output<typeof remote> | undefined;
   sub_agents?: SubAgent[] | undefined;
 }
 
 const subAgent: z.ZodType<SubAgent> = z.strictObject({
   ...agent,
   name: agentName,
-  model: z.string().min(1).optional(),
+  model: agentModel.optional(),
   as_tool: z.boolean().optional().describe('Called like a tool instead of handed over to.'),
+  remote: remote.optional().describe('An agent of another service, which speaks A2A; called like a tool.'),
   sub_agents: z.lazy(() => z.array(subAgent)).optional(),
 });
 
@@ -95,14 +179,9 @@ export const harnessSchema = z.strictObject({
   ...agent,
   model: z
     .strictObject({
-      provider: z
-        .enum(
-          ['offline', 'openai', 'openai-compatible', 'anthropic', 'google'],
-          'offline, openai, openai-compatible, anthropic or google',
-        )
-        .optional(),
+      ...target,
+      ...fallback,
       name: z.string().optional().describe('Empty, as that template has it, is not given.'),
-      base_url: z.url('a URL').optional(),
     })
     .optional(),
   limits: z

@@ -3,6 +3,7 @@ import type { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
 import type { AgentDefinition, HarnessFile } from './agent.ts';
 import { FOREIGN_MEMBERS, harnessSchema } from './harness-schema.ts';
+import type { OutputSchema } from './output-schema.ts';
 
 /** Maximum number of problems that one error lists. */
 const MAX_PROBLEMS = 20;
@@ -82,7 +83,8 @@ export const toDefinitionText = (definition: AgentDefinition): string =>
   stringify(definition, hideHeaders, { lineWidth: 0 });
 
 function hideHeaders(key: unknown, value: unknown): unknown {
-  if (key === 'clientSecret') return '(hidden)';
+  if (key === 'clientSecret' || key === 'apiKey') return '(hidden)';
+  if (key === 'outputSchema') return (value as OutputSchema).schema;
   if (key !== 'headers' || typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(Object.keys(value).map((name) => [name, '(hidden)']));
 }

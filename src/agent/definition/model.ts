@@ -1,5 +1,6 @@
 import type { Content, JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
+import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { LiveModel } from './live.ts';
 
 /** One tool as the model sees it; `parameters` is JSON Schema and reaches the provider unchanged. */
@@ -9,14 +10,28 @@ export interface ToolDeclaration {
   parameters: JsonObject;
 }
 
-/** Sampling parameters; what is left out is the provider's default. */
+/** Parameters of a model call; the provider's default where left out, and not sent where it does not know them. */
 export interface Sampling {
   temperature?: number;
   topP?: number;
   maxOutputTokens?: number;
   presencePenalty?: number;
   frequencyPenalty?: number;
+  seed?: number;
+  /** Texts at which the answer ends. OpenAI knows neither these nor a seed. */
+  stopSequences?: string[];
+  reasoningEffort?: (typeof EFFORTS)[number];
+  /** True: the provider keeps instruction and history for the session's next call, where it has to be asked [false]. */
+  promptCaching?: boolean;
 }
+
+/** All providers, as `MODEL_PROVIDER` spells them. */
+export const PROVIDERS = ['offline', 'openai', 'openai-compatible', 'anthropic', 'google'] as const;
+/** The name of a provider. */
+export type Provider = (typeof PROVIDERS)[number];
+
+/** All efforts of reasoning. */
+export const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
 
 /** First text of a user content that reports what other agents did; the user did not say it. */
 export const CONTEXT_PREFIX = 'For context:';
@@ -31,13 +46,24 @@ export interface ModelRequest {
   contents: Content[];
   tools: ToolDeclaration[];
   sampling: Sampling;
+  /** JSON Schema of the answer, which the loop checks; calls of tools may come before it [text]. */
+  outputSchema?: JsonObject;
+  /** Names calls with the same beginning, for providers that keep it by a key [none]. */
+  cacheKey?: string;
   signal: AbortSignal;
+  /** Called when the first of the answer has come, though nothing of it may be shown yet. */
+  onBegin?(): void;
+  /** Called with each try that failed. */
+  onFailedTry?(failed: FailedTry): void;
 }
+
+/** A try of a model call that failed: the code of its error, or `passed_over` where it was not made. */
+export type FailedTry = { provider: string; model: string; error: string };
 
 /** The result of one model call: the members of the event that stores it. */
 export type ModelAnswer = Pick<
   Event,
-  'content' | 'modelVersion' | 'finishReason' | 'usageMetadata' | 'groundingMetadata' | 'citationMetadata'
+  'actions' | 'content' | 'modelVersion' | 'finishReason' | 'usageMetadata' | 'groundingMetadata' | 'citationMetadata'
 >;
 
 /** A piece of a streamed answer: a content with only the new text, and the version that answers. */
@@ -54,6 +80,8 @@ export interface Model {
   lacksKey?: boolean;
   /** Its live API, where it has one and the operator has named a model for it. */
   live?: LiveModel;
+  /** Says when calls pass it over, where another model is left [never]. */
+  breaker?: CircuitBreaker;
   /** Answers one request. */
   generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;
 }
@@ -79,5 +107,5 @@ export function toCallUse(
 const MAX_TOKENS = 10_000_000;
 
 /** Turns a provider's count into a number that can be added up, whatever the provider sent. */
-const toCount = (said: unknown): number =>
+export const toCount = (said: unknown): number =>
   typeof said === 'number' ? Math.min(Math.max(Math.round(said) || 0, 0), MAX_TOKENS) : 0;

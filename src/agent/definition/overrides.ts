@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { jsonObject } from '../../core/content.ts';
 import { bodyText, number, text, looseObject, optional } from '../../core/members.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
 import { toMcpServer, toSampling, withoutAbsent } from './snake-case.ts';
@@ -7,6 +8,9 @@ import { toMcpServer, toSampling, withoutAbsent } from './snake-case.ts';
 const MAX_NAMES = 64;
 const MAX_NAME_LENGTH = 64;
 const MAX_URL = 8_192;
+/** Longest schema of an answer, characters of JSON: each model call has it. */
+const MAX_SCHEMA = 65_536;
+const isShort = (schema: object) => JSON.stringify(schema).length <= MAX_SCHEMA;
 const nameList = z.array(z.string().max(MAX_NAME_LENGTH)).max(MAX_NAMES);
 /** Names as clients send them: `"a,b"` or `["a", "b"]`; blanks are dropped. */
 const names = z.union([
@@ -80,6 +84,10 @@ export const harnessOverridesSchema = looseObject(
     max_llm_calls: optional(llmCallLimitSchema, 'Maximum number of model calls of this invocation [as deployed, 500].'),
     temperature: z.number().min(0).nullish().describe('Sampling temperature; 0 is the most predictable.'),
     top_p: z.number().min(0).max(1).nullish().describe('Nucleus sampling: share of the probability to choose from.'),
+    output_schema: optional(
+      jsonObject.refine(isShort, `at most ${MAX_SCHEMA} characters of JSON`),
+      'JSON Schema of the answer; what does not fit is asked for again, and the value is part of the answer.',
+    ),
     max_tokens: limit.nullish().describe('Maximum number of tokens of one answer of the model.'),
     presence_penalty: number('Penalty for tokens that stand in the text already; providers take about -2 to 2.'),
     frequency_penalty: number('Penalty that grows with each repetition of a token; providers take about -2 to 2.'),
@@ -109,6 +117,7 @@ export function toAgentOverrides(harness: HarnessOverrides | null | undefined): 
     mcpServers: (harness.mcp_servers ?? harness.mcp)?.map(toNamedServer),
     unsupported: UNSUPPORTED.find((name) => harness[name] && harness[name] !== 'adk'),
     modelName: harness.model_name,
+    outputSchema: harness.output_schema,
     instruction: harness.system_prompt,
     maxLlmCalls: toLlmCallLimit(harness.max_llm_calls),
     sampling: Object.keys(sampling).length > 0 ? sampling : undefined,

@@ -8,6 +8,10 @@ interface WrittenSampling {
   max_tokens?: number | null | undefined;
   presence_penalty?: number | null | undefined;
   frequency_penalty?: number | null | undefined;
+  seed?: number | undefined;
+  stop?: string[] | undefined;
+  reasoning_effort?: Sampling['reasoningEffort'] | undefined;
+  prompt_caching?: boolean | undefined;
 }
 
 /** The parameters that are given, in the agent's words; `{}` where there are none. */
@@ -18,29 +22,42 @@ export const toSampling = (written: WrittenSampling): Sampling =>
     maxOutputTokens: written.max_tokens,
     presencePenalty: written.presence_penalty,
     frequencyPenalty: written.frequency_penalty,
+    seed: written.seed,
+    stopSequences: written.stop,
+    reasoningEffort: written.reasoning_effort,
+    promptCaching: written.prompt_caching,
   });
 
 /** An MCP server as `harness.yaml` and the overrides of a request write it. */
 interface WrittenMcpServer {
   name: string;
-  url: string;
+  url?: string | undefined;
+  command?: string | undefined;
+  args?: string[] | undefined;
+  env?: Record<string, string> | undefined;
   transport?: McpServer['transport'] | null | undefined;
   headers?: Record<string, string> | null | undefined;
   resources?: boolean | null | undefined;
   prompts?: boolean | null | undefined;
   oauth?: McpServer['oauth'] | undefined;
+  userOauth?: McpServer['userOauth'] | undefined;
 }
 
 /** The server without any other member that was written. */
 export const toMcpServer = ({
   name,
   url,
+  command,
+  args,
+  env,
   transport,
   headers,
   resources,
   prompts,
   oauth,
-}: WrittenMcpServer): McpServer => withoutAbsent({ name, url, transport, headers, resources, prompts, oauth });
+  userOauth,
+}: WrittenMcpServer): McpServer =>
+  withoutAbsent({ name, url, command, args, env, transport, headers, resources, prompts, oauth, userOauth });
 
 type RequiredKeys<T> = {
   [Key in keyof T]-?: undefined extends T[Key] ? never : null extends T[Key] ? never : Key;

@@ -59,6 +59,8 @@ export interface ToolContext {
 /** The answer of an agent that was called as a tool. */
 export interface AgentReply {
   text: string;
+  /** The checked value of an answer that has a form. */
+  value?: unknown;
   actions: Pick<EventActions, 'stateDelta' | 'artifactDelta'>;
 }
 
@@ -72,12 +74,59 @@ export type OperationOutcome = { done: true; response: unknown } | { done: false
 /** All effects. */
 export const EFFECTS = ['none', 'idempotent', 'once'] as const;
 
+/**
+ * For whom a call waits that a person, a time or a signal answers, and what happens without an answer. Names are the
+ * author's of the tool: what a model chooses must put nothing into the inbox of others.
+ */
+export interface Wait {
+  /** [`confirmation` or `call`, by the tool] */
+  kind?: 'question' | 'sleep' | 'signal';
+  /** Shown to who answers [what the tool says]. */
+  hint?: string;
+  /** JSON Schema of the answer [any object]. */
+  schema?: JsonObject;
+  /** Users and groups that may answer [the user of the session]. */
+  users?: string[];
+  groups?: string[];
+  /** How many people have to say yes [1]; one no is enough. */
+  approvals?: number;
+  /** True: the user of the session may not answer [false]. */
+  excludesRequester?: boolean;
+  /** Its deadline, in seconds or as a time [none]. */
+  expiresAfter?: number;
+  /** `YYYY-MM-DDThh:mm` by the clock of `timeZone` [UTC]. */
+  expiresAt?: string;
+  timeZone?: string;
+  /** Seconds after which it reminds, in order. */
+  remindAfter?: number[];
+  /** Groups that it is for once its deadline is over, for as long again; then the default answer holds. */
+  escalateTo?: string[];
+  /** The response of the call where nobody answers [a confirmation is refused, any other call failed]. */
+  defaultAnswer?: JsonObject;
+  /** Name of the signal that answers it. */
+  signal?: string;
+}
+
+/** Limits of the calls of one tool. */
+export interface ToolLimits {
+  /** Maximum time of a try; what acts once may have acted then [no limit but the tool's]. */
+  timeoutMs?: number;
+  /** Further tries after a failure, with back-off: for the effects `none` and `idempotent` only [0]. */
+  retries?: number;
+  /** Calls at once in this process; users wait in turn [no limit]. */
+  concurrency?: number;
+  /** Maximum size of a result in characters of JSON: the model is told of a larger one [500,000]. */
+  maxResultCharacters?: number;
+}
+
 /** A tool that the model can call. */
 export interface Tool extends ToolDeclaration {
   /** True where the invocation pauses until a person has confirmed the call. */
   needsConfirmation: boolean;
   /** True where a person or another system answers later: `undefined` from `run` pauses the invocation. */
   longRunning?: boolean;
+  /** For whom its calls wait that need a confirmation, or are answered later [the user of their session]. */
+  wait?: Wait | ((args: JsonObject) => Wait);
   /** True where the client runs it, and the next request brings the answer. */
   isOfClient?: boolean;
   /** [`once`; that of an agent follows from its tools] */
@@ -92,6 +141,7 @@ export interface Tool extends ToolDeclaration {
    * known [it is not known].
    */
   check?: (operationId: string, signal: AbortSignal) => Promise<OperationOutcome | undefined>;
+  limits?: ToolLimits;
   /** The way on where it stays unknown whether a call acted: the model is told, or a person is asked [`tell`]. */
   onUnknown?: 'tell' | 'ask';
   /** Where calling it leads outside of the loop's own agents: a server elsewhere, or an agent that is a tool. */

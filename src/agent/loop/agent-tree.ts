@@ -92,6 +92,6 @@ export const agentTool = (agent: AgentNode): Tool => ({
   async run(args, context) {
     const reply = await context.askAgent(agent, String(args['request']));
     Object.assign(context.actions, reply.actions);
-    return { result: reply.text };
+    return reply.value ?? { result: reply.text };
   },
 });

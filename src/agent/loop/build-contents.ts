@@ -4,6 +4,7 @@ import { isRefusal } from '../../core/error-codes.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import { CONTEXT_PREFIX } from '../definition/model.ts';
 import { CONFIRMATION_CALL } from './confirmation.ts';
+import { asGiven, toCorrection } from './structured-output.ts';
 
 /** Calls that ask a person; the model never made them and never sees them. */
 const HIDDEN_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
@@ -266,7 +267,9 @@ function pairCalls(events: Event[], slots: Map<FunctionCall, Slot>): Content[] {
     // A loop: `filter` of an array that is frozen, as kept histories are, takes three times as long (V8 13.6).
     for (const part of getParts(content))
       if (!part.functionResponse && !(isUser && part.functionCall)) parts.push(part);
-    contents.push({ role: isUser ? 'user' : 'model', parts });
+    contents.push(isUser ? { role: 'user', parts } : asGiven({ role: 'model', parts }));
+    const correction = isUser ? undefined : toCorrection(content);
+    if (correction) contents.push(correction);
     const answered = slots.size === 0 ? [] : getFunctionCalls(content).flatMap((call) => slots.get(call) ?? []);
     if (answered.length > 0) contents.push({ role: 'user', parts: answered.map(toResponse) });
   }

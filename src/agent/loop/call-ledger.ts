@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import type { JsonObject, Part } from '../../core/content.ts';
+import { getFunctionCalls, getFunctionResponses, type JsonObject, type Part } from '../../core/content.ts';
 import type { EventActions, NewEvent } from '../../core/event.ts';
 import type { ToolSql } from '../../core/tool-sql.ts';
-import { getEffect, type LedgerEffect, type Tool } from '../definition/tool.ts';
+import { getEffect, type LedgerEffect, type Tool, type Wait } from '../definition/tool.ts';
 import type { OpenCall } from './call-tools.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
@@ -45,12 +45,28 @@ export type EarlierCall = Pick<CallRecord, 'attempt'> & {
 /** Entries as they were before, by the ids of their calls. */
 export type EarlierCalls = ReadonlyMap<string, EarlierCall>;
 
+/** A call that stays open, for whoever answers it. */
+export interface OpenWait {
+  /** The function call that the answer goes to: of a confirmation its own. */
+  callId: string;
+  callName: string;
+  /** Id of the call that it is about. */
+  about: string;
+  tool: string;
+  args: JsonObject;
+  /** The request of the tool itself, where it is a confirmation. */
+  asked?: { hint?: string; schema?: JsonObject } | undefined;
+  wait: Wait;
+}
+
 /** The ledger of one invocation: what became of the calls of its tools, for another process that goes on with it. */
 export interface CallLedger {
   /** Why it could not be written: the invocation ends of that. */
   readonly failure?: unknown;
   /** Writes calls in the statement that stores this event, or that ends the invocation where there is none. */
   writeWith(eventId: string | undefined, calls: CallRecord[]): void;
+  /** Keeps a call that stays open, if the invocation pauses: others find there what it waits for. */
+  waitFor(call: OpenWait): void;
   /** Writes calls now. @returns what it said of them before */
   write(calls: CallRecord[]): Promise<EarlierCalls>;
 }
@@ -135,4 +151,32 @@ export async function lookUp(
     return [toRecord(invocation, tool, call, begins ? { state: 'started' } : {})];
   });
   return ledger && records.length > 0 ? ledger.write(records) : new Map();
+}
+
+/** Notes the calls of a step that stay open: those that something else answers later, and requests to confirm one. */
+export function noteWaits(
+  { input: { ledger } }: InvocationState,
+  turn: AgentTurn,
+  calls: OpenCall[],
+  { request, event }: Record<'request' | 'event', NewEvent | undefined>,
+): void {
+  if (!ledger) return;
+  const answered = new Set(getFunctionResponses(event?.content).map(({ id }) => id));
+  const requests = getFunctionCalls(request?.content);
+  for (const call of calls) {
+    const tool = findTool(turn, call);
+    const { id: about, name, args } = call;
+    const wait = typeof tool?.wait === 'function' ? tool.wait(args) : (tool?.wait ?? {});
+    const open = { about, tool: name, args, wait };
+    for (const { id = '', name: callName = '', args: asked } of requests) {
+      if ((asked?.['originalFunctionCall'] as { id?: string } | undefined)?.id !== about) continue;
+      ledger.waitFor({
+        ...open,
+        callId: id ?? '',
+        callName: callName ?? '',
+        asked: asked?.['toolConfirmation'] as object,
+      });
+    }
+    if (!answered.has(about) && tool?.isOfClient !== true) ledger.waitFor({ ...open, callId: about, callName: name });
+  }
 }

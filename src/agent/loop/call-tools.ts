@@ -1,7 +1,6 @@
 import { toErrorText, UnknownOutcomeError } from '../../core/errors.ts';
 import { runInTrace, runWith } from '../../platform/context.ts';
 import type { ToolSql } from '../../core/tool-sql.ts';
-import type { Log } from '../../platform/log.ts';
 import { ownLines } from '../../core/own-stack.ts';
 import { getFunctionResponses, type JsonObject, type Part } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
@@ -19,9 +18,19 @@ import {
   type Transact,
 } from './call-ledger.ts';
 import { settleEarlier } from './earlier-call.ts';
-import { type Answer, failed, requestConfirmation, toResponse, toResponsePart, withRoom } from './tool-answer.ts';
+import {
+  type Answer,
+  errorText,
+  failed,
+  requestConfirmation,
+  toResponse,
+  toResponsePart,
+  withRoom,
+} from './tool-answer.ts';
+import { afterTool, askHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
+import { toToolLog } from './tool-log.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
-import { type Confirmation, getEffect, type Tool, type ToolLog } from '../definition/tool.ts';
+import { type Confirmation, getEffect, type Tool } from '../definition/tool.ts';
 
 /** Maximum size of all answers of one step, where the input says none. */
 const MAX_STEP_CHARACTERS = 1_048_576;
@@ -53,6 +62,7 @@ async function runTool(
   tool: Tool,
   call: OpenCall,
   kept: JsonObject | undefined,
+  marks: HookMarks,
 ): Promise<Answer> {
   const { signal } = turn;
   const { session, invocationId, services, log, ledger, transact = noTransaction } = invocation.input;
@@ -71,13 +81,15 @@ async function runTool(
     keep: (value: JsonObject) => keepFor(invocation, tool, call, value),
     attachments,
     services,
-    log: toToolLog(log, call),
+    log: toToolLog(log, { tool: call.name, callId: call.id }),
     signal,
     askAgent: (agent: AgentNode, request: string) => invocation.askAgent(agent, request, signal, operationId),
   };
   const run = async (sql: ToolSql): Promise<KeptAnswer> => {
     const value = await runWith({ tool: tool.name }, async () => tool.run(call.args, { ...context, sql }));
-    const response = tool.longRunning === true && value === undefined ? undefined : toResponse(value);
+    const given = tool.longRunning === true && value === undefined ? undefined : toResponse(value);
+    const hooked = given && turn.agent.hooks;
+    const response = hooked ? toResponse(await afterTool(invocation, turn, call, given, marks)) : given;
     // Copies: a tool that keeps working must not change an event that is stored already.
     const answer = { response, attachments: structuredClone(attachments), actions: structuredClone(actions) };
     return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? asking(answer) : answer;
@@ -94,6 +106,8 @@ async function runTool(
       const settled = await settleEarlier(invocation, turn, tool, call, earlier, undefined, error.message);
       return settled ?? failed(error.message);
     }
+    const instead = await onToolError(invocation, turn, call, error, marks);
+    if (instead) return instead;
     const lines = ownLines(error);
     if (lines.length === 0) return failed(errorText(error));
     const stack = [errorText(error), ...lines].join('\n');
@@ -121,22 +135,13 @@ const noTransaction: Transact = async () => {
   throw new Error('There is no database for transactional tools here.');
 };
 
-function toToolLog(log: Log | undefined, { id, name }: OpenCall): ToolLog {
-  const at =
-    (level: keyof ToolLog): ToolLog[keyof ToolLog] =>
-    (message, fields) =>
-      log?.[level]({ ...fields, tool: name, callId: id }, message);
-  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
-}
-
-const errorText = (error: unknown) => (error instanceof Error && error.message ? error.message : 'The tool failed.');
-
 async function answerCall(
   invocation: InvocationState,
   turn: AgentTurn,
   call: OpenCall,
   decision: boolean | undefined,
   earlier: EarlierCall | undefined,
+  marks: HookMarks,
 ): Promise<Answer> {
   const tool = findTool(turn, call);
   if (!tool) {
@@ -151,6 +156,9 @@ async function answerCall(
     : await wrongArguments(tool, call);
   if (problem !== undefined) return failed(problem);
   if (turn.signal.aborted) return failed('interrupted');
+  const isRejected = decision === false && !call.confirmation;
+  // A hook had asked, before the tool began.
+  if (earlier?.state === 'settled' && !earlier.response && isRejected) return failed(REJECTED);
   if (earlier) {
     const settled = await settleEarlier(invocation, turn, tool, call, earlier, decision);
     if (settled) return settled;
@@ -158,15 +166,19 @@ async function answerCall(
     const more = { state: 'started' as const, attempt: earlier.attempt + 1, ...(kept && { response: { kept } }) };
     const again = toRecord(invocation, tool, call, more);
     await invocation.input.ledger?.write([again]);
-  } else if (decision === false && !call.confirmation) return failed('This tool call is rejected.');
-  else if (tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
-  return runTool(invocation, turn, tool, call, earlier?.response?.kept);
+  } else if (isRejected) return failed(REJECTED);
+  const hooked = turn.agent.hooks && decision !== true && (await askHooks(invocation, turn, call, marks));
+  if (hooked) return hooked;
+  if (!earlier && tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
+  return runTool(invocation, turn, tool, call, earlier?.response?.kept, marks);
 }
+
+const REJECTED = 'This tool call is rejected.';
 
 /** Returns the first problem of a call's arguments. Loads the validator on first use. */
 async function wrongArguments({ parameters }: Tool, { args }: OpenCall): Promise<string | undefined> {
-  const { argumentsError } = await import('../arguments/check-arguments.ts');
-  return argumentsError(parameters, args);
+  const { schemaError } = await import('../arguments/check-arguments.ts');
+  return schemaError(parameters, args, 'arguments');
 }
 
 async function answerTraced(
@@ -177,9 +189,13 @@ async function answerTraced(
   earlier: EarlierCall | undefined,
 ): Promise<Answer> {
   const step = invocation.input.observer?.toolCall(turn.agent.name, call);
-  const answer = await runInTrace(step?.traceparent, () => answerCall(invocation, turn, call, decision, earlier));
+  const marks = newMarks();
+  const run = () => answerCall(invocation, turn, call, decision, earlier, marks);
+  const answer = await runInTrace(step?.traceparent, run);
   step?.end(answer.response, answer.stack);
-  return answer;
+  if (!turn.agent.hooks) return answer;
+  // What was changed is told with the response; a call that waits for a person shows its arguments there.
+  return { ...answer, actions: mergeActions([answer.actions, { stateDelta: marks.stateDelta }]), hooks: marks.changed };
 }
 
 /** Merges actions for one event: a later value wins; maps merge by key, without a prototype: `__proto__` is data. */
@@ -243,10 +259,12 @@ export async function callTools(
     ledger?.writeWith(undefined, records);
     return { event: undefined, stillOpen };
   }
-  const event = newEvent(invocation, turn, {
+  const changed = answers.flatMap(({ hooks = [] }) => hooks);
+  const made = newEvent(invocation, turn, {
     ...(parts.length > 0 ? { content: { role: 'user', parts } } : {}),
     actions: mergeActions(answers.map((answer) => answer.actions)),
   });
+  const event = withMarks(made, { changed, stateDelta: {} });
   ledger?.writeWith(event.id, records);
   return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
 }

@@ -1,17 +1,9 @@
 import { getAnswerText, getParts, type Content } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
-import { orAborted } from '../../core/abort.ts';
 import type { ModelRequest } from '../definition/model.ts';
-import type { RunInput } from './run.ts';
+import { askModels } from './ask-model.ts';
 import { buildContents } from './build-contents.ts';
-import {
-  countTokens,
-  emptyActions,
-  newEvent,
-  recordEvent,
-  type InvocationState,
-  type AgentTurn,
-} from './invocation-state.ts';
+import { emptyActions, newEvent, recordEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 
 /** Characters of JSON that make about one token. */
 const CHARACTERS_PER_TOKEN = 4;
@@ -101,20 +93,15 @@ async function summarise(
     sampling: {},
     signal: AbortSignal.any([signal, ended.signal]),
   };
-  let reserved: Awaited<ReturnType<NonNullable<RunInput['reserve']>>>;
   try {
-    reserved = await invocation.input.reserve?.(request);
-    const stream = agent.model.generate(reserved?.request ?? request);
+    const stream = askModels(invocation, agent, request);
     for (;;) {
-      const next = await orAborted(stream.next(), signal);
-      if (!next.done) continue;
-      countTokens(invocation, agent.modelName, next.value);
-      return getParts(next.value.content).length > 0 ? getAnswerText(next.value.content).trim() : '';
+      const next = await stream.next();
+      if (next.done) return getParts(next.value.content).length > 0 ? getAnswerText(next.value.content).trim() : '';
     }
   } catch {
     return '';
   } finally {
     ended.abort();
-    reserved?.end();
   }
 }

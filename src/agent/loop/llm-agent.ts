@@ -1,17 +1,28 @@
 import { runInTrace } from '../../platform/context.ts';
-import type { ObservedStep, RunInput } from './run.ts';
+import type { ObservedStep } from './run.ts';
 import { AgentError } from '../../core/errors.ts';
 import { getAnswerText, getFunctionResponses, getParts, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import { beginWith, type Decisions } from './call-ledger.ts';
+import { askModels, type ModelNotes, noteTry, withNotes } from './ask-model.ts';
+import { beginWith, type Decisions, deriveId, noteWaits } from './call-ledger.ts';
 import { callTools, toOpenCalls, withError, type OpenCall } from './call-tools.ts';
 import { isConfirmationRequest, toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
 import { renderInstruction } from './instruction.ts';
+import {
+  afterModel,
+  beforeModel,
+  holdsText,
+  type HookMarks,
+  isOfAgentHook,
+  newMarks,
+  onError,
+  withMarks,
+} from './hooks.ts';
+import { isRejected, MAX_REPAIRS, noOutput, withOutput } from './structured-output.ts';
 import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
 import {
-  countTokens,
   newEvent,
   recordEvent,
   uniqueCallId,
@@ -32,8 +43,17 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
       yield event;
     }
   }
-  for (;;) {
+  for (let repairs = 0; ; ) {
     const answer = yield* askModel(invocation, turn);
+    if (isRejected(answer) && !answer.errorCode) {
+      if (repairs === MAX_REPAIRS) {
+        const error = noOutput(answer, turn.agent.modelName);
+        return { event: recordEvent(invocation, withError(answer, error)), paused: false };
+      }
+      repairs += 1;
+      yield recordEvent(invocation, answer);
+      continue;
+    }
     const calls = toOpenCalls(answer);
     if (answer.errorCode || calls.length === 0) return { event: keepOutput(invocation, turn, answer), paused: false };
     beginWith(invocation, turn, answer, calls);
@@ -44,11 +64,12 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
   }
 }
 
-/** Records an agent's last answer; its text goes to the agent's key of the state, where it has one. */
+/** Records an agent's last answer; its value or text goes to the agent's key of the state, where it has one. */
 function keepOutput(invocation: InvocationState, { agent }: AgentTurn, answer: NewEvent): NewEvent {
-  const text = getAnswerText(answer.content);
   if (agent.outputKey === undefined || answer.errorCode) return recordEvent(invocation, answer);
-  const stateDelta = Object.assign(Object.create(null) as JsonObject, { [agent.outputKey]: text });
+  const value = agent.outputSchema ? answer.output : getAnswerText(answer.content);
+  const before = answer.actions?.stateDelta;
+  const stateDelta = Object.assign(Object.create(null) as JsonObject, before, { [agent.outputKey]: value });
   return recordEvent(invocation, { ...answer, actions: { ...answer.actions, stateDelta } });
 }
 
@@ -63,6 +84,7 @@ async function* answerCalls(
   const { event, stillOpen } = await callTools(invocation, turn, calls, decisions);
   const requested = event?.errorCode ? {} : (event?.actions?.requestedToolConfirmations ?? {});
   const request = asked ?? toConfirmationRequest(invocation, turn, calls, requested);
+  if (!event?.errorCode) noteWaits(invocation, turn, calls, { request, event });
   if (request) yield recordEvent(invocation, request);
   if (event) recordEvent(invocation, event);
   return { event, paused: stillOpen || request !== undefined };
@@ -81,7 +103,7 @@ const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
 async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const stored = invocation.input.stored?.take(turn, isOfModel);
   if (stored) return stored;
-  const { agent, signal } = turn;
+  const { signal } = turn;
   const { maxLlmCalls } = invocation.input.agent;
   if (signal.aborted) return withError(newEvent(invocation, turn, {}), abortError(signal));
   if (invocation.used.llmCalls >= maxLlmCalls) {
@@ -89,46 +111,109 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
     return withError(newEvent(invocation, turn, {}), new AgentError('llm_calls_limit', text));
   }
   invocation.used.llmCalls += 1;
+  return yield* callModel(invocation, turn);
+}
+
+async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
+  const { agent, signal } = turn;
+  const { streaming, observer } = invocation.input;
   const ended = new AbortController();
+  const marks = newMarks();
+  // Made once: an answer can have hundreds of partial events, which differ in their deltas only.
+  const partial = streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
+  // Text that may be replaced, or asked for again, is shown when that is known.
+  const held = agent.outputSchema !== undefined || holdsText(agent.hooks);
+  const notes: ModelNotes = { failedTries: [] };
+  const call: OpenModelCall = { marks, notes, id: partial?.id, request: undefined };
   let step: ObservedStep<NewEvent> | undefined;
   let answer: NewEvent | undefined;
-  let partial: NewEvent | undefined;
-  let reserved: Awaited<ReturnType<NonNullable<RunInput['reserve']>>>;
-  const named = (event: NewEvent): NewEvent => (partial ? { ...event, id: partial.id } : event);
   try {
-    const request = await toRequest(invocation, turn, AbortSignal.any([signal, ended.signal]));
-    step = invocation.input.observer?.modelCall(agent, request);
-    reserved = await invocation.input.reserve?.(request);
-    const stream = agent.model.generate(reserved?.request ?? request);
-    // Made once: an answer can have hundreds of partial events, which differ in their deltas only.
-    partial = invocation.input.streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
-    for (;;) {
-      const next = await orAborted(
-        runInTrace(step?.traceparent, () => stream.next()),
-        signal,
-      );
-      if (next.done) return (answer = named(toAnswerEvent(invocation, turn, next.value)));
-      if (partial) yield { ...partial, ...next.value };
+    const bound = AbortSignal.any([signal, ended.signal]);
+    const request = { ...(await toRequest(invocation, turn, bound)), onFailedTry: noteTry(notes) };
+    const sent = agent.hooks ? { ...request, contents: [...request.contents], tools: [...request.tools] } : request;
+    call.request = sent;
+    const given = agent.hooks && (await beforeModel(invocation, turn, sent, marks));
+    step = observer?.modelCall(agent, request, sent);
+    if (given) answer = await toAnswered(invocation, turn, given, call);
+    const stream = askModels(invocation, agent, sent, notes);
+    for (let isFirst = true; !answer; isFirst = false) {
+      const next = await runInTrace(step?.traceparent, () => stream.next());
+      if (isFirst) step?.begin?.();
+      if (next.done) answer = await toAnswered(invocation, turn, next.value, call);
+      else if (partial && !held) yield { ...partial, ...next.value };
     }
+    if (partial && (held || given) && !isRejected(answer)) yield* wholeText(partial, answer);
+    return answer;
   } catch (error) {
-    return (answer = named(withError(newEvent(invocation, turn, {}), toAgentError(invocation, turn, error))));
+    return (answer = await toFailed(invocation, turn, error, call));
   } finally {
     ended.abort(CALL_ENDED);
-    reserved?.end();
     step?.end(answer);
   }
 }
 
+/** A model call whose event is to come. */
+interface OpenModelCall {
+  marks: HookMarks;
+  notes: ModelNotes;
+  /** The id of its partial events. */
+  id: string | undefined;
+  request: ModelRequest | undefined;
+}
+
+/** Returns the event of an answer, as hooks and the agent's form leave it. */
+async function toAnswered(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  given: ModelAnswer,
+  { marks, notes, id }: OpenModelCall,
+): Promise<NewEvent> {
+  const kept = turn.agent.hooks ? await afterModel(invocation, turn, given, marks) : given;
+  const event = withNotes(await withOutput(toAnswerEvent(invocation, turn, kept), turn), notes);
+  return { ...withMarks(event, marks), ...(id !== undefined && { id }) };
+}
+
+/** Returns the event of a call that failed: the error, or what hooks give in its place. */
+async function toFailed(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  failure: unknown,
+  call: OpenModelCall,
+): Promise<NewEvent> {
+  let error = toAgentError(invocation, turn, failure);
+  const { request, id } = call;
+  if (turn.agent.hooks && request && !turn.signal.aborted && error.code !== 'hook_failed') {
+    try {
+      const told = { during: 'model', error, request } as const;
+      const given = await onError<ModelAnswer>(invocation, turn, told, call.marks);
+      if (given) return await toAnswered(invocation, turn, given, call);
+    } catch (another) {
+      error = toAgentError(invocation, turn, another);
+    }
+  }
+  const event = withNotes(withError(newEvent(invocation, turn, {}), error), call.notes);
+  return { ...event, ...(id !== undefined && { id }) };
+}
+
+/** The text of an answer that was held back, for readers of partial events. */
+function* wholeText(partial: NewEvent, { content, modelVersion, errorCode }: NewEvent): Generator<NewEvent> {
+  const parts = getParts(content).filter(({ text }) => text);
+  if (parts.length > 0 && !errorCode) yield { ...partial, content: { role: 'model', parts }, modelVersion };
+}
+
 /** True for what a model gave, or the error in its place: neither responses of tools nor what the loop itself adds. */
 const isOfModel = (event: NewEvent) =>
-  getFunctionResponses(event.content).length === 0 && !event.actions?.compaction && !isConfirmationRequest(event);
+  getFunctionResponses(event.content).length === 0 &&
+  !event.actions?.compaction &&
+  !isConfirmationRequest(event) &&
+  !isOfAgentHook(event);
 
 async function toRequest(
   invocation: InvocationState,
   { agent, branch }: AgentTurn,
   signal: AbortSignal,
 ): Promise<ModelRequest> {
-  const { services } = invocation.input;
+  const { services, session } = invocation.input;
   const instruction = await orAborted(renderInstruction(agent.instruction, invocation.state, services), signal);
   return {
     modelName: agent.modelName,
@@ -136,12 +221,13 @@ async function toRequest(
     contents: ensureUserFirstAndLast(buildContents(invocation.events, { agentName: agent.name, branch })),
     tools: agent.tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
     sampling: agent.sampling,
+    ...(agent.outputSchema && { outputSchema: agent.outputSchema.schema }),
+    ...(agent.sampling.promptCaching && { cacheKey: deriveId([session.appName, session.userId, session.sessionId]) }),
     signal,
   };
 }
 
 function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: ModelAnswer): NewEvent {
-  countTokens(invocation, turn.agent.modelName, answer);
   const content = answer.content ? withCallIds(invocation, turn, answer.content) : undefined;
   const event = newEvent(invocation, turn, { ...answer, ...(content ? { content } : {}) });
   if (isEmpty(content)) return withError(event, emptyAnswer(turn, answer));

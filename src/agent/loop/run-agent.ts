@@ -7,6 +7,7 @@ import { findResumed, findSpeaker, pathTo, withTransfer } from './agent-tree.ts'
 import { deriveId } from './call-ledger.ts';
 import { mergeActions, type OpenCall, withError } from './call-tools.ts';
 import { compactHistory } from './compact.ts';
+import { hookAgent, isAnswer } from './hooks.ts';
 import { type ConfirmedCalls, findConfirmations } from './confirmation.ts';
 import {
   type AgentTurn,
@@ -14,6 +15,7 @@ import {
   newEvent,
   newInvocationState,
   type Outcome,
+  recordEvent,
   type Steps,
 } from './invocation-state.ts';
 import { runLlmAgent } from './llm-agent.ts';
@@ -57,7 +59,10 @@ async function* runSteps(invocation: InvocationState): Steps {
 /** How an invocation ended, by its last event and what it used. */
 export function toEnd(invocation: InvocationState, { event, paused }: Outcome): RunEnd {
   const { output, used, cause } = invocation;
-  if (!event?.errorCode) return { lastEvent: event, output, error: undefined, paused, ...used };
+  if (!event?.errorCode) {
+    const value = event?.output == null ? {} : { value: event.output };
+    return { lastEvent: event, output, error: undefined, paused, ...value, ...used };
+  }
   const error = { code: toErrorCode(event.errorCode), message: event.errorMessage ?? '' };
   const logged = cause === undefined ? error : { ...error, cause };
   return { lastEvent: event, output: '', error: logged, paused: false, ...used };
@@ -93,7 +98,7 @@ export async function askAgent(
     if (event?.errorCode) throw new Error(event.errorMessage ?? event.errorCode);
     if (next.value.paused) throw new Error(`The agent \`${agent.name}\` has to ask a person, which it cannot do here.`);
     const { stateDelta, artifactDelta } = mergeActions(events.map(({ actions }) => actions ?? {}));
-    return { text: invocation.output, actions: { stateDelta, artifactDelta } };
+    return { text: invocation.output, value: event?.output, actions: { stateDelta, artifactDelta } };
   }
 }
 
@@ -113,7 +118,27 @@ function nameInner(operationId: string): (call: OpenCall) => string {
  * decided on: the run resumes there, and what had run before is not run again.
  */
 const runNode = (invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps =>
-  RUNNERS[turn.agent.kind](invocation, turn, confirmed);
+  (turn.agent.hooks ? runHooked : RUNNERS[turn.agent.kind])(invocation, turn, confirmed);
+
+/** Runs an agent between its hooks. One that resumes has begun before. */
+async function* runHooked(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[]): Steps {
+  const isBelow = ({ author }: Event) => pathTo(turn.agent, author ?? '').length > 0;
+  try {
+    const isStarted = confirmed.length > 0 || invocation.input.stored?.hasAny(isBelow) === true;
+    const before = await hookAgent(invocation, turn, 'beforeAgent', isStarted);
+    if (before && isAnswer(before)) return { event: recordEvent(invocation, before), paused: false };
+    if (before) yield recordEvent(invocation, before);
+    const outcome = yield* RUNNERS[turn.agent.kind](invocation, turn, confirmed);
+    if (isOver(outcome)) return outcome;
+    const after = await hookAgent(invocation, turn, 'afterAgent', false);
+    if (!after) return outcome;
+    if (outcome.event) yield outcome.event;
+    return { event: recordEvent(invocation, after), paused: false };
+  } catch (error) {
+    if (!(error instanceof AgentError) || error.code !== 'hook_failed') throw error;
+    return { event: recordEvent(invocation, withError(newEvent(invocation, turn, {}), error)), paused: false };
+  }
+}
 
 const RUNNERS = { llm: runWithTransfers, sequential: runSequence, parallel: runParallel, loop: runLoop };
 

@@ -57,12 +57,17 @@ export interface RunInput {
 export type UsedSoFar = Pick<RunEnd, 'llmCalls' | 'promptTokens' | 'outputTokens'>;
 
 /** The agent of a model call as an observer sees it: the instruction before its placeholders are filled in. */
-export type ObservedAgent = Pick<AgentNode, 'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model'>;
+export type ObservedAgent = Pick<
+  AgentNode,
+  'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model' | 'outputSchema'
+>;
 
 /** A step that is under way. */
 export interface ObservedStep<Result> {
   /** The trace context (W3C) that others are handed who do some of the step. */
   traceparent?: string | undefined;
+  /** Called when the first piece of a model's answer has come. */
+  begin?: (() => void) | undefined;
   /**
    * Called at its end; without a result where the step was cut off, or the call stays open. `stack` is where a tool's
    * own code failed.
@@ -72,8 +77,8 @@ export interface ObservedStep<Result> {
 
 /** Is notified of the steps of an invocation as they happen, for its trace. Returns at once and never throws. */
 export interface RunObserver {
-  /** A model call begins; its result is the event that it makes. */
-  modelCall(agent: ObservedAgent, request: ModelRequest): ObservedStep<NewEvent>;
+  /** A model call begins; its result is the event that it makes. `sent` is the request as hooks left it. */
+  modelCall(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): ObservedStep<NewEvent>;
   /** A tool call begins; its result is the response. */
   toolCall(agentName: string, call: { id: string; name: string; args: JsonObject }): ObservedStep<JsonObject>;
   /** A complete event was made. */
@@ -101,6 +106,7 @@ export function observeAll(observers: (RunObserver | undefined)[]): RunObserver 
 
 const together = <Result>(steps: ObservedStep<Result>[]): ObservedStep<Result> => ({
   traceparent: steps.find(({ traceparent }) => traceparent !== undefined)?.traceparent,
+  begin: () => steps.forEach((step) => step.begin?.()),
   end: (result, stack) => steps.forEach((step) => step.end(result, stack)),
 });
 
@@ -112,6 +118,8 @@ export interface RunEnd {
   error: { code: ErrorCode; message: string /** For the log only. */; cause?: unknown } | undefined;
   /** True where the invocation waits for a person: a confirmation or a long-running tool. */
   paused: boolean;
+  /** The checked value of an answer that has a form. */
+  value?: unknown;
   llmCalls: number;
   promptTokens: number;
   outputTokens: number;

@@ -58,6 +58,11 @@ export class StoredSteps {
     return structuredClone(step.event);
   }
 
+  /** True where a step is left of this kind. */
+  hasAny(isWanted: (event: NewEvent) => boolean): boolean {
+    return this.#left.some(({ event }) => isWanted(event));
+  }
+
   /** True once every step was taken. */
   get isOver(): boolean {
     return this.#left.length === 0;

@@ -10,12 +10,18 @@ const MAX_RESPONSE_CHARACTERS = 500_000;
 export interface Answer extends KeptAnswer {
   /** [`done`] */
   state?: CallState;
+  /** Hooks that changed it. */
+  hooks?: string[];
   /** Where the tool's own code failed: for its author, never for the model or a user. */
   stack?: string;
 }
 
 /** Returns the answer of a call that went wrong, as the model reads it. */
 export const failed = (error: string): Answer => ({ response: { error }, attachments: [], actions: emptyActions() });
+
+/** Returns the message of what a tool threw. */
+export const errorText = (error: unknown) =>
+  error instanceof Error && error.message ? error.message : 'The tool failed.';
 
 /** Only what JSON can carry, as an object; a value that it cannot carry or that is too large becomes an error. */
 export function toResponse(value: unknown): JsonObject {

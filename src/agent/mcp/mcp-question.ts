@@ -49,7 +49,7 @@ export function toAsked(requests: Record<string, JsonObject>, more: Omit<Asked, 
  * Puts questions to the session's person, in place of an answer: the invocation pauses as for a confirmation, which
  * brings the answers as its `payload`. What the server wrote is shown as its words.
  */
-export function askPerson({ name }: McpServer, asked: Asked, { actions, functionCallId }: ToolContext): JsonObject {
+export function askPerson({ name }: McpServer, asked: Asked, context: ToolContext): JsonObject {
   const all = Object.entries(asked.questions);
   const said = all.map(([, { message, url }]) => (url === undefined ? message : `${message} Open ${url}`));
   const forms = all.filter(([, { url }]) => url === undefined);
@@ -59,8 +59,13 @@ export function askPerson({ name }: McpServer, asked: Asked, { actions, function
     : { type: 'object', properties: Object.fromEntries(forms.map(([key, form]) => [key, form.requestedSchema])) };
   const payload = one ? toTemplate(one[1]) : Object.fromEntries(forms.map(([key, form]) => [key, toTemplate(form)]));
   const hint = `The MCP server \`${name}\` asks: ${said.join('\n')}`;
-  const request = { hint, confirmed: false, ...(forms.length > 0 && { payload, schema }), kept: asked };
-  actions.requestedToolConfirmations = { ...actions.requestedToolConfirmations, [functionCallId]: request };
+  return requestConfirmation(context, { hint, ...(forms.length > 0 && { payload, schema }), kept: asked });
+}
+
+/** Pauses the invocation at a call until a person, who is shown `hint`, confirms. @returns what holds its place */
+export function requestConfirmation({ actions, functionCallId }: ToolContext, request: JsonObject): JsonObject {
+  const requested = { ...request, confirmed: false };
+  actions.requestedToolConfirmations = { ...actions.requestedToolConfirmations, [functionCallId]: requested };
   return { error: 'The server asks a person before it answers.' };
 }
 

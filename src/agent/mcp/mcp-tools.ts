@@ -4,7 +4,8 @@ import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import { BoundedCache } from '../../platform/work/bounded-cache.ts';
 import { CallerCounts } from '../../platform/work/fair-semaphore.ts';
 import { SchemaSandbox } from '../arguments/schema-sandbox.ts';
-import type { McpServer } from '../definition/agent.ts';
+import { type McpServer, toAddress } from '../definition/agent.ts';
+import type { UserCredentials } from '../definition/credentials.ts';
 import type { Tool } from '../definition/tool.ts';
 import type { McpConnection } from './mcp.ts';
 import type { OperatorToken } from './mcp-oauth.ts';
@@ -30,6 +31,8 @@ export interface McpSettings {
   onFailure?: 'fail' | 'skip';
   /** Counts what is open [nothing is counted]. */
   connections?: McpConnections;
+  /** Opens what a user has granted access to [nothing can be granted]. */
+  openCredentials?: ((userId: string) => UserCredentials | undefined) | undefined;
 }
 
 /** The tools of all servers of one invocation. */
@@ -60,7 +63,8 @@ export async function connectMcpServers(
   const memory = settings.connections ?? { legacyUntil: new Map(), tokens: new Map() };
   const connect = async (server: McpServer): Promise<McpConnection> => {
     const release = settings.connections?.take(userId, server);
-    const connecting = connectMcp(server, egress, timeouts, signal, schemas, memory);
+    const credentials = settings.openCredentials?.(userId);
+    const connecting = connectMcp(server, egress, timeouts, signal, { schemas, memory, credentials });
     const connection = await connecting.catch((error: unknown) => {
       release?.();
       throw error;
@@ -136,7 +140,8 @@ export class McpConnections {
    * @throws {AgentError} `mcp_failed` where the user has none left at this server.
    */
   take(userId: string, server: McpServer): () => void {
-    const key = JSON.stringify([userId, URL.parse(server.url)?.origin ?? server.url]);
+    const address = toAddress(server);
+    const key = JSON.stringify([userId, server.command === undefined ? URL.parse(address)?.origin : address]);
     const give = this.#open.take(key);
     if (give) return give;
     const what = `has ${this.#open.maximum} connections of this user, the maximum`;

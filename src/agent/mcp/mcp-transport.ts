@@ -1,4 +1,10 @@
-import { SSEClientTransport, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client';
+import {
+  type AuthProvider,
+  SSEClientTransport,
+  StreamableHTTPClientTransport,
+  type Transport,
+} from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { type AnswerBounds, boundedResponse, isEventStream } from '../../platform/net/bounded-response.ts';
@@ -6,7 +12,6 @@ import { currentContext } from '../../platform/context.ts';
 import { ownTurn } from '../../platform/work/loop-turns.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { McpServer } from '../definition/agent.ts';
-import type { OperatorToken } from './mcp-oauth.ts';
 import { markTask } from './mcp-task.ts';
 
 const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
@@ -14,21 +19,24 @@ const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
 /** Time in which a connection may have one message more. */
 const MESSAGE_MS = 10;
 
-/** The SDK's transports over HTTP. */
-export type HttpTransport = StreamableHTTPClientTransport | SSEClientTransport;
+/** The SDK's transports. */
+type SdkTransport = StreamableHTTPClientTransport | SSEClientTransport | StdioClientTransport;
+
+/** Ways to speak with a server. */
+export type TransportKind = 'streamable-http' | 'sse' | 'stdio';
 
 /** A transport, and why it ended where its server sent too much. */
 export interface BoundedTransport {
-  transport: HttpTransport;
+  transport: SdkTransport;
   failure?: AgentError;
 }
 
 /** Creates a transport whose requests carry the step's trace context, and which ends when its server sends too much. */
 export function newTransport(
-  { url, headers }: McpServer,
+  { url = '', headers, command = '', args = [], env = {} }: McpServer,
   egress: Egress,
-  kind: 'streamable-http' | 'sse',
-  token: OperatorToken | undefined,
+  kind: TransportKind,
+  token: { toAuthProvider(fetch: Egress['fetch']): AuthProvider } | undefined,
 ): BoundedTransport {
   const counts = { message: 0, 'other line': 0, request: 0 };
   const start = performance.now();
@@ -55,19 +63,23 @@ export function newTransport(
   const authProvider = token?.toAuthProvider(fetch);
   const options = { fetch, requestInit: headers ? { headers } : {}, ...(authProvider && { authProvider }) };
   const transport =
-    kind === 'sse'
-      ? new SSEClientTransport(new URL(url), options)
-      : new StreamableHTTPClientTransport(new URL(url), {
-          ...options,
-          fetch: withEndOfStream(fetch),
-          reconnectionOptions: NO_RECONNECT,
-        });
+    kind === 'stdio'
+      ? new StdioClientTransport({ command, args, env, maxBufferSize: mcpMessage.bytes })
+      : kind === 'sse'
+        ? new SSEClientTransport(new URL(url), options)
+        : new StreamableHTTPClientTransport(new URL(url), {
+            ...options,
+            fetch: withEndOfStream(fetch),
+            reconnectionOptions: NO_RECONNECT,
+          });
   const bounded: BoundedTransport = { transport };
   // The SDK answers each request with a POST of its own, all at once, and 90,000 pings are more than a process has
   // memory for (1.32.2). Its own handler runs behind this one (`Protocol.connect`), and not where it throws.
   // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's transport is no EventTarget
   asTransport(transport).onmessage = (message) => {
     markTask(message);
+    const excess = kind === 'stdio' && note('message');
+    if (excess) throw fail(excess);
     if (!('method' in message && 'id' in message)) return;
     counts.request += 1;
     if (counts.request > mcpRequests.count) throw fail(`more than ${mcpRequests.count} requests`);
@@ -95,7 +107,7 @@ const NO_RECONNECT = {
 };
 
 /** The SDK's transports miss `| undefined` in their types, which `exactOptionalPropertyTypes` asks for. */
-export const asTransport = (transport: HttpTransport) => transport as Transport;
+export const asTransport = (transport: SdkTransport) => transport as Transport;
 
 /**
  * The same `fetch`, but an answer fails as soon as it has too much to be parsed. It is counted as the SDK reads it:

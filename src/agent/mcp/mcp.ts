@@ -5,17 +5,19 @@ import { INPUT_LIMITS } from '../../core/limits.ts';
 import { orAborted } from '../../core/abort.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
-import type { McpServer } from '../definition/agent.ts';
+import { type McpServer, toAddress } from '../definition/agent.ts';
+import type { UserCredentials } from '../definition/credentials.ts';
 import type { Tool } from '../definition/tool.ts';
 import { type Connected, getText, parseAs } from './mcp-ask.ts';
 import { type DeclaredTool, listenTo, toTool } from './mcp-call.ts';
 import { hasFineHeaders } from './mcp-headers.ts';
+import { UserToken } from './mcp-consent.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';
 import { OperatorToken } from './mcp-oauth.ts';
 import { promptTools, resourceTools } from './mcp-resources.ts';
 import { TASKS } from './mcp-task.ts';
 import type { McpTimeouts } from './mcp-tools.ts';
-import { asTransport, newTransport } from './mcp-transport.ts';
+import { asTransport, newTransport, type TransportKind } from './mcp-transport.ts';
 
 /** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
 const MAX_PAGES = 100;
@@ -27,6 +29,8 @@ const OPTIONS: ClientOptions = {
   capabilities: { elicitation: { form: {}, url: {} }, extensions: { [TASKS]: {} } },
 };
 const LEGACY = { prior: { kind: 'legacy' } } as const;
+const NO_GRANTS =
+  'asks each user for access, which needs RUNTIME_SECRET_KEY, and OAUTH_REDIRECT_URL but in mode local.';
 /** Maximum wait for the DELETE that ends a session. */
 const TERMINATE_MS = 2_000;
 
@@ -56,12 +60,24 @@ export async function connectMcp(
   egress: Egress,
   timeouts: McpTimeouts,
   signal: AbortSignal,
-  schemas: SchemaSandbox,
-  memory: ServerMemory,
+  {
+    schemas,
+    memory,
+    credentials,
+  }: { schemas: SchemaSandbox; memory: ServerMemory; credentials?: UserCredentials | undefined },
 ): Promise<McpConnection> {
-  if (!URL.canParse(server.url))
+  if (server.command === undefined && !URL.canParse(server.url ?? ''))
     throw new AgentError('mcp_failed', `MCP server \`${server.name}\` has no valid address.`);
-  const connection = await connect(server, egress, timeouts.connectMs, signal, memory);
+  if (server.userOauth && !credentials)
+    throw new AgentError('mcp_failed', `MCP server \`${server.name}\` ${NO_GRANTS}`);
+  const user = server.userOauth && credentials ? new UserToken(server, credentials) : undefined;
+  // A program may have to be installed first (`npx`).
+  const connectMs = server.command === undefined ? timeouts.connectMs : timeouts.callMs;
+  const connection = await connect(server, egress, connectMs, signal, memory, user).catch((error: unknown) => {
+    if (user?.isMissing(error)) return undefined;
+    throw error;
+  });
+  if (!connection) return { server, close: async () => {}, tools: user ? [user.toTool(false)] : [] };
   const { client, bounded } = connection;
   const connected: Connected = {
     ...connection,
@@ -83,7 +99,7 @@ export async function connectMcp(
     const tools = usable.map((tool) => toTool(connected, tool));
     if (server.resources) tools.push(...resourceTools(connected));
     if (server.prompts) tools.push(...promptTools(connected));
-    return { server, close, tools };
+    return { server, close, tools: user ? [...tools.map((tool) => user.guard(tool)), user.toTool(true)] : tools };
   } catch (error) {
     await close();
     throw toMcpError(server, 'did not list its tools', bounded.failure ?? error, signal);
@@ -98,14 +114,18 @@ async function connect(
   timeoutMs: number,
   signal: AbortSignal,
   memory: ServerMemory,
+  user: UserToken | undefined,
 ): Promise<Connection> {
-  const { url, oauth } = server;
+  const { oauth, transport: given } = server;
   const { legacyUntil, tokens } = memory;
-  const key = JSON.stringify([url, oauth]);
-  const token = oauth && (tokens.get(key) ?? new OperatorToken(oauth));
-  if (token) tokens.set(key, token);
-  const isLegacy = (legacyUntil.get(url) ?? 0) > performance.now();
-  const kinds: ('streamable-http' | 'sse')[] = server.transport ? [server.transport] : ['streamable-http', 'sse'];
+  const address = toAddress(server);
+  const key = JSON.stringify([address, oauth]);
+  const operator = oauth && (tokens.get(key) ?? new OperatorToken(oauth));
+  if (operator) tokens.set(key, operator);
+  const token = user ?? operator;
+  const isLegacy = (legacyUntil.get(address) ?? 0) > performance.now();
+  const remote: TransportKind[] = given ? [given] : ['streamable-http', 'sse'];
+  const kinds = server.command === undefined ? remote : (['stdio'] as const);
   for (const [index, kind] of kinds.entries()) {
     const client = new Client({ name: 'agent-runtime', version: '1' }, OPTIONS);
     const bounded = newTransport(server, egress, kind, token);
@@ -118,13 +138,13 @@ async function connect(
       // reconnects.
       // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's client is no EventTarget
       client.onerror = (error) => void (error instanceof SseError && client.close());
-      if (!isLegacy && client.getProtocolEra() === 'legacy') legacyUntil.set(url, performance.now() + LEGACY_MS);
+      if (!isLegacy && client.getProtocolEra() === 'legacy') legacyUntil.set(address, performance.now() + LEGACY_MS);
       return { client, bounded };
     } catch (error) {
       // Both: a client whose transport never started does not close it.
       await Promise.allSettled([client.close(), transport.close()]);
       // It may have been replaced since.
-      if (legacyUntil.delete(url) && isLegacy) return connect(server, egress, timeoutMs, signal, memory);
+      if (legacyUntil.delete(address) && isLegacy) return connect(server, egress, timeoutMs, signal, memory, user);
       // A server that speaks only the older transport answers the POST so (MCP 2025-06-18, backwards compatibility).
       const mayBeOlder = index < kinds.length - 1 && [400, 404, 405].includes(getStatus(error) ?? 0);
       if (!mayBeOlder) throw toMcpError(server, 'could not be reached', bounded.failure ?? error, signal);

@@ -40,12 +40,43 @@ async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, Mode
 
 function answer(request: ModelRequest): Content {
   const responses = getFunctionResponses(request.contents.at(-1));
-  if (responses.length > 0) return toContent(responses.map(toSentence).join('\n'));
   const prompt = getText(request.contents.findLast(isPrompt));
+  if (responses.length > 0) return toContent(toForm(prompt, request) ?? responses.map(toSentence).join('\n'));
   const calls = toolCallsFor(prompt, request.tools);
-  if (calls.length === 0) return toContent(introduction(prompt, request));
+  if (calls.length === 0) return toContent(toForm(prompt, request) ?? introduction(prompt, request));
   return { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
 }
+
+/** Answers in the form that is asked for: a JSON object at the end of the prompt, else an example of the schema. */
+function toForm(prompt: string, { outputSchema, tools }: ModelRequest): string | undefined {
+  if (!outputSchema) return undefined;
+  const said = toolCallsFor(prompt, tools).length === 0 ? firstObject(prompt, 0)?.value : undefined;
+  return JSON.stringify(said ?? exampleOf(outputSchema));
+}
+
+/** References are not followed: an example is no larger than its schema. */
+function exampleOf(schema: JsonObject): unknown {
+  const { type, properties, required, items, anyOf, oneOf } = schema;
+  const [given] = [schema['const'], schema['default'], first(schema['enum']), first(schema['examples'])].filter(
+    (value) => value !== undefined,
+  );
+  const choice = first(anyOf) ?? first(oneOf);
+  if (given !== undefined) return given;
+  if (isObject(choice)) return exampleOf(choice);
+  const kind = first(type) ?? type;
+  if (isObject(properties)) {
+    const names = Array.isArray(required) ? required.map(String) : [];
+    return Object.fromEntries(names.map((name) => [name, exampleOf(toSchema(properties[name]))]));
+  }
+  if (kind === 'array') return schema['minItems'] ? [exampleOf(toSchema(items))] : [];
+  if (kind === 'number' || kind === 'integer') return schema['minimum'] ?? 0;
+  return kind === 'boolean' ? false : kind === 'object' ? {} : kind === 'null' ? null : OFFLINE;
+}
+
+const toSchema = (value: unknown): JsonObject => (isObject(value) ? value : {});
+const first = (list: unknown): unknown => (Array.isArray(list) ? list[0] : undefined);
+const isObject = (value: unknown): value is JsonObject =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 const getText = (content: Content | undefined) =>
   getParts(content)

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { currentContext } from '../../platform/context.ts';
 import { abortError } from '../../core/abort.ts';
+import { CircuitBreaker } from '../definition/circuit-breaker.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
@@ -12,6 +13,7 @@ import {
   type ProviderName,
   type StreamPart,
 } from './provider.ts';
+import { type AnswerForm, toForm, withForm } from './answer-form.ts';
 import { toPrompt } from './to-prompt.ts';
 
 /** How to reach a provider, and for how long to try. */
@@ -44,20 +46,27 @@ export function providerModel(settings: ProviderSettings): Model {
       );
     const load = (loading ??= loadProvider(provider, settings.apiKey, settings.baseUrl));
     const model = (await load)(request.modelName);
+    let form = toForm(request, provider);
     for (let attempt = 0; ; attempt += 1) {
-      const result = yield* attemptOnce(model, request, settings);
+      const result = yield* attemptOnce(model, request, settings, form);
       if ('answer' in result) return result.answer;
       if (request.signal.aborted) throw abortError(request.signal);
       const { failure, hasAnswered } = result;
+      if (form?.isNative && failure.code === 'model_rejected' && !hasAnswered) {
+        // Providers know parts of JSON Schema only, and servers of this wire need not know it at all.
+        form = { ...form, isNative: false };
+        continue;
+      }
       const waitMs = Math.max(failure.retryAfterMs ?? 0, retryDelayMs * 2 ** attempt);
       const isFinal = hasAnswered || attempt >= maxRetries || waitMs > MAX_RETRY_DELAY_MS;
       if (failure.retryAfterMs === undefined || isFinal) throw toModelError(failure, provider, request.modelName);
+      request.onFailedTry?.({ provider, model: request.modelName, error: failure.code });
       await delay(waitMs, undefined, { signal: request.signal }).catch(() => {
         throw abortError(request.signal);
       });
     }
   }
-  return { provider, generate, lacksKey: needsKey(settings) };
+  return { provider, generate, lacksKey: needsKey(settings), breaker: new CircuitBreaker() };
 }
 
 /** Only the public addresses are sure to ask for a key. */
@@ -71,14 +80,16 @@ async function* attemptOnce(
   model: ProviderModel,
   request: ModelRequest,
   { provider, timeoutMs = 120_000 }: ProviderSettings,
+  form: AnswerForm | undefined,
 ): AsyncGenerator<ModelDelta, Attempt, void> {
   const idle = startIdleTimer(timeoutMs);
   const ended = new AbortController();
   const abortSignal = AbortSignal.any([request.signal, idle.signal, ended.signal]);
   let hasAnswered = false;
   try {
-    const { stream } = await model.doStream(toOptions(request, provider, abortSignal));
-    const parts = readStream(untilAborted(stream, abortSignal, idle.touch), provider, request.modelName);
+    const { stream } = await model.doStream(toOptions(request, provider, abortSignal, form));
+    const watched = untilAborted(stream, abortSignal, idle.touch, () => request.onBegin?.());
+    const parts = readStream(watched, provider, request.modelName);
     for (;;) {
       const next = await parts.next();
       if (next.done) return { answer: next.value };
@@ -96,10 +107,16 @@ async function* attemptOnce(
   }
 }
 
-function toOptions(request: ModelRequest, provider: ProviderName, abortSignal: AbortSignal): CallOptions {
+function toOptions(
+  request: ModelRequest,
+  provider: ProviderName,
+  abortSignal: AbortSignal,
+  form: AnswerForm | undefined,
+): CallOptions {
   const { traceparent } = currentContext();
+  const { promptCaching: _, reasoningEffort, ...sampling } = request.sampling;
   return {
-    prompt: toPrompt(request, provider),
+    prompt: toPrompt(form ? withForm(request, provider, form) : request, provider),
     ...(request.tools.length > 0
       ? {
           tools: request.tools.map(({ name, description, parameters }) => ({
@@ -110,8 +127,10 @@ function toOptions(request: ModelRequest, provider: ProviderName, abortSignal: A
           })),
         }
       : {}),
-    ...request.sampling,
-    ...providerOptions(provider),
+    ...sampling,
+    ...(reasoningEffort && { reasoning: reasoningEffort }),
+    ...(form?.isNative && { responseFormat: { type: 'json' as const, schema: form.schema } }),
+    ...providerOptions(provider, form?.schema, request.cacheKey),
     ...(traceparent === undefined ? {} : { headers: { traceparent } }),
     includeRawChunks: provider === 'google',
     abortSignal,
@@ -123,11 +142,15 @@ const MAX_ANSWER = 33_554_432;
 
 const getSize = (part: StreamPart) => 100 + ('delta' in part ? part.delta.length : 0);
 
+/** Parts that come before there is any answer. */
+const BEFORE_ANSWER = new Set<StreamPart['type']>(['stream-start', 'response-metadata', 'raw']);
+
 /** The stream's parts; ends with the signal's reason as soon as it is aborted, and always lets the connection go. */
 async function* untilAborted(
   stream: ReadableStream<StreamPart>,
   signal: AbortSignal,
   touch: () => void,
+  onBegin: () => void,
 ): AsyncGenerator<StreamPart, void, void> {
   const reader = stream.getReader();
   const aborted = Promise.withResolvers<never>();
@@ -141,6 +164,7 @@ async function* untilAborted(
       const next = await Promise.race([reader.read(), aborted.promise]);
       if (next.done) return;
       touch();
+      if (!BEFORE_ANSWER.has(next.value.type)) onBegin();
       size += getSize(next.value);
       if (size > MAX_ANSWER)
         throw new ModelFailure('model_bad_response', { detail: `more than ${MAX_ANSWER} characters` });

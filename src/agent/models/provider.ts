@@ -1,6 +1,8 @@
 import type { createAnthropic } from '@ai-sdk/anthropic';
+import type { JsonObject } from '../../core/content.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { boundedResponse } from '../../platform/net/bounded-response.ts';
+import { isStrict } from './answer-form.ts';
 import { ModelFailure } from './model-error.ts';
 
 /** The providers that are reached over HTTP. */
@@ -46,6 +48,7 @@ export async function loadProvider(
       name: 'compatible',
       baseURL: baseUrl ?? '',
       includeUsage: true,
+      supportsStructuredOutputs: true,
       ...key,
       fetch: boundedFetch,
     });
@@ -58,5 +61,13 @@ export async function loadProvider(
 }
 
 /** Options of every call of a provider: OpenAI is to keep nothing, so reasoning travels encrypted with the history. */
-export const providerOptions = (name: ProviderName): Pick<CallOptions, 'providerOptions'> =>
-  name === 'openai' ? { providerOptions: { openai: { store: false } } } : {};
+export function providerOptions(
+  name: ProviderName,
+  schema: JsonObject | undefined,
+  promptCacheKey: string | undefined,
+): Pick<CallOptions, 'providerOptions'> {
+  const strict = schema && { strictJsonSchema: isStrict(schema) };
+  if (name === 'openai')
+    return { providerOptions: { openai: { store: false, ...(promptCacheKey && { promptCacheKey }), ...strict } } };
+  return name === 'openai-compatible' && strict ? { providerOptions: { compatible: strict } } : {};
+}

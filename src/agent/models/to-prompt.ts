@@ -14,15 +14,24 @@ type Json = Extract<Extract<ToolPart, { type: 'tool-result' }>['output'], { type
 const EMPTY = '(empty)';
 
 /** Returns the request as the packages take it: instruction first, contents of a role joined, tool results apart. */
-export function toPrompt({ instruction, contents }: ModelRequest, provider: ProviderName): Prompt {
+export function toPrompt({ instruction, contents, sampling }: ModelRequest, provider: ProviderName): Prompt {
   const system: Prompt = instruction === '' ? [] : [{ role: 'system', content: instruction }];
-  return [
+  const prompt = [
     ...system,
     ...joinRoles(contents).flatMap((content) =>
       content.role === 'model' ? toAssistant(content, provider) : toUser(content, provider),
     ),
   ];
+  return sampling.promptCaching === true && provider === 'anthropic' ? withCacheMarks(prompt) : prompt;
 }
+
+/** Marks where what is kept ends: behind the instruction, which tools stand before, and behind the history. */
+const withCacheMarks = (prompt: Prompt): Prompt =>
+  prompt.map((message, index) =>
+    message.role === 'system' || index === prompt.length - 1
+      ? { ...message, providerOptions: { anthropic: { cacheControl: { type: 'ephemeral' } } } }
+      : message,
+  );
 
 /** Local servers refuse a conversation whose roles do not alternate (chat templates of Mistral and Gemma). */
 function joinRoles(contents: Content[]): Content[] {

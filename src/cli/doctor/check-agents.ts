@@ -1,12 +1,22 @@
+import type { UserCredentials } from '../../agent/definition/credentials.ts';
 import type { Config } from '../../config/config.ts';
 import { hostAgents, readHarnessAgent } from '../../process/host-agents.ts';
 import { fault, type Finding, ok, toReason, skipped } from './finding.ts';
+
+/** A user who has granted nothing. */
+const NOTHING_GRANTED: UserCredentials = {
+  redirectUrl: '',
+  read: async () => undefined,
+  renew: async () => undefined,
+  begin: async () => {},
+};
 
 /** Prepares every agent as for an invocation: its tools and skills must exist, its MCP servers answer. */
 export async function checkAgents(config: Config): Promise<Finding[]> {
   const { signal } = new AbortController();
   try {
-    const agents = await hostAgents({ ...config, MCP_ON_FAILURE: 'fail' });
+    const openCredentials = () => (config.RUNTIME_SECRET_KEY.length > 0 ? NOTHING_GRANTED : undefined);
+    const agents = await hostAgents({ ...config, MCP_ON_FAILURE: 'fail' }, undefined, {}, openCredentials);
     const { definition: harness } = await readHarnessAgent(config);
     const findings: Finding[] = [];
     for (const [name, agent] of agents) {

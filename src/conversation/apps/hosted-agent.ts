@@ -2,11 +2,14 @@ import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/def
 import type { EvalModule } from '../../agent/definition/eval-module.ts';
 import type { Skill } from '../../agent/skills.ts';
 import type { AgentDescription } from './agent-description.ts';
+import type { AgentVersion } from './agent-version.ts';
 
 /** An application that this process serves. */
 export interface HostedAgent {
   /** Author of events that the runtime itself writes for it. */
   name: string;
+  /** The deployed version, which invocations name. */
+  version: AgentVersion;
   /** True where its model has a live API: then live sessions may have sound and pictures. */
   hasLiveApi: boolean;
   /** True where a tool of its own is transactional. */

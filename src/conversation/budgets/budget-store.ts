@@ -1,9 +1,9 @@
-import { and, asc, eq, sql } from 'drizzle-orm';
+import { and, asc, eq, inArray, sql } from 'drizzle-orm';
 import type { SessionKey } from '../../core/session.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
-import { budgets, modelPrices } from '../../platform/db/schema/schema.ts';
+import { budgets, budgetUses, modelPrices } from '../../platform/db/schema/schema.ts';
 import { excluded } from '../../platform/db/sql.ts';
 import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
 
@@ -19,13 +19,13 @@ export async function spend(
   return (await callFunction<{ over: OverBudget | null }>(db, 'spend_budget', parameters)).over;
 }
 
-/** The budgets of an application: its own, that of each user, then those of users by name. */
+/** The budgets of an application: its own, that of each user, then those of users by name; not those of rules. */
 export async function listBudgets(db: Database, appName: string): Promise<Budget[]> {
   const { appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId } = budgets;
   const rows = await db
     .select({ appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId })
     .from(budgets)
-    .where(eq(budgets.appName, appName))
+    .where(and(eq(budgets.appName, appName), sql`(${userId} = '' or ${userId} >= ' ')`))
     .orderBy(asc(appliesTo), asc(userId), asc(period));
   return rows.map(({ userId: forUser, ...row }) => ({ ...row, forUser: forUser === '' ? null : forUser }));
 }
@@ -48,6 +48,22 @@ export async function saveBudget(db: Database, appName: string, budget: Budget):
       target: [budgets.appName, budgets.userId, budgets.appliesTo, budgets.period],
       set: { ...maxima, updateTime: excluded(budgets.updateTime) },
     });
+}
+
+/** Finds the use of some users today, by user; those who used nothing are left out. */
+export async function listDayUses(db: Database, appName: string, userIds: string[]) {
+  const { userId, promptTokens, outputTokens, cost, day } = budgetUses;
+  const isToday = sql`${day} = (statement_timestamp() at time zone 'utc')::date`;
+  const rows = await db
+    .select({
+      userId,
+      tokens: sql<number>`sum(${promptTokens} + ${outputTokens})::float8`,
+      cost: sql<number>`sum(${cost})::float8`,
+    })
+    .from(budgetUses)
+    .where(and(eq(budgetUses.appName, appName), inArray(userId, userIds), isToday))
+    .groupBy(userId);
+  return new Map(rows.map(({ userId: user, ...used }) => [user, used]));
 }
 
 /** Lists the prices of models by name. */

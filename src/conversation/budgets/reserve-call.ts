@@ -41,11 +41,11 @@ export async function reserveCall(
   request: ModelRequest,
   durationMs = RESERVED_MS,
 ): Promise<ReservedCall | OverBudget> {
-  const { signal, sampling } = request;
+  const { signal } = request;
   const reservation = randomUUID();
-  const maxOutputTokens = sampling.maxOutputTokens ?? DEFAULT_OUTPUT_TOKENS;
+  const bound = boundCall(request);
   const call = { p_app: appName, p_user: userId, p_id: reservation, p_duration_ms: durationMs };
-  const bounds = { p_model: request.modelName, p_prompt: boundPrompt(request), p_output: maxOutputTokens };
+  const bounds = { p_model: request.modelName, p_prompt: bound.prompt, p_output: bound.output };
   for (;;) {
     const reserve = callFunction<Reserved>(db, 'reserve_budget', { ...call, ...bounds });
     const { reserved, over, limited } = await reserve;
@@ -59,8 +59,7 @@ export async function reserveCall(
   // A renewal that fails is made up for by the next one; two may fail.
   const renew = () => void callFunction(db, 'renew_reservation', call).catch(() => undefined);
   const timer = setInterval(renew, durationMs / 3);
-  const bounded = { ...request, sampling: { ...sampling, maxOutputTokens } };
-  return { request: bounded, reservation, end: () => clearInterval(timer) };
+  return { request: bound.request, reservation, end: () => clearInterval(timer) };
 }
 
 /** The answer of `reserve_budget`: not `limited` is a user whom no budget of tokens or cost applies to. */
@@ -70,10 +69,17 @@ interface Reserved {
   limited: boolean;
 }
 
+/** Bounds a model call: the most tokens of its prompt and of its answer, and the request that holds it to them. */
+export function boundCall(request: ModelRequest): { request: ModelRequest; prompt: number; output: number } {
+  const output = request.sampling.maxOutputTokens ?? DEFAULT_OUTPUT_TOKENS;
+  const bounded = { ...request, sampling: { ...request.sampling, maxOutputTokens: output } };
+  return { request: bounded, prompt: boundPrompt(request), output };
+}
+
 /** Bounds the tokens of a request from above: no tokenizer makes more of a text than it has bytes. */
-function boundPrompt({ instruction, contents, tools }: ModelRequest): number {
+function boundPrompt({ instruction, contents, tools, outputSchema }: ModelRequest): number {
   let media = 0;
-  const text = JSON.stringify({ instruction, contents, tools }, (name, value: unknown) => {
+  const text = JSON.stringify({ instruction, contents, tools, outputSchema }, (name, value: unknown) => {
     if (name !== 'inlineData' && name !== 'fileData') return value;
     media += Math.max(MIN_MEDIA_TOKENS, Math.ceil(JSON.stringify(value).length / MEDIA_CHARACTERS_PER_TOKEN));
     return undefined;

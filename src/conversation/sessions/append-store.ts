@@ -1,5 +1,5 @@
 import type { CallRecord } from '../../agent/loop/call-ledger.ts';
-import type { JsonObject } from '../../core/content.ts';
+import { type Content, getFunctionResponses, type JsonObject } from '../../core/content.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
 import {
@@ -58,6 +58,12 @@ export const toCountParameters = (counts: InvocationCounts | undefined): Record<
 export const toCallsParameter = (calls: readonly CallRecord[] = []): string | null =>
   calls.length > 0 ? escapeJson(calls) : null;
 
+/** The parameter of functions that close the tasks of calls which events answer: their ids; null for none. */
+export function toAnswersParameter(events: readonly { content?: Content | null | undefined }[]): string[] | null {
+  const ids = events.flatMap(({ content }) => getFunctionResponses(content).flatMap(({ id }) => id ?? []));
+  return ids.length > 0 ? ids.map(escapeText) : null;
+}
+
 /** The error for events whose ids the session has already. */
 export const eventExists = ({ sessionId }: SessionKey) =>
   new ConflictError(`Event already exists in session ${sessionId}.`);
@@ -86,6 +92,7 @@ export async function appendEvents(
     ...toCountParameters(counts),
     p_has_deltas: hasDeltas,
     p_calls: toCallsParameter(calls),
+    p_answers: leaseToken === undefined ? toAnswersParameter(events) : null,
   });
   const { version, over, limited, ...stored } = await onConflict(call, 'events_id_key', () => eventExists(key));
   if (stored.last !== null)
@@ -145,6 +152,7 @@ export function toEventParameters(
       appStateBytesPerUser: limits.maxAppStateBytesPerUser,
       sessionBytes: limits.maxSessionBytes,
       userBytes: limits.maxUserBytes,
+      openTasks: limits.maxOpenTasks,
     }),
   };
 }

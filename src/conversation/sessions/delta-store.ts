@@ -15,16 +15,8 @@ export interface Delta {
   /** Its place among those of the session; no number is given twice. */
   number: number;
   text: string;
-  invocationId: string;
   /** Id that the event will have. */
   eventId: string;
-}
-
-/** A running invocation, which writes deltas. */
-interface Writer {
-  key: SessionKey;
-  invocationId: string;
-  token: string;
 }
 
 /**
@@ -35,7 +27,7 @@ interface Writer {
  */
 export async function appendDeltas(
   db: Database,
-  { key, invocationId, token }: Writer,
+  { key, token }: { key: SessionKey; token: string },
   after: number | undefined,
   pieces: readonly Pick<Delta, 'eventId' | 'text'>[],
 ): Promise<{ sequence: number; last: number } | undefined> {
@@ -43,7 +35,6 @@ export async function appendDeltas(
     p_app: key.appName,
     p_user: key.userId,
     p_session: key.sessionId,
-    p_invocation: invocationId,
     p_lease: token,
     p_after: after,
     p_event_ids: pieces.map(({ eventId }) => eventId),
@@ -65,16 +56,14 @@ export async function listDeltas(
   known: readonly Delta[],
 ): Promise<SessionText | undefined> {
   const rows = await selectDeltas(db, { ...key, last: known.at(-1)?.number ?? 0, count: known.length });
-  const [first] = rows;
-  if (!first) return undefined;
-  const { lastSequence, createTime, isSame } = first;
-  const found = rows.flatMap(({ number, text, invocationId, eventId }) =>
-    number === null ? [] : [{ number: Number(number), text, invocationId, eventId }],
+  const found = rows.flatMap(({ number, text, eventId }) =>
+    number === null ? [] : [{ number: Number(number), text, eventId }],
   );
-  return { lastSequence, createTime, deltas: isSame ? [...known, ...found] : found };
+  const [first] = rows;
+  return first && { ...first, deltas: first.isSame ? [...known, ...found] : found };
 }
 
-type DeltaRow = Omit<Delta, 'number'> & { number: string | null } & Omit<SessionText, 'deltas'> & { isSame: boolean };
+type DeltaRow = Omit<Delta, 'number'> & { number: string | null; isSame: boolean } & SessionEnd;
 
 const d = alias(eventDeltas, 'd');
 const k = alias(eventDeltas, 'k');
@@ -82,18 +71,16 @@ const LAST = sql`${value('last')}::bigint`;
 
 const selectDeltas = statement<DeltaRow>(
   () => sql`
-    select d.number, d.text, d."invocationId", d."eventId", ${sessionEnd}, known.is_same as "isSame"
+    select ${d.number} as number, ${d.payload} as text, ${d.eventId} as "eventId", ${sessionEnd},
+           known.is_same as "isSame"
     from ${sessions} ${s}
     cross join lateral (
       select count(*) = ${value('count')}::int as is_same from ${eventDeltas} ${k}
       where ${isSession(KEY, k)} and ${k.leaseToken} = ${s.leaseToken} and ${k.number} <= ${LAST}) known
-    left join lateral (
-      select ${d.number} as number, ${d.payload} as text, ${d.invocationId} as "invocationId",
-             ${d.eventId} as "eventId"
-      from ${eventDeltas} ${d}
-      where ${isSession(KEY, d)} and ${d.leaseToken} = ${s.leaseToken}
-        and ${d.number} > case when known.is_same then ${LAST} else 0 end) d on true
-    where ${isSession(KEY, s)} order by d.number`,
+    left join ${eventDeltas} ${d}
+      on ${isSession(KEY, d)} and ${d.leaseToken} = ${s.leaseToken}
+        and ${d.number} > case when known.is_same then ${LAST} else 0 end
+    where ${isSession(KEY, s)} order by ${d.number}`,
 );
 
 /** Deletes what leases that ended have left, in short statements. @returns how many pieces there were */

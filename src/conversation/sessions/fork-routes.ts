@@ -7,6 +7,7 @@ import { findForkPoint, insertFork } from './fork-store.ts';
 import { newLabelsSchema } from './label.ts';
 import { absentSession, SESSION_PATH, type SessionContext } from './session-context.ts';
 import { checkReached } from './session-store.ts';
+import type { SessionKey } from '../../core/session.ts';
 import { looseObject, optional } from '../../core/members.ts';
 
 /** Body of a fork. */
@@ -38,6 +39,39 @@ const example = {
   artifactVersions: 0,
 };
 
+/** The session to make. */
+interface ForkRequest {
+  sessionId: string;
+  /** Number of events to take over [all]. */
+  atSequence?: number | null | undefined;
+  labels?: Record<string, string> | null | undefined;
+}
+
+/**
+ * Makes a session of the first events of another one, with the state and the artifacts of then.
+ * @returns what was taken over; `undefined` where there is no session
+ * @throws {ConflictError} where the id is taken. @throws {InvalidError} where the session has not got so far
+ */
+export async function forkAt(
+  { database, copyArtifacts }: Pick<SessionContext, 'database' | 'copyArtifacts'>,
+  key: SessionKey,
+  { sessionId, labels, ...from }: ForkRequest,
+): Promise<{ atSequence: number; artifactVersions: number } | undefined> {
+  const point = await findForkPoint(database.db, key, from.atSequence ?? undefined);
+  if (!point) return undefined;
+  const { reached, atSequence } = point;
+  checkReached(reached, atSequence);
+  const artifactVersions = await copyArtifacts(key, point, (insertArtifacts) =>
+    database.transaction(async (tx) => {
+      if (await insertFork(tx, key, { sessionId, atSequence, labels: labels ?? {} }))
+        return insertArtifacts(tx, sessionId);
+      if (!(await findForkPoint(tx, key, 0))) return undefined;
+      throw new ConflictError(`Session already exists: ${sessionId}`);
+    }),
+  );
+  return artifactVersions === undefined ? undefined : { atSequence, artifactVersions };
+}
+
 /** A new session from the beginning of another one. */
 export const forkSession = operation({
   method: 'post',
@@ -62,22 +96,11 @@ export const forkSession = operation({
   },
   absent: absentSession,
   handler: async (context: SessionContext, { path, body, notFound }) => {
-    const { database, newId, copyArtifacts } = context;
     const { appName, userId } = path;
-    const point = await findForkPoint(database.db, path, body?.atSequence ?? undefined);
-    if (!point) throw notFound();
-    const { reached, atSequence } = point;
-    checkReached(reached, atSequence);
-    const sessionId = body?.sessionId?.trim() || newId();
-    const artifactVersions = await copyArtifacts(path, point, (insertArtifacts) =>
-      database.transaction(async (tx) => {
-        if (!(await insertFork(tx, path, { sessionId, atSequence, labels: body?.labels ?? {} }))) {
-          if (!(await findForkPoint(tx, path, 0))) throw notFound();
-          throw new ConflictError(`Session already exists: ${sessionId}`);
-        }
-        return insertArtifacts(tx, sessionId);
-      }),
-    );
+    const sessionId = body?.sessionId?.trim() || context.newId();
+    const fork = await forkAt(context, path, { sessionId, atSequence: body?.atSequence, labels: body?.labels });
+    if (!fork) throw notFound();
+    const { atSequence, artifactVersions } = fork;
     const forkedFrom = { sessionId: path.sessionId, atSequence };
     return { kind: 'value', value: { id: sessionId, appName, userId, forkedFrom, artifactVersions } };
   },

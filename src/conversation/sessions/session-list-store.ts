@@ -152,22 +152,26 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
   );
   const inOrder = sql`order by ${time} ${direction}, ${s.id} ${direction}`;
   const place = sql`json_build_object('id', ${s.id}, 'time', ${exactTime(time)})`;
-  const lookedAt = sql`${sessions} ${s} where ${isListed} ${inOrder}`;
+  const listed = sql`from ${sessions} ${s} where ${isListed} ${inOrder}`;
   const most = sql.raw(`${MAX_LOOKED_AT}`);
-  const wanted = isBounded
-    ? sql`(select ${s}.* from ${lookedAt} limit ${most}) ${s} where ${and(...asked)} ${inOrder}`
-    : lookedAt;
+  // Kept of what is looked at: what fits, and the last one.
+  const looked = sql`looked as materialized (
+    select * from (
+      select ${s}.*, row_number() over () as nth, ${and(...asked)} as fits
+      from (select ${s}.* ${listed} limit ${most}) ${s}) ${s}
+    where fits or nth = ${most}), `;
+  const wanted = isBounded ? sql`from looked ${s} where fits ${inOrder}` : listed;
   const hasMore = sql`n < (select count(*) from wanted)`;
-  // Where nothing more was found there may be some beyond what was looked at.
-  const bound = isBounded ? sql`(select ${place} from ${lookedAt} offset ${most} - 1 limit 1)` : sql`null`;
+  // Where nothing more was found there may be some beyond what was looked at: only the last one is made a place.
+  const bound = isBounded ? sql`(select ${place} from looked ${s} where nth = ${most})` : sql`null`;
   const more = isPage
     ? sql`'{}'::text[] as further,
       case when ${hasMore} then (select ${place} from sized ${s} where place = n) else ${bound} end as last`
-    : sql`case when ${hasMore} then array(select ${s.id} from ${lookedAt} offset (select n from fitting))::text[]
+    : sql`case when ${hasMore} then array(select ${s.id} ${listed} offset (select n from fitting))::text[]
           else '{}' end as further, null as last`;
   return sql`
-    with wanted as materialized (
-      select ${s}.* from ${wanted} limit ${SIZE} + 1),
+    with ${isBounded ? looked : sql``}wanted as materialized (
+      select ${s}.* ${wanted} limit ${SIZE} + 1),
     sized as materialized (
       select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
       from wanted ${s} window listed as (${inOrder} rows unbounded preceding) ${inOrder} limit ${SIZE}),

@@ -1,10 +1,9 @@
-import { existsSync, readFileSync } from 'node:fs';
-import type { ServerResponse } from 'node:http';
+import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import express, { type RequestHandler, Router } from 'express';
-import { RequestRefusedError } from '../../platform/http/operation/request-errors.ts';
+import { type RequestHandler, Router } from 'express';
+import { createPages, type Pages } from '../../platform/http/pages.ts';
 
 /** Where the UI lives; the page's base is absolute, so that every one of its addresses finds its files. */
 const HOME = '/dev-ui/';
@@ -38,20 +37,22 @@ const UI_CONFIG = { logo_text: null, logo_image_url: null };
 const HASHED_NAME = /-[A-Z0-9]{8}\.(?:js|css)$/;
 
 /** The development UI: the prebuilt ADK Web UI under `/dev-ui/`, without credentials. */
-export function devUiPages(): RequestHandler[] {
-  const folder = findBrowserFolder();
-  const page = toOfflinePage(readFileSync(join(folder, 'index.html'), 'utf8'), HOME, ICON_FONT);
+export function devUiPages(): Pages {
+  const pages = createPages('Development UI', HOME, {
+    folder: findBrowserFolder(),
+    policy: PAGE_POLICY,
+    toPage: (html) => toOfflinePage(html, HOME, ICON_FONT),
+    texts: {
+      config: ['application/json', JSON.stringify(UI_CONFIG)],
+      'assets/config/runtime-config.json': ['application/json', JSON.stringify(RUNTIME_CONFIG)],
+      ...CODE_THEMES,
+    },
+    hashedName: HASHED_NAME,
+  });
   const router = Router({ caseSensitive: true, strict: true });
-  router.get('/dev-ui', redirectHome);
-  router.get([HOME, `${HOME}index.html`], sendText('text/html; charset=utf-8', page, PAGE_POLICY));
-  router.get(`${HOME}config`, sendText('application/json', JSON.stringify(UI_CONFIG)));
-  router.get(`${HOME}assets/config/runtime-config.json`, sendText('application/json', JSON.stringify(RUNTIME_CONFIG)));
-  for (const [name, styles] of Object.entries(CODE_THEMES))
-    router.get(HOME + name, sendText('text/css; charset=utf-8', styles));
   router.get(ICON_FONT, sendIconFont());
-  router.all(['/dev-ui', `${HOME}{*path}`], onlyRead);
-  router.use(HOME, express.static(folder, { index: false, redirect: false, setHeaders }));
-  return [router];
+  router.use(pages.handler);
+  return { ...pages, handler: router };
 }
 
 /**
@@ -74,30 +75,6 @@ function sendIconFont(): RequestHandler {
   // By name below a root: of a whole path every directory with a dot in front would make it a 404.
   const options = { root: dirname(path), headers: { 'cache-control': 'no-cache' } };
   return (_request, response) => response.sendFile(basename(path), options);
-}
-
-/** The query stays: a link to a session is `/dev-ui?app=…&session=…`. */
-const redirectHome: RequestHandler = (request, response) => {
-  const [, query] = request.url.split(/(?=\?)/);
-  response.writeHead(307, { location: HOME + (query ?? '') }).end();
-};
-
-function sendText(type: string, text: string, policy?: string): RequestHandler {
-  const body = Buffer.from(text);
-  return (_request, response) => {
-    if (policy !== undefined) response.setHeader('content-security-policy', policy);
-    response.writeHead(200, { 'content-type': type, 'content-length': body.length }).end(body);
-  };
-}
-
-const onlyRead: RequestHandler = ({ method }, _response, next) => {
-  if (method === 'GET' || method === 'HEAD') return next();
-  throw new RequestRefusedError('method_not_allowed', 'Method Not Allowed', { allow: 'GET, HEAD' });
-};
-
-/** Files whose name changes with their content are kept for a year, the others are compared each time. */
-function setHeaders(response: ServerResponse, path: string): void {
-  response.setHeader('cache-control', HASHED_NAME.test(path) ? 'public, max-age=31536000, immutable' : 'no-cache');
 }
 
 /** `@font-face` rules; all of those in the prebuilt page load from another origin. */
@@ -163,10 +140,12 @@ const DARK: typeof LIGHT = {
   name: '#b392f0',
 };
 
+const CSS = 'text/css; charset=utf-8';
+
 /** The style sheets of highlighted code by file name, which the package of the UI (2.0.0) lacks. */
-const CODE_THEMES: Record<string, string> = {
-  'prism-light.css': toStyles(LIGHT),
-  'prism-dark.css': toStyles(DARK),
+const CODE_THEMES: Record<string, [type: string, text: string]> = {
+  'prism-light.css': [CSS, toStyles(LIGHT)],
+  'prism-dark.css': [CSS, toStyles(DARK)],
 };
 
 function toStyles(palette: typeof LIGHT): string {

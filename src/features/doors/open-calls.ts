@@ -1,5 +1,5 @@
 import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
-import { type FunctionCall, getFunctionResponses, getParts, type JsonObject } from '../../core/content.ts';
+import { type FunctionCall, getFunctionResponses, getParts, type JsonObject, type Part } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 
 /** A call of an agent that a person or a client answers. */
@@ -50,6 +50,18 @@ function describe({ name, args }: FunctionCall, id: string, isOfClient: boolean)
   const { originalFunctionCall, toolConfirmation } = (args ?? {}) as Record<string, Record<string, string>>;
   const message = toolConfirmation?.['hint'] ?? '';
   return { kind: 'confirmation', toolCallId: originalFunctionCall?.['id'] ?? id, message } as const;
+}
+
+/** Returns the answers to calls, as parts of what their user says, and the ids of those that have none. */
+export function answerCalls(
+  calls: readonly AskedCall[],
+  toResponse: (call: AskedCall) => JsonObject | undefined,
+): { parts: Part[]; missing: string[] } {
+  const answers = calls.map((call) => ({ id: call.id, name: call.name, response: toResponse(call) }));
+  return {
+    parts: answers.flatMap((functionResponse) => (functionResponse.response ? [{ functionResponse }] : [])),
+    missing: answers.flatMap(({ id, response }) => (response ? [] : id)),
+  };
 }
 
 /** True for the answer to a call that only holds its place until a person has decided. */

@@ -10,7 +10,7 @@ import { type InvocationContext, type InvocationRequest, newInvocationId } from 
 import { askToCancel } from '../../invocations/fence.ts';
 import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '../../invocations/request.ts';
 
-/** Whom the one developer of mode `local` is taken for, as in the ADK Web UI. */
+/** Whom the one developer of mode `local` is taken for, as in the ADK Web UI, and a key that names nobody. */
 const LOCAL_USER = 'user';
 
 /** The member of a query that names the user. */
@@ -21,6 +21,10 @@ const doorUserSchema = identifierSchema
 /** Returns the user that a request of a door is about. @throws {ValidationFailedError} where none is named */
 export const toDoorUser = (principal: Principal, named: string | undefined): string =>
   requireOwner(principal, named ?? (principal.kind === 'anonymous' ? LOCAL_USER : undefined), 'query', 'user_id');
+
+/** Returns the user of a request whose client may have no word for it: a key that acts for all then has one user. */
+export const toClientUser = (principal: Principal, named: string | undefined): string =>
+  toDoorUser(principal, named ?? (principal.kind === 'key' && !principal.users ? LOCAL_USER : undefined));
 
 /** The query of an operation about one session. */
 export const doorQuery = z.object({ user_id: doorUserSchema });
@@ -41,23 +45,26 @@ export const toDoorKey = (
 /**
  * Sends data as events while the client is there and this process does not stop; the stream may end before the data.
  * @param toExpired - returns the data of the last event where the credential is not valid any more
+ * @param toName - returns the name of an event [it has none]
  */
 export async function sendEvents(
   { draining }: Pick<InvocationContext, 'draining'>,
   response: Response,
   toExpired: (message: string) => object,
   read: (signal: AbortSignal) => AsyncIterable<object | string>,
+  toName: (data: object) => string | undefined = () => undefined,
 ): Promise<{ kind: 'sent' }> {
   const toData = (data: object | string) => (typeof data === 'string' ? data : JSON.stringify(data));
   const expired = `data: ${toData(toExpired(NOT_VALID_ANY_MORE))}\n\n`;
-  const stream = openEventStream(response, { comments: true, expired });
-  for await (const data of read(AbortSignal.any([stream.signal, draining]))) await stream.send(toData(data));
+  const stream = openEventStream(response, { comments: true, isJoined: true, expired });
+  for await (const data of read(AbortSignal.any([stream.signal, draining])))
+    await stream.send(toData(data), undefined, typeof data === 'string' ? undefined : toName(data));
   stream.end();
   return { kind: 'sent' };
 }
 
 /** A prompt, or the answer to what an invocation waits for. */
-interface TurnRequest extends Pick<InvocationRequest, 'overrides'> {
+interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stateDelta'> {
   content: Content;
   /** The paused invocation that goes on [a new one]. */
   resumed?: string | undefined;
@@ -95,7 +102,7 @@ export async function startTurn(
   turn: TurnRequest,
   { headers, request, response }: TurnCall,
 ): Promise<StartedTurn> {
-  const { content, resumed, overrides, createSession = true, streaming = true } = turn;
+  const { content, resumed, overrides, stateDelta, createSession = true, streaming = true } = turn;
   const { requested = [content, resumed, overrides] } = turn;
   const run: InvocationRequest = {
     key,
@@ -103,6 +110,7 @@ export async function startTurn(
     resumes: resumed !== undefined,
     content,
     overrides,
+    stateDelta,
     createSession,
     streaming,
     inBackground: true,

@@ -50,14 +50,15 @@ export async function* readTurn(
     return isSoFar || !last || !isActive(last);
   };
   const options = { withText, until: { invocationId, isOver } };
-  let open: { eventId: string; cutter: TextCutter; after: number } | undefined;
+  let open: OpenEvent | undefined;
   for await (const step of followSession(context, key, { sequence, delta: 0 }, signal, options)) {
     const { kind, position } = step;
     if (kind === 'void') {
       if (open) yield { kind, eventId: open.eventId, after: open.after };
       open = undefined;
-    } else if (step.invocationId === invocationId) {
+    } else {
       const event = JSON.parse(step.text) as Event;
+      if (event.invocationId !== invocationId) continue;
       if (kind === 'delta') {
         const { eventId } = step;
         const author = event.author ?? '';
@@ -74,11 +75,14 @@ export async function* readTurn(
   if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
 }
 
-function* takeEvent(
-  event: Event,
-  sequence: number,
-  open: { eventId: string; cutter: TextCutter; after: number } | undefined,
-): Generator<TurnStep> {
+/** An event to come, of which there is text. */
+interface OpenEvent {
+  eventId: string;
+  cutter: TextCutter;
+  after: number;
+}
+
+function* takeEvent(event: Event, sequence: number, open?: OpenEvent): Generator<TurnStep> {
   const { author, content } = event;
   const eventId = event.id ?? '';
   const isOpen = open?.eventId === eventId;
@@ -92,4 +96,4 @@ function* takeEvent(
 }
 
 /** Yields the steps of one whole event. */
-export const readWhole = (event: Event, sequence: number): Generator<TurnStep> => takeEvent(event, sequence, undefined);
+export const readWhole = (event: Event, sequence = 0): Generator<TurnStep> => takeEvent(event, sequence);

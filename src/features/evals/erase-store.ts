@@ -1,4 +1,5 @@
 import { type SQL, and, eq, sql } from 'drizzle-orm';
+import type { PgTable } from 'drizzle-orm/pg-core';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeText } from '../../platform/db/json-escape.ts';
@@ -9,6 +10,7 @@ import {
   evalRuns,
   evalSets,
   evalVerdicts,
+  sessionVerdicts,
 } from '../../platform/db/schema/schema.ts';
 
 /**
@@ -54,33 +56,54 @@ const RUN_CASES = 200;
 function conditionsFor({ appName, userId }: User) {
   const isOfApp = (table: typeof evalSets | typeof evalCases | typeof evalCaseVersions | typeof evalRuns) =>
     eq(table.appName, appName);
+  // Each way to a row is a select of its own: an index serves each, and none of them all.
+  const union = (columns: SQL, table: PgTable, ways: SQL[]) =>
+    sql.join(
+      ways.map((way) => sql`select ${columns} from ${table} where ${way}`),
+      sql` union `,
+    );
   const ownSets = sql`${isOfApp(evalSets)} and ${evalSets.ownerId} = ${userId}`;
   const sets = sql`select ${evalSets.id} from ${evalSets} where ${ownSets}`;
-  const runs = sql`select ${evalRuns.id} from ${evalRuns} where ${isOfApp(evalRuns)}
-    and (${evalRuns.requestedBy} = ${userId} or ${evalRuns.evalSetId} in (${sets}))`;
-  const cases = sql`${isOfApp(evalCases)}
-    and (${evalCases.sourceUserId} = ${userId} or ${evalCases.ownerId} = ${userId}
-      or ${evalCases.evalSetId} in (${sets}))`;
-  const hasCase = (table: typeof evalCaseVersions | typeof evalRunCases, condition: SQL) => sql`exists (
-    select from ${evalCases} where ${evalCases.appName} = ${table.appName}
-      and ${evalCases.evalSetId} = ${table.evalSetId} and ${evalCases.id} = ${table.evalId} and ${condition})`;
-  const quoted = sql`${evalCaseVersions.payload} #>> '{sessionInput,userId}' = ${escapeText(userId)}`;
-  const versions = sql`${isOfApp(evalCaseVersions)}
-    and (${evalCaseVersions.ownerId} = ${userId} or ${evalCaseVersions.evalSetId} in (${sets})
-    or ${hasCase(evalCaseVersions, cases)} or (${quoted} and not ${hasCase(evalCaseVersions, sql`true`)}))`;
-  const runCases = sql`${eq(evalRunCases.appName, appName)} and (${evalRunCases.sessionUserId} = ${userId}
-    or ${evalRunCases.ownerId} = ${userId} or ${evalRunCases.runId} in (${runs}) or exists (
-      select from ${evalCaseVersions} where ${evalCaseVersions.evalSetId} = ${evalRunCases.evalSetId}
-        and ${evalCaseVersions.evalId} = ${evalRunCases.evalId}
-        and ${evalCaseVersions.version} = ${evalRunCases.caseVersion} and ${versions}))`;
+  const runs = union(sql`${evalRuns.id}`, evalRuns, [
+    sql`${isOfApp(evalRuns)} and ${evalRuns.requestedBy} = ${userId}`,
+    sql`${isOfApp(evalRuns)} and ${evalRuns.evalSetId} in (${sets})`,
+  ]);
+  const caseKey = sql`${evalCases.evalSetId}, ${evalCases.id}`;
+  const cases = union(caseKey, evalCases, [
+    sql`${isOfApp(evalCases)} and ${evalCases.sourceUserId} = ${userId}`,
+    sql`${isOfApp(evalCases)} and ${evalCases.ownerId} = ${userId}`,
+    sql`${isOfApp(evalCases)} and ${evalCases.evalSetId} in (${sets})`,
+  ]);
+  const hasCase = sql`exists (
+    select from ${evalCases} where ${evalCases.appName} = ${evalCaseVersions.appName}
+      and ${evalCases.evalSetId} = ${evalCaseVersions.evalSetId} and ${evalCases.id} = ${evalCaseVersions.evalId})`;
+  const versionKey = sql`${evalCaseVersions.evalSetId}, ${evalCaseVersions.evalId}, ${evalCaseVersions.version}`;
+  const versions = union(versionKey, evalCaseVersions, [
+    sql`${isOfApp(evalCaseVersions)} and ${evalCaseVersions.ownerId} = ${userId}`,
+    sql`${isOfApp(evalCaseVersions)} and ${evalCaseVersions.evalSetId} in (${sets})`,
+    sql`${isOfApp(evalCaseVersions)} and (${evalCaseVersions.evalSetId}, ${evalCaseVersions.evalId}) in (${cases})`,
+    sql`${isOfApp(evalCaseVersions)} and not ${hasCase}
+      and ${evalCaseVersions.payload} #>> '{sessionInput,userId}' = ${escapeText(userId)}`,
+  ]);
+  const isOfRunCases = eq(evalRunCases.appName, appName);
+  const ofVersion = sql`${evalRunCases.evalSetId}, ${evalRunCases.evalId}, ${evalRunCases.caseVersion}`;
+  const runCaseKey = sql`${evalRunCases.runId}, ${evalRunCases.place}, ${evalRunCases.trial}`;
+  const runCases = union(runCaseKey, evalRunCases, [
+    sql`${isOfRunCases} and ${evalRunCases.sessionUserId} = ${userId}`,
+    sql`${isOfRunCases} and ${evalRunCases.ownerId} = ${userId}`,
+    sql`${isOfRunCases} and ${evalRunCases.runId} in (${runs})`,
+    sql`${isOfRunCases} and (${ofVersion}) in (${versions})`,
+  ]);
   const verdicts = and(eq(evalVerdicts.appName, appName), eq(evalVerdicts.author, userId)) as SQL;
+  const given = and(eq(sessionVerdicts.appName, appName), eq(sessionVerdicts.author, userId)) as SQL;
   return {
     sets: ownSets,
     runs: sql`${isOfApp(evalRuns)} and ${evalRuns.id} in (${runs})`,
-    cases,
-    versions,
-    runCases,
+    cases: sql`${isOfApp(evalCases)} and (${caseKey}) in (${cases})`,
+    versions: sql`${isOfApp(evalCaseVersions)} and (${versionKey}) in (${versions})`,
+    runCases: sql`${isOfRunCases} and (${runCaseKey}) in (${runCases})`,
     verdicts,
+    given,
   };
 }
 
@@ -94,6 +117,7 @@ export async function countEvaluations(db: Database, user: User): Promise<Record
     eval_sets: await db.$count(evalSets, of.sets),
     eval_runs: await db.$count(evalRuns, of.runs),
     eval_verdicts: await db.$count(evalVerdicts, of.verdicts),
+    session_verdicts: await db.$count(sessionVerdicts, of.given),
   };
 }
 
@@ -116,6 +140,7 @@ export async function deleteEvaluations(tx: Database, user: User): Promise<Recor
   const of = conditionsFor(user);
   const countRows = async (statement: PromiseLike<{ rowCount: number | null }>) => (await statement).rowCount ?? 0;
   const verdicts = await countRows(tx.delete(evalVerdicts).where(of.verdicts));
+  const given = await countRows(tx.delete(sessionVerdicts).where(of.given));
   const runs = await countRows(tx.delete(evalRuns).where(of.runs));
   // A case refers to its newest version and its set to none: what is deleted must be found before it is gone.
   const { rows } = await tx.execute<{ place: string }>(
@@ -126,5 +151,12 @@ export async function deleteEvaluations(tx: Database, user: User): Promise<Recor
   const isFound = sql`${evalCaseVersions}.ctid = any(${places}::tid[])`;
   const versions = rows.length === 0 ? 0 : await countRows(tx.delete(evalCaseVersions).where(isFound));
   const sets = await countRows(tx.delete(evalSets).where(of.sets));
-  return { eval_verdicts: verdicts, eval_runs: runs, eval_cases: cases, eval_case_versions: versions, eval_sets: sets };
+  return {
+    eval_verdicts: verdicts,
+    session_verdicts: given,
+    eval_runs: runs,
+    eval_cases: cases,
+    eval_case_versions: versions,
+    eval_sets: sets,
+  };
 }

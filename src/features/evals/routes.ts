@@ -1,8 +1,10 @@
 import { evalCaseOperations } from './cases/routes.ts';
+import { onlineOperations } from './online/routes.ts';
 import { judgingOperations } from './runs/judging-routes.ts';
 import { evalResultOperations } from './runs/result-routes.ts';
 import { evalRunOperations } from './runs/routes.ts';
 import { scoringOperations } from './scoring/routes.ts';
+import { inArea } from '../../platform/http/operation/operation.ts';
 import { evalSetOperations } from './sets/routes.ts';
 
 /** Evaluation at the paths of ADK's development server, in development UI mode only. */
@@ -22,7 +24,7 @@ const isOldSpelling = ({ path }: { path: string }) => path.replaceAll(/\{\w+\}/g
  * The same where people log in: below `/apps`, for those who may `read` or `develop`, each of whom sees their own sets
  * and runs.
  */
-export const appEvalOperations = evalOperations
+const sameOfApp = evalOperations
   .filter((each) => !isOldSpelling(each))
   .map((each): (typeof evalOperations)[number] => ({
     ...each,
@@ -32,3 +34,6 @@ export const appEvalOperations = evalOperations
     area: 'Agent execution',
     scope: each.method === 'get' ? 'read' : 'develop',
   }));
+
+/** Evaluation below `/apps`: what the development server has too, and scores of sessions as users have them. */
+export const appEvalOperations = [...sameOfApp, ...inArea('Agent execution', onlineOperations)];

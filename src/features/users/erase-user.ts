@@ -4,12 +4,13 @@ import { runAsSystem } from '../../platform/context.ts';
 import { deleteVersionsInObjects } from '../../conversation/artifacts/artifact-store.ts';
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
 import { ConflictError } from '../../core/errors.ts';
-import type { Log } from '../../platform/log.ts';
 import { freeTopic, sessionTopic, stopTopic } from '../../core/names.ts';
+import { type CredentialContext, deleteGrants } from '../../conversation/credentials/credentials.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import { listHolds } from '../../conversation/holds/hold-store.ts';
 import { countAnswersNaming, deleteAnswersNaming } from '../../conversation/idempotency/key-store.ts';
+import { forgetInTasks } from '../../invocations/waits/task-store.ts';
 import { countRunning, requestStopOfUser } from '../../invocations/invocation-store.ts';
 import { countAppStateKeys, deleteAppStateKeys } from '../../conversation/sessions/user-data-store.ts';
 import { deleteUserStorage } from '../../conversation/storage/storage-store.ts';
@@ -29,13 +30,11 @@ interface EvaluationData {
 }
 
 /** The parts of the process that an erasure uses. */
-export interface EraseContext {
+export interface EraseContext extends CredentialContext {
   evaluations: EvaluationData;
-  database: DatabasePool;
   contentStore: ContentStore;
   notifications: Notifications;
   tracing?: Tracing | undefined;
-  log: Log;
   /** Cuts an erasure off after the batch under way. */
   signal?: AbortSignal | undefined;
 }
@@ -189,7 +188,10 @@ const STEPS: readonly Step[] = [
   async ({ database }, user) => ({ idempotency_keys: await deleteAnswersNaming(database.db, user) }),
   ({ database }, user) =>
     runAsSystem(() => database.transaction(async (tx) => ({ app_states: await deleteAppStateKeys(tx, user) }))),
+  ({ database }, user) => runAsSystem(async () => ({ tasks: await forgetInTasks(database.db, user) })),
   deleteObjects,
+  // Revoked at their issuers first.
+  async (context, user) => ({ user_credentials: await deleteGrants(context, user) }),
   ...USER_TABLES.toReversed().map((table): Step => {
     const limit = CASCADING.has(table.name) ? SMALL_BATCH_ROWS : BATCH_ROWS;
     const remove: Step = async ({ database }, user) => ({

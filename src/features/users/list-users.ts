@@ -13,6 +13,9 @@ const TABLES = USER_TABLES.filter(({ table }) => getKey(table)[1]?.name === 'use
 /** Cursors name a time, which this list does not have. */
 const NO_TIME = '1970-01-01T00:00:00.000000Z';
 
+/** Before all users: what begins with a control character names who spends where no user does. */
+const NO_USER = '\u001f';
+
 /** Lists at most `limit` users of whom an application holds anything, after one, by code point. */
 async function findUsers(db: Database, appName: string, limit: number, after: string): Promise<string[]> {
   // A cluster refuses recursion: there all rows of these users are read.
@@ -65,7 +68,7 @@ export const listUsers = operation({
     { database, agents }: { database: DatabasePool; agents: ReadonlyMap<string, HostedAgent> },
     { path: { appName }, query, notFound },
   ) => {
-    const after = toPlace(query.cursor)?.id ?? '';
+    const after = toPlace(query.cursor)?.id ?? NO_USER;
     const found = await findUsers(database.reads, appName, query.limit + 1, after);
     if (found.length === 0 && !agents.has(appName)) throw notFound();
     const listed = found.map((id) => ({ place: { time: NO_TIME, id } }));

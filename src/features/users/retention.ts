@@ -10,6 +10,7 @@ import {
   rangesOfSessions,
   type SessionRetention,
 } from '../../conversation/sessions/retention-store.ts';
+import { hasYetToWake } from '../../invocations/waits/task-store.ts';
 
 /** The data of users that is kept; 0 means all. */
 export interface Retention {
@@ -46,7 +47,8 @@ export async function countExpired(
   const db = database.reads;
   const counts = { sessions: 0, artifactVersions: 0 };
   if (isOn(sessions))
-    for await (const range of rangesOfSessions(db)) counts.sessions += await countOldSessions(db, sessions, range);
+    for await (const range of rangesOfSessions(db))
+      counts.sessions += await countOldSessions(db, sessions, range, hasYetToWake);
   if (artifactVersions > 0)
     for await (const range of rangesOfVersions(db))
       counts.artifactVersions += await countOldVersions(db, artifactVersions, range);
@@ -74,7 +76,7 @@ export async function applyRetention(
   if (isOn(sessions))
     for await (const range of rangesOfSessions(db, signal)) {
       const deleteSome = async (tx: Database) => {
-        const keys = await deleteOldSessions(tx, sessions, range);
+        const keys = await deleteOldSessions(tx, sessions, range, hasYetToWake);
         if (keys.length > 0) await forgetSessions(tx, keys, { copiesToo: false });
         return keys.length;
       };

@@ -126,6 +126,17 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     error_code: end('error_code', `'interrupted'`),
     error_message: end('error_message', `'It was exported while it ran.'`),
   },
+  // Nothing of a line goes on, or comes into the inbox of others; no id is another's.
+  tasks: {
+    id: 'md5(r.user_id || r.id)',
+    state: `case when r.state = 'done' then 'done' else 'cancelled' end`,
+    assigned_users: `'{}'`,
+    assigned_groups: `'{}'`,
+    due_time: 'null',
+    token_hash: 'null',
+    token_expire_time: 'null',
+    decide_time: `case when r.state = 'done' then coalesce(r.decide_time, clock_timestamp()) end`,
+  },
   // No answer of a line is taken for one that a tool gave.
   tool_calls: { state: `case when r.state = 'started' then 'unknown' else r.state end`, response: 'null' },
   cronjobs: { enabled: 'false', next_run_time: 'null', disabled_reason: `coalesce(r.disabled_reason, 'imported')` },

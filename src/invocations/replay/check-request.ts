@@ -68,10 +68,11 @@ const templates = ({ instruction, appendedInstruction }: AgentPrompt) => ({ inst
 const notKept = (digest: string) => ({ digest });
 
 /** The members of a prompt that a model gets beside the instruction. */
-const declared = ({ tools, modelName, sampling }: AgentPrompt) => ({
+const declared = ({ tools, modelName, sampling, outputSchema }: AgentPrompt) => ({
   tools: tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
   modelName,
   sampling,
+  ...(outputSchema && { outputSchema }),
 });
 
 /** The instruction as it was given then; `undefined` where it cannot be made again. */

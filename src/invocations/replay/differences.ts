@@ -32,6 +32,12 @@ export class Differences {
     return this.#stored.find((one) => !this.#taken.has(one) && counts(one.event));
   }
 
+  /** The first of the next `places` stored events that is wanted. */
+  peek(places: number, isWanted: (event: Event) => boolean): Event | undefined {
+    const left = this.#stored.filter((one) => !this.#taken.has(one));
+    return left.slice(0, places).find(({ event }) => isWanted(event))?.event;
+  }
+
   /** Compares an event of the replay with the next stored one of its branch. */
   take(event: Event): void {
     const branch = event.branch ?? '';

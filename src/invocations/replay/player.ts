@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import type { AgentNode, AgentOverrides } from '../../agent/definition/agent.ts';
+import type { AgentNode } from '../../agent/definition/agent.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../agent/definition/model.ts';
 import type { Tool, ToolServices } from '../../agent/definition/tool.ts';
 import { SUMMARY_INSTRUCTION, SUMMARY_START } from '../../agent/loop/compact.ts';
@@ -12,20 +12,9 @@ import type { ReservedCall } from '../../conversation/budgets/reserve-call.ts';
 import type { Event } from '../../core/event.ts';
 import { askedAgentDifference, getCalls, requestDifference } from './check-request.ts';
 import { Differences } from './differences.ts';
+import { type ReplayModes, toReplayHooks } from './replay-hooks.ts';
 import { StoredAnswers, type ToolRun } from './stored-answers.ts';
-import { isFailure, isOfModel, type StoredEvent, type TapeRun } from './tape-run.ts';
-
-/** Where the answers of a replay come from. */
-interface ReplayModes {
-  model: 'stored' | 'live';
-  tools: 'stored' | 'live';
-}
-
-/** How an invocation is replayed. */
-export interface ReplayOptions extends ReplayModes {
-  /** Changes of the deployed agent, beside those that the invocation had itself. */
-  overrides: AgentOverrides;
-}
+import { isFailure, isOfModel, type StoredEvent, type TapeRun, toModelAnswer } from './tape-run.ts';
 
 /** A live call whose use is reserved, and counted behind it. */
 export type LiveCall = Pick<ReservedCall, 'request' | 'end'> & { count(answer: ModelAnswer): Promise<unknown> };
@@ -100,6 +89,8 @@ export class Player implements RunObserver {
     return {
       ...node,
       model: this.#toModel(node),
+      fallbacks: [],
+      ...(node.hooks && { hooks: toReplayHooks(node, this.differences, this.#options) }),
       tools: tools.map((tool) => this.#toTool(tool)),
       subAgents: node.subAgents.map((agent) => this.wrap(agent)),
     };
@@ -225,8 +216,7 @@ export class Player implements RunObserver {
       this.#abort(event);
       return forever();
     }
-    const { content, modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata } = event;
-    return { content, modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata };
+    return toModelAnswer(event);
   }
 
   /** Where the runtime ended the stored run, the loop ends here; `undefined` where it did not. */

@@ -1,21 +1,23 @@
 import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
-import type { PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
+import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import { type ModelAnswer, type ModelRequest, toCallUse } from '../../agent/definition/model.ts';
 import type { ToolServices } from '../../agent/definition/tool.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { spend } from '../../conversation/budgets/budget-store.ts';
-import { reserveCall } from '../../conversation/budgets/reserve-call.ts';
+import { boundCall, reserveCall } from '../../conversation/budgets/reserve-call.ts';
 import { budgetText } from '../../conversation/budgets/budget.ts';
 import { getFunctionCalls, type JsonObject, type Part } from '../../core/content.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
+import type { Database } from '../../platform/db/database.ts';
 import type { InvocationContext } from '../context.ts';
 import { endingEvents, toolCallsLimitError } from '../invocation.ts';
 import { newToolServices } from '../tool-services.ts';
-import { type LiveCall, Player, type ReplayOptions } from './player.ts';
+import { type LiveCall, Player } from './player.ts';
+import type { ReplayModes } from './replay-hooks.ts';
 import { isOfModel, getResponses, type TapeRun } from './tape-run.ts';
 
 /** Dependencies of a replay. */
@@ -23,6 +25,14 @@ export type ReplayContext = Pick<
   InvocationContext,
   'database' | 'contentStore' | 'log' | 'agents' | 'newId' | 'limits' | 'stopping'
 >;
+
+/** How an invocation is replayed. */
+export interface ReplayOptions extends ReplayModes {
+  /** Changes of the deployed agent, beside those that the invocation had itself. */
+  overrides: AgentOverrides;
+  /** Tokens of live model calls: the maximum [none], and what they have used so far. */
+  liveTokens: { max: number | undefined; used: number };
+}
 
 /** A stored run and what it begins with. */
 interface Replayed {
@@ -50,14 +60,7 @@ export async function replayRun(
   const firstPlace = run.events[0]?.place ?? run.ending[0]?.place ?? 0;
   const maxLiveCalls = 2 * answers + FURTHER_CALLS;
   const { model, tools } = options;
-  const { db } = context.database;
-  const reserve = async (request: ModelRequest): Promise<LiveCall | string> => {
-    const reserved = await reserveCall(db, key, request);
-    if ('what' in reserved) return budgetText(reserved);
-    const { reservation } = reserved;
-    const count = (answer: ModelAnswer) => spend(db, key, [{ ...toCallUse(request.modelName, answer), reservation }]);
-    return { ...reserved, count };
-  };
+  const reserve = (request: ModelRequest) => reserveLive(context.database.db, key, request, options.liveTokens);
   const player = new Player({
     run,
     firstPlace,
@@ -90,6 +93,35 @@ export async function replayRun(
   if (player.isAtEnding) takeEnding(context, replayed, made, getError(run), take);
   if (player.stopped === undefined) player.differences.end();
   return player;
+}
+
+/**
+ * Reserves a live call in the budgets of its user, and in what the replay may use: there it counts as much as it may
+ * use until its answer says less. @returns why it may not be made, a sentence
+ */
+async function reserveLive(
+  db: Database,
+  key: SessionKey,
+  request: ModelRequest,
+  tokens: ReplayOptions['liveTokens'],
+): Promise<LiveCall | string> {
+  const bound = boundCall(request);
+  const most = bound.prompt + bound.output;
+  if (tokens.max !== undefined && tokens.used + most > tokens.max)
+    return `The next model call may use ${most} tokens, and ${tokens.max - tokens.used} of this replay are left.`;
+  tokens.used += most;
+  const reserved = await reserveCall(db, key, tokens.max === undefined ? request : bound.request);
+  if ('what' in reserved) {
+    tokens.used -= most;
+    return budgetText(reserved);
+  }
+  const { reservation } = reserved;
+  const count = (answer: ModelAnswer) => {
+    const use = toCallUse(request.modelName, answer);
+    tokens.used += use.promptTokens + use.outputTokens - most;
+    return spend(db, key, [{ ...use, reservation }]);
+  };
+  return { ...reserved, count };
 }
 
 /** A run of the loop for a replay. */

@@ -10,6 +10,11 @@ export const replayRequestSchema = z
     toolExecutionMode: mode.describe(
       'Where the answers of tools come from [`stored`]; `live` runs them, with what they do elsewhere.',
     ),
+    maxLiveTokens: z
+      .int()
+      .min(0)
+      .nullish()
+      .describe('What the calls of the live model may use together; one that may use more is not made [no limit].'),
     harness: harnessOverridesSchema
       .nullish()
       .describe('Changes of the deployed agent to try, beside those that the invocation had itself.'),
@@ -41,6 +46,7 @@ export const replaySchema = z
       .describe('`stopped`: no difference was found before it could not go on.'),
     events: z.int().describe('Number of events of the agent that were compared.'),
     liveModelCalls: z.int().describe('Number of calls of a live model.'),
+    liveTokens: z.int().optional().describe('Tokens that those calls used.'),
     liveToolCalls: z.int().describe('Number of tools that were really run.'),
     difference: replayDifferenceSchema.optional().describe('The first difference; absent where there is none.'),
     eventDifference: replayDifferenceSchema

@@ -10,8 +10,8 @@ import { findAgent } from '../claim-request.ts';
 import { invocationNotFound } from '../request.ts';
 import { listTapes } from '../tape-store.ts';
 import type { ReplayDifference } from './differences.ts';
-import type { Player, ReplayOptions } from './player.ts';
-import { type ReplayContext, replayRun } from './replay-run.ts';
+import type { Player } from './player.ts';
+import { type ReplayContext, type ReplayOptions, replayRun } from './replay-run.ts';
 import type { replaySchema } from './replay-schema.ts';
 import { stateBefore, type TapeRun, toRuns } from './tape-run.ts';
 
@@ -80,7 +80,8 @@ async function replayRuns(
     addRun(result, player, run);
     if (result.eventDifference || result.stopped !== undefined) break;
   }
-  return concluded(result);
+  const { used } = options.liveTokens;
+  return concluded(used > 0 ? { ...result, liveTokens: used } : result);
 }
 
 /** Servers of a request are not kept: live tools would need them. */

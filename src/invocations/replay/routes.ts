@@ -1,11 +1,13 @@
-import type { z } from 'zod';
+import { z } from 'zod';
+import { looseObject } from '../../core/members.ts';
 import { currentContext } from '../../platform/context.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import { type Demand, overrideDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { invocationPath } from '../../platform/http/operation/parameters.ts';
+import { appPath, invocationPath, pageSize } from '../../platform/http/operation/parameters.ts';
 import type { InvocationContext } from '../context.ts';
 import { invocationNotFound } from '../request.ts';
+import { sampleTapes } from '../tape-store.ts';
 import { replay } from './replay.ts';
 import { replayRequestSchema, replaySchema } from './replay-schema.ts';
 
@@ -19,14 +21,57 @@ const replayDemands = ({ body }: { body: Body }): Demand[] => [
   ...overrideDemands(body?.harness),
 ];
 
+/** Longest time that a sample is of, minutes: a year. */
+const MAX_MINUTES = 527_040;
+
+const sampleInvocations = operation({
+  method: 'get',
+  path: '/apps/{app_name}/invocation-sample',
+  operationId: 'sampleInvocations',
+  scope: 'develop',
+  isForKeys: true,
+  load: 'heavy',
+  summary: 'Choose invocations to replay',
+  description:
+    'Ended ones with a tape, of all users, without those of evaluations. A digest of their ids chooses: the same ' +
+    'ones each time, as long as they are stored. Replay each with `replayInvocation`.',
+  owner: 'service',
+  parameters: {
+    path: appPath,
+    query: z.object({
+      minutes: z.int().min(1).max(MAX_MINUTES).default(10_080).describe('Requested in the last so many minutes.'),
+      limit: pageSize('Maximum number of invocations.').default(200),
+    }),
+  },
+  success: {
+    schema: looseObject('A sample.', {
+      items: z
+        .array(
+          z.looseObject({
+            userId: z.string().describe('The owner of the session.'),
+            sessionId: z.string().describe('The session that it belongs to.'),
+            id: z.string().describe('The `invocationId` of its events.'),
+            agentVersion: z.string().nullable().describe('The version of the application that ran it.'),
+          }),
+        )
+        .describe('The invocations, in the order of the digests.'),
+    }),
+    description: 'The chosen ones.',
+    example: { items: [{ userId: 'u1', sessionId: 's1', id: 'e-4b1c8f3e', agentVersion: null }] },
+  },
+  handler: async ({ database }: InvocationContext, { path, query: { minutes, limit } }) => ({
+    kind: 'value',
+    value: { items: await sampleTapes(database.reads, path.appName, minutes, limit) },
+  }),
+});
+
 /** Replays a stored invocation. It shows instructions and tools where they differ, hence its scope. */
-export const replayInvocation = operation({
+const replayInvocation = operation({
   method: 'post',
   path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/replay',
   operationId: 'replayInvocation',
   scope: 'develop',
   load: 'invoke',
-  area: 'Agent execution',
   summary: 'Replay an invocation',
   description:
     'Runs the agent as it is deployed now over what the invocation began with, with its stored answers, and names ' +
@@ -39,7 +84,11 @@ export const replayInvocation = operation({
     schema: replayRequestSchema,
     required: false,
     example: { harness: { system_prompt: 'Answer in one word.' } },
-    aliases: { model_execution_mode: 'modelExecutionMode', tool_execution_mode: 'toolExecutionMode' },
+    aliases: {
+      model_execution_mode: 'modelExecutionMode',
+      tool_execution_mode: 'toolExecutionMode',
+      max_live_tokens: 'maxLiveTokens',
+    },
   },
   success: {
     schema: replaySchema,
@@ -74,6 +123,7 @@ export const replayInvocation = operation({
       model: body?.modelExecutionMode ?? ('stored' as const),
       tools: body?.toolExecutionMode ?? ('stored' as const),
       overrides: toAgentOverrides(body?.harness),
+      liveTokens: { max: body?.maxLiveTokens ?? undefined, used: 0 },
     };
     const gone = new AbortController();
     response.on('close', () => gone.abort());
@@ -86,3 +136,6 @@ export const replayInvocation = operation({
     }
   },
 });
+
+/** Replays: choose invocations, replay one. */
+export const replayOperations = [sampleInvocations, replayInvocation];

@@ -1,4 +1,7 @@
+import type { ModelAnswer } from '../../agent/definition/model.ts';
 import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
+import { isOfAgentHook } from '../../agent/loop/hooks.ts';
+import { asGiven } from '../../agent/loop/structured-output.ts';
 import { getFunctionCalls, getFunctionResponses, getParts, type JsonObject, type Part } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { Tape } from '../tape.ts';
@@ -67,6 +70,7 @@ const answersCalls = (event: Event): boolean => getFunctionResponses(event.conte
 /** True for what a model gave: neither responses of tools nor what the loop itself adds. */
 export const isOfModel = ({ actions, ...event }: Event): boolean =>
   !answersCalls(event) &&
+  !isOfAgentHook({ ...event, actions }) &&
   !actions?.compaction &&
   !getFunctionCalls(event.content).some(({ name }) => name === CONFIRMATION_CALL);
 
@@ -76,6 +80,14 @@ export const isFailure = (event: Event): boolean =>
   getParts(event.content).length === 0 &&
   event.finishReason == null &&
   event.modelVersion == null;
+
+/** The answer of a model that an event was made of. */
+export function toModelAnswer(event: Event): ModelAnswer {
+  const { content, modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata } = event;
+  const answer = { modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata };
+  const hasState = Object.keys(event.actions?.stateDelta ?? {}).length > 0;
+  return { content: asGiven(content), ...answer, ...(hasState && { actions: event.actions }) };
+}
 
 /** The stored response to each call of a run, by the id of the call. */
 export function getResponses(events: StoredEvent[]): Map<string, { stored: StoredEvent; part: Part }> {

@@ -105,10 +105,10 @@ async function attach(
     until: { invocationId, isOver },
   });
   for await (const step of steps) {
-    const { text, position } = step;
-    if (step.kind !== 'void' && step.invocationId !== invocationId) continue;
+    const { kind, text, position } = step;
     const event = JSON.parse(text) as Event;
-    if (event.author !== 'user') await sendFrame(stream, { text, event, ...position }, options);
+    const isWanted = kind === 'void' || (event.invocationId === invocationId && event.author !== 'user');
+    if (isWanted) await sendFrame(stream, { text, event, ...position }, options);
   }
   if (last?.error && !signal.aborted) await sendError(stream, last.error.message);
 }

@@ -13,7 +13,7 @@ const MAX_DAYS = 366;
 const MAX_DAYS_BY_HOUR = 31;
 /** From the year 10000 on JavaScript writes times as PostgreSQL does not read them. */
 const END_OF_TIME = Date.UTC(10_000, 0);
-const GROUPS = ['user', 'model', 'day', 'hour'] as const;
+const GROUPS = ['user', 'model', 'version', 'day', 'hour'] as const;
 
 const time = (description: string) => z.iso.datetime({ offset: true }).max(40).optional().describe(description);
 const count = (description: string) => z.number().describe(description);
@@ -22,10 +22,10 @@ const usageQuery = pageQuery('rows').extend({
   to: time('Invocations requested before then [now].'),
   by: z
     .string()
-    .max(32)
-    .regex(/^((user|model|day|hour)(,|$))+$/, { abort: true })
+    .max(40)
+    .regex(/^((user|model|version|day|hour)(,|$))+$/, { abort: true })
     .default('day')
-    .describe('What each row is of, of `user`, `model`, `day`, `hour` (UTC), with commas between.'),
+    .describe('What each row is of, of `user`, `model`, `version`, `day`, `hour` (UTC), with commas between.'),
   format: z.enum(['json', 'csv']).default('json').describe('`csv`: a table with a line of names.'),
 });
 const rowSchema = z
@@ -38,6 +38,7 @@ const rowSchema = z
       .describe(
         'Model as its provider names it. Absent: invocations and their time, calls that no stored event names.',
       ),
+    version: z.string().optional().describe('The `agentVersion` of its invocations.'),
     invocations: count('Invocations that were requested.'),
     failed: count('Those of them that failed.'),
     llmCalls: count('Model calls.'),
@@ -45,6 +46,9 @@ const rowSchema = z
     outputTokens: count('Answer and thought tokens.'),
     cost: count('Cost by the prices of now; absent where no model has one.').optional(),
     seconds: count('Time of the invocations.'),
+    scored: count('Scores of them that say passed or failed, of the whole sessions with the last invocation.'),
+    passed: count('Those of them that passed.'),
+    p95Seconds: count('Time that 95 of 100 of them took at most.').optional(),
   })
   .describe('A row of the report.');
 type UsageRow = z.infer<typeof rowSchema>;
@@ -58,9 +62,12 @@ const exampleRow = {
   outputTokens: 80,
   cost: 0.02,
   seconds: 4.2,
+  scored: 2,
+  passed: 1,
+  p95Seconds: 2.6,
 };
 const reportSchema = z.looseObject({
-  items: z.array(rowSchema).describe('Rows by period, user and model.'),
+  items: z.array(rowSchema).describe('Rows by period, user, model and version.'),
   nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
 });
 
@@ -157,14 +164,14 @@ async function report(
 const findUsage = async (db: Database, parameters: Record<string, unknown>): Promise<UsageRow[]> =>
   (await callFunction<{ rows: UsageRow[] }>(db, 'usage_report', parameters)).rows;
 
-const getPlace = ({ period = '', userId = '', model = '' }: UsageRow) => [period, userId, model];
+const getPlace = ({ period = '', userId = '', model = '', version = '' }: UsageRow) => [period, userId, model, version];
 
 /** @throws {InvalidError} for what is no cursor of a report */
 function toPlace(cursor: string): string[] {
   try {
     return z
       .array(z.string().regex(/^[^\0]*$/))
-      .length(3)
+      .length(4)
       .parse(JSON.parse(Buffer.from(cursor, 'base64url').toString()));
   } catch {
     throw new InvalidError('This is no cursor of a report.');

@@ -6,6 +6,7 @@ import type { Database } from '../../platform/db/database.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
 import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts';
 import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
+import { callFunction } from '../../platform/db/statement.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { isOneOfUsers } from '../../conversation/sessions/session-key.ts';
@@ -28,6 +29,12 @@ const isOfUser = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) =
 const isItsWebhook = and(eq(webhooks.appName, d.appName), eq(webhooks.userId, d.userId), eq(webhooks.id, d.webhookId));
 const isForWebhook = (webhook: WebhookKey) => and(isOfUser(webhook), eq(d.webhookId, webhook.id));
 const isDelivery = (delivery: DeliveryRow) => and(isOfUser(delivery), eq(d.id, delivery.id));
+
+/** Puts what is to be sent to a webhook into the outbox; its `type` and data are the documented ones. */
+export async function insertDelivery(tx: Database, webhook: WebhookRow, type: string, data: object): Promise<void> {
+  const { appName: app, userId: owner, url: address } = webhook;
+  await callFunction(tx, 'insert_webhook_delivery', { app, owner, address, type, data: escapeJson(data) });
+}
 
 /** Returns the milliseconds until the next delivery is due, by the clock of the database; `undefined` without one. */
 export async function findNextDueMs(db: Database): Promise<number | undefined> {

@@ -1,4 +1,5 @@
 import type { Attributes, Meter, MetricOptions } from '@opentelemetry/api';
+import type { toTokens } from '../tokens.ts';
 
 /** The kind of a metric: a count that only grows, a current value, or a distribution. */
 type Kind = 'counter' | 'gauge' | 'histogram';
@@ -19,8 +20,10 @@ const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 /** Bounds of waits for a connection of the pool; most are close to 0. */
 const SHORT_SECONDS = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5];
 const LONG_SECONDS = [0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600];
-/** As OpenTelemetry's conventions advise for `gen_ai.client.token.usage`. */
-const TOKENS = [1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304];
+/** Bounds as OpenTelemetry's conventions advise them: calls of models and tools, agents, tokens. */
+const CALL_SECONDS = Array.from({ length: 14 }, (_, index) => 0.01 * 2 ** index);
+const AGENT_SECONDS = Array.from({ length: 13 }, (_, index) => 0.1 * 2 ** index);
+const TOKENS = Array.from({ length: 14 }, (_, index) => 4 ** index);
 
 const counter = (name: string, labels: string[], description: string): Instrument => ({
   name,
@@ -46,8 +49,34 @@ const seconds = (name: string, labels: string[], description: string, buckets = 
 });
 
 const MODEL_LABELS = ['gen_ai_operation_name', 'gen_ai_provider_name', 'gen_ai_request_model'];
+const usedTokens = (tokens: keyof ReturnType<typeof toTokens>, description: string): Instrument => ({
+  ...counter(`gen_ai.client.inference.usage.${tokens}`, [...MODEL_LABELS, 'gen_ai_token_modality'], description),
+  unit: '{token}',
+});
+const tokensOfCalls = (name: string, labels: string[], description: string): Instrument => ({
+  name,
+  kind: 'histogram',
+  unit: '{token}',
+  labels: [...MODEL_LABELS, ...labels],
+  description,
+  buckets: TOKENS,
+});
 
-/** Every metric of the process, in the names of Prometheus and, for model calls, of OpenTelemetry (GenAI). */
+/** Counters of tokens, by what they count. */
+export const TOKEN_COUNTERS = {
+  input_tokens: usedTokens('input_tokens', 'Prompt tokens of model calls, cached ones included.'),
+  'cache_read.input_tokens': usedTokens('cache_read.input_tokens', "Those of them that came from a provider's cache."),
+  output_tokens: usedTokens('output_tokens', 'Tokens of answers, thoughts included.'),
+  'reasoning.output_tokens': usedTokens('reasoning.output_tokens', 'Those of them that are thoughts.'),
+};
+
+/** Metrics by names that OpenTelemetry's conventions had until 1.41, for those who ask for them. */
+export const OLD_INSTRUMENTS = {
+  modelCall: seconds('gen_ai.client.operation.duration', MODEL_LABELS, 'Model calls of agents.', CALL_SECONDS),
+  tokens: tokensOfCalls('gen_ai.client.token.usage', ['gen_ai_token_type'], 'Tokens of a call: input, output.'),
+};
+
+/** Every metric of the process, in the names of Prometheus and, for agents, models and tools, of OpenTelemetry. */
 export const INSTRUMENTS = {
   request: seconds(
     'agent_runtime_http_request_duration_seconds',
@@ -67,23 +96,36 @@ export const INSTRUMENTS = {
     'Time that invocations waited for a busy session, those in the background included.',
   ),
   takeOver: counter('agent_runtime_lease_takeovers_total', [], 'Sessions taken from processes that died or slept.'),
+  agent: seconds(
+    'gen_ai.invoke_agent.duration',
+    ['gen_ai_agent_name', 'error_type'],
+    'Agents within an invocation, from their first step to their last.',
+    AGENT_SECONDS,
+  ),
   modelCall: seconds(
-    'gen_ai.client.operation.duration',
+    'gen_ai.client.inference.duration',
     [...MODEL_LABELS, 'error_type'],
     'Model calls of agents, with their retries. Models of requests that no agent here has are `other`.',
+    CALL_SECONDS,
   ),
-  tokens: {
-    name: 'gen_ai.client.token.usage',
-    kind: 'histogram',
-    unit: '{token}',
-    labels: [...MODEL_LABELS, 'gen_ai_token_type'],
-    description: 'Tokens of model calls, by type: input, output.',
-    buckets: TOKENS,
-  },
+  firstChunk: seconds(
+    'gen_ai.client.inference.time_to_first_chunk',
+    MODEL_LABELS,
+    'Time until the first piece of an answer.',
+    CALL_SECONDS,
+  ),
+  ...TOKEN_COUNTERS,
+  callInput: tokensOfCalls(
+    'gen_ai.client.inference.operation.input_tokens',
+    ['error_type'],
+    'Prompt tokens of a call.',
+  ),
+  callOutput: tokensOfCalls('gen_ai.client.inference.operation.output_tokens', ['error_type'], 'Its output tokens.'),
   toolCall: seconds(
-    'agent_runtime_tool_call_duration_seconds',
-    ['tool', 'outcome'],
-    'Tool calls: ok, error, open (a person answers later), cut_off. Tools of MCP servers and skills are `other`.',
+    'gen_ai.execute_tool.duration',
+    ['gen_ai_agent_name', 'gen_ai_tool_name', 'gen_ai_tool_type', 'error_type'],
+    'Tool calls that were answered. Tools of MCP servers and skills are `other`.',
+    CALL_SECONDS,
   ),
   unknownCalls: counter(
     'agent_runtime_tool_calls_unknown_total',
@@ -119,6 +161,11 @@ export const INSTRUMENTS = {
     ['outcome'],
     'Attempts to send a delivery: delivered, postponed to a further attempt, failed for good.',
   ),
+  score: counter(
+    'agent_runtime_scores_total',
+    ['outcome'],
+    'Scores by rules: passed, failed, not_evaluated, skipped as the bound of a day was reached.',
+  ),
   cpu: counter('process_cpu_seconds_total', [], 'CPU time of the process, user and system.'),
   memory: gauge('process_resident_memory_bytes', [], 'Memory of the process.', 'By'),
   startTime: gauge('process_start_time_seconds', [], 'Unix time at which the process started.', 's'),
@@ -127,6 +174,7 @@ export const INSTRUMENTS = {
 /** Returns the name that a metric has for Prometheus, as collectors of OpenTelemetry write it, with its unit. */
 export function toPrometheusName({ name, unit }: Pick<Instrument, 'name' | 'unit'>): string {
   const plain = name.replaceAll('.', '_');
+  if (plain.startsWith('gen_ai_client_inference_usage_')) return `${plain}_total`;
   return unit === 's' && !plain.endsWith('_seconds') ? `${plain}_seconds` : plain;
 }
 

@@ -1,11 +1,12 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import type { Meter } from '@opentelemetry/api';
+import type { Attributes, Meter } from '@opentelemetry/api';
 import type { InvocationObserver, ObservedStep } from '../../agent/loop/run.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { Metrics } from '../../platform/metrics.ts';
 import type { PoolUse } from '../../platform/db/database.ts';
-import { INSTRUMENTS, observeValue, toCounter, toRecorder } from './instruments.ts';
+import { toProviderName, toTokens } from '../tokens.ts';
+import { INSTRUMENTS, observeValue, OLD_INSTRUMENTS, TOKEN_COUNTERS, toCounter, toRecorder } from './instruments.ts';
 
 /** Values that are read when the metrics are collected. */
 interface Sources {
@@ -16,6 +17,7 @@ interface Sources {
 
 /** Names that may become labels: those of the agents that the operator deployed. */
 export interface KnownNames {
+  agents: ReadonlySet<string>;
   models: ReadonlySet<string>;
   tools: ReadonlySet<string>;
 }
@@ -35,8 +37,8 @@ const NANOSECONDS = 1e9;
 /** The label value that replaces names chosen by a request, a model or a tool server. */
 const OTHER = 'other';
 
-/** Creates every metric on a meter. */
-export function createMeasures(meter: Meter): Measures {
+/** Creates every metric on a meter, those of OpenTelemetry's under their old names too where `alsoOld`. */
+export function createMeasures(meter: Meter, alsoOld = false): Measures {
   const request = toRecorder(meter, INSTRUMENTS.request);
   const queue = toRecorder(meter, INSTRUMENTS.queue);
   const takeOver = toCounter(meter, INSTRUMENTS.takeOver);
@@ -48,8 +50,13 @@ export function createMeasures(meter: Meter): Measures {
     INSTRUMENTS.delivery,
     ['delivered', 'postponed', 'failed'].map((outcome) => ({ outcome })),
   );
+  const score = toCounter(
+    meter,
+    INSTRUMENTS.score,
+    ['passed', 'failed', 'not_evaluated', 'skipped'].map((outcome) => ({ outcome })),
+  );
   const streams = new Map<string, number>();
-  const names: KnownNames = { models: new Set(), tools: new Set() };
+  const names: KnownNames = { agents: new Set(), models: new Set(), tools: new Set() };
   const loop = watchProcess(meter);
   return {
     request: (operation, status, seconds) => request(seconds, { operation, status: String(status) }),
@@ -65,7 +72,8 @@ export function createMeasures(meter: Meter): Measures {
     // Two clocks: that of the database may have been set back.
     fired: (seconds) => lateness(Math.max(0, seconds), {}),
     delivered: (outcome) => delivery({ outcome }),
-    observe: createObserver(meter, names),
+    scored: (outcome, count) => score({ outcome }, count),
+    observe: createObserver(meter, names, createCallMeasure(meter, alsoOld)),
     watch(sources, known) {
       Object.assign(names, known);
       observeValue(meter, INSTRUMENTS.active, () => [[sources.activeInvocations()]]);
@@ -113,54 +121,94 @@ function watchProcess(meter: Meter): { disable(): void } {
 }
 
 /** Measures invocations, one observer each. */
-function createObserver(meter: Meter, names: KnownNames): () => InvocationObserver {
+function createObserver(meter: Meter, names: KnownNames, measureCall: MeasureCall): () => InvocationObserver {
   const invocation = toRecorder(meter, INSTRUMENTS.invocation);
-  const modelCall = toRecorder(meter, INSTRUMENTS.modelCall);
-  const tokens = toRecorder(meter, INSTRUMENTS.tokens);
+  const agent = toRecorder(meter, INSTRUMENTS.agent);
+  const firstChunk = toRecorder(meter, INSTRUMENTS.firstChunk);
   const toolCall = toRecorder(meter, INSTRUMENTS.toolCall);
   const known = (name: string, all: ReadonlySet<string>) => (all.has(name) ? name : OTHER);
   return () => {
     const lasted = stopwatch();
+    const agents = new Map<string, { lasted: () => number; seconds: number }>();
+    let latest: string | undefined;
+    const note = (name: string) => {
+      const noted = agents.get(name) ?? { lasted: stopwatch(), seconds: 0 };
+      agents.set((latest = name), { ...noted, seconds: noted.lasted() });
+    };
     return {
-      modelCall: ({ model }, { modelName }): ObservedStep<Event> => {
+      modelCall: ({ name, model }, { modelName }): ObservedStep<Event> => {
+        note(name);
         const answered = stopwatch();
         const labels = {
           'gen_ai.operation.name': 'chat',
-          'gen_ai.provider.name': model.provider,
+          'gen_ai.provider.name': toProviderName(model.provider),
           'gen_ai.request.model': known(modelName, names.models),
         };
         return {
+          begin: () => firstChunk(answered(), labels),
           end(event) {
-            const error = event ? event.errorCode : 'cut_off';
-            modelCall(answered(), { ...labels, ...(error ? { 'error.type': error } : {}) });
-            for (const [type, count] of getTokens(event)) tokens(count, { ...labels, 'gen_ai.token.type': type });
+            measureCall(answered(), labels, event);
+            note(name);
           },
         };
       },
-      toolCall: (_agent, { name }): ObservedStep<JsonObject> => {
+      toolCall: (name, call): ObservedStep<JsonObject> => {
+        note(name);
         const answered = stopwatch();
-        const tool = known(name, names.tools);
-        return { end: (response) => toolCall(answered(), { tool, outcome: toOutcome(response) }) };
+        const labels = {
+          'gen_ai.agent.name': known(name, names.agents),
+          'gen_ai.tool.name': known(call.name, names.tools),
+          'gen_ai.tool.type': 'function',
+        };
+        return {
+          end(response) {
+            const error = typeof response?.['error'] === 'string' ? { 'error.type': 'tool_error' } : {};
+            if (response) toolCall(answered(), { ...labels, ...error });
+            note(name);
+          },
+        };
       },
       event: () => undefined,
       end: (ending) => {
-        const outcome = ending ? (ending.error?.code ?? (ending.paused ? 'paused' : 'succeeded')) : 'lost';
-        invocation(lasted(), { outcome });
+        const error = ending ? ending.error?.code : 'lost';
+        invocation(lasted(), { outcome: error ?? (ending?.paused ? 'paused' : 'succeeded') });
+        for (const [name, { seconds }] of agents) {
+          const labels = { 'gen_ai.agent.name': known(name, names.agents) };
+          agent(seconds, { ...labels, ...(error && name === latest ? { 'error.type': error } : {}) });
+        }
       },
     };
   };
 }
 
-function getTokens(event: Event | undefined): [type: 'input' | 'output', count: number][] {
-  const { promptTokenCount: input, candidatesTokenCount: output } = event?.usageMetadata ?? {};
-  return [
-    ...(typeof input === 'number' ? [['input', input] as ['input', number]] : []),
-    ...(typeof output === 'number' ? [['output', output] as ['output', number]] : []),
-  ];
-}
+type MeasureCall = (seconds: number, labels: Attributes, event: Event | undefined) => void;
 
-const toOutcome = (response: JsonObject | undefined) =>
-  response === undefined ? 'open' : typeof response['error'] === 'string' ? 'error' : 'ok';
+/** Measures model calls; a call that failed counts its tokens as 0. */
+function createCallMeasure(meter: Meter, alsoOld: boolean): MeasureCall {
+  const duration = toRecorder(meter, INSTRUMENTS.modelCall);
+  const input = toRecorder(meter, INSTRUMENTS.callInput);
+  const output = toRecorder(meter, INSTRUMENTS.callOutput);
+  const counters = Object.entries(TOKEN_COUNTERS).map(
+    ([name, instrument]) => [name as keyof typeof TOKEN_COUNTERS, toCounter(meter, instrument, [])] as const,
+  );
+  const old = alsoOld && {
+    duration: toRecorder(meter, OLD_INSTRUMENTS.modelCall),
+    tokens: toRecorder(meter, OLD_INSTRUMENTS.tokens),
+  };
+  return (seconds, labels, event) => {
+    const code = event ? event.errorCode : 'cut_off';
+    const withError = { ...labels, ...(code ? { 'error.type': code } : {}) };
+    const tokens = toTokens(event ?? {});
+    duration(seconds, withError);
+    input(tokens.input_tokens, withError);
+    output(tokens.output_tokens, withError);
+    for (const [name, count] of counters) count({ ...labels, 'gen_ai.token.modality': 'unknown' }, tokens[name]);
+    if (!old) return;
+    old.duration(seconds, withError);
+    for (const type of ['input', 'output'] as const)
+      old.tokens(tokens[`${type}_tokens`], { ...labels, 'gen_ai.token.type': type });
+  };
+}
 
 /** Seconds since it was made. */
 function stopwatch(): () => number {

@@ -11,7 +11,7 @@ import {
   PeriodicExportingMetricReader,
 } from '@opentelemetry/sdk-metrics';
 import type { Config } from '../../config/config.ts';
-import { pairs, toOtlpOptions } from '../../config/observability.ts';
+import { hasOldNames, pairs, toOtlpOptions } from '../../config/observability.ts';
 import { ConfigError } from '../../core/errors.ts';
 import type { Log } from '../../platform/log.ts';
 import { toPrometheusName } from './instruments.ts';
@@ -51,7 +51,7 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
           exporter.getMetricsRequestHandler(request, response),
         )
       : undefined;
-  const measures = createMeasures(provider.getMeter('agent-runtime', version));
+  const measures = createMeasures(provider.getMeter('agent-runtime', version), hasOldNames(config));
   return {
     measures,
     url: server && `${server.url}/metrics`,

@@ -49,6 +49,8 @@ export class InvocationTrace implements InvocationObserver {
   readonly #now = startClock();
   readonly #root: Span;
   readonly #agents = new Map<string, EndedSpan>();
+  /** The agent of the latest step, in which an invocation fails. */
+  #latest: string | undefined;
   readonly #answeredCalls = new Map<string, EndedSpan>();
   /** The model call that requested a tool call, by the id of the tool call. */
   readonly #requestedBy = new Map<string, Span>();
@@ -60,17 +62,26 @@ export class InvocationTrace implements InvocationObserver {
     this.#root = this.#start('invocation', toContext(currentContext().callerTrace), {});
   }
 
-  modelCall({ name, model }: Pick<ObservedAgent, 'name' | 'model'>, request: ModelRequest): ObservedStep<Event> {
-    const attributes = modelRequestAttributes(request, model.provider, this.#keepsContent);
+  modelCall(
+    { name, model }: Pick<ObservedAgent, 'name' | 'model'>,
+    request: ModelRequest,
+    sent = request,
+  ): ObservedStep<Event> {
+    const attributes = modelRequestAttributes(sent, model.provider, this.#keepsContent);
     const span = this.#start('call_llm', this.#below(this.#agent(name)), attributes);
+    const startedAt = performance.now();
+    const begin = () => {
+      span.setAttribute('gen_ai.response.time_to_first_chunk', (performance.now() - startedAt) / 1000);
+    };
     const end = (event: Event | undefined) => {
       if (event) span.setAttributes(modelAnswerAttributes(event, this.#keepsContent));
       if (event?.errorCode) fail(span, event.errorCode);
+      if (event?.errorCode) span.addEvent('gen_ai.client.operation.exception', { 'exception.type': event.errorCode });
       for (const id of getCallIds(event ?? {})) this.#requestedBy.set(id, span);
       span.end(this.#now());
       this.#agent(name);
     };
-    return { end, traceparent: toTraceparent(span) };
+    return { begin, end, traceparent: toTraceparent(span) };
   }
 
   toolCall(agentName: string, call: TracedCall): ObservedStep<JsonObject> {
@@ -99,6 +110,8 @@ export class InvocationTrace implements InvocationObserver {
 
   end(ending: Parameters<InvocationObserver['end']>[0]): void {
     const error = ending ? ending.error : UNKNOWN_END;
+    const agent = this.#agents.get(this.#latest ?? '');
+    if (error && agent) fail(agent.span, error.code);
     for (const { span, endTime } of [...this.#answeredCalls.values(), ...this.#agents.values()]) span.end(endTime);
     if (error) fail(this.#root, error.code);
     this.#root.end(this.#now());
@@ -109,6 +122,7 @@ export class InvocationTrace implements InvocationObserver {
     const span =
       this.#agents.get(name)?.span ??
       this.#start(`invoke_agent ${name}`, this.#below(this.#root), agentAttributes(name));
+    this.#latest = name;
     this.#agents.set(name, { span, endTime: this.#now() });
     return span;
   }

@@ -9,10 +9,10 @@ import {
   type SpanProcessor,
   TraceIdRatioBasedSampler,
 } from '@opentelemetry/sdk-trace-base';
-import { type OtlpSettings, type SamplerName, toOtlpOptions } from '../../config/observability.ts';
+import { hasOldNames, type OtlpSettings, type SamplerName, toOtlpOptions } from '../../config/observability.ts';
 import type { Log } from '../../platform/log.ts';
 import { type Attributes, SpanKind } from '@opentelemetry/api';
-import type { Content } from '../../core/content.ts';
+import type { Content, Part } from '../../core/content.ts';
 import { ATTRIBUTE } from './span.ts';
 
 /** Time in which spans are gathered for one request to the collector. */
@@ -32,8 +32,7 @@ export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Pro
       ? await import('@opentelemetry/exporter-trace-otlp-http')
       : await import('@opentelemetry/exporter-trace-otlp-proto');
   const exporter = new OTLPTraceExporter({ ...toOtlpOptions(settings, 'traces'), timeoutMillis: TIMEOUT_MS });
-  const keepsContent = settings.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT;
-  return new BatchSpanProcessor(withConventions(exporter, keepsContent, log), {
+  return new BatchSpanProcessor(withConventions(exporter, settings, log), {
     scheduledDelayMillis: LINGER_MS,
     maxQueueSize: MAX_WAITING,
     maxExportBatchSize: MAX_BATCH,
@@ -42,11 +41,13 @@ export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Pro
 }
 
 /** Exports spans as the conventions have them. A failure is logged here: its text may quote what was sent. */
-function withConventions(exporter: SpanExporter, keepsContent: boolean, log: Log): SpanExporter {
+function withConventions(exporter: SpanExporter, settings: OtlpSettings, log: Log): SpanExporter {
+  const keepsContent = settings.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT;
+  const alsoOld = hasOldNames(settings);
   return {
     export(spans: ReadableSpan[], done) {
       exporter.export(
-        spans.map((span) => toGenAiSpan(span, keepsContent)),
+        spans.map((span) => toGenAiSpan(span, keepsContent, alsoOld)),
         ({ error }) => {
           if (error) log.warn({ reason: 'no answer of the collector' }, 'traces could not be exported');
           done({ code: SUCCESS });
@@ -87,7 +88,7 @@ const CONTENT: Record<string, (json: string) => Attributes> = {
 };
 
 /** Converts a span to OpenTelemetry's conventions for GenAI: `invoke_agent`, `chat`, `execute_tool` in `invocation`. */
-function toGenAiSpan(span: ReadableSpan, keepsContent: boolean): ReadableSpan {
+function toGenAiSpan(span: ReadableSpan, keepsContent: boolean, alsoOld: boolean): ReadableSpan {
   const isChat = span.name === 'call_llm';
   const attributes: Attributes = isChat ? { [ATTRIBUTE.operation]: 'chat' } : {};
   for (const [name, value] of Object.entries(span.attributes)) {
@@ -96,6 +97,8 @@ function toGenAiSpan(span: ReadableSpan, keepsContent: boolean): ReadableSpan {
     if (content) Object.assign(attributes, content(String(value)));
     else attributes[RENAMED[name] ?? name] = value;
   }
+  // Its name until version 1.36.
+  if (isChat && alsoOld) attributes['gen_ai.system'] = attributes['gen_ai.provider.name'];
   return {
     ...toPlain(span),
     attributes,
@@ -134,11 +137,11 @@ function requestContent(json: string): Attributes {
     config?: Record<string, unknown>;
     contents?: (Content | string)[];
   };
-  const [tools] = (config?.['tools'] ?? []) as { function_declarations?: unknown }[];
+  const [tools] = (config?.['tools'] ?? []) as { function_declarations?: (object | string)[] }[];
   return {
     'gen_ai.system_instructions': JSON.stringify([{ type: 'text', content: config?.['system_instruction'] ?? '' }]),
     'gen_ai.input.messages': JSON.stringify((contents ?? []).map(toMessage)),
-    'gen_ai.tool.definitions': JSON.stringify(tools?.function_declarations ?? []),
+    'gen_ai.tool.definitions': JSON.stringify((tools?.function_declarations ?? []).map(toDefinition)),
   };
 }
 
@@ -148,17 +151,29 @@ function answerContent(json: string): Attributes {
   return content ? { 'gen_ai.output.messages': JSON.stringify([{ ...toMessage(content), ...reason }]) } : {};
 }
 
+/** A tool, or the sentence that says how many were left out, as the conventions have tools. */
+const toDefinition = (tool: object | string) => ({
+  type: 'function',
+  ...(typeof tool === 'string' ? { name: tool } : tool),
+});
+
 /** A content in the shape of the conventions; what was left out of a long list stays the sentence that says so. */
 function toMessage(content: Content | string): object {
   if (typeof content === 'string') return { role: 'system', parts: [{ type: 'text', content }] };
-  const parts = (content.parts ?? []).map(({ text, functionCall: call, functionResponse: answer }) =>
-    call
-      ? { type: 'tool_call', id: call.id, name: call.name, arguments: call.args }
-      : answer
-        ? { type: 'tool_call_response', id: answer.id, response: answer.response }
-        : { type: 'text', content: text ?? '' },
-  );
-  return { role: content.role === 'model' ? 'assistant' : (content.role ?? 'user'), parts };
+  const parts = (content.parts ?? []).map(toPart);
+  const isOfTools = parts.length > 0 && parts.every(({ type }) => type === 'tool_call_response');
+  return { role: isOfTools ? 'tool' : content.role === 'model' ? 'assistant' : (content.role ?? 'user'), parts };
+}
+
+function toPart({ text, thought, functionCall: call, functionResponse: answer, inlineData, fileData }: Part) {
+  if (call) return { type: 'tool_call', id: call.id, name: call.name, arguments: call.args };
+  if (answer) return { type: 'tool_call_response', id: answer.id, response: answer.response };
+  const { mimeType } = inlineData ?? fileData ?? {};
+  const [kind = ''] = mimeType?.split('/') ?? [];
+  const media = { mime_type: mimeType, modality: ['image', 'video', 'audio'].includes(kind) ? kind : 'document' };
+  if (inlineData) return { type: 'blob', ...media, content: inlineData.data };
+  if (fileData) return { type: 'uri', ...media, uri: fileData.fileUri };
+  return { type: thought ? 'reasoning' : 'text', content: text ?? '' };
 }
 
 /** A text that was shortened beyond being JSON has no members. */

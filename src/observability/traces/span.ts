@@ -4,6 +4,7 @@ import { getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { looseObject } from '../../core/members.ts';
+import { toProviderName, toTokens } from '../tokens.ts';
 
 /** A finished span of an invocation's trace. Times are Unix nanoseconds. */
 export interface Span {
@@ -20,7 +21,7 @@ export interface Span {
 }
 
 /** Attributes as OpenTelemetry and the Web UI take them: never null, one null drops the UI's whole list of spans. */
-export type Attributes = Record<string, string | number | string[]>;
+export type Attributes = Record<string, string | number | boolean | string[]>;
 
 /** A span as the ADK Web UI reads it. */
 export const spanSchema = looseObject('One step of an invocation: the whole, an agent, a model call or a tool call.', {
@@ -89,7 +90,9 @@ export const modelRequestAttributes = (
   keepsContent = true,
 ): Attributes => ({
   'gen_ai.request.model': modelName,
-  'gen_ai.provider.name': provider,
+  'gen_ai.request.stream': true,
+  'gen_ai.provider.name': toProviderName(provider),
+  ...toSamplingAttributes(sampling),
   ...(keepsContent && {
     [ATTRIBUTE.llmRequest]: boundedJson({
       model: modelName,
@@ -103,15 +106,31 @@ export const modelRequestAttributes = (
 export function modelAnswerAttributes(event: Event, keepsContent = true): Attributes {
   const { id, content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage } = event;
   const answer = { content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage };
-  const { promptTokenCount: input, candidatesTokenCount: output } = usageMetadata ?? {};
+  const reason = errorCode ? 'error' : finishReason?.toLowerCase();
+  const tokens = Object.entries(toTokens(event)).filter(([, count]) => count > 0);
   return {
     ...(id ? { [ATTRIBUTE.eventId]: id } : {}),
     ...(keepsContent && { [ATTRIBUTE.llmResponse]: boundedJson(answer) }),
     ...(modelVersion ? { 'gen_ai.response.model': modelVersion } : {}),
-    ...(finishReason ? { 'gen_ai.response.finish_reasons': [finishReason.toLowerCase()] } : {}),
-    ...(typeof input === 'number' ? { 'gen_ai.usage.input_tokens': input } : {}),
-    ...(typeof output === 'number' ? { 'gen_ai.usage.output_tokens': output } : {}),
+    ...(reason ? { 'gen_ai.response.finish_reasons': [reason] } : {}),
+    ...Object.fromEntries(tokens.map(([name, count]) => [`gen_ai.usage.${name}`, count])),
   };
+}
+
+/** The sampling parameters that are set. */
+function toSamplingAttributes(sampling: ModelRequest['sampling']): Attributes {
+  const { temperature, topP, maxOutputTokens, presencePenalty, frequencyPenalty, seed } = sampling;
+  const all = {
+    'gen_ai.request.temperature': temperature,
+    'gen_ai.request.top_p': topP,
+    'gen_ai.request.max_tokens': maxOutputTokens,
+    'gen_ai.request.presence_penalty': presencePenalty,
+    'gen_ai.request.frequency_penalty': frequencyPenalty,
+    'gen_ai.request.seed': seed,
+  };
+  return Object.fromEntries(
+    Object.entries(all).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]])),
+  );
 }
 
 /** A tool call as the trace keeps it. */

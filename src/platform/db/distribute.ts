@@ -9,7 +9,14 @@ import * as tables from './schema/schema.ts';
  * Tables with a user that stay on one node of a distributed database: their statements look at all users at once (what
  * is due, how much an application has used), and they grow with what people set up rather than with what is said.
  */
-const ON_COORDINATOR = new Set(['cronjobs', 'cronjob_runs', 'webhooks', 'webhook_deliveries']);
+const ON_COORDINATOR = new Set([
+  'cronjobs',
+  'cronjob_runs',
+  'score_jobs',
+  'user_credentials',
+  'webhooks',
+  'webhook_deliveries',
+]);
 
 /** Tables copied to every node: shared by all users and read by a user's statements. Writes go to all nodes. */
 export const COPIED_TABLES: readonly string[] = [

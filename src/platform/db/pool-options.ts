@@ -12,6 +12,8 @@ export interface RowLimits {
   maxSessionBytes: number;
   /** Maximum size of what a user keeps in an application [no limit]: `assert_user_storage` holds it. */
   maxUserBytes: number | null;
+  /** Maximum of open tasks of a user in an application: the SQL function `open_tasks` holds it. */
+  maxOpenTasks: number;
 }
 
 /** How the pools behave. */

@@ -113,14 +113,18 @@ export class ServerPool {
     const userId = settings.hasNoUsers ? undefined : currentContext().userId;
     const named = this.named(statement);
     if (userId === undefined && settings.local === undefined && check === undefined) return client.query(named);
-    return sendInTransaction(client, beginFor(userId, settings, check), named);
+    return sendInTransaction(client, beginFor(userId, settings, check, currentContext().groups), named);
   }
 
   /** Begins a transaction under the settings of the pool, for the user that the work is limited to. */
   async begin(client: ServerClient): Promise<void> {
     const { settings } = this.#options;
     const userId = settings.hasNoUsers ? undefined : currentContext().userId;
-    await client.query(userId === undefined && settings.local === undefined ? 'begin' : beginFor(userId, settings));
+    await client.query(
+      userId === undefined && settings.local === undefined
+        ? 'begin'
+        : beginFor(userId, settings, undefined, currentContext().groups),
+    );
   }
 
   /** Returns a statement with a name where the server is to keep its plan. */

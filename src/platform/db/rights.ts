@@ -20,6 +20,7 @@ const SERVING: Record<string, string[]> = { audit_log: ['insert'] };
 /** Rights of the limited role where they are not all on rows; functions of the owner of the tables write the rest. */
 const LIMITED: Record<string, string[]> = {
   agent_prompts: ['select', 'insert', 'update (use_time)'],
+  agent_versions: ['select'],
   app_states: ['select'],
   audit_log: [],
   budget_alerts: ['select'],
@@ -29,6 +30,7 @@ const LIMITED: Record<string, string[]> = {
   budgets: ['select'],
   model_prices: ['select'],
   rate_limits: [],
+  score_rules: ['select'],
   user_storage: ['select'],
 };
 /** Functions that the limited role may not call. */

@@ -9,6 +9,9 @@ import { isLimitedRoleReady } from './shared-roles.ts';
 /** The settings that the policies look at: a user, or `on` for all of them; without either there are no rows. */
 const USER = 'agent_runtime.user';
 const ALL_USERS = 'agent_runtime.all_users';
+/** The groups of the user, with this character between them. */
+const GROUPS = 'agent_runtime.groups';
+const BETWEEN_GROUPS = '\u001f';
 /** Settings of connections that work for all users. */
 export const FOR_ALL_USERS = { [ALL_USERS]: 'on' };
 
@@ -64,11 +67,18 @@ export type SessionSettings = RowSecurity & { local?: Record<string, string>; ha
  * stays with the connection, which makes it safe behind a pooler in transaction mode.
  * @param check an expression that fails where the transaction must not go on
  */
-export function beginFor(userId: string | undefined, { role, local }: SessionSettings, check?: string): string {
+export function beginFor(
+  userId: string | undefined,
+  { role, local }: SessionSettings,
+  check?: string,
+  groups: readonly string[] = [],
+): string {
   const ofUser = { [ALL_USERS]: 'off', ...(role === undefined ? {} : { role }) };
   const constants = Object.entries({ ...local, ...(userId === undefined ? FOR_ALL_USERS : ofUser) });
   const calls = constants.map(([name, value]) => setting(name, escapeLiteral(value)));
   if (userId !== undefined) calls.unshift(setting(USER, toSafeText(userId)));
+  if (userId !== undefined && groups.length > 0)
+    calls.unshift(setting(GROUPS, toSafeText(groups.join(BETWEEN_GROUPS))));
   if (check !== undefined) calls.push(check);
   return `begin isolation level read committed; select ${calls.join(', ')}`;
 }

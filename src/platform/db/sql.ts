@@ -45,12 +45,12 @@ function getEntries<Table extends PgTable>(table: Table, values: Values<Table>):
 const EXACT_TIME = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
 
 /** A time as text with all its digits: what a `Date` reads of it has lost three. */
-export const exactTime = (column: AnyPgColumn): SQL<string> =>
+export const exactTime = (column: AnyPgColumn | SQL): SQL<string> =>
   sql<string>`to_char(${column} at time zone 'utc', ${sql.raw(`'${EXACT_TIME}'`)})`;
 
 /** The condition for what comes after a place in a list whose newest are first, then by id downwards. */
 export const isAfterPlace = (
-  row: { time: AnyPgColumn; id: AnyPgColumn },
+  row: { time: AnyPgColumn | SQL; id: AnyPgColumn },
   place: { time: string; id: string } | undefined,
 ): SQL | undefined => place && sql`(${row.time}, ${row.id}) < (${place.time}::timestamptz, ${place.id})`;
 
@@ -64,7 +64,7 @@ const MAX_PAGE_BYTES = 1_048_576;
 /** Tells whether the texts of a row are still on its page of a list in this order; the next page begins where not. */
 export const fitsPage = (order: SQL, ...texts: AnyPgColumn[]): SQL<boolean> => {
   const bytes = sql.join(
-    texts.map((text) => sql`coalesce(octet_length(${text}), 0)`),
+    texts.map((text) => sql`coalesce(octet_length(${text}::text), 0)`),
     sql` + `,
   );
   return sql`${bytesBefore(sql`(${bytes})`, order)} < ${MAX_PAGE_BYTES}`;

@@ -3,6 +3,7 @@ import type { Duplex } from 'node:stream';
 import type { ErrorRequestHandler, Response } from 'express';
 import {
   AgentError,
+  answerRefusal,
   AppError,
   BusyError,
   ConflictError,
@@ -26,6 +27,7 @@ import {
   userDataRefusal,
 } from '../../core/errors.ts';
 import { toLogFields } from '../log.ts';
+import type { ToRefusal } from './operation/operation.ts';
 import {
   type ValidationDetail,
   type RefusalReason,
@@ -65,7 +67,7 @@ export function errorHandler(options: {
 }): ErrorRequestHandler {
   return (error: unknown, request, response, _next) => {
     const failure = toFailure(error, options.maxBodyBytes);
-    const { metadataUrl } = response.locals as { metadataUrl?: string };
+    const { metadataUrl, toRefusal } = response.locals as { metadataUrl?: string; toRefusal?: ToRefusal };
     if (options.hasIssuer && metadataUrl !== undefined) addChallenge(failure, error, metadataUrl);
     if (failure.isUnexpected || response.headersSent) {
       const route = (response.locals.route as string | undefined) ?? 'unknown';
@@ -73,6 +75,7 @@ export function errorHandler(options: {
       options.log.error({ requestId, method: request.method, route, ...toLogFields(error) }, 'request failed');
     }
     if (response.headersSent) response.destroy();
+    else if (toRefusal) sendRefusal(response, failure, toRefusal(failure, error, request.method));
     else sendFailure(response, failure, request.headers.accept === 'text/event-stream');
   };
 }
@@ -87,6 +90,13 @@ function sendFailure(response: Response, { status, detail, headers, limit }: Fai
   );
   const type = isFrame ? 'text/event-stream' : 'application/json';
   response.writeHead(status, { 'content-type': type, 'content-length': body.length }).end(body);
+}
+
+/** Sends a failure in the words of another protocol. */
+function sendRefusal(response: Response, failure: Failure, { status, body, headers }: ReturnType<ToRefusal>): void {
+  response.removeHeader('etag');
+  for (const [name, value] of Object.entries({ ...failure.headers, ...headers })) response.setHeader(name, value);
+  response.status(status).json(body);
 }
 
 /** Says where the issuer is found, and what scope is missing (RFC 9728, 5.1; RFC 6750, 3). */
@@ -214,6 +224,8 @@ function databaseFailure(error: unknown): Failure | undefined {
   if (refusal !== undefined) return { status: 413, detail: refusal };
   const kept = userDataRefusal(error);
   if (kept !== undefined) return { status: 409, detail: kept };
+  const answered = answerRefusal(error);
+  if (answered) return appFailure(answered);
   const full = sizeRefusal(error);
   if (full) return { status: 413, detail: full.message, ...(full.limit === undefined ? {} : { limit: full.limit }) };
   for (const { code } of causes(error)) {

@@ -13,6 +13,7 @@ import type { Operation } from './operation/operation.ts';
 import { listRoutes } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import type { FindPosition } from './read-position.ts';
+import type { Pages } from './pages.ts';
 import { auditErrors } from './request-audit.ts';
 import { operationRouter } from './router.ts';
 import { readJsonBody, readTextBody } from './validation/json-body.ts';
@@ -48,7 +49,7 @@ export interface HttpAppOptions<Context = unknown> {
   /** Version of the runtime, for the page at `/` [none]. */
   version?: string;
   /** Pages beside the operations, such as the development UI; behind the origin guard, before our own pages. */
-  pages?: express.RequestHandler[];
+  pages?: Pages[];
 }
 
 /**
@@ -79,8 +80,8 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
     }),
   );
   const { pages = [], version = '', auth } = options;
-  for (const page of pages) app.use(page);
-  app.use(docsPage(document, { version, mode: auth.mode, hasUi: pages.length > 0 }));
+  for (const { handler } of pages) app.use(handler);
+  app.use(docsPage(document, { version, mode: auth.mode, pages }));
   app.use(() => {
     throw new RequestRefusedError('unknown_path', 'Not Found');
   });

@@ -80,7 +80,8 @@ function countSegments(path: string): number {
 /** Returns all that a request of one operation passes, in this order; what does not depend on it is decided here. */
 function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpit): RequestHandler {
   const { owner, body } = operation;
-  const limits = owner === 'open' ? undefined : steps.limits?.(operation);
+  // What anybody may send counts by address.
+  const limits = owner === 'open' && operation.method === 'get' ? undefined : steps.limits?.(operation);
   const authorize = createAuthorize(operation);
   const readBody = body && (body.isText ? steps.readTextBody : steps.readJsonBody);
   const validate = steps.createValidate(operation);
@@ -120,12 +121,12 @@ function requireHosted(apps: { has(appName: string): boolean }, appName: unknown
 
 /** Notes the operation for the log, for metrics and for the audit. */
 function noteOperation(
-  { operationId, path, isStream, success, resourceMetadata }: Operation,
+  { operationId, path, isStream, success, resourceMetadata, toRefusal }: Operation,
   metrics: Metrics | undefined,
   request: Request,
   response: Response,
 ): void {
-  Object.assign(response.locals, { route: path, operationId, params: request.params });
+  Object.assign(response.locals, { route: path, operationId, params: request.params, toRefusal });
   if (resourceMetadata !== undefined)
     response.locals.metadataUrl = `${request.protocol}://${request.host}${resourceMetadata}`;
   // A WebSocket leaves its response behind; the server counts those.
@@ -217,7 +218,9 @@ function createAnswer(operation: Operation, steps: Steps) {
     const callerTrace = typeof traceparent === 'string' ? traceparent : undefined;
     const userId = rowsFor(principal, resource.userId);
     const keyId = principal.kind === 'key' ? principal.id : undefined;
-    const answer = await runWith({ caller, requestId, callerTrace, userId, keyId }, () => handle(context, call));
+    const groups = principal.kind === 'user' ? principal.groups : undefined;
+    const asker = { caller, requestId, callerTrace, userId, groups, keyId };
+    const answer = await runWith(asker, () => handle(context, call));
     sendAnswer(response, answer ?? { kind: 'value', value: null }, status);
   };
 }

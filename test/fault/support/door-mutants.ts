@@ -48,6 +48,18 @@ export const DOOR_MUTANTS: Mutant[] = [
     only: 'waits while',
   },
   {
+    name: 'does not tell that text is taken back',
+    changes: change('readTurn', 'if (open) yield { kind, eventId: open.eventId, after: open.after };', ''),
+    tests: STREAMS,
+    only: 'taken back',
+  },
+  {
+    name: 'goes back in a stream',
+    changes: change('durable-streams/follow', '.filter((message) => message.offset > next)', ''),
+    tests: STREAMS,
+    only: 'taken back',
+  },
+  {
     name: 'restates a thread of any size in one frame',
     changes: change('toNewest', 'messages.slice(-MAX_MESSAGES)', '[...messages]'),
     tests: ['ag-ui-messages'],

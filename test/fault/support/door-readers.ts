@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { toResponseId } from '../../../src/features/doors/openai/ids.ts';
 import { readFrames } from '../../support/text-reader.ts';
 
 /** A reader of one answer through a door: what it shows, over any number of connections. */
@@ -136,6 +137,36 @@ export function newStreamReader(app: string, user: string, sessionId: string, in
         return;
       }
       waiting.push(...(data as unknown as typeof waiting));
+    },
+  };
+  return toReader(reader);
+}
+
+/** Reads as a client of the Responses API does: on behind the last number, from the beginning where it is told so. */
+export function newResponseReader(app: string, user: string, sessionId: string, invocationId: string): DoorReader {
+  const id = toResponseId({ key: { appName: app, userId: user, sessionId }, invocationId });
+  const seen = new Map<number, string>();
+  let last = -1;
+  const reader: Taking = {
+    text: '',
+    isOver: false,
+    faults: [],
+    next: () => ({ path: `/v1/responses/${id}?stream=true&starting_after=${last}` }),
+    begin: () => undefined,
+    take(event) {
+      const number = event['sequence_number'] as number;
+      if (event['type'] === 'error') {
+        last = -1;
+        reader.text = '';
+        return;
+      }
+      if (number <= last) reader.faults.push(`event ${number} comes after ${last}`);
+      last = number;
+      const said = JSON.stringify(event);
+      if ((seen.get(number) ?? said) !== said) reader.faults.push(`two events have the number ${number}`);
+      seen.set(number, said);
+      if (event['type'] === 'response.output_text.delta') reader.text += String(event['delta']);
+      reader.isOver = event['type'] === 'response.completed';
     },
   };
   return toReader(reader);

@@ -497,7 +497,12 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   {
     name: 'evaluation: takes no loss back from a process that lives',
     changes: change('runLeasedQueue', 'if (!losses || !holder || holder.lives) return;', 'return;'),
-    tests: ['fault/eval-runs'],
-    only: 'one process freezes',
+    tests: ['leased-queue'],
+  },
+  {
+    name: 'evaluation: ends a case in which another process has gone on with a turn',
+    changes: change('isPassing', 'UnavailableError, LeaseLostError]', 'UnavailableError]'),
+    tests: ['eval-run-ends'],
+    only: 'another process has taken over',
   },
 ];

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client, escapeIdentifier } from 'pg';
 import { vi } from 'vitest';
@@ -12,10 +13,14 @@ export const ABSENT: Omit<Names, 'userId'> = {
   sessionId: 'no-session',
   artifactName: 'no-artifact.txt',
   versionId: '999',
+  version: 'no-version',
   eventId: 'no-event',
   invocationId: 'no-invocation',
   jobId: 'no-job',
   cronjobRunId: 'no-cronjob-run',
+  taskId: 'no-task',
+  signalName: 'no-signal',
+  token: 'no-token',
   webhookId: 'no-webhook',
   deliveryId: 'no-delivery',
   callId: 'no-call',
@@ -23,10 +28,12 @@ export const ABSENT: Omit<Names, 'userId'> = {
   evalSetId: 'no_set',
   evalId: 'no-case',
   evalResultId: 'no-result',
+  ruleId: 'no-rule',
 };
 
 /** The members of answers that the fixture reads. */
 type Made = { id: string; invocationId: string }[] & {
+  items: { version: string }[];
   jobId: string;
   runId: string;
   webhookId: string;
@@ -68,6 +75,7 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
   const evalRun = await ask('POST', `/dev/apps/${APP}/eval-runs`, { evalSetId, evalMetrics: metrics });
   await ask('GET', `/dev/apps/${APP}/eval-runs/${evalRun.runId}/stream`);
   const results = await ask('GET', `/dev/apps/${APP}/eval_results`);
+  const versions = await ask('GET', `/apps/${APP}/versions`);
   // What the process has not stored yet of the trace is waited for.
   await ask('GET', `/dev/apps/${APP}/debug/trace/session/${sessionId}`);
   return {
@@ -75,10 +83,14 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
     ...ids,
     artifactName,
     versionId: '0',
+    version: versions.items[0]?.version ?? '',
     eventId: events.at(-1)?.id ?? '',
     invocationId: events.at(-1)?.invocationId ?? '',
     jobId: job.jobId,
     cronjobRunId: run.runId,
+    taskId: `task-of-${userId}`,
+    signalName: `signal-of-${userId}`,
+    token: `token-of-${userId}`,
     webhookId: webhook.webhookId,
     deliveryId: `delivery-of-${userId}`,
     callId: `call-of-${userId}`,
@@ -86,15 +98,16 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
     evalSetId,
     evalId,
     evalResultId: (results as unknown as string[])[0] ?? '',
+    ruleId: `rule_of_${userId}`,
   } satisfies Names;
 }
 
 /**
  * Inserts what only others make: the delivery that `names` has, as one that was sent, since the tests have nobody who
- * would receive one, and the tool call, as one that may have acted.
+ * would receive one, the tool call, as one that may have acted, the task, as one of that call, and a rule of scores.
  */
 export async function insertOthers(url: string, names: Names): Promise<void> {
-  const { appName, userId, sessionId, invocationId, callId, deliveryId, webhookId } = names;
+  const { appName, userId, sessionId, invocationId, callId, taskId, token, deliveryId, webhookId } = names;
   const client = new Client({ connectionString: url });
   await client.connect();
   await client.query(
@@ -108,6 +121,24 @@ export async function insertOthers(url: string, names: Names): Promise<void> {
      values ($1, $2, $3, $4, $5, gen_random_uuid(), 'pay', 'once', 'unknown')`,
     [appName, userId, sessionId, invocationId, callId],
   );
+  await client.query(
+    `insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form)
+     values ($1, $2, $3, $4, $5, $6, 'pay', 'call', '{"tool":"pay"}')`,
+    [appName, userId, sessionId, taskId, invocationId, callId],
+  );
+  await client.query(
+    `insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form, signal_name,
+                        token_hash, token_expire_time)
+     values ($1, $2, $3, 'by-token', $4, 'by-token', 'wait_for_signal', 'signal', '{"tool":"wait_for_signal"}', 'token',
+             $5, now() + interval '1 day')`,
+    [appName, userId, sessionId, invocationId, createHash('sha256').update(token).digest('base64url')],
+  );
+  const definition = { evalMetrics: [{ metricName: 'response_match_score', threshold: 1 }] };
+  await client.query('insert into score_rules (app_name, id, share, definition) values ($1, $2, 0, $3)', [
+    appName,
+    names.ruleId,
+    definition,
+  ]);
   await client.end();
 }
 

@@ -1,4 +1,6 @@
 import type { Operation } from '../../../src/platform/http/operation/operation.ts';
+import { toHandle } from '../../../src/features/doors/handle.ts';
+import { toConversationId, toResponseId } from '../../../src/features/doors/openai/ids.ts';
 import { camelCase, pathParameters } from '../../../src/platform/http/operation/paths.ts';
 
 /** The names of what a request is about. */
@@ -8,11 +10,15 @@ export interface Names {
   sessionId: string;
   artifactName: string;
   versionId: string;
+  version: string;
   eventId: string;
   invocationId: string;
   jobId: string;
   /** Of a cronjob's run, or of an evaluation run: by the operation. */
   cronjobRunId: string;
+  taskId: string;
+  signalName: string;
+  token: string;
   webhookId: string;
   deliveryId: string;
   callId: string;
@@ -20,6 +26,7 @@ export interface Names {
   evalSetId: string;
   evalId: string;
   evalResultId: string;
+  ruleId: string;
 }
 
 /** A request as it goes out. */
@@ -60,6 +67,8 @@ const BODIES: Record<string, (names: Names) => Json> = {
   addSessionsToEvalSet: () => ({ hasError: true }),
   addSessionToEvalSet: ({ userId, sessionId }) => ({ evalId: FREE, userId, sessionId }),
   runAgent: ({ appName, userId, sessionId }) => ({ appName, userId, sessionId, newMessage: MESSAGE }),
+  // An answer would run the agent in the background.
+  changeTask: () => ({ action: 'comment', text: 'Looked at it.' }),
   updateCronjob: () => ({ name: 'Evening sums' }),
   sendAiSdkMessage: ({ sessionId }) => ({
     id: sessionId,
@@ -75,9 +84,23 @@ const FREE_IN_PATH: Record<string, keyof Names> = {
 };
 
 /** Parameters of the query without which an operation is not served. */
+/** The operations of A2A about a user. */
+const A2A = [
+  'callA2a',
+  'sendA2aMessage',
+  'streamA2aMessage',
+  'listA2aTasks',
+  'getA2aTask',
+  'cancelA2aTask',
+  'subscribeToA2aTask',
+  'resubscribeToA2aTask',
+  'getExtendedA2aCard',
+];
+
 const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   searchMemory: () => ({ query: 'Hello' }),
   diffSessions: ({ sessionId }) => ({ other: sessionId }),
+  diffVersions: ({ version }) => ({ other: version }),
   listCronjobs: ({ userId }) => ({ ownerId: userId }),
   sendAiSdkMessage: ({ userId }) => ({ user_id: userId }),
   // Without a place nothing is answered where nothing runs.
@@ -92,6 +115,11 @@ const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   streamAgUi: ({ userId }) => ({ user_id: userId }),
   callMcp: ({ userId }) => ({ user_id: userId }),
   callMcpApp: ({ userId }) => ({ user_id: userId }),
+  finishConsent: () => ({ state: 'of-no-consent', code: 'c' }),
+  ...Object.fromEntries(A2A.map((id) => [id, ({ userId }: Names) => ({ user_id: userId })])),
+  createOpenAiResponse: ({ userId }) => ({ user_id: userId }),
+  createOpenAiConversation: ({ userId }) => ({ user_id: userId }),
+  createOpenAiChatCompletion: ({ userId }) => ({ user_id: userId }),
   runLive: ({ appName, userId, sessionId }) => ({ app_name: appName, user_id: userId, session_id: sessionId }),
 };
 
@@ -121,6 +149,8 @@ const WITHOUT_SHARED_STATE = new Set([
   'harnessInvoke',
   'replayInvocation',
   'importUser',
+  'createOpenAiResponse',
+  'createOpenAiChatCompletion',
 ]);
 
 const runOf = ({ appName, userId, sessionId }: Names): Json => ({ appName, userId, sessionId, newMessage: MESSAGE });
@@ -170,6 +200,10 @@ export function toRequest(operation: Operation<unknown>, path: string, names: Na
 
 function valueOf(names: Names, parameter: string, path: string): string {
   const name = camelCase(parameter);
+  if (name === 'taskId' && path.startsWith('/a2a/')) return toHandle({ key: names, invocationId: names.invocationId });
+  if (name === 'responseId') return toResponseId({ key: names, invocationId: names.invocationId });
+  if (name === 'conversationId') return toConversationId(names);
+  if (name === 'itemId') return `msg_${names.eventId}_0`;
   if (name === 'runId') return path.includes('cronjobs') ? names.cronjobRunId : names.evalRunId;
   const value = (names as unknown as Record<string, string | undefined>)[name];
   if (value === undefined) throw new Error(`${path}: the matrix has no value for {${parameter}}`);

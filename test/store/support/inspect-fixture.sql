@@ -28,6 +28,7 @@ values ('a', 'u', 's1', 'i1', 'succeeded', gen_random_uuid(), '2026-01-01Z', nul
         '2026-01-01 00:03Z', '2026-01-01 00:03Z', null),
        ('a', 'u', 's1', 'i4', 'queued', gen_random_uuid(), '2999-01-01Z', null, null, 0, 0, 0, 0, '2026-01-01 00:04Z', null, null),
        ('a', 'u', 's1', 'i5', 'queued', gen_random_uuid(), '2026-01-01Z', null, null, 0, 0, 0, 0, '2026-01-01 00:05Z', null, null);
+update invocations set agent_version = 'v1' where id = 'i1';
 insert into artifacts values ('a', 'u', 's1', 'SECRET.txt', 2), ('a', 'u', '', 'user:SECRET', 1);
 insert into artifact_versions (app_name, user_id, session_id, artifact_name, version, canonical_uri, mime_type, part, content,
                                object_key, size_bytes, sha256, create_time)
@@ -36,6 +37,9 @@ values ('a', 'u', 's1', 'SECRET.txt', 0, 'x', 'text/plain', '{}', 'abc', null, 3
        ('a', 'u', '', 'user:SECRET', 0, 'x', null, '{}', 'abcde', null, 5, '', '2026-01-01 03:00Z');
 insert into model_prices values ('large', 1000, 4000), ('large-2-mini', 1, 1);
 insert into budget_uses values ('a', 'u', '2026-01-01', 0, 2, 100, 10, 0.5), ('a', 'u', '2026-01-01', 1, 1, 7, 1, 0.25);
+insert into budgets values ('a', '', 'app', 'month', null, null, 2.5, 'w1', '2026-01-01Z'), ('a', 'u', 'user', 'day', 9, null, null, null, '2026-01-01Z');
+insert into budget_alerts values ('a', '', 'app', 'month', '2026-01-01', 50);
+insert into budget_reservations values ('a', 'u', '00000000-0000-4000-8000-00000000000e', 500, 0.5, '2026-01-01Z');
 insert into cronjobs (app_name, user_id, id, name, prompt, schedule, enabled, session_policy, missed_runs, overlap, max_attempts,
                       retry_pause_seconds, max_retry_pause_seconds, max_failures, next_run_time, failure_count, revision)
 values ('a', 'u', 'j1', 'SECRET name', 'SECRET prompt', '{"type": "daily"}', true, 'new', 'once', 'skip', 1, 1, 1, 0,
@@ -73,6 +77,11 @@ values ('a', '00000000-0000-4000-8000-00000000000a', 0, 1, 'smoke', 'c1', 1, 'do
        ('a', '00000000-0000-4000-8000-00000000000a', 1, 1, 'smoke', 'c2', 2, 'error', 'u', null, 'SECRET problem', null,
         '2026-01-01 00:00:12Z', '2026-01-01 00:00:13Z');
 insert into eval_verdicts (app_name, user_id, session_id, turn, metric_name, author, passed) values ('a', 'u', 'e1', 0, 'm', 'person', false);
+insert into eval_session_scores (app_name, user_id, session_id, last_sequence, metrics_hash, rule_id, result, create_time)
+values ('a', 'u', 'e1', 2, 'h', 'safe', '{"finalStatus": "FAILED", "overall": [{"metricName": "m", "score": 0.25, "status": "FAILED", "judge": {"model": "judge-1"}}, {"metricName": "n", "score": null, "status": "NOT_EVALUATED", "explanation": "SECRET reason"}]}',
+        '2026-01-01 07:00Z');
+insert into session_verdicts (app_name, user_id, session_id, event_id, author, passed, label, comment, create_time)
+values ('a', 'u', 'e1', '', 'u', true, 'good', 'SECRET words', '2026-01-01 07:10Z');
 insert into tool_calls (app_name, user_id, session_id, invocation_id, call_id, operation_id, tool, effect, state, attempt, response)
 values ('a', 'u', 's1', 'i1', 'c1', '00000000-0000-8000-8000-00000000000c', 'add', 'none', 'done', 1, null),
        ('a', 'u', 's1', 'i2', 'c3', '00000000-0000-8000-8000-00000000000d', 'fetch', 'once', 'unknown', 2, '{"response": "SECRET"}');

@@ -2,7 +2,8 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import type { AgentDefinition, AgentOverrides } from '../../../src/agent/definition/agent.ts';
+import type { AgentDefinition, AgentNode, AgentOverrides, ModelTarget } from '../../../src/agent/definition/agent.ts';
+import type { Model } from '../../../src/agent/definition/model.ts';
 import { hasGeneralOverride, prepareAgent, type AgentEnvironment } from '../../../src/agent/prepare-agent.ts';
 import { builtInTools } from '../../../src/agent/tools/registry.ts';
 import { startMcpServer } from '../../support/mcp-server.ts';
@@ -73,7 +74,9 @@ test('unknown tools and skills are refused before any MCP server is contacted', 
   const mcpServers = [{ name: 'docs', url: server.url }];
   await expect(prepare({ tools: ['nosuch'], mcpServers })).rejects.toMatchObject({
     code: 'unknown_tool',
-    message: expect.stringMatching(/^Tool `nosuch` is not a supported built-in tool\. Available: calculator, /),
+    message: expect.stringMatching(
+      /^Tool `nosuch` is not a supported built-in tool\. Available: ask_person, calculator, /,
+    ),
   });
   await expect(prepare({ skills: ['nosuch'], mcpServers })).rejects.toMatchObject({ code: 'unknown_skill' });
   server.kill();
@@ -205,4 +208,25 @@ test('50 invocations side by side with overrides of their own do not see each ot
   }
   expect(server.openSessions()).toBe(0);
   server.kill();
+});
+
+test('agents have the model of the one above, or their own; a request names another one of its provider', async () => {
+  const [own, spare] = [scriptedModel([]), scriptedModel([])];
+  const findModel = ({ provider }: ModelTarget) => provider as Model;
+  const child = { ...definition, name: 'child' };
+  const tree = {
+    ...definition,
+    model: { provider: own, name: 'big', fallbacks: [{ provider: spare, name: 'small' }], firstTokenMs: 9 },
+    subAgents: [
+      { ...child, modelName: 'medium' },
+      { ...child, name: 'other', model: { name: 'plain' } },
+    ],
+  };
+  const named = (agent: AgentNode) => [agent.model, agent.modelName, agent.fallbacks?.map((each) => each.modelName)];
+  const prepared = await prepareAgent(tree, { modelName: 'asked' }, { ...environment, findModel }, signal);
+  expect([prepared, ...prepared.subAgents].map(named)).toEqual([
+    [own, 'asked', ['small']],
+    [own, 'medium', ['small']],
+    [environment.model, 'plain', undefined],
+  ]);
 });

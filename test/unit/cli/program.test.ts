@@ -74,6 +74,14 @@ test('bash completes commands and options', async () => {
   expect(complete('sessions', '')).toContain('list show export fork diff label');
   expect(complete('sessions', 'fork', 's1', '--a')).toBe('--at --app');
   expect((await run('completion', 'zsh')).said).toContain('compdef _agent_runtime agent-runtime');
+  const { said: fish } = await run('completion', 'fish');
+  expect(fish).toContain("complete -c agent-runtime -n '__fish_seen_subcommand_from sessions");
+  expect(
+    fish
+      .trimEnd()
+      .split('\n')
+      .every((line) => line.startsWith('complete -c agent-runtime ')),
+  ).toBe(true);
 });
 
 test('a Node that is too old is named, not a syntax error', () => {

@@ -9,7 +9,10 @@ test.each([
   [{ HARNESS_FILE: '/nowhere.yaml' }, /^HARNESS_FILE: there is no file \/nowhere\.yaml\.$/],
   [{ MODEL_PROVIDER: 'openai' }, /^MODEL_NAME: found nothing; the provider openai needs the name of a model\.$/],
   [{ MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'm' }, /^MODEL_BASE_URL: found nothing; openai-compatible needs/],
-  [{ TOOLS: 'nope' }, /^harness_agent: Tool `nope` is not a supported built-in tool\. Available: calculator, /],
+  [
+    { TOOLS: 'nope' },
+    /^harness_agent: Tool `nope` is not a supported built-in tool\. Available: ask_person, calculator, /,
+  ],
   [{ SKILLS: 'nope' }, /^harness_agent: Skill `nope` failed to load: /],
 ])('%j cannot be hosted, and the sentence says why', async (environment, message) => {
   await expect(hostAgents(readConfig(environment))).rejects.toMatchObject({

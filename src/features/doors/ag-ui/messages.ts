@@ -1,14 +1,13 @@
 import { CONFIRMATION_CALL } from '../../../agent/loop/confirmation.ts';
 import {
-  type FunctionCall,
+  type FunctionResponse,
   getFunctionCalls,
   getFunctionResponses,
   getParts,
   type Part,
 } from '../../../core/content.ts';
 import { type Event, withoutRewound } from '../../../core/event.ts';
-import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
-import { type AskedCall, isProvisional, listAskedCalls } from '../open-calls.ts';
+import { isProvisional } from '../open-calls.ts';
 import { joinTexts } from '../text-cutter.ts';
 
 /** A message of AG-UI, with its id. */
@@ -21,23 +20,23 @@ export interface Message {
   error?: string;
 }
 
-/** Member of a part's notes that says from where it came. */
-const NOTE = 'agUi';
+/** Member of a part's notes that has the id of the client's message. */
+const NOTE = 'agUiMessage';
+/** In place of an id: what the application tells the model is in no message. */
+const NO_MESSAGE = '';
 
-/** The origin of a part: the message of the client, or what its application tells the model beside that. */
-type Origin = { messageId: string } | { isContext: true };
-
-/** Returns a part with its origin. */
-export const withOrigin = (part: Part, origin: Origin): Part => ({ ...part, partMetadata: { [NOTE]: origin } });
-
-const toOrigin = ({ partMetadata }: Part) =>
-  (partMetadata?.[NOTE] ?? {}) as { messageId?: string | undefined; isContext?: boolean };
+/** Returns a part with the id of the message that it is of [none: no message shows it]. */
+export const withMessageId = (part: Part, messageId = NO_MESSAGE): Part => ({
+  ...part,
+  partMetadata: { [NOTE]: messageId },
+});
 
 /** Returns the history of a thread as its front end shows it. */
-export const toMessages = (events: readonly Event[]): Message[] =>
-  withoutRewound([...events]).flatMap((event) =>
-    event.author === 'user' ? toUserMessages(event) : toAgentMessages(event),
-  );
+export const toMessages = (events: readonly Event[]): Message[] => withoutRewound([...events]).flatMap(toEventMessages);
+
+/** Returns the messages in an event. */
+export const toEventMessages = (event: Event): Message[] =>
+  event.author === 'user' ? toUserMessages(event) : toAgentMessages(event);
 
 /** Most messages of a snapshot, and their characters as JSON: a snapshot is one frame. */
 const MAX_MESSAGES = 1_000;
@@ -56,30 +55,31 @@ export function toNewest(messages: Message[]): { newest: Message[]; omitted: num
 }
 
 /** Returns the messages in what a user says: as the client sent them, where it came through this door. */
-export function toUserMessages({ id, content }: Event): Message[] {
-  const messages: (Message & { content: object[] })[] = [];
-  const answers: Message[] = [];
-  for (const part of getParts(content)) {
-    const { messageId, isContext } = toOrigin(part);
-    const response = part.functionResponse;
-    if (response && response.name !== CONFIRMATION_CALL)
-      answers.push({ ...toToolMessage(id, response), ...(messageId !== undefined && { id: messageId }) });
-    const shown = isContext ? undefined : toContentPart(part);
-    if (!shown) continue;
-    const last = messages.at(-1);
-    if (last && last.id === (messageId ?? id)) last.content.push(shown);
-    else messages.push({ id: messageId ?? id ?? '', role: 'user', content: [shown] });
-  }
-  return [...answers, ...messages.map(simplify)];
+function toUserMessages({ id: eventId, content }: Event): Message[] {
+  const byId = Map.groupBy(getParts(content), ({ partMetadata: notes }) => {
+    const given = notes?.[NOTE];
+    return typeof given === 'string' ? given : (eventId ?? '');
+  });
+  return [...byId].flatMap(([id, parts]) => {
+    const answers = parts.flatMap(({ functionResponse: answer }) =>
+      answer && answer.name !== CONFIRMATION_CALL
+        ? toToolMessage(eventId, answer, id === eventId ? undefined : id)
+        : [],
+    );
+    const said = parts.flatMap((part) => toContentPart(part) ?? []);
+    const [only, ...others] = said;
+    if (!only || id === NO_MESSAGE) return answers;
+    return [
+      ...answers,
+      { id, role: 'user', content: others.length === 0 && only.text !== undefined ? only.text : said },
+    ];
+  });
 }
 
-/** Texts go as a string where nothing else is there. */
-const simplify = (message: Message & { content: object[] }): Message => {
-  const [only, ...others] = message.content as { type: string; text?: string }[];
-  return others.length === 0 && only?.text !== undefined ? { ...message, content: only.text } : message;
-};
+/** A part of what a user says. */
+type ContentPart = { type: string; text?: string; source?: object };
 
-function toContentPart({ text, inlineData, fileData }: Part): object | undefined {
+function toContentPart({ text, inlineData, fileData }: Part): ContentPart | undefined {
   if (text) return { type: 'text', text };
   const mimeType = (inlineData ?? fileData)?.mimeType ?? '';
   const kind = /^(image|audio|video)\//.exec(mimeType)?.[1] ?? 'document';
@@ -91,69 +91,38 @@ function toContentPart({ text, inlineData, fileData }: Part): object | undefined
 /** Returns the id of a text of an event. */
 export const toTextId = (eventId: string, part: number): string => `${eventId}.${part}`;
 
-/** Returns the id of the message that has an event's calls: that of its last text, where it is an answer. */
-export function toCallerId({ id = '', content }: Event): string {
-  const texts = joinTexts(content);
-  return toTextId(id ?? '', texts.at(-1)?.isThought === false ? texts.length - 1 : texts.length);
-}
-
-/** Returns the calls of an event that a front end sees: what asks for a confirmation is an interrupt instead. */
-export const shownCalls = ({ content, longRunningToolIds }: Event): FunctionCall[] =>
-  getFunctionCalls(content).filter(
-    ({ id, name }) => name !== CONFIRMATION_CALL || !longRunningToolIds?.includes(id ?? ''),
-  );
-
-/** Returns the answers to calls in an event, without those that hold the place of a confirmation. */
-export const shownResults = (event: Event): Message[] =>
-  getFunctionResponses(event.content)
-    .filter(({ id }) => !isProvisional(event, id))
-    .map((response) => toToolMessage(event.id, response));
-
-/** Returns the arguments of a call as the text that a model wrote. */
-export const toArguments = ({ args }: FunctionCall): string => JSON.stringify(args ?? {});
-
-function toToolMessage(eventId: string | null | undefined, answer: ReturnType<typeof getFunctionResponses>[number]) {
-  const { id, response } = answer;
-  const { result, error } = response ?? {};
-  const isText = typeof result === 'string' && Object.keys(response ?? {}).length === 1;
-  const message: Message = {
-    id: `${eventId}.${id}`,
-    role: 'tool',
-    toolCallId: id ?? '',
-    content: isText ? result : JSON.stringify(response ?? {}),
-  };
-  return typeof error === 'string' ? { ...message, error } : message;
-}
-
+/** Returns the messages of an agent: its last text has the calls. One that asks for a confirmation is an interrupt. */
 function toAgentMessages(event: Event): Message[] {
-  const messages: Message[] = joinTexts(event.content).map(({ isThought, text }, part) => ({
-    id: toTextId(event.id ?? '', part),
+  const { id: eventId, content, longRunningToolIds } = event;
+  const messages: Message[] = joinTexts(content).map(({ isThought, text }, part) => ({
+    id: toTextId(eventId ?? '', part),
     role: isThought ? 'reasoning' : 'assistant',
     content: text,
   }));
-  const calls = shownCalls(event);
-  if (calls.length > 0) {
-    const id = toCallerId(event);
-    const toolCalls = calls.map((call) => ({
-      id: call.id ?? '',
-      type: 'function' as const,
-      function: { name: call.name ?? '', arguments: toArguments(call) },
-    }));
-    const speaker = messages.find((message) => message.id === id);
-    if (speaker) speaker.toolCalls = toolCalls;
-    else messages.push({ id, role: 'assistant', toolCalls });
-  }
-  return [...messages, ...shownResults(event)];
+  const calls = getFunctionCalls(content).filter(
+    ({ id, name }) => name !== CONFIRMATION_CALL || !longRunningToolIds?.includes(id ?? ''),
+  );
+  const toolCalls = calls.map(({ id, name, args }) => ({
+    id: id ?? '',
+    type: 'function' as const,
+    function: { name: name ?? '', arguments: JSON.stringify(args ?? {}) },
+  }));
+  const last = messages.at(-1);
+  if (toolCalls.length > 0 && last?.role === 'assistant') last.toolCalls = toolCalls;
+  else if (toolCalls.length > 0)
+    messages.push({ id: toTextId(eventId ?? '', messages.length), role: 'assistant', toolCalls });
+  const results = getFunctionResponses(content).filter(({ id }) => !isProvisional(event, id));
+  return [...messages, ...results.map((response) => toToolMessage(eventId, response))];
 }
 
-/** Returns the last invocation of a session that has calls which wait, and these; `undefined` where there is none. */
-export function findWaiting({
-  events,
-  runtimeEventIds,
-}: SessionHistory): { invocationId: string; calls: AskedCall[] } | undefined {
-  const isOwn = ({ id, author }: Event) => author !== 'user' && runtimeEventIds.has(id ?? '');
-  const waiting = listAskedCalls(withoutRewound(events), isOwn).filter(({ answeredBy }) => !answeredBy);
-  const invocationId = waiting.at(-1)?.invocationId;
-  if (invocationId === undefined) return undefined;
-  return { invocationId, calls: waiting.filter((call) => call.invocationId === invocationId) };
+function toToolMessage(
+  eventId: string | null | undefined,
+  { id: callId, response }: FunctionResponse,
+  id = `${eventId}.${callId}`,
+): Message {
+  const { result, error } = response ?? {};
+  const isText = typeof result === 'string' && Object.keys(response ?? {}).length === 1;
+  const content = isText ? result : JSON.stringify(response ?? {});
+  const message = { id, role: 'tool' as const, toolCallId: callId ?? '', content };
+  return typeof error === 'string' ? { ...message, error } : message;
 }

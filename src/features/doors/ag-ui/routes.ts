@@ -7,52 +7,38 @@ import { appPath, appSessionPath } from '../../../platform/http/operation/parame
 import { doorOwner as owner, doorQuery as query, toDoorKey } from '../start-turn.ts';
 import { runInputSchema } from './input.ts';
 
-const exampleInput = {
-  threadId: 's1',
-  runId: 'run-1',
-  messages: [{ id: 'm1', role: 'user' as const, content: 'What is 17 * 23?' }],
-  tools: [],
-  context: [],
-  state: {},
-  forwardedProps: {},
-};
+const exampleMessage = { id: 'm1', role: 'user' as const, content: 'What is 17 * 23?' };
+const exampleInput = { threadId: 's1', runId: 'run-1', messages: [exampleMessage] };
 const body = { schema: runInputSchema, required: true, example: exampleInput } as const;
-const success = {
-  schema: z.string(),
-  description: 'Events of AG-UI, each as `data`.',
-  example: 'data: {"type":"RUN_STARTED","threadId":"s1","runId":"run-1","protocolVersion":"1.0"}\n\n',
-  mediaType: 'text/event-stream',
+const shared = {
+  isStream: true,
+  owner,
+  success: {
+    schema: z.string(),
+    description: 'Events of AG-UI, each as `data`.',
+    example: 'data: {"type":"RUN_STARTED","threadId":"s1","runId":"run-1","protocolVersion":"1.0"}\n\n',
+    mediaType: 'text/event-stream',
+  },
 } as const;
+const reading = { ...shared, scope: 'read', load: 'heavy', errors: { 404: 'There is nothing to replay.' } } as const;
+const loadRun = () => import('./run.ts');
 
 const runAgUi = operation({
+  ...shared,
   method: 'post',
   path: '/ag-ui/{app_name}',
   operationId: 'runAgUi',
   scope: 'invoke',
   summary: 'Run a thread for an AG-UI client',
-  isStream: true,
   description:
     'The thread is a session, the run an invocation. What the thread has of `messages` is left out; `state`, ' +
     '`forwardedProps` and messages of the system are not read. `runId` is the `Idempotency-Key` where there is none.',
-  owner,
   parameters: { path: appPath, query, headers: invocationHeaders },
   body,
-  success,
   errors: { 400: 'The input has nothing new.', 404: 'No such application or user.', ...BUSY_ERRORS },
-  handler: async (context: InvocationContext, { path, body: input, ...call }) => {
-    const { startRun } = await import('./run.ts');
-    return startRun(context, toDoorKey({ ...path, sessionId: input.threadId }, call), input, call);
-  },
+  handler: async (context: InvocationContext, { path, body: input, ...call }) =>
+    (await loadRun()).startRun(context, toDoorKey({ ...path, sessionId: input.threadId }, call), input, call),
 });
-
-const reading = {
-  scope: 'read',
-  load: 'heavy',
-  isStream: true,
-  owner,
-  success,
-  errors: { 404: 'There is nothing to replay.' },
-} as const;
 
 const connectAgUi = operation({
   ...reading,
@@ -63,10 +49,8 @@ const connectAgUi = operation({
   description: 'Messages and state of the thread, then what runs in it to its end.',
   parameters: { path: appPath, query },
   body,
-  handler: async (context: InvocationContext, { path, body: { threadId, runId }, response, ...call }) => {
-    const { connectRun } = await import('./run.ts');
-    return connectRun(context, toDoorKey({ ...path, sessionId: threadId }, call), runId, response);
-  },
+  handler: async (context: InvocationContext, { path, body: { threadId: sessionId, runId }, response, ...call }) =>
+    (await loadRun()).connectRun(context, toDoorKey({ ...path, sessionId }, call), response, runId),
 });
 
 const streamAgUi = operation({
@@ -78,10 +62,8 @@ const streamAgUi = operation({
   description: 'As `connect`, for clients that only read; the run has the id of the invocation.',
   parameters: { path: appSessionPath, query },
   absent: ({ sessionId }) => sessionNotFound(sessionId),
-  handler: async (context: InvocationContext, { path, response, ...call }) => {
-    const { connectRun } = await import('./run.ts');
-    return connectRun(context, toDoorKey(path, call), undefined, response);
-  },
+  handler: async (context: InvocationContext, { path, response, ...call }) =>
+    (await loadRun()).connectRun(context, toDoorKey(path, call), response),
 });
 
 /** The operations of this door. */

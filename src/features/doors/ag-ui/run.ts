@@ -1,64 +1,73 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { Response } from 'express';
 import { toClientTools } from '../../../agent/definition/client-tools.ts';
+import { getFunctionResponses, getParts, type JsonObject } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
+import { type Event, withoutRewound } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
+import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
+import type { Invocation } from '../../../invocations/invocation.ts';
 import { findCurrent } from '../../../invocations/invocation-store.ts';
 import { toInvocationOptions } from '../../../invocations/request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
+import { type AskedCall, listAskedCalls } from '../open-calls.ts';
 import { sendEvents, startTurn, type TurnCall } from '../start-turn.ts';
+import { readTurn, type TurnStep } from '../turn.ts';
 import type { RunInput } from './input.ts';
-import { toMessages, toNewest } from './messages.ts';
+import { type Message, toEventMessages, toMessages, toNewest, toTextId } from './messages.ts';
 import { toNewContent } from './new-content.ts';
-import { findHistory, findPaused, type Run, toFrames } from './stream.ts';
+
+/** An event of AG-UI. */
+type Frame = { type: string } & JsonObject;
+
+/** A run as its client sees it. */
+interface Run {
+  key: SessionKey;
+  runId: string;
+  /** The thread as it was before. */
+  history: SessionHistory | undefined;
+  /** The invocation behind it [none: the run is only what was before]. */
+  invocationId: string | undefined;
+  /** False for a client that has the messages so far, and that of its own. */
+  isRestored: boolean;
+}
 
 /** Runs a thread with what is new in the input; the same run again is attached to the first. */
 export async function startRun(context: InvocationContext, key: SessionKey, input: RunInput, sent: TurnCall) {
-  const { runId, messages: given, resume, tools } = input;
-  const named = createHash('sha256')
-    .update(JSON.stringify([input.threadId, runId]))
-    .digest('hex');
-  const headers = { ...sent.headers, 'idempotency-key': sent.headers['idempotency-key'] ?? `ag-ui-${named}` };
+  const { threadId, runId, messages: given, resume, tools } = input;
+  const named = `ag-ui-${hash('sha256', JSON.stringify([threadId, runId]))}`;
+  const headers = { ...sent.headers, 'idempotency-key': sent.headers['idempotency-key'] ?? named };
   // Not the history: a client that tries again has some of the answer by now.
   const requested = [given.findLast(({ role }) => role === 'user'), resume];
   const history = await findHistory(context, key);
   const messages = toMessages(history?.events ?? []);
-  const waiting = await findPaused(context, key, history);
-  let added: ReturnType<typeof toNewContent>;
+  const paused = await findPaused(context, key, history);
+  const known = new Set(given.map(({ id }) => id));
+  let isRestored = toNewest(messages).newest.some(({ id, role }) => role !== 'reasoning' && !known.has(id));
+  let found: { invocationId: string } | undefined;
   try {
-    added = toNewContent(input, { messages, waiting }, context.log);
+    const added = toNewContent(input, messages, paused, context.log);
+    const clientTools = toClientTools(tools);
+    const turn = { ...added, overrides: clientTools ? { clientTools } : {}, requested };
+    found = await startTurn(context, key, turn, { ...sent, headers });
   } catch (error) {
     const { idempotency } = toInvocationOptions(headers, [key, requested]);
-    const repeated = idempotency && (await findRepeated(context, key, idempotency));
-    if (!repeated) throw error;
-    const { invocationId } = repeated;
-    return send(context, { key, runId, history, invocationId, isRestored: true }, sent.response);
+    found = idempotency && (await findRepeated(context, key, idempotency));
+    if (!found) throw error;
+    isRestored = true;
   }
-  const clientTools = toClientTools(tools);
-  const turn = { ...added, overrides: clientTools ? { clientTools } : {}, requested };
-  const { invocationId } = await startTurn(context, key, turn, { ...sent, headers });
-  const known = new Set(given.map(({ id }) => id));
-  const isRestored = toNewest(messages).newest.some(({ id, role }) => role !== 'reasoning' && !known.has(id));
-  return send(context, { key, runId, history, invocationId, isRestored }, sent.response);
+  return send(context, { key, runId, history, invocationId: found.invocationId, isRestored }, sent.response);
 }
 
 /** Sends a thread as it is, and what runs in it to its end. @throws {NotFoundError} where there is nothing */
-export async function connectRun(
-  context: InvocationContext,
-  key: SessionKey,
-  runId: string | undefined,
-  response: Response,
-) {
-  const invocationId = await findCurrent(context.database.db, key);
+export async function connectRun(context: InvocationContext, key: SessionKey, response: Response, named?: string) {
+  const current = await findCurrent(context.database.db, key);
   const history = await findHistory(context, key);
-  const last = history?.events.at(-1)?.invocationId ?? invocationId;
-  if (!history || last === undefined) throw new NotFoundError(sessionNotFound(key.sessionId));
-  return send(
-    context,
-    { key, runId: runId ?? invocationId ?? last, history, invocationId, isRestored: true },
-    response,
-  );
+  const invocationId = current ?? (await findPaused(context, key, history))?.invocationId;
+  const runId = named ?? invocationId ?? history?.events.at(-1)?.invocationId;
+  if (!history || runId == null) throw new NotFoundError(sessionNotFound(key.sessionId));
+  return send(context, { key, runId, history, invocationId, isRestored: true }, response);
 }
 
 const send = (context: InvocationContext, run: Run, response: Response) =>
@@ -68,3 +77,193 @@ const send = (context: InvocationContext, run: Run, response: Response) =>
     (message) => ({ type: 'RUN_ERROR', code: 'unauthenticated', message }),
     (signal) => toFrames(context, run, signal),
   );
+
+const findHistory = ({ histories, database }: InvocationContext, key: SessionKey) => histories.find(database.db, key);
+
+/** Finds the last paused invocation of a thread, and the calls that it waits for. */
+async function findPaused(context: InvocationContext, key: SessionKey, history: SessionHistory | undefined) {
+  const isOwn = ({ id, author }: Event) => author !== 'user' && history?.runtimeEventIds.has(id ?? '') === true;
+  const waiting = listAskedCalls(withoutRewound(history?.events ?? []), isOwn).filter(({ answeredBy }) => !answeredBy);
+  const invocationId = waiting.at(-1)?.invocationId;
+  const invocation = invocationId && (await context.feeds.readInvocation(key, invocationId));
+  if (!invocation || invocation.status !== 'paused') return undefined;
+  return { invocationId, calls: waiting.filter((call) => call.invocationId === invocationId) };
+}
+
+/** Yields the events of a run. Without a terminal one it goes on elsewhere. */
+async function* toFrames(context: InvocationContext, run: Run, signal: AbortSignal): AsyncGenerator<Frame> {
+  const { key, runId, history, invocationId, isRestored } = run;
+  const ids = { threadId: key.sessionId, runId };
+  const writer = new Writer();
+  yield { type: 'RUN_STARTED', ...ids, protocolVersion: '1.0' };
+  if (isRestored) yield* toMessagesSnapshot(history?.events ?? []);
+  yield { type: 'STATE_SNAPSHOT', snapshot: history?.state ?? {} };
+  let end: Pick<Invocation, 'status' | 'error'> | undefined;
+  let isFirst = true;
+  const after = history?.events.length ?? 0;
+  const steps = invocationId === undefined ? IDLE : readTurn(context, { key, invocationId, after }, signal);
+  for await (const step of steps) {
+    // An answer that came since began another run.
+    if (step.kind === 'end') end = step.invocation;
+    else if (step.kind === 'event' && !isFirst && isAnswer(step.event)) end = { status: 'paused' };
+    if (end || step.kind === 'end') break;
+    const before = step.kind === 'event' ? step.sequence - 1 : step.after;
+    if (step.kind === 'void') yield* writer.close();
+    // Text was taken back, or others used the thread before its turn came.
+    if (step.kind === 'void' || (isFirst && before > after)) {
+      const now = await findHistory(context, key);
+      yield* toMessagesSnapshot(now?.events.slice(0, before) ?? []);
+      if (step.kind !== 'void') yield { type: 'STATE_SNAPSHOT', snapshot: now?.state ?? {} };
+    }
+    if (step.kind === 'text') yield* writer.addText(step);
+    if (step.kind === 'event') yield* writer.addEvent(step.event, isRestored);
+    isFirst = false;
+  }
+  if (!end) return;
+  const usage = writer.listUsage();
+  if (end.error && end.status !== 'cancelled') {
+    yield { type: 'RUN_ERROR', ...end.error, ...usage };
+    return;
+  }
+  const paused = end.status === 'paused' ? await findPaused(context, key, await findHistory(context, key)) : undefined;
+  const calls = paused?.invocationId === invocationId ? paused?.calls : [];
+  yield* writer.close();
+  yield { type: 'RUN_FINISHED', ...ids, outcome: toOutcome(end.status, calls), ...usage };
+}
+
+/** The steps of a run behind which there is no invocation. */
+const IDLE = [{ kind: 'end', invocation: { status: 'succeeded' } as Invocation } as const];
+
+const isAnswer = ({ author, content }: Event) => author === 'user' && getFunctionResponses(content).length > 0;
+
+function* toMessagesSnapshot(events: readonly Event[]): Generator<Frame> {
+  const { newest: messages, omitted } = toNewest(toMessages(events));
+  yield { type: 'MESSAGES_SNAPSHOT', messages };
+  if (omitted > 0) yield { type: 'CUSTOM', name: 'omittedMessages', value: { count: omitted } };
+}
+
+const APPROVAL = { type: 'object', properties: { approved: { type: 'boolean' } }, required: ['approved'] };
+const CONFIRMATION = { reason: 'tool_call', responseSchema: APPROVAL };
+const QUESTION = { reason: 'input_required', responseSchema: { type: 'object' } };
+
+function toOutcome(status: Invocation['status'], calls: AskedCall[] = []): JsonObject {
+  if (status === 'cancelled') return { type: 'cancelled' };
+  const asked = calls.filter(({ kind }) => kind !== 'client');
+  if (asked.length === 0)
+    return { type: 'success', ...(calls.length > 0 && { pendingToolCallIds: calls.map(({ id }) => id) }) };
+  const interrupts = asked.map(({ id, kind, toolCallId, message }) => {
+    return { id, message, toolCallId, ...(kind === 'confirmation' ? CONFIRMATION : QUESTION) };
+  });
+  return { type: 'interrupt', interrupts };
+}
+
+/** Writes what an invocation does as events, and knows which of them are still open. */
+class Writer {
+  #text: { eventId: string; id: string; kind: 'REASONING_MESSAGE' | 'TEXT_MESSAGE' } | undefined;
+  /** The open step: the model call of this event, and its tools. */
+  #step: { name: string; eventId: string } | undefined;
+  readonly #usage = new Map<string, Record<string, number>>();
+
+  *addText({ eventId, author, part, isThought, text: delta }: TurnStep & { kind: 'text' }): Generator<Frame> {
+    yield* this.#enter(author, eventId);
+    const id = toTextId(eventId, part);
+    const kind = isThought ? 'REASONING_MESSAGE' : 'TEXT_MESSAGE';
+    if (this.#text?.id !== id) {
+      yield* this.#endText();
+      this.#text = { eventId, id, kind };
+      if (isThought) yield { type: 'REASONING_START', messageId: id };
+      yield { type: `${kind}_START`, messageId: id, role: isThought ? 'reasoning' : 'assistant' };
+    }
+    yield { type: `${kind}_CONTENT`, messageId: id, delta };
+  }
+
+  *addEvent(event: Event, withUser: boolean): Generator<Frame> {
+    const { id = '', author, content } = event;
+    const isOwn = author !== 'user';
+    const messages = toEventMessages(event);
+    if (isOwn) {
+      if (this.#text?.eventId === id) yield* this.#endText();
+      if (getParts(content).length > 0 && !messages.some(({ role }) => role === 'tool'))
+        yield* this.#enter(author ?? '', id ?? '');
+      this.#count(event);
+    }
+    if (isOwn || withUser) for (const message of messages) yield* toMessageFrames(message);
+    yield* toChanges(event);
+    if (event.output != null) yield { type: 'CUSTOM', name: 'output', value: event.output };
+    if (isOwn && !messages.some(({ toolCalls }) => toolCalls)) yield* this.#leave();
+  }
+
+  /** Ends what is open. */
+  *close(): Generator<Frame> {
+    yield* this.#endText();
+    yield* this.#leave();
+  }
+
+  /** The tokens so far, as the end of a run has them. */
+  listUsage(): { usage?: JsonObject[] } {
+    const usage = [...this.#usage].map(([model, counts]) => ({ ...(model !== '' && { model }), ...counts }));
+    return usage.length > 0 ? { usage } : {};
+  }
+
+  *#endText(): Generator<Frame> {
+    if (!this.#text) return;
+    const { id: messageId, kind } = this.#text;
+    this.#text = undefined;
+    yield { type: `${kind}_END`, messageId };
+    if (kind === 'REASONING_MESSAGE') yield { type: 'REASONING_END', messageId };
+  }
+
+  *#enter(name: string, eventId: string): Generator<Frame> {
+    if (this.#step?.eventId === eventId) return;
+    yield* this.#leave();
+    this.#step = { name, eventId };
+    yield { type: 'STEP_STARTED', stepName: name };
+  }
+
+  *#leave(): Generator<Frame> {
+    if (this.#step) yield { type: 'STEP_FINISHED', stepName: this.#step.name };
+    this.#step = undefined;
+  }
+
+  #count({ usageMetadata: used, modelVersion }: Event): void {
+    if (!used) return;
+    const sums = this.#usage.get(modelVersion ?? '') ?? {};
+    this.#usage.set(modelVersion ?? '', sums);
+    const add = (name: string, count: number | null | undefined) => {
+      if (count != null) sums[name] = (sums[name] ?? 0) + count;
+    };
+    add('inputTokens', used.promptTokenCount);
+    add('outputTokens', used.candidatesTokenCount);
+    add('outputTokens', used.thoughtsTokenCount);
+    add('totalTokens', used.totalTokenCount);
+    add('cachedInputTokens', used.cachedContentTokenCount);
+    add('reasoningTokens', used.thoughtsTokenCount);
+  }
+}
+
+/** Yields a message, but for the text of an agent, which came as it was written. */
+function* toMessageFrames({ id: messageId, role, content, toolCalls = [], toolCallId }: Message): Generator<Frame> {
+  for (const { id, function: called } of toolCalls) {
+    yield { type: 'TOOL_CALL_START', toolCallId: id, toolCallName: called.name, parentMessageId: messageId };
+    yield { type: 'TOOL_CALL_ARGS', toolCallId: id, delta: called.arguments };
+    yield { type: 'TOOL_CALL_END', toolCallId: id };
+  }
+  if (role === 'tool') yield { type: 'TOOL_CALL_RESULT', messageId, role, toolCallId, content };
+  if (role !== 'user' || typeof content !== 'string') return;
+  yield { type: 'TEXT_MESSAGE_START', messageId, role };
+  yield { type: 'TEXT_MESSAGE_CONTENT', messageId, delta: content };
+  yield { type: 'TEXT_MESSAGE_END', messageId };
+}
+
+/** Yields the changes that an event makes, and the parts that AG-UI has no event for. */
+function* toChanges({ author, content, actions }: Event): Generator<Frame> {
+  const { stateDelta, artifactDelta, transferToAgent } = actions ?? {};
+  const delta = Object.entries(stateDelta ?? {}).flatMap(([name, value]) =>
+    name.startsWith('temp:') ? [] : { op: 'add', path: `/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, value },
+  );
+  if (delta.length > 0) yield { type: 'STATE_DELTA', delta };
+  const others = getParts(content).filter((part) => !part.text && !part.functionCall && !part.functionResponse);
+  if (author !== 'user' && others.length > 0) yield { type: 'CUSTOM', name: 'parts', value: others };
+  if (Object.keys(artifactDelta ?? {}).length > 0) yield { type: 'CUSTOM', name: 'artifacts', value: artifactDelta };
+  if (transferToAgent) yield { type: 'CUSTOM', name: 'transfer', value: { agent: transferToAgent } };
+}

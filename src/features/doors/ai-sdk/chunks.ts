@@ -8,6 +8,7 @@ import {
 } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
+import { isProvisional } from '../open-calls.ts';
 import type { TurnStep } from '../turn.ts';
 
 /** A chunk of the UI message stream; its `type` says which members it has. */
@@ -67,16 +68,16 @@ export class ChunkWriter {
   }
 
   *#takeBack(): Generator<UiChunk> {
-    if (this.#version >= RESETS_SINCE) {
-      this.#text = undefined;
-      this.#step = RESET;
-      yield { type: 'reset-step' };
-    } else this.#isTakenBack = true;
+    this.#isTakenBack = this.#version < RESETS_SINCE;
+    if (this.#isTakenBack) return;
+    this.#text = undefined;
+    this.#step = RESET;
+    yield { type: 'reset-step' };
   }
 
   *#takeEvent(event: Event): Generator<UiChunk> {
     yield* this.#endText();
-    const { id: eventId = '', author, content, actions, finishReason } = event;
+    const { id, author, content, actions, finishReason } = event;
     if (author === 'user') {
       for (const answer of getFunctionResponses(content)) yield* this.#takeAnswer(answer);
       return;
@@ -84,57 +85,29 @@ export class ChunkWriter {
     this.#finishReason = finishReason ?? this.#finishReason;
     for (const [index, part] of getParts(content).entries()) yield* this.#takePart(part, index, event);
     yield* toSources(event);
-    for (const [name, data] of [
-      ['state', actions?.stateDelta],
-      ['artifacts', actions?.artifactDelta],
-    ] as const)
-      if (Object.keys(data ?? {}).length > 0) yield { type: `data-${name}`, id: eventId ?? '', data };
+    if (event.output != null) yield { type: 'data-output', id: id ?? '', data: event.output };
+    const changes = { state: actions?.stateDelta, artifacts: actions?.artifactDelta };
+    for (const [name, data] of Object.entries(changes))
+      if (Object.keys(data ?? {}).length > 0) yield { type: `data-${name}`, id: id ?? '', data };
   }
 
   *#takePart(part: Part, index: number, event: Event): Generator<UiChunk> {
-    const {
-      functionCall,
-      functionResponse,
-      inlineData,
-      fileData,
-      text: _,
-      thought: __,
-      thoughtSignature: ___,
-      ...rest
-    } = part;
+    const { functionCall: call, functionResponse: answer } = part;
+    const toolCallId = call?.id ?? '';
     const eventId = event.id ?? '';
-    if (functionCall) {
-      const { id, name, args } = functionCall;
-      const original = args?.['originalFunctionCall'] as { id?: string } | undefined;
-      if (name === CONFIRMATION_CALL && id && event.longRunningToolIds?.includes(id)) {
-        yield* this.#ask(id, original?.id ?? '');
-        return;
-      }
+    if (answer) {
+      if (!isProvisional(event, answer.id) && !this.#denied.has(answer.id ?? '')) yield* this.#takeOutput(answer);
+    } else if (call?.name === CONFIRMATION_CALL && event.longRunningToolIds?.includes(toolCallId)) {
+      yield* this.#ask(toolCallId, (call.args?.['originalFunctionCall'] as { id?: string } | undefined)?.id ?? '');
+    } else if (call) {
       yield* this.#beginStep(eventId);
-      this.#calls.add(id ?? '');
-      yield {
-        type: 'tool-input-available',
-        toolCallId: id ?? '',
-        toolName: name ?? '',
-        input: args ?? {},
-        dynamic: true,
-      };
-    } else if (functionResponse) {
-      const { id } = functionResponse;
-      // The answer until a person has decided says only that.
-      const isProvisional = Object.hasOwn(event.actions?.requestedToolConfirmations ?? {}, id ?? '');
-      if (!isProvisional && !this.#denied.has(id ?? '')) yield* this.#takeOutput(functionResponse);
-    } else if (inlineData?.data || fileData?.fileUri) {
-      yield* this.#beginStep(eventId);
-      const mediaType = inlineData?.mimeType ?? fileData?.mimeType ?? 'application/octet-stream';
-      yield {
-        type: 'file',
-        mediaType,
-        url: inlineData ? `data:${mediaType};base64,${inlineData.data}` : fileData?.fileUri,
-      };
-    } else if (Object.keys(rest).length > 0) {
-      yield* this.#beginStep(eventId);
-      yield { type: 'data-part', id: `${eventId}.${index}`, data: rest };
+      this.#calls.add(toolCallId);
+      const { name: toolName = '', args } = call;
+      yield { type: 'tool-input-available', toolCallId, toolName, input: args ?? {}, dynamic: true };
+    } else {
+      const shown = toFile(part) ?? toData(part, `${eventId}.${index}`);
+      if (shown) yield* this.#beginStep(eventId);
+      if (shown) yield shown;
     }
   }
 
@@ -159,12 +132,10 @@ export class ChunkWriter {
   *#takeOutput({ id, response }: FunctionResponse): Generator<UiChunk> {
     const toolCallId = id ?? '';
     if (!this.#calls.has(toolCallId)) return;
-    const error = response?.['error'];
+    const { error } = response ?? {};
+    const errorText = typeof error === 'string' ? error : JSON.stringify(error);
     if (error === undefined) yield { type: 'tool-output-available', toolCallId, output: response ?? {}, dynamic: true };
-    else {
-      const errorText = typeof error === 'string' ? error : JSON.stringify(error);
-      yield { type: 'tool-output-error', toolCallId, errorText, dynamic: true };
-    }
+    else yield { type: 'tool-output-error', toolCallId, errorText, dynamic: true };
   }
 
   *#beginStep(eventId: string): Generator<UiChunk> {
@@ -183,32 +154,41 @@ export class ChunkWriter {
     yield* this.#endText();
     // A step that waits goes on with the answer: what a reader has counted then is counted again.
     if (this.#step && status !== 'paused') yield { type: 'finish-step' };
-    if (status === 'failed') yield { type: 'error', errorText: error?.message ?? 'The invocation failed.' };
-    else if (status !== 'succeeded' && status !== 'paused')
-      yield { type: 'abort', reason: error?.message ?? `It was ${status}.` };
-    yield { type: 'finish', finishReason: toFinishReason(status, this.#finishReason) };
+    const reason = error?.message ?? `It was ${status}.`;
+    if (status === 'failed') yield { type: 'error', errorText: reason };
+    else if (status !== 'succeeded' && status !== 'paused') yield { type: 'abort', reason };
+    const ended = status === 'succeeded' ? (this.#finishReason ?? 'STOP') : status;
+    yield { type: 'finish', finishReason: FINISH_REASONS.get(ended) ?? 'other' };
   }
 }
 
-function toFinishReason(status: Invocation['status'], reason: string | undefined): string {
-  if (status === 'failed') return 'error';
-  if (status === 'paused') return 'tool-calls';
-  if (status !== 'succeeded') return 'other';
-  if (reason === 'MAX_TOKENS') return 'length';
-  return reason === undefined || reason === 'STOP' ? 'stop' : 'other';
+/** By the reason of the model, or by the status of what has not succeeded. */
+const FINISH_REASONS = new Map(
+  Object.entries({ STOP: 'stop', MAX_TOKENS: 'length', failed: 'error', paused: 'tool-calls' }),
+);
+
+/** Returns a file as a chunk, which is as a part of a message. */
+export function toFile({ inlineData, fileData }: Part): UiChunk | undefined {
+  const mediaType = (inlineData ?? fileData)?.mimeType ?? 'application/octet-stream';
+  const url = inlineData?.data ? `data:${mediaType};base64,${inlineData.data}` : fileData?.fileUri;
+  return url ? { type: 'file', mediaType, url } : undefined;
+}
+
+/** Returns a part that the SDK has no chunk for; `undefined` for one that is only text. */
+function toData(part: Part, id: string): UiChunk | undefined {
+  const { text: _, thought: __, thoughtSignature: ___, ...data } = part;
+  return Object.keys(data).length > 0 ? { type: 'data-part', id, data } : undefined;
 }
 
 function* toSources({ id, groundingMetadata, citationMetadata }: Event): Generator<UiChunk> {
-  const found = [
-    ...(groundingMetadata?.groundingChunks ?? []).map(
-      ({ web, maps, retrievedContext }) => web ?? maps ?? retrievedContext,
-    ),
-    ...(citationMetadata?.citations ?? []),
-  ];
-  for (const [index, source] of found.entries()) {
+  const grounds = (groundingMetadata?.groundingChunks ?? []).map(
+    (each) => each.web ?? each.maps ?? each.retrievedContext,
+  );
+  for (const [index, source] of [...grounds, ...(citationMetadata?.citations ?? [])].entries()) {
+    const { uri: url, title } = source ?? {};
     const sourceId = `${id}.${index}`;
-    const title = source?.title ?? undefined;
-    if (source?.uri) yield { type: 'source-url', sourceId, url: source.uri, ...(title === undefined ? {} : { title }) };
-    else if (title !== undefined) yield { type: 'source-document', sourceId, mediaType: 'text/plain', title };
+    const named = title == null ? {} : { title };
+    if (url) yield { type: 'source-url', sourceId, url, ...named };
+    else if (title != null) yield { type: 'source-document', sourceId, mediaType: 'text/plain', title };
   }
 }

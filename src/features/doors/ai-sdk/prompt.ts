@@ -7,13 +7,13 @@ import { listInvocationEvents } from '../../../conversation/sessions/event-store
 import { invocationNotFound } from '../../../invocations/request.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../../platform/http/operation/request-errors.ts';
-import { listAskedCalls, toResponse } from '../open-calls.ts';
+import { answerCalls, listAskedCalls, toResponse } from '../open-calls.ts';
 import type { chatSchema } from './routes.ts';
 
 type Body = z.input<typeof chatSchema>;
 type SentPart = Body['messages'][number]['parts'][number];
 
-const refuse = (loc: (string | number)[], text: string, input?: unknown) =>
+const refuse = (text: string, input: unknown, ...loc: (string | number)[]) =>
   new ValidationFailedError([valueError(['body', ...loc], text, input)]);
 
 /** Answers to calls of a paused invocation, or to calls that were answered before: `content` is absent then. */
@@ -28,39 +28,28 @@ export interface Answers {
  * @throws {ValidationFailedError} for what has no meaning here
  */
 export function toPrompt({ messages, trigger, messageId }: Body): Content | undefined {
-  const place = messages.length - 1;
-  const last = messages[place];
+  const at = ['messages', messages.length - 1];
+  const last = messages.at(-1);
   if (trigger === 'regenerate-message')
-    throw refuse(
-      ['trigger'],
-      'an answer is not made again: rewind the session to before it, and send the prompt',
-      trigger,
-    );
-  if (last?.role === 'system')
-    throw refuse(['messages', place, 'role'], 'the instruction is that of the deployed agent', last.role);
+    throw refuse('an answer is not made again: rewind the session, and send the prompt', trigger, 'trigger');
+  if (last?.role === 'system') throw refuse('the instruction is that of the deployed agent', last.role, ...at, 'role');
   if (!last || last.role === 'assistant') return undefined;
   if (messageId != null)
-    throw refuse(['messageId'], 'a message is not changed: rewind the session to before it, and send it', messageId);
-  const parts = last.parts.map((part, index) => toPart(part, ['messages', place, 'parts', index]));
-  if (parts.length === 0) throw refuse(['messages', place, 'parts'], 'a message says something', parts);
-  return { role: 'user', parts };
+    throw refuse('a message is not changed: rewind the session to before it, and send it', messageId, 'messageId');
+  if (last.parts.length === 0) throw refuse('a message says something', [], ...at, 'parts');
+  return { role: 'user', parts: last.parts.map((part, index) => toPart(part, [...at, 'parts', index])) };
 }
 
-function toPart(part: SentPart, loc: (string | number)[]): Part {
+function toPart(part: SentPart, at: (string | number)[]): Part {
   const { type, text, url, mediaType: mimeType, filename } = part as JsonObject;
   if (type === 'text' && typeof text === 'string') return { text };
   if (type !== 'file' || typeof url !== 'string' || typeof mimeType !== 'string')
-    throw refuse(
-      loc,
-      'a message of the user has parts `text` with a text, and `file` with an url and a mediaType',
-      part,
-    );
+    throw refuse('the user sends parts `text` with a text, and `file` with an url and a mediaType', part, ...at);
   const named = { mimeType, ...(typeof filename === 'string' ? { displayName: filename } : {}) };
   if (!url.startsWith('data:')) return { fileData: { fileUri: url, ...named } };
-  const at = url.indexOf(',');
-  const data = url.slice(at + 1);
-  if (!url.slice(0, Math.max(at, 0)).endsWith(';base64') || base64Error(data) !== undefined)
-    throw refuse([...loc, 'url'], 'a data URL holds base64');
+  const [, data] = /^data:[^,]*;base64,(.*)$/s.exec(url) ?? [];
+  if (data === undefined || base64Error(data) !== undefined)
+    throw refuse('a data URL holds base64', undefined, ...at, 'url');
   return { inlineData: { data, ...named } };
 }
 
@@ -77,16 +66,11 @@ export async function toAnswers(db: Database, key: SessionKey, { messages }: Bod
   const sent = new Map((message?.parts ?? []).flatMap(toAnswer));
   const asked = listAskedCalls(events);
   const open = asked.filter(({ answeredBy }) => answeredBy === undefined);
-  const missing = open.filter(({ id }) => !sent.has(id));
+  const { parts, missing } = answerCalls(open, ({ id }) => sent.get(id));
   const [first] = open;
-  if (first && missing.length === 0) {
-    const parts = open.map(({ id, name }) => ({ functionResponse: { id, name, response: sent.get(id) } }));
-    return { invocationId, answered: first.id, content: { role: 'user', parts } };
-  }
-  if (missing.length < open.length) {
-    const ids = missing.map(({ id }) => id).join(', ');
-    throw refuse(['messages', messages.length - 1, 'parts'], `these calls wait for an answer too: ${ids}`);
-  }
+  if (first && missing.length === 0) return { invocationId, answered: first.id, content: { role: 'user', parts } };
+  if (parts.length > 0)
+    throw refuse(`these calls wait too: ${missing.join(', ')}`, undefined, 'messages', messages.length - 1, 'parts');
   // A second tab, or a repeated request: it reads what became of the first answer.
   const before = asked.findLast(({ id, answeredBy }) => sent.has(id) && answeredBy === 'user');
   if (!before) throw new ConflictError('Nothing waits for an answer of this message.');

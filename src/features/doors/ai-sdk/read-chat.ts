@@ -1,11 +1,12 @@
 import type { Response } from 'express';
 import { getFunctionResponses } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
+import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { findCurrent, findInvocationText } from '../../../invocations/invocation-store.ts';
 import { sendEvents } from '../start-turn.ts';
-import { readTurn, type TurnStep } from '../turn.ts';
+import { readTurn } from '../turn.ts';
 import { type AiVersion, ChunkWriter, type UiChunk } from './chunks.ts';
 
 /** An answer to stream: an invocation, or the rest of one after the answer to a call. */
@@ -16,19 +17,18 @@ export interface ChatRun {
   answered?: string | undefined;
 }
 
-const RUN_ID = /^run((?:\.[\w-]+){2,3})$/;
-
 /** Returns the id of a run, which alone says what to stream. */
-const toRunId = ({ key, invocationId, answered }: ChatRun): string =>
-  ['run', key.sessionId, invocationId, ...(answered === undefined ? [] : [answered])]
-    .map((name, place) => (place === 0 ? name : Buffer.from(name).toString('base64url')))
-    .join('.');
+function toRunId({ key, invocationId, answered }: ChatRun): string {
+  const names = [key.sessionId, invocationId, ...(answered === undefined ? [] : [answered])];
+  return `run.${names.map((name) => Buffer.from(name).toString('base64url')).join('.')}`;
+}
 
 /** Reads the id of a run; `undefined` for the id of a chat. */
 export function parseRunId({ appName, userId }: Omit<SessionKey, 'sessionId'>, id: string): ChatRun | undefined {
-  const names = RUN_ID.exec(id)?.[1]?.split('.').slice(1);
-  const [sessionId, invocationId, answered] = (names ?? []).map((name) => Buffer.from(name, 'base64url').toString());
-  return sessionId && invocationId ? { key: { appName, userId, sessionId }, invocationId, answered } : undefined;
+  if (!/^run(\.[\w-]+){2,3}$/.test(id)) return undefined;
+  const names = id.split('.').map((name) => Buffer.from(name, 'base64url').toString());
+  const [, sessionId = '', invocationId = '', answered] = names;
+  return { key: { appName, userId, sessionId }, invocationId, answered };
 }
 
 /**
@@ -49,25 +49,21 @@ export async function findRun(
   return invocationId === undefined ? undefined : { key, invocationId };
 }
 
-/** Options of a stream. */
-export interface StreamOptions {
-  version: AiVersion;
-  /** The first chunk to send; negative: so many before the last one [the first]. */
-  startIndex?: number | undefined;
-}
-
-/** Sends a run as a UI message stream. Without `finish` it was left: the client comes back, here or elsewhere. */
+/**
+ * Sends a run as a UI message stream. Without `finish` it was left: the client comes back, here or elsewhere.
+ * @param startIndex - the first chunk to send; negative: so many before the last one [the first]
+ */
 export async function sendRun(
   context: InvocationContext,
   run: ChatRun,
-  { version, startIndex = 0 }: StreamOptions,
+  { version, startIndex = 0 }: { version: AiVersion; startIndex?: number | undefined },
   response: Response,
 ): Promise<{ kind: 'sent' }> {
   let from = startIndex;
   if (startIndex < 0) {
     let count = 0;
-    for await (const _ of readChunks(context, { ...run, isSoFar: true }, version, new AbortController().signal))
-      count += 1;
+    const soFar = readChunks(context, { ...run, isSoFar: true }, version, new AbortController().signal);
+    for await (const _ of soFar) count += 1;
     response.setHeader('x-workflow-stream-tail-index', count - 1);
     from = Math.max(count + startIndex, 0);
   }
@@ -77,14 +73,15 @@ export async function sendRun(
   return sendEvents(context, response, toExpired, async function* (signal) {
     let index = 0;
     for await (const chunk of readChunks(context, run, version, signal)) {
-      // A client asks until it has this one.
-      const isFinish = chunk.type === 'finish';
-      if (index >= from || isFinish) yield chunk;
-      if (isFinish) yield '[DONE]';
+      // How it ended, whatever the client has counted: it asks until it has the last of these.
+      if (index >= from || END.has(chunk.type)) yield chunk;
+      if (chunk.type === 'finish') yield '[DONE]';
       index += 1;
     }
   });
 }
+
+const END = new Set(['error', 'abort', 'finish']);
 
 async function* readChunks(
   context: InvocationContext,
@@ -96,7 +93,7 @@ async function* readChunks(
   let isShown = run.answered === undefined;
   yield { type: 'start', messageId: run.invocationId };
   for await (const step of readTurn(context, run, signal)) {
-    isShown ||= isAnswer(step, run.answered);
+    isShown ||= step.kind === 'event' && isAnswerTo(step.event, run.answered);
     for (const chunk of writer.take(step)) {
       if (isShown) yield chunk;
       if (isShown && chunk.type === 'finish') return;
@@ -104,7 +101,5 @@ async function* readChunks(
   }
 }
 
-const isAnswer = (step: TurnStep, callId: string | undefined) =>
-  step.kind === 'event' &&
-  step.event.author === 'user' &&
-  getFunctionResponses(step.event.content).some(({ id }) => id === callId);
+const isAnswerTo = ({ author, content }: Event, callId: string | undefined) =>
+  author === 'user' && getFunctionResponses(content).some(({ id }) => id === callId);

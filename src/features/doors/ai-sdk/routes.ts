@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { bodyList, name } from '../../../core/members.ts';
+import { bodyList, looseObject, name, optional } from '../../../core/members.ts';
 import { chosenIdentifierSchema, sessionNotFound } from '../../../core/session.ts';
 import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
@@ -12,37 +12,31 @@ import { doorOwner as owner, doorQuery, startTurn, toDoorKey } from '../start-tu
 const CHAT_PATH = '/ai-sdk/{app_name}/chat';
 const ONE_CHAT = `${CHAT_PATH}/{session_id}`;
 
-const version = z
-  .enum(['5', '6', '7'])
-  .default('7')
-  .describe('Major version of the package `ai` of the client; approvals need 6.');
-const query = doorQuery.extend({ version });
+const version = z.enum(['5', '6', '7']).default('7');
+const query = doorQuery.extend({ version: version.describe('Major version of the package `ai`; approvals need 6.') });
+const chunkNumber = z.int().min(-INT32_MAX).max(INT32_MAX).optional();
+const resumeQuery = query.extend({
+  startIndex: chunkNumber.describe('Number of the first chunk; negative: counted back from the end.'),
+});
 /** The members that operations about one chat share. */
 const ofChat = { owner, absent: ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId) };
 
-const part = z
-  .looseObject({ type: z.string().max(256).describe('For instance `text`, `file`, `dynamic-tool`.') })
-  .describe('A part of a message; its `type` says which members it has.');
-const message = z
-  .looseObject({
-    id: name('Id of the message; that of an answer is the id of its invocation.'),
-    role: z.enum(['system', 'user', 'assistant']).describe('Its speaker.'),
-    parts: bodyList(part).describe('What is said, in order.'),
-  })
-  .describe('A `UIMessage`.');
+const part = looseObject('A part of a message; its `type` says which members it has.', {
+  type: z.string().max(256).describe('For instance `text`, `file`, `dynamic-tool`.'),
+});
+const message = looseObject('A `UIMessage`.', {
+  id: name('Id of the message; that of an answer is the id of its invocation.'),
+  role: z.enum(['system', 'user', 'assistant']).describe('Its speaker.'),
+  parts: bodyList(part).describe('What is said, in order.'),
+});
 
 /** Body of a sent message. */
-export const chatSchema = z
-  .looseObject({
-    id: chosenIdentifierSchema.nullish().describe('The chat, which is the id of its session [a new one].'),
-    messages: bodyList(message).min(1).describe('All messages, or the last one: only that is read.'),
-    trigger: z
-      .enum(['submit-message', 'regenerate-message'])
-      .nullish()
-      .describe('Why it is sent; an answer is not made again.'),
-    messageId: name('The message that is answered or changed; of a prompt none.'),
-  })
-  .describe('A request of `useChat`.');
+export const chatSchema = looseObject('A request of `useChat`.', {
+  id: chosenIdentifierSchema.nullish().describe('The chat, which is the id of its session [a new one].'),
+  messages: bodyList(message).min(1).describe('All messages, or the last one: only that is read.'),
+  trigger: optional(z.enum(['submit-message', 'regenerate-message']), 'An answer is not made again.'),
+  messageId: name('The message that is answered or changed; of a prompt none.'),
+});
 
 const exampleMessage = { id: 'm1', role: 'user' as const, parts: [{ type: 'text', text: 'What is 17 * 23?' }] };
 const stream = {
@@ -56,6 +50,8 @@ const stream = {
   },
 } as const;
 
+const loadChat = () => import('./read-chat.ts');
+
 const sendChat = operation({
   method: 'post',
   path: CHAT_PATH,
@@ -65,15 +61,14 @@ const sendChat = operation({
   summary: 'Send a message of the AI SDK',
   description:
     'For `useChat` with its `DefaultChatTransport`. The last message counts: a prompt of the user, or an answer ' +
-    'whose calls the client has decided on or run; they are matched with what the session has stored. One message ' +
-    'of the assistant is one invocation with all its steps, and has its id.',
+    'whose calls the client has decided on or run; they are matched with what the session has stored.',
   parameters: { path: appPath, query, headers: invocationHeaders },
   owner,
   body: { schema: chatSchema, required: true, example: { id: 's1', messages: [exampleMessage] } },
   success: stream,
   errors: { 404: 'No such application, user or invocation.', ...BUSY_ERRORS },
   handler: async (context: InvocationContext, { path, body, ...call }) => {
-    const [{ toAnswers, toPrompt }, { sendRun }] = await Promise.all([import('./prompt.ts'), import('./read-chat.ts')]);
+    const [{ toAnswers, toPrompt }, { sendRun }] = await Promise.all([import('./prompt.ts'), loadChat()]);
     const prompt = toPrompt(body);
     const key = toDoorKey({ ...path, sessionId: body.id || context.newId() }, call);
     const answers = prompt ? undefined : await toAnswers(context.database.db, key, body);
@@ -95,22 +90,12 @@ const resumeChat = operation({
   description:
     'What runs in a chat from its first chunk, or from `startIndex` on, from any replica: the chunks are the same ' +
     'each time. With `startIndex` the last answer where nothing runs.',
-  parameters: {
-    path: appSessionPath,
-    query: query.extend({
-      startIndex: z
-        .int()
-        .min(-INT32_MAX)
-        .max(INT32_MAX)
-        .optional()
-        .describe('Number of the first chunk, from 0; negative: counted back from the end.'),
-    }),
-  },
+  parameters: { path: appSessionPath, query: resumeQuery },
   success: stream,
   bare: { 204: 'Nothing runs.' },
   errors: { 404: 'No such run.' },
   handler: async (context: InvocationContext, { path, ...call }) => {
-    const { findRun, sendRun } = await import('./read-chat.ts');
+    const { findRun, sendRun } = await loadChat();
     const run = await findRun(context, toDoorKey(path, call), call.query.startIndex !== undefined);
     if (run) return sendRun(context, run, call.query, call.response);
     call.response.writeHead(204).end();
@@ -133,7 +118,7 @@ const listChatMessages = operation({
   success: { schema: z.array(message), description: 'The messages.', example: [exampleMessage] },
   errors: { 404: 'No such session.', 413: 'An invocation is too large for a message.' },
   handler: async ({ database }: InvocationContext, { path, ...call }) => {
-    const [{ listMessages }, { parseRunId }] = await Promise.all([import('./messages.ts'), import('./read-chat.ts')]);
+    const [{ listMessages }, { parseRunId }] = await Promise.all([import('./messages.ts'), loadChat()]);
     const named = toDoorKey(path, call);
     const key = parseRunId(named, path.sessionId)?.key ?? named;
     const page = await listMessages(database.reads, key, call.query.afterSequence, call.query.version);
@@ -160,7 +145,7 @@ const stopChat = operation({
   },
   errors: { 404: 'No such run.' },
   handler: async (context: InvocationContext, { path, ...call }) => {
-    const { findRun } = await import('./read-chat.ts');
+    const { findRun } = await loadChat();
     const run = await findRun(context, toDoorKey(path, call));
     const stopped = run !== undefined && (await askToCancel(context, run.key, run.invocationId));
     return { kind: 'value', value: { stopped } };

@@ -136,7 +136,7 @@ async function sendLive(
   first: Page,
   { asked, response }: { asked: Asked; response: Response },
 ): Promise<void> {
-  const stream = openEventStream(response, { comments: true });
+  const stream = openEventStream(response, { comments: true, isJoined: true });
   const signal = AbortSignal.any([stream.signal, context.draining, AbortSignal.timeout(SSE_MS)]);
   let cursor = toCursor(asked.cursor);
   let page: Page | undefined = first;

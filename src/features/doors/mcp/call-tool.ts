@@ -12,11 +12,12 @@ import { InvalidError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { identifierSchema, type SessionKey } from '../../../core/session.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
+import { toHandle } from '../handle.ts';
 import { startTurn } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { type McpCall, toSentence } from './mcp-call.ts';
 import { hasForms, listQuestions, toAnswers, toInputRequests } from './questions.ts';
-import { findTask, type Found, hasTasks, readTask, resumeTask, toHandle, toResult, toTask } from './tasks.ts';
+import { findTask, type Found, hasTasks, readTask, resumeTask, toResult, toTask } from './tasks.ts';
 
 /** Longest prompt, in characters. */
 const MAX_PROMPT = 1_000_000;
@@ -32,6 +33,7 @@ const callAnswer = z.object({
   invocation: z.string().describe('Id of what ran.'),
   status: z.string().describe('How it stands; `paused` waits for a person.'),
   text: z.string().describe('The answer.'),
+  output: z.unknown().optional().describe('The answer as a value, where the agent has an output schema.'),
 });
 const toSchema = (schema: z.ZodObject) => z.toJSONSchema(schema) as Tool['inputSchema'];
 const SCHEMAS = { inputSchema: toSchema(callArguments), outputSchema: toSchema(callAnswer) };
@@ -122,7 +124,7 @@ const askAgain = (found: Found) =>
   ({
     resultType: 'input_required',
     inputRequests: toInputRequests(found.events),
-    requestState: toHandle(found.key, found.invocation.id),
+    requestState: toHandle({ key: found.key, invocationId: found.invocation.id }),
   }) as unknown as CallToolResult;
 
 /** Waits for the end of an invocation, with notices of progress where they are wanted. */

@@ -1,7 +1,7 @@
 import { type ServerContext } from '@modelcontextprotocol/server';
-import { getFunctionCalls, type JsonObject, type Part } from '../../../core/content.ts';
+import { getFunctionCalls } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
-import { type AskedCall, listAskedCalls } from '../open-calls.ts';
+import { answerCalls, type AskedCall, listAskedCalls } from '../open-calls.ts';
 import { getCapabilities, toObject } from './mcp-call.ts';
 
 /** Most characters of what a question quotes of its call. */
@@ -52,18 +52,11 @@ export function toInputRequests(events: Event[]): Record<string, InputRequest> {
 }
 
 /** Returns the answers to what waits, and the ids of the calls that have none. What is not a clear yes is a no. */
-export function toAnswers(events: Event[], sent: Record<string, unknown>): { parts: Part[]; missing: string[] } {
-  const questions = listQuestions(events);
-  const parts = questions.flatMap(({ id, name, kind }) => {
-    if (!Object.hasOwn(sent, id)) return [];
+export const toAnswers = (events: Event[], sent: Record<string, unknown>): ReturnType<typeof answerCalls> =>
+  answerCalls(listQuestions(events), ({ id, kind }) => {
+    if (!Object.hasOwn(sent, id)) return undefined;
     const { action, content } = toObject(sent[id]);
     const said = action === 'accept' ? toObject(content) : undefined;
-    return [{ functionResponse: { id, name, response: toResponse(kind, said) } }];
+    if (kind === 'confirmation') return { confirmed: said?.['confirmed'] === true };
+    return said ? { result: said['answer'] ?? null } : { error: 'It was declined.' };
   });
-  return { parts, missing: questions.flatMap(({ id }) => (Object.hasOwn(sent, id) ? [] : id)) };
-}
-
-function toResponse(kind: AskedCall['kind'], said: JsonObject | undefined): JsonObject {
-  if (kind === 'confirmation') return { confirmed: said?.['confirmed'] === true };
-  return said ? { result: said['answer'] ?? null } : { error: 'It was declined.' };
-}

@@ -6,10 +6,11 @@ import {
 import { getAnswerText, type Part } from '../../../core/content.ts';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
-import { type SessionKey, storedIdentifierSchema } from '../../../core/session.ts';
+import type { SessionKey } from '../../../core/session.ts';
 import { listInvocationEvents } from '../../../conversation/sessions/event-store.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
+import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
 import { startTurn } from '../start-turn.ts';
 import { getCapabilities, type McpCall, toObject } from './mcp-call.ts';
 import { toAnswers, toInputRequests } from './questions.ts';
@@ -38,25 +39,14 @@ export function requireTasks(request: Pick<ServerContext['mcpReq'], 'envelope'>)
     throw new MissingRequiredClientCapabilityError({ requiredCapabilities: { extensions: { [TASKS]: {} } } });
 }
 
-/** Returns the name by which a client comes back to an invocation: of use to its user alone. */
-export const toHandle = ({ appName, sessionId }: SessionKey, invocationId: string): string =>
-  [appName, sessionId, invocationId].map((name) => Buffer.from(name).toString('base64url')).join('.');
-
 /** Finds what a handle names among what its user has; `undefined` where there is nothing. */
 export async function findTask(call: McpCall, handle: string): Promise<Found | undefined> {
-  const names = handle.split('.').map((name) => Buffer.from(name, 'base64url').toString());
-  const [appName = '', sessionId = '', invocationId = ''] = names;
-  const key = { appName, userId: call.userId, sessionId };
-  if (!names.every((name) => storedIdentifierSchema.safeParse(name).success)) return undefined;
-  if (!call.appNames.includes(appName) || toHandle(key, invocationId) !== handle) return undefined;
-  return readTask(call, { key, invocationId });
+  const ref = readHandle(handle, call.userId);
+  return ref && call.appNames.includes(ref.key.appName) ? readTask(call, ref) : undefined;
 }
 
 /** Reads an invocation; where it does not run, with its events. */
-export async function readTask(
-  { context }: McpCall,
-  { key, invocationId }: { key: SessionKey; invocationId: string },
-): Promise<Found | undefined> {
+export async function readTask({ context }: McpCall, { key, invocationId }: InvocationRef): Promise<Found | undefined> {
   const invocation = await context.feeds.readInvocation(key, invocationId);
   if (!invocation) return undefined;
   const isActive = invocation.status === 'running' || invocation.status === 'queued';
@@ -83,6 +73,8 @@ export function toResult({ key, invocation, events }: Found): CallToolResult {
   const { id, status, error } = invocation;
   const said = events.filter(({ author }) => author !== 'user').map(({ content }) => getAnswerText(content));
   const text = error?.message ?? (status === 'paused' ? toPausedText(key, events) : (said.findLast(Boolean) ?? ''));
+  const output = error ? undefined : events.findLast(({ author }) => author !== 'user')?.output;
+  const value = output == null ? {} : { output };
   const saved = new Map(events.flatMap(({ actions }) => Object.entries(actions?.artifactDelta ?? {})));
   const links = [...saved].map(([name, version]) => ({
     type: 'resource_link' as const,
@@ -91,7 +83,7 @@ export function toResult({ key, invocation, events }: Found): CallToolResult {
   }));
   return {
     content: [{ type: 'text', text }, ...links],
-    structuredContent: { session: key.sessionId, invocation: id, status, text },
+    structuredContent: { session: key.sessionId, invocation: id, status, text, ...value },
     ...(error ? { isError: true } : {}),
   };
 }
@@ -120,7 +112,7 @@ export function toTask({ key, invocation }: Found) {
   const toTime = (seconds: number) => new Date(seconds * 1000).toISOString();
   return {
     resultType: 'task',
-    taskId: toHandle(key, id),
+    taskId: toHandle({ key, invocationId: id }),
     status: STATUS[status],
     createdAt: toTime(createTime),
     lastUpdatedAt: toTime(endTime ?? startTime ?? createTime),

@@ -45,7 +45,7 @@ export const evalRunSchema = looseObject('A run of an evaluation set.', {
   parallelism: z.int().describe('Maximum number of its cases at once.'),
   modelExecutionMode: z.enum(['live', 'stored']).describe('`stored`: the model says what the cases say.'),
   toolExecutionMode: z.enum(['live', 'stored']).describe('`stored`: tools answer what the cases say.'),
-  agentHash: z.string().describe('Hash of the agent that was deployed when the run was requested.'),
+  agentHash: z.string().describe('Version of the agent that was deployed when the run was requested.'),
   modelName: z.string().describe('Model of that agent.'),
   judgedRunId: z.string().optional().describe('The run whose stored turns it judges; absent for a run of its own.'),
   createTime: z.number().describe('When it was requested, Unix seconds.'),

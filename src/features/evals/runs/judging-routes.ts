@@ -1,14 +1,13 @@
 import { z } from 'zod';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
-import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { evalSetPath, INT32_MAX, pageSize } from '../../../platform/http/operation/parameters.ts';
 import { evalSetExists } from '../sets/eval-set-store.ts';
 import { DEFAULT_PARALLELISM, exampleRun, evalRunSchema, EVALS_TOPIC } from './eval-run.ts';
 import { insertJudging, listJudgeCounts, listVerdicts, saveVerdict } from './judging-store.ts';
 import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { agreement, cohensKappa } from '../metrics/statistics.ts';
-import { evalOperation, getRequester, ofSet, SET_PATH } from '../sets/context.ts';
+import { evalOperation, getAuthor, getRequester, ofSet, SET_PATH } from '../sets/context.ts';
 import { existing, ofRun, RUN_PATH, toWire } from './routes.ts';
 import { MAX_OPEN_RUNS } from './start-run.ts';
 import { checkAsked, MAX_CASES, streamList } from '../sets/bounds.ts';
@@ -199,9 +198,3 @@ const readTrend = evalOperation({
 
 /** Stored runs: judged again, beside people, over time. */
 export const judgingOperations = [judgeRun, keepVerdict, readVerdicts, listJudges, readTrend];
-
-/** The name of a caller beside a verdict. */
-function getAuthor(principal: Principal): string {
-  if (principal.kind === 'user') return principal.userId;
-  return principal.kind === 'key' ? `key ${principal.id ?? ''}`.trim() : 'local';
-}

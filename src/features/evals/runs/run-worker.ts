@@ -12,28 +12,21 @@ import {
   renewEvalCases,
   takeBackCaseLoss,
 } from './claim-store.ts';
+import type { EvalContext } from '../sets/context.ts';
 import { runCase } from './run-case.ts';
 import { endFinishedRuns } from './eval-run-store.ts';
-import { CANCEL_TOPIC, EVALS_TOPIC, runTopic } from './eval-run.ts';
+import { CANCEL_TOPIC, EVALS_TOPIC, MAX_PARALLELISM, runTopic } from './eval-run.ts';
 
 /** Longest pause: finds what no notification told (a pooler that does not pass LISTEN). */
 const MAX_PAUSE_MS = 30_000;
 /** Those who follow a run are notified of its cases together: a notification is a statement, and they all look then. */
 const PROGRESS_MS = 200;
 
-/** Settings of evaluation runs. */
-export interface EvalWorkerSettings {
-  /** Cases of this process at once. */
-  maxCases: number;
-  /** Judges where a metric names no model [that of the application]. */
-  judgeModel: string | undefined;
-}
-
 /**
  * Runs cases of evaluation runs until the process drains. Every replica does; which of them runs a case is decided by
  * the row of the case. @returns a promise that settles when the last case has ended.
  */
-export function runEvalCases(context: InvocationContext, settings: EvalWorkerSettings): Promise<void> {
+export function runEvalCases(context: EvalContext): Promise<void> {
   const { database, notifications, leaseTimes, agents } = context;
   const announce = announcing(notifications);
   const claim = async ({ slots, held }: ClaimRequest<ClaimedCase>): Promise<Claim<ClaimedCase>> => {
@@ -49,7 +42,7 @@ export function runEvalCases(context: InvocationContext, settings: EvalWorkerSet
   return runLeasedQueue<ClaimedCase>(context, {
     name: 'evaluation cases',
     topic: EVALS_TOPIC,
-    maxJobs: settings.maxCases,
+    maxJobs: MAX_PARALLELISM,
     claim,
     lease: {
       renewalMs: leaseTimes.renewalMs,
@@ -70,7 +63,7 @@ export function runEvalCases(context: InvocationContext, settings: EvalWorkerSet
       takeBack: (claimed) => takeBackCaseLoss(database.db, claimed),
     },
     run: (claimed, signal) =>
-      endCase(context, claimed, settings.judgeModel, signal).finally(() => announce(claimed.runId)),
+      endCase(context, claimed, context.config.EVALS_JUDGE_MODEL, signal).finally(() => announce(claimed.runId)),
     toLogFields: ({ runId }) => ({ runId }),
   });
 }

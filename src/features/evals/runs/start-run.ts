@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
@@ -80,7 +79,6 @@ export async function startRun(
   const total = cases.length * request.trials;
   if (total > MAX_CASES)
     throw new InvalidError(`The run has ${total} cases, trials counted; the maximum is ${MAX_CASES}.`);
-  const description = agent.describe();
   const runId = newId();
   const { metrics, userSimulator, trials, parallelism = DEFAULT_PARALLELISM } = request;
   const run = {
@@ -93,8 +91,8 @@ export async function startRun(
     toolExecutionMode,
     trials,
     parallelism: Math.min(parallelism, MAX_PARALLELISM),
-    agentHash: createHash('sha256').update(JSON.stringify(description)).digest('hex'),
-    modelName: description.model,
+    agentHash: agent.version.digest,
+    modelName: agent.describe().model,
     cases: cases.map((one) => ({ ...one, userId: chooseUser(key, one, principal) })),
   };
   await insertEvalRun(database.db, run, MAX_OPEN_RUNS);

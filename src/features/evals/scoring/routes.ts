@@ -8,8 +8,10 @@ import { NotFoundError } from '../../../core/errors.ts';
 import { identifierSchema, storedIdentifierSchema } from '../../../core/session.ts';
 import { mayActFor } from '../../../platform/http/access/authorize.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import { appPath, evalSetPath, pageSize } from '../../../platform/http/operation/parameters.ts';
+import { pageQuery, toPage, toPlace } from '../../../platform/http/operation/cursor.ts';
+import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import { type ChosenSession, listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
+import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
 import { labelCondition, MAX_LABELS, toLabelChoice } from '../../../conversation/sessions/label.ts';
 import { addSessions } from '../cases/add-sessions.ts';
 import { computeCost } from './cost.ts';
@@ -28,7 +30,8 @@ const MAX_COPIED = 200;
 const MAX_SCORED = 50;
 
 const seconds = (meaning: string) => z.number().min(0).max(9e12).nullish().describe(`${meaning}, Unix seconds.`);
-const filter = {
+/** The members of a request that choose sessions. */
+export const sessionFilter = {
   users: z.array(identifierSchema).max(MAX_COPIED).nullish().describe('Only sessions of these users.'),
   sessions: z
     .array(
@@ -59,8 +62,8 @@ const filter = {
 };
 const limited = (maximum: number) =>
   z.int().min(1).max(maximum).nullish().describe(`Maximum number of sessions, last updated first [${maximum}].`);
-const copySchema = z.looseObject({ ...filter, limit: limited(MAX_COPIED) }).describe('Which sessions become cases.');
-type Filter = z.input<z.ZodObject<typeof filter>>;
+const copySchema = looseObject('Which sessions become cases.', { ...sessionFilter, limit: limited(MAX_COPIED) });
+type Filter = z.input<z.ZodObject<typeof sessionFilter>>;
 
 const copy = evalOperation({
   method: 'post',
@@ -91,18 +94,20 @@ const copy = evalOperation({
 });
 
 const scoreSchema = looseObject('Which sessions are scored, and by what.', {
-  ...filter,
+  ...sessionFilter,
   evalMetrics: z.array(evalMetricSchema).min(1).max(50).describe('What the turns are scored by.'),
   limit: limited(MAX_SCORED),
 });
 const sessionScoreSchema = looseObject('A session with its scores.', {
   userId: z.string().describe('Owner of the session.'),
   sessionId: z.string().describe('The session.'),
-  lastSequence: z.int().describe('The last event that is part of what was scored.'),
+  lastSequence: z.int().describe('The last event of the session when it was scored.'),
   finalEvalStatus: z.int().describe('1 passed, 2 failed, 3 not evaluated.'),
   overallEvalMetricResults: z.array(jsonObject).describe('What each metric says.'),
   efficiency: jsonObject.describe('Calls, tokens and times of the turns, from the stored events: the means.'),
   cost: z.number().optional().describe('What the models cost by the present prices; absent where that is not known.'),
+  ruleId: z.string().optional().describe('The rule that asked for it; absent where a request did.'),
+  invocationId: z.string().optional().describe('The invocation whose turn it is of; absent for the whole session.'),
 });
 const exampleScore = {
   userId: 'u1',
@@ -113,7 +118,7 @@ const exampleScore = {
   efficiency: { toolCallCount: 1, inferenceCallCount: 2, tokenUsage: { totalTokens: 60 }, invocationDuration: {} },
 };
 
-const score = evalOperation({
+const scoreSessions = evalOperation({
   method: 'post',
   path: `${DEV_APP_PATH}/session-scores`,
   operationId: 'scoreSessions',
@@ -149,21 +154,26 @@ const listScores = evalOperation({
   summary: 'List the scores of stored sessions',
   parameters: {
     path: appPath,
-    query: z.object({
+    query: pageQuery('scores').extend({
       userId: storedIdentifierSchema.optional().describe('Only sessions of this user.'),
       sessionId: storedIdentifierSchema.optional().describe('Only this session.'),
-      limit: pageSize('Maximum number of scores.').default(100),
+      ruleId: storedIdentifierSchema.optional().describe('Only those that this rule asked for.'),
     }),
   },
-  success: { schema: z.array(sessionScoreSchema), description: 'The scores, newest first.', example: [exampleScore] },
-  handler: async ({ database }, { path: { appName }, query, principal }) => {
-    const { userId, sessionId, limit } = query;
-    const scores = await listSessionScores(database.reads, appName, {
-      userIds: readableUsers(principal, userId === undefined ? undefined : [userId]),
-      sessionId,
-      limit,
-    });
-    return { kind: 'value', value: await listShown(database.reads, scores) };
+  success: {
+    schema: z.array(sessionScoreSchema),
+    description: 'The scores, newest first.',
+    example: [exampleScore],
+    headers: { 'X-Next-Cursor': 'The `cursor` of the next page; absent on the last one.' },
+  },
+  handler: async ({ database }, { path: { appName }, query, principal, response }) => {
+    const { userId, sessionId, ruleId, limit, cursor } = query;
+    const userIds = readableUsers(principal, userId === undefined ? undefined : [userId]);
+    const filter = { userIds, sessionId, ruleId, limit: limit + 1, after: toPlace(cursor) };
+    const found = await listSessionScores(database.reads, appName, filter);
+    const { items, nextCursor } = toPage(found, limit, ({ place: _place, ...score }) => score);
+    if (nextCursor) response.setHeader(NEXT_CURSOR_HEADER, nextCursor);
+    return { kind: 'value', value: await listShown(database.reads, items) };
   },
 });
 
@@ -196,7 +206,7 @@ function choose(
  * The users whose sessions a caller may read, of those that are named; `undefined` for all.
  * @throws {NotFoundError} for a user that the caller may not act for.
  */
-function readableUsers(principal: Principal, named: string[] | undefined): string[] | undefined {
+export function readableUsers(principal: Principal, named: string[] | undefined): string[] | undefined {
   const foreign = named?.find((userId) => !mayActFor(principal, userId));
   if (foreign !== undefined) throw new NotFoundError(`User not found: ${foreign}`);
   if (named) return named;
@@ -206,10 +216,12 @@ function readableUsers(principal: Principal, named: string[] | undefined): strin
 
 async function listShown(db: Database, scores: SessionScore[]) {
   const prices = await listModelPrices(db);
-  return scores.map(({ scored, ...session }) => {
+  return scores.map(({ scored, ruleId, invocationId, ...session }) => {
     const cost = computeCost(scored.uses, prices);
     return {
       ...session,
+      ...(ruleId == null ? {} : { ruleId }),
+      ...(invocationId == null ? {} : { invocationId }),
       finalEvalStatus: STATUS_NUMBERS[scored.finalStatus],
       overallEvalMetricResults: scored.overall.map(toMetricResult),
       efficiency: toShownEfficiency(scored.efficiency),
@@ -255,4 +267,4 @@ const getMetricsInfo = evalOperation({
 });
 
 /** Sessions of production, made into cases or scored, and the metrics. */
-export const scoringOperations = [copy, score, listScores, getMetricsInfo];
+export const scoringOperations = [copy, scoreSessions, listScores, getMetricsInfo];

@@ -29,6 +29,7 @@ import type { MetricResult, ScoredCase } from './score.ts';
 import type { PreparedAgent } from '../../../agent/definition/agent.ts';
 import type { StoredCase } from '../cases/eval-case.ts';
 import { judgeWith, type Spend, spendWith } from '../judges/judge-model.ts';
+import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';
 import { toActualTurns } from '../cases/turns.ts';
@@ -171,11 +172,27 @@ async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: Scoring
     };
   } catch (error) {
     if (!(error instanceof MetricError)) throw error;
-    const nothing = { ...named, threshold: sent.threshold ?? null, score: null, status: 'NOT_EVALUATED' as const };
-    const result: MetricResult = { ...nothing, explanation: error.message };
+    const result = { ...named, ...toUnevaluated(sent, error.message) };
     return { result, turns: pairs.map(() => result) };
   }
 }
+
+const toUnevaluated = ({ metricName, threshold = null }: EvalMetric, explanation: string): MetricResult => ({
+  metricName,
+  threshold,
+  score: null,
+  status: 'NOT_EVALUATED',
+  explanation,
+});
+
+/** The scores where nothing could be scored, which say why. */
+export const toUnscored = (metrics: EvalMetric[], explanation: string): ScoredCase => ({
+  finalStatus: 'NOT_EVALUATED',
+  overall: metrics.map((sent) => toUnevaluated(sent, explanation)),
+  turns: [],
+  notEvaluated: metrics.map(({ metricName }) => metricName),
+  efficiency: toEfficiency([]),
+});
 
 /** A context that notes which model judges with which prompts. */
 function watchJudge(context: ScoringContext) {
@@ -248,22 +265,27 @@ const toMetricTurn = ({ userContent, finalResponse, intermediateData }: Turn): M
   toolCalls: getCalls(intermediateData).map(({ name, args }) => ({ name: name ?? '', args: args ?? {} })),
 });
 
-/** Scores a stored session up to an event; `undefined` without it. @throws {LimitError} for a spent budget */
+/**
+ * Scores a stored session up to an event, or the turn of one `invocationId`; `undefined` without it. Judges spend from
+ * the budgets of `payer` [the user of the session]. @throws {LimitError} for a spent budget
+ */
 export async function scoreSession(
   { database, agents, config }: EvalContext,
   key: SessionKey,
   lastSequence: number,
   metrics: EvalMetric[],
   signal: AbortSignal,
+  { payer = key.userId, invocationId }: { payer?: string; invocationId?: string } = {},
 ): Promise<ScoredCase | undefined> {
   const agent = agents.get(key.appName);
   const history = await findHistory(database.reads, key);
   if (!agent || !history) return undefined;
   const prepared = await agent.prepare({ mcpServers: [] }, signal, key.userId);
   try {
-    const judge = { ...prepared, spend: spendWith(database.db, key) };
+    const judge = { ...prepared, spend: spendWith(database.db, { ...key, userId: payer }) };
     const scoring = { ...toScoring(judge, config.EVALS_JUDGE_MODEL, {}, signal), own: agent.evals?.metrics };
-    const events = history.events.slice(0, lastSequence);
+    const isWanted = (event: Event) => !invocationId || event.invocationId === invocationId;
+    const events = history.events.slice(0, lastSequence).filter(isWanted);
     const scored = await scoreCase(pairTurns(toActualTurns(events, agent.describe()), {}), metrics, scoring);
     return { ...scored, uses: toUses(events, agent.describe()) };
   } finally {

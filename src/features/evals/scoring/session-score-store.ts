@@ -1,12 +1,14 @@
-import { type SQL, sql } from 'drizzle-orm';
+import { type SQL, and, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalSessionScores } from '../../../platform/db/schema/schema.ts';
-import { insertSelect, getKey, names } from '../../../platform/db/sql.ts';
+import { exactTime, getKey, insertSelect, names } from '../../../platform/db/sql.ts';
+import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { ChosenSession } from '../../../conversation/sessions/choose-sessions.ts';
 import { heldSession } from '../../../conversation/sessions/session-lease.ts';
 import { s } from '../../../conversation/sessions/session-text.ts';
+import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ScoredCase } from './score.ts';
 
 const e = evalSessionScores;
@@ -29,13 +31,16 @@ export const hasScore = (metricName: string, atLeast: number, atMost: number): S
 /** A session as it was at one of its events, with its scores. */
 export interface SessionScore extends ChosenSession {
   scored: ScoredCase;
+  /** The rule that asked for it, and the invocation whose turn it is of. */
+  ruleId?: string | null;
+  invocationId?: string | null;
 }
 
 /** Saves the scores of a session at an event by some metrics. @returns false where the session was deleted. */
 export async function saveSessionScore(
   db: Database,
   key: SessionKey,
-  { lastSequence, scored }: Pick<SessionScore, 'lastSequence' | 'scored'>,
+  { lastSequence, scored, ruleId = null, invocationId = null }: Omit<SessionScore, 'userId' | 'sessionId'>,
   metricsHash: string,
 ): Promise<boolean> {
   const { appName, userId, sessionId } = key;
@@ -45,7 +50,9 @@ export async function saveSessionScore(
     sessionId,
     lastSequence: sql`${lastSequence}::int`,
     metricsHash,
-    result: sql`${escapeJson(scored)}::jsonb`,
+    ruleId,
+    invocationId,
+    result: sql`${escapeJson(withShortTexts(scored, MAX_SCORES))}::jsonb`,
   });
   const { rows } = await db.execute(sql`
     ${insert} from (${heldSession(key)}) held
@@ -55,18 +62,44 @@ export async function saveSessionScore(
   return rows.length > 0;
 }
 
-/** Scores of the sessions of some users, or of all, newest first. */
+/** Which scores are listed. */
+export interface ScoreFilter {
+  /** Those of sessions of these users [of all]. */
+  userIds?: string[] | undefined;
+  sessionId?: string | undefined;
+  ruleId?: string | undefined;
+  limit: number;
+  after?: ListPlace | undefined;
+}
+
+/** Lists scores, newest first, after a place; without those of single turns. */
 export async function listSessionScores(
   db: Database,
   appName: string,
-  { userIds, sessionId, limit }: { userIds?: string[] | undefined; sessionId?: string | undefined; limit: number },
-): Promise<SessionScore[]> {
-  const { rows } = await db.execute<{ userId: string; sessionId: string; lastSequence: number; text: string }>(sql`
-    select ${e.userId} as "userId", ${e.sessionId} as "sessionId", ${e.lastSequence} as "lastSequence",
-           ${e.result}::text as text
-    from ${e} where ${e.appName} = ${appName}
-      and ${userIds ? sql`${e.userId} = any(${sql.param(userIds)}::text[])` : sql`true`}
-      and ${sessionId === undefined ? sql`true` : sql`${e.sessionId} = ${sessionId}`}
-    order by ${e.createTime} desc limit ${limit}`);
-  return rows.map(({ text, ...key }) => ({ ...key, scored: JSON.parse(unescapeJson(text)) as ScoredCase }));
+  { userIds, sessionId, ruleId, limit, after }: ScoreFilter,
+): Promise<Listed<SessionScore>[]> {
+  const id = sql<string>`md5(concat_ws(chr(1), ${e.userId}, ${e.sessionId}, ${e.lastSequence}, ${e.metricsHash}))`;
+  const rows = await db
+    .select({
+      userId: e.userId,
+      sessionId: e.sessionId,
+      lastSequence: e.lastSequence,
+      ruleId: e.ruleId,
+      invocationId: e.invocationId,
+      text: sql<string>`(${e.result} - 'turns')::text`,
+      place: { time: exactTime(e.createTime), id },
+    })
+    .from(e)
+    .where(
+      and(
+        eq(e.appName, appName),
+        userIds && inArray(e.userId, userIds),
+        sessionId === undefined ? undefined : eq(e.sessionId, sessionId),
+        ruleId === undefined ? undefined : eq(e.ruleId, ruleId),
+        after && sql`(${e.createTime}, ${id}) < (${after.time}::timestamptz, ${after.id})`,
+      ),
+    )
+    .orderBy(sql`${e.createTime} desc, ${id} desc`)
+    .limit(limit);
+  return rows.map(({ text, ...row }) => ({ ...row, scored: JSON.parse(unescapeJson(text)) as ScoredCase }));
 }

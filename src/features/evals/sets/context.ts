@@ -59,6 +59,12 @@ export function getRequester(principal: Principal): string | undefined {
   return principal.kind === 'key' && principal.users ? `\u0001key ${principal.id ?? ''}` : undefined;
 }
 
+/** The name of a caller beside a verdict. */
+export function getAuthor(principal: Principal): string {
+  if (principal.kind === 'user') return principal.userId;
+  return principal.kind === 'key' ? `key ${principal.id ?? ''}`.trim() : 'local';
+}
+
 /** The key of a set as a caller may see it. */
 export const toOwnKey = <Path>(path: Path, principal: Principal) => ({ ...path, ownerId: getRequester(principal) });
 

@@ -70,7 +70,6 @@ export const eventDeltas = pgTable(
     ...ofSession(),
     number: c.bigint('number', { mode: 'number' }).notNull(),
     leaseToken: c.uuid('lease_token').notNull(),
-    invocationId: identifier('invocation_id').notNull(),
     eventId: identifier('event_id').notNull(),
     payload: c.text('payload').notNull(),
   }),

@@ -20,7 +20,10 @@ export const evalSets = pgTable(
     toolExecutionMode: c.text('tool_execution_mode', { enum: ['live', 'replay', 'stored'] }),
     createTime: timeOfChange('create_time'),
   }),
-  (t) => [primaryKey({ name: 'eval_sets_pkey', columns: [t.appName, t.id] })],
+  (t) => [
+    primaryKey({ name: 'eval_sets_pkey', columns: [t.appName, t.id] }),
+    index('eval_sets_owner_idx').on(t.appName, t.ownerId, t.id),
+  ],
 );
 
 /** Versions of a case; they outlive the case, since runs refer to them. */
@@ -39,6 +42,9 @@ export const evalCaseVersions = pgTable(
   (t) => [
     primaryKey({ name: 'eval_case_versions_pkey', columns: [t.appName, t.evalSetId, t.evalId, t.version] }),
     check('eval_case_versions_version_check', sql`version > 0`),
+    index('eval_case_versions_owner_idx').on(t.appName, t.ownerId),
+    // A hash: a set that was imported may quote a name of any length.
+    index('eval_case_versions_quoted_idx').using('hash', sql`(payload #>> '{sessionInput,userId}')`),
   ],
 );
 
@@ -57,6 +63,8 @@ export const evalCases = pgTable(
   }),
   (t) => [
     primaryKey({ name: 'eval_cases_pkey', columns: [t.appName, t.evalSetId, t.id] }),
+    index('eval_cases_owner_idx').on(t.appName, t.ownerId),
+    index('eval_cases_source_idx').on(t.appName, t.sourceUserId, t.sourceSessionId),
     foreignKey({
       name: 'eval_cases_set_fkey',
       columns: [t.appName, t.evalSetId],
@@ -117,6 +125,8 @@ export const evalRuns = pgTable(
       sql`model_execution_mode in ('live', 'stored') and tool_execution_mode in ('live', 'stored')`,
     ),
     check('eval_runs_trials_check', sql`trials > 0 and parallelism > 0`),
+    index('eval_runs_list_idx').on(t.appName, t.requestedBy, t.resultTime),
+    index('eval_runs_set_idx').on(t.appName, t.evalSetId, t.resultTime),
     index('eval_runs_open_idx').on(t.createTime).where(sql`status in ('queued', 'running')`),
   ],
 );
@@ -163,6 +173,8 @@ export const evalRunCases = pgTable(
       .on(t.appName, t.runId, t.place, t.trial)
       .where(sql`status in ('waiting', 'running')`),
     index('eval_run_cases_running_idx').on(t.ownerId).where(sql`status = 'running'`),
+    index('eval_run_cases_user_idx').on(t.appName, t.sessionUserId),
+    index('eval_run_cases_owner_idx').on(t.appName, t.ownerId),
     index('eval_run_cases_version_idx').on(t.appName, t.evalSetId, t.evalId, t.caseVersion),
     foreignKey({
       name: 'eval_run_cases_run_fkey',
@@ -211,6 +223,8 @@ export const evalSessionScores = pgTable(
     ...ofSession(),
     lastSequence: c.integer('last_sequence').notNull(),
     metricsHash: c.text('metrics_hash').notNull(),
+    ruleId: identifier('rule_id'),
+    invocationId: identifier('invocation_id'),
     result: c.jsonb('result').notNull(),
     createTime: timeOfChange('create_time'),
   }),
@@ -219,6 +233,64 @@ export const evalSessionScores = pgTable(
       name: 'eval_session_scores_pkey',
       columns: [t.appName, t.userId, t.sessionId, t.lastSequence, t.metricsHash],
     }),
+    index('eval_session_scores_list_idx').on(t.appName, t.createTime),
     sessionKey('eval_session_scores_session_fkey', t),
+  ],
+);
+
+/** Rules by which sessions are scored as users have them, in the words of the request but for what a trigger reads. */
+export const scoreRules = pgTable(
+  'score_rules',
+  (c) => ({
+    appName: appName(),
+    id: identifier('id').notNull(),
+    share: c.doublePrecision('share').notNull(),
+    quietMinutes: c.integer('quiet_minutes'),
+    definition: c.jsonb('definition').notNull(),
+    day: c.date('day'),
+    scored: c.integer('scored').notNull().default(0),
+    skipped: c.bigint('skipped', { mode: 'number' }).notNull().default(0),
+    updateTime: timeOfChange('update_time'),
+  }),
+  (t) => [
+    primaryKey({ name: 'score_rules_pkey', columns: [t.appName, t.id] }),
+    check('score_rules_share_check', sql`share between 0 and 1`),
+  ],
+);
+
+/** Scores to make, a row for each session or invocation and rule: a trigger inserts it when an invocation ends. */
+export const scoreJobs = pgTable(
+  'score_jobs',
+  (c) => ({
+    ...ofSession(),
+    ruleId: identifier('rule_id').notNull(),
+    invocationId: identifier('invocation_id').notNull(),
+    dueTime: time('due_time').notNull(),
+    leaseToken: c.uuid('lease_token'),
+    losses: c.smallint('losses').notNull().default(0),
+  }),
+  (t) => [
+    primaryKey({ name: 'score_jobs_pkey', columns: [t.appName, t.userId, t.sessionId, t.ruleId, t.invocationId] }),
+    index('score_jobs_due_idx').on(t.appName, t.ruleId, t.dueTime),
+    index('score_jobs_lease_idx').on(t.leaseToken).where(sql`lease_token is not null`),
+  ],
+);
+
+/** Verdicts of people on sessions and events, one for each person. */
+export const sessionVerdicts = pgTable(
+  'session_verdicts',
+  (c) => ({
+    ...ofSession(),
+    eventId: identifier('event_id').notNull(),
+    author: identifier('author').notNull(),
+    passed: c.boolean('passed'),
+    label: identifier('label'),
+    comment: c.text('comment'),
+    createTime: timeOfChange('create_time'),
+  }),
+  (t) => [
+    primaryKey({ name: 'session_verdicts_pkey', columns: [t.appName, t.userId, t.sessionId, t.eventId, t.author] }),
+    index('session_verdicts_list_idx').on(t.appName, t.createTime),
+    sessionKey('session_verdicts_session_fkey', t),
   ],
 );

@@ -19,6 +19,7 @@ export const invocations = pgTable(
     idempotencyKey: identifier('idempotency_key'),
     requestHash: c.text('request_hash'),
     request: c.jsonb('request'),
+    agentVersion: c.text('agent_version'),
     attempt: c.smallint('attempt').notNull().default(1),
     webhookUrl: c.text('webhook_url'),
     responseBody: c.text('response_body'),
@@ -48,6 +49,8 @@ export const invocations = pgTable(
       .where(sql`idempotency_key is not null`),
     index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status = 'running'`),
     index('invocations_waiters_idx').on(t.leaseExpireTime).where(sql`status = 'queued' and request is null`),
+    // For reports of what an application used in a time.
+    index('invocations_time_idx').on(t.appName, t.createTime),
     // For the sweeper, which forgets keys after a day: most invocations have none, or none any more.
     index('invocations_key_age_idx').on(t.createTime).where(sql`idempotency_key is not null`),
     index('invocations_background_idx').on(t.createTime).where(sql`status = 'queued' and request is not null`),
@@ -98,6 +101,18 @@ export const agentPrompts = pgTable(
     primaryKey({ name: 'agent_prompts_pkey', columns: [t.appName, t.hash] }),
     index('agent_prompts_age_idx').on(t.useTime),
   ],
+);
+
+/** Applications as they were deployed, each version once; no row is ever changed. */
+export const agentVersions = pgTable(
+  'agent_versions',
+  (c) => ({
+    appName: identifier('app_name').notNull(),
+    digest: c.text('digest').notNull(),
+    definition: c.jsonb('definition').notNull(),
+    createTime: timeOfChange('create_time'),
+  }),
+  (t) => [primaryKey({ name: 'agent_versions_pkey', columns: [t.appName, t.digest] })],
 );
 
 /** Inputs for replays that are not in the events, one row for each run of an invocation. */

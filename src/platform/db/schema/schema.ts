@@ -19,6 +19,7 @@ export {
   userStates,
   userStorage,
 } from './conversation.ts';
+export { userCredentials } from './credentials.ts';
 export { cronjobRuns, cronjobs } from './cronjobs.ts';
 export {
   evalCases,
@@ -28,6 +29,10 @@ export {
   evalSessionScores,
   evalSets,
   evalVerdicts,
+  scoreJobs,
+  scoreRules,
+  sessionVerdicts,
 } from './evals.ts';
-export { agentPrompts, invocations, invocationTapes, spans, toolCalls } from './invocations.ts';
+export { agentPrompts, agentVersions, invocations, invocationTapes, spans, toolCalls } from './invocations.ts';
+export { signals, tasks } from './waits.ts';
 export { webhookDeliveries, webhooks } from './webhooks.ts';

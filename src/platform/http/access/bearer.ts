@@ -26,6 +26,8 @@ export type AuthOptions =
       userClaim: string;
       /** The claim that says what a token allows; without one every token has {@link USER_SCOPES}. */
       scopeClaim?: string | undefined;
+      /** The claim that names the groups of the user; without one there are none. */
+      groupsClaim?: string | undefined;
     } & JwksOptions);
 
 /** The same words for every missing, malformed, wrong or expired credential: they must not help to guess one. */
@@ -157,7 +159,10 @@ type TokenUser = Extract<Principal, { kind: 'user' }> & { expiresAt: number };
 async function verifiedUser(
   token: string,
   keys: Promise<JWTVerifyGetKey>,
-  options: { issuer: string; audience?: string | undefined; userClaim: string; scopeClaim?: string | undefined },
+  options: Pick<
+    Extract<AuthOptions, { mode: 'jwt' }>,
+    'issuer' | 'audience' | 'userClaim' | 'scopeClaim' | 'groupsClaim'
+  >,
 ): Promise<TokenUser> {
   const { protectedHeader, payload } = await verify(token, await keys, options);
   // By the rule of every identifier: as another text the store might keep it, or take it for another user's.
@@ -166,13 +171,28 @@ async function verifiedUser(
   const isAccessToken = TOKEN_TYPES.has(protectedHeader.typ?.toLowerCase());
   if (userId === undefined || issuedInFuture || !isAccessToken) throw new InvalidTokenError(REFUSED);
   const scopes = options.scopeClaim === undefined ? [] : scopesIn(payload[options.scopeClaim]);
+  const groups = options.groupsClaim === undefined ? [] : groupsIn(payload[options.groupsClaim]);
   const expiresAt = ((payload.exp ?? 0) + CLOCK_TOLERANCE_SECONDS) * 1000;
-  return { kind: 'user', userId, scopes: new Set(scopes.length > 0 ? scopes : USER_SCOPES), expiresAt };
+  return { kind: 'user', userId, groups, scopes: new Set(scopes.length > 0 ? scopes : USER_SCOPES), expiresAt };
 }
 
-/** Our scopes among those of a claim: words with blanks between them (RFC 8693 §4.2), or an array of them. */
+/** Maximum of groups of a token, and of the characters of one. */
+const MAX_GROUPS = 200;
+const MAX_GROUP = 256;
+
+/** The groups of a claim; what no task can name, a control character in it for instance, is none. */
+const groupsIn = (claim: unknown): string[] =>
+  wordsIn(claim)
+    .filter((word) => typeof word === 'string' && word.length <= MAX_GROUP && /^[^\p{Cc}]+$/u.test(word))
+    .slice(0, MAX_GROUPS) as string[];
+
+/** The words of a claim: with blanks between them (RFC 8693 §4.2), or an array of them. */
+const wordsIn = (claim: unknown): unknown[] =>
+  typeof claim === 'string' ? claim.split(' ') : Array.isArray(claim) ? claim : [];
+
+/** Our scopes among those of a claim. */
 function scopesIn(claim: unknown) {
-  const words: unknown[] = typeof claim === 'string' ? claim.split(' ') : Array.isArray(claim) ? claim : [];
+  const words = wordsIn(claim);
   return SCOPES.filter((scope) => words.includes(scope));
 }
 

@@ -30,17 +30,19 @@ interface About {
   version: string;
   /** The mode of access: `local`, `key` or `jwt`. */
   mode: string;
-  hasUi: boolean;
+  /** Pages beside the operations, the first for those who come first. */
+  pages: { name: string; home: string }[];
 }
 
 /** The page at `/`, for people who open the address of a service. It says nothing that needs a credential. */
-const startPage = ({ version, mode, hasUi }: About) => `<!doctype html>
+const startPage = ({ version, mode, pages }: About) => `<!doctype html>
 <html lang="en">
   <head><meta charset="utf-8"><title>Agent runtime</title><link rel="icon" href="docs/favicon-32x32.png"></head>
   <body>
     <h1>Agent runtime ${version}</h1>
     <p>An HTTP service that hosts agents, in mode ${mode}.</p>
-    <p>${hasUi ? '<a href="dev-ui/">Development UI</a> · ' : ''}<a href="docs">Operations</a> ·
+    <p>${pages.map(({ name, home }) => `<a href="${home.slice(1)}">${name}</a> · `).join('')}
+      <a href="docs">Operations</a> ·
       <a href="openapi.json">OpenAPI</a> · <a href="health">Health</a></p>
   </body>
 </html>

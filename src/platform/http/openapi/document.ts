@@ -151,7 +151,9 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
       Object.entries(operation.bare ?? {}).map(([status, description]) => [status, { description }]),
     ),
     ...Object.fromEntries(Object.entries(refusals).map(([status, reason]) => [status, refusal(reason)])),
-    ...(body || parameters ? { 422: refusal('The request does not match its schema.', 'HTTPValidationError') } : {}),
+    ...(body || parameters
+      ? { [operation.toRefusal ? 400 : 422]: refusal('The request does not match its schema.', 'HTTPValidationError') }
+      : {}),
     default: refusal('Any other failure.'),
   };
 }

@@ -53,15 +53,16 @@ export type Answer =
  * `caller`: the handler shows a caller what is the caller's. Otherwise `user` and `app` say whose it is of a validated
  * request, and `absent` is the text of the 404 for all others.
  */
-type Owner<Sent = SentUser<never, never, never>> =
+type Owner<Sent = SentUser<never, never, never, never>> =
   | 'open'
   | 'service'
   | 'path'
   | 'caller'
   | { user: (sent: Sent) => string; app?: (sent: Sent) => string; absent: (sent: Sent) => string };
 
-/** Where a request that names its user outside the path may do so. */
-interface SentUser<Query, Headers, Body> {
+/** Where a request that names its user may do so: in its path within the id of something. */
+interface SentUser<Path, Query, Headers, Body> {
+  path: Path;
   query: Query;
   headers: Headers;
   body: Body;
@@ -108,6 +109,21 @@ export const READ_POSITION = 'X-Read-Position';
 export const isPlainRead = (read: Pick<OperationBase, 'load' | 'scope' | 'method' | 'isStream'>): boolean =>
   read.method === 'get' && read.isStream !== true && loadFor(read) !== 'invoke';
 
+/** A failure as the wire has it. */
+interface Refusal {
+  status: number;
+  detail: string | { loc: (string | number)[]; msg: string }[];
+  /** Name of the limit that refused the request. */
+  limit?: string;
+}
+
+/** Returns the body of a refusal in the words of another protocol, and headers beside those that it has. */
+export type ToRefusal = (
+  refusal: Refusal,
+  error: unknown,
+  method: string,
+) => { status: number; body: object; headers?: Record<string, string> };
+
 /** The members of all operations, whatever their types. */
 interface OperationBase {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
@@ -136,6 +152,8 @@ interface OperationBase {
   errors?: Record<number, string>;
   /** Schema of refusals, where they are also in the words of another protocol; published [`ApiError`]. */
   refusal?: object;
+  /** Puts a refusal into the words of another protocol, with 400 for a request that does not match [`ApiError`]. */
+  toRefusal?: ToRefusal;
   /** Statuses of answers without a body, with their reason. */
   bare?: Record<number, string>;
 }
@@ -154,7 +172,7 @@ export const needsHostedApp = ({ method, isForFormerApps }: OperationBase): bool
 export interface Operation<Context = never> extends OperationBase {
   owner: Owner;
   /** Further scopes that a validated request needs, by what it says. */
-  demands?: (sent: SentUser<never, never, never>) => Demand[];
+  demands?: (sent: SentUser<never, never, never, never>) => Demand[];
   /** Path parameters by camelCase name (`{app_name}` is `appName`), query parameters, headers by lower-case name. */
   parameters?: { path?: z.ZodObject; query?: z.ZodObject; headers?: z.ZodObject };
   body?: OperationBody;
@@ -174,8 +192,8 @@ interface Definition<
   Result extends z.ZodType,
 > extends OperationBase {
   /** [`path`], which the check at the start refuses where the path names no user. */
-  owner?: Owner<SentUser<z.output<Query>, z.output<Headers>, z.input<Body>>>;
-  demands?: (sent: SentUser<z.output<Query>, z.output<Headers>, z.input<Body>>) => Demand[];
+  owner?: Owner<SentUser<z.output<Path>, z.output<Query>, z.output<Headers>, z.input<Body>>>;
+  demands?: (sent: SentUser<z.output<Path>, z.output<Query>, z.output<Headers>, z.input<Body>>) => Demand[];
   parameters?: { path?: Path; query?: Query; headers?: Headers };
   body?: OperationBody<Body>;
   success?: Success<Result>;

@@ -46,8 +46,13 @@ const integer = (description: string) =>
     .meta({ description })
     .transform((value) => (Math.abs(value) <= INT32_MAX ? value : undefined));
 
+/** Declares an id in a path that holds identifiers, so it may be longer than one. */
+export const idInPath = (description: string) =>
+  z.string().max(4_096).regex(new RegExp('^[^\\x00-\\x1f]+$')).describe(description);
+
 /** The parameters of a path, by the name that they have in camelCase: `{app_name}` is `appName`. */
 export const appPath = z.object({ appName: identifier('Application name.') });
+export const versionPath = appPath.extend({ version: identifier('Digest of a version of the application.') });
 export const userPath = appPath.extend({ userId: identifier('User identifier.') });
 export const sessionPath = userPath.extend({ sessionId: identifier('Session identifier.') });
 export const eventPath = sessionPath.extend({ eventId: identifier('Event identifier.') });
@@ -65,10 +70,18 @@ export const evalSetPath = appPath.extend({
 export const evalCasePath = evalSetPath.extend({ evalId: identifier('Identifier of the case.') });
 export const evalResultPath = appPath.extend({ evalResultId: identifier('Identifier of the result.') });
 export const evalRunPath = appPath.extend({ runId: identifier('Identifier of the evaluation run.') });
+export const scoreRulePath = appPath.extend({ ruleId: identifier('Identifier of the rule.') });
 /** A cronjob, whose owner the path does not name. */
 export const cronjobPath = z.object({ jobId: identifier('Cronjob identifier.') });
 /** A run of a cronjob. */
 export const cronjobRunPath = cronjobPath.extend({ runId: identifier('Run identifier.') });
+/** A task, whose session the path does not name. */
+export const taskPath = z.object({ taskId: identifier('Task identifier.') });
+export const signalPath = sessionPath.extend({
+  signalName: identifier('Name of the signal.', '^[A-Za-z0-9_.-]{1,64}$'),
+});
+/** A public address, which names nothing but itself. */
+export const tokenPath = z.object({ token: identifier('The token of the address.') });
 /** A webhook, whose owner the path does not name. */
 export const webhookPath = z.object({ webhookId: identifier('Webhook identifier.') });
 /** A delivery to a webhook. */

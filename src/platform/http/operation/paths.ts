@@ -32,15 +32,19 @@ const segmentPattern = (template: string) =>
 /** A pattern that the raw paths of a template match, with or without a slash at the end. */
 export const pathPattern = (template: string): RegExp => new RegExp(`^${segmentPattern(template)}/?$`);
 
-/** A template as Express writes it: `{user_id}` becomes `:user_id`. */
-export const expressPath = (template: string): string => template.replaceAll(/\{(\w+)\}/g, ':$1');
+/** A template as Express writes it: `{user_id}` becomes `:user_id`, and a colon of its own is escaped. */
+export const expressPath = (template: string): string =>
+  template.replaceAll(':', String.raw`\:`).replaceAll(/\{(\w+)\}/g, ':$1');
 
-/** Fixed segments before parameters, one by one: `/versions/metadata` is tried before `/versions/{version_id}`. */
+/**
+ * Fixed segments before parameters, one by one: `/versions/metadata` is tried before `/versions/{version_id}`, and
+ * `{task_id}:subscribe` before `{task_id}`.
+ */
 export function byFixedSegmentsFirst(one: { path: string }, other: { path: string }): number {
   const key = ({ path }: { path: string }) =>
     path
       .split('/')
-      .map((segment) => (segment.startsWith('{') ? '1' : '0'))
+      .map((segment) => (!segment.startsWith('{') ? '0' : segment.endsWith('}') ? '2' : '1'))
       .join('');
   return key(one).localeCompare(key(other));
 }

@@ -42,7 +42,8 @@ export type Principal =
   | ({ kind: 'anonymous' } & Rights)
   /** `id` is absent for a key of `RUNTIME_API_KEYS`; `users` are the only ones that it acts for [all]. */
   | ({ kind: 'key'; id?: string | undefined; users?: ReadonlySet<string> | undefined } & Rights)
-  | ({ kind: 'user'; userId: string } & Rights);
+  /** `groups` are those that its token names. */
+  | ({ kind: 'user'; userId: string; groups?: readonly string[] | undefined } & Rights);
 
 const ALL_SCOPES: ReadonlySet<Scope> = new Set(SCOPES);
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { parseMcpServers, toAgentDefinition } from '../../../../src/agent/definition/harness-file.ts';
-import { parseHarnessFile } from '../../../../src/agent/definition/harness-yaml.ts';
+import { parseHarnessFile, toDefinitionText } from '../../../../src/agent/definition/harness-yaml.ts';
 import { renderInstruction } from '../../../../src/agent/loop/instruction.ts';
 import { ConfigError } from '../../../../src/core/errors.ts';
 import { memoryServices } from '../../../support/agent-fixtures.ts';
@@ -114,7 +114,10 @@ test.each([
     'model:\n  provider: x',
     'harness.yaml:2: model.provider: allowed: offline, openai, openai-compatible, anthropic or google.',
   ],
-  ['mcp_servers:\n  - name: a\n', 'harness.yaml:2: mcp_servers[0].url: allowed: a URL.'],
+  [
+    'mcp_servers:\n  - name: a\n',
+    'harness.yaml:2: mcp_servers[0]: allowed: a url, or a command without headers, transport and oauth.',
+  ],
   ['sub_agents:\n  - name: a b\n', 'harness.yaml:2: sub_agents[0].name: allowed: a name of letters, digits, _ and -.'],
   ['sub_agents:\n  - name: user\n', 'harness.yaml:2: sub_agents[0].name: allowed: a name other than `user`.'],
   ['sub_agents: [{ name: a }, { name: a }]', 'harness.yaml: sub_agents: the name `a` is there twice.'],
@@ -146,7 +149,7 @@ test('an alias bomb is refused', () => {
 });
 
 test('a header whose variable is not set is refused', () => {
-  expect(() => define(FULL)).toThrow('the headers of `docs` need the variable DOCS_TOKEN, which is not set.');
+  expect(() => define(FULL)).toThrow('`docs` needs the variable DOCS_TOKEN, which is not set.');
 });
 
 test('MCP_SERVERS is JSON or URLs', () => {
@@ -242,4 +245,25 @@ test('an instruction may grow to 256 KB of UTF-8, and not by one byte more', asy
   await expect(renderInstruction('{half}{half}{byte}', large, memoryServices())).rejects.toMatchObject({
     code: 'instruction_too_large',
   });
+});
+
+test('models of agents, with fallbacks; a key comes from the environment', () => {
+  const text = `
+model:
+  name: big
+  first_token_ms: 500
+  fallbacks: [{ name: small }, { provider: google, name: flash, api_key: "\${G}" }]
+sampling: { seed: 7, stop: [END], reasoning_effort: low, prompt_caching: true }
+sub_agents:
+  - { name: a, model: { provider: anthropic, name: claude, base_url: "https://a.example/v1" } }
+  - { name: b, model: plain }`;
+  const { model, sampling, subAgents } = define(text, { modelName: 'chosen' }, { G: 'secret' });
+  const flash = { provider: 'google', name: 'flash', apiKey: 'secret' };
+  expect(model).toEqual({ name: 'chosen', firstTokenMs: 500, fallbacks: [{ name: 'small' }, flash] });
+  expect(sampling).toEqual({ seed: 7, stopSequences: ['END'], reasoningEffort: 'low', promptCaching: true });
+  expect(subAgents).toMatchObject([
+    { model: { provider: 'anthropic', name: 'claude', baseUrl: 'https://a.example/v1' } },
+    { modelName: 'plain' },
+  ]);
+  expect(toDefinitionText({ ...define(text, {}, { G: 'secret' }) })).not.toContain('secret');
 });

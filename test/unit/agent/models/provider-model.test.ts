@@ -1,9 +1,10 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { createModel, type ModelSettings } from '../../../../src/agent/models/create-model.ts';
-import type { ModelAnswer, ModelDelta, ModelRequest } from '../../../../src/agent/definition/model.ts';
+import type { FailedTry, ModelAnswer, ModelDelta, ModelRequest } from '../../../../src/agent/definition/model.ts';
 import type { ProviderName } from '../../../../src/agent/models/provider.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import type { Content } from '../../../../src/core/content.ts';
+import { isStrict } from '../../../../src/agent/models/answer-form.ts';
 import { startFakeProvider, type FakeAnswer, type FakeProvider } from '../../../support/fake-provider.ts';
 
 const KEY = 'key-canary-12345';
@@ -75,6 +76,7 @@ const usageMetadata = {
   thoughtsTokenCount: 7,
   totalTokenCount: 127,
 };
+const CALLS = [{ id: 'call-1', name: 'work', arguments: '{"n":1}' }];
 const PROVIDERS: ProviderName[] = ['openai-compatible', 'openai', 'anthropic', 'google'];
 
 describe.each(PROVIDERS)('%s', (provider) => {
@@ -207,6 +209,15 @@ describe.each(PROVIDERS)('%s', (provider) => {
     const body = JSON.stringify(server.requests[0]?.body);
     expect(body).toContain('0.25');
     expect(body).toContain('77');
+  });
+
+  test('failed tries are told of, and the beginning of an answer before its text', async () => {
+    const { model } = await start(provider, [{ status: 429 }, { status: 503 }, { calls: CALLS }]);
+    const order: string[] = [];
+    const onFailedTry = (failed: FailedTry) => void order.push(`${failed.provider} ${failed.model} ${failed.error}`);
+    await collect(model.generate(toRequest({ tools, onFailedTry, onBegin: () => void order.push('begun') })));
+    const failed = ['model_rate_limited', 'model_unavailable'].map((code) => `${provider} fake-model ${code}`);
+    expect([...new Set(order)]).toEqual([...failed, 'begun']);
   });
 
   test('a stream that ends without a finish is an error, and is not retried', async () => {
@@ -373,5 +384,91 @@ test.each(['openai', 'anthropic', 'google'] as const)('%s: without a key nothing
     message:
       `The model \`fake-model\` of ${provider} refused the key. ` +
       'Check MODEL_API_KEY and that the key may use this model. (no key is set)',
+  });
+});
+
+const closed = {
+  type: 'object',
+  properties: { n: { type: 'integer' } },
+  required: ['n'],
+  additionalProperties: false,
+};
+const open = { type: 'object', properties: { n: { type: 'integer', minimum: 1 } } };
+const OUTPUT = '{"n":7}';
+const words = (body: unknown) => JSON.stringify(body).includes('is one JSON value that fits this schema');
+
+const EPHEMERAL = { cache_control: { type: 'ephemeral' } };
+
+test.each<[ProviderName, string, object]>([
+  ['openai', 'gpt-5-mini', { reasoning: { effort: 'low' }, prompt_cache_key: 'cache-1' }],
+  ['openai-compatible', 'any', { reasoning_effort: 'low', seed: 7, stop: ['END'] }],
+  ['anthropic', 'claude-sonnet-4-5', { stop_sequences: ['END'], thinking: { type: 'enabled' } }],
+  ['google', 'gemini-2.5-flash', { generationConfig: { seed: 7, stopSequences: ['END'], thinkingConfig: {} } }],
+])('%s: effort, seed and stop words as its wire has them', async (provider, modelName, expected) => {
+  const sampling = { seed: 7, stopSequences: ['END'], reasoningEffort: 'low' as const, promptCaching: true };
+  const { server } = await ask(provider, [{ text: ['ok'] }], { modelName, sampling, cacheKey: 'cache-1' });
+  const body = server.requests[0]?.body ?? {};
+  expect(body).toMatchObject(expected);
+  expect(JSON.stringify(body)).not.toContain('promptCaching');
+  expect(JSON.stringify(body).includes('ephemeral')).toBe(provider === 'anthropic');
+});
+
+test('anthropic: instruction and history are marked for its cache, and nothing is without a word', async () => {
+  const { server } = await ask('anthropic', [{ text: ['ok'] }], { tools, sampling: { promptCaching: true } });
+  expect(server.requests[0]?.body).toMatchObject({
+    system: [{ text: 'Be brief.', ...EPHEMERAL }],
+    messages: [{ role: 'user', content: [{ text: PROMPT, ...EPHEMERAL }] }],
+  });
+  const plain = await ask('anthropic', [{ text: ['ok'] }], { tools });
+  expect(JSON.stringify(plain.server.requests[0]?.body)).not.toContain('cache_control');
+});
+
+describe('the form of an answer on the wire', () => {
+  const format = { type: 'json_schema', strict: true, name: 'response', schema: closed };
+  const json_schema = { name: 'response', strict: true, schema: closed };
+  const generationConfig = { responseMimeType: 'application/json', responseJsonSchema: closed };
+  const claude = { modelName: 'claude-sonnet-4-5' };
+  test.each<[string, ProviderName, Partial<ModelRequest>, object, boolean]>([
+    ['strict', 'openai', {}, { text: { format } }, false],
+    ['as a hint', 'openai', { outputSchema: open }, { text: { format: { strict: false, schema: open } } }, false],
+    ['beside tools', 'openai', { tools }, { text: { format } }, false],
+    ['natively and in words', 'openai-compatible', {}, { response_format: { json_schema } }, true],
+    ['in words beside tools', 'openai-compatible', { tools }, {}, true],
+    ['natively', 'anthropic', claude, { output_config: { format: { schema: closed } } }, false],
+    ['natively', 'google', {}, { generationConfig }, false],
+  ])('%s: %s', async (_, provider, members, expected, hasWords) => {
+    const { server, answer } = await ask(provider, [{ text: [OUTPUT] }], { outputSchema: closed, ...members });
+    const body = server.requests[0]?.body ?? {};
+    expect(body).toMatchObject(expected);
+    expect([words(body), 'response_format' in body]).toEqual([hasWords, 'response_format' in expected]);
+    expect(answer.content?.parts).toMatchObject([{ text: OUTPUT }]);
+  });
+
+  test.each<[ProviderName, string]>([
+    ['anthropic', 'claude-3-haiku-20240307'],
+    ['google', 'gemini-2.5-flash'],
+  ])('%s: %s answers by a tool beside its own, which is text here', async (provider, modelName) => {
+    const members = { outputSchema: closed, modelName, tools };
+    const { server, answer } = await ask(
+      provider,
+      [{ calls: [{ id: 'j', name: 'json', arguments: OUTPUT }] }],
+      members,
+    );
+    expect(JSON.stringify(server.requests[0]?.body['tools'])).toContain('Respond with a JSON object');
+    expect(answer.content?.parts).toMatchObject([{ text: OUTPUT }]);
+    const called = await ask(provider, [{ calls: [{ id: 'c', name: 'work', arguments: '{"n":1}' }] }], members);
+    expect(called.answer.content?.parts).toMatchObject([{ functionCall: { name: 'work', args: { n: 1 } } }]);
+  });
+
+  test.each(PROVIDERS)('%s: a form that is refused is asked for in words', async (provider) => {
+    const script = [{ status: 400 }, { text: [OUTPUT] }];
+    const { server, answer } = await ask(provider, script, { outputSchema: closed });
+    expect(server.requests.map(({ body }) => words(body))).toEqual([provider === 'openai-compatible', true]);
+    expect(answer.content?.parts).toMatchObject([{ text: OUTPUT }]);
+  });
+
+  test.each([null, 'x', [1]])('a schema with %j in the place of one asks for nothing strict', (wrong) => {
+    for (const name of ['properties', 'anyOf', '$defs', 'items'])
+      expect(isStrict({ ...closed, [name]: wrong })).toBe(false);
   });
 });

@@ -19,6 +19,9 @@ const OTHERWISE: Record<string, string> = {
   'eval_run_cases.owner_id': 'deleteRunCases',
   'eval_run_cases.session_user_id': 'deleteRunCases',
   'eval_verdicts.author': 'deleteEvaluations',
+  'session_verdicts.author': 'deleteEvaluations',
+  'tasks.assigned_users': 'forgetInTasks',
+  'tasks.decided_by': 'forgetInTasks',
   'app_states.writers': 'deleteAppStateKeys',
   // Who said it within a session: its rows have a user_id.
   'events.author': 'USER_TABLES',
@@ -29,8 +32,10 @@ const OTHERWISE: Record<string, string> = {
 const OF_NOBODY: Record<string, string> = {
   audit_log: 'who did what, without content: it is only appended to, and ends by its own retention',
   agent_prompts: 'templates of instructions, before a state is put into them',
+  agent_versions: 'definitions of applications',
   budget_totals: 'sums of all users of an application',
   model_prices: 'prices',
+  score_rules: 'what the operator has scored',
   rate_limits: 'digests of callers, for a minute',
 };
 

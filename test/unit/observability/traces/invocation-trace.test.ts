@@ -64,7 +64,7 @@ test('a model that fails is the error of its call and of the invocation', async 
   const model = scriptedModel([new AgentError('model_rejected', 'No.')]);
   expect(await outlineOf(agent({ model }))).toEqual([
     'invocation (model_rejected)',
-    '  invoke_agent assistant',
+    '  invoke_agent assistant (model_rejected)',
     '    call_llm (model_rejected)',
   ]);
 });

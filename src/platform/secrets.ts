@@ -1,13 +1,12 @@
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
-import type { InvocationRequest } from './context.ts';
 
 const CIPHER = 'aes-256-gcm';
 const [KEY_BYTES, ID_BYTES, IV_BYTES, TAG_BYTES] = [32, 8, 12, 16];
 
-/** The place of a secret: read at another one it is not understood. */
-type Place = Pick<InvocationRequest, 'key' | 'invocationId'>;
+/** The names of the row that a secret stands in: read at another one it is not understood. */
+type Place = readonly string[];
 
-/** Encrypts the secrets of requests for the rows of their invocations, and reads them there. */
+/** Encrypts secrets for the rows that keep them, and reads them there. */
 export interface Secrets {
   /** False without any key: nothing can be encrypted then, and so nothing secret is stored. */
   canSeal: boolean;
@@ -48,5 +47,4 @@ export function createSecrets(keys: readonly string[]): Secrets {
   };
 }
 
-const toAad = ({ key: { appName, userId, sessionId }, invocationId }: Place): Buffer =>
-  Buffer.from(JSON.stringify([appName, userId, sessionId, invocationId]));
+const toAad = (place: Place): Buffer => Buffer.from(JSON.stringify(place));

@@ -1,12 +1,13 @@
 import { expect, test } from 'vitest';
-import { createSecrets } from '../../../src/invocations/secrets.ts';
+import { createSecrets } from '../../../src/platform/secrets.ts';
 import { readStoredRequest, toQueuedRequest } from '../../../src/invocations/stored-request.ts';
 
-const place = { key: { appName: 'a', userId: 'u', sessionId: 's' }, invocationId: 'e-1' };
+const place = ['a', 'u', 's', 'e-1'];
+const named = { key: { appName: 'a', userId: 'u', sessionId: 's' }, invocationId: 'e-1' };
 const [old, fresh] = ['an old key of the operator', 'a new key of the operator'];
 const server = { name: 'tools', url: 'https://tools.example/mcp', headers: { authorization: 'Bearer geheim' } };
 const request = {
-  ...place,
+  ...named,
   content: undefined,
   overrides: { maxLlmCalls: 3, mcpServers: [server] },
   createSession: false,
@@ -30,19 +31,19 @@ test('what was changed, cut off or moved to another invocation is not read', () 
   bytes[bytes.length - 1] = (bytes.at(-1) ?? 0) ^ 1;
   for (const wrong of [`${id}.${bytes.toString('base64url')}`, id, `${id}.`, '', sealed.slice(0, 40)])
     expect(secrets.open(wrong, place)).toBeUndefined();
-  expect(secrets.open(sealed, { ...place, invocationId: 'e-2' })).toBeUndefined();
-  expect(secrets.open(sealed, { ...place, key: { ...place.key, userId: 'v' } })).toBeUndefined();
+  expect(secrets.open(sealed, ['a', 'u', 's', 'e-2'])).toBeUndefined();
+  expect(secrets.open(sealed, ['a', 'v', 's', 'e-1'])).toBeUndefined();
 });
 
 test('a request with credentials is stored encrypted or not at all, and read with a reason or whole', () => {
   expect(toQueuedRequest(request, createSecrets([]))).toBeUndefined();
   const stored: unknown = JSON.parse(JSON.stringify(toQueuedRequest(request, createSecrets([old]))));
   expect(JSON.stringify(stored)).not.toMatch(/geheim|tools/);
-  expect(readStoredRequest(stored, createSecrets([fresh, old]), place)).toMatchObject({
+  expect(readStoredRequest(stored, createSecrets([fresh, old]), named)).toMatchObject({
     request: { overrides: request.overrides },
     refusal: undefined,
   });
-  const { request: read, refusal } = readStoredRequest(stored, createSecrets([fresh]), place);
+  const { request: read, refusal } = readStoredRequest(stored, createSecrets([fresh]), named);
   expect(refusal).toBe('its MCP servers have credentials, which no key of RUNTIME_SECRET_KEY decrypts');
   expect(read.overrides).toEqual({ maxLlmCalls: 3 });
 });

@@ -1,0 +1,68 @@
+import { queryOptions, useQuery } from '@tanstack/react-query';
+import { useSearch } from '@tanstack/react-router';
+import { createContext, use } from 'react';
+import { api, ask, type Settings } from './api.ts';
+
+/** What all pages know. */
+interface Viewer {
+  settings: Settings;
+  /** The user of the token; without one a user is chosen. */
+  me: string | undefined;
+  logOut: () => void;
+}
+
+export const ViewerContext = createContext<Viewer | undefined>(undefined);
+
+export function useViewer(): Viewer {
+  const viewer = use(ViewerContext);
+  if (!viewer) throw new Error('no viewer');
+  return viewer;
+}
+
+export const appsQuery = queryOptions({
+  queryKey: ['apps'],
+  queryFn: async () => (await ask(api.GET('/list-apps'))) as string[],
+});
+
+/** The users of an application; a token may not ask, and a key needs the scope `admin`. */
+export const usersQuery = (app: string, isAllowed: boolean) =>
+  queryOptions({
+    queryKey: ['users', app],
+    queryFn: async () => {
+      const params = { path: { app_name: app }, query: { limit: 1000 } };
+      return (await ask(api.GET('/apps/{app_name}/users', { params }))).items.map(({ userId }) => userId);
+    },
+    enabled: isAllowed && app !== '',
+    retry: false,
+  });
+
+interface Scope {
+  /** The chosen application, or the first. */
+  app: string;
+  apps: string[];
+  /** The user of the token, the chosen one, or the first; empty where there is none. */
+  user: string;
+  users: string[];
+  isPending: boolean;
+  error: Error | null;
+  refetch: () => unknown;
+}
+
+/** Whose data a page shows. */
+export function useScope(): Scope {
+  const { me } = useViewer();
+  const chosen = useSearch({ strict: false }) as { app?: string; user?: string };
+  const apps = useQuery(appsQuery);
+  const app = chosen.app ?? apps.data?.[0] ?? '';
+  const users = useQuery(usersQuery(app, me === undefined));
+  const isAsking = apps.isPending || (me === undefined && app !== '' && users.isPending && !chosen.user);
+  return {
+    app,
+    apps: apps.data ?? [],
+    user: me ?? chosen.user ?? users.data?.[0] ?? '',
+    users: users.data ?? [],
+    isPending: isAsking,
+    error: apps.error,
+    refetch: apps.refetch,
+  };
+}

@@ -1,0 +1,183 @@
+import { useVirtualizer } from '@tanstack/react-virtual';
+import { memo, useEffect, useMemo, useRef } from 'react';
+import { type Event } from './api.ts';
+import { type Item, partsOf, type SessionEvents } from './events.ts';
+import { Markdown } from './markdown.tsx';
+import { Badge, Empty, Folded, Json, Time } from './ui.tsx';
+
+type Answers = Map<string, unknown>;
+/** What is shown in one row: an event, or text that is being spoken. */
+type Row = Item | { author: string; text: string };
+
+/** The rows of the events: an answer of a tool is folded into its call. */
+function toRows(items: Item[]): { rows: Item[]; answers: Answers } {
+  const answers: Answers = new Map();
+  const calls = new Set<string>();
+  for (const { event } of items)
+    for (const { functionCall, functionResponse } of partsOf(event)) {
+      if (functionCall?.id) calls.add(functionCall.id);
+      if (functionResponse?.id) answers.set(functionResponse.id, functionResponse.response);
+    }
+  const isFolded = ({ event }: Item) => {
+    const parts = partsOf(event);
+    return parts.length > 0 && parts.every(({ functionResponse }) => calls.has(functionResponse?.id ?? ''));
+  };
+  return { rows: items.filter((item) => !isFolded(item)), answers };
+}
+
+/** A session as a conversation; only what is seen is in the page. */
+export function Conversation(props: SessionEvents & { goTo: number | undefined; isLive: boolean }) {
+  const { items, open, goTo, isLive } = props;
+  const { rows: whole, answers } = useMemo(() => toRows(items), [items]);
+  const rows: Row[] = useMemo(
+    () => (isLive ? [...whole, ...[...open].map(([author, text]) => ({ author, text }))] : whole),
+    [whole, open, isLive],
+  );
+  const place = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(goTo === undefined);
+  const virtualizer = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => place.current,
+    estimateSize: () => 96,
+    overscan: 3,
+    getItemKey: (index) => keyOf(rows[index] as Row),
+    useFlushSync: false,
+  });
+  const goToIndex = whole.findIndex(({ sequence }) => sequence >= (goTo ?? Infinity));
+  useEffect(() => {
+    if (goToIndex >= 0) virtualizer.scrollToIndex(goToIndex, { align: 'start' });
+  }, [goToIndex, virtualizer]);
+  useEffect(() => {
+    if (isLive && isAtEnd.current && rows.length > 0) virtualizer.scrollToIndex(rows.length - 1, { align: 'end' });
+  }, [rows, isLive, virtualizer]);
+  if (rows.length === 0) return <Empty>No event yet. What comes is shown at once.</Empty>;
+  const noteEnd = () => {
+    const { scrollTop = 0, clientHeight = 0, scrollHeight = 0 } = place.current ?? {};
+    isAtEnd.current = scrollHeight - scrollTop - clientHeight < 80;
+  };
+  return (
+    <div className="conversation" ref={place} onScroll={noteEnd} tabIndex={0} role="log" aria-label="Conversation">
+      <div className="canvas" style={{ height: virtualizer.getTotalSize() }}>
+        {virtualizer.getVirtualItems().map(({ key, index, start }) => (
+          <div
+            key={key}
+            data-index={index}
+            ref={virtualizer.measureElement}
+            className="row"
+            style={{ transform: `translateY(${start}px)` }}
+          >
+            <OneRow row={rows[index] as Row} answers={answers} isMarked={index === goToIndex} />
+          </div>
+        ))}
+      </div>
+    </div>
+  );
+}
+
+const keyOf = (row: Row) => ('sequence' in row ? row.sequence : `open ${row.author}`);
+
+const OneRow = memo(({ row, answers, isMarked }: { row: Row; answers: Answers; isMarked: boolean }) => {
+  if (!('sequence' in row))
+    return (
+      <article className="event model live" aria-busy="true">
+        <h3>{row.author} speaks</h3>
+        <Markdown text={row.text} />
+      </article>
+    );
+  const { sequence, event } = row;
+  const isUser = event.author === 'user';
+  const { errorCode, errorMessage, interrupted, usageMetadata } = event;
+  const delta = event.actions?.stateDelta ?? {};
+  return (
+    <article className={`event ${isUser ? 'user' : 'model'} ${isMarked ? 'marked' : ''}`}>
+      <h3>
+        {event.author ?? 'nobody'}
+        <span className="hint">
+          <a href={`?event=${sequence}`}>#{sequence}</a> <Time at={event.timestamp ?? undefined} />
+          {usageMetadata?.totalTokenCount ? ` · ${usageMetadata.totalTokenCount} tokens` : ''}
+        </span>
+      </h3>
+      <Parts event={event} isUser={isUser} answers={answers} />
+      {(errorCode || errorMessage) && (
+        <p className="problem">
+          {errorCode}: {errorMessage}
+        </p>
+      )}
+      {interrupted && <Badge tone="bad">interrupted</Badge>}
+      {Object.keys(delta).length > 0 && <Folded label={`State: ${Object.keys(delta).join(', ')}`} value={delta} />}
+      <Folded label="Raw event" value={event} />
+    </article>
+  );
+});
+
+function Parts({ event, isUser, answers }: { event: Event; isUser: boolean; answers: Answers }) {
+  return partsOf(event).map((part, index) => {
+    const { text, thought, functionCall, functionResponse, inlineData, fileData } = part;
+    if (functionCall) return <Call key={index} call={functionCall} answers={answers} />;
+    if (functionResponse)
+      return <Folded key={index} label={`Answer of ${functionResponse.name}`} value={functionResponse.response} />;
+    if (inlineData)
+      return (
+        <p key={index} className="hint">
+          [{inlineData.mimeType}, {Math.round((inlineData.data?.length ?? 0) * 0.75)} bytes]
+        </p>
+      );
+    if (fileData)
+      return (
+        <p key={index} className="hint">
+          [{fileData.mimeType}: {fileData.fileUri}]
+        </p>
+      );
+    if (!text) return <Folded key={index} label="Part" value={part} />;
+    if (thought) return <Folded key={index} label="Thought" value={text} />;
+    return isUser ? (
+      <p key={index} className="said">
+        {text}
+      </p>
+    ) : (
+      <Markdown key={index} text={text} />
+    );
+  });
+}
+
+interface FunctionCall {
+  id?: string | null;
+  name?: string | null;
+  args?: unknown;
+}
+
+/** A call of a tool, with its answer folded in. */
+function Call({ call, answers }: { call: FunctionCall; answers: Answers }) {
+  const answer = answers.get(call.id ?? '');
+  const isAnswered = answers.has(call.id ?? '');
+  const isError = typeof answer === 'object' && answer !== null && 'error' in answer;
+  return (
+    <details className="call">
+      <summary>
+        <code>
+          {call.name}({short(call.args)})
+        </code>{' '}
+        {isAnswered ? (
+          <>
+            → <code className={isError ? 'bad' : ''}>{short(answer)}</code>
+          </>
+        ) : (
+          <Badge tone="busy">no answer yet</Badge>
+        )}
+      </summary>
+      <h4>Arguments</h4>
+      <Json value={call.args} />
+      {isAnswered && (
+        <>
+          <h4>Answer</h4>
+          <Json value={answer} />
+        </>
+      )}
+    </details>
+  );
+}
+
+function short(value: unknown): string {
+  const text = JSON.stringify(value) ?? '';
+  return text.length > 80 ? `${text.slice(0, 79)}…` : text;
+}

@@ -1,0 +1,122 @@
+import * as oauth from 'oauth4webapi';
+import { type FormEvent, useState } from 'react';
+import { Button } from 'react-aria-components';
+import type { Settings } from './api.ts';
+import { Problem } from './ui.tsx';
+
+/** What has to outlive the way to the issuer and back; no secret is kept longer than that. */
+const PLACE = 'console.login';
+const HOME = `${location.origin}/console/`;
+
+interface OnTheWay {
+  verifier: string;
+  state: string;
+  back: string;
+}
+
+/** Only an issuer of this machine may be asked without TLS. */
+const optionsOf = (issuer: string) => ({ [oauth.allowInsecureRequests]: issuer.startsWith('http://') });
+
+async function discover(issuer: string) {
+  const url = new URL(issuer);
+  return oauth.processDiscoveryResponse(url, await oauth.discoveryRequest(url, optionsOf(issuer)));
+}
+
+/** Sends the browser to the issuer (authorization code, PKCE). */
+async function leave({ issuer = '', clientId = '', audience }: Settings): Promise<void> {
+  const server = await discover(issuer);
+  if (!server.authorization_endpoint) throw new Error('The issuer names no page to log in at.');
+  const [verifier, state] = [oauth.generateRandomCodeVerifier(), oauth.generateRandomState()];
+  const back = location.pathname + location.search;
+  sessionStorage.setItem(PLACE, JSON.stringify({ verifier, state, back } satisfies OnTheWay));
+  const url = new URL(server.authorization_endpoint);
+  url.search = new URLSearchParams({
+    response_type: 'code',
+    client_id: clientId,
+    redirect_uri: HOME,
+    scope: 'openid',
+    ...(audience && { audience }),
+    state,
+    code_challenge: await oauth.calculatePKCECodeChallenge(verifier),
+    code_challenge_method: 'S256',
+  }).toString();
+  location.assign(url);
+}
+
+/** Takes the token that the issuer has sent the browser back for. @returns `undefined` where it has not */
+export async function comeBack({ issuer = '', clientId = '' }: Settings): Promise<string | undefined> {
+  const kept = sessionStorage.getItem(PLACE);
+  const url = new URL(location.href);
+  if (!kept || !url.searchParams.has('state')) return undefined;
+  sessionStorage.removeItem(PLACE);
+  const { verifier, state, back } = JSON.parse(kept) as OnTheWay;
+  history.replaceState(null, '', back);
+  const server = await discover(issuer);
+  const client = { client_id: clientId };
+  const parameters = oauth.validateAuthResponse(server, client, url, state);
+  const response = await oauth.authorizationCodeGrantRequest(
+    server,
+    client,
+    oauth.None(),
+    parameters,
+    HOME,
+    verifier,
+    optionsOf(issuer),
+  );
+  return (await oauth.processAuthorizationCodeResponse(server, client, response)).access_token;
+}
+
+/** The user that a token names, for what is shown only: the service checks it. */
+export function userOf(token: string, claim: string): string | undefined {
+  try {
+    const text = atob((token.split('.')[1] ?? '').replaceAll('-', '+').replaceAll('_', '/'));
+    const claims = JSON.parse(new TextDecoder().decode(Uint8Array.from(text, (c) => c.charCodeAt(0)))) as object;
+    const user = (claims as Record<string, unknown>)[claim];
+    return typeof user === 'string' ? user : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Asks for the credential of the mode. */
+export function Login(props: { settings: Settings; reason?: string; onCredential: (value: string) => void }) {
+  const { settings, onCredential } = props;
+  const [problem, setProblem] = useState(props.reason);
+  const [value, setValue] = useState('');
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    if (value.trim() !== '') onCredential(value.trim());
+  };
+  const what = settings.mode === 'jwt' ? 'Token' : 'Key';
+  return (
+    <main className="login">
+      <h1>Agent runtime</h1>
+      {problem && <Problem error={new Error(problem)} />}
+      {settings.clientId ? (
+        <Button
+          className="primary"
+          onPress={() => void leave(settings).catch((error: Error) => setProblem(error.message))}
+        >
+          Log in at {new URL(settings.issuer ?? '').host}
+        </Button>
+      ) : (
+        <form onSubmit={submit}>
+          <label>
+            {what}
+            <input
+              type="password"
+              autoComplete="off"
+              spellCheck={false}
+              value={value}
+              onChange={(event) => setValue(event.target.value)}
+            />
+          </label>
+          <Button className="primary" type="submit">
+            Log in
+          </Button>
+          <p className="hint">It is kept in the memory of this page, and gone when you close or reload it.</p>
+        </form>
+      )}
+    </main>
+  );
+}

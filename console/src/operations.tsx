@@ -1,0 +1,291 @@
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query';
+import { getRouteApi, Link } from '@tanstack/react-router';
+import { Button } from 'react-aria-components';
+import { api, ApiError, ask, type Schemas } from './api.ts';
+import { useScope, useViewer } from './context.tsx';
+import { formatCount } from './format.ts';
+import { Ask, Badge, Empty, Facts, Folded, Loaded, Problem, Table, Time } from './ui.tsx';
+
+const route = getRouteApi('/operations');
+type Cronjob = Schemas['Cronjob'];
+
+/** How the service is, and what it does by itself. */
+export function OperationsPage() {
+  const { settings } = useViewer();
+  const { user } = useScope();
+  const { cronjobs, webhooks } = settings.features;
+  return (
+    <>
+      <h1>Operations</h1>
+      <Service />
+      <h2>Cronjobs</h2>
+      {cronjobs ? <Cronjobs user={user} /> : <Empty>There are none without CRONJOBS=true.</Empty>}
+      <h2>Webhooks</h2>
+      {webhooks ? <Webhooks user={user} /> : <Empty>There are none without WEBHOOKS=true.</Empty>}
+    </>
+  );
+}
+
+function Service() {
+  const { settings } = useViewer();
+  const ready = useQuery({
+    queryKey: ['ready'],
+    queryFn: () => ask(api.GET('/ready')),
+    refetchInterval: 5_000,
+    retry: false,
+  });
+  const version = useQuery({ queryKey: ['version'], queryFn: () => ask(api.GET('/version')) });
+  return (
+    <Facts
+      facts={[
+        ['This replica', <Badge key="ready">{ready.error ? ready.error.message : (ready.data?.status ?? '…')}</Badge>],
+        ['Version', version.data?.version ?? settings.version],
+        ['Node', version.data?.language_version ?? '…'],
+        ['Mode', settings.mode],
+      ]}
+    />
+  );
+}
+
+/** The cronjobs of all users where the scope allows it, else those of one. */
+function useCronjobs(user: string) {
+  return useQuery({
+    queryKey: ['cronjobs', user],
+    queryFn: async () => {
+      try {
+        return await ask(api.GET('/cronjobs', { params: { query: { limit: 100 } } }));
+      } catch (error) {
+        if (!(error instanceof ApiError) || error.status !== 403 || user === '') throw error;
+        return ask(api.GET('/harness/cronjobs', { params: { query: { ownerId: user, limit: 100 } } }));
+      }
+    },
+    refetchInterval: 10_000,
+  });
+}
+
+function Cronjobs({ user }: { user: string }) {
+  const { job } = route.useSearch();
+  const query = useCronjobs(user);
+  return (
+    <Loaded query={query}>
+      {({ items }) =>
+        items.length === 0 ? (
+          <Empty>None.</Empty>
+        ) : (
+          <>
+            <Table label="Cronjobs" head={['Cronjob', 'Owner', 'Schedule', 'Next', 'Last run', 'Runs', 'Failures', '']}>
+              {items.map((each) => (
+                <tr key={each.jobId}>
+                  <td>
+                    <Link to="/operations" search={{ job: each.jobId }}>
+                      {each.name ?? each.jobId}
+                    </Link>
+                    <div className="hint">{each.appName}</div>
+                  </td>
+                  <td>{each.ownerId}</td>
+                  <td>{scheduleText(each)}</td>
+                  <td>
+                    {each.enabled ? <Time at={each.nextRunAt} age /> : <Badge>{each.disabledReason ?? 'off'}</Badge>}
+                  </td>
+                  <td>{each.latestRun ? <Badge>{each.latestRun.status}</Badge> : '–'}</td>
+                  <td className="number">{formatCount(each.runCount)}</td>
+                  <td className="number">{formatCount(each.failureCount)}</td>
+                  <td>
+                    <CronjobActions job={each} />
+                  </td>
+                </tr>
+              ))}
+            </Table>
+            {job !== undefined && <Runs job={job} owner={items.find(({ jobId }) => jobId === job)} />}
+          </>
+        )
+      }
+    </Loaded>
+  );
+}
+
+function scheduleText({ schedule }: Cronjob): string {
+  if (!schedule) return '–';
+  const { type, timezone, ...rest } = schedule as { type: string; timezone?: string };
+  return `${type} ${Object.values(rest).flat().join(' ')} ${timezone ?? ''}`.trim();
+}
+
+function CronjobActions({ job }: { job: Cronjob }) {
+  const queries = useQueryClient();
+  const params = { path: { job_id: job.jobId } };
+  const act = useMutation({
+    mutationFn: (enabled: boolean) =>
+      ask(
+        enabled
+          ? api.POST('/harness/cronjobs/{job_id}/disable', { params })
+          : api.POST('/harness/cronjobs/{job_id}/enable', { params }),
+      ),
+    onSettled: () => queries.invalidateQueries(),
+  });
+  const run = async () => {
+    await ask(api.POST('/harness/cronjobs/{job_id}/run', { params }));
+    await queries.invalidateQueries();
+  };
+  return (
+    <div className="actions">
+      <Button isDisabled={act.isPending} onPress={() => act.mutate(job.enabled)}>
+        {job.enabled ? 'Switch off' : 'Switch on'}
+      </Button>
+      <Ask label="Run now" title={`Run ${job.name ?? job.jobId} now?`} action="Run" run={run} />
+      {act.error && <Problem error={act.error} />}
+    </div>
+  );
+}
+
+function Runs({ job, owner }: { job: string; owner: Cronjob | undefined }) {
+  const query = useQuery({
+    queryKey: ['cronjob-runs', job],
+    queryFn: () =>
+      ask(api.GET('/harness/cronjobs/{job_id}/runs', { params: { path: { job_id: job }, query: { limit: 50 } } })),
+    refetchInterval: 5_000,
+  });
+  return (
+    <>
+      <h3>Runs of {owner?.name ?? job}</h3>
+      <Loaded query={query}>
+        {({ items }) =>
+          items.length === 0 ? (
+            <Empty>It has not run yet.</Empty>
+          ) : (
+            <Table label="Runs" head={['Due', 'Status', 'Attempt', 'Ended', 'Session', 'Output or error']}>
+              {items.map((run) => (
+                <tr key={run.runId}>
+                  <td>
+                    <Time at={run.scheduledAt} />
+                  </td>
+                  <td>
+                    <Badge>{run.status}</Badge>
+                  </td>
+                  <td className="number">{run.attempt}</td>
+                  <td>
+                    <Time at={run.finishedAt} age />
+                  </td>
+                  <td>
+                    {run.sessionId && owner ? (
+                      <Link
+                        to="/sessions/$appName/$userId/$sessionId"
+                        params={{ appName: owner.appName, userId: run.ownerId, sessionId: run.sessionId }}
+                      >
+                        {run.sessionId}
+                      </Link>
+                    ) : (
+                      '–'
+                    )}
+                  </td>
+                  <td>{run.error?.message ?? run.output ?? ''}</td>
+                </tr>
+              ))}
+            </Table>
+          )
+        }
+      </Loaded>
+    </>
+  );
+}
+
+function Webhooks({ user }: { user: string }) {
+  const { hook } = route.useSearch();
+  const query = useQuery({
+    queryKey: ['webhooks', user],
+    queryFn: () => ask(api.GET('/harness/webhooks', { params: { query: { ownerId: user } } })),
+    enabled: user !== '',
+  });
+  if (user === '') return <Empty>Name a user above.</Empty>;
+  return (
+    <Loaded query={query}>
+      {({ items }) =>
+        items.length === 0 ? (
+          <Empty>{user} has none.</Empty>
+        ) : (
+          <>
+            <Table label="Webhooks" head={['Address', 'Application', 'Since']}>
+              {items.map((each) => (
+                <tr key={each.webhookId}>
+                  <td>
+                    <Link to="/operations" search={{ hook: each.webhookId }}>
+                      {each.url}
+                    </Link>
+                  </td>
+                  <td>{each.appName}</td>
+                  <td>
+                    <Time at={each.createdAt} />
+                  </td>
+                </tr>
+              ))}
+            </Table>
+            {hook !== undefined && <Deliveries hook={hook} />}
+          </>
+        )
+      }
+    </Loaded>
+  );
+}
+
+function Deliveries({ hook }: { hook: string }) {
+  const queries = useQueryClient();
+  const query = useQuery({
+    queryKey: ['deliveries', hook],
+    queryFn: () =>
+      ask(
+        api.GET('/harness/webhooks/{webhook_id}/deliveries', {
+          params: { path: { webhook_id: hook }, query: { limit: 50 } },
+        }),
+      ),
+    refetchInterval: 5_000,
+  });
+  const again = useMutation({
+    mutationFn: (delivery: string) =>
+      ask(
+        api.POST('/harness/webhooks/{webhook_id}/deliveries/{delivery_id}/replay', {
+          params: { path: { webhook_id: hook, delivery_id: delivery } },
+        }),
+      ),
+    onSettled: () => queries.invalidateQueries({ queryKey: ['deliveries', hook] }),
+  });
+  return (
+    <>
+      <h3>Deliveries</h3>
+      {again.error && <Problem error={again.error} />}
+      <Loaded query={query}>
+        {({ items }) =>
+          items.length === 0 ? (
+            <Empty>Nothing was sent yet.</Empty>
+          ) : (
+            <Table label="Deliveries" head={['Delivery', 'Status', 'Attempt', 'Since', 'Last answer', '']}>
+              {items.map((each) => (
+                <tr key={each.deliveryId}>
+                  <td>
+                    <Folded label={<code>{each.deliveryId}</code>} value={each} />
+                  </td>
+                  <td>
+                    <Badge>{each.status}</Badge>
+                  </td>
+                  <td className="number">{each.attempt}</td>
+                  <td>
+                    <Time at={each.createdAt} age />
+                  </td>
+                  <td>{answerText(each)}</td>
+                  <td>
+                    <Button isDisabled={again.isPending} onPress={() => again.mutate(each.deliveryId)}>
+                      Send again
+                    </Button>
+                  </td>
+                </tr>
+              ))}
+            </Table>
+          )
+        }
+      </Loaded>
+    </>
+  );
+}
+
+function answerText({ answers }: Schemas['WebhookDelivery']): string {
+  const last = answers.at(-1);
+  return last === undefined ? '–' : (last.error ?? `${last.status ?? ''} ${last.body ?? ''}`.slice(0, 200));
+}

@@ -1,0 +1,369 @@
+import { useQuery } from '@tanstack/react-query';
+import { getRouteApi, Link } from '@tanstack/react-router';
+import { api, ask } from './api.ts';
+import { Chart } from './chart.tsx';
+import { useScope, useViewer } from './context.tsx';
+import { formatCost, formatCount } from './format.ts';
+import { Badge, Empty, Facts, Folded, Json, Loaded, Table, Time } from './ui.tsx';
+
+const list = getRouteApi('/quality');
+const route = getRouteApi('/quality/$appName/$runId');
+
+const percent = (part: number) => `${Math.round(part * 100)} %`;
+
+/** Where evaluation is answered: below `/apps` with `EVALS`, below `/dev` with `DEV_UI` alone. The shapes are the same. */
+function usePlace() {
+  const { features } = useViewer().settings;
+  return <const Path extends string>(path: Path) => (features.evals ? path : `/dev${path}`) as Path;
+}
+
+/** How good the answers are: sets, runs, and scores of stored sessions. */
+export function QualityPage() {
+  const { settings } = useViewer();
+  const { app } = useScope();
+  const { evals, devUi } = settings.features;
+  return (
+    <>
+      <h1>Quality</h1>
+      {evals || devUi ? app && <OfApp app={app} /> : <Empty>There is no evaluation without EVALS=true.</Empty>}
+    </>
+  );
+}
+
+function OfApp({ app }: { app: string }) {
+  const { set } = list.useSearch();
+  const navigate = list.useNavigate();
+  const place = usePlace();
+  const sets = useQuery({
+    queryKey: ['eval-sets', app],
+    queryFn: () => ask(api.GET(place('/apps/{app_name}/eval-sets'), { params: { path: { app_name: app } } })),
+  });
+  const runs = useQuery({
+    queryKey: ['eval-runs', app, set],
+    queryFn: () =>
+      ask(
+        api.GET(place('/apps/{app_name}/eval-runs'), {
+          params: { path: { app_name: app }, query: { evalSetId: set, limit: 50 } },
+        }),
+      ),
+    refetchInterval: 5_000,
+  });
+  return (
+    <>
+      <Loaded query={sets}>
+        {({ evalSetIds }) => (
+          <form className="filters" aria-label="What to show">
+            <label>
+              Evaluation set
+              <select
+                value={set ?? ''}
+                onChange={(event) =>
+                  void navigate({ search: (before) => ({ ...before, set: event.target.value || undefined }) })
+                }
+              >
+                <option value="">all</option>
+                {evalSetIds.map((id) => (
+                  <option key={id}>{id}</option>
+                ))}
+              </select>
+            </label>
+          </form>
+        )}
+      </Loaded>
+      {set !== undefined && <Trend app={app} set={set} />}
+      <h2>Runs</h2>
+      <Loaded query={runs}>
+        {(items) =>
+          items.length === 0 ? (
+            <Empty>No run yet.</Empty>
+          ) : (
+            <Table label="Runs" head={['Run', 'Set', 'Status', 'Started', 'Model', 'Passed', 'Failed', 'Errors']}>
+              {items.map(({ runId, evalSetId, status, createTime, modelName, counts }) => (
+                <tr key={runId}>
+                  <td>
+                    <Link to="/quality/$appName/$runId" params={{ appName: app, runId }}>
+                      {runId}
+                    </Link>
+                  </td>
+                  <td>{evalSetId}</td>
+                  <td>
+                    <Badge>{status}</Badge>
+                  </td>
+                  <td>
+                    <Time at={createTime} age />
+                  </td>
+                  <td>{modelName}</td>
+                  <td className="number">
+                    {formatCount(counts.passed)} of {formatCount(counts.total)}
+                  </td>
+                  <td className="number">{formatCount(counts.failed)}</td>
+                  <td className="number">{formatCount(counts.errors)}</td>
+                </tr>
+              ))}
+            </Table>
+          )
+        }
+      </Loaded>
+      <h2>Scores of stored sessions</h2>
+      <Scores app={app} />
+    </>
+  );
+}
+
+function Trend({ app, set }: { app: string; set: string }) {
+  const place = usePlace();
+  const query = useQuery({
+    queryKey: ['trend', app, set],
+    queryFn: () =>
+      ask(
+        api.GET(place('/apps/{app_name}/eval-sets/{eval_set_id}/trend'), {
+          params: { path: { app_name: app, eval_set_id: set }, query: { limit: 100 } },
+        }),
+      ),
+  });
+  return (
+    <Loaded query={query}>
+      {(runs) => {
+        const sorted = runs.toSorted((one, other) => one.createTime - other.createTime);
+        const rate = sorted.map(({ passed, total }) => (total > 0 ? passed / total : null));
+        if (sorted.length === 0) return <Empty>This set has not run yet.</Empty>;
+        return (
+          <Chart
+            title={`Passed, ${set}`}
+            times={sorted.map(({ createTime }) => createTime)}
+            lines={[{ name: 'passed', values: rate }]}
+            format={percent}
+          />
+        );
+      }}
+    </Loaded>
+  );
+}
+
+function Scores({ app }: { app: string }) {
+  const place = usePlace();
+  const query = useQuery({
+    queryKey: ['scores', app],
+    queryFn: () =>
+      ask(
+        api.GET(place('/apps/{app_name}/session-scores'), {
+          params: { path: { app_name: app }, query: { limit: 50 } },
+        }),
+      ),
+  });
+  return (
+    <Loaded query={query}>
+      {(scores) =>
+        scores.length === 0 ? (
+          <Empty>No session was scored.</Empty>
+        ) : (
+          <Table label="Scores" head={['Session', 'User', 'Result', 'Scores', 'Rule']}>
+            {scores.map((score) => (
+              <tr
+                key={`${score.userId} ${score.sessionId} ${score.lastSequence} ${score.ruleId} ${score.invocationId}`}
+              >
+                <td>
+                  <Link
+                    to="/sessions/$appName/$userId/$sessionId"
+                    params={{ appName: app, userId: score.userId, sessionId: score.sessionId }}
+                  >
+                    {score.sessionId}
+                  </Link>
+                </td>
+                <td>{score.userId}</td>
+                <td>
+                  <Badge>{statusText(score.finalEvalStatus)}</Badge>
+                </td>
+                <td>{score.overallEvalMetricResults.map(metricText).join(', ')}</td>
+                <td>{score.ruleId ?? '–'}</td>
+              </tr>
+            ))}
+          </Table>
+        )
+      }
+    </Loaded>
+  );
+}
+
+const statusText = (status: number | undefined) =>
+  status === 1 ? 'passed' : status === 2 ? 'failed' : 'not evaluated';
+
+function metricText(metric: object): string {
+  const { metricName, score } = metric as { metricName?: string; score?: number | null };
+  return `${metricName}: ${typeof score === 'number' ? score.toFixed(2) : '–'}`;
+}
+
+/** One run: its cases, what changed since another, and each case beside what was expected. */
+export function RunPage() {
+  const { appName: app, runId } = route.useParams();
+  const { baseline, case: chosen } = route.useSearch();
+  const navigate = route.useNavigate();
+  const place = usePlace();
+  const path = { app_name: app, run_id: runId };
+  const run = useQuery({
+    queryKey: ['eval-run', app, runId],
+    queryFn: () => ask(api.GET(place('/apps/{app_name}/eval-runs/{run_id}'), { params: { path } })),
+    refetchInterval: ({ state: { data } }) => (data && /done|cancelled/.test(data.status) ? false : 2_000),
+  });
+  const summary = useQuery({
+    queryKey: ['eval-summary', app, runId, baseline],
+    queryFn: () =>
+      ask(api.GET(place('/apps/{app_name}/eval-runs/{run_id}/summary'), { params: { path, query: { baseline } } })),
+    enabled: run.data !== undefined && run.data.status !== 'queued',
+  });
+  const others = useQuery({
+    queryKey: ['eval-runs', app, run.data?.evalSetId],
+    queryFn: () =>
+      ask(
+        api.GET(place('/apps/{app_name}/eval-runs'), {
+          params: { path: { app_name: app }, query: { evalSetId: run.data?.evalSetId, limit: 50 } },
+        }),
+      ),
+    enabled: run.data !== undefined,
+  });
+  return (
+    <>
+      <p>
+        <Link to="/quality">Quality</Link>
+      </p>
+      <h1>Run {runId}</h1>
+      <Loaded query={run}>
+        {({ evalSetId, status, createTime, modelName, trials, counts }) => (
+          <Facts
+            facts={[
+              ['Set', evalSetId],
+              ['Status', <Badge key="status">{status}</Badge>],
+              ['Started', <Time key="time" at={createTime} />],
+              ['Model', modelName],
+              ['Trials', formatCount(trials)],
+              ['Passed', `${formatCount(counts.passed)} of ${formatCount(counts.total)}`],
+            ]}
+          />
+        )}
+      </Loaded>
+      <form className="filters" aria-label="Compare">
+        <label>
+          Compare with
+          <select
+            value={baseline ?? ''}
+            onChange={(event) =>
+              void navigate({ search: (before) => ({ ...before, baseline: event.target.value || undefined }) })
+            }
+          >
+            <option value="">no run</option>
+            {others.data
+              ?.filter((other) => other.runId !== runId)
+              .map((other) => (
+                <option key={other.runId}>{other.runId}</option>
+              ))}
+          </select>
+        </label>
+      </form>
+      <Loaded query={summary}>
+        {({ cases, comparison }) => (
+          <>
+            {comparison && (
+              <p>
+                <Badge tone={comparison.regression ? 'bad' : 'good'}>
+                  {comparison.regression ? 'worse' : 'not worse'}
+                </Badge>
+                won {comparison.won.join(', ') || 'none'}, lost {comparison.lost.join(', ') || 'none'}
+              </p>
+            )}
+            <Table label="Cases" head={['Case', 'Passed', 'Scores', 'Cost', 'Why']}>
+              {cases.map(({ evalId, trials, passed, passRate, flaky, scores, cost, reason }) => (
+                <tr key={evalId}>
+                  <td>
+                    <Link
+                      to="/quality/$appName/$runId"
+                      params={{ appName: app, runId }}
+                      search={(before) => ({ ...before, case: evalId })}
+                    >
+                      {evalId}
+                    </Link>
+                  </td>
+                  <td>
+                    <Badge tone={passed === trials ? 'good' : 'bad'}>
+                      {passed} of {trials}
+                    </Badge>
+                    {passRate !== null && percent(passRate)} {flaky && <Badge tone="busy">flaky</Badge>}
+                  </td>
+                  <td>
+                    <Folded label="Scores" value={scores} />
+                  </td>
+                  <td className="number">{cost === undefined ? '–' : formatCost(cost)}</td>
+                  <td>{reason}</td>
+                </tr>
+              ))}
+            </Table>
+          </>
+        )}
+      </Loaded>
+      {chosen !== undefined && run.data && <Case app={app} result={run.data.evalSetResultId} evalId={chosen} />}
+    </>
+  );
+}
+
+interface CaseResult {
+  evalId?: string;
+  finalEvalStatus?: number;
+  evalMetricResultPerInvocation?: {
+    actualInvocation?: Turn;
+    expectedInvocation?: Turn | null;
+    evalMetricResults?: object[];
+  }[];
+}
+
+interface Turn {
+  userContent?: unknown;
+  finalResponse?: unknown;
+  intermediateData?: unknown;
+}
+
+/** A case beside its run, turn by turn. */
+function Case({ app, result, evalId }: { app: string; result: string; evalId: string }) {
+  const place = usePlace();
+  const query = useQuery({
+    queryKey: ['eval-result', app, result],
+    queryFn: () =>
+      ask(
+        api.GET(place('/apps/{app_name}/eval-results/{eval_result_id}'), {
+          params: { path: { app_name: app, eval_result_id: result } },
+        }),
+      ),
+  });
+  return (
+    <section aria-label={`Case ${evalId}`}>
+      <h2>Case {evalId}</h2>
+      <Loaded query={query}>
+        {({ evalCaseResults }) => {
+          const found = ((evalCaseResults ?? []) as CaseResult[]).filter((each) => each.evalId === evalId);
+          if (found.length === 0) return <Empty>It has no result yet.</Empty>;
+          return found.map((trial, number) => (
+            <div key={number}>
+              <h3>
+                Trial {number + 1} <Badge>{statusText(trial.finalEvalStatus)}</Badge>
+              </h3>
+              {trial.evalMetricResultPerInvocation?.map((turn, index) => (
+                <div key={index}>
+                  <p className="hint">{(turn.evalMetricResults ?? []).map(metricText).join(', ')}</p>
+                  <div className="halves">
+                    <TurnView title="Expected" turn={turn.expectedInvocation} />
+                    <TurnView title="Actual" turn={turn.actualInvocation} />
+                  </div>
+                </div>
+              ))}
+            </div>
+          ));
+        }}
+      </Loaded>
+    </section>
+  );
+}
+
+const TurnView = ({ title, turn }: { title: string; turn: Turn | null | undefined }) => (
+  <section aria-label={title}>
+    <h4>{title}</h4>
+    {turn ? <Json value={{ finalResponse: turn.finalResponse, intermediateData: turn.intermediateData }} /> : '–'}
+  </section>
+);

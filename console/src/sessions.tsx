@@ -1,0 +1,175 @@
+import { keepPreviousData, useInfiniteQuery, useQuery } from '@tanstack/react-query';
+import { getRouteApi, Link } from '@tanstack/react-router';
+import { type FormEvent, useEffect, useRef, useState } from 'react';
+import { Button } from 'react-aria-components';
+import { api, ask, askWhole, inPath, type Schemas, type SessionName } from './api.ts';
+import { useScope, useViewer } from './context.tsx';
+import { formatCount } from './format.ts';
+import { Badge, Empty, fieldsOf, Loaded, Loading, Problem, Table, Time } from './ui.tsx';
+
+const route = getRouteApi('/sessions');
+const PAGE_SIZE = 50;
+
+const toSeconds = (date: string | undefined) => (date ? new Date(date).getTime() / 1000 : undefined);
+
+/** The sessions of a user, the newest first. */
+export function SessionsPage() {
+  const { app, user, isPending, error, refetch } = useScope();
+  const { settings } = useViewer();
+  if (error) return <Problem error={error} retry={() => void refetch()} />;
+  if (isPending) return <Loading />;
+  return (
+    <>
+      <h1>Sessions</h1>
+      <Filters />
+      {user === '' ? (
+        <Empty>
+          Nobody has a session here yet
+          {settings.mode === 'local' ? ': send a first message, as the start printed it' : ''}. You can also name a user
+          above.
+        </Empty>
+      ) : (
+        <List app={app} user={user} />
+      )}
+    </>
+  );
+}
+
+function Filters() {
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const submit = (event: FormEvent<HTMLFormElement>) => {
+    event.preventDefault();
+    const values = fieldsOf(event.currentTarget);
+    void navigate({ search: (before) => ({ ...before, ...values }) });
+  };
+  return (
+    <form className="filters" onSubmit={submit} key={JSON.stringify(search)} aria-label="Search">
+      <label>
+        First words
+        <input name="text" type="search" maxLength={256} defaultValue={search.text} />
+      </label>
+      <label>
+        Label
+        <input name="label" placeholder="name or name=value" defaultValue={search.label} />
+      </label>
+      <label>
+        Updated after
+        <input name="after" type="date" defaultValue={search.after} />
+      </label>
+      <label>
+        before
+        <input name="before" type="date" defaultValue={search.before} />
+      </label>
+      <Button type="submit">Search</Button>
+    </form>
+  );
+}
+
+function List({ app, user }: { app: string; user: string }) {
+  const { text, label, after, before } = route.useSearch();
+  const query = useInfiniteQuery({
+    queryKey: ['sessions', app, user, text, label, after, before],
+    queryFn: ({ pageParam }) =>
+      askWhole(
+        api.GET('/apps/{app_name}/users/{user_id}/sessions', {
+          params: {
+            path: { app_name: app, user_id: user },
+            query: {
+              limit: PAGE_SIZE,
+              withDetails: true,
+              text,
+              label: label ? [label] : undefined,
+              updatedAfter: toSeconds(after),
+              updatedBefore: toSeconds(before),
+              cursor: pageParam,
+            },
+          },
+        }),
+      ),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: ({ cursor }) => cursor,
+    placeholderData: keepPreviousData,
+    refetchInterval: 10_000,
+  });
+  return (
+    <Loaded query={query}>
+      {({ pages }) => {
+        const sessions = pages.flatMap(({ data }) => data);
+        if (sessions.length === 0 && !query.hasNextPage) return <Empty>No session of {user} fits.</Empty>;
+        return (
+          <>
+            <Table label="Sessions" head={['Session', 'Labels', 'Events', 'Created', 'Updated', 'Last invocation']}>
+              {sessions.map((session) => (
+                <Row key={session.id} session={session} />
+              ))}
+            </Table>
+            {query.hasNextPage && (
+              <Button isDisabled={query.isFetchingNextPage} onPress={() => void query.fetchNextPage()}>
+                More
+              </Button>
+            )}
+          </>
+        );
+      }}
+    </Loaded>
+  );
+}
+
+function Row({ session }: { session: Schemas['Session'] }) {
+  const { id, appName, userId, firstText, labels = {}, lastSequence, createTime, lastUpdateTime } = session;
+  return (
+    <tr>
+      <td>
+        <Link
+          to="/sessions/$appName/$userId/$sessionId"
+          params={{ appName, userId, sessionId: id }}
+          search={{ app: appName, user: userId }}
+        >
+          {firstText || id}
+        </Link>
+        <div className="hint">{id}</div>
+      </td>
+      <td>
+        {Object.entries(labels).map(([name, value]) => (
+          <Link key={name} to="/sessions" search={{ label: `${name}=${value}` }} className="badge">
+            {name}={value}
+          </Link>
+        ))}
+      </td>
+      <td className="number">{lastSequence === undefined ? '–' : formatCount(lastSequence)}</td>
+      <td>
+        <Time at={createTime} age />
+      </td>
+      <td>
+        <Time at={lastUpdateTime} age />
+      </td>
+      <td>
+        <LastInvocation name={{ app: appName, user: userId, session: id }} version={lastUpdateTime} />
+      </td>
+    </tr>
+  );
+}
+
+/** Asked for what is seen only: it is one request for each session. */
+function LastInvocation({ name, version }: { name: SessionName; version: number }) {
+  const place = useRef<HTMLSpanElement>(null);
+  const [isSeen, setSeen] = useState(false);
+  useEffect(() => {
+    const observer = new IntersectionObserver(([entry]) => entry?.isIntersecting && setSeen(true));
+    if (place.current) observer.observe(place.current);
+    return () => observer.disconnect();
+  }, []);
+  const { data } = useQuery({
+    queryKey: ['last-invocation', name, version],
+    queryFn: () =>
+      ask(
+        api.GET('/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations', {
+          params: { path: inPath(name), query: { limit: 1 } },
+        }),
+      ),
+    enabled: isSeen,
+  });
+  const status = data?.[0]?.status;
+  return <span ref={place}>{status ? <Badge>{status}</Badge> : '–'}</span>;
+}

@@ -1,0 +1,268 @@
+import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from '@tanstack/react-query';
+import { getRouteApi, Link } from '@tanstack/react-router';
+import type { FormEvent } from 'react';
+import { Button } from 'react-aria-components';
+import { api, ask, type Schemas } from './api.ts';
+import { useScope, useViewer } from './context.tsx';
+import type { paths } from './openapi.d.ts';
+import { SchemaForm } from './schema-form.tsx';
+import { Badge, Empty, Facts, fieldsOf, Folded, Json, Loaded, Problem, Table, Time } from './ui.tsx';
+
+const list = getRouteApi('/tasks');
+const route = getRouteApi('/tasks/$taskId');
+type Task = Schemas['Task'];
+
+const STATES = ['open', 'answered', 'done', 'cancelled'] as const;
+const KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal'] as const;
+
+const oneOf = <Word extends string>(words: readonly Word[], value: string | undefined) =>
+  words.find((word) => word === value);
+
+/** What waits for a person, a time or a signal. */
+export function TasksPage() {
+  const search = list.useSearch();
+  const navigate = list.useNavigate();
+  const { app } = useScope();
+  const state = oneOf(STATES, search.state) ?? 'open';
+  const kind = oneOf(KINDS, search.kind);
+  const { assignee, text } = search;
+  const query = useInfiniteQuery({
+    queryKey: ['tasks', app, state, kind, assignee, text],
+    queryFn: ({ pageParam }) =>
+      ask(
+        api.GET('/tasks', {
+          params: { query: { appName: app, state, kind, assignee, text, limit: 50, cursor: pageParam } },
+        }),
+      ),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: ({ nextCursor }) => nextCursor,
+    enabled: app !== '',
+    refetchInterval: 5_000,
+  });
+  const submit = (event: FormEvent<HTMLFormElement>) => {
+    event.preventDefault();
+    const values = fieldsOf(event.currentTarget);
+    void navigate({ search: (before) => ({ ...before, ...values }) });
+  };
+  return (
+    <>
+      <h1>Tasks</h1>
+      <form className="filters" onSubmit={submit} key={JSON.stringify(search)} aria-label="Search">
+        <label>
+          State
+          <select name="state" defaultValue={state}>
+            {STATES.map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </label>
+        <label>
+          Kind
+          <select name="kind" defaultValue={kind ?? ''}>
+            <option value="">any</option>
+            {KINDS.map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </label>
+        <label>
+          Assigned to
+          <input name="assignee" defaultValue={assignee} />
+        </label>
+        <label>
+          Words
+          <input name="text" type="search" defaultValue={text} />
+        </label>
+        <Button type="submit">Search</Button>
+      </form>
+      <Loaded query={query}>
+        {({ pages }) => {
+          const tasks = pages.flatMap(({ items }) => items);
+          if (tasks.length === 0) return <Empty>No task is {state} here.</Empty>;
+          return (
+            <>
+              <Table label="Tasks" head={['Task', 'Kind', 'State', 'For', 'Asked by', 'Since', 'Until']}>
+                {tasks.map((task) => (
+                  <tr key={task.id}>
+                    <td>
+                      <Link to="/tasks/$taskId" params={{ taskId: task.id }}>
+                        {task.form.hint ?? task.form.tool}
+                      </Link>
+                      <div className="hint">{task.form.tool}</div>
+                    </td>
+                    <td>{task.kind}</td>
+                    <td>
+                      <Badge>{task.state}</Badge>
+                    </td>
+                    <td>{whom(task)}</td>
+                    <td>{task.requestedBy}</td>
+                    <td>
+                      <Time at={task.createTime} age />
+                    </td>
+                    <td>
+                      <Time at={task.expireTime} age />
+                    </td>
+                  </tr>
+                ))}
+              </Table>
+              {query.hasNextPage && <Button onPress={() => void query.fetchNextPage()}>More</Button>}
+            </>
+          );
+        }}
+      </Loaded>
+    </>
+  );
+}
+
+const whom = ({ users, groups }: Task) =>
+  [...users, ...groups.map((group) => `group ${group}`)].join(', ') || 'the user of the session';
+
+/** One task: what is asked, and what to do about it. */
+export function TaskPage() {
+  const { taskId } = route.useParams();
+  const query = useQuery({
+    queryKey: ['task', taskId],
+    queryFn: () => ask(api.GET('/tasks/{task_id}', { params: { path: { task_id: taskId } } })),
+    refetchInterval: 5_000,
+  });
+  return (
+    <>
+      <p>
+        <Link to="/tasks">Tasks</Link>
+      </p>
+      <Loaded query={query}>{(task) => <OneTask task={task} />}</Loaded>
+    </>
+  );
+}
+
+function OneTask({ task }: { task: Task }) {
+  const { form, sessionId, comments, approvals, approvalsNeeded } = task;
+  return (
+    <>
+      <h1>{form.hint ?? form.tool}</h1>
+      <Facts
+        facts={[
+          ['State', <Badge key="state">{task.state}</Badge>],
+          ['Kind', task.kind],
+          ['Tool', <code key="tool">{form.tool}</code>],
+          ['For', whom(task)],
+          ['Approvals', `${approvals.length} of ${approvalsNeeded}`],
+          ['Since', <Time key="since" at={task.createTime} />],
+          ['Until', <Time key="until" at={task.expireTime} />],
+          ['Decided by', task.decidedBy ?? '–'],
+          [
+            'Session',
+            sessionId === undefined ? (
+              '–'
+            ) : (
+              <Link
+                key="session"
+                to="/sessions/$appName/$userId/$sessionId"
+                params={{ appName: task.appName, userId: task.requestedBy, sessionId }}
+              >
+                {sessionId}
+              </Link>
+            ),
+          ],
+        ]}
+      />
+      {form.args && <Folded label="Arguments" value={form.args} open={task.kind !== 'question'} />}
+      {task.answer && (
+        <>
+          <h2>Answer</h2>
+          <Json value={task.answer} />
+        </>
+      )}
+      {comments.map(({ by, at, text }) => (
+        <p key={`${by} ${at}`}>
+          <strong>{by}</strong> <Time at={at} />: {text}
+        </p>
+      ))}
+      {task.state === 'open' && <Decide task={task} />}
+    </>
+  );
+}
+
+type Change = paths['/tasks/{task_id}']['patch']['requestBody']['content']['application/json'];
+const change = (taskId: string, body: Change) =>
+  ask(api.PATCH('/tasks/{task_id}', { params: { path: { task_id: taskId } }, body }));
+
+function Decide({ task }: { task: Task }) {
+  const { me } = useViewer();
+  const queries = useQueryClient();
+  const mutation = useMutation({
+    mutationFn: (body: Change) => change(task.id, body),
+    onSuccess: () => queries.invalidateQueries(),
+  });
+  const isForPerson = task.kind !== 'sleep' && task.kind !== 'signal';
+  const act = (action: Change['action'], toBody: (values: Record<string, string | undefined>) => Partial<Change>) => {
+    return (event: FormEvent<HTMLFormElement>) => {
+      event.preventDefault();
+      mutation.mutate({ action, ...toBody(fieldsOf(event.currentTarget)) });
+    };
+  };
+  return (
+    <>
+      {mutation.error && <Problem error={mutation.error} />}
+      {isForPerson && (
+        <section aria-label="Decide">
+          <h2>Decide</h2>
+          <SchemaForm
+            schema={task.form.schema}
+            action={task.kind === 'confirmation' ? 'Allow' : 'Answer'}
+            asksWho={me === undefined}
+            onAnswer={(answer, by) =>
+              mutation.mutate({ action: 'answer', ...(answer && { answer }), ...(by && { by }) })
+            }
+          />
+          <form className="filters" onSubmit={act('reject', ({ text }) => (text ? { text } : {}))}>
+            <label>
+              Reason
+              <input name="text" maxLength={2000} />
+            </label>
+            <Button type="submit" className="danger">
+              Reject
+            </Button>
+          </form>
+        </section>
+      )}
+      <section aria-label="Other">
+        <h2>Or</h2>
+        <form
+          className="filters"
+          onSubmit={act('assign', ({ users, groups }) => ({ users: words(users), groups: words(groups) }))}
+        >
+          <label>
+            Users
+            <input name="users" defaultValue={task.users.join(', ')} placeholder="u1, u2" />
+          </label>
+          <label>
+            Groups
+            <input name="groups" defaultValue={task.groups.join(', ')} />
+          </label>
+          <Button type="submit">Assign</Button>
+        </form>
+        <form className="filters" onSubmit={act('postpone', ({ hours }) => ({ seconds: Number(hours) * 3_600 }))}>
+          <label>
+            Hours from now
+            <input name="hours" type="number" min={1} max={8_784} defaultValue={24} required />
+          </label>
+          <Button type="submit">Postpone</Button>
+        </form>
+        <form className="filters" onSubmit={act('comment', ({ text }) => ({ text: text ?? '' }))}>
+          <label>
+            Comment
+            <input name="text" maxLength={2000} required />
+          </label>
+          <Button type="submit">Comment</Button>
+        </form>
+      </section>
+    </>
+  );
+}
+
+const words = (text = '') =>
+  text
+    .split(',')
+    .map((word) => word.trim())
+    .filter(Boolean);

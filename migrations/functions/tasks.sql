@@ -1,0 +1,277 @@
+-- open_tasks: one task for each call that a pausing invocation leaves open. Internal: finish_invocation calls it.
+-- p_tasks: [{"callId", "callName", "kind", "about", "form", "rules", "users", "groups", "signal", "expiresAfter" in seconds
+-- or "expiresAt" by the clock of "timeZone"}].
+-- Locks: its rows. Errors: AR418: the user has as many open ones as one may have.
+create function open_tasks(
+  p_app text, p_user text, p_session text, p_invocation text, p_tasks jsonb, p_max integer) returns void
+language plpgsql as $$
+declare
+  v_now constant timestamptz := clock_timestamp();
+  v_due timestamptz;
+begin
+  if (select count(*) from (select from tasks t where t.app_name = p_app and t.user_id = p_user and t.state = 'open' limit p_max) n)
+     + jsonb_array_length(p_tasks) > p_max then
+    raise exception 'the user has too many open tasks' using errcode = 'AR418';
+  end if;
+  insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form, rules, assigned_users,
+                     assigned_groups, signal_name, expire_time, create_time)
+  select p_app, p_user, p_session, gen_random_uuid(), p_invocation, w.task ->> 'callId', w.task ->> 'callName',
+         case when w.task ->> 'kind' = 'confirmation' and exists (
+                select from tool_calls c
+                where c.app_name = p_app and c.user_id = p_user and c.session_id = p_session
+                  and c.invocation_id = p_invocation and c.call_id = w.task ->> 'about' and c.state = 'unknown')
+              then 'effect' else w.task ->> 'kind' end,
+         w.task -> 'form', coalesce(w.task -> 'rules', '{}'),
+         array(select jsonb_array_elements_text(w.task -> 'users')), array(select jsonb_array_elements_text(w.task -> 'groups')),
+         w.task ->> 'signal',
+         case when w.task ? 'expiresAt'
+              then least((w.task ->> 'expiresAt')::timestamp at time zone coalesce(w.task ->> 'timeZone', 'UTC'),
+                         v_now + interval '366 days')
+              else v_now + (w.task ->> 'expiresAfter')::float8 * interval '1 second' end,
+         v_now
+  from jsonb_array_elements(p_tasks) w(task);
+  -- A signal that came before the wait is looked at at once.
+  update tasks t set due_time = least(next_due(t), (
+    select v_now from signals s
+    where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session and s.name = t.signal_name limit 1))
+  where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+    and t.create_time = v_now and (t.expire_time is not null or t.rules ? 'remindAfter' or t.signal_name is not null);
+  if found then perform pg_notify('agent_runtime', '["tasks"]'); end if;
+end $$;
+comment on function open_tasks is 'Keeps the calls that a pausing invocation leaves open.';
+
+-- The next moment at which something happens to an open task: a reminder, or its deadline.
+create function next_due(t tasks) returns timestamptz language sql immutable as $$
+  select least(t.expire_time, t.create_time
+               + (t.rules #>> array['remindAfter', t.reminders::text])::float8 * interval '1 second')
+$$;
+comment on function next_due is 'The next moment at which something happens to an open task.';
+
+-- True where a person may answer a task: one of those that it is assigned to, else the user of its session; not the one
+-- who asked, where another has to.
+create function may_answer(t tasks, p_by text, p_groups text[]) returns boolean language sql immutable as $$
+  select not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
+     and case when t.assigned_users = '{}' and t.assigned_groups = '{}' then p_by = t.user_id
+              else p_by = any(t.assigned_users) or t.assigned_groups && p_groups end
+$$;
+comment on function may_answer is 'True where a person may answer a task.';
+
+-- The sentence for an answer that comes too late.
+create function answered_text(t tasks) returns text language sql stable as $$
+  select case when t.state = 'cancelled' then format('Task %s was cancelled.', t.id)
+              else format('Task %s was answered before: %s at %s.', t.id,
+                          case when t.decided_via = 'deadline' then 'by its deadline'
+                               else format('by %s, through %s,', coalesce(t.decided_by, 'a system'), t.decided_via) end,
+                          to_char(t.decide_time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
+$$;
+comment on function answered_text is 'The sentence for an answer that comes too late.';
+
+-- answer_calls: closes the tasks of calls that a message of the session's user answers, whatever way it came. Internal:
+-- claim_session and append_events call it, so it is done with the event, or neither is. Calls without a task are none
+-- of its business. Locks: its rows of tasks.
+-- Errors: AR410: another answer was first, the message says whose; AR403: it is for others to answer.
+create function answer_calls(p_app text, p_user text, p_session text, p_calls text[]) returns void language plpgsql as $$
+declare
+  v_id text;
+  t tasks;
+begin
+  -- Ids of calls come from models, and may come again: the newest is meant.
+  for v_id in
+    select distinct on (k.call_id) k.id from tasks k
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = any(p_calls)
+    order by k.call_id, k.create_time desc
+  loop
+    select * into t from tasks k
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id for update;
+    if t.state <> 'open' then
+      raise exception '%', answered_text(t) using errcode = 'AR410';
+    elsif not may_answer(t, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
+      raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+    end if;
+    update tasks k set state = 'done', due_time = null, decided_by = p_user, decided_via = 'run',
+      decide_time = statement_timestamp(), version = k.version + 1
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id;
+  end loop;
+end $$;
+comment on function answer_calls is 'Closes the tasks of calls that a message of the session''s user answers.';
+
+-- change_task: answers, rejects, assigns, comments or postpones an open task, or gives it an address, under its lock: of several answers one is
+-- written. A yes counts where more people have to say it. p_vouched: a credential of the operator answers for the person,
+-- who need not be assigned; what excludes the one who asked holds all the same. p_version: the only one that it is for;
+-- null: any. p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, as the
+-- action needs it.
+-- Errors: AR410: it is not open, or has another version; AR403: it is for others.
+create function change_task(
+  p_app text, p_user text, p_session text, p_id text, p_by text, p_groups text[], p_vouched boolean, p_version integer,
+  p_action text, p_change jsonb) returns void
+language plpgsql as $$
+declare
+  t tasks;
+  v_now constant timestamptz := clock_timestamp();
+  v_entry constant jsonb := jsonb_build_object('by', p_by, 'at', extract(epoch from v_now));
+begin
+  select * into t from tasks k
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id for update;
+  if t.state <> 'open' then
+    raise exception '%', answered_text(t) using errcode = 'AR410';
+  elsif t.version <> p_version then
+    raise exception 'The task was changed meanwhile. Read it again.' using errcode = 'AR410';
+  elsif p_action <> 'comment' and not (
+      case when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
+           else may_answer(t, p_by, p_groups) end) then
+    raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+  end if;
+  case p_action
+    when 'answer' then
+      if t.approvals @> jsonb_build_array(jsonb_build_object('by', p_by)) then
+        raise exception '% has said yes. Another person has to.', p_by using errcode = 'AR410';
+      end if;
+      t.approvals := t.approvals || v_entry;
+    when 'assign' then
+      t.assigned_users := array(select jsonb_array_elements_text(p_change -> 'users'));
+      t.assigned_groups := array(select jsonb_array_elements_text(p_change -> 'groups'));
+    when 'comment' then
+      if jsonb_array_length(t.comments) >= 50 then
+        raise exception 'Task % has 50 comments.', t.id using errcode = 'AR410';
+      end if;
+      t.comments := t.comments || (v_entry || jsonb_build_object('text', p_change -> 'text'));
+    when 'address' then
+      if t.kind not in ('signal', 'call') then
+        raise exception 'Task % waits for a person, so it has no public address.', t.id using errcode = 'AR410';
+      end if;
+      t.token_hash := p_change ->> 'tokenHash';
+      t.token_expire_time := v_now + (p_change ->> 'seconds')::integer * interval '1 second';
+    when 'postpone' then
+      t.expire_time := v_now + (p_change ->> 'seconds')::integer * interval '1 second';
+      t.due_time := next_due(t);
+    else null;
+  end case;
+  if p_action = 'reject'
+     or p_action = 'answer' and jsonb_array_length(t.approvals) >= coalesce((t.rules ->> 'approvals')::integer, 1) then
+    t.state := 'answered';
+    t.answer := p_change -> 'response';
+    t.decided_by := p_by;
+    t.decided_via := p_change ->> 'via';
+    t.decide_time := v_now;
+    t.due_time := v_now;
+  end if;
+  update tasks k set
+    state = t.state, approvals = t.approvals, assigned_users = t.assigned_users, assigned_groups = t.assigned_groups,
+    comments = t.comments, expire_time = t.expire_time, due_time = t.due_time, answer = t.answer,
+    decided_by = t.decided_by, decided_via = t.decided_via, decide_time = t.decide_time, token_hash = t.token_hash,
+    token_expire_time = t.token_expire_time, version = t.version + 1
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+end $$;
+comment on function change_task is 'Answers, rejects, assigns, comments or postpones an open task.';
+
+-- wake_task: does what is due about a task: a reminder, its deadline, or, once it is answered, the way on of its
+-- invocation, which any process then takes up from the queue with all answers that it waited for. Safe to repeat: of
+-- several processes one does it.
+--
+--   1. Lock the task, unless another process has it; nothing where it is not due any more.
+--   2. Open: a reminder; the deadline, which asks others first (escalateTo), else answers in place of a person.
+--   3. Answered: nothing yet while other calls of the invocation are open: the last answer comes here too. While the
+--      invocation runs, or another has its row, later. Else queue it, with the request that it began with.
+--
+-- Locks: tasks, then invocations without waiting, as a claim locks them the other way round.
+-- woke: true where the invocation is queued now.
+create function wake_task(p_app text, p_user text, p_session text, p_id text, out woke boolean) language plpgsql as $$
+declare
+  -- Functions of a cluster's updates may not be volatile.
+  v_token constant uuid := gen_random_uuid();
+  t tasks;
+  v_now constant timestamptz := clock_timestamp();
+  v_status text;
+  v_parts jsonb;
+begin
+  woke := false;
+  -- 1
+  select * into t from tasks k
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id and k.due_time <= v_now
+  for update skip locked;
+  if not found then return; end if;
+  -- 2
+  if t.state = 'open' then
+    if t.expire_time is null or t.expire_time > v_now then
+      t.reminders := t.reminders + (
+        t.create_time + (t.rules #>> array['remindAfter', t.reminders::text])::float8 * interval '1 second' <= v_now
+      )::integer;
+    elsif t.rules ? 'escalateTo' then
+      t.assigned_users := '{}';
+      t.assigned_groups := array(select jsonb_array_elements_text(t.rules -> 'escalateTo'));
+      t.rules := t.rules - 'escalateTo';
+      t.expire_time := v_now + (t.expire_time - t.create_time);
+    else
+      t.state := 'answered';
+      t.answer := case when t.kind = 'sleep' then jsonb_build_object('woken', 'on time', 'at', v_now)
+                       when t.rules ? 'defaultAnswer' then t.rules -> 'defaultAnswer'
+                       when t.kind in ('confirmation', 'effect') then '{"confirmed": false}'
+                       else jsonb_build_object('error', 'No answer came in time.', 'at', v_now) end;
+    end if;
+    update tasks k set
+      reminders = t.reminders, assigned_users = t.assigned_users, assigned_groups = t.assigned_groups, rules = t.rules,
+      expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t) else v_now end,
+      state = t.state, answer = t.answer, version = k.version + 1,
+      decided_via = case when t.state = 'answered' then 'deadline' end,
+      decide_time = case when t.state = 'answered' then v_now end
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+    if t.state = 'open' then return; end if;
+  end if;
+  -- 3
+  if exists (select from tasks k
+             where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session
+               and k.invocation_id = t.invocation_id and k.state = 'open') then
+    update tasks k set due_time = null
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+    return;
+  end if;
+  select i.status into v_status from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
+  for update skip locked;
+  if not found or v_status in ('queued', 'running') then
+    update tasks k set due_time = v_now + interval '1 second'
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
+    return;
+  end if;
+  select jsonb_agg(jsonb_build_object('functionResponse', jsonb_build_object(
+           'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id) into v_parts
+  from tasks k
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.invocation_id = t.invocation_id
+    and k.state = 'answered';
+  update tasks k set state = 'done', due_time = null
+  where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.invocation_id = t.invocation_id
+    and k.state = 'answered';
+  update invocations i set
+    status = 'queued', lease_token = v_token, lease_expire_time = v_now, start_time = null,
+    request = case when i.request is null or i.request ? 'endsBecause'
+                   then '{"version": 1, "overrides": {}, "streaming": false}'
+                   else i.request - 'began' - 'stateDelta' end
+              || jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', v_parts))
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id;
+  woke := true;
+end $$;
+comment on function wake_task is 'Does what is due about a task, and queues its invocation once nothing of it is open.';
+
+-- keep_signal: keeps a signal for an invocation that will wait for it; not where one waits by now, or where the session
+-- has as many as it may. Locks: sessions, shared, so that a pause comes before or after it.
+-- outcome: absent (no session), waiting, full or kept.
+create function keep_signal(
+  p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_max integer, out outcome text)
+language plpgsql as $$
+begin
+  perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for share;
+  if not found then
+    outcome := 'absent';
+  elsif exists (select from tasks t where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session
+                  and t.signal_name = p_name and t.state = 'open') then
+    outcome := 'waiting';
+  elsif (select count(*) from signals s
+         where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session) >= p_max then
+    outcome := 'full';
+  else
+    insert into signals (app_name, user_id, session_id, id, name, payload)
+    values (p_app, p_user, p_session, gen_random_uuid(), p_name, p_payload);
+    outcome := 'kept';
+  end if;
+end $$;
+comment on function keep_signal is 'Keeps a signal for an invocation that will wait for it.';

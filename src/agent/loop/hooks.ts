@@ -1,0 +1,261 @@
+import { abortError, orAborted } from '../../core/abort.ts';
+import { getAnswerText, getParts, type JsonObject } from '../../core/content.ts';
+import { AgentError } from '../../core/errors.ts';
+import type { Event, NewEvent } from '../../core/event.ts';
+import { runWith } from '../../platform/context.ts';
+import type { HookContext, HookedCall, HookedFailure, Hooks } from '../definition/hooks.ts';
+import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
+import type { OpenCall } from './call-tools.ts';
+import { askModels } from './ask-model.ts';
+import { type AgentTurn, type InvocationState, newEvent } from './invocation-state.ts';
+import { type Answer, errorText, failed, requestConfirmation, toResponse } from './tool-answer.ts';
+import { toToolLog } from './tool-log.ts';
+
+const DEFAULT_TIMEOUT_MS = 10_000;
+
+type Kind = Exclude<keyof Hooks, 'name' | 'timeoutMs' | 'passesText'>;
+
+/** The marks that hooks leave on the event that they are about. */
+export interface HookMarks {
+  /** Hooks that gave a value or replaced arguments, as `name.hook`. */
+  changed: string[];
+  stateDelta: JsonObject;
+}
+
+/** Returns marks for a new event. */
+export const newMarks = (): HookMarks => ({ changed: [], stateDelta: Object.create(null) as JsonObject });
+
+/** Returns an event with the marks. */
+export function withMarks(event: NewEvent, { changed, stateDelta }: HookMarks): NewEvent {
+  const { actions, customMetadata } = event;
+  const hasState = Object.keys(stateDelta).length > 0;
+  return {
+    ...event,
+    ...(hasState && { actions: { ...actions, stateDelta: { ...actions?.stateDelta, ...stateDelta } } }),
+    ...(changed.length > 0 && { customMetadata: { ...customMetadata, hooks: changed } }),
+  };
+}
+
+/** True where text waits for a hook that may replace it. */
+export const holdsText = (hooks: Hooks[] | undefined): boolean =>
+  hooks?.some((each) => each.afterModel !== undefined && each.passesText !== true) ?? false;
+
+/** Runs the hooks of one kind in order, until one gives a value. @throws {AgentError} `hook_failed` */
+async function runHooks<Value>(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  kind: Kind,
+  marks: HookMarks,
+  run: (hooks: Hooks, context: HookContext) => Value | undefined | void | Promise<Value | undefined | void>,
+): Promise<Value | undefined> {
+  for (const hooks of turn.agent.hooks ?? []) {
+    if (!hooks[kind]) continue;
+    const value = await runHook(invocation, turn, `${hooks.name}.${kind}`, hooks.timeoutMs, (signal) =>
+      run(hooks, toContext(invocation, turn, marks, signal)),
+    );
+    if (value === undefined) continue;
+    marks.changed.push(`${hooks.name}.${kind}`);
+    return value;
+  }
+  return undefined;
+}
+
+async function runHook<Value>(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  name: string,
+  timeoutMs = DEFAULT_TIMEOUT_MS,
+  run: (signal: AbortSignal) => Value | undefined | void | Promise<Value | undefined | void>,
+): Promise<Value | undefined> {
+  const late = AbortSignal.timeout(timeoutMs);
+  const signal = AbortSignal.any([turn.signal, late]);
+  try {
+    const value = await orAborted(
+      runWith({ tool: name }, async () => run(signal)),
+      signal,
+    );
+    return value ?? undefined;
+  } catch (error) {
+    if (turn.signal.aborted) throw abortError(turn.signal);
+    invocation.cause = error;
+    const why = late.aborted ? `took longer than ${timeoutMs} ms` : 'failed';
+    throw new AgentError('hook_failed', `The hook \`${name}\` ${why}.`, { cause: error });
+  }
+}
+
+function toContext(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  { stateDelta }: HookMarks,
+  signal: AbortSignal,
+): HookContext {
+  const { session, invocationId, services, log } = invocation.input;
+  return {
+    session,
+    invocationId,
+    agentName: turn.agent.name,
+    userContent: invocation.input.history.findLast(({ author }) => author === 'user')?.content ?? undefined,
+    state: invocation.state,
+    stateDelta,
+    services,
+    log: toToolLog(log, { agent: turn.agent.name }),
+    signal,
+    askModel: (instruction, text) => askModel(invocation, turn, instruction, text, signal),
+  };
+}
+
+/** A model call beside the agent's own: it counts, and is reserved as they are. */
+async function askModel(
+  invocation: InvocationState,
+  { agent }: AgentTurn,
+  instruction: string,
+  text: string,
+  signal: AbortSignal,
+): Promise<string> {
+  const { input, used } = invocation;
+  const { maxLlmCalls } = input.agent;
+  if (used.llmCalls >= maxLlmCalls)
+    throw new AgentError('llm_calls_limit', `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`);
+  used.llmCalls += 1;
+  const contents = [{ role: 'user', parts: [{ text }] }];
+  const request = { modelName: agent.modelName, instruction, contents, tools: [], sampling: {}, signal };
+  const stream = askModels(invocation, agent, request);
+  for (;;) {
+    const next = await stream.next();
+    if (next.done) return getAnswerText(next.value.content);
+  }
+}
+
+/** Runs the hooks before a model call, which may change its request. @returns an answer in place of the model's */
+export const beforeModel = (
+  invocation: InvocationState,
+  turn: AgentTurn,
+  request: ModelRequest,
+  marks: HookMarks,
+): Promise<ModelAnswer | undefined> =>
+  runHooks(invocation, turn, 'beforeModel', marks, (hooks, context) => hooks.beforeModel?.(request, context));
+
+/** Returns the answer of a model as its hooks leave it; what they leave out, usage for instance, is the model's. */
+export async function afterModel(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  answer: ModelAnswer,
+  marks: HookMarks,
+): Promise<ModelAnswer> {
+  const changed = await runHooks(invocation, turn, 'afterModel', marks, (hooks, context) =>
+    hooks.afterModel?.(answer, context),
+  );
+  return { ...answer, ...changed };
+}
+
+/** Returns what hooks give in place of a failure. */
+export const onError = <Value>(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  failure: HookedFailure,
+  marks: HookMarks,
+): Promise<Value | undefined> =>
+  runHooks(invocation, turn, 'onError', marks, (hooks, context) => hooks.onError?.(failure, context)) as Promise<
+    Value | undefined
+  >;
+
+/**
+ * Runs the hooks before a tool, all of them where one asks a person: another may refuse the call. Arguments that they
+ * replaced are those of the call from then on.
+ * @returns a response in place of the tool's, or the question to a person
+ */
+async function beforeTool(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  call: OpenCall,
+  marks: HookMarks,
+): Promise<{ response?: JsonObject | undefined; hint?: string | undefined }> {
+  const before = JSON.stringify(call.args);
+  const seen: HookedCall = { id: call.id, name: call.name, args: JSON.parse(before) as JsonObject };
+  let hint: string | undefined;
+  const response = await runHooks<JsonObject>(invocation, turn, 'beforeTool', marks, (hooks, context) =>
+    hooks.beforeTool?.(seen, { ...context, askPerson: (asked) => void (hint ??= asked) }),
+  );
+  if (JSON.stringify(seen.args) !== before) {
+    call.args = seen.args;
+    marks.changed.push(`${call.id}.args`);
+  }
+  return { response, hint };
+}
+
+/** Returns the response of a tool as its hooks leave it. */
+export const afterTool = async (
+  invocation: InvocationState,
+  turn: AgentTurn,
+  { id, name, args }: OpenCall,
+  response: JsonObject,
+  marks: HookMarks,
+): Promise<JsonObject> =>
+  (await runHooks(invocation, turn, 'afterTool', marks, (hooks, context) =>
+    hooks.afterTool?.({ id, name, args }, response, context),
+  )) ?? response;
+
+/** Where an event of an agent's hooks says which it is of. */
+const HOOK = 'hook';
+
+/** True for an event that a hook around an agent made; the loop makes no other without content. */
+export function isOfAgentHook({ content, errorCode, actions }: Event, kind?: 'beforeAgent' | 'afterAgent'): boolean {
+  if (!content) return !errorCode && !actions?.compaction && Object.keys(actions?.stateDelta ?? {}).length > 0;
+  const hooks = getParts(content).map(({ partMetadata }) => partMetadata?.[HOOK]);
+  return hooks.some((hook) => (kind === undefined ? hook !== undefined : hook === kind));
+}
+
+/** Runs the hooks before or after an agent, or takes what they gave before. @returns their event, not recorded */
+export async function hookAgent(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  kind: 'beforeAgent' | 'afterAgent',
+  isStarted: boolean,
+): Promise<NewEvent | undefined> {
+  const stored = invocation.input.stored?.takeIf(turn, (event) => isOfAgentHook(event, kind));
+  if (stored || isStarted) return stored;
+  const marks = newMarks();
+  const content = await runHooks(invocation, turn, kind, marks, (hooks, context) => hooks[kind]?.(context));
+  if (!content && Object.keys(marks.stateDelta).length === 0) return undefined;
+  const parts = getParts(content).map((part) => ({ ...part, partMetadata: { ...part.partMetadata, [HOOK]: kind } }));
+  const event = newEvent(invocation, turn, content ? { content: { role: 'model', parts } } : {});
+  return withMarks(event, marks);
+}
+
+/** True for an event of a hook that is the agent's answer. */
+export const isAnswer = ({ content }: NewEvent): boolean => content != null;
+
+/** Returns the answer that hooks give in place of a tool's failure; their own failure is one more. */
+export async function onToolError(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  { id, name, args }: OpenCall,
+  error: unknown,
+  marks: HookMarks,
+): Promise<Answer | undefined> {
+  if (!turn.agent.hooks || error instanceof AgentError) return undefined;
+  const failure = error instanceof Error ? error : new Error(errorText(error));
+  const told = { during: 'tool', error: failure, call: { id, name, args } } as const;
+  try {
+    const response = await onError<JsonObject>(invocation, turn, told, marks);
+    return response && { ...failed(''), response: toResponse(response) };
+  } catch (another) {
+    return failed(errorText(another));
+  }
+}
+
+/** Runs the hooks before a tool. @returns the answer in its place, or what asks a person */
+export async function askHooks(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  call: OpenCall,
+  marks: HookMarks,
+): Promise<Answer | undefined> {
+  try {
+    const { response, hint } = await beforeTool(invocation, turn, call, marks);
+    if (response) return { ...failed(''), response: toResponse(response) };
+    return hint === undefined ? undefined : { ...requestConfirmation(call, hint), state: 'settled' };
+  } catch (error) {
+    return failed(turn.signal.aborted ? 'interrupted' : errorText(error));
+  }
+}

@@ -1,0 +1,104 @@
+import { abortError } from '../../core/abort.ts';
+import { type Content, getAnswerText, getFunctionCalls, getParts, type Part } from '../../core/content.ts';
+import { AgentError } from '../../core/errors.ts';
+import type { Event, NewEvent } from '../../core/event.ts';
+import { INPUT_LIMITS } from '../../core/limits.ts';
+import { parseJson } from '../../core/parse-json.ts';
+import type { AgentTurn } from './invocation-state.ts';
+
+/** How often a model is asked again in one turn of its agent, because its answer did not have the form. */
+export const MAX_REPAIRS = 2;
+
+const NO_JSON = 'it is no JSON';
+
+/** The member of `partMetadata` that says why the text is no answer. Such text is marked as a thought for clients. */
+const REJECTED = 'rejected';
+
+/**
+ * Gives an answer of the model its value (`output`), where its agent's answers have a form. One that does not fit keeps
+ * its text with the reason; answers with calls are not final and stay as they are.
+ */
+export async function withOutput(event: NewEvent, { agent, signal }: AgentTurn): Promise<NewEvent> {
+  if (!agent.outputSchema || event.errorCode || getFunctionCalls(event.content).length > 0) return event;
+  const text = withoutFence(getAnswerText(event.content));
+  const value = parse(text);
+  const problem = value === undefined ? NO_JSON : await agent.outputSchema.check(value, signal);
+  // A check that was cut off says nothing.
+  if (signal.aborted) throw abortError(signal);
+  if (problem !== undefined) return { ...event, content: mapAnswer(event.content, reject(problem)) };
+  let rest = text;
+  const content = mapAnswer(event.content, (part) => {
+    const kept = { ...part, text: rest };
+    rest = '';
+    return kept;
+  });
+  const parts = getParts(content).filter((part) => part.text !== '' || part.thoughtSignature);
+  return { ...event, content: { ...content, parts }, output: value };
+}
+
+function parse(text: string): unknown {
+  try {
+    return parseJson(Buffer.from(text), INPUT_LIMITS.argumentsOfACall, { exact: false });
+  } catch {
+    return undefined;
+  }
+}
+
+/** Models like to show JSON as code. */
+function withoutFence(text: string): string {
+  const whole = text.trim();
+  const start = whole.indexOf('\n');
+  return /^```(?:json)?\s*\n/.test(whole) && whole.endsWith('```') ? whole.slice(start, -3).trim() : whole;
+}
+
+const mapAnswer = (content: Content | null | undefined, change: (part: Part) => Part): Content => ({
+  ...content,
+  parts: getParts(content).map((part) => (part.text && part.thought !== true ? change(part) : part)),
+});
+
+const reject =
+  (problem: string) =>
+  (part: Part): Part => ({
+    ...part,
+    thought: true,
+    partMetadata: { ...part.partMetadata, [REJECTED]: problem },
+  });
+
+const getProblem = ({ partMetadata }: Part): string | undefined => {
+  const problem = partMetadata?.[REJECTED];
+  return typeof problem === 'string' ? problem : undefined;
+};
+
+const findProblem = (content: Content | null | undefined): string | undefined =>
+  getParts(content)
+    .map(getProblem)
+    .find((problem) => problem !== undefined);
+
+/** True for an answer that did not have the form. */
+export const isRejected = ({ content }: Event): boolean => findProblem(content) !== undefined;
+
+/** Returns a content as the model gave it. */
+export function asGiven<Given extends Content | null | undefined>(content: Given): Given {
+  if (!content || !isRejected({ content })) return content;
+  const parts = getParts(content).map((part) => {
+    if (getProblem(part) === undefined) return part;
+    const { thought: _, partMetadata, ...rest } = part;
+    const { [REJECTED]: __, ...metadata } = partMetadata ?? {};
+    return Object.keys(metadata).length > 0 ? { ...rest, partMetadata: metadata } : rest;
+  });
+  return { ...content, parts };
+}
+
+/** Returns what the model is told about its answer; `undefined` where that was not rejected. */
+export function toCorrection(content: Content | null | undefined): Content | undefined {
+  const problem = findProblem(content);
+  if (problem === undefined) return undefined;
+  const text = `This is not what was asked for: ${problem}. Answer again with one JSON value that fits the schema.`;
+  return { role: 'user', parts: [{ text }] };
+}
+
+/** Returns the error of an agent whose model did not find the form. */
+export function noOutput({ content }: Event, modelName: string): AgentError {
+  const text = `The answers of \`${modelName}\` do not fit the output schema: ${findProblem(content)}.`;
+  return new AgentError('invalid_output', text);
+}

@@ -1,0 +1,94 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { orAborted } from '../../core/abort.ts';
+import { AgentError, UnknownOutcomeError } from '../../core/errors.ts';
+import { FairSemaphore } from '../../platform/work/fair-semaphore.ts';
+import { getEffect, type Tool, type ToolContext, type ToolLimits } from '../definition/tool.ts';
+
+/** First pause before a retry; doubles with each one. */
+const RETRY_DELAY_MS = 200;
+
+/** Places for calls at once in this process, by the limits as they are written: those of one tool of one agent. */
+const places = new WeakMap<ToolLimits, FairSemaphore>();
+
+/** True where a second call changes nothing more. */
+const isRepeatable = (tool: Tool) => ['none', 'idempotent'].includes(getEffect(tool));
+
+/** Returns a tool whose calls keep to limits. @throws {AgentError} for retries of a tool that acts once */
+export function limitTool(tool: Tool, limits: ToolLimits): Tool {
+  const { concurrency, retries = 0 } = limits;
+  if (retries > 0 && !isRepeatable(tool)) {
+    const why = 'has retries, and its effect is not `none` or `idempotent`: declare that, or leave them out';
+    throw new AgentError('unknown_tool', `The tool \`${tool.name}\` ${why}.`);
+  }
+  if (concurrency !== undefined && !places.has(limits)) places.set(limits, new FairSemaphore(concurrency));
+  return {
+    ...tool,
+    run: async (args, context) => {
+      const release = await takePlace(places.get(limits), context);
+      try {
+        return await runWithRetries(tool, limits, args, context);
+      } finally {
+        release?.();
+      }
+    },
+  };
+}
+
+/** Waits for a place, users in turn. A place that comes too late is given back. */
+async function takePlace(semaphore: FairSemaphore | undefined, { session, signal }: ToolContext) {
+  const place = semaphore?.acquire(session.userId);
+  if (!place) return undefined;
+  return orAborted(place, signal).catch(async (error: unknown) => {
+    void place.then((release) => release());
+    throw error;
+  });
+}
+
+async function runWithRetries(
+  tool: Tool,
+  limits: ToolLimits,
+  args: Parameters<Tool['run']>[0],
+  context: ToolContext,
+): Promise<unknown> {
+  const { retries = 0, maxResultCharacters = Infinity } = limits;
+  const before = structuredClone(context.actions);
+  const attached = context.attachments.length;
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      const result = await runInTime(tool, limits.timeoutMs, args, context);
+      if ((JSON.stringify(result ?? null)?.length ?? 0) <= maxResultCharacters) return result;
+      return { error: `The tool's result is larger than ${maxResultCharacters} characters. Ask for less.` };
+    } catch (error) {
+      const isFinal = error instanceof AgentError && error.code === 'egress_denied';
+      if (attempt >= retries || isFinal || context.signal.aborted) throw error;
+      context.log.warn('a call failed and is made again', { attempt: attempt + 1 });
+      // What the failed one had begun to answer.
+      for (const name of Object.keys(context.actions)) delete context.actions[name as keyof typeof before];
+      Object.assign(context.actions, structuredClone(before));
+      context.attachments.length = attached;
+      await delay(RETRY_DELAY_MS * 2 ** attempt, undefined, { signal: context.signal });
+    }
+  }
+}
+
+/** @throws {UnknownOutcomeError} where the time is over and the tool may have acted */
+async function runInTime(
+  tool: Tool,
+  timeoutMs: number | undefined,
+  args: Parameters<Tool['run']>[0],
+  context: ToolContext,
+): Promise<unknown> {
+  if (timeoutMs === undefined) return tool.run(args, context);
+  const late = new AbortController();
+  const text = `The tool took longer than ${timeoutMs} ms.`;
+  const error = getEffect(tool) === 'once' ? new UnknownOutcomeError('tool_failed', text) : new Error(text);
+  const timer = setTimeout(() => late.abort(error), timeoutMs);
+  const signal = AbortSignal.any([context.signal, late.signal]);
+  try {
+    return await orAborted(tool.run(args, { ...context, signal }), signal);
+  } catch (failure) {
+    throw late.signal.aborted && !context.signal.aborted ? error : failure;
+  } finally {
+    clearTimeout(timer);
+  }
+}

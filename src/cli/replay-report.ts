@@ -1,0 +1,126 @@
+import type { Replay } from '../invocations/replay/replay.ts';
+import { escaped, toJunitXml } from './junit.ts';
+import { style, toLine, toShown } from './output.ts';
+
+/** A stored invocation that a gate has chosen. */
+export interface Sampled {
+  userId: string;
+  sessionId: string;
+  id: string;
+  agentVersion?: string;
+}
+
+/** The outcome of the replay of one invocation: a result, or why there is none. */
+export type Outcome = Sampled & { isLive: boolean; result?: Replay; failure?: string };
+
+/** The outcomes of a gate; those that are missing were not begun. */
+export interface GateReport {
+  app: string;
+  chosen: number;
+  seconds: number;
+  outcomes: Outcome[];
+}
+
+/** Outcomes that differ at one place, or that one reason kept from their end. */
+interface Group {
+  kind: 'failure' | 'error';
+  place: string;
+  outcomes: Outcome[];
+}
+
+/** Maximum characters of a value in a difference. */
+export const SHOWN = 300;
+/** Invocations of a group that the text names. */
+const NAMED = 5;
+
+/** Returns the exit code of a gate: 0 all the same, 1 a difference, 2 something could not be replayed. */
+export function toExitCode({ chosen, outcomes }: GateReport): 0 | 1 | 2 {
+  const kinds = outcomes.map((outcome) => toGroup(outcome)?.kind);
+  if (kinds.includes('failure')) return 1;
+  return kinds.includes('error') || outcomes.length < chosen ? 2 : 0;
+}
+
+/** The group of an outcome; `undefined` where the replay is the same. */
+function toGroup({ result, failure }: Outcome): Omit<Group, 'outcomes'> | undefined {
+  const { status, difference, stopped = failure ?? '' } = result ?? {};
+  if (status === 'same') return undefined;
+  if (!difference) return { kind: 'error', place: stopped };
+  const { path, before } = difference;
+  return { kind: 'failure', place: path || (before === null ? 'an event more' : 'an event less') };
+}
+
+function toGroups(outcomes: Outcome[]): Group[] {
+  const groups = new Map<string, Group>();
+  for (const outcome of outcomes) {
+    const group = toGroup(outcome);
+    if (!group) continue;
+    const name = JSON.stringify([group.kind, group.place]);
+    groups.set(name, { ...group, outcomes: [...(groups.get(name)?.outcomes ?? []), outcome] });
+  }
+  return [...groups.values()].toSorted((one, other) => other.outcomes.length - one.outcomes.length);
+}
+
+const toName = ({ userId, sessionId, id, isLive }: Outcome) => `${userId}/${sessionId}/${id}${isLive ? ' (live)' : ''}`;
+const toValue = (value: unknown) => JSON.stringify(value) ?? 'nothing';
+
+/** Returns both values of a difference as lines to read. */
+export function toDifferenceLines({ before, after }: { before?: unknown; after?: unknown }): string[] {
+  return [`  before  ${toLine(toValue(before), SHOWN)}`, `  after   ${toLine(toValue(after), SHOWN)}`];
+}
+
+function toSummary({ chosen, outcomes, seconds }: GateReport): string {
+  const count = (kind?: Group['kind']) => outcomes.filter((outcome) => toGroup(outcome)?.kind === kind).length;
+  const counts = `${count()} the same, ${count('failure')} different, ${count('error')} could not`;
+  return `${outcomes.length} of ${chosen} invocations replayed in ${seconds.toFixed(1)} s: ${counts}.`;
+}
+
+/** The report to read: what differs, by place, the most frequent first, with an example of each. */
+export function toText(report: GateReport): string {
+  const groups = toGroups(report.outcomes).flatMap(({ kind, place, outcomes }) => {
+    const [first] = outcomes;
+    const names = outcomes.slice(0, NAMED).map((outcome) => `  ${toShown(toName(outcome))}`);
+    return [
+      '',
+      style('bold', `${outcomes.length} × ${toLine(place, SHOWN)}`),
+      ...(kind === 'failure' ? toDifferenceLines(first?.result?.difference ?? {}) : []),
+      ...names,
+      ...(outcomes.length > NAMED ? [`  and ${outcomes.length - NAMED} more`] : []),
+    ];
+  });
+  return [toSummary(report), ...groups].join('\n');
+}
+
+/** The report as CI systems read it: one test each. */
+export const toJunit = ({ app, outcomes }: GateReport): string =>
+  toJunitXml(
+    `replay.${app}`,
+    outcomes.map((outcome) => {
+      const { kind, place = '' } = toGroup(outcome) ?? {};
+      const { before, after } = outcome.result?.difference ?? {};
+      const values = kind === 'failure' ? `: ${toValue(before)} became ${toValue(after)}` : '';
+      return { name: toName(outcome), kind, message: `${place}${values}` };
+    }),
+  );
+
+const STYLE =
+  'body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}' +
+  'pre{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid #8884;padding:.5rem;border-radius:.3rem}' +
+  'summary{cursor:pointer;font-weight:600}li{overflow-wrap:anywhere}';
+
+/** The report as one page that needs nothing else, without scripts. */
+export function toHtml(report: GateReport): string {
+  const groups = toGroups(report.outcomes).map(({ kind, place, outcomes }) => {
+    const { before, after } = outcomes[0]?.result?.difference ?? {};
+    const values = [before, after].map((value) => `<pre>${escaped(JSON.stringify(value, null, 2) ?? 'nothing')}</pre>`);
+    const names = outcomes.map((outcome) => `<li>${escaped(toName(outcome))}</li>`).join('\n');
+    const example = kind === 'failure' ? `<p>Before, and after:</p>\n${values.join('\n')}\n` : '';
+    const summary = `<summary>${outcomes.length} × ${escaped(place)}</summary>`;
+    return `<details open>${summary}\n${example}<ul>\n${names}\n</ul></details>`;
+  });
+  const title = `Replay of ${escaped(report.app)}`;
+  const policy = `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">`;
+  const head = `<meta charset="utf-8">${policy}<title>${title}</title><style>${STYLE}</style>`;
+  return ['<!doctype html>', `<html lang="en">${head}`, `<h1>${title}</h1>`, `<p>${escaped(toSummary(report))}</p>`]
+    .concat(groups, '</html>', '')
+    .join('\n');
+}

@@ -1,0 +1,77 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Api, type GlobalOptions, listPages, withApi } from './api.ts';
+import { print, printList } from './output.ts';
+
+/** The members of a task that are shown. */
+interface TaskBody {
+  id: string;
+  kind: string;
+  state: string;
+  requestedBy: string;
+  form: { tool: string; hint?: string };
+  expireTime?: number;
+}
+
+/** Only a service that stays has tasks that somebody answers. */
+const RUNNING = { running: true };
+
+const listOpen = (api: Api, { all, user }: GlobalOptions & { all?: boolean }): Promise<TaskBody[]> =>
+  listPages(api, `/tasks?${all ? '' : `ownerId=${encodeURIComponent(user)}&`}limit=1000`);
+
+const toRow = ({ id, kind, requestedBy, expireTime, form }: TaskBody) => [
+  id,
+  kind,
+  requestedBy,
+  expireTime === undefined ? '–' : new Date(expireTime * 1000).toISOString(),
+  form.tool,
+  form.hint ?? '',
+];
+
+/** Prints the open tasks of the sessions of `--user`, or of all that the caller sees. */
+export const listOpenTasks = (options: GlobalOptions & { all?: boolean }): Promise<void> =>
+  withApi(
+    options,
+    async (api) =>
+      printList(await listOpen(api, options), {
+        ...options,
+        head: ['task', 'kind', 'user', 'until', 'tool', 'asked'],
+        toRow,
+        empty: 'There are no open tasks.',
+      }),
+    RUNNING,
+  );
+
+/** Pause between two looks of `tasks watch`. */
+const WATCH_MS = 2_000;
+
+/** Prints each open task of the sessions of `--user`, or of all, once, as it comes, until it is stopped. */
+export const watchTasks = (options: GlobalOptions & { all?: boolean }): Promise<void> =>
+  withApi(
+    options,
+    async (api) => {
+      for (const known = new Set<string>(); ; await sleep(WATCH_MS)) {
+        const open = await listOpen(api, options);
+        for (const task of open.filter(({ id }) => !known.has(id)))
+          print(options.json ? JSON.stringify(task) : toRow(task).join('  '));
+        known.clear();
+        for (const { id } of open) known.add(id);
+      }
+    },
+    RUNNING,
+  );
+
+/** Answers a task, with `--answer` or a plain yes, or rejects it, and prints its state. */
+export const answerTask = (
+  id: string,
+  { answer, reject, by, ...options }: GlobalOptions & { answer?: string; reject?: boolean; by?: string },
+): Promise<void> =>
+  withApi(
+    options,
+    async (api) => {
+      const given = answer === undefined ? {} : { answer: JSON.parse(answer) as unknown };
+      const change = reject ? { action: 'reject', by } : { action: 'answer', by, ...given };
+      const task = await api.send<TaskBody>('PATCH', `/tasks/${encodeURIComponent(id)}`, change);
+      print(options.json ? JSON.stringify(task) : `task ${task.id}: ${task.state}`);
+    },
+    RUNNING,
+  );

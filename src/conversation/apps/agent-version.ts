@@ -1,0 +1,107 @@
+import { createHash } from 'node:crypto';
+import type { AgentDefinition, AgentNode, AgentOverrides, PreparedAgent } from '../../agent/definition/agent.ts';
+import type { JsonObject } from '../../core/content.ts';
+
+/** An application as it is deployed. */
+export interface AgentVersion {
+  /** SHA-256 of the definition as canonical JSON, hexadecimal. */
+  digest: string;
+  /** Agents and tools by name, with all that a deployment may change of them; without secrets. */
+  definition: JsonObject;
+}
+
+/** Returns the version that a definition is, with the tree that was prepared of it without its MCP servers. */
+export function toAgentVersion(definition: AgentDefinition, root: PreparedAgent, runtime: string): AgentVersion {
+  const nodes = new Map(listNodes(root).map((node) => [node.name, node]));
+  const agents = listDefinitions(definition).flatMap((agent) => {
+    const node = nodes.get(agent.name);
+    return node ? [[agent.name, describe(agent, node)] as const] : [];
+  });
+  const { maxLlmCalls, compaction, model } = root;
+  const settings = { runtime, provider: model.provider, maxLlmCalls, compaction, root: root.name };
+  const text = JSON.stringify({ ...settings, agents: Object.fromEntries(agents) }, sortMembers);
+  const digest = createHash('sha256').update(text).digest('hex');
+  return { digest, definition: JSON.parse(text) as JsonObject };
+}
+
+/** Returns what an invocation names as its version: marked where its request changed the agent. */
+export function toVersionName(
+  version: AgentVersion | undefined,
+  { llmCallsAtMost: _limit, unsupported: _refused, ...changes }: AgentOverrides,
+): string | undefined {
+  if (!version) return undefined;
+  const { digest } = version;
+  return Object.values(changes).some((change) => change !== undefined) ? `${digest}+overrides` : digest;
+}
+
+const listDefinitions = (agent: AgentDefinition): AgentDefinition[] => [
+  agent,
+  ...(agent.subAgents ?? []).flatMap(listDefinitions),
+];
+
+const listNodes = (node: AgentNode): AgentNode[] => [
+  node,
+  ...[...node.subAgents, ...node.tools.flatMap(({ calls }) => (typeof calls === 'object' ? [calls] : []))].flatMap(
+    listNodes,
+  ),
+];
+
+/** Named one by one: addresses and headers of servers may hold secrets. */
+const describe = (
+  {
+    skills,
+    mcpServers,
+    confirmTools,
+    toolEffects,
+    toolLimits,
+    askWhenUnknown,
+    asTool,
+    subAgents = [],
+  }: AgentDefinition,
+  {
+    kind,
+    description,
+    instruction,
+    appendedInstruction,
+    modelName,
+    model: { provider },
+    fallbacks,
+    firstTokenMs,
+    sampling,
+    outputKey,
+    maxIterations,
+    tools,
+  }: AgentNode,
+) => ({
+  kind,
+  description,
+  instruction,
+  appendedInstruction,
+  modelName,
+  provider,
+  fallbacks: fallbacks?.map((each) => ({ provider: each.model.provider, modelName: each.modelName })),
+  firstTokenMs,
+  sampling,
+  outputKey,
+  maxIterations,
+  skills,
+  confirmTools,
+  toolEffects,
+  toolLimits,
+  askWhenUnknown,
+  asTool,
+  tools: Object.fromEntries(
+    tools.map(({ name, description: purpose, parameters, needsConfirmation, longRunning, effect }) => [
+      name,
+      { description: purpose, parameters, needsConfirmation, longRunning, effect },
+    ]),
+  ),
+  mcpServers: mcpServers.map(({ name, transport, resources, prompts }) => ({ name, transport, resources, prompts })),
+  subAgents: subAgents.map(({ name }) => name),
+});
+
+/** Puts the members of objects in one order: how a definition was written makes no other version. */
+const sortMembers = (_name: string, value: unknown): unknown =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+    ? Object.fromEntries(Object.entries(value).toSorted(([one], [other]) => (one < other ? -1 : 1)))
+    : value;

@@ -1,0 +1,62 @@
+import { and, eq, inArray, sql } from 'drizzle-orm';
+import type { JsonObject } from '../../core/content.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
+import { agentVersions } from '../../platform/db/schema/schema.ts';
+import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
+import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
+import type { HostedAgent } from './hosted-agent.ts';
+
+const { appName, digest, definition, createTime } = agentVersions;
+
+/** Versions of an application that are kept, newest first: those of three years with a deployment a day. */
+const MAX_VERSIONS = 1_000;
+
+/** Keeps the versions of deployed applications, each once, however many replicas deploy it. */
+export async function keepVersions(db: Database, agents: ReadonlyMap<string, HostedAgent>): Promise<void> {
+  // In one order: replicas that start together wait for each other's rows, and never in a ring.
+  const rows = [...agents].toSorted(([one], [other]) => (one < other ? -1 : 1));
+  const values = rows.map(([name, { version }]) => ({
+    appName: name,
+    digest: version.digest,
+    definition: sql`${escapeJson(version.definition)}::jsonb`,
+  }));
+  if (values.length > 0) await db.insert(agentVersions).values(values).onConflictDoNothing();
+}
+
+/** Lists at most `limit` versions of an application, last deployed for the first time first, after a place. */
+export const listVersions = (
+  db: Database,
+  app: string,
+  limit: number,
+  after: ListPlace | undefined,
+): Promise<Listed<{ version: string; createTime: number; runtime: string | null }>[]> =>
+  db
+    .select({
+      version: digest,
+      createTime: sql<number>`extract(epoch from ${createTime})::float8`,
+      runtime: sql<string | null>`${definition} ->> 'runtime'`,
+      place: { time: exactTime(createTime), id: digest },
+    })
+    .from(agentVersions)
+    .where(and(eq(appName, app), isAfterPlace({ time: createTime, id: digest }, after)))
+    .orderBy(sql`${createTime} desc, ${digest} desc`)
+    .limit(limit);
+
+/** Finds the definitions of versions, by digest. */
+export async function findVersions(db: Database, app: string, digests: string[]): Promise<Map<string, JsonObject>> {
+  const rows = await db
+    .select({ digest, text: sql<string>`${definition}::text` })
+    .from(agentVersions)
+    .where(and(eq(appName, app), inArray(digest, digests)));
+  return new Map(rows.map((row) => [row.digest, JSON.parse(unescapeJson(row.text)) as JsonObject]));
+}
+
+/** Deletes the versions of each application that are beyond its newest. */
+export const deleteOldVersions = (db: Database): Promise<unknown> =>
+  db.execute(sql`
+    delete from ${agentVersions} where (app_name, digest) in (
+      select app_name, digest from (
+        select app_name, digest, row_number() over (partition by app_name order by create_time desc) as place
+        from ${agentVersions}) numbered
+      where place > ${MAX_VERSIONS})`);

@@ -1,0 +1,157 @@
+import { hash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
+import type { UserCredentials } from '../../agent/definition/credentials.ts';
+import type { JsonObject } from '../../core/content.ts';
+import { InvalidError, NotFoundError } from '../../core/errors.ts';
+import type { DatabasePool } from '../../platform/db/database.ts';
+import type { Log } from '../../platform/log.ts';
+import { createEgress, type Egress, type EgressPolicy } from '../../platform/net/egress.ts';
+import type { Secrets } from '../../platform/secrets.ts';
+import {
+  type CredentialKey,
+  deleteGrant,
+  findGrant,
+  insertConsent,
+  leaseRenewal,
+  listGrants,
+  replaceGrant,
+  takeConsent,
+} from './credential-store.ts';
+
+/** Time that a person has to give access, and a process to renew it, in seconds. */
+const CONSENT_SECONDS = 600;
+const RENEWAL_SECONDS = 30;
+const LOOK_MS = 200;
+/** Time of one request to an issuer. */
+const REQUEST_MS = 10_000;
+/** Grants of one step of an erasure. */
+const GRANTS_AT_ONCE = 10;
+
+/** The parts of the process that grants need. */
+export interface CredentialContext {
+  database: DatabasePool;
+  secrets: Secrets;
+  log: Log;
+  /** Where users may be sent, and what issuers may be asked. */
+  grants: { egress: EgressPolicy; redirectUrl: string | undefined };
+}
+
+const toPlace = ({ appName, userId, resource }: CredentialKey) => ['grant', appName, userId, resource];
+const toStateHash = (state: string) => hash('sha256', state, 'buffer');
+
+/** Opens what a user has granted to an application; `undefined` where nothing can be kept, or no browser comes back. */
+export function openCredentials(
+  { database: { db }, secrets, grants: { redirectUrl } }: Pick<CredentialContext, 'database' | 'secrets' | 'grants'>,
+  user: Omit<CredentialKey, 'resource'>,
+): UserCredentials | undefined {
+  if (!secrets.canSeal || redirectUrl === undefined) return undefined;
+  const seal = (key: CredentialKey, value: JsonObject) => secrets.seal(JSON.stringify(value), toPlace(key));
+  const read = async (key: CredentialKey) => {
+    const sealed = await findGrant(db, key);
+    const grant = open(secrets, key, sealed);
+    return sealed !== undefined && grant ? { sealed, grant } : undefined;
+  };
+  return {
+    redirectUrl,
+    read: async (resource) => (await read({ ...user, resource }))?.grant,
+    async renew(resource, expired, work) {
+      const key = { ...user, resource };
+      for (;;) {
+        const found = await read(key);
+        if (!found || !isDeepStrictEqual(found.grant, expired)) return found?.grant;
+        const { sealed } = found;
+        if (await leaseRenewal(db, key, sealed, RENEWAL_SECONDS)) {
+          const fresh = await work().catch(async (error: unknown) => {
+            await replaceGrant(db, key, sealed, sealed);
+            throw error;
+          });
+          await replaceGrant(db, key, fresh ? seal(key, fresh) : null, sealed);
+          return fresh;
+        }
+        await sleep(LOOK_MS);
+      }
+    },
+    async begin({ resource, sessionId, state, kept }) {
+      const key = { ...user, resource };
+      await insertConsent(db, key, {
+        consent: seal(key, kept),
+        consentSessionId: sessionId,
+        consentStateHash: toStateHash(state),
+        seconds: CONSENT_SECONDS,
+      });
+    },
+  };
+}
+
+function open(secrets: Secrets, key: CredentialKey, sealed: string | null | undefined): JsonObject | undefined {
+  const text = sealed == null ? undefined : secrets.open(sealed, toPlace(key));
+  return text === undefined ? undefined : (JSON.parse(text) as JsonObject);
+}
+
+/** The answer of an issuer, as a browser brings it back. */
+interface BroughtBack {
+  state: string;
+  code?: string | undefined;
+  iss?: string | undefined;
+}
+
+/**
+ * Redeems what a browser brought back, once, for the user who was asked. @returns the conversation that waits for it
+ * @throws {NotFoundError} where nothing waits for it. @throws {InvalidError} where the issuer gives no access
+ */
+export async function redeemConsent(
+  { database: { db }, secrets, grants, log }: CredentialContext,
+  { state, code, iss }: BroughtBack,
+  userId: string | undefined,
+): Promise<{ appName: string; userId: string; sessionId: string; resource: string }> {
+  const taken = await takeConsent(db, toStateHash(state), userId);
+  const kept = taken && open(secrets, taken.key, taken.consent);
+  if (!kept) throw new NotFoundError('No consent waits for this: it was used, has expired, or is of another user.');
+  const { key, session: sessionId } = taken;
+  if (code === undefined) throw new InvalidError('The issuer says that no access was given.');
+  const { finishConsent } = await import('../../agent/mcp/mcp-consent.ts');
+  const granted = await withFetch(grants.egress, key.userId, (fetch) =>
+    finishConsent(kept, { code, iss }, fetch),
+  ).catch((err: unknown) => {
+    log.warn({ err }, 'a consent could not be redeemed');
+    throw new InvalidError('The issuer gave no access for this. Ask for it again in the conversation.');
+  });
+  await replaceGrant(db, key, secrets.seal(JSON.stringify(granted), toPlace(key)));
+  return { ...key, sessionId };
+}
+
+/** Revokes some grants of a user at their issuers, as far as those answer, and deletes them. @returns how many */
+export async function deleteGrants(
+  { database: { db }, secrets, grants, log }: CredentialContext,
+  user: Omit<CredentialKey, 'resource'>,
+): Promise<number> {
+  const found = await listGrants(db, user, GRANTS_AT_ONCE);
+  const work = found.map(async ({ resource, grant: sealed }) => {
+    const key = { ...user, resource };
+    const grant = open(secrets, key, sealed);
+    if (grant) {
+      const { revokeGrant } = await import('../../agent/mcp/mcp-consent.ts');
+      await withFetch(grants.egress, user.userId, (fetch) => revokeGrant(grant, fetch)).catch((err: unknown) =>
+        log.warn({ err }, 'a grant could not be revoked'),
+      );
+    }
+    await deleteGrant(db, key);
+  });
+  await Promise.all(work);
+  return found.length;
+}
+
+/** Does work with requests that are bounded in time, and to what may be reached. */
+async function withFetch<Result>(
+  policy: EgressPolicy,
+  userId: string,
+  work: (fetch: Egress['fetch']) => Promise<Result>,
+): Promise<Result> {
+  const egress = createEgress(policy, userId);
+  try {
+    return await work((url, init) => egress.fetch(url, { ...init, signal: AbortSignal.timeout(REQUEST_MS) }));
+  } finally {
+    await egress.close();
+  }
+}

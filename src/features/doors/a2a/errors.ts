@@ -1,0 +1,104 @@
+import { InvalidError } from '../../../core/errors.ts';
+import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
+
+/** Errors of the protocol, with their codes. */
+const CODES = {
+  TASK_NOT_FOUND: -32_001,
+  TASK_NOT_CANCELABLE: -32_002,
+  PUSH_NOTIFICATION_NOT_SUPPORTED: -32_003,
+  UNSUPPORTED_OPERATION: -32_004,
+  CONTENT_TYPE_NOT_SUPPORTED: -32_005,
+  EXTENDED_AGENT_CARD_NOT_CONFIGURED: -32_007,
+  VERSION_NOT_SUPPORTED: -32_009,
+  PARSE_ERROR: -32_700,
+  INVALID_REQUEST: -32_600,
+  METHOD_NOT_FOUND: -32_601,
+  INVALID_PARAMS: -32_602,
+};
+const INTERNAL_ERROR = -32_603;
+/** Codes of refusals that are not of the protocol: who asks, or how much, is wrong. */
+const REFUSED = -32_600;
+
+/** An error as clients of this protocol know it. */
+export class A2aError extends InvalidError {
+  readonly reason: keyof typeof CODES;
+
+  constructor(reason: keyof typeof CODES, message: string) {
+    super(message);
+    this.reason = reason;
+  }
+}
+
+/** A failure as it is shown. */
+interface Shown {
+  /** The status of HTTP. */
+  status: number;
+  /** The code of JSON-RPC. */
+  code: number;
+  message: string;
+  reason: string;
+}
+
+/** The schema of refusals, for the document. */
+export const refusal = {
+  type: 'object',
+  properties: {},
+  description: 'An error of JSON-RPC, or `error` of HTTP+JSON.',
+};
+
+const toDetails = (reason: string) => [
+  { '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason, domain: 'a2a-protocol.org' },
+];
+
+/** Names of statuses as HTTP+JSON has them. */
+const NAMES: Record<number, string> = {
+  400: 'INVALID_ARGUMENT',
+  401: 'UNAUTHENTICATED',
+  403: 'PERMISSION_DENIED',
+  404: 'NOT_FOUND',
+  409: 'ABORTED',
+  429: 'RESOURCE_EXHAUSTED',
+  503: 'UNAVAILABLE',
+};
+
+/** Returns an error of the protocol as it is shown. */
+export const showError = ({ reason, message }: A2aError): Shown => ({
+  status: reason === 'TASK_NOT_FOUND' || reason === 'METHOD_NOT_FOUND' ? 404 : 400,
+  code: CODES[reason],
+  message,
+  reason,
+});
+
+/** Returns an error as JSON-RPC has it. */
+export const toRpcError = (id: unknown, { code, message, reason }: Omit<Shown, 'status'>) => ({
+  jsonrpc: '2.0',
+  id: id ?? null,
+  error: { code, message, data: toDetails(reason) },
+});
+
+/** Returns an error as HTTP+JSON has it. */
+export const toRestError = ({ status, message, reason }: Omit<Shown, 'code'>) => ({
+  error: { code: status, status: NAMES[status] ?? 'INTERNAL', message, details: toDetails(reason) },
+});
+
+function toShown({ status: plain, detail, limit }: Parameters<ToRefusal>[0], error: unknown): Shown {
+  if (error instanceof A2aError) return showError(error);
+  const status = plain === 422 ? 400 : plain;
+  const [first] = typeof detail === 'string' ? [] : detail;
+  const message =
+    typeof detail === 'string' ? detail : `${first?.loc.slice(1).join('.') || 'request'}: ${first?.msg ?? 'not valid'}`;
+  const code = status >= 500 ? INTERNAL_ERROR : status === 400 ? CODES.INVALID_PARAMS : REFUSED;
+  return { status, code, message, reason: limit ?? NAMES[status] ?? 'INTERNAL' };
+}
+
+/** Returns a refusal as clients of JSON-RPC read it. */
+export const toRpcRefusal: ToRefusal = (failure, error) => {
+  const shown = toShown(failure, error);
+  return { status: shown.status, body: toRpcError(null, shown) };
+};
+
+/** Returns a refusal as clients of HTTP+JSON read it. */
+export const toRestRefusal: ToRefusal = (failure, error) => {
+  const shown = toShown(failure, error);
+  return { status: shown.status, body: toRestError(shown) };
+};

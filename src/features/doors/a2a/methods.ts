@@ -1,0 +1,237 @@
+import { hash } from 'node:crypto';
+import type { z } from 'zod';
+import {
+  type A2aMessage,
+  type A2aTask,
+  type A2aUpdate,
+  CHAIN,
+  CHAIN_STATE,
+  chainSchema,
+  joinText,
+  MAX_CHAIN,
+  toMembers,
+} from '../../../agent/a2a/wire.ts';
+import type { JsonObject, Part } from '../../../core/content.ts';
+import type { Event } from '../../../core/event.ts';
+import { identifierSchema } from '../../../core/session.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
+import { askToCancel } from '../../../invocations/fence.ts';
+import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
+import type { Call } from '../../../platform/http/operation/operation.ts';
+import { toCursor, readCursor } from '../../../platform/http/operation/cursor.ts';
+import { type InvocationRef, readHandle } from '../handle.ts';
+import { answerCalls, toResponse } from '../open-calls.ts';
+import { startTurn, type TurnCall } from '../start-turn.ts';
+import { readTurn } from '../turn.ts';
+import { A2aError } from './errors.ts';
+import type { getParams, listParams, sendParams, taskParams } from './params.ts';
+import {
+  type Found,
+  getMessageId,
+  listQuestions,
+  toParts,
+  toStatuses,
+  toStatusUpdate,
+  toTask,
+  toUpdates,
+} from './task.ts';
+
+/** Characters of JSON from which on a page of tasks ends. */
+const MAX_PAGE = 4_194_304;
+/** How long the answer to a request to cancel waits for the end. */
+const CANCEL_MS = 5_000;
+
+/** One request of a client of an application, and whose it is. */
+export interface A2aCall extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
+  context: InvocationContext;
+  appName: string;
+  userId: string;
+  /** Address of the service, as the client named it. */
+  base: string;
+}
+
+/** Sends a message: a new task, or the answer to what one waits for. @returns the task as it stands */
+async function begin(call: A2aCall, { message }: z.output<typeof sendParams>): Promise<Found> {
+  const parts = toParts(message);
+  return message.taskId === undefined ? start(call, message, parts) : goOn(call, message.taskId, message, parts);
+}
+
+async function start(call: A2aCall, message: A2aMessage, parts: Part[]): Promise<Found> {
+  const { context, appName, userId } = call;
+  const { messageId, contextId } = message;
+  // The same message again means the same new session, and the same task.
+  const idempotencyKey = hash('sha256', JSON.stringify([appName, contextId, messageId]));
+  const sessionId = identifierSchema.safeParse(contextId ?? idempotencyKey).data;
+  if (sessionId === undefined) throw new A2aError('INVALID_PARAMS', 'message.contextId: not a name of a context');
+  const content = { role: 'user', parts };
+  const turn = { content, overrides: {}, stateDelta: toChain(message), requested: message };
+  const headers = { ...call.headers, 'idempotency-key': idempotencyKey };
+  return look(call, await startTurn(context, { appName, userId, sessionId }, turn, { ...call, headers }));
+}
+
+async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: Part[]): Promise<Found> {
+  const found = await findTask(call, taskId);
+  const { key, invocation, events } = found;
+  if (message.contextId !== undefined && message.contextId !== key.sessionId)
+    throw new A2aError('INVALID_PARAMS', 'message.contextId: the task is of another context');
+  if (events.some((event: Event) => getMessageId(event) === message.messageId)) return found;
+  if (invocation.status !== 'paused')
+    throw new A2aError('UNSUPPORTED_OPERATION', `The task does not wait for a message: it is ${invocation.status}.`);
+  const answers = toAnswers(found, message);
+  if (answers.missing.length > 0)
+    throw new A2aError('INVALID_PARAMS', `Each waits for a part data with its callId: ${answers.missing.join(', ')}`);
+  const [first, ...rest] = answers.parts;
+  const noted = [{ ...first, partMetadata: parts[0]?.partMetadata }, ...rest];
+  const turn = {
+    content: { role: 'user', parts: noted },
+    resumed: invocation.id,
+    overrides: {},
+    stateDelta: toChain(message),
+  };
+  // Its row keeps the key of the message that began it.
+  return look(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
+}
+
+/** Keeps which agents wait for the answer: none of them is asked in turn. */
+function toChain({ metadata }: A2aMessage): JsonObject | undefined {
+  if (metadata?.[CHAIN] == null) return undefined;
+  const chain = chainSchema.safeParse(metadata[CHAIN]).data;
+  if (!chain) throw new A2aError('INVALID_PARAMS', `message.metadata.${CHAIN}: at most ${MAX_CHAIN} names`);
+  return { [CHAIN_STATE]: chain };
+}
+
+/** Returns the answers of a message to what a task asks: by `callId`, or all of it where there is one question. */
+function toAnswers(found: Found, { parts }: A2aMessage): ReturnType<typeof answerCalls> {
+  const questions = listQuestions(found);
+  const values = parts.flatMap(({ data }) => (data == null ? [] : [data]));
+  const named = new Map(values.map(toMembers).map((data) => [data['callId'], data]));
+  const [plain] = values.filter((data) => toMembers(data)['callId'] === undefined);
+  return answerCalls(questions, ({ id, kind }) => {
+    const { callId: _, ...members } = named.get(id) ?? {};
+    const isOnly = questions.length === 1 && !values.some((data) => toMembers(data)['callId'] !== undefined);
+    if (!named.has(id) && !isOnly) return undefined;
+    const given = named.has(id) ? ('response' in members ? members['response'] : members) : (plain ?? joinText(parts));
+    if (kind !== 'confirmation') return toResponse(given);
+    // What is not a clear yes is a no.
+    const said = typeof given === 'string' ? { confirmed: /^\s*yes\W*$/i.test(given) } : toMembers(given);
+    return { ...said, confirmed: said['confirmed'] === true };
+  });
+}
+
+const never = new AbortController().signal;
+
+/** Reads an invocation with its events so far. @throws {A2aError} where it is gone */
+async function look({ context }: A2aCall, ref: InvocationRef): Promise<Found> {
+  const invocation = await context.feeds.readInvocation(ref.key, ref.invocationId);
+  if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
+  const found: Found = { key: ref.key, invocationId: ref.invocationId, invocation, events: [], sequence: undefined };
+  for await (const step of readTurn(context, { ...ref, isSoFar: true }, never)) {
+    if (step.kind !== 'event') continue;
+    found.events.push(step.event);
+    found.sequence = step.sequence;
+  }
+  return found;
+}
+
+/** Finds a task among those that the user has with the application. @throws {A2aError} */
+async function findTask(call: A2aCall, taskId: string): Promise<Found> {
+  const ref = readHandle(taskId, call.userId);
+  if (ref?.key.appName !== call.appName) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
+  return look(call, ref);
+}
+
+const isActive = ({ invocation: { status } }: Found) => status === 'running' || status === 'queued';
+const isOver = (found: Found) => !isActive(found) && found.invocation.status !== 'paused';
+
+/** Waits for the end of a task, or until it asks something. @returns it as it stands then, or when `signal` aborts */
+async function wait(call: A2aCall, ref: InvocationRef, signal: AbortSignal): Promise<Found> {
+  for await (const _ of readTurn(call.context, { ...ref, withText: false }, signal));
+  return look(call, ref);
+}
+
+/** Sends a message, and waits for the end unless it is not to. */
+export async function sendMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<{ task: A2aTask }> {
+  const { historyLength: length, returnImmediately } = params.configuration ?? {};
+  let found = await begin(call, params);
+  if (isActive(found) && returnImmediately !== true) {
+    const left = new AbortController();
+    call.response.once('close', () => left.abort());
+    found = await wait(call, found, AbortSignal.any([left.signal, call.context.draining]));
+  }
+  return { task: toTask(found, call.base, { historyLength: length }) };
+}
+
+/** The events of a stream, once its request is accepted. */
+export type Updates = (signal: AbortSignal) => AsyncGenerator<A2aUpdate>;
+
+/** Sends a message, and tells what becomes of it. */
+export async function streamMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<Updates> {
+  return follow(call, await begin(call, params), params.configuration?.historyLength);
+}
+
+/** Tells what becomes of a task that is under way: as it stands, then all that comes. */
+export async function subscribe(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<Updates> {
+  const found = await findTask(call, id);
+  if (isOver(found)) throw new A2aError('UNSUPPORTED_OPERATION', `The task is over: ${found.invocation.status}.`);
+  return follow(call, found);
+}
+
+const follow = (call: A2aCall, found: Found, length?: number | null): Updates =>
+  async function* updates(signal) {
+    const { key, invocationId, sequence: after } = found;
+    yield { task: toTask(found, call.base, { historyLength: length }) };
+    if (!isActive(found)) return;
+    yield* toUpdates(readTurn(call.context, { key, invocationId, after }, signal), found, call.base);
+    if (!signal.aborted) yield toStatusUpdate(await look(call, found));
+  };
+
+/** Answers how a task stands. */
+export async function getTask(call: A2aCall, { id, ...shown }: z.output<typeof getParams>): Promise<A2aTask> {
+  return toTask(await findTask(call, id), call.base, shown);
+}
+
+/** Cancels a task, on whatever replica it runs. @throws {A2aError} for one that is over */
+export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<A2aTask> {
+  const found = await findTask(call, id);
+  if (isOver(found)) throw new A2aError('TASK_NOT_CANCELABLE', `The task is over: ${found.invocation.status}.`);
+  await askToCancel(call.context, found.key, found.invocation.id);
+  const signal = AbortSignal.any([AbortSignal.timeout(CANCEL_MS), call.context.draining]);
+  return toTask(await wait(call, found, signal), call.base);
+}
+
+/** Lists the tasks that a user has with an application, those that changed last first. */
+export async function listTasks(call: A2aCall, params: z.output<typeof listParams>): Promise<JsonObject> {
+  const { pageSize, pageToken, status, statusTimestampAfter: since, ...shown } = params;
+  const statuses = status
+    ? toStatuses(status === 'TASK_STATE_AUTH_REQUIRED' ? 'TASK_STATE_INPUT_REQUIRED' : status)
+    : undefined;
+  const after = pageToken ? readCursor(pageToken) : undefined;
+  if (pageToken && !after) throw new A2aError('INVALID_PARAMS', 'pageToken: not one of this list');
+  const time = since ? new Date(since) : undefined;
+  // Years that both JavaScript and PostgreSQL know.
+  if (time && !(time.getUTCFullYear() >= 1 && time.getUTCFullYear() <= 9_999))
+    throw new A2aError('INVALID_PARAMS', 'statusTimestampAfter: not a time');
+  const { context, appName, userId } = call;
+  const wanted = { sessionId: params.contextId || undefined, statuses, since: time?.toISOString() };
+  const { rows, total } = await listInvocationsOfUser(
+    context.database.reads,
+    { appName, userId },
+    wanted,
+    after,
+    pageSize + 1,
+  );
+  const page = rows.slice(0, pageSize);
+  const tasks: A2aTask[] = [];
+  let characters = 0;
+  for (const { invocation } of page) {
+    const ref = { key: { appName, userId, sessionId: invocation.sessionId }, invocationId: invocation.id };
+    const needsEvents = shown.includeArtifacts || shown.historyLength > 0 || invocation.status === 'paused';
+    const found = needsEvents ? await look(call, ref) : { ...ref, invocation, events: [], sequence: undefined };
+    const task = toTask(found, call.base, shown);
+    characters += JSON.stringify(task).length;
+    if (characters > MAX_PAGE && tasks.length > 0) break;
+    tasks.push(task);
+  }
+  const last = rows.length > tasks.length ? page[tasks.length - 1] : undefined;
+  return { tasks, nextPageToken: last ? toCursor(last.place) : '', pageSize, totalSize: total };
+}

@@ -1,0 +1,208 @@
+import type { A2aArtifact, A2aMessage, A2aPart, A2aTask, A2aUpdate } from '../../../agent/a2a/wire.ts';
+import { toMembers } from '../../../agent/a2a/wire.ts';
+import { getAnswerText, getFunctionCalls, getParts, type JsonObject, type Part } from '../../../core/content.ts';
+import type { Event } from '../../../core/event.ts';
+import type { Invocation } from '../../../invocations/invocation.ts';
+import { type InvocationRef, toHandle } from '../handle.ts';
+import { type AskedCall, listAskedCalls } from '../open-calls.ts';
+import type { TurnStep } from '../turn.ts';
+import { A2aError } from './errors.ts';
+
+/** An invocation with its events. */
+export interface Found extends InvocationRef {
+  invocation: Invocation;
+  events: Event[];
+  /** Sequence of the last of them [there is none]. */
+  sequence: number | undefined;
+}
+
+/** The note of a user's part that keeps the id of its message. */
+const NOTE = 'a2aMessageId';
+/** Media that agents are given; a model may still not take them. */
+const MEDIA = /^(?:text|image|audio|video)\/|^application\/(?:json|pdf|xml|yaml|octet-stream|x-ndjson)$/;
+
+const STATES: Record<Invocation['status'], A2aTask['status']['state']> = {
+  queued: 'TASK_STATE_SUBMITTED',
+  running: 'TASK_STATE_WORKING',
+  paused: 'TASK_STATE_INPUT_REQUIRED',
+  succeeded: 'TASK_STATE_COMPLETED',
+  failed: 'TASK_STATE_FAILED',
+  interrupted: 'TASK_STATE_FAILED',
+  cancelled: 'TASK_STATE_CANCELED',
+};
+
+/** Lists the statuses of invocations whose tasks have a state. */
+export const toStatuses = (state: string): Invocation['status'][] =>
+  (Object.keys(STATES) as Invocation['status'][]).filter((status) => STATES[status] === state);
+
+/** Returns parts of a message as a user's. @throws {A2aError} for media that no agent is given */
+export const toParts = ({ parts, messageId }: A2aMessage): Part[] =>
+  parts.map((part, index) => ({
+    ...toPart(part),
+    ...(index === 0 ? { partMetadata: { [NOTE]: messageId } } : {}),
+  }));
+
+function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayName }: A2aPart): Part {
+  if (mimeType !== undefined && !MEDIA.test(mimeType))
+    throw new A2aError('CONTENT_TYPE_NOT_SUPPORTED', `Agents here are not given \`${mimeType}\`.`);
+  if (text != null) return { text };
+  if (data != null) return { text: JSON.stringify(data) };
+  if (raw != null) return { inlineData: { data: raw, mimeType: mimeType ?? 'application/octet-stream', displayName } };
+  return { fileData: { fileUri: url, mimeType, displayName } };
+}
+
+/** Returns the id of the message that a user's event keeps. */
+export const getMessageId = ({ content }: Event): string | undefined =>
+  getParts(content).flatMap(({ partMetadata }) => partMetadata?.[NOTE] ?? [])[0] as string | undefined;
+
+/** Returns the calls of a paused invocation that wait for an answer. */
+export const listQuestions = ({ invocation, events }: Found): AskedCall[] =>
+  invocation.status === 'paused' ? listAskedCalls(events).filter(({ answeredBy }) => answeredBy === undefined) : [];
+
+/** Returns what an event of the agent has made; `base` is the address of the service. */
+function toArtifacts(event: Event, { key }: InvocationRef, base: string): A2aArtifact[] {
+  if (event.author === 'user') return [];
+  const id = event.id ?? '';
+  const text = getAnswerText(event.content);
+  const media = getParts(event.content).flatMap(({ inlineData }, index) =>
+    inlineData?.data
+      ? [
+          {
+            artifactId: `${id}-${index}`,
+            parts: [{ raw: inlineData.data, mediaType: inlineData.mimeType ?? 'application/octet-stream' }],
+          },
+        ]
+      : [],
+  );
+  const names = [key.appName, 'users', key.userId, 'sessions', key.sessionId].map(encodeURIComponent);
+  const where = `${base}/apps/${names.join('/')}`;
+  const saved = Object.entries(event.actions?.artifactDelta ?? {}).map(([name, version]) => ({
+    artifactId: `${name}@${String(version)}`,
+    name,
+    parts: [{ url: `${where}/artifacts/${encodeURIComponent(name)}/versions/${String(version)}`, filename: name }],
+  }));
+  return [
+    ...(text === '' ? [] : [{ artifactId: id, parts: [{ text }] }]),
+    ...(event.output == null ? [] : [{ artifactId: `${id}-output`, parts: [{ data: event.output }] }]),
+    ...media,
+    ...saved,
+  ] as A2aArtifact[];
+}
+
+/** How much of a task is shown. */
+export interface Shown {
+  /** Most messages of its history, the newest [all]. */
+  historyLength?: number | null | undefined;
+  includeArtifacts?: boolean | undefined;
+}
+
+/** Returns an invocation as a task. */
+export function toTask(found: Found, base: string, { historyLength, includeArtifacts = true }: Shown = {}): A2aTask {
+  const { key, invocation, events } = found;
+  const ids = toIds(found);
+  const history = events.flatMap((event): A2aMessage[] =>
+    event.author === 'user'
+      ? [toMessage(ids, 'ROLE_USER', getMessageId(event) ?? event.id ?? '', toA2aParts(event))]
+      : [],
+  );
+  const some = historyLength == null ? history : historyLength === 0 ? [] : history.slice(-historyLength);
+  const artifacts = includeArtifacts ? events.flatMap((event) => toArtifacts(event, found, base)) : [];
+  return {
+    id: ids.taskId,
+    contextId: key.sessionId,
+    status: toStatus(found, ids),
+    ...(artifacts.length > 0 ? { artifacts } : {}),
+    ...(some.length > 0 ? { history: some } : {}),
+    metadata: { invocationId: invocation.id },
+  };
+}
+
+/** The ids by which all updates name a task. */
+const toIds = (ref: InvocationRef) => ({ taskId: toHandle(ref), contextId: ref.key.sessionId });
+
+const toMessage = (ids: ReturnType<typeof toIds>, role: A2aMessage['role'], messageId: string, parts: JsonObject[]) =>
+  ({ ...ids, messageId, role, parts }) as A2aMessage;
+
+/** The parts of what a user said: answers to calls as values. */
+const toA2aParts = ({ content }: Event): JsonObject[] =>
+  getParts(content).flatMap(({ text, inlineData, fileData, functionResponse }): JsonObject[] => {
+    if (functionResponse) return [{ data: { callId: functionResponse.id, response: functionResponse.response } }];
+    if (inlineData) return [{ raw: inlineData.data, mediaType: inlineData.mimeType ?? '' }];
+    if (fileData) return [{ url: fileData.fileUri, mediaType: fileData.mimeType ?? '' }];
+    return text ? [{ text }] : [];
+  });
+
+function toStatus(found: Found, ids: ReturnType<typeof toIds>): A2aTask['status'] {
+  const { status, error, createTime, startTime, endTime, id } = found.invocation;
+  const timestamp = new Date((endTime ?? startTime ?? createTime) * 1000).toISOString();
+  const questions = toQuestions(found);
+  const isLogin = questions.length > 0 && questions.every((question) => question.isLogin);
+  const state = isLogin ? 'TASK_STATE_AUTH_REQUIRED' : STATES[status];
+  const parts = error ? [{ text: error.message }] : questions.flatMap((question) => question.parts);
+  const messageId = [id, ...questions.map((question) => question.id)].join('.');
+  return { state, timestamp, ...(parts.length > 0 ? { message: toMessage(ids, 'ROLE_AGENT', messageId, parts) } : {}) };
+}
+
+/** The questions of a task, in words and as values: an answer is a part `data` with a `callId`. */
+function toQuestions(found: Found): { id: string; isLogin: boolean; parts: JsonObject[] }[] {
+  const calls = new Map(
+    found.events.flatMap(({ content }) => getFunctionCalls(content).map((call) => [call.id, call])),
+  );
+  return listQuestions(found).map(({ id, kind, toolCallId, ...question }) => {
+    const { url, schema, kept } = toMembers(calls.get(id)?.args?.['toolConfirmation']);
+    const { name = question.name, args = {} } = calls.get(toolCallId) ?? {};
+    const text = question.message || `\`${name}\` waits for a yes or a no.`;
+    const data = { callId: id, kind, name, args, ...(schema ? { schema } : {}) };
+    return {
+      id,
+      isLogin: toMembers(kept)['consent'] !== undefined,
+      parts: [{ text }, ...(url ? [{ url }] : []), { data }],
+    };
+  });
+}
+
+/** Converts steps of an invocation to updates of a task whose snapshot its reader has; the end is not among them. */
+export async function* toUpdates(
+  steps: AsyncIterable<TurnStep>,
+  found: Found,
+  base: string,
+): AsyncGenerator<A2aUpdate> {
+  const ids = toIds(found);
+  // The piece before: only what comes after it says whether it is the last of its event.
+  let held: { artifactId: string; text: string; append: boolean } | undefined;
+  const flush = function* (lastChunk: boolean): Generator<A2aUpdate> {
+    if (held) yield toUpdate({ artifactId: held.artifactId, parts: [{ text: held.text }] }, held.append, lastChunk);
+    held = undefined;
+  };
+  const toUpdate = (artifact: object, append: boolean, lastChunk: boolean) =>
+    ({ artifactUpdate: { ...ids, artifact, append, lastChunk } }) as A2aUpdate;
+  let isQueued = found.invocation.status === 'queued';
+  let current: string | undefined;
+  for await (const step of steps) {
+    if (isQueued && step.kind !== 'end') {
+      isQueued = false;
+      const timestamp = new Date().toISOString();
+      yield { statusUpdate: { ...ids, status: { state: 'TASK_STATE_WORKING', timestamp } } };
+    }
+    if (step.kind === 'text' && !step.isThought) {
+      yield* flush(false);
+      held = { artifactId: step.eventId, text: step.text, append: current === step.eventId };
+      current = step.eventId;
+    } else if (step.kind === 'void' && current === step.eventId) {
+      // It is replaced by what comes of its event, if that comes.
+      held = { artifactId: step.eventId, text: '', append: false };
+      current = undefined;
+      yield* flush(true);
+    } else if (step.kind === 'event') {
+      yield* flush(true);
+      for (const artifact of toArtifacts(step.event, found, base))
+        if (artifact.artifactId !== step.event.id) yield toUpdate(artifact, false, true);
+    }
+  }
+}
+
+/** Returns the update that ends a stream, or tells how a task stands. */
+export const toStatusUpdate = (found: Found): A2aUpdate => {
+  const ids = toIds(found);
+  return { statusUpdate: { ...ids, status: toStatus(found, ids) } };
+};

@@ -1,0 +1,75 @@
+import { z } from 'zod';
+import { HandedOverError, InvalidError } from '../../../core/errors.ts';
+import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
+
+/** The parts of a refusal beside its sentence. */
+interface Reason {
+  /** The member of the request that is wrong. */
+  param?: string;
+  code?: string;
+  status?: 400 | 404 | 409 | 500;
+}
+
+/** A refusal with the code by which clients of this protocol know it. */
+export class RequestError extends InvalidError {
+  readonly reason: Reason;
+
+  constructor(message: string, reason: Reason = {}) {
+    super(message);
+    this.reason = reason;
+  }
+}
+
+/** The body of refusals. */
+export const openAiErrorSchema = z
+  .looseObject({
+    error: z
+      .looseObject({
+        message: z.string().describe('A sentence for people.'),
+        type: z.string().describe('The kind of error.'),
+        param: z.string().nullable().describe('The member of the request that is wrong.'),
+        code: z.string().nullable().describe('A stable code.'),
+      })
+      .describe('What is wrong.'),
+  })
+  .describe('A refusal in the form of the OpenAI APIs.');
+
+/** The schema of refusals, for the document. */
+export const refusal = { $ref: '#/components/schemas/OpenAiError' };
+
+/** The types of errors by status; those of the database and of full processes are the server's. */
+const TYPES: Record<number, string> = {
+  401: 'authentication_error',
+  403: 'permission_error',
+  404: 'not_found',
+  429: 'too_many_requests',
+};
+
+/** Returns a refusal as clients of this protocol read it. */
+export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, method) => {
+  const own: Reason = error instanceof RequestError ? error.reason : {};
+  const status = own.status ?? (plain === 422 ? 400 : plain);
+  const [first] = typeof detail === 'string' ? [] : detail;
+  const place = first?.loc.slice(1).join('.');
+  const message = typeof detail === 'string' ? detail : `${place || 'request'}: ${first?.msg ?? 'not valid'}`;
+  const isModel = status === 404 && message.startsWith('App not found');
+  const code = own.code ?? (isModel ? 'model_not_found' : (limit ?? CODES[status] ?? null));
+  const param = own.param ?? (isModel ? 'model' : (place ?? null));
+  const type = TYPES[status] ?? (status >= 500 ? 'server_error' : 'invalid_request_error');
+  // The package of the protocol sends a POST again by itself: not where the first one may have begun something.
+  const hasBegun = status === 409 || status === 500 || error instanceof HandedOverError;
+  const headers = method === 'POST' && hasBegun ? { 'x-should-retry': 'false' } : {};
+  return { status, body: { error: { message, type, param, code } }, headers };
+};
+
+const CODES: Record<number, string> = {
+  400: 'invalid_value',
+  401: 'invalid_api_key',
+  404: 'not_found',
+  409: 'conflict',
+  413: 'request_too_large',
+};
+
+/** Returns the code of a failed response: the protocol's list of those is closed. */
+export const toFailureCode = (code: string): string =>
+  code === 'budget_exceeded' || code === 'model_rate_limited' ? 'rate_limit_exceeded' : 'server_error';

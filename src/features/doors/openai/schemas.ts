@@ -1,0 +1,150 @@
+import { z } from 'zod';
+import { clientToolsSchema } from '../../../agent/definition/client-tools.ts';
+import { harnessOverridesSchema } from '../../../agent/definition/overrides.ts';
+import { jsonObject } from '../../../core/content.ts';
+import { bodyList, bodyText, flag, looseObject, name, optional, text } from '../../../core/members.ts';
+import { identifierSchema } from '../../../core/session.ts';
+
+/** Most pairs of notes. */
+const MAX_METADATA = 16;
+
+const content = looseObject('A part of a message; its `type` says which members it has.', {
+  type: z.string().max(64).describe('For instance `input_text`, `input_image`, `input_file`, `text`, `image_url`.'),
+});
+const contents = z
+  .union([bodyText, bodyList(content)])
+  .describe('A text, or parts in order: text, images and files, as data or by address.');
+
+const item = looseObject('An item; its `type` says which members it has.', {
+  type: text('Its kind: `message` [where it has a `role`], `function_call_output`, `mcp_approval_response`.', 64),
+  role: text('Of a message: `user`, `assistant`, `system`, `developer`.', 64),
+  content: contents.nullish().describe('Of a message: what is said.'),
+  call_id: name('Of the output of a call: the call.'),
+  output: contents.nullish().describe('Of the output of a call.'),
+  approval_request_id: name('Of an approval: what was asked.'),
+  approve: flag('Of an approval: the decision.'),
+});
+
+const metadata = z
+  .record(z.string().max(64), z.string().max(512))
+  .meta({ maxProperties: MAX_METADATA })
+  .refine((pairs) => Object.keys(pairs).length <= MAX_METADATA, `at most ${MAX_METADATA} pairs`)
+  .nullish()
+  .describe('Notes, by name.');
+
+const tool = looseObject('A tool of the client: only `function` is taken.', {
+  type: z.string().max(64).describe('`function`; tools that the original hosts are refused.'),
+});
+const tools = optional(bodyList(tool), 'Tools that the client runs: calls of them are answered with the next request.');
+const toolChoice = z
+  .union([z.string().max(64), jsonObject])
+  .nullish()
+  .describe('`auto` or `none`; an agent cannot be made to call a tool.');
+
+/** Members of both kinds of requests. They change the deployed agent, which needs the scope `override`. */
+const { temperature, top_p, presence_penalty, frequency_penalty, output_schema: schema } = harnessOverridesSchema.shape;
+const sampling = { temperature, top_p, presence_penalty, frequency_penalty };
+
+const form = <Shape extends z.ZodRawShape>(shape: Shape) =>
+  optional(
+    looseObject('The form of the answer.', {
+      type: z.enum(['text', 'json_object', 'json_schema']).describe('What the answer is.'),
+      ...shape,
+    }),
+    'The form of the answer [text]; another one than the deployed needs the scope `override`.',
+  );
+
+const model = identifierSchema.describe('The application that answers: an `id` of `/v1/models`.');
+const user = identifierSchema
+  .nullish()
+  .describe('The owner of the conversation [of a token: its user; of a key that acts for all, and locally: `user`].');
+const stream = flag('True: the answer comes as a stream.');
+const limit = z.int().min(1).max(2_147_483_647).nullish();
+
+/** Body of a new response. Members that have no meaning here are kept or ignored as the original does. */
+export const createResponseSchema = looseObject('A request of the Responses API.', {
+  model,
+  input: z.union([bodyText, bodyList(item)]).describe('What is new: a text, or items.'),
+  instructions: text("Replaces the agent's instruction for this answer."),
+  previous_response_id: text(
+    'The response to go on from; where the conversation went on since, from a copy of then.',
+    4_096,
+  ),
+  conversation: z
+    .union([z.string().max(4_096), looseObject('A conversation.', { id: z.string().max(4_096).describe('Its id.') })])
+    .nullish()
+    .describe('The conversation to go on with; not beside `previous_response_id`.'),
+  background: flag('True: it is answered at once, and runs on.'),
+  stream,
+  store: flag('False: nothing is kept once it is answered.'),
+  metadata,
+  tools,
+  tool_choice: toolChoice,
+  text: optional(looseObject('The form of the answer.', { format: form({ schema }) }), 'The form of the answer.'),
+  max_output_tokens: limit.describe('Maximum number of tokens of one answer of the model.'),
+  ...sampling,
+  user,
+});
+
+/** Body of a new conversation. */
+export const conversationSchema = looseObject('A conversation.', {
+  items: optional(bodyList(item).max(20), 'Messages to begin with, 20 at most.'),
+  metadata,
+  user,
+});
+
+/** Body of more items for a conversation. */
+export const itemsSchema = looseObject('Items of a conversation.', {
+  items: bodyList(item).min(1).max(20).describe('Messages, 20 at most.'),
+});
+
+/** Body of a change of a conversation. */
+export const metadataSchema = looseObject('What changes.', { metadata });
+
+const chatMessage = looseObject('A message of a chat.', {
+  role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']).describe('Its speaker.'),
+  content: contents.nullish().describe('What is said.'),
+  tool_call_id: name('Of a tool: the call that it answers.'),
+  tool_calls: optional(
+    bodyList(
+      looseObject('A call.', {
+        id: z.string().max(1_024).describe('Its id.'),
+        function: looseObject('The call.', {
+          name: z.string().max(1_024).describe('The tool.'),
+          arguments: bodyText.describe('Its arguments as JSON text.'),
+        }),
+      }),
+    ),
+    'Of the assistant: calls of tools of the client.',
+  ),
+});
+
+/** Body of a chat completion. */
+export const chatSchema = looseObject('A request of the Chat Completions API.', {
+  model,
+  messages: bodyList(chatMessage).min(1).describe('The whole conversation, oldest first.'),
+  stream,
+  stream_options: optional(
+    looseObject('How it streams.', { include_usage: flag('True: the last piece has the usage.') }),
+    'How it streams.',
+  ),
+  metadata,
+  tools,
+  tool_choice: toolChoice,
+  response_format: form({ json_schema: optional(looseObject('Its schema.', { schema }), 'Its schema.') }),
+  max_tokens: limit.describe('Another name of `max_completion_tokens`.'),
+  max_completion_tokens: limit.describe('Maximum number of tokens of one answer of the model.'),
+  ...sampling,
+  user,
+});
+
+/** A checked request of the Responses API. */
+export type CreateResponse = z.input<typeof createResponseSchema>;
+/** A checked request of the Chat Completions API. */
+export type ChatRequest = z.input<typeof chatSchema>;
+/** An item as a client sends it. */
+export type InputItem = z.input<typeof item>;
+/** A message of a chat as a client sends it. */
+export type ChatMessage = z.input<typeof chatMessage>;
+/** The tools of a client, checked as every door checks them. */
+export const functionTools = clientToolsSchema;

@@ -1,0 +1,106 @@
+import { and, eq, type SQL, sql } from 'drizzle-orm';
+import { isSession } from '../../../conversation/sessions/session-key.ts';
+import { getSession } from '../../../conversation/sessions/session-lease.ts';
+import type { SessionKey } from '../../../core/session.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import { scoreJobs, scoreRules } from '../../../platform/db/schema/schema.ts';
+import { getKey, names } from '../../../platform/db/sql.ts';
+import { readDefinition } from './rule-store.ts';
+import type { ScoreRule } from './score-rule.ts';
+
+const j = scoreJobs;
+const now = sql`clock_timestamp()`;
+const leaseEnd = (leaseMs: number) => sql`${now} + ${leaseMs} * interval '1 millisecond'`;
+
+/** A score that this process is to make. */
+export interface ScoreJob extends SessionKey {
+  ruleId: string;
+  /** The invocation whose turn is scored; `''` for the session. */
+  invocationId: string;
+  leaseToken: string;
+  losses: number;
+  rule: ScoreRule;
+}
+
+/** Limits of a claim. */
+export interface JobLimits {
+  slots: number;
+  /** The applications that this process hosts. */
+  appNames: string[];
+  /** Rules that have as many places of this process as one may, by application and id. */
+  full: [appName: string, ruleId: string][];
+  leaseMs: number;
+}
+
+/** Claims what is due, of each rule in turn; a session that runs an invocation waits for its end. One statement. */
+export async function claimJobs(db: Database, { slots, appNames, full, leaseMs }: JobLimits): Promise<ScoreJob[]> {
+  const session = getSession(j);
+  const key = sql.join(getKey(j), sql`, `);
+  const keyNames = getKey(j).map((column) => names(column));
+  const column = (place: 0 | 1) => sql`${sql.param(full.map((each) => each[place]))}::text[]`;
+  const { rows } = await db.execute<Omit<ScoreJob, 'rule'> & { definition: unknown }>(sql`
+    with due as (
+      select found.*, r.definition, row_number() over (partition by r.app_name, r.id order by found.due_time) as turn
+      from ${scoreRules} r cross join lateral (
+        select ${key}, ${j.dueTime} from ${j} left join ${session.table} on ${session.on}
+        where ${j.appName} = r.app_name and ${j.ruleId} = r.id and ${j.dueTime} <= ${now}
+          and (${j.invocationId} <> '' or ${session.isFree})
+        order by ${j.dueTime} limit ${slots} for update of ${j} skip locked) found
+      where r.app_name = any(${sql.param(appNames)}::text[])
+        and (r.app_name, r.id) not in (select * from unnest(${column(0)}, ${column(1)}))
+      order by turn, found.due_time limit ${slots})
+    update ${j} set lease_token = gen_random_uuid(), due_time = ${leaseEnd(leaseMs)},
+                    losses = ${j.losses} + (${j.leaseToken} is not null)::int
+    from due where (${key}) = (${sql.join(
+      keyNames.map((name) => sql`due.${name}`),
+      sql`, `,
+    )})
+    returning ${j.appName} as "appName", ${j.userId} as "userId", ${j.sessionId} as "sessionId",
+              ${j.ruleId} as "ruleId", ${j.invocationId} as "invocationId", ${j.leaseToken} as "leaseToken",
+              ${j.losses} as losses, due.definition as definition`);
+  return rows.map(({ definition, ...job }) => ({ ...job, rule: readDefinition(definition) }));
+}
+
+/** Milliseconds until a score is due, negative where one is; null where none waits, `undefined` without a rule. */
+export async function findNextDueMs(db: Database): Promise<number | null | undefined> {
+  const { rows } = await db.execute<{ rules: number; ms: string | null }>(sql`
+    select count(*)::int as rules, ceil(extract(epoch from min((
+      select ${j.dueTime} from ${j} where ${j.appName} = ${scoreRules.appName} and ${j.ruleId} = ${scoreRules.id}
+      order by ${j.dueTime} limit 1)) - ${now}) * 1000) as ms
+    from ${scoreRules}`);
+  const [row] = rows;
+  if (!row?.rules) return undefined;
+  return row.ms === null ? null : Number(row.ms);
+}
+
+const hasToken = (...tokens: string[]): SQL => sql`${j.leaseToken} = any(${sql.param(tokens)}::uuid[])`;
+
+/** Prolongs the leases of jobs. @returns the tokens that are still held; the others are another's */
+export async function renewJobs(db: Database, tokens: string[], leaseMs: number): Promise<string[]> {
+  const held = db
+    .update(j)
+    .set({ dueTime: leaseEnd(leaseMs) })
+    .where(hasToken(...tokens));
+  return (await held.returning({ token: j.leaseToken })).flatMap(({ token }) => token ?? []);
+}
+
+/** Deletes a job that this process holds. @returns false where it is another's by now, or its session goes on */
+export async function endJob(db: Database, { leaseToken }: ScoreJob): Promise<boolean> {
+  return (await db.delete(j).where(hasToken(leaseToken)).returning({ ruleId: j.ruleId })).length > 0;
+}
+
+/** Deletes what is due by the rule of a job, and the job. @returns how many there were */
+export async function skipDue(db: Database, { appName, ruleId, leaseToken }: ScoreJob): Promise<number> {
+  const isDue = sql`(${j.leaseToken} is null and ${j.dueTime} <= ${now} or ${hasToken(leaseToken)})`;
+  const { rowCount } = await db.delete(j).where(and(eq(j.appName, appName), eq(j.ruleId, ruleId), isDue));
+  return rowCount ?? 0;
+}
+
+/** Takes back the loss that is, or will be, counted for a holder of a job that lives. */
+export async function takeBackJobLoss(db: Database, job: ScoreJob): Promise<void> {
+  const isRule = and(eq(j.ruleId, job.ruleId), eq(j.invocationId, job.invocationId));
+  await db
+    .update(j)
+    .set({ losses: sql`${j.losses} - 1` })
+    .where(and(isSession(job, j), isRule, sql`(${j.losses} > 0 or ${hasToken(job.leaseToken)})`));
+}

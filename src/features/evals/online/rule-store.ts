@@ -1,0 +1,90 @@
+import { and, asc, eq, sql } from 'drizzle-orm';
+import { listDayUses, saveBudget } from '../../../conversation/budgets/budget-store.ts';
+import { ConflictError } from '../../../core/errors.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
+import { scoreJobs, scoreRules } from '../../../platform/db/schema/schema.ts';
+import { excluded } from '../../../platform/db/sql.ts';
+import { MAX_RULES, type ScoreRule, toPayer } from './score-rule.ts';
+
+const r = scoreRules;
+const today = sql`(statement_timestamp() at time zone 'utc')::date`;
+const isRule = (appName: string, id: string) => and(eq(r.appName, appName), eq(r.id, id));
+const scoredToday = sql<number>`case when ${r.day} = ${today} then ${r.scored} else 0 end`;
+
+/** The day's budget of what judges spend for a rule. */
+const toBudget = (id: string, rule?: ScoreRule) => ({
+  appliesTo: 'user' as const,
+  forUser: toPayer(id),
+  period: 'day' as const,
+  maxTokens: rule?.maxTokensPerDay ?? null,
+  maxCost: rule?.maxCostPerDay ?? null,
+});
+
+/** Saves a rule with its budget, in a transaction. @throws {ConflictError} where the application has enough of them */
+export async function saveRule(tx: Database, appName: string, id: string, rule: ScoreRule): Promise<void> {
+  await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`score rules of ${appName}`}, 0))`);
+  const others = await tx.$count(r, and(eq(r.appName, appName), sql`${r.id} <> ${id}`));
+  if (others >= MAX_RULES) throw new ConflictError(`${appName} has ${others} rules, as many as it may: delete one.`);
+  const columns = {
+    share: rule.share,
+    quietMinutes: rule.quietMinutes ?? null,
+    definition: sql`${escapeJson(rule)}::jsonb`,
+  };
+  await tx
+    .insert(r)
+    .values({ appName, id, ...columns })
+    .onConflictDoUpdate({ target: [r.appName, r.id], set: { ...columns, updateTime: excluded(r.updateTime) } });
+  await saveBudget(tx, appName, toBudget(id, rule));
+}
+
+/** Deletes a rule with what is due by it, in a transaction; its scores stay. @returns false without such a rule */
+export async function deleteRule(tx: Database, appName: string, id: string): Promise<boolean> {
+  const deleted = await tx.delete(r).where(isRule(appName, id)).returning({ id: r.id });
+  await tx.delete(scoreJobs).where(and(eq(scoreJobs.appName, appName), eq(scoreJobs.ruleId, id)));
+  await saveBudget(tx, appName, toBudget(id));
+  return deleted.length > 0;
+}
+
+/** The rules of an application by id, with what was done by each today. */
+export async function listRules(db: Database, appName: string) {
+  const { id, definition, skipped } = r;
+  const rows = await db
+    .select({ id, definition, skipped, scored: scoredToday })
+    .from(r)
+    .where(eq(r.appName, appName))
+    .orderBy(asc(id));
+  const uses = await listDayUses(
+    db,
+    appName,
+    rows.map((row) => toPayer(row.id)),
+  );
+  return rows.map((row) => ({
+    ...readDefinition(row.definition),
+    ruleId: row.id,
+    today: { scored: row.scored, ...(uses.get(toPayer(row.id)) ?? { tokens: 0, cost: 0 }) },
+    skipped: row.skipped,
+  }));
+}
+
+/** A rule as its row has it. */
+export const readDefinition = (definition: unknown): ScoreRule =>
+  JSON.parse(unescapeJson(JSON.stringify(definition))) as ScoreRule;
+
+/** Counts a score that begins; no two processes take the last one of a day. @returns false for none left */
+export async function countScore(db: Database, appName: string, id: string, maxPerDay: number): Promise<boolean> {
+  const counted = await db
+    .update(r)
+    .set({ scored: sql`${scoredToday} + 1`, day: today })
+    .where(and(isRule(appName, id), sql`${scoredToday} < ${maxPerDay}::int`))
+    .returning({ id: r.id });
+  return counted.length > 0;
+}
+
+/** Counts scores that are left out. */
+export async function countSkipped(db: Database, appName: string, id: string, count: number): Promise<void> {
+  await db
+    .update(r)
+    .set({ skipped: sql`${r.skipped} + ${count}` })
+    .where(isRule(appName, id));
+}

@@ -1,0 +1,167 @@
+import { createHash } from 'node:crypto';
+import { listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
+import { toLabelChoice } from '../../../conversation/sessions/label.ts';
+import { AppError, isPassingFailure, LeaseLostError } from '../../../core/errors.ts';
+import { findInvocationText, listInvocationsText } from '../../../invocations/invocation-store.ts';
+import { insertDelivery } from '../../../invocations/webhooks/delivery-store.ts';
+import { findWebhook, type WebhookRow } from '../../../invocations/webhooks/webhook-store.ts';
+import { persist } from '../../../invocations/persist.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import { type Claim, type ClaimRequest, pauseUntil, runLeasedQueue } from '../../../platform/work/leased-queue.ts';
+import type { EvalMetric } from '../metrics/criteria.ts';
+import type { EvalStatus } from '../metrics/status.ts';
+import type { ScoredCase } from '../scoring/score.ts';
+import { scoreSession, toUnscored } from '../scoring/score-case.ts';
+import { saveSessionScore } from '../scoring/session-score-store.ts';
+import type { EvalContext } from '../sets/context.ts';
+import { claimJobs, endJob, findNextDueMs, renewJobs, type ScoreJob, skipDue, takeBackJobLoss } from './job-store.ts';
+import { countScore, countSkipped } from './rule-store.ts';
+import { toPayer } from './score-rule.ts';
+
+/** Published when a rule was made or changed. */
+export const RULES_TOPIC = 'score-rules';
+/** Scores of a process at once, most of which wait for a judge, and of one rule, which leaves places to others. */
+const MAX_SCORES = 8;
+const MAX_PER_RULE = 4;
+/** Begun by one claim, and the shortest pause between two: at most 20 a second, so that users keep the processor. */
+const PER_CLAIM = 2;
+const MIN_PAUSE_MS = 100;
+/** Longest pause between two looks, with rules and without: nothing tells of what is due. */
+const MAX_PAUSE_MS = 5_000;
+const IDLE_PAUSE_MS = 60_000;
+
+/** Scores what is due by rules until the process drains. @returns a promise that settles after the last score */
+export async function runScoreRules(context: EvalContext): Promise<void> {
+  const { database, leaseTimes, agents } = context;
+  const { db } = database;
+  if (db.isOnCluster) return;
+  const leaseMs = leaseTimes.durationMs;
+  const claim = async ({ slots, held }: ClaimRequest<ScoreJob>): Promise<Claim<ScoreJob>> => {
+    const places = Map.groupBy(held, ({ appName, ruleId }) => JSON.stringify([appName, ruleId]));
+    const full = [...places.values()].flatMap((jobs): [string, string][] =>
+      jobs[0] && jobs.length >= MAX_PER_RULE ? [[jobs[0].appName, jobs[0].ruleId]] : [],
+    );
+    const limits = { slots: Math.min(slots, PER_CLAIM), appNames: [...agents.keys()], full, leaseMs };
+    const jobs = slots > 0 ? await claimJobs(db, limits) : [];
+    if (jobs.length > 0) return { jobs, pauseMs: 0 };
+    const dueMs = await findNextDueMs(db);
+    return { jobs, pauseMs: dueMs === undefined ? IDLE_PAUSE_MS : pauseUntil(MAX_PAUSE_MS, dueMs ?? undefined) };
+  };
+  await runLeasedQueue<ScoreJob>(context, {
+    name: 'scores',
+    topic: RULES_TOPIC,
+    maxJobs: MAX_SCORES,
+    minPauseMs: MIN_PAUSE_MS,
+    claim,
+    lease: {
+      renewalMs: leaseTimes.renewalMs,
+      cancelTopic: RULES_TOPIC,
+      renew: async (jobs, stop) => {
+        const tokens = new Set(
+          await renewJobs(
+            db,
+            jobs.map(({ leaseToken }) => leaseToken),
+            leaseMs,
+          ),
+        );
+        const lost = jobs.filter(({ leaseToken }) => !tokens.has(leaseToken));
+        for (const job of lost) stop(job, new LeaseLostError('The session goes on, or the rule is gone.'));
+        return lost;
+      },
+    },
+    losses: {
+      count: ({ losses }) => losses,
+      giveUp: (job, reason) => save(context, job, 0, toUnscored(job.rule.evalMetrics, reason)),
+      takeBack: (job) => takeBackJobLoss(db, job),
+    },
+    run: (job, signal) => scoreJob(context, job, signal),
+    toLogFields: ({ appName, ruleId }) => ({ appName, ruleId }),
+  });
+}
+
+/** Scores what a job is about, unless the session is none of its rule's, or the day had as many as it may. */
+async function scoreJob(context: EvalContext, job: ScoreJob, signal: AbortSignal): Promise<void> {
+  const { db } = context.database;
+  const { appName, ruleId, rule } = job;
+  const [chosen] = await listChosenSessions(db, {
+    appName,
+    keys: [job],
+    tool: rule.tool ?? undefined,
+    hasError: rule.hasError ?? undefined,
+    labels: rule.labels ? toLabelChoice(rule.labels) : undefined,
+    limit: 1,
+  });
+  const isWanted = rule.agentVersion == null || (await isOfVersion(db, job, rule.agentVersion));
+  if (!chosen || !isWanted) {
+    await endJob(db, job);
+  } else if (await countScore(db, appName, ruleId, rule.maxPerDay)) {
+    const scored = await scoreOrSayWhy(context, job, chosen.lastSequence, signal);
+    if (scored) await save(context, job, chosen.lastSequence, scored);
+  } else {
+    const skipped = await skipDue(db, job);
+    await countSkipped(db, appName, ruleId, skipped);
+    context.metrics?.scored('skipped', skipped);
+  }
+}
+
+/** True where a version of the application answered the invocation of a job, or the last one of its session. */
+async function isOfVersion(db: Database, job: ScoreJob, version: string): Promise<boolean> {
+  const { invocationId } = job;
+  const one = async () => `[${(await findInvocationText(db, job, invocationId)) ?? ''}]`;
+  const text = await (invocationId === '' ? listInvocationsText(db, job, 1) : one());
+  const [last] = JSON.parse(text) as { agentVersion?: string }[];
+  return last?.agentVersion?.startsWith(version) === true;
+}
+
+/** @throws what another process, or this one later, may do better */
+async function scoreOrSayWhy(
+  context: EvalContext,
+  job: ScoreJob,
+  lastSequence: number,
+  signal: AbortSignal,
+): Promise<ScoredCase | undefined> {
+  const metrics = job.rule.evalMetrics as EvalMetric[];
+  const by = { payer: toPayer(job.ruleId), invocationId: job.invocationId };
+  try {
+    return await scoreSession(context, job, lastSequence, metrics, signal, by);
+  } catch (error) {
+    if (signal.aborted || isPassingFailure(error)) throw error;
+    const isKnown = error instanceof AppError;
+    if (!isKnown) context.log.error({ err: error }, 'a session could not be scored');
+    return toUnscored(metrics, isKnown ? error.message : 'The runtime failed while it scored the session.');
+  }
+}
+
+/** Saves a score, ends its job and tells the webhook of its rule of one that failed, all or nothing. */
+async function save(context: EvalContext, job: ScoreJob, lastSequence: number, scored: ScoredCase): Promise<void> {
+  const { ruleId, invocationId, rule } = job;
+  const hash = createHash('sha256')
+    .update(JSON.stringify([ruleId, invocationId, rule.evalMetrics]))
+    .digest('hex');
+  const score = { lastSequence, scored, ruleId, invocationId: invocationId || null };
+  const saveOnce = async (tx: Database) => {
+    if (!(await endJob(tx, job))) throw new LeaseLostError('The session is scored elsewhere, goes on, or is gone.');
+    if (!(await saveSessionScore(tx, job, score, hash)) || scored.finalStatus !== 'FAILED') return;
+    const webhook = rule.webhookId ? await findWebhook(tx, rule.webhookId, undefined) : undefined;
+    if (webhook?.appName === job.appName) await tell(tx, webhook, job, lastSequence, scored);
+  };
+  await persist(() => context.database.transaction(saveOnce), context.leaseTimes.durationMs);
+  context.metrics?.scored(OUTCOMES[scored.finalStatus]);
+}
+
+const OUTCOMES = {
+  PASSED: 'passed',
+  FAILED: 'failed',
+  NOT_EVALUATED: 'not_evaluated',
+  INFORMATIONAL: 'not_evaluated',
+} as const satisfies Record<EvalStatus, string>;
+
+/** Tells a webhook of a score that failed: by ids and numbers, without a word of what was said. */
+function tell(tx: Database, webhook: WebhookRow, job: ScoreJob, lastSequence: number, { overall }: ScoredCase) {
+  const { appName, userId, sessionId, ruleId, invocationId } = job;
+  const scores = overall.flatMap(({ metricName, score, threshold, status }) =>
+    status === 'FAILED' ? [{ metricName, score, threshold }] : [],
+  );
+  const data = { appName, userId, sessionId, ruleId, invocationId: invocationId || null, lastSequence, scores };
+  return insertDelivery(tx, webhook, 'score.low', data);
+}

@@ -1,0 +1,107 @@
+import { and, eq, inArray, sql } from 'drizzle-orm';
+import { isSession } from '../../../conversation/sessions/session-key.ts';
+import { heldSession } from '../../../conversation/sessions/session-lease.ts';
+import { ConflictError } from '../../../core/errors.ts';
+import type { SessionKey } from '../../../core/session.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import { escapeText, unescapeText } from '../../../platform/db/json-escape.ts';
+import { sessionVerdicts } from '../../../platform/db/schema/schema.ts';
+import { exactTime, getKey, insertSelect, names } from '../../../platform/db/sql.ts';
+import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
+
+const v = sessionVerdicts;
+/** Verdicts of one session: they count for no storage of its user. */
+export const MAX_VERDICTS = 500;
+
+/** A person's verdict on a session, or on an event of it. */
+export interface SessionVerdict {
+  eventId: string | null;
+  author: string;
+  passed: boolean | null;
+  label: string | null;
+  comment: string | null;
+}
+
+/**
+ * Saves a verdict in the place of the author's earlier one, or removes that. @returns false without such a session
+ * @throws {ConflictError} where the session has as many as it may
+ */
+export async function saveSessionVerdict(db: Database, key: SessionKey, verdict: SessionVerdict): Promise<boolean> {
+  const { eventId, author, passed, label, comment } = verdict;
+  const event = eventId ?? '';
+  const isThis = sql`${isSession(key, v)} and ${v.eventId} = ${event} and ${v.author} = ${author}`;
+  const removes = passed === null && label === null && comment === null;
+  const { appName, userId, sessionId } = key;
+  const insert = insertSelect(v, {
+    appName,
+    userId,
+    sessionId,
+    eventId: event,
+    author,
+    passed: sql`${passed}::boolean`,
+    label: sql`${label}::text`,
+    comment: comment === null ? null : escapeText(comment),
+  });
+  const change = removes
+    ? sql`delete from ${v} where ${isThis} returning 1`
+    : sql`${insert} from held where held.others < ${MAX_VERDICTS}
+          on conflict (${names(...getKey(v))}) do update set
+            passed = excluded.passed, label = excluded.label, comment = excluded.comment,
+            create_time = excluded.create_time
+          returning 1`;
+  const { rows } = await db.execute<{ changed: number }>(sql`
+    with held as materialized (
+      select (select count(*) from ${v} where ${isSession(key, v)} and not (${isThis})) as others
+      from (${heldSession(key)}) session),
+    changed as (${change})
+    select (select count(*)::int from changed) as changed from held`);
+  if (rows[0]?.changed === 0 && !removes)
+    throw new ConflictError(`Session ${sessionId} has ${MAX_VERDICTS} verdicts, as many as it may.`);
+  return rows.length > 0;
+}
+
+/** Which verdicts are listed. */
+export interface VerdictFilter {
+  /** Those on sessions of these users [of all]. */
+  userIds?: string[] | undefined;
+  sessionId?: string | undefined;
+  label?: string | undefined;
+  passed?: boolean | undefined;
+  limit: number;
+  after?: ListPlace | undefined;
+}
+
+/** Lists verdicts, newest first, after a place. */
+export async function listSessionVerdicts(
+  db: Database,
+  appName: string,
+  { userIds, sessionId, label, passed, limit, after }: VerdictFilter,
+): Promise<Listed<SessionVerdict & { userId: string; sessionId: string; createTime: number }>[]> {
+  const id = sql<string>`md5(concat_ws(chr(1), ${v.userId}, ${v.sessionId}, ${v.eventId}, ${v.author}))`;
+  const rows = await db
+    .select({
+      userId: v.userId,
+      sessionId: v.sessionId,
+      eventId: sql<string | null>`nullif(${v.eventId}, '')`,
+      author: v.author,
+      passed: v.passed,
+      label: v.label,
+      comment: v.comment,
+      createTime: sql<number>`extract(epoch from ${v.createTime})::float8`,
+      place: { time: exactTime(v.createTime), id },
+    })
+    .from(v)
+    .where(
+      and(
+        eq(v.appName, appName),
+        userIds && inArray(v.userId, userIds),
+        sessionId === undefined ? undefined : eq(v.sessionId, sessionId),
+        label === undefined ? undefined : eq(v.label, label),
+        passed === undefined ? undefined : eq(v.passed, passed),
+        after && sql`(${v.createTime}, ${id}) < (${after.time}::timestamptz, ${after.id})`,
+      ),
+    )
+    .orderBy(sql`${v.createTime} desc, ${id} desc`)
+    .limit(limit);
+  return rows.map(({ comment, ...row }) => ({ ...row, comment: comment === null ? null : unescapeText(comment) }));
+}

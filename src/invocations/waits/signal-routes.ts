@@ -1,0 +1,141 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { z } from 'zod';
+import { idempotent } from '../../conversation/idempotency/operations.ts';
+import { jsonObject, type JsonObject } from '../../core/content.ts';
+import { answerRefusal, ConflictError, type NotFoundError } from '../../core/errors.ts';
+import type { SessionKey } from '../../core/session.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { signalPath, taskPath, tokenPath } from '../../platform/http/operation/parameters.ts';
+import { signal } from './deliver.ts';
+import { findTaskByToken, findWaitingTask, keepSignal } from './signal-store.ts';
+import { MAX_WAIT_SECONDS } from './task.ts';
+import { type TaskContext, toPerson, toViewer } from './task-routes.ts';
+import { changeTask, findTask, type TaskRow, TASKS_TOPIC } from './task-store.ts';
+
+/** How often a signal looks again for who waits, where one begins to at the same moment. */
+const TRIES = 3;
+const TOKEN_BYTES = 32;
+const DAY_SECONDS = 86_400;
+
+const outcomeSchema = z
+  .object({
+    taskId: z.string().optional().describe('The task that it answered.'),
+    kept: z.boolean().describe('True: nothing waits for it yet; the next invocation that does gets it.'),
+  })
+  .describe('What became of a signal.');
+const errors = {
+  400: 'It is not what is waited for.',
+  409: 'It was answered before, or the session keeps as many signals as it may.',
+  413: 'It is too large.',
+};
+
+const sendSignal = operation({
+  method: 'post',
+  path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/signals/{signal_name}',
+  operationId: 'sendSignal',
+  scope: 'invoke',
+  summary: 'Send a signal',
+  description:
+    'Answers the invocation that waits for it, which goes on in the background. One that comes first is kept.',
+  parameters: { path: signalPath },
+  body: { schema: jsonObject.describe('What it says.'), required: true, example: { parcel: 'P1' } },
+  success: { schema: outcomeSchema, description: 'What became of it.', example: { kept: true } },
+  errors: { ...errors, 404: 'No such session.' },
+  absent: ({ sessionId }) => `Session not found: ${sessionId}`,
+  handler: async (context: TaskContext, { path, body, notFound }) => {
+    const { signalName, ...key } = path;
+    return { kind: 'value', value: await deliver(context, key, signalName, body, notFound) };
+  },
+});
+
+async function deliver(
+  context: TaskContext,
+  key: SessionKey,
+  name: string,
+  payload: JsonObject,
+  notFound: () => NotFoundError,
+): Promise<z.output<typeof outcomeSchema>> {
+  const { db } = context.database;
+  for (let tries = 0; tries < TRIES; tries += 1) {
+    const task = await findWaitingTask(db, key, name);
+    if (task) return await answer(context, task, payload);
+    const outcome = await keepSignal(db, key, name, payload);
+    if (outcome === 'kept') return { kept: true };
+    if (outcome === 'absent') throw notFound();
+    if (outcome === 'full') throw new ConflictError('The session keeps as many signals as it may.');
+  }
+  throw new ConflictError('Other answers came at the same time. Try again.');
+}
+
+async function answer(context: TaskContext, task: TaskRow, payload: JsonObject) {
+  await signal(context.database.db, task, payload);
+  context.notifications.publish(TASKS_TOPIC);
+  return { taskId: task.id, kept: false };
+}
+
+const createAddress = operation({
+  method: 'post',
+  path: '/tasks/{task_id}/address',
+  operationId: 'createTaskAddress',
+  scope: 'invoke',
+  owner: 'caller',
+  summary: 'Make a public address for a task',
+  description:
+    'For a system that knows no login: a POST there answers the task, once. It replaces an address from before. Its ' +
+    'token is not shown again.',
+  parameters: { path: taskPath },
+  body: {
+    schema: z
+      .strictObject({
+        seconds: z.int().min(1).max(MAX_WAIT_SECONDS).optional().describe(`How long it is good for [${DAY_SECONDS}].`),
+      })
+      .describe('A new address.'),
+    required: true,
+    example: { seconds: 3_600 },
+  },
+  success: {
+    schema: z.object({ path: z.string().describe('The path of the address.') }).describe('The address.'),
+    description: 'The address.',
+    example: { path: '/signals/bX9…' },
+  },
+  errors: { 403: 'Others have to answer.', 404: 'No such task.', 409: 'It waits for a person, or is not open.' },
+  absent: ({ taskId }) => `Task not found: ${taskId}`,
+  handler: async ({ database: { db } }: TaskContext, { path, body, principal, notFound }) => {
+    const task = await findTask(db, toViewer(principal), path.taskId);
+    if (!task) throw notFound();
+    const token = randomBytes(TOKEN_BYTES).toString('base64url');
+    const change = { tokenHash: toHash(token), seconds: body.seconds ?? DAY_SECONDS };
+    await changeTask(db, task, toPerson(principal, undefined, task), undefined, 'address', change);
+    return { kind: 'value', value: { path: `/signals/${token}` } };
+  },
+});
+
+const sendTokenSignal = operation({
+  method: 'post',
+  path: '/signals/{token}',
+  operationId: 'sendTokenSignal',
+  scope: 'none',
+  owner: 'open',
+  load: 'write',
+  summary: 'Answer a task by its public address',
+  parameters: { path: tokenPath },
+  body: { schema: jsonObject.describe('What it says.'), required: true, example: { parcel: 'P1' } },
+  success: { schema: outcomeSchema, description: 'What became of it.', example: { kept: false } },
+  errors: { ...errors, 404: 'No such address, or its time is over.' },
+  absent: () => 'No such address, or its time is over.',
+  handler: async (context: TaskContext, { path, body, notFound }) => {
+    const task = await findTaskByToken(context.database.db, toHash(path.token));
+    if (!task) throw notFound();
+    await answer(context, task, body).catch((error: unknown) => {
+      const refusal = answerRefusal(error);
+      // Not whose answer was first: anybody may ask.
+      throw refusal ? new ConflictError(refusal.message.replace(/by .*, through/, 'through')) : error;
+    });
+    return { kind: 'value', value: { kept: false } };
+  },
+});
+
+const toHash = (token: string) => createHash('sha256').update(token).digest('base64url');
+
+/** Signals: send one to a session, make an address that takes one, send one there. */
+export const signalOperations = [idempotent(sendSignal), createAddress, sendTokenSignal];

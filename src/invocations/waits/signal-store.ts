@@ -1,0 +1,67 @@
+import { and, asc, eq, gt, sql } from 'drizzle-orm';
+import { isSession } from '../../conversation/sessions/session-key.ts';
+import type { JsonObject } from '../../core/content.ts';
+import type { SessionKey } from '../../core/session.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
+import { signals, tasks } from '../../platform/db/schema/schema.ts';
+import { callFunction } from '../../platform/db/statement.ts';
+import { TASK_COLUMNS, type TaskRow } from './task-store.ts';
+
+/** Maximum of signals of a session that no invocation has waited for yet. */
+const MAX_KEPT = 100;
+
+/** Finds the task that waits for a signal, the oldest first. */
+export async function findWaitingTask(db: Database, key: SessionKey, name: string): Promise<TaskRow | undefined> {
+  const [row] = await db
+    .select(TASK_COLUMNS)
+    .from(tasks)
+    .where(and(isSession(key, tasks), eq(tasks.signalName, name), eq(tasks.state, 'open')))
+    .orderBy(asc(tasks.createTime), asc(tasks.id))
+    .limit(1);
+  return row;
+}
+
+/** Finds the task of a public address by the hash of its token, while that is good. */
+export async function findTaskByToken(db: Database, tokenHash: string): Promise<TaskRow | undefined> {
+  const [row] = await db
+    .select(TASK_COLUMNS)
+    .from(tasks)
+    .where(and(eq(tasks.tokenHash, tokenHash), gt(tasks.tokenExpireTime, sql`statement_timestamp()`)))
+    .limit(1);
+  return row;
+}
+
+/** Keeps a signal; not where there is no such session, one waits for it by now, or as many are kept as may be. */
+export async function keepSignal(
+  db: Database,
+  { appName, userId, sessionId }: SessionKey,
+  name: string,
+  payload: JsonObject,
+): Promise<'absent' | 'waiting' | 'full' | 'kept'> {
+  const { outcome } = await callFunction<{ outcome: 'absent' | 'waiting' | 'full' | 'kept' }>(db, 'keep_signal', {
+    p_app: appName,
+    p_user: userId,
+    p_session: sessionId,
+    p_name: name,
+    p_payload: escapeJson(payload),
+    p_max: MAX_KEPT,
+  });
+  return outcome;
+}
+
+/** Takes the oldest kept signal of a name, in a transaction: it is gone with the commit. */
+export async function takeSignal(tx: Database, key: SessionKey, name: string): Promise<JsonObject | undefined> {
+  const oldest = tx
+    .select({ id: signals.id })
+    .from(signals)
+    .where(and(isSession(key, signals), eq(signals.name, name)))
+    .orderBy(asc(signals.createTime), asc(signals.id))
+    .limit(1)
+    .for('update');
+  const [row] = await tx
+    .delete(signals)
+    .where(and(isSession(key, signals), eq(signals.id, sql`(${oldest})`)))
+    .returning({ text: sql<string>`${signals.payload}::text` });
+  return row && (JSON.parse(unescapeJson(row.text)) as JsonObject);
+}

@@ -1,0 +1,238 @@
+import { type SQL, and, eq, ilike, sql } from 'drizzle-orm';
+import { isSession } from '../../conversation/sessions/session-key.ts';
+import { ConflictError } from '../../core/errors.ts';
+import type { SessionKey } from '../../core/session.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
+import { tasks } from '../../platform/db/schema/schema.ts';
+import { fitsPage } from '../../platform/db/sql.ts';
+import { callFunction } from '../../platform/db/statement.ts';
+import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
+import type { Task, TaskChange } from './task.ts';
+
+/** Topic that is published when something about a task is due; the function that keeps tasks writes this very name. */
+export const TASKS_TOPIC = 'tasks';
+
+/** A caller as tasks look at one: all tasks are shown without a user. */
+export interface Viewer {
+  userId: string | undefined;
+  groups: readonly string[];
+}
+
+/** The key of a task, what it waits for, and its version. */
+export interface TaskRow extends SessionKey {
+  id: string;
+  invocationId: string;
+  callId: string;
+  callName: string;
+  version: number;
+  /** The members that every viewer sees. */
+  shown: Task;
+}
+
+/** Without a deadline it comes last in a list. */
+const deadline = sql`coalesce(${tasks.expireTime}, timestamptz '9999-12-31 00:00:00Z')`;
+const seconds = (column: SQL | typeof tasks.createTime) => sql`extract(epoch from ${column})::float8`;
+
+const shown = sql<string>`jsonb_strip_nulls(jsonb_build_object(
+  'id', ${tasks.id}, 'appName', ${tasks.appName}, 'requestedBy', ${tasks.userId}, 'kind', ${tasks.kind},
+  'state', ${tasks.state}, 'form', ${tasks.form}, 'users', ${tasks.assignedUsers}, 'groups', ${tasks.assignedGroups},
+  'approvals', ${tasks.approvals}, 'approvalsNeeded', coalesce((${tasks.rules} ->> 'approvals')::integer, 1),
+  'comments', ${tasks.comments}, 'signal', ${tasks.signalName}, 'createTime', ${seconds(tasks.createTime)},
+  'expireTime', ${seconds(sql`${tasks.expireTime}`)}, 'answer', ${tasks.answer}, 'decidedBy', ${tasks.decidedBy},
+  'decidedVia', ${tasks.decidedVia}, 'decideTime', ${seconds(sql`${tasks.decideTime}`)}))::text`;
+
+/** The columns of a {@link TaskRow}. */
+export const TASK_COLUMNS = {
+  appName: tasks.appName,
+  userId: tasks.userId,
+  sessionId: tasks.sessionId,
+  id: tasks.id,
+  invocationId: tasks.invocationId,
+  callId: tasks.callId,
+  callName: tasks.callName,
+  version: tasks.version,
+  shown: shown.mapWith((text: string) => JSON.parse(unescapeJson(text)) as Task),
+};
+
+/** The condition that a viewer sees a task, beside row-level security. */
+const isVisibleTo = ({ userId, groups }: Viewer): SQL | undefined =>
+  userId === undefined
+    ? undefined
+    : sql`(${tasks.userId} = ${userId} or ${tasks.assignedUsers} @> ${sql.param([userId])}::text[]
+          or ${tasks.assignedGroups} && ${sql.param(groups)}::text[])`;
+
+/** The choice of a list. */
+export interface TaskFilter {
+  appName?: string | undefined;
+  ownerId?: string | undefined;
+  sessionId?: string | undefined;
+  kind?: (typeof tasks.$inferSelect)['kind'] | undefined;
+  state: (typeof tasks.$inferSelect)['state'];
+  assignee?: string | undefined;
+  group?: string | undefined;
+  olderThan?: number | undefined;
+  text?: string | undefined;
+}
+
+/** Lists tasks that a viewer sees, the next deadline first, then by id, after a place. */
+export async function listTasks(
+  db: Database,
+  viewer: Viewer,
+  filter: TaskFilter,
+  limit: number,
+  after: ListPlace | undefined,
+): Promise<Listed<TaskRow>[]> {
+  const { appName, ownerId, sessionId, kind, state, assignee, group, olderThan, text } = filter;
+  const pattern = text && `%${escapeText(text).replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
+  // What few people have is found by them and sorted: in the order of the index it would come after all of others.
+  const isFew = [viewer.userId, ownerId, sessionId, assignee, group].some((each) => each !== undefined);
+  const order = sql`${deadline} ${isFew ? sql`+ interval '0'` : sql``}, ${tasks.id}`;
+  const time = sql<string>`to_char(${deadline} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
+  return db
+    .select({
+      ...TASK_COLUMNS,
+      place: { time, id: tasks.id },
+      fits: fitsPage(order, tasks.form, tasks.comments, tasks.answer),
+    })
+    .from(tasks)
+    .where(
+      and(
+        isVisibleTo(viewer),
+        eq(tasks.state, state),
+        appName === undefined ? undefined : eq(tasks.appName, appName),
+        ownerId === undefined ? undefined : eq(tasks.userId, ownerId),
+        sessionId === undefined ? undefined : eq(tasks.sessionId, sessionId),
+        kind && eq(tasks.kind, kind),
+        assignee === undefined ? undefined : sql`${tasks.assignedUsers} @> ${sql.param([assignee])}::text[]`,
+        group === undefined ? undefined : sql`${tasks.assignedGroups} @> ${sql.param([group])}::text[]`,
+        olderThan === undefined
+          ? undefined
+          : sql`${tasks.createTime} < statement_timestamp() - ${olderThan} * interval '1 second'`,
+        pattern === undefined ? undefined : ilike(sql`${tasks.form}::text`, pattern),
+        after && sql`(${deadline}, ${tasks.id}) > (${after.time}::timestamptz, ${after.id})`,
+      ),
+    )
+    .orderBy(order)
+    .limit(limit);
+}
+
+/** Finds a task that a viewer sees. */
+export async function findTask(db: Database, viewer: Viewer, id: string): Promise<TaskRow | undefined> {
+  const [row] = await db
+    .select(TASK_COLUMNS)
+    .from(tasks)
+    .where(and(eq(tasks.id, id), isVisibleTo(viewer)))
+    .limit(1);
+  return row;
+}
+
+/** A person who changes a task. */
+export interface Person {
+  by: string;
+  groups: readonly string[];
+  /** True: a credential of the operator answers for the person. */
+  isVouchedFor: boolean;
+}
+
+/**
+ * Changes an open task, of that version where one is given. @throws what {@link answerRefusal} knows where another
+ * answer was first, or it is for others
+ */
+export async function changeTask(
+  db: Database,
+  { appName, userId, sessionId, id }: TaskRow,
+  { by, groups, isVouchedFor }: Person,
+  version: number | undefined,
+  action: TaskChange['action'] | 'address',
+  change: object,
+): Promise<void> {
+  await callFunction(db, 'change_task', {
+    p_app: appName,
+    p_user: userId,
+    p_session: sessionId,
+    p_id: id,
+    p_by: escapeText(by),
+    p_groups: groups,
+    p_vouched: isVouchedFor,
+    p_version: version,
+    p_action: action,
+    p_change: escapeJson(change),
+  });
+}
+
+/** @throws {ConflictError} with whose answer was first, where calls that a message answers are answered already */
+export async function refuseAnswered(db: Database, key: SessionKey, callIds: string[]): Promise<void> {
+  const newest = db
+    .selectDistinctOn([tasks.callId], { state: tasks.state, text: sql<string>`answered_text(${tasks})`.as('said') })
+    .from(tasks)
+    .where(and(isSession(key, tasks), sql`${tasks.callId} = any(${sql.param(callIds)}::text[])`))
+    .orderBy(tasks.callId, sql`${tasks.createTime} desc`)
+    .as('newest');
+  const [row] = await db.select({ text: newest.text }).from(newest).where(sql`${newest.state} <> 'open'`).limit(1);
+  if (row) throw new ConflictError(row.text);
+}
+
+/** A task about which something is due, or will be. */
+export interface DueTask extends SessionKey {
+  id: string;
+  kind: Task['kind'];
+  /** Milliseconds until then. */
+  inMs: number;
+}
+
+/** Returns the condition under which a session sleeps until a time, by the expressions of its key. */
+export const hasYetToWake = ({ appName, userId, sessionId }: Record<keyof SessionKey, SQL>): SQL => sql`exists (
+  select from ${tasks} where ${tasks.appName} = ${appName} and ${tasks.userId} = ${userId}
+    and ${tasks.sessionId} = ${sessionId} and ${tasks.dueTime} is not null)`;
+
+/** Lists the tasks about which something is due next. */
+export const listDueTasks = (db: Database, limit: number): Promise<DueTask[]> =>
+  db
+    .select({
+      appName: tasks.appName,
+      userId: tasks.userId,
+      sessionId: tasks.sessionId,
+      id: tasks.id,
+      kind: tasks.kind,
+      inMs: sql`ceil(1000 * extract(epoch from ${tasks.dueTime} - statement_timestamp()))`.mapWith(Number),
+    })
+    .from(tasks)
+    .where(sql`${tasks.dueTime} is not null`)
+    .orderBy(tasks.dueTime)
+    .limit(limit);
+
+/** Does what is due about some tasks, in one statement. @returns true where an invocation waits in the queue now */
+export async function wakeDueTasks(db: Database, due: DueTask[]): Promise<boolean> {
+  const column = (name: 'appName' | 'userId' | 'sessionId' | 'id') =>
+    sql`${sql.param(due.map((task) => task[name]))}::text[]`;
+  const { rows } = await db.execute<{ woke: boolean }>(sql`
+    select bool_or(woke) as woke
+    from unnest(${column('appName')}, ${column('userId')}, ${column('sessionId')}, ${column('id')}) as due(a, u, s, i)
+    cross join lateral wake_task(a, u, s, i) as woke`);
+  return rows[0]?.woke === true;
+}
+
+/** Takes a user's name out of others' tasks: of who may answer, has answered or wrote there. @returns how many */
+export async function forgetInTasks(db: Database, { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) {
+  const named = sql`jsonb_build_array(jsonb_build_object('by', ${userId}::text))`;
+  const without = (list: typeof tasks.comments | typeof tasks.approvals) => sql`(
+    select coalesce(jsonb_agg(entry order by place), '[]')
+    from jsonb_array_elements(${list}) with ordinality as of_list (entry, place) where entry ->> 'by' <> ${userId})`;
+  const { rowCount } = await db
+    .update(tasks)
+    .set({
+      assignedUsers: sql`array_remove(${tasks.assignedUsers}, ${userId})`,
+      decidedBy: sql`nullif(${tasks.decidedBy}, ${userId})`,
+      approvals: without(tasks.approvals),
+      comments: without(tasks.comments),
+    })
+    .where(
+      and(
+        eq(tasks.appName, appName),
+        sql`(${tasks.assignedUsers} @> array[${userId}::text] or ${tasks.decidedBy} = ${userId}
+          or ${tasks.approvals} @> ${named} or ${tasks.comments} @> ${named})`,
+      ),
+    );
+  return rowCount ?? 0;
+}

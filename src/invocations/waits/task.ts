@@ -1,0 +1,182 @@
+import { z } from 'zod';
+import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
+import type { OpenWait } from '../../agent/loop/call-ledger.ts';
+import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
+import { jsonObject, type JsonObject } from '../../core/content.ts';
+import { InvalidError, TooLargeError } from '../../core/errors.ts';
+import { strictObject } from '../../core/members.ts';
+import { escapeJson } from '../../platform/db/json-escape.ts';
+
+/** Kinds of tasks. */
+export const TASK_KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal'] as const;
+/** States of tasks. */
+export const TASK_STATES = ['open', 'answered', 'done', 'cancelled'] as const;
+
+/** Longest deadline: a year. */
+export const MAX_WAIT_SECONDS = 31_622_400;
+/** Maximum of users, and of groups, that a task is assigned to. */
+const MAX_ASSIGNEES = 20;
+/** Maximum size of an answer, in characters of JSON. */
+const MAX_ANSWER = 65_536;
+/** Maximum of the characters of a comment. */
+const MAX_COMMENT = 2_000;
+/** Maximum size of what a form shows of the arguments, in characters of JSON. */
+const MAX_ARGS = 16_384;
+
+const seconds = (meaning: string) => z.number().describe(`${meaning}, Unix seconds.`);
+const names = (meaning: string) => z.array(z.string().min(1).max(256)).max(MAX_ASSIGNEES).describe(meaning);
+
+/** The members of what a person said about a task. */
+const signed = {
+  by: z.string().describe('The user, or the id of a key.'),
+  at: z.number().describe('When, in Unix seconds.'),
+};
+
+/** A task on the wire. */
+export const taskSchema = z
+  .looseObject({
+    id: z.string().describe('Names the task.'),
+    appName: z.string().describe('The application.'),
+    requestedBy: z.string().describe('The user whose invocation waits.'),
+    kind: z
+      .enum(TASK_KINDS)
+      .describe(
+        '`confirmation` of a call, `effect` of one that may have acted, `question`, `call` that something else ' +
+          'answers, `sleep`, `signal`.',
+      ),
+    state: z
+      .enum(TASK_STATES)
+      .describe('`answered`: its invocation waits for other answers, or for its turn. `done`: it has the answer.'),
+    form: z
+      .looseObject({
+        tool: z.string().describe('The tool that was called.'),
+        args: jsonObject.optional().describe('Its arguments; absent where they are large.'),
+        hint: z.string().optional().describe('What is asked, for people.'),
+        schema: jsonObject.optional().describe('JSON Schema of the answer.'),
+      })
+      .describe('What is asked.'),
+    users: names('Users that may answer.'),
+    groups: names('Groups that may; without users and groups the user of the session.'),
+    approvals: z.array(z.looseObject(signed)).describe('Who has said yes so far.'),
+    approvalsNeeded: z.int().describe('How many people have to.'),
+    comments: z
+      .array(z.looseObject({ ...signed, text: z.string().describe('What was written, as plain text.') }))
+      .describe('What was written beside it.'),
+    signal: z.string().optional().describe('Name of the signal that answers it.'),
+    createTime: seconds('When it began to wait'),
+    expireTime: seconds('Its deadline').optional(),
+    answer: jsonObject.optional().describe('The response that the call gets.'),
+    decidedBy: z.string().optional().describe('Who answered.'),
+    decidedVia: z
+      .enum(['tasks', 'run', 'signal', 'deadline'])
+      .optional()
+      .describe('The way of the answer; `run`: a message of the session.'),
+    decideTime: seconds('When it was answered').optional(),
+    sessionId: z.string().optional().describe('The session, for those who may read it.'),
+    invocationId: z.string().optional().describe('The invocation that waits, for them.'),
+    callId: z.string().optional().describe('Id of the function call that the answer goes to, for them.'),
+  })
+  .describe('Something that waits for a person, a time or a signal.');
+
+/** A task on the wire. */
+export type Task = z.output<typeof taskSchema>;
+
+/** One of them. */
+export const TASK_EXAMPLE = {
+  id: '0b7f2a54-6d3f-4f0e-9c58-2f6f1a1c9d10',
+  appName: 'harness_agent',
+  requestedBy: 'u1',
+  kind: 'confirmation',
+  state: 'open',
+  form: { tool: 'pay', args: { to: 'Acme', euros: 900 }, hint: 'The agent wants to use `pay`. Do you allow it?' },
+  users: [],
+  groups: ['finance'],
+  approvals: [{ by: 'u2', at: 1_767_229_200.5 }],
+  approvalsNeeded: 2,
+  comments: [],
+  createTime: 1_767_225_600.25,
+  expireTime: 1_767_398_400.25,
+} satisfies z.input<typeof taskSchema>;
+
+/** Body of a change of a task. */
+export const changeTaskSchema = strictObject('A change of a task.', {
+  action: z
+    .enum(['answer', 'reject', 'assign', 'comment', 'postpone'])
+    .describe(
+      '`answer`: yes, or the answer. `reject`: no. `assign`: to others; a user assigns to itself and its own groups. ' +
+        '`postpone`: its deadline.',
+    ),
+  answer: jsonObject
+    .optional()
+    .describe(`With \`answer\`: what fits the schema of the form; at most ${MAX_ANSWER} characters as JSON.`),
+  by: z
+    .string()
+    .min(1)
+    .max(256)
+    .optional()
+    .describe('Who answers, where a key or an anonymous caller does for a person [the user of the session].'),
+  text: z.string().max(MAX_COMMENT).optional().describe('The comment, or the reason of a rejection.'),
+  users: names('With `assign`.').optional(),
+  groups: names('With `assign`.').optional(),
+  seconds: z.int().min(1).max(MAX_WAIT_SECONDS).optional().describe('With `postpone`: its deadline, from now on.'),
+});
+
+/** A change of a task. */
+export type TaskChange = z.output<typeof changeTaskSchema>;
+
+/** The parameter of the function that keeps tasks; null for none. */
+export function toTasksParameter(waits: readonly OpenWait[] = []): string | null {
+  return waits.length > 0 ? escapeJson(waits.map(toTask)) : null;
+}
+
+function toTask({ callId, callName, about, tool, args, asked, wait }: OpenWait) {
+  const { kind, hint, schema, users = [], groups = [], signal, expiresAfter, expiresAt, timeZone, ...rules } = wait;
+  const isConfirmation = callName === CONFIRMATION_CALL;
+  const asks = asked?.schema === undefined ? 'confirmation' : 'question';
+  return {
+    callId,
+    callName,
+    about,
+    kind: isConfirmation ? asks : (kind ?? 'call'),
+    form: {
+      tool,
+      args: JSON.stringify(args).length > MAX_ARGS ? undefined : args,
+      hint: hint ?? asked?.hint,
+      schema: asked?.schema ?? schema,
+    },
+    rules,
+    users,
+    groups,
+    signal,
+    expiresAfter: expiresAfter && Math.min(expiresAfter, MAX_WAIT_SECONDS),
+    expiresAt,
+    timeZone,
+  };
+}
+
+/** Returns the response that a call gets. */
+export function toCallResponse(
+  { callName, kind }: { callName: string; kind: Task['kind'] },
+  isYes: boolean,
+  answer: JsonObject | undefined,
+  reason?: string,
+) {
+  if (callName === CONFIRMATION_CALL) return { confirmed: isYes, ...(answer && { payload: answer }) };
+  if (kind === 'sleep' && isYes) return { woken: 'early', ...answer };
+  return isYes ? (answer ?? { result: 'done' }) : { error: reason ?? 'It was declined.' };
+}
+
+/** @throws {InvalidError} for an answer that does not fit the schema of its form. @throws {TooLargeError} */
+export async function checkAnswer(
+  { shown, callName }: { shown: Task; callName: string },
+  answer: JsonObject | undefined,
+): Promise<void> {
+  if (answer && JSON.stringify(answer).length > MAX_ANSWER)
+    throw new TooLargeError(`The answer has more than ${MAX_ANSWER} characters as JSON.`);
+  const { schema } = shown.form;
+  // A plain yes to a tool may do without its form.
+  if (!schema || (!answer && callName === CONFIRMATION_CALL)) return;
+  if (!answer) throw new InvalidError('The task asks for an `answer` that fits the `schema` of its form.');
+  const problem = await new SchemaSandbox().check(schema, answer, new AbortController().signal, 'answer');
+  if (problem) throw new InvalidError(problem);
+}

@@ -1,0 +1,179 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { AgentCard, Task } from '@a2a-js/sdk';
+import { AgentEvent, type AgentExecutor, DefaultRequestHandler, InMemoryTaskStore } from '@a2a-js/sdk/server';
+import { agentCardHandler, jsonRpcHandler, UserBuilder } from '@a2a-js/sdk/server/express';
+import express from 'express';
+import { Client } from 'pg';
+import { expect, onTestFinished, test } from 'vitest';
+import type { ModelRequest } from '../../src/agent/definition/model.ts';
+import type { Tool } from '../../src/agent/definition/tool.ts';
+import { getFunctionResponses } from '../../src/core/content.ts';
+import { hostAgent } from '../support/agents.ts';
+import { startApp, type TestApp } from '../support/app.ts';
+import { callPart, scriptedModel } from '../support/scripted-model.ts';
+
+/** Agents of other services, as tools of one here. */
+
+const answersOf = ({ contents }: ModelRequest) => getFunctionResponses(contents.at(-1)).map(({ response }) => response);
+const wordOf = ({ contents }: ModelRequest) => contents.at(-1)?.parts?.at(-1)?.text ?? '';
+
+/** Starts a service whose agent hands each request on to another one. */
+async function startFront(remote: { url: string; headers?: Record<string, string> }): Promise<TestApp> {
+  const model = scriptedModel([
+    (request: ModelRequest) => {
+      const answers = answersOf(request);
+      if (answers.length > 0) return [{ text: `Got ${JSON.stringify(answers)}` }];
+      return [callPart('helper', { request: wordOf(request) })];
+    },
+  ]);
+  const helper = { name: 'helper', description: '', instruction: '', tools: [], skills: [], mcpServers: [], remote };
+  const app = await startApp(
+    { DOORS: 'a2a', SWEEP_INTERVAL_MS: '50' },
+    { agents: hostAgent(model, [], { subAgents: [helper] }) },
+  );
+  onTestFinished(() => app.close());
+  await app.post(SESSIONS, { sessionId: 's' });
+  return app;
+}
+
+const ask: Tool = {
+  name: 'ask',
+  description: '',
+  parameters: { type: 'object' },
+  needsConfirmation: false,
+  longRunning: true,
+  run: () => Promise.resolve(undefined),
+};
+
+/** Starts a service whose agent answers; `hold` is waited for before it does. */
+async function startBack(hold: Promise<void> = Promise.resolve()): Promise<TestApp & { count: () => number }> {
+  let count = 0;
+  const scripted = scriptedModel([
+    (request: ModelRequest) => {
+      const answers = answersOf(request);
+      if (answers.length > 0) return [{ text: `Heard ${JSON.stringify(answers)}` }];
+      return wordOf(request) === 'ask' ? [callPart('ask', {})] : [{ text: `Echo ${wordOf(request)}` }];
+    },
+  ]);
+  const model = {
+    provider: 'scripted',
+    async *generate(request: ModelRequest) {
+      count += 1;
+      await hold;
+      return yield* scripted.generate(request);
+    },
+  };
+  const app = await startApp({ DOORS: 'a2a' }, { agents: hostAgent(model, [ask]) });
+  onTestFinished(() => app.close());
+  return { ...app, count: () => count };
+}
+
+const SESSIONS = '/apps/harness_agent/users/u/sessions';
+const at = (app: TestApp) => ({ url: `${app.url}/a2a/harness_agent` });
+const run = async (app: TestApp, parts: object[], more: object = {}) => {
+  const body = { appName: 'harness_agent', userId: 'u', sessionId: 's', newMessage: { role: 'user', parts }, ...more };
+  const answer = await app.post('/run', body);
+  expect(answer.status).toBe(200);
+  return answer.body as {
+    invocationId: string;
+    longRunningToolIds?: string[];
+    content?: { parts: { text?: string; functionCall?: { id: string; name: string; args: object } }[] };
+  }[];
+};
+const lastText = (events: Awaited<ReturnType<typeof run>>) => events.at(-1)?.content?.parts[0]?.text;
+
+test('an agent of another service answers like a tool, in a session of its own there', async () => {
+  const back = await startBack();
+  const front = await startFront(at(back));
+  expect(lastText(await run(front, [{ text: 'hello' }]))).toBe('Got [{"result":"Echo hello"}]');
+  expect(lastText(await run(front, [{ text: 'again' }]))).toBe('Got [{"result":"Echo again"}]');
+  expect((await back.get('/apps/harness_agent/users/user/sessions')).body).toHaveLength(2);
+});
+
+test('what it asks is asked of our person, whose answer it gets', async () => {
+  const front = await startFront(at(await startBack()));
+  const asked = await run(front, [{ text: 'ask' }]);
+  const calls = asked.flatMap(({ content }) => content?.parts.map(({ functionCall }) => functionCall) ?? []);
+  const call = calls.findLast(Boolean);
+  expect(call).toMatchObject({
+    name: 'adk_request_confirmation',
+    args: { toolConfirmation: { hint: expect.stringContaining('The agent `helper` asks:'), payload: { answer: '' } } },
+  });
+  const response = { confirmed: true, payload: { answer: 'It rains.' } };
+  const functionResponse = { id: call?.id, name: call?.name, response };
+  const done = await run(front, [{ functionResponse }], { invocationId: asked[0]?.invocationId });
+  expect(lastText(done)).toContain('It rains.');
+});
+
+test('the task of a killed process is found again, not made twice', async () => {
+  const hold = Promise.withResolvers<void>();
+  const back = await startBack(hold.promise);
+  const front = await startFront(at(back));
+  const sql = new Client({ connectionString: front.databaseUrl });
+  await sql.connect();
+  onTestFinished(() => sql.end());
+  const started = await front.post(`${SESSIONS}/s/invocations`, {
+    newMessage: { role: 'user', parts: [{ text: 'x' }] },
+  });
+  expect(started.status).toBe(200);
+  const row = async () => (await sql.query('select state, attempt, response from tool_calls')).rows as object[];
+  const kept = { kept: { taskId: expect.any(String) as string } };
+  await expect.poll(row, { timeout: 60_000 }).toEqual([{ state: 'started', attempt: 1, response: kept }]);
+  // As where its process had died.
+  await sql.query(`update invocations set lease_expire_time = now() - interval '1 second'`);
+  await expect.poll(row, { timeout: 60_000 }).toMatchObject([{ state: 'started', attempt: 2 }]);
+  hold.resolve();
+  const status = async () => (await sql.query('select status from invocations')).rows as unknown;
+  await expect.poll(status, { timeout: 60_000 }).toEqual([{ status: 'succeeded' }]);
+  expect(back.count()).toBe(1);
+});
+
+test('agents that would wait for one another end', async () => {
+  const remote = { url: 'http://127.0.0.1:1' };
+  const front = await startFront(remote);
+  remote.url = at(front).url;
+  expect(lastText(await run(front, [{ text: 'round' }]))).toContain('one of the agents that wait');
+});
+
+/** Starts a server of the official package, of one version. */
+async function startOfficial(protocolVersion: '1.0' | '0.3'): Promise<{ url: string }> {
+  const app = express();
+  const server = createServer(app).listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  onTestFinished(() => void server.close());
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const card = AgentCard.fromJSON({
+    name: 'official',
+    description: 'Says hello.',
+    version: '1',
+    supportedInterfaces: [{ url: `${url}/rpc`, protocolBinding: 'JSONRPC', protocolVersion }],
+    capabilities: { streaming: true },
+    defaultInputModes: ['text/plain'],
+    defaultOutputModes: ['text/plain'],
+    skills: [],
+  });
+  const executor: AgentExecutor = {
+    execute: ({ taskId: id, contextId, userMessage }, bus) => {
+      const said = userMessage.parts[0]?.content;
+      const text = `Official ${said?.$case === 'text' ? said.value : ''}`;
+      const artifacts = [{ artifactId: 'a', parts: [{ text }] }];
+      bus.publish(
+        AgentEvent.task(Task.fromJSON({ id, contextId, status: { state: 'TASK_STATE_COMPLETED' }, artifacts })),
+      );
+      bus.finished();
+      return Promise.resolve();
+    },
+    cancelTask: () => Promise.resolve(),
+  };
+  const requestHandler = new DefaultRequestHandler(card, new InMemoryTaskStore(), executor);
+  const legacyCompat = { enabled: protocolVersion === '0.3' };
+  app.use('/.well-known/agent-card.json', agentCardHandler({ agentCardProvider: requestHandler, legacyCompat }));
+  app.use('/rpc', jsonRpcHandler({ requestHandler, userBuilder: UserBuilder.noAuthentication, legacyCompat }));
+  return { url };
+}
+
+test.each(['1.0', '0.3'] as const)('a server of the official package is asked in %s', async (version) => {
+  const front = await startFront(await startOfficial(version));
+  expect(lastText(await run(front, [{ text: 'hello' }]))).toBe('Got [{"result":"Official hello"}]');
+});

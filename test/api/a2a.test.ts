@@ -1,0 +1,278 @@
+import { Message, Task, StreamResponse, TaskState } from '@a2a-js/sdk';
+import {
+  ClientFactory,
+  ClientFactoryOptions,
+  DefaultAgentCardResolver,
+  JsonRpcTransportFactory,
+} from '@a2a-js/sdk/client';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
+import type { Tool } from '../../src/agent/definition/tool.ts';
+import { getFunctionResponses, type Part } from '../../src/core/content.ts';
+import { hostAgent } from '../support/agents.ts';
+import { startApp, startOn, type TestApp } from '../support/app.ts';
+import { callPart, scriptedModel } from '../support/scripted-model.ts';
+import { SpokenModel } from '../support/spoken-model.ts';
+
+/** The official client of A2A against two replicas of the service. */
+
+const tool = (name: string, more: Partial<Tool>): Tool => ({
+  name,
+  description: '',
+  parameters: { type: 'object' },
+  needsConfirmation: false,
+  run: () => Promise.resolve({ done: true }),
+  ...more,
+});
+const paid = vi.fn<() => Promise<object>>(() => Promise.resolve({ paid: true }));
+const SCRIPT: Record<string, Part[]> = {
+  pay: [callPart('pay', { amount: 5 })],
+  ask: [callPart('ask', { city: 'Bern' })],
+};
+const scripted = scriptedModel([
+  ({ contents }: ModelRequest) => {
+    const answers = getFunctionResponses(contents.at(-1)).map(({ response }) => response);
+    if (answers.length > 0) return [{ text: `Got ${JSON.stringify(answers)}` }];
+    const word = contents.at(-1)?.parts?.at(-1)?.text ?? '';
+    if (word === 'fail') throw new Error('It broke.');
+    return SCRIPT[word] ?? [{ text: 'Thinking.', thought: true }, { text: `You said ${word}` }];
+  },
+]);
+const spoken = new SpokenModel();
+const model: Model = {
+  provider: 'scripted',
+  generate: (request) =>
+    JSON.stringify(request.contents.at(-1)).includes('speak') ? spoken.generate() : scripted.generate(request),
+};
+const agents = hostAgent(model, [
+  tool('pay', { needsConfirmation: true, run: paid }),
+  tool('ask', { longRunning: true, run: () => Promise.resolve(undefined) }),
+]);
+
+const APP = '/a2a/harness_agent';
+const CARD = `${APP}/.well-known/agent-card.json`;
+let app: TestApp;
+let other: Awaited<ReturnType<typeof startOn>>;
+beforeAll(async () => {
+  app = await startApp({ DOORS: 'a2a' }, { agents });
+  other = await startOn(app.databaseUrl, { DOORS: 'a2a' }, { agents });
+});
+afterAll(async () => {
+  await other.close();
+  await app.close();
+});
+
+const BINDINGS = ['JSONRPC', 'HTTP+JSON'] as const;
+const connect = (url: string, binding: (typeof BINDINGS)[number] = 'JSONRPC') =>
+  new ClientFactory(
+    ClientFactoryOptions.createFrom(ClientFactoryOptions.default, { preferredTransports: [binding] }),
+  ).createFromUrl(url, CARD);
+const say = (text: string, more: object = {}, parts: object[] = [{ text }]) => ({
+  tenant: '',
+  message: Message.fromJSON({ messageId: crypto.randomUUID(), role: 'ROLE_USER', parts, ...more }),
+  configuration: undefined,
+  metadata: undefined,
+});
+const toJson = (result: Message | Task) =>
+  Task.toJSON(result as Task) as { id: string; contextId: string } & Record<string, unknown>;
+const named = (id: string) => ({ id, tenant: '' });
+async function readAll(stream: AsyncIterable<StreamResponse>) {
+  const updates: Record<string, never>[] = [];
+  for await (const update of stream) updates.push(StreamResponse.toJSON(update) as Record<string, never>);
+  return updates;
+}
+const textOf = (updates: Record<string, never>[]) =>
+  updates.reduce((text, update: { artifactUpdate?: { append?: boolean; artifact: { parts: { text: string }[] } } }) => {
+    const { artifactUpdate } = update;
+    if (!artifactUpdate) return text;
+    return (artifactUpdate.append ? text : '') + (artifactUpdate.artifact.parts[0]?.text ?? '');
+  }, '');
+
+test.each(BINDINGS)('%s: a message is a task, which any replica knows', async (binding) => {
+  const client = await connect(app.url, binding);
+  const made = toJson(await client.sendMessage(say('hello')));
+  expect(made).toMatchObject({
+    status: { state: 'TASK_STATE_COMPLETED' },
+    artifacts: [{ parts: [{ text: 'You said hello' }] }],
+    history: [{ role: 'ROLE_USER', parts: [{ text: 'hello' }] }],
+  });
+  const elsewhere = await connect(other.url, binding);
+  expect(toJson(await elsewhere.getTask(named(made.id)))).toEqual(made);
+  const again = toJson(await elsewhere.sendMessage(say('more', { contextId: made.contextId })));
+  expect(again.contextId).toBe(made.contextId);
+  const listed = await client.listTasks({
+    ...named(''),
+    contextId: made.contextId,
+    status: TaskState.TASK_STATE_COMPLETED,
+    pageSize: 1,
+    pageToken: '',
+    statusTimestampAfter: undefined,
+    includeArtifacts: true,
+  });
+  expect(listed.tasks.map(({ id }) => id)).toEqual([again.id]);
+  expect(listed.totalSize).toBe(2);
+  expect(listed.nextPageToken).not.toBe('');
+});
+
+test.each(BINDINGS)(
+  '%s: the same message again is the same task, another one under its id is refused',
+  async (binding) => {
+    const client = await connect(app.url, binding);
+    const sent = say('once');
+    const made = toJson(await client.sendMessage(sent));
+    expect(toJson(await (await connect(other.url, binding)).sendMessage(sent))).toEqual(made);
+    await expect(client.sendMessage(say('twice', { messageId: sent.message.messageId }))).rejects.toThrow(
+      /another request/,
+    );
+  },
+);
+
+test.each(BINDINGS)('%s: a stream has each text once, also for who subscribes on another replica', async (binding) => {
+  const client = await connect(app.url, binding);
+  const calls = spoken.calls.length;
+  const stream = client.sendMessageStream(say('speak'));
+  const first = (await stream.next()).value as StreamResponse;
+  const { id } = (StreamResponse.toJSON(first) as { task: { id: string } }).task;
+  await vi.waitUntil(() => spoken.calls.length > calls, 60_000);
+  const call = spoken.calls.at(-1);
+  await call?.say('Some words that are long enough to be cut, ');
+  await expect
+    .poll(async () => (await stream.next()).value as unknown)
+    .toMatchObject({ payload: { $case: 'artifactUpdate' } });
+  await stream.return();
+  const elsewhere = (await connect(other.url, binding)).resubscribeTask(named(id));
+  const snapshot = StreamResponse.toJSON((await elsewhere.next()).value as StreamResponse);
+  expect(snapshot).toMatchObject({ task: { id, status: { state: 'TASK_STATE_WORKING' } } });
+  await call?.say('and some more of them.');
+  call?.end();
+  const updates = await readAll(elsewhere);
+  expect(textOf(updates)).toBe('Some words that are long enough to be cut, and some more of them.');
+  expect(updates.at(-1)).toMatchObject({ statusUpdate: { status: { state: 'TASK_STATE_COMPLETED' } } });
+  await expect(readAll(client.resubscribeTask(named(id)))).rejects.toThrow(/over/);
+});
+
+test.each(BINDINGS)('%s: what an agent asks is asked of the client, and its answer goes on', async (binding) => {
+  const client = await connect(app.url, binding);
+  const asks = toJson(await client.sendMessage(say('ask')));
+  expect(asks).toMatchObject({
+    status: {
+      state: 'TASK_STATE_INPUT_REQUIRED',
+      message: { parts: [{ text: expect.any(String) }, { data: { name: 'ask' } }] },
+    },
+  });
+  const taskId = asks.id;
+  const answer = say('It rains.', { taskId });
+  const done = toJson(await client.sendMessage(answer));
+  expect(done).toMatchObject({ id: taskId, status: { state: 'TASK_STATE_COMPLETED' } });
+  expect(JSON.stringify(done['artifacts'])).toContain('It rains.');
+  expect(toJson(await client.sendMessage(answer))).toEqual(done);
+  await expect(client.sendMessage(say('more', { taskId }))).rejects.toThrow(/does not wait/);
+});
+
+test.each([
+  [{ confirmed: true }, 1],
+  [{ confirmed: 'true' }, 0],
+])('a confirmation is a clear yes: %j', async (said, times) => {
+  paid.mockClear();
+  const client = await connect(app.url);
+  const asks = Task.toJSON((await client.sendMessage(say('pay'))) as Task) as {
+    id: string;
+    status: { message: { parts: { data?: { callId: string } }[] } };
+  };
+  const callId = asks.status.message.parts[1]?.data?.callId;
+  await client.sendMessage(say('', { taskId: asks.id }, [{ data: { callId, response: said } }]));
+  expect(paid).toHaveBeenCalledTimes(times);
+});
+
+test.each(BINDINGS)('%s: a task is cancelled on whatever replica it runs, once', async (binding) => {
+  const client = await connect(app.url, binding);
+  const sent = {
+    ...say('speak'),
+    configuration: { acceptedOutputModes: [], taskPushNotificationConfig: undefined, returnImmediately: true },
+  };
+  const { id } = (await client.sendMessage(sent)) as Task;
+  const cancel = { ...named(id), metadata: {} };
+  const cancelled = await (await connect(other.url, binding)).cancelTask(cancel);
+  expect(toJson(cancelled)).toMatchObject({ status: { state: 'TASK_STATE_CANCELED' } });
+  await expect(client.cancelTask(cancel)).rejects.toThrow(/over/);
+  await expect(client.getTask(named('no-task'))).rejects.toThrow(/not found/i);
+});
+
+test('a client of 0.3 is served in its words', async () => {
+  const legacyCompat = { enabled: true };
+  const old = (url: string) =>
+    new ClientFactory({
+      transports: [new JsonRpcTransportFactory({ legacyCompat })],
+      cardResolver: new DefaultAgentCardResolver({ legacyCompat }),
+    }).createFromUrl(url, CARD);
+  const client = await old(app.url);
+  const made = toJson(await client.sendMessage(say('hello')));
+  expect(made).toMatchObject({ status: { state: 'TASK_STATE_COMPLETED' } });
+  const rpc = (method: string, params: object, headers = {}) =>
+    app.post(APP, { jsonrpc: '2.0', id: 7, method, params }, headers);
+  const message = { kind: 'message', messageId: 'old', role: 'user', parts: [{ kind: 'text', text: 'hello' }] };
+  const sent = (await rpc('message/send', { message })).body;
+  expect(sent).toMatchObject({
+    id: 7,
+    result: {
+      kind: 'task',
+      status: { state: 'completed' },
+      artifacts: [{ parts: [{ kind: 'text', text: 'You said hello' }] }],
+      history: [{ kind: 'message', role: 'user', messageId: 'old' }],
+    },
+  });
+  const calls = spoken.calls.length;
+  const parts = [{ kind: 'text', text: 'speak' }];
+  const params = { message: { ...message, messageId: 'old stream', parts } };
+  const streaming = await fetch(`${app.url}${APP}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ jsonrpc: '2.0', id: 7, method: 'message/stream', params }),
+  });
+  let streamed = '';
+  for await (const piece of streaming.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+    // Not before the task as it is has come: what is said before stands in it.
+    if (!streamed) {
+      await vi.waitUntil(() => spoken.calls.length > calls, 60_000);
+      await spoken.calls.at(-1)?.say('Old words.');
+      spoken.calls.at(-1)?.end();
+    }
+    streamed += piece;
+  }
+  expect(streamed).toContain('"kind":"artifact-update"');
+  expect(streamed).toContain('"final":true');
+  expect((await rpc('SendMessage', { message }, { 'a2a-version': '0.3' })).body).toMatchObject({
+    error: { code: -32_601 },
+  });
+  expect((await rpc('SendMessage', { message }, { 'a2a-version': '99.0' })).body).toMatchObject({
+    error: { code: -32_009 },
+  });
+});
+
+test('what is wrong is said in the words of the protocol', async () => {
+  const rpc = async (body: unknown) => (await app.post(APP, body, { 'a2a-version': '1.0' })).body;
+  expect(await rpc('{')).toMatchObject({ id: null, error: { code: -32_700 } });
+  expect(await rpc({ id: 1, method: 'GetTask' })).toMatchObject({ error: { code: -32_600 } });
+  const call = (method: string, params: object) => rpc({ jsonrpc: '2.0', id: 1, method, params });
+  expect(await call('constructor', {})).toMatchObject({ id: 1, error: { code: -32_601 } });
+  expect(await call('SendMessage', { message: { messageId: 'm', role: 'ROLE_USER', parts: [] } })).toMatchObject({
+    error: { code: -32_602, data: [{ domain: 'a2a-protocol.org' }] },
+  });
+  const parts = [{ raw: 'AAAA', mediaType: 'application/x-unknown' }];
+  expect(await call('SendMessage', { message: { messageId: 'm', role: 'ROLE_USER', parts } })).toMatchObject({
+    error: { code: -32_005 },
+  });
+  const absent = await app.get(`${APP}/tasks/none`);
+  expect(absent).toMatchObject({
+    status: 404,
+    body: { error: { status: 'NOT_FOUND', details: [{ reason: 'TASK_NOT_FOUND' }] } },
+  });
+  expect((await app.get(`${APP}/tasks?pageSize=0`)).status).toBe(400);
+  expect((await app.get('/a2a/none/.well-known/agent-card.json')).status).toBe(404);
+  const card = await app.get('/.well-known/agent-card.json', { 'a2a-version': '1.0' });
+  expect(card.body).not.toHaveProperty('url');
+  const etag = card.headers.get('etag') ?? '';
+  expect((await app.get('/.well-known/agent-card.json', { 'a2a-version': '1.0', 'if-none-match': etag })).status).toBe(
+    304,
+  );
+});

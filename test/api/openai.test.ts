@@ -1,0 +1,368 @@
+import {
+  Agent,
+  OpenAIConversationsSession,
+  run,
+  setTracingDisabled,
+  tool as agentTool,
+  OpenAIProvider,
+  Runner,
+} from '@openai/agents';
+import OpenAI from 'openai';
+import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
+import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { z } from 'zod';
+import type { ModelRequest } from '../../src/agent/definition/model.ts';
+import type { Model } from '../../src/agent/definition/model.ts';
+import { getFunctionResponses, type Part } from '../../src/core/content.ts';
+import { hostAgent } from '../support/agents.ts';
+import { startApp, startOn, type TestApp } from '../support/app.ts';
+import { callPart, scriptedModel } from '../support/scripted-model.ts';
+import { SpokenModel } from '../support/spoken-model.ts';
+import type { Tool } from '../../src/agent/definition/tool.ts';
+
+/** The official packages of this protocol against two replicas of the service. */
+
+setTracingDisabled(true);
+
+const tool = (name: string, more: Partial<Tool>): Tool => ({
+  name,
+  description: '',
+  parameters: { type: 'object' },
+  needsConfirmation: false,
+  run: () => Promise.resolve({ done: true }),
+  ...more,
+});
+const paid = vi.fn<() => Promise<object>>(() => Promise.resolve({ paid: true }));
+const SCRIPT: Record<string, Part[]> = {
+  note: [{ text: 'I note it.' }, callPart('note', { a: 1 })],
+  pay: [callPart('pay', { amount: 5 })],
+  weather: [callPart('get_weather', { city: 'Bern' })],
+};
+const requests: ModelRequest[] = [];
+const scripted = scriptedModel([
+  ({ contents }: ModelRequest) => {
+    const last = contents.at(-1);
+    if (last?.parts?.at(-1)?.text?.startsWith('This is not what was asked for')) return [{ text: '{"city":"Bern"}' }];
+    const answers = getFunctionResponses(last).map(({ response }) => response);
+    if (answers.length > 0) return [{ text: `Got ${JSON.stringify(answers)}` }];
+    const word = last?.parts?.at(-1)?.text ?? '';
+    if (word === 'fail') throw new Error('It broke.');
+    return SCRIPT[word] ?? [{ text: 'Thinking.', thought: true }, { text: `You said ${word}` }];
+  },
+]);
+const spoken = new SpokenModel();
+const model: Model = {
+  provider: 'scripted',
+  generate: (request) => {
+    requests.push(request);
+    return JSON.stringify(request.contents.at(-1)).includes('speak') ? spoken.generate() : scripted.generate(request);
+  },
+};
+const agents = hostAgent(model, [
+  tool('note', { run: () => Promise.resolve({ noted: true }) }),
+  tool('pay', { needsConfirmation: true, run: paid }),
+]);
+
+const APP = 'harness_agent';
+let app: TestApp;
+let other: Awaited<ReturnType<typeof startOn>>;
+let client: OpenAI;
+beforeAll(async () => {
+  app = await startApp({ DOORS: 'openai' }, { agents });
+  other = await startOn(app.databaseUrl, { DOORS: 'openai' }, { agents });
+  client = new OpenAI({ baseURL: `${app.url}/v1`, apiKey: 'none', maxRetries: 0 });
+});
+afterAll(async () => {
+  await other.close();
+  await app.close();
+});
+beforeEach(() => {
+  vi.clearAllMocks();
+  requests.length = 0;
+});
+
+const elsewhere = () => new OpenAI({ baseURL: `${other.url}/v1`, apiKey: 'none', maxRetries: 0 });
+const sessions = async () => (await app.get(`/apps/${APP}/users/user/sessions`)).body as { id: string }[];
+
+test('a response, as it is made and as any replica reads it', async () => {
+  const made = await client.responses.create({ model: APP, input: 'hello', metadata: { topic: 'x' } });
+  expect(made).toMatchObject({ object: 'response', status: 'completed', model: APP, output_text: 'You said hello' });
+  expect(made.output.map(({ type }) => type)).toEqual(['reasoning', 'message']);
+  expect(made.metadata).toEqual({ topic: 'x' });
+  const read = await elsewhere().responses.retrieve(made.id);
+  expect({ ...read, _request_id: null }).toEqual({ ...made, _request_id: null });
+  const input = await client.responses.inputItems.list(made.id);
+  expect(input.data).toMatchObject([
+    { type: 'message', role: 'user', content: [{ type: 'input_text', text: 'hello' }] },
+  ]);
+});
+
+test('the helper of the package follows a stream, whose events are the same at each reading', async () => {
+  const stream = client.responses.stream({ model: APP, input: 'note' });
+  const events: OpenAI.Responses.ResponseStreamEvent[] = [];
+  for await (const event of stream) events.push(event);
+  const final = await stream.finalResponse();
+  expect(final.output.map(({ type }) => type)).toEqual(['message', 'mcp_call', 'message']);
+  expect(final.output[1]).toMatchObject({
+    type: 'mcp_call',
+    name: 'note',
+    arguments: '{"a":1}',
+    output: '{"noted":true}',
+  });
+  const again = await elsewhere().responses.retrieve(final.id, { stream: true });
+  const replayed: unknown[] = [];
+  for await (const event of again) replayed.push(event);
+  expect(replayed).toEqual(events);
+  const rest = await client.responses.retrieve(final.id, { stream: true, starting_after: events[5]!.sequence_number });
+  const later: unknown[] = [];
+  for await (const event of rest) later.push(event);
+  expect(later).toEqual(events.slice(6));
+  const numbers = events.map(({ sequence_number }) => sequence_number);
+  expect(numbers).toEqual([...new Set(numbers)].toSorted((a, b) => a - b));
+  // Of text that was taken back while the client was away.
+  const lost = await client.responses.retrieve(final.id, { stream: true, starting_after: numbers[5]! + 1_000_000 });
+  await expect(lost[Symbol.asyncIterator]().next()).rejects.toThrow('read it from its first event');
+});
+
+test('a response goes on from an earlier one, and branches where the conversation went on since', async () => {
+  const first = await client.responses.create({ model: APP, input: 'one' });
+  const second = await client.responses.create({ model: APP, input: 'two', previous_response_id: first.id });
+  expect(requests.at(-1)?.contents.length).toBe(3);
+  const branch = await client.responses.create({ model: APP, input: 'three', previous_response_id: first.id });
+  expect(JSON.stringify(requests.at(-1)?.contents)).not.toContain('two');
+  expect(requests.at(-1)?.contents.length).toBe(3);
+  expect(branch.conversation?.id).not.toBe(second.conversation?.id);
+  await expect(
+    client.responses.create({ model: APP, input: 'x', previous_response_id: 'resp_none' }),
+  ).rejects.toMatchObject({ status: 404, code: 'previous_response_not_found' });
+});
+
+test('a tool of the client is answered with the next request', async () => {
+  const tools = [{ type: 'function' as const, name: 'get_weather', parameters: { type: 'object' }, strict: false }];
+  const asked = await client.responses.create({ model: APP, input: 'weather', tools });
+  expect(asked.output).toMatchObject([{ type: 'function_call', name: 'get_weather', arguments: '{"city":"Bern"}' }]);
+  const { call_id } = asked.output[0] as OpenAI.Responses.ResponseFunctionToolCall;
+  const output = { type: 'function_call_output' as const, call_id, output: 'sunny' };
+  const answered = await client.responses.create({
+    model: APP,
+    previous_response_id: asked.id,
+    input: [output],
+    tools,
+  });
+  expect(answered.output_text).toBe('Got [{"result":"sunny"}]');
+  expect(answered.id).not.toBe(asked.id);
+  // Both stay as they were.
+  expect((await client.responses.retrieve(asked.id)).output).toEqual(asked.output);
+  expect((await elsewhere().responses.retrieve(answered.id)).output).toEqual(answered.output);
+});
+
+test('a confirmation is an approval request, and what it allows runs once', async () => {
+  const asked = await client.responses.create({ model: APP, input: 'pay' });
+  expect(asked.output).toMatchObject([{ type: 'mcp_approval_request', name: 'pay', arguments: '{"amount":5}' }]);
+  expect(paid).not.toHaveBeenCalled();
+  const approval_request_id = asked.output[0]?.id ?? '';
+  const approval = { type: 'mcp_approval_response' as const, approval_request_id, approve: true };
+  const done = await client.responses.create({ model: APP, previous_response_id: asked.id, input: [approval] });
+  expect(done.output).toMatchObject([{ type: 'mcp_call', name: 'pay', output: '{"paid":true}' }, { type: 'message' }]);
+  expect(paid).toHaveBeenCalledTimes(1);
+});
+
+test('in the background: cancelled on another replica, resumed as a stream', async () => {
+  const begun = await client.responses.create({ model: APP, input: 'speak', background: true, stream: true });
+  const iterator = begun[Symbol.asyncIterator]();
+  const created = (await iterator.next()).value as OpenAI.Responses.ResponseCreatedEvent;
+  const call = await vi.waitUntil(() => spoken.calls.at(-1));
+  await call.say('Hello to everybody ');
+  await call.say('who reads this ');
+  await iterator.return?.();
+  const resumed = await elsewhere().responses.retrieve(created.response.id, { stream: true, starting_after: 0 });
+  call.end();
+  let text = '';
+  let last: OpenAI.Responses.ResponseStreamEvent | undefined;
+  for await (const event of resumed) {
+    if (event.type === 'response.output_text.delta') text += event.delta;
+    last = event;
+  }
+  expect(text).toBe('Hello to everybody who reads this ');
+  expect(last?.type).toBe('response.completed');
+
+  const long = await client.responses.create({ model: APP, input: 'speak', background: true });
+  expect(['queued', 'in_progress']).toContain(long.status);
+  await vi.waitUntil(() => spoken.calls.length > 1);
+  await elsewhere().responses.cancel(long.id);
+  await vi.waitUntil(async () => (await client.responses.retrieve(long.id)).status === 'cancelled');
+});
+
+test('conversations: made with items, gone on with, listed, changed, deleted', async () => {
+  const made = await client.conversations.create({
+    metadata: { topic: 'sums' },
+    items: [
+      { type: 'message', role: 'user', content: 'I am Ada.' },
+      { type: 'message', role: 'assistant', content: 'Hello Ada.' },
+    ],
+  });
+  const response = await client.responses.create({ model: APP, conversation: made.id, input: 'next' });
+  expect(response.conversation?.id).toBe(made.id);
+  expect(JSON.stringify(requests.at(-1)?.contents)).toContain('Hello Ada.');
+  const items = await client.conversations.items.list(made.id, { order: 'asc' });
+  expect(items.data.map(({ type }) => type)).toEqual(['message', 'message', 'message', 'reasoning', 'message']);
+  const page = await client.conversations.items.list(made.id, { order: 'asc', limit: 2 });
+  expect(page.has_more).toBe(true);
+  const added = await client.conversations.items.create(made.id, {
+    items: [{ type: 'message', role: 'user', content: 'more' }],
+  });
+  expect(added.data).toHaveLength(1);
+  const changed = await client.conversations.update(made.id, { metadata: { topic: 'words' } });
+  expect(changed.metadata).toEqual({ topic: 'words' });
+  await client.conversations.delete(made.id);
+  await expect(client.conversations.retrieve(made.id)).rejects.toMatchObject({ status: 404 });
+});
+
+test('a chat completion without a name leaves nothing behind', async () => {
+  const before = await sessions();
+  const messages = [
+    { role: 'system' as const, content: 'Be brief.' },
+    { role: 'user' as const, content: 'I am Ada.' },
+    { role: 'assistant' as const, content: 'Hello Ada.' },
+    { role: 'user' as const, content: 'who?' },
+  ];
+  const answer = await client.chat.completions.create({ model: APP, messages });
+  expect(answer.choices[0]).toMatchObject({ finish_reason: 'stop', message: { content: 'You said who?' } });
+  expect(requests.at(-1)?.contents.map(({ role }) => role)).toEqual(['user', 'model', 'user']);
+  const stream = client.chat.completions.stream({ model: APP, messages, stream_options: { include_usage: true } });
+  expect((await stream.finalChatCompletion()).choices[0]?.message.content).toBe('You said who?');
+  expect((await stream.totalUsage()).total_tokens).toBeGreaterThanOrEqual(0);
+  // The last answer is told before its session is gone.
+  await vi.waitUntil(async () => (await sessions()).length === before.length);
+});
+
+test('a chat completion without a name whose client leaves ends, and leaves nothing behind', async () => {
+  const before = await sessions();
+  const calls = spoken.calls.length;
+  const leave = new AbortController();
+  const ask = { model: APP, messages: [{ role: 'user' as const, content: 'speak' }] };
+  const left = client.chat.completions.create(ask, { signal: leave.signal });
+  await vi.waitUntil(() => spoken.calls.length > calls);
+  leave.abort();
+  await expect(left).rejects.toThrow('aborted');
+  await vi.waitUntil(async () => (await sessions()).length === before.length);
+});
+
+test('a chat completion with tools of the client', async () => {
+  const tools = [{ type: 'function' as const, function: { name: 'get_weather', parameters: { type: 'object' } } }];
+  const ask = { role: 'user' as const, content: 'weather' };
+  const asked = await client.chat.completions.create({ model: APP, messages: [ask], tools });
+  const [choice] = asked.choices;
+  expect(choice).toMatchObject({
+    finish_reason: 'tool_calls',
+    message: { tool_calls: [{ function: { name: 'get_weather' } }] },
+  });
+  const calls = choice?.message.tool_calls ?? [];
+  const result = { role: 'tool' as const, tool_call_id: calls[0]?.id ?? '', content: 'sunny' };
+  const assistant = { role: 'assistant' as const, content: null, tool_calls: calls };
+  const done = await client.chat.completions.create({ model: APP, messages: [ask, assistant, result], tools });
+  expect(done.choices[0]?.message.content).toBe('Got [{"result":"sunny"}]');
+});
+
+test('an answer with a form: the agent is asked again until it fits', async () => {
+  const form = z.object({ city: z.string() });
+  const parsed = await client.responses.parse({
+    model: APP,
+    input: 'form',
+    text: { format: zodTextFormat(form, 'place') },
+  });
+  expect(parsed.output_parsed).toEqual({ city: 'Bern' });
+  expect(requests).toHaveLength(2);
+  expect(requests[0]?.outputSchema).toMatchObject({ properties: { city: { type: 'string' } } });
+  const chat = await client.chat.completions.parse({
+    model: APP,
+    messages: [{ role: 'user', content: 'form' }],
+    response_format: zodResponseFormat(form, 'place'),
+  });
+  expect(chat.choices[0]?.message.parsed).toEqual({ city: 'Bern' });
+  const sloppy = await client.responses.create({
+    model: APP,
+    input: 'form',
+    text: { format: { type: 'json_object' } },
+  });
+  expect(JSON.parse(sloppy.output_text)).toEqual({ city: 'Bern' });
+  const streamed = client.responses.stream({
+    model: APP,
+    input: 'form',
+    text: { format: zodTextFormat(form, 'place') },
+  });
+  expect((await streamed.finalResponse()).output_parsed).toEqual({ city: 'Bern' });
+  await expect(
+    client.responses.create({ model: APP, input: 'x', text: { format: { type: 'grammar' } as never } }),
+  ).rejects.toMatchObject({ status: 400, param: 'text.format.type' });
+});
+
+test('a named chat goes on in its session; what is asked beside it leaves nothing in that', async () => {
+  const headers = { 'X-OpenWebUI-Chat-Id': 'chat-1', 'X-OpenWebUI-User-Id': 'ada' };
+  const say = (...contents: string[]) =>
+    client.chat.completions.create(
+      {
+        model: APP,
+        messages: contents.map((content, index) => ({ role: index % 2 ? 'assistant' : 'user', content }) as const),
+      },
+      { headers },
+    );
+  await say('one');
+  await say('### Task: a title for: one');
+  const second = await say('one', 'You said one', 'two');
+  expect(second.choices[0]?.message.content).toBe('You said two');
+  const { events } = (await app.get(`/apps/${APP}/users/ada/sessions/chat-1`)).body as { events: unknown[] };
+  expect(events).toHaveLength(4);
+});
+
+test('refusals have the form of the protocol', async () => {
+  const create = (body: object) => client.responses.create({ model: APP, input: 'x', ...body } as never);
+  await expect(create({ model: 'none' })).rejects.toMatchObject({
+    status: 404,
+    code: 'model_not_found',
+    param: 'model',
+  });
+  await expect(create({ tools: [{ type: 'web_search' }] })).rejects.toMatchObject({ status: 400, param: 'tools[0]' });
+  await expect(create({ tool_choice: 'required' })).rejects.toMatchObject({ status: 400, param: 'tool_choice' });
+  await expect(create({ input: undefined })).rejects.toMatchObject({ status: 400, type: 'invalid_request_error' });
+  await expect(create({ input: [{ type: 'function_call_output', call_id: 'c', output: '1' }] })).rejects.toMatchObject({
+    status: 400,
+  });
+  await expect(client.conversations.retrieve('conv_\u0001')).rejects.toMatchObject({
+    status: 400,
+    param: 'conversation_id',
+  });
+  const failed = await create({ input: 'fail' });
+  expect(failed).toMatchObject({ status: 'failed', error: { code: 'server_error' } });
+  await expect(
+    client.chat.completions.create({ model: APP, messages: [{ role: 'user', content: 'pay' }] }),
+  ).rejects.toMatchObject({ status: 409, code: 'approval_required' });
+});
+
+test('the package for agents: a tool of its own, an approval, a conversation of the service', async () => {
+  const provider = new OpenAIProvider({ openAIClient: client as never, useResponses: true });
+  const runner = new Runner({ modelProvider: provider, tracingDisabled: true });
+  const weather = agentTool({
+    name: 'get_weather',
+    description: 'The weather.',
+    parameters: z.object({ city: z.string() }),
+    execute: ({ city }) => Promise.resolve(`sunny in ${city}`),
+  });
+  const agent = new Agent({ name: 'Ada', instructions: 'Be brief.', model: APP, tools: [weather] });
+  const result = await runner.run(agent, 'weather');
+  expect(result.finalOutput).toContain('sunny in Bern');
+  const session = new OpenAIConversationsSession({ client: client as never });
+  const first = await runner.run(agent, 'weather', { session });
+  expect(first.finalOutput).toContain('sunny in Bern');
+  const streamed = await runner.run(agent, 'hello', { stream: true });
+  await streamed.completed;
+  expect(streamed.finalOutput).toContain('You said hello');
+  void run;
+});
+
+test('a user sees no response of another', async () => {
+  const made = await client.responses.create({ model: APP, input: 'mine', user: 'ada' });
+  await expect(
+    client.responses.create({ model: APP, input: 'x', user: 'bob', previous_response_id: made.id }),
+  ).rejects.toMatchObject({ status: 404 });
+});

@@ -1,0 +1,154 @@
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { UnknownOutcomeError } from '../../src/core/errors.ts';
+import type { Tool } from '../../src/agent/definition/tool.ts';
+import { hostScript } from '../support/agents.ts';
+import { startApp, type TestApp } from '../support/app.ts';
+import { findBrowser } from '../support/browser.ts';
+import { type ConsolePage, openConsole } from '../support/console.ts';
+import { type Receiver, startReceiver } from '../support/webhook-receiver.ts';
+
+/** What people do in the console beside reading: answer, settle, look at use and quality, run and send again. */
+
+const browserPath = findBrowser();
+const sessions = '/apps/harness_agent/users/u1/sessions';
+const SCHEMA = {
+  type: 'object',
+  properties: { size: { type: 'string', enum: ['small', 'large'] }, count: { type: 'integer', minimum: 1 } },
+  required: ['size', 'count'],
+};
+
+describe.skipIf(!browserPath)('the console', () => {
+  let app: TestApp;
+  let receiver: Receiver;
+  let browser: ConsolePage;
+  let page: Page;
+  const ask = (session: string, prompt: string) =>
+    app.post('/harness/invoke', {
+      prompt,
+      harness_name: 'd',
+      run_agent_request: { user_id: 'u1', session_id: session },
+    });
+  const button = (name: string) => page.getByRole('button', { name, exact: true });
+  const link = (name: string) => page.getByRole('link', { name, exact: true });
+
+  beforeAll(async () => {
+    receiver = await startReceiver();
+    app = await startApp({
+      CRONJOBS: 'true',
+      WEBHOOKS: 'true',
+      WEBHOOKS_ALLOWED_HOSTS: receiver.origin,
+      TOOLS: 'calculator,ask_person',
+    });
+    browser = await openConsole(browserPath ?? '', app.url);
+    page = browser.page;
+    await ask('s1', 'What is 17 * 23? Use the calculator.');
+    await ask('s2', `Use ask_person ${JSON.stringify({ question: 'Which size?', schema: SCHEMA })}`);
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await app?.close();
+    await receiver?.close();
+  });
+
+  test('a task is answered with a form made of its schema', async () => {
+    await page.goto(`${app.url}/console/tasks`);
+    expect(await browser.look('tasks')).toEqual([]);
+    await link('Which size?').click();
+    await page.getByLabel('size (required)').selectOption('large');
+    await page.getByLabel('count (required)').fill('3');
+    expect(await browser.look('task')).toEqual([]);
+    await page.getByLabel('Comment').fill('Asked the shop.');
+    await button('Comment').click();
+    await page.getByText('Asked the shop.').waitFor();
+    await page.getByLabel('size (required)').selectOption('large');
+    await page.getByLabel('count (required)').fill('3');
+    await button('Answer').click();
+    await page.getByText('"size": "large"').waitFor();
+    const id = new URL(page.url()).pathname.split('/').at(-1);
+    const task = (await app.get(`/tasks/${id}`)).body as { answer: unknown };
+    expect(task.answer).toMatchObject({ size: 'large', count: 3 });
+  });
+
+  test('use: sums, charts and a table', async () => {
+    await page.goto(`${app.url}/console/usage`);
+    await page.getByText('Invocations', { exact: true }).first().waitFor();
+    await page.getByRole('row', { name: /^offline/ }).waitFor();
+    expect(await page.locator('canvas').count()).toBe(3);
+    await page.getByLabel('Table by').selectOption('user');
+    await page.getByRole('row', { name: /^u1/ }).waitFor();
+    expect(page.url()).toContain('by=user');
+    expect(await browser.look('usage')).toEqual([]);
+  });
+
+  test('quality: a run, and a case beside it', async () => {
+    const set = '/dev/apps/harness_agent/eval-sets/smoke';
+    await app.post(`${set}/add-session`, { evalId: 'first', sessionId: 's1', userId: 'u1' });
+    const evalMetrics = [{ metricName: 'response_match_score', threshold: 0.8 }];
+    expect((await app.post(`${set}/run`, { evalMetrics })).status).toBe(200);
+    await page.goto(`${app.url}/console/quality?set=smoke`);
+    await page.locator('canvas').waitFor();
+    expect(await browser.look('quality')).toEqual([]);
+    await page.getByRole('table').first().getByRole('link').click();
+    await link('first').click();
+    await page.getByRole('region', { name: 'Expected' }).first().getByText('391').waitFor();
+    await page.getByRole('region', { name: 'Actual' }).first().getByText('391').waitFor();
+    expect(await browser.look('run')).toEqual([]);
+  });
+
+  test('operations: a cronjob runs now, and a delivery is sent again', async () => {
+    const schedule = { type: 'once', onceAt: '2900-01-01T00:00:00Z' };
+    const hook = await app.post('/harness/webhooks', {
+      ownerId: 'u1',
+      appName: 'harness_agent',
+      url: `${receiver.origin}/hook`,
+    });
+    expect(hook.status).toBe(201);
+    const job = { ownerId: 'u1', name: 'Sums', prompt: 'What is 2 * 3? Use the calculator.', schedule };
+    expect((await app.post('/harness/cronjobs', { ...job, webhookUrl: `${receiver.origin}/hook` })).status).toBe(201);
+    await page.goto(`${app.url}/console/operations`);
+    await button('Run now').click();
+    await browser.confirm('Run');
+    await link('Sums').click();
+    await page.getByRole('region', { name: 'Runs' }).getByText('success').waitFor();
+    await link(`${receiver.origin}/hook`).click();
+    await page.getByText('delivered', { exact: true }).waitFor();
+    await button('Send again').click();
+    await expect.poll(() => receiver.received.length).toBe(2);
+    expect(await browser.look('operations')).toEqual([]);
+  });
+});
+
+describe.skipIf(!browserPath)('a call that may have acted', () => {
+  test('is settled by a person, and its invocation goes on', async () => {
+    const cut = () => Promise.reject(new UnknownOutcomeError('mcp_failed', 'The server took too long.'));
+    const parameters = { type: 'object', properties: {} };
+    const tool: Tool = {
+      name: 'charge',
+      description: 'Charges.',
+      effect: 'once',
+      onUnknown: 'ask',
+      needsConfirmation: false,
+      parameters,
+      run: cut,
+    };
+    const script = [[{ functionCall: { id: 'c1', name: 'charge', args: {} } }], [{ text: 'Well.' }]];
+    const app = await startApp({}, { agents: hostScript(script, [tool]) });
+    const browser = await openConsole(browserPath ?? '', app.url);
+    const { page } = browser;
+    try {
+      await app.post(sessions, { sessionId: 's1' });
+      const newMessage = { role: 'user', parts: [{ text: 'Charge.' }] };
+      await app.post('/run', { appName: 'harness_agent', userId: 'u1', sessionId: 's1', newMessage });
+      await page.goto(`${app.url}/console/invocations`);
+      await page.getByText('paused').waitFor();
+      await page.getByRole('button', { name: 'It was done' }).click();
+      expect(await browser.look('settle')).toEqual([]);
+      await browser.confirm('It was done');
+      await page.getByText('succeeded').waitFor();
+    } finally {
+      await browser.close();
+      await app.close();
+    }
+  });
+});

@@ -1,0 +1,55 @@
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { Page } from 'playwright-core';
+import { type BrowserPage, openBrowser } from './browser.ts';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** The console in a browser. */
+export interface ConsolePage extends BrowserPage {
+  /** Takes screenshots, wide in light and narrow in dark colours. @returns all that is wrong with the page so far */
+  look(name: string): Promise<string[]>;
+  /** Presses a button of the open question. */
+  confirm(name: string): Promise<void>;
+}
+
+/** Opens a browser for the console of a service. */
+export async function openConsole(executablePath: string, origin: string): Promise<ConsolePage> {
+  const browser = await openBrowser(executablePath, origin);
+  const { page } = browser;
+  page.setDefaultTimeout(60_000);
+  await page.setViewportSize({ width: 1280, height: 900 });
+  return {
+    ...browser,
+    look: async (name) => {
+      await browser.screenshot(`console-${name}`);
+      const wide = await faultsOf(page);
+      await page.emulateMedia({ colorScheme: 'dark' });
+      await page.setViewportSize({ width: 390, height: 844 });
+      await browser.screenshot(`console-${name}-narrow`);
+      const narrow = await faultsOf(page);
+      const overflow = await page.evaluate('document.documentElement.scrollWidth > innerWidth');
+      await page.emulateMedia({ colorScheme: 'light' });
+      await page.setViewportSize({ width: 1280, height: 900 });
+      return [...browser.problems, ...wide, ...narrow, ...(overflow ? [`${name} is wider than 390 pixels`] : [])];
+    },
+    confirm: (name) => page.getByRole('alertdialog').getByRole('button', { name, exact: true }).click(),
+  };
+}
+
+interface Violation {
+  id: string;
+  impact: string;
+  nodes: { html: string }[];
+}
+
+/** Lists what axe calls serious or worse. */
+async function faultsOf(page: Page): Promise<string[]> {
+  // By the debugger: the policy of the page lets no script in.
+  const violations = await page.evaluate(
+    `${AXE}; axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => violations)`,
+  );
+  return (violations as Violation[])
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 200)).join(' ')}`);
+}
