@@ -83,7 +83,6 @@ const FREE_IN_PATH: Record<string, keyof Names> = {
   createEvalSetWithId: 'evalSetId',
 };
 
-/** Parameters of the query without which an operation is not served. */
 /** The operations of A2A about a user. */
 const A2A = [
   'callA2a',
@@ -97,6 +96,7 @@ const A2A = [
   'getExtendedA2aCard',
 ];
 
+/** Parameters of the query without which an operation is not served. */
 const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   searchMemory: () => ({ query: 'Hello' }),
   diffSessions: ({ sessionId }) => ({ other: sessionId }),
@@ -123,13 +123,17 @@ const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   runLive: ({ appName, userId, sessionId }) => ({ app_name: appName, user_id: userId, session_id: sessionId }),
 };
 
-const MCP = { 'content-type': 'application/json', accept: 'application/json, text/event-stream' };
+const JSON_TYPE = { 'content-type': 'application/json' };
+const MCP = { ...JSON_TYPE, accept: 'application/json, text/event-stream' };
 
 const HEADERS: Record<string, (names: Names) => Record<string, string>> = {
   invokeLegacy: ({ userId, sessionId }) => ({ user_id: userId, session_id: sessionId }),
   setTelemetry: () => ({ 'x-adk-telemetry-request': 'true' }),
   callMcp: () => MCP,
   callMcpApp: () => MCP,
+  callA2a: () => JSON_TYPE,
+  sendA2aMessage: () => JSON_TYPE,
+  streamA2aMessage: () => JSON_TYPE,
 };
 
 /** What of a request writes the state that all users share, for each operation whose content may ask for it. */
