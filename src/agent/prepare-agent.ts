@@ -149,6 +149,9 @@ interface UnconnectedNode {
   definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'toolLimits' | 'askWhenUnknown'>;
 }
 
+/** Tells whether a model is asked elsewhere, or with another key, than that of all. */
+const isOther = ({ provider, baseUrl, apiKey }: ModelTarget): boolean => (provider ?? baseUrl ?? apiKey) !== undefined;
+
 /** Members that a sub-agent inherits where it does not define them. */
 type Inherited = Pick<AgentNode, 'sampling'> & { model: AgentModel; plugins: Hooks[] };
 
@@ -163,7 +166,7 @@ async function toNode(
     definition.model ?? (definition.modelName === undefined ? above : { ...above, name: definition.modelName });
   const own = { model, sampling: definition.sampling ?? sampling };
   const toModel = (target: ModelTarget): NamedModel => ({
-    model: (target.provider !== undefined && environment.findModel?.(target)) || environment.model,
+    model: (isOther(target) && environment.findModel?.(target)) || environment.model,
     modelName: target.name,
   });
   const { fallbacks, firstTokenMs } = model;

@@ -211,8 +211,8 @@ test('50 invocations side by side with overrides of their own do not see each ot
 });
 
 test('agents have the model of the one above, or their own; a request names another one of its provider', async () => {
-  const [own, spare] = [scriptedModel([]), scriptedModel([])];
-  const findModel = ({ provider }: ModelTarget) => provider as Model;
+  const [own, spare, elsewhere] = [scriptedModel([]), scriptedModel([]), scriptedModel([])];
+  const findModel = ({ provider }: ModelTarget) => (provider ?? elsewhere) as Model;
   const child = { ...definition, name: 'child' };
   const tree = {
     ...definition,
@@ -220,6 +220,8 @@ test('agents have the model of the one above, or their own; a request names anot
     subAgents: [
       { ...child, modelName: 'medium' },
       { ...child, name: 'other', model: { name: 'plain' } },
+      { ...child, name: 'third', model: { name: 'plain', baseUrl: 'https://models.example' } },
+      { ...child, name: 'fourth', model: { name: 'plain', apiKey: 'k' } },
     ],
   };
   const named = (agent: AgentNode) => [agent.model, agent.modelName, agent.fallbacks?.map((each) => each.modelName)];
@@ -228,5 +230,7 @@ test('agents have the model of the one above, or their own; a request names anot
     [own, 'asked', ['small']],
     [own, 'medium', ['small']],
     [environment.model, 'plain', undefined],
+    [elsewhere, 'plain', undefined],
+    [elsewhere, 'plain', undefined],
   ]);
 });
