@@ -224,9 +224,9 @@ async function connectNode(
   userId: string | undefined,
 ): Promise<() => Promise<void>> {
   const taken = node.tools.map((tool) => tool.name);
-  const mcp = await connectMcpServers(servers, settings, taken, signal, userId);
-  addTools({ node, definition }, mcp.tools);
-  return mcp.close;
+  const mcp = servers.length > 0 ? await connectMcpServers(servers, settings, taken, signal, userId) : undefined;
+  addTools({ node, definition }, mcp?.tools ?? []);
+  return mcp?.close ?? (async () => {});
 }
 
 function addTools({ node, definition }: Pick<UnconnectedNode, 'node' | 'definition'>, tools: Tool[]): void {

@@ -1,4 +1,5 @@
-import { toVersionName } from '../conversation/apps/agent-version.ts';
+import type { AgentOverrides } from '../agent/definition/agent.ts';
+import type { AgentVersion } from '../conversation/apps/agent-version.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { toAnswersParameter } from '../conversation/sessions/append-store.ts';
 import { checkEventSize } from '../conversation/sessions/session-context.ts';
@@ -20,6 +21,16 @@ export function findAgent(
   const agent = agents.get(key.appName);
   if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
   return agent;
+}
+
+/** Returns what an invocation names as its version: marked where its request changed the agent. */
+function toVersionName(
+  version: AgentVersion | undefined,
+  { llmCallsAtMost: _limit, unsupported: _refused, ...changes }: AgentOverrides,
+): string | undefined {
+  if (!version) return undefined;
+  const { digest } = version;
+  return Object.values(changes).some((change) => change !== undefined) ? `${digest}+overrides` : digest;
 }
 
 /** Returns a lease with a fresh token, which is not granted yet. */

@@ -2,6 +2,7 @@ import type { Content, JsonObject, Part } from '../../core/content.ts';
 import type { EventActions } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { ToolSql } from '../../core/tool-sql.ts';
+import type { Log } from '../../platform/log.ts';
 import type { AgentNode } from './agent.ts';
 import type { ToolDeclaration } from './model.ts';
 
@@ -19,6 +20,15 @@ export interface ToolServices {
 
 /** The service's log for one tool call: its lines name the call, and the request, session and invocation. */
 export type ToolLog = Record<'debug' | 'info' | 'warn' | 'error', (message: string, fields?: JsonObject) => void>;
+
+/** Returns the service's log for code of an agent's author; `named` stands in each line. */
+export function toToolLog(log: Log | undefined, named: JsonObject): ToolLog {
+  const at =
+    (level: keyof ToolLog): ToolLog[keyof ToolLog] =>
+    (message, fields) =>
+      log?.[level]({ ...fields, ...named }, message);
+  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
+}
 
 /** A person's answer to a request of a tool: yes or no, and more where the request has a form. */
 export interface Confirmation {

@@ -28,9 +28,9 @@ import {
   withRoom,
 } from './tool-answer.ts';
 import { afterTool, askHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
-import { toToolLog } from './tool-log.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
-import { type Confirmation, getEffect, type Tool } from '../definition/tool.ts';
+import type { schemaError as Check } from '../arguments/check-arguments.ts';
+import { type Confirmation, getEffect, type Tool, toToolLog } from '../definition/tool.ts';
 
 /** Maximum size of all answers of one step, where the input says none. */
 const MAX_STEP_CHARACTERS = 1_048_576;
@@ -175,9 +175,11 @@ async function answerCall(
 
 const REJECTED = 'This tool call is rejected.';
 
+let loading: Promise<{ schemaError: typeof Check }> | undefined;
+
 /** Returns the first problem of a call's arguments. Loads the validator on first use. */
 async function wrongArguments({ parameters }: Tool, { args }: OpenCall): Promise<string | undefined> {
-  const { schemaError } = await import('../arguments/check-arguments.ts');
+  const { schemaError } = await (loading ??= import('../arguments/check-arguments.ts'));
   return schemaError(parameters, args, 'arguments');
 }
 

@@ -5,11 +5,11 @@ import type { Event, NewEvent } from '../../core/event.ts';
 import { runWith } from '../../platform/context.ts';
 import type { HookContext, HookedCall, HookedFailure, Hooks } from '../definition/hooks.ts';
 import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
+import { toToolLog } from '../definition/tool.ts';
 import type { OpenCall } from './call-tools.ts';
 import { askModels } from './ask-model.ts';
 import { type AgentTurn, type InvocationState, newEvent } from './invocation-state.ts';
 import { type Answer, errorText, failed, requestConfirmation, toResponse } from './tool-answer.ts';
-import { toToolLog } from './tool-log.ts';
 
 const DEFAULT_TIMEOUT_MS = 10_000;
 

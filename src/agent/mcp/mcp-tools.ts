@@ -54,7 +54,6 @@ export async function connectMcpServers(
   signal: AbortSignal,
   userId = '',
 ): Promise<McpTools> {
-  if (servers.length === 0) return { tools: [], close: async () => {} };
   // The SDK is loaded with the first server.
   const { connectMcp } = await import('./mcp.ts');
   const egress = createEgress(settings.egress, userId);

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { AgentDefinition, AgentNode, AgentOverrides, PreparedAgent } from '../../agent/definition/agent.ts';
+import type { AgentDefinition, AgentNode, PreparedAgent } from '../../agent/definition/agent.ts';
 import type { JsonObject } from '../../core/content.ts';
 
 /** An application as it is deployed. */
@@ -22,16 +22,6 @@ export function toAgentVersion(definition: AgentDefinition, root: PreparedAgent,
   const text = JSON.stringify({ ...settings, agents: Object.fromEntries(agents) }, sortMembers);
   const digest = createHash('sha256').update(text).digest('hex');
   return { digest, definition: JSON.parse(text) as JsonObject };
-}
-
-/** Returns what an invocation names as its version: marked where its request changed the agent. */
-export function toVersionName(
-  version: AgentVersion | undefined,
-  { llmCallsAtMost: _limit, unsupported: _refused, ...changes }: AgentOverrides,
-): string | undefined {
-  if (!version) return undefined;
-  const { digest } = version;
-  return Object.values(changes).some((change) => change !== undefined) ? `${digest}+overrides` : digest;
 }
 
 const listDefinitions = (agent: AgentDefinition): AgentDefinition[] => [
