@@ -77,7 +77,8 @@ export async function connectMcp(
     if (user?.isMissing(error)) return undefined;
     throw error;
   });
-  if (!connection) return { server, close: async () => {}, tools: user ? [user.toTool(false)] : [] };
+  const closed = { server, close: async () => {}, tools: user ? [user.toTool(false)] : [] };
+  if (!connection) return closed;
   const { client, bounded } = connection;
   const connected: Connected = {
     ...connection,
@@ -102,6 +103,7 @@ export async function connectMcp(
     return { server, close, tools: user ? [...tools.map((tool) => user.guard(tool)), user.toTool(true)] : tools };
   } catch (error) {
     await close();
+    if (user?.isMissing(error)) return closed;
     throw toMcpError(server, 'did not list its tools', bounded.failure ?? error, signal);
   }
 }
