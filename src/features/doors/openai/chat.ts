@@ -136,8 +136,8 @@ async function answerWhole(context: OpenAiContext, ref: ResponseRef, { response 
   const left = new AbortController();
   response.once('close', () => left.abort());
   const chunks = new ChatWriter(ref);
-  for await (const event of readEvents(context, ref, AbortSignal.any([left.signal, context.draining]), false))
-    chunks.take(event);
+  const until = AbortSignal.any([left.signal, context.draining]);
+  for await (const event of readEvents(context, ref, until, { withText: false })) chunks.take(event);
   return toAnswer(chunks, ref);
 }
 

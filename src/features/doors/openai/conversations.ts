@@ -1,4 +1,4 @@
-import { type FunctionCall, getFunctionCalls, getParts, type JsonObject } from '../../../core/content.ts';
+import { type FunctionCall, getFunctionCalls, type JsonObject } from '../../../core/content.ts';
 import { type Event, withoutRewound } from '../../../core/event.ts';
 import { sessionTopic } from '../../../core/names.ts';
 import type { SessionKey } from '../../../core/session.ts';
@@ -117,11 +117,11 @@ async function findEvents(context: OpenAiContext, call: OneCall): Promise<{ key:
 }
 
 function toItems(key: SessionKey, events: Event[]): JsonObject[] {
-  const writer = new ResponseWriter({ key, invocationId: '' });
+  const writer = new ResponseWriter({ key, invocationId: '' }, true);
   return events.flatMap((event) => {
     const { length } = writer.output;
-    for (const step of readWhole(event, 0)) writer.takeAll(step);
-    const said = event.author === 'user' ? toInputItems(getParts(event.content), event.id ?? '') : [];
+    for (const step of readWhole(event)) for (const _ of writer.take(step));
+    const said = event.author === 'user' ? toInputItems(event) : [];
     return [...said, ...writer.output.slice(length)];
   });
 }

@@ -1,6 +1,6 @@
 import { base64Error } from '../../../core/base64.ts';
-import { type FunctionCall, getFunctionCalls, type JsonObject, type Part } from '../../../core/content.ts';
-import type { NewEvent } from '../../../core/event.ts';
+import { type FunctionCall, getFunctionCalls, getParts, type JsonObject, type Part } from '../../../core/content.ts';
+import type { Event, NewEvent } from '../../../core/event.ts';
 import { parseJson } from '../../../core/parse-json.ts';
 import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { toResponse } from '../open-calls.ts';
@@ -188,11 +188,12 @@ function joinSides(all: Said[]): Said[] {
   return joined;
 }
 
-/** Returns the parts of the user as items of the input. */
-export function toInputItems(parts: readonly Part[], id: string): JsonObject[] {
+/** Returns what the user says in an event as items of the input. */
+export function toInputItems({ content: said, ...event }: Event): JsonObject[] {
+  const id = event.id ?? '';
   const items: JsonObject[] = [];
   const content: JsonObject[] = [];
-  for (const [index, { text, inlineData, fileData, functionResponse, partMetadata }] of parts.entries()) {
+  for (const [index, { text, inlineData, fileData, functionResponse, partMetadata }] of getParts(said).entries()) {
     const note = partMetadata?.[NOTE] as { role?: string; text?: string } | undefined;
     if (functionResponse) items.push(toAnswerItem(functionResponse, `${id}_${index}`));
     else if (note?.role === 'system')

@@ -1,5 +1,5 @@
 import type { Response } from 'express';
-import { getParts, type JsonObject } from '../../../core/content.ts';
+import type { JsonObject } from '../../../core/content.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { forkAt } from '../../../conversation/sessions/fork-routes.ts';
@@ -16,7 +16,7 @@ import { RequestError } from './errors.ts';
 import { parseConversationId, parseResponseId, type ResponseRef } from './ids.ts';
 import { toInputItems, toTimeline } from './input.ts';
 import { type Page, toPage } from './page.ts';
-import { readEvents, readSoFar, readSteps, waitForEnd } from './read.ts';
+import { readEvents, readSoFar, waitForEnd } from './read.ts';
 import type { CreateResponse } from './schemas.ts';
 import { deleteTemporary, type OpenAiCall, type OpenAiContext, startAnswer, toOverrides } from './start.ts';
 import { type ResponseEvent, toBrokenEvent } from './writer.ts';
@@ -53,7 +53,8 @@ export async function createResponse(
   const left = new AbortController();
   call.response.once('close', () => left.abort());
   try {
-    return { kind: 'value', value: await waitForEnd(context, ref, left.signal) };
+    const { ended } = await waitForEnd(context, ref, left.signal);
+    return { kind: 'value', value: ended };
   } finally {
     if (isTemporary) await deleteTemporary(context, ref);
   }
@@ -100,9 +101,7 @@ function checkModel({ appName }: SessionKey, model: string): void {
 
 /** Returns the session of a response that is its last, else a copy of it up to there: a conversation may branch. */
 async function goOnFrom(context: OpenAiContext, ref: ResponseRef): Promise<SessionKey> {
-  let atSequence = 0;
-  for await (const { step, isShown } of readSteps(context, ref, { isSoFar: true }, new AbortController().signal))
-    if (isShown && step.kind === 'event') atSequence = step.sequence;
+  const { lastSequence: atSequence } = await readSoFar(context, ref);
   const point = await findForkPoint(context.database.db, ref.key, atSequence);
   if (!point || point.reached <= atSequence) return ref.key;
   const sessionId = context.newId();
@@ -171,7 +170,8 @@ async function findResponse({ feeds }: Pick<InvocationContext, 'feeds'>, { path,
 
 async function readOne(context: OpenAiContext, ref: ResponseRef): Promise<JsonObject> {
   const invocation = await context.feeds.readInvocation(ref.key, ref.invocationId);
-  return readSoFar(context, ref, invocation?.status === 'queued');
+  const writer = await readSoFar(context, ref);
+  return writer.ended ?? writer.toResponse(invocation?.status === 'queued' ? 'queued' : 'in_progress');
 }
 
 /** Cancels a response that runs, on whatever replica; one that is over stays as it is. */
@@ -197,10 +197,6 @@ export async function listInput(
   { query, ...call }: OneCall & { query: Page },
 ): Promise<JsonObject> {
   const { ref } = await findResponse(context, call);
-  const items: JsonObject[] = [];
-  for await (const { step, isShown } of readSteps(context, ref, { isSoFar: true }, new AbortController().signal)) {
-    if (isShown && step.kind === 'event' && step.event.author === 'user')
-      items.push(...toInputItems(getParts(step.event.content), step.event.id ?? ''));
-  }
-  return toPage(items, query);
+  const { said } = await readSoFar(context, ref);
+  return toPage(said.flatMap(toInputItems), query);
 }

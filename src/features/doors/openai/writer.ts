@@ -21,15 +21,38 @@ export type ResponseEvent = { type: string; sequence_number: number; response?: 
 /** How a response stands. */
 type Status = 'queued' | 'in_progress' | 'completed' | 'failed' | 'incomplete' | 'cancelled';
 
-/** An open text item, of an answer or of reasoning. */
-interface OpenText {
-  id: string;
-  isThought: boolean;
+/** The shape of a text's item and the names of its events, for an answer and for reasoning. */
+interface TextKind {
+  prefix: string;
   text: string;
+  part: string;
+  place: JsonObject;
+  logprobs: JsonObject;
+  toPart: (text: string) => JsonObject;
+  toItem: (id: string, status: 'in_progress' | 'completed', parts: JsonObject[]) => JsonObject;
 }
+const ANSWER: TextKind = {
+  prefix: 'msg',
+  text: 'response.output_text',
+  part: 'response.content_part',
+  place: { content_index: 0 },
+  logprobs: { logprobs: [] },
+  toPart: (text) => ({ type: 'output_text', text, annotations: [], logprobs: [] }),
+  toItem: (id, status, content) => ({ id, type: 'message', status, role: 'assistant', content }),
+};
+const THOUGHT: TextKind = {
+  prefix: 'rs',
+  text: 'response.reasoning_summary_text',
+  part: 'response.reasoning_summary_part',
+  place: { summary_index: 0 },
+  logprobs: {},
+  toPart: (text) => ({ type: 'summary_text', text }),
+  toItem: (id, _status, summary) => ({ id, type: 'reasoning', summary }),
+};
 
 /** Reasons of a model to stop that leave an answer incomplete. */
 const CUT_SHORT: Record<string, string> = { MAX_TOKENS: 'max_output_tokens', SAFETY: 'content_filter' };
+const BEGUN = 'in_progress';
 const BEGAN_AGAIN = 'The answer began again, as the process that made it is gone: read it from its first event.';
 
 /** Returns the event that ends a stream whose text was taken back. */
@@ -47,25 +70,32 @@ export const toBrokenEvent = (sequence_number: number): ResponseEvent => ({
  * of one begins: the numbers of text that was taken back are nobody else's.
  */
 export class ResponseWriter {
+  /** What the user says in it. */
+  readonly said: Event[] = [];
+  /** Sequence of its last event. */
+  lastSequence = 0;
+  /** The response at its end. */
+  ended: JsonObject | undefined;
+  /** True behind the last event. */
+  isOver = false;
   readonly #ref: ResponseRef;
+  readonly #isWhole: boolean;
   readonly #output: JsonObject[] = [];
   readonly #calls = new Map<string, FunctionCall>();
   readonly #usage = { prompt: 0, cached: 0, output: 0, reasoning: 0 };
   #number = -1;
-  #text: OpenText | undefined;
+  #open: { kind: TextKind; id: string; text: string } | undefined;
   #textOf: string | undefined;
+  #isShown: boolean;
   #first: Event | undefined;
   #finishReason: string | undefined;
   #lastTime = 0;
-  #isBroken = false;
 
-  constructor(ref: ResponseRef) {
+  /** @param isWhole - true: it goes on behind answers to calls, with which a response of its own begins [false] */
+  constructor(ref: ResponseRef, isWhole = false) {
     this.#ref = ref;
-  }
-
-  /** True once the first step was taken. */
-  get hasBegun(): boolean {
-    return this.#first !== undefined;
+    this.#isWhole = isWhole;
+    this.#isShown = ref.answered === undefined;
   }
 
   /** The items so far. */
@@ -73,26 +103,25 @@ export class ResponseWriter {
     return this.#output;
   }
 
-  /** Takes a step for its items alone. */
-  takeAll(step: TurnStep): void {
-    for (const _ of this.take(step));
-  }
-
-  /** Looks at a step that belongs to an earlier response of the same invocation. */
-  note(step: TurnStep): void {
-    if (step.kind === 'event') this.#noteCalls(step.event);
-  }
-
-  /** Takes a step. */
+  /** Takes a step of the invocation: of those before the response only the calls count, of those behind it none. */
   *take(step: TurnStep): Generator<ResponseEvent> {
-    if (this.#isBroken) return;
-    if (step.kind === 'void') {
+    if (this.isOver) return;
+    const event = step.kind === 'event' ? step.event : undefined;
+    const answers = event?.author === 'user' ? getFunctionResponses(event.content) : [];
+    if (answers.length > 0 && this.#first && !this.#isWhole) {
+      yield* this.end({ status: 'paused', endTime: event?.timestamp ?? undefined });
+      return;
+    }
+    this.#isShown ||= answers.some(({ id }) => id === this.#ref.answered);
+    if (!this.#isShown) {
+      if (event) this.#noteCalls(event);
+    } else if (step.kind === 'void') {
       // What was sent of it will not come again.
-      this.#isBroken = true;
+      this.isOver = true;
       yield toBrokenEvent(this.#number + 1);
     } else if (step.kind === 'end') yield* this.end(step.invocation);
     else if (step.kind === 'text') yield* this.#takeText(step);
-    else yield* this.#takeEvent(step.event);
+    else yield* this.#takeEvent(step);
   }
 
   /** Ends the response as its invocation ended, or paused. */
@@ -102,7 +131,9 @@ export class ResponseWriter {
     const status = this.#toStatus(end.status);
     // There is no event for a cancelled one.
     const type = status === 'cancelled' ? 'incomplete' : status;
-    yield this.#event(`response.${type}`, { response: this.toResponse(status, end.error) });
+    this.ended = this.toResponse(status, end.error);
+    this.isOver = true;
+    yield this.#event(`response.${type}`, { response: this.ended });
   }
 
   /** Returns the response as far as it has come. */
@@ -152,59 +183,46 @@ export class ResponseWriter {
     const { eventId, part, isThought, text: delta } = step;
     // Text without a request before it: the invocation goes on from an earlier one.
     yield* this.#begin({ timestamp: 0 });
-    const id = `${isThought ? 'rs' : 'msg'}_${eventId}_${part}`;
-    if (this.#text?.id !== id) {
+    const kind = isThought ? THOUGHT : ANSWER;
+    const id = `${kind.prefix}_${eventId}_${part}`;
+    if (this.#open?.id !== id) {
       yield* this.#closeText();
       if (this.#textOf !== eventId) this.#number += parseInt(hash('sha1', eventId).slice(0, 8), 16);
       this.#textOf = eventId;
-      yield* this.#openText({ id, isThought, text: '' });
+      yield this.#add(kind.toItem(id, 'in_progress', []));
+      yield this.#ofItem(`${kind.part}.added`, { ...kind.place, part: kind.toPart('') });
     }
-    const open = this.#text as OpenText;
-    open.text += delta;
-    if (isThought) yield this.#ofItem('response.reasoning_summary_text.delta', { summary_index: 0, delta });
-    else yield this.#ofItem('response.output_text.delta', { content_index: 0, delta, logprobs: [] });
-  }
-
-  *#openText(text: OpenText): Generator<ResponseEvent> {
-    this.#text = text;
-    yield this.#add(toTextItem(text, 'in_progress'));
-    if (text.isThought)
-      yield this.#ofItem('response.reasoning_summary_part.added', { summary_index: 0, part: toTextPart(text, '') });
-    else yield this.#ofItem('response.content_part.added', { content_index: 0, part: toTextPart(text, '') });
+    this.#open = { kind, id, text: (this.#open?.text ?? '') + delta };
+    yield this.#ofItem(`${kind.text}.delta`, { ...kind.place, delta, ...kind.logprobs });
   }
 
   *#closeText(): Generator<ResponseEvent> {
-    const open = this.#text;
-    if (!open) return;
-    const { text } = open;
-    if (open.isThought) {
-      yield this.#ofItem('response.reasoning_summary_text.done', { summary_index: 0, text });
-      yield this.#ofItem('response.reasoning_summary_part.done', { summary_index: 0, part: toTextPart(open, text) });
-    } else {
-      yield this.#ofItem('response.output_text.done', { content_index: 0, text, logprobs: [] });
-      yield this.#ofItem('response.content_part.done', { content_index: 0, part: toTextPart(open, text) });
-    }
-    yield this.#done(toTextItem(open, 'completed'));
-    this.#text = undefined;
+    if (!this.#open) return;
+    const { kind, id, text } = this.#open;
+    const part = kind.toPart(text);
+    yield this.#ofItem(`${kind.text}.done`, { ...kind.place, text, ...kind.logprobs });
+    yield this.#ofItem(`${kind.part}.done`, { ...kind.place, part });
+    yield this.#done(kind.toItem(id, 'completed', [part]));
+    this.#open = undefined;
   }
 
-  *#takeEvent(event: Event): Generator<ResponseEvent> {
+  *#takeEvent({ event, sequence }: TurnStep & { kind: 'event' }): Generator<ResponseEvent> {
     yield* this.#begin(event);
     yield* this.#closeText();
+    this.lastSequence = sequence;
     this.#lastTime = event.timestamp ?? this.#lastTime;
     this.#count(event);
     this.#noteCalls(event);
-    if (event.author === 'user') return;
+    if (event.author === 'user') {
+      this.said.push(event);
+      return;
+    }
     this.#finishReason = event.finishReason ?? this.#finishReason;
     for (const [index, { functionCall, inlineData }] of getParts(event.content).entries()) {
       if (functionCall) yield* this.#takeCall(functionCall, event);
-      if (inlineData?.data && inlineData.mimeType?.startsWith('image/'))
-        yield* this.#whole({
-          id: `ig_${event.id}_${index}`,
-          type: 'image_generation_call',
-          status: 'completed',
-          result: inlineData.data,
-        });
+      if (!inlineData?.data || !inlineData.mimeType?.startsWith('image/')) continue;
+      const image = { type: 'image_generation_call', status: 'completed', result: inlineData.data };
+      yield* this.#whole({ id: `ig_${event.id}_${index}`, ...image });
     }
     for (const response of getFunctionResponses(event.content))
       if (!isProvisional(event, response.id)) yield* this.#takeResult(response.id ?? '', response.response ?? {});
@@ -221,10 +239,10 @@ export class ResponseWriter {
     }
     const item = { id: `fc_${id}`, type: 'function_call', call_id: id, name: name ?? '' };
     const text = JSON.stringify(args ?? {});
-    yield this.#add({ ...item, arguments: '', status: 'in_progress' });
-    yield this.#ofItem('response.function_call_arguments.delta', { delta: text });
-    yield this.#ofItem('response.function_call_arguments.done', { name: item.name, arguments: text });
-    yield this.#done({ ...item, arguments: text, status: 'completed' });
+    yield* this.#whole({ ...item, arguments: text, status: 'completed' }, { ...item, arguments: '', status: BEGUN }, [
+      ['response.function_call_arguments.delta', { delta: text }],
+      ['response.function_call_arguments.done', { name: item.name, arguments: text }],
+    ]);
   }
 
   *#takeResult(id: string, response: JsonObject): Generator<ResponseEvent> {
@@ -234,16 +252,16 @@ export class ResponseWriter {
     const text = JSON.stringify(call.args ?? {});
     const item = { id: `mcp_${id}`, type: 'mcp_call', server_label: this.#ref.key.appName, name: call.name ?? '' };
     const begun = { ...item, arguments: '', output: null, error: null, approval_request_id: null };
-    yield this.#add({ ...begun, status: 'in_progress' });
-    yield this.#ofItem('response.mcp_call.in_progress', {});
-    yield this.#ofItem('response.mcp_call_arguments.delta', { delta: text });
-    yield this.#ofItem('response.mcp_call_arguments.done', { arguments: text });
-    yield this.#ofItem(error === undefined ? 'response.mcp_call.completed' : 'response.mcp_call.failed', {});
     const result =
       error === undefined
         ? { status: 'completed', output: JSON.stringify(response) }
         : { status: 'failed', error: typeof error === 'string' ? error : JSON.stringify(error) };
-    yield this.#done({ ...begun, arguments: text, ...result });
+    yield* this.#whole({ ...begun, arguments: text, ...result }, { ...begun, status: BEGUN }, [
+      ['response.mcp_call.in_progress', {}],
+      ['response.mcp_call_arguments.delta', { delta: text }],
+      ['response.mcp_call_arguments.done', { arguments: text }],
+      [`response.mcp_call.${result.status}`, {}],
+    ]);
   }
 
   /** Calls that the service answers by itself, of an agent as a tool too. */
@@ -261,8 +279,14 @@ export class ResponseWriter {
     usage.output += (used?.candidatesTokenCount ?? 0) + (used?.thoughtsTokenCount ?? 0);
   }
 
-  *#whole(item: JsonObject): Generator<ResponseEvent> {
-    yield this.#add(item);
+  /** An item that comes at once, with the events between its beginning and its end. */
+  *#whole(
+    item: JsonObject,
+    begun = item,
+    between: [type: string, members: JsonObject][] = [],
+  ): Generator<ResponseEvent> {
+    yield this.#add(begun);
+    for (const [type, members] of between) yield this.#ofItem(type, members);
     yield this.#done(item);
   }
 
@@ -285,13 +309,4 @@ export class ResponseWriter {
     this.#number += 1;
     return { type, sequence_number: this.#number, ...members };
   }
-}
-
-const toTextPart = ({ isThought }: OpenText, text: string): JsonObject =>
-  isThought ? { type: 'summary_text', text } : { type: 'output_text', text, annotations: [], logprobs: [] };
-
-function toTextItem(text: OpenText, status: 'in_progress' | 'completed'): JsonObject {
-  const parts = status === 'completed' ? [toTextPart(text, text.text)] : [];
-  if (text.isThought) return { id: text.id, type: 'reasoning', summary: parts };
-  return { id: text.id, type: 'message', status, role: 'assistant', content: parts };
 }
