@@ -1,4 +1,6 @@
+import type { Response } from 'express';
 import { HandedOverError } from '../../../core/errors.ts';
+import type { JsonObject } from '../../../core/content.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { readTurn } from '../turn.ts';
 import type { ResponseRef } from './ids.ts';
@@ -9,7 +11,7 @@ export async function* readEvents(
   context: InvocationContext,
   ref: ResponseRef,
   signal: AbortSignal,
-  reading: { withText?: boolean; isSoFar?: boolean } = { withText: true },
+  reading: { withText?: boolean; isSoFar?: boolean } = {},
   writer = new ResponseWriter(ref),
 ): AsyncGenerator<ResponseEvent> {
   for await (const step of readTurn(context, { ...ref, ...reading }, signal)) {
@@ -29,11 +31,13 @@ export async function readSoFar(context: InvocationContext, ref: ResponseRef): P
 export async function waitForEnd(
   context: InvocationContext,
   ref: ResponseRef,
-  signal: AbortSignal,
-): Promise<ResponseWriter> {
+  response: Response,
+): Promise<JsonObject> {
+  const left = new AbortController();
+  response.once('close', () => left.abort());
   const writer = new ResponseWriter(ref);
-  const until = AbortSignal.any([signal, context.draining]);
+  const until = AbortSignal.any([left.signal, context.draining]);
   for await (const _ of readEvents(context, ref, until, { withText: false }, writer));
-  if (!writer.ended) throw new HandedOverError(ref.invocationId);
-  return writer;
+  if (!writer.isOver) throw new HandedOverError(ref.invocationId);
+  return writer.response;
 }

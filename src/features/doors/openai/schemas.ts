@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import { clientToolsSchema } from '../../../agent/definition/client-tools.ts';
 import { harnessOverridesSchema } from '../../../agent/definition/overrides.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { bodyList, bodyText, flag, looseObject, name, optional, text } from '../../../core/members.ts';
@@ -15,14 +14,25 @@ const contents = z
   .union([bodyText, bodyList(content)])
   .describe('A text, or parts in order: text, images and files, as data or by address.');
 
-const item = looseObject('An item; its `type` says which members it has.', {
+const called = {
+  name: name('Of a call: the tool.'),
+  arguments: text('Of a call: its arguments as JSON text.'),
+};
+const item = looseObject('An item or a message; its `type` says which members it has.', {
   type: text('Its kind: `message` [where it has a `role`], `function_call_output`, `mcp_approval_response`.', 64),
-  role: text('Of a message: `user`, `assistant`, `system`, `developer`.', 64),
+  role: text('Of a message: `user`, `assistant`, `system`, `developer`; in a chat also `tool`.', 64),
   content: contents.nullish().describe('Of a message: what is said.'),
-  call_id: name('Of the output of a call: the call.'),
+  call_id: name('Of a call or its output: the call.'),
+  ...called,
   output: contents.nullish().describe('Of the output of a call.'),
   approval_request_id: name('Of an approval: what was asked.'),
   approve: flag('Of an approval: the decision.'),
+  reason: text('Of an approval: why.'),
+  tool_call_id: name('Of a tool in a chat: the call that it answers.'),
+  tool_calls: optional(
+    bodyList(looseObject('A call.', { id: name('Its id.'), function: looseObject('What is called.', called) })),
+    'Of the assistant in a chat: calls of tools of the client.',
+  ),
 });
 
 const metadata = z
@@ -101,28 +111,10 @@ export const itemsSchema = looseObject('Items of a conversation.', {
 /** Body of a change of a conversation. */
 export const metadataSchema = looseObject('What changes.', { metadata });
 
-const chatMessage = looseObject('A message of a chat.', {
-  role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']).describe('Its speaker.'),
-  content: contents.nullish().describe('What is said.'),
-  tool_call_id: name('Of a tool: the call that it answers.'),
-  tool_calls: optional(
-    bodyList(
-      looseObject('A call.', {
-        id: z.string().max(1_024).describe('Its id.'),
-        function: looseObject('The call.', {
-          name: z.string().max(1_024).describe('The tool.'),
-          arguments: bodyText.describe('Its arguments as JSON text.'),
-        }),
-      }),
-    ),
-    'Of the assistant: calls of tools of the client.',
-  ),
-});
-
 /** Body of a chat completion. */
 export const chatSchema = looseObject('A request of the Chat Completions API.', {
   model,
-  messages: bodyList(chatMessage).min(1).describe('The whole conversation, oldest first.'),
+  messages: bodyList(item).min(1).describe('The whole conversation, oldest first.'),
   stream,
   stream_options: optional(
     looseObject('How it streams.', { include_usage: flag('True: the last piece has the usage.') }),
@@ -144,7 +136,3 @@ export type CreateResponse = z.input<typeof createResponseSchema>;
 export type ChatRequest = z.input<typeof chatSchema>;
 /** An item as a client sends it. */
 export type InputItem = z.input<typeof item>;
-/** A message of a chat as a client sends it. */
-export type ChatMessage = z.input<typeof chatMessage>;
-/** The tools of a client, checked as every door checks them. */
-export const functionTools = clientToolsSchema;

@@ -74,8 +74,6 @@ export class ResponseWriter {
   readonly said: Event[] = [];
   /** Sequence of its last event. */
   lastSequence = 0;
-  /** The response at its end. */
-  ended: JsonObject | undefined;
   /** True behind the last event. */
   isOver = false;
   readonly #ref: ResponseRef;
@@ -90,6 +88,7 @@ export class ResponseWriter {
   #first: Event | undefined;
   #finishReason: string | undefined;
   #lastTime = 0;
+  #ended: JsonObject | undefined;
 
   /** @param isWhole - true: it goes on behind answers to calls, with which a response of its own begins [false] */
   constructor(ref: ResponseRef, isWhole = false) {
@@ -114,6 +113,7 @@ export class ResponseWriter {
     }
     this.#isShown ||= answers.some(({ id }) => id === this.#ref.answered);
     if (!this.#isShown) {
+      // The calls before it may be answered in it.
       if (event) this.#noteCalls(event);
     } else if (step.kind === 'void') {
       // What was sent of it will not come again.
@@ -131,13 +131,17 @@ export class ResponseWriter {
     const status = this.#toStatus(end.status);
     // There is no event for a cancelled one.
     const type = status === 'cancelled' ? 'incomplete' : status;
-    this.ended = this.toResponse(status, end.error);
+    this.#ended = this.#toResponse(status, end.error);
     this.isOver = true;
-    yield this.#event(`response.${type}`, { response: this.ended });
+    yield this.#event(`response.${type}`, { response: this.#ended });
   }
 
-  /** Returns the response as far as it has come. */
-  toResponse(status: Status, error?: Invocation['error']): JsonObject {
+  /** The response as far as it has come. */
+  get response(): JsonObject {
+    return this.#ended ?? this.#toResponse(this.#first ? 'in_progress' : 'queued');
+  }
+
+  #toResponse(status: Status, error?: Invocation['error']): JsonObject {
     const { key } = this.#ref;
     const { prompt, cached, output, reasoning } = this.#usage;
     const isOver = status !== 'queued' && status !== 'in_progress';
@@ -176,7 +180,7 @@ export class ResponseWriter {
     if (this.#first) return;
     this.#first = event;
     for (const type of ['response.created', 'response.in_progress'])
-      yield this.#event(type, { response: this.toResponse('in_progress') });
+      yield this.#event(type, { response: this.#toResponse('in_progress') });
   }
 
   *#takeText(step: TurnStep & { kind: 'text' }): Generator<ResponseEvent> {
