@@ -1,5 +1,4 @@
-import type { JsonObject } from '../../../core/content.ts';
-import { getFunctionResponses } from '../../../core/content.ts';
+import { getFunctionResponses, type JsonObject } from '../../../core/content.ts';
 import { type Event, withoutRewound } from '../../../core/event.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import type { Answer } from '../../../platform/http/operation/operation.ts';
@@ -34,8 +33,6 @@ const CUT_SHORT: Record<string, string> = { max_output_tokens: 'length', content
  */
 export async function completeChat(context: OpenAiContext, call: OpenAiCall<ChatRequest>): Promise<Answer> {
   const { body, headers, response } = call;
-  const { n } = body as ChatRequest & JsonObject;
-  if (n != null && n !== 1) throw new RequestError('There is one answer: leave `n` out.', { param: 'n' });
   const timeline = toTimeline(body.messages, 'messages');
   const streaming = body.stream === true;
   const repeated = await findAnswer(context, call, timeline);
@@ -170,7 +167,7 @@ const toCall = ({ call_id: id, name, arguments: args }: JsonObject) => ({
   function: { name, arguments: args },
 });
 
-/** Converts a whole response to that of a completion. @throws {RequestError} for one that has failed, or asks a person */
+/** Converts a whole response to a completion. @throws {RequestError} for one that has failed, or asks a person */
 function toCompletion({ status, error, output, usage, incomplete_details: cut }: JsonObject) {
   const items = output as ({ type: string; content?: { text: string }[] } & JsonObject)[];
   const asked = items.find(({ type }) => type === 'mcp_approval_request');

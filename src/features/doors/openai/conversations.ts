@@ -3,14 +3,12 @@ import { type Event, withoutRewound } from '../../../core/event.ts';
 import { sessionTopic } from '../../../core/names.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { appendEvents } from '../../../conversation/sessions/append-store.ts';
-import { newLabelsSchema } from '../../../conversation/sessions/label.ts';
 import { listSessionEnds } from '../../../conversation/sessions/event-store.ts';
 import { changeLabels, findLabels } from '../../../conversation/sessions/label-store.ts';
 import { insertSession } from '../../../conversation/sessions/session-store.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { readWhole } from '../turn.ts';
-import { RequestError } from './errors.ts';
 import { parseConversationId, toConversationId } from './ids.ts';
 import { toInputItems, toTimeline } from './input.ts';
 import { type Page, toPage } from './page.ts';
@@ -31,11 +29,10 @@ export async function createConversation(
   { items, metadata }: { items?: InputItem[] | null | undefined; metadata?: Metadata },
   principal: Principal,
 ): Promise<JsonObject> {
-  const labels = toLabels(metadata);
   const events = toOwnEvents(context, key, toTimeline(items ?? [], 'items'), principal);
   await context.database.transaction(async (tx) => {
     await insertSession(tx, key, {}, events);
-    if (Object.keys(labels).length > 0) await changeLabels(tx, key, labels);
+    if (metadata) await changeLabels(tx, key, metadata);
   });
   return (await readConversation(context, key)) ?? {};
 }
@@ -69,7 +66,7 @@ export async function changeConversation(
   const { metadata: before, ...found } = await findConversation(context, call);
   const key = parseConversationId(call.path.conversationId) as SessionKey;
   const removed = Object.keys(before as JsonObject).map((name) => [name, null]);
-  const changes = { ...Object.fromEntries(removed), ...toLabels(metadata) };
+  const changes = { ...Object.fromEntries(removed), ...metadata };
   const { text } = await changeLabels(context.database.db, key, changes);
   return { ...found, metadata: JSON.parse(text) as unknown };
 }
@@ -88,18 +85,6 @@ export async function listItems(
 ): Promise<JsonObject> {
   const { key, events } = await findEvents(context, call);
   return toPage(toItems(key, events), query);
-}
-
-/** Finds one item of a conversation. @throws {RequestError} */
-export async function findItem(
-  context: OpenAiContext,
-  call: OneCall & { path: { itemId: string } },
-): Promise<JsonObject> {
-  const { key, events } = await findEvents(context, call);
-  const { itemId } = call.path;
-  const found = toItems(key, events).find(({ id }) => id === itemId);
-  if (!found) throw new RequestError(`Item not found: ${itemId}`, { status: 404, code: 'not_found' });
-  return found;
 }
 
 async function findEvents({ histories, database }: OpenAiContext, { path, notFound }: OneCall) {
@@ -130,10 +115,4 @@ export async function addItems(
   await appendEvents(context.database.db, key, added);
   context.notifications.publish(sessionTopic(key));
   return toPage(toItems(key, added), { limit: MAX_ADDED, order: 'asc' });
-}
-
-function toLabels(metadata: Metadata): Record<string, string> {
-  const { data, error } = newLabelsSchema.safeParse(metadata ?? {});
-  if (error) throw new RequestError(`metadata: ${error.issues[0]?.message ?? 'not valid'}`, { param: 'metadata' });
-  return data;
 }

@@ -53,7 +53,10 @@ export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, me
   const own: Reason = error instanceof RequestError ? error.reason : {};
   const status = own.status ?? (plain === 422 ? 400 : plain);
   const [first] = typeof detail === 'string' ? [] : detail;
-  const place = first?.loc.slice(1).join('.');
+  const place = first?.loc
+    .slice(1)
+    .join('.')
+    .replaceAll(/\.(\d+)/g, '[$1]');
   const message = typeof detail === 'string' ? detail : `${place || 'request'}: ${first?.msg ?? 'not valid'}`;
   const isModel = status === 404 && message.startsWith('App not found');
   const [type, known] = KINDS[status] ?? [status >= 500 ? 'server_error' : 'invalid_request_error', null];

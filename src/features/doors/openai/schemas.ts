@@ -3,6 +3,7 @@ import { harnessOverridesSchema } from '../../../agent/definition/overrides.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { bodyList, bodyText, flag, looseObject, name, optional, text } from '../../../core/members.ts';
 import { identifierSchema } from '../../../core/session.ts';
+import { newLabelsSchema } from '../../../conversation/sessions/label.ts';
 
 /** Most pairs of notes. */
 const MAX_METADATA = 16;
@@ -44,17 +45,7 @@ const metadata = z
 
 const tool = looseObject('A tool of the client: only `function` is taken.', {
   type: z.string().max(64).describe('`function`; tools that the original hosts are refused.'),
-});
-const tools = optional(bodyList(tool), 'Tools that the client runs: calls of them are answered with the next request.');
-const toolChoice = z
-  .union([z.string().max(64), jsonObject])
-  .nullish()
-  .describe('`auto` or `none`; an agent cannot be made to call a tool.');
-
-/** Members of both kinds of requests. They change the deployed agent, which needs the scope `override`. */
-const { temperature, top_p, presence_penalty, frequency_penalty, output_schema: schema } = harnessOverridesSchema.shape;
-const sampling = { temperature, top_p, presence_penalty, frequency_penalty };
-
+}).refine(({ type }) => type === 'function', 'there are no hosted tools: the agent has its own, the client `function`');
 const form = <Shape extends z.ZodRawShape>(shape: Shape) =>
   optional(
     looseObject('The form of the answer.', {
@@ -64,42 +55,54 @@ const form = <Shape extends z.ZodRawShape>(shape: Shape) =>
     'The form of the answer [text]; another one than the deployed needs the scope `override`.',
   );
 
-const model = identifierSchema.describe('The application that answers: an `id` of `/v1/models`.');
 const user = identifierSchema
   .nullish()
   .describe('The owner of the conversation [of a token: its user; of a key that acts for all, and locally: `user`].');
-const stream = flag('True: the answer comes as a stream.');
 const limit = z.int().min(1).max(2_147_483_647).nullish();
+const isChoice = (choice: unknown) => choice == null || choice === 'auto' || choice === 'none';
+/** Those of the runtime change the deployed agent, which needs the scope `override`. */
+const { temperature, top_p, presence_penalty, frequency_penalty, output_schema: schema } = harnessOverridesSchema.shape;
+
+/** Members of both kinds of requests. */
+const common = {
+  model: identifierSchema.describe('The application that answers: an `id` of `/v1/models`.'),
+  stream: flag('True: the answer comes as a stream.'),
+  metadata,
+  tools: optional(bodyList(tool), 'Tools that the client runs: calls of them are answered with the next request.'),
+  tool_choice: z
+    .union([z.string().max(64), jsonObject])
+    .nullish()
+    .refine(isChoice, 'an agent cannot be made to call a tool: `auto` or `none`')
+    .describe('`auto` or `none`.'),
+  temperature,
+  top_p,
+  presence_penalty,
+  frequency_penalty,
+  user,
+};
 
 /** Body of a new response. Members that have no meaning here are kept or ignored as the original does. */
 export const createResponseSchema = looseObject('A request of the Responses API.', {
-  model,
+  ...common,
   input: z.union([bodyText, bodyList(item)]).describe('What is new: a text, or items.'),
   instructions: text("Replaces the agent's instruction for this answer."),
-  previous_response_id: text(
-    'The response to go on from; where the conversation went on since, from a copy of then.',
-    4_096,
-  ),
+  previous_response_id: text('The response to go on from; where that went on since, from a copy of then.', 4_096),
   conversation: z
     .union([z.string().max(4_096), looseObject('A conversation.', { id: z.string().max(4_096).describe('Its id.') })])
     .nullish()
     .describe('The conversation to go on with; not beside `previous_response_id`.'),
   background: flag('True: it is answered at once, and runs on.'),
-  stream,
   store: flag('False: nothing is kept once it is answered.'),
-  metadata,
-  tools,
-  tool_choice: toolChoice,
   text: optional(looseObject('The form of the answer.', { format: form({ schema }) }), 'The form of the answer.'),
   max_output_tokens: limit.describe('Maximum number of tokens of one answer of the model.'),
-  ...sampling,
-  user,
 });
+
+const labels = newLabelsSchema.nullish().describe('Notes, by name: the labels of its session.');
 
 /** Body of a new conversation. */
 export const conversationSchema = looseObject('A conversation.', {
   items: optional(bodyList(item).max(20), 'Messages to begin with, 20 at most.'),
-  metadata,
+  metadata: labels,
   user,
 });
 
@@ -109,25 +112,20 @@ export const itemsSchema = looseObject('Items of a conversation.', {
 });
 
 /** Body of a change of a conversation. */
-export const metadataSchema = looseObject('What changes.', { metadata });
+export const metadataSchema = looseObject('What changes.', { metadata: labels });
 
 /** Body of a chat completion. */
 export const chatSchema = looseObject('A request of the Chat Completions API.', {
-  model,
+  ...common,
   messages: bodyList(item).min(1).describe('The whole conversation, oldest first.'),
-  stream,
+  n: z.literal(1).nullish().describe('There is one answer.'),
   stream_options: optional(
     looseObject('How it streams.', { include_usage: flag('True: the last piece has the usage.') }),
     'How it streams.',
   ),
-  metadata,
-  tools,
-  tool_choice: toolChoice,
   response_format: form({ json_schema: optional(looseObject('Its schema.', { schema }), 'Its schema.') }),
   max_tokens: limit.describe('Another name of `max_completion_tokens`.'),
   max_completion_tokens: limit.describe('Maximum number of tokens of one answer of the model.'),
-  ...sampling,
-  user,
 });
 
 /** A checked request of the Responses API. */

@@ -3,9 +3,13 @@ import type { AgentOverrides } from '../../../agent/definition/agent.ts';
 import { clientToolsSchema, toClientTools } from '../../../agent/definition/client-tools.ts';
 import { toAgentOverrides } from '../../../agent/definition/overrides.ts';
 import { withoutAbsent } from '../../../agent/definition/snake-case.ts';
-import type { JsonObject, Part } from '../../../core/content.ts';
-import { getFunctionCalls, getFunctionResponses } from '../../../core/content.ts';
-import { ConflictError } from '../../../core/errors.ts';
+import {
+  type FunctionCall,
+  getFunctionCalls,
+  getFunctionResponses,
+  type JsonObject,
+  type Part,
+} from '../../../core/content.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { checkEventSize, type SessionContext } from '../../../conversation/sessions/session-context.ts';
 import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
@@ -17,7 +21,7 @@ import { findRepeated } from '../../../invocations/retry.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { eventDemands } from '../../../platform/http/operation/demands.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import { answerCalls, type AskedCall } from '../open-calls.ts';
+import { answerAll, type AskedCall } from '../open-calls.ts';
 import { findPaused, startTurn, type TurnCall } from '../start-turn.ts';
 import type { doorHeaders } from './declare.ts';
 import { withEcho } from './echo.ts';
@@ -44,27 +48,14 @@ export function toHarness(sent: CreateResponse | ChatRequest): JsonObject {
   });
 }
 
-/** Returns the changes of the agent for one request. @throws {RequestError} for what an agent here cannot do */
+/** Returns the changes of the agent for one request. @throws {RequestError} for tools that are none */
 function toOverrides(body: CreateResponse | ChatRequest): AgentOverrides {
-  const { tools, tool_choice: choice } = body;
-  const code = 'unsupported_value';
-  if (choice != null && choice !== 'auto' && choice !== 'none')
-    throw new RequestError('An agent cannot be made to call a tool: `tool_choice` is `auto` or `none`.', {
-      param: 'tool_choice',
-      code,
-    });
-  const hosted = tools?.find(({ type }) => type !== 'function');
-  if (tools && hosted)
-    throw new RequestError(`There is no hosted tool ${hosted.type}: the agent has its own tools.`, {
-      param: `tools[${tools.indexOf(hosted)}]`,
-      code,
-    });
   // The Chat Completions API has the members of a tool one level deeper.
-  const flat = tools?.map((tool) => (tool as { function?: object }).function ?? tool);
+  const flat = body.tools?.map((tool) => (tool as { function?: object }).function ?? tool);
   const { data, error } = clientToolsSchema.safeParse(flat ?? []);
   const [issue] = error?.issues ?? [];
   if (issue) throw new RequestError(issue.message, { param: `tools.${issue.path.join('.')}` });
-  const clientTools = choice === 'none' ? undefined : toClientTools(data);
+  const clientTools = body.tool_choice === 'none' ? undefined : toClientTools(data);
   return { ...toAgentOverrides(toHarness(body)), ...(clientTools && { clientTools }) };
 }
 
@@ -82,17 +73,11 @@ interface Asked {
   timeline: Said[];
   /** The session to go on with [a new one, to which the client brings what was said before]. */
   key?: SessionKey | undefined;
-  /** What that session has, where it was read; `null` where it is absent, and is made. */
+  /** The events of that session, where they were read; `null` where it is absent, and is made. */
   history?: SessionHistory | null | undefined;
   streaming: boolean;
   /** True: the session goes with the answer. */
   isTemporary: boolean;
-}
-
-/** An answer that may start. */
-interface Prepared {
-  ref: Omit<ResponseRef, 'invocationId'>;
-  turn: Parameters<typeof startTurn>[2];
 }
 
 /** Starts an answer, in the background. @throws as {@link prepareAnswer} */
@@ -111,13 +96,12 @@ export async function prepareAnswer(
   context: OpenAiContext,
   { timeline, history, streaming, isTemporary, ...asked }: Asked,
   call: OpenAiCall,
-): Promise<Prepared> {
+) {
   const { body, userId } = call;
+  const param = 'input' in body ? 'input' : 'messages';
   const last = timeline.at(-1);
   if (last?.by !== 'user')
-    throw new RequestError('There is nothing new to answer: the user says the last word.', {
-      param: toInputName(body),
-    });
+    throw new RequestError('There is nothing new to answer: the user says the last word.', { param });
   const before = timeline.slice(0, -1);
   const overrides = toOverrides(body);
   const key = asked.key ?? { appName: body.model, userId, sessionId: context.newId() };
@@ -132,7 +116,7 @@ export async function prepareAnswer(
   const calls = before.flatMap(({ parts }) => getFunctionCalls({ parts }));
   const parts = answers.length > 0 ? answers : nameAnswers(last.parts, calls);
   const turn = {
-    content: { role: 'user', parts: toInputName(body) === 'input' ? withEcho(parts, body) : parts },
+    content: { role: 'user', parts: param === 'input' ? withEcho(parts, body) : parts },
     resumed: answers.length > 0 ? paused?.invocationId : undefined,
     overrides,
     streaming,
@@ -141,9 +125,6 @@ export async function prepareAnswer(
   };
   return { ref: { key, answered: getFunctionResponses({ parts })[0]?.id ?? undefined }, turn };
 }
-
-/** Returns the member of a request that has what is said. */
-const toInputName = (body: object) => ('input' in body ? 'input' : 'messages');
 
 const toRequested = ({ body, userId, headers }: OpenAiCall) => [userId, body, toSessionName(headers, body)];
 
@@ -170,7 +151,7 @@ export function toOwnEvents(
   { appName }: SessionKey,
   said: Said[],
   principal: Principal | undefined,
-  known: readonly ReturnType<typeof getFunctionCalls>[number][] = [],
+  known: readonly FunctionCall[] = [],
 ) {
   const events = toEvents(said, agents.get(appName)?.name ?? appName, newId, known);
   if (principal) for (const demand of eventDemands(events)) requireScope(principal, demand);
@@ -178,15 +159,10 @@ export function toOwnEvents(
   return events;
 }
 
-/** Returns the answers to all calls that wait; none where the user goes on talking to an agent that asked nothing. */
+/** Returns the answers to all calls that wait, and what the user says beside them; else nothing. */
 function takeAnswers(parts: Part[], calls: AskedCall[]): Part[] {
   const sent = new Map(getFunctionResponses({ parts }).map(({ id, response }) => [id, response ?? {}]));
-  const { parts: answers, missing } = answerCalls(calls, ({ id }) => sent.get(id));
-  const isClients = (id: string) => calls.some((call) => call.id === id && call.kind === 'client');
-  const needed = missing.filter((id) => sent.size > 0 || !isClients(id));
-  if (needed.length > 0)
-    throw new ConflictError(`The conversation waits for answers to these calls, all at once: ${needed.join(', ')}`);
-  // What the user says beside the answers is not lost.
+  const answers = answerAll(calls, ({ id }) => sent.get(id));
   return answers.length > 0 ? [...answers, ...parts.filter(({ functionResponse }) => !functionResponse)] : [];
 }
 

@@ -8,6 +8,7 @@ import {
   type JsonObject,
 } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
+import type { UsageMetadata } from '../../../core/model-metadata.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { isProvisional } from '../open-calls.ts';
 import type { TurnStep } from '../turn.ts';
@@ -21,48 +22,30 @@ export type ResponseEvent = { type: string; sequence_number: number; response?: 
 /** How a response stands. */
 type Status = 'queued' | 'in_progress' | 'completed' | 'failed' | 'incomplete' | 'cancelled';
 
-/** The shape of a text's item and the names of its events, for an answer and for reasoning. */
-interface TextKind {
-  prefix: string;
+/** An open text item, of an answer or of reasoning. */
+interface OpenText {
+  type: 'message' | 'reasoning';
+  id: string;
   text: string;
-  part: string;
-  place: JsonObject;
-  logprobs: JsonObject;
-  toPart: (text: string) => JsonObject;
-  toItem: (id: string, status: 'in_progress' | 'completed', parts: JsonObject[]) => JsonObject;
 }
-const ANSWER: TextKind = {
-  prefix: 'msg',
-  text: 'response.output_text',
-  part: 'response.content_part',
-  place: { content_index: 0 },
-  logprobs: { logprobs: [] },
-  toPart: (text) => ({ type: 'output_text', text, annotations: [], logprobs: [] }),
-  toItem: (id, status, content) => ({ id, type: 'message', status, role: 'assistant', content }),
-};
-const THOUGHT: TextKind = {
-  prefix: 'rs',
-  text: 'response.reasoning_summary_text',
-  part: 'response.reasoning_summary_part',
-  place: { summary_index: 0 },
-  logprobs: {},
-  toPart: (text) => ({ type: 'summary_text', text }),
-  toItem: (id, _status, summary) => ({ id, type: 'reasoning', summary }),
+
+/** The names of a text's events, and the members that these have. */
+const TEXTS = {
+  message: { text: 'output_text', part: 'content_part', place: { content_index: 0 }, more: { logprobs: [] } },
+  reasoning: { text: 'reasoning_summary_text', part: 'reasoning_summary_part', place: { summary_index: 0 }, more: {} },
 };
 
 /** Reasons of a model to stop that leave an answer incomplete. */
 const CUT_SHORT: Record<string, string> = { MAX_TOKENS: 'max_output_tokens', SAFETY: 'content_filter' };
 const BEGUN = 'in_progress';
-const BEGAN_AGAIN = 'The answer began again, as the process that made it is gone: read it from its first event.';
+/** The status of a response by that of its invocation, but for one that has an answer. */
+const FAILURES: Record<string, Status> = { failed: 'failed', interrupted: 'cancelled', cancelled: 'cancelled' };
 
 /** Returns the event that ends a stream whose text was taken back. */
-export const toBrokenEvent = (sequence_number: number): ResponseEvent => ({
-  type: 'error',
-  sequence_number,
-  code: 'server_error',
-  message: BEGAN_AGAIN,
-  param: null,
-});
+export function toBrokenEvent(sequence_number: number): ResponseEvent {
+  const message = 'The answer began again, as the process that made it is gone: read it from its first event.';
+  return { type: 'error', sequence_number, code: 'server_error', message, param: null };
+}
 
 /**
  * Converts the steps of an invocation to the events of a response and to the response itself, as a pure function of
@@ -70,7 +53,7 @@ export const toBrokenEvent = (sequence_number: number): ResponseEvent => ({
  * of one begins: the numbers of text that was taken back are nobody else's.
  */
 export class ResponseWriter {
-  /** What the user says in it. */
+  /** The words of the user in it. */
   readonly said: Event[] = [];
   /** Sequence of its last event. */
   lastSequence = 0;
@@ -80,9 +63,9 @@ export class ResponseWriter {
   readonly #isWhole: boolean;
   readonly #output: JsonObject[] = [];
   readonly #calls = new Map<string, FunctionCall>();
-  readonly #usage = { prompt: 0, cached: 0, output: 0, reasoning: 0 };
+  readonly #used: UsageMetadata[] = [];
   #number = -1;
-  #open: { kind: TextKind; id: string; text: string } | undefined;
+  #open: OpenText | undefined;
   #textOf: string | undefined;
   #isShown: boolean;
   #first: Event | undefined;
@@ -128,12 +111,12 @@ export class ResponseWriter {
   *end(end: Pick<Invocation, 'status' | 'error' | 'endTime'>): Generator<ResponseEvent> {
     yield* this.#closeText();
     if (end.endTime !== undefined) this.#lastTime = end.endTime;
-    const status = this.#toStatus(end.status);
-    // There is no event for a cancelled one.
-    const type = status === 'cancelled' ? 'incomplete' : status;
-    this.#ended = this.#toResponse(status, end.error);
+    const isCut = Object.hasOwn(CUT_SHORT, this.#finishReason ?? '');
+    const status = FAILURES[end.status] ?? (isCut ? 'incomplete' : 'completed');
     this.isOver = true;
-    yield this.#event(`response.${type}`, { response: this.#ended });
+    this.#ended = this.#toResponse(status, end.error);
+    // There is no event for a cancelled one.
+    yield this.#event(`response.${status === 'cancelled' ? 'incomplete' : status}`, { response: this.#ended });
   }
 
   /** The response as far as it has come. */
@@ -143,70 +126,55 @@ export class ResponseWriter {
 
   #toResponse(status: Status, error?: Invocation['error']): JsonObject {
     const { key } = this.#ref;
-    const { prompt, cached, output, reasoning } = this.#usage;
-    const isOver = status !== 'queued' && status !== 'in_progress';
     const cut = status === 'incomplete' ? CUT_SHORT[this.#finishReason ?? ''] : undefined;
-    const usage = {
-      input_tokens: prompt,
-      input_tokens_details: { cached_tokens: cached },
-      output_tokens: output,
-      output_tokens_details: { reasoning_tokens: reasoning },
-      total_tokens: prompt + output,
-    };
+    const failure = { code: toFailureCode(error?.code ?? ''), message: error?.message ?? 'It failed.' };
     return {
       id: toResponseId(this.#ref),
       object: 'response',
       created_at: Math.floor(this.#first?.timestamp ?? 0),
-      completed_at: isOver ? Math.floor(this.#lastTime) : null,
+      completed_at: this.isOver ? Math.floor(this.#lastTime) : null,
       status,
-      error:
-        status === 'failed'
-          ? { code: toFailureCode(error?.code ?? ''), message: error?.message ?? 'It failed.' }
-          : null,
+      error: status === 'failed' ? failure : null,
       incomplete_details: cut === undefined ? null : { reason: cut },
       ...readEcho(key, this.#first),
       output: [...this.#output],
-      usage: isOver ? usage : null,
+      usage: this.isOver ? toUsage(this.#used) : null,
     };
-  }
-
-  #toStatus(status: Invocation['status']): Status {
-    if (status === 'failed') return 'failed';
-    if (status === 'interrupted' || status === 'cancelled') return 'cancelled';
-    return this.#finishReason && Object.hasOwn(CUT_SHORT, this.#finishReason) ? 'incomplete' : 'completed';
   }
 
   *#begin(event: Event): Generator<ResponseEvent> {
     if (this.#first) return;
     this.#first = event;
-    for (const type of ['response.created', 'response.in_progress'])
-      yield this.#event(type, { response: this.#toResponse('in_progress') });
+    const response = this.#toResponse('in_progress');
+    for (const type of ['response.created', 'response.in_progress']) yield this.#event(type, { response });
   }
 
   *#takeText(step: TurnStep & { kind: 'text' }): Generator<ResponseEvent> {
     const { eventId, part, isThought, text: delta } = step;
     // Text without a request before it: the invocation goes on from an earlier one.
     yield* this.#begin({ timestamp: 0 });
-    const kind = isThought ? THOUGHT : ANSWER;
-    const id = `${kind.prefix}_${eventId}_${part}`;
+    const type = isThought ? 'reasoning' : 'message';
+    const { text, part: partName, place, more } = TEXTS[type];
+    const id = `${isThought ? 'rs' : 'msg'}_${eventId}_${part}`;
     if (this.#open?.id !== id) {
       yield* this.#closeText();
       if (this.#textOf !== eventId) this.#number += parseInt(hash('sha1', eventId).slice(0, 8), 16);
       this.#textOf = eventId;
-      yield this.#add(kind.toItem(id, 'in_progress', []));
-      yield this.#ofItem(`${kind.part}.added`, { ...kind.place, part: kind.toPart('') });
+      this.#open = { type, id, text: '' };
+      yield this.#add(toTextItem(this.#open, BEGUN));
+      yield this.#ofItem(`response.${partName}.added`, { ...place, part: toTextPart(this.#open) });
     }
-    this.#open = { kind, id, text: (this.#open?.text ?? '') + delta };
-    yield this.#ofItem(`${kind.text}.delta`, { ...kind.place, delta, ...kind.logprobs });
+    this.#open.text += delta;
+    yield this.#ofItem(`response.${text}.delta`, { ...place, delta, ...more });
   }
 
   *#closeText(): Generator<ResponseEvent> {
-    if (!this.#open) return;
-    const { kind, id, text } = this.#open;
-    const part = kind.toPart(text);
-    yield this.#ofItem(`${kind.text}.done`, { ...kind.place, text, ...kind.logprobs });
-    yield this.#ofItem(`${kind.part}.done`, { ...kind.place, part });
-    yield this.#done(kind.toItem(id, 'completed', [part]));
+    const open = this.#open;
+    if (!open) return;
+    const { text, part, place, more } = TEXTS[open.type];
+    yield this.#ofItem(`response.${text}.done`, { ...place, text: open.text, ...more });
+    yield this.#ofItem(`response.${part}.done`, { ...place, part: toTextPart(open) });
+    yield this.#done(toTextItem(open, 'completed'));
     this.#open = undefined;
   }
 
@@ -215,7 +183,7 @@ export class ResponseWriter {
     yield* this.#closeText();
     this.lastSequence = sequence;
     this.#lastTime = event.timestamp ?? this.#lastTime;
-    this.#count(event);
+    if (event.usageMetadata) this.#used.push(event.usageMetadata);
     this.#noteCalls(event);
     if (event.author === 'user') {
       this.said.push(event);
@@ -275,20 +243,8 @@ export class ResponseWriter {
       if (call.id && !longRunningToolIds?.includes(call.id)) this.#calls.set(call.id, call);
   }
 
-  #count({ usageMetadata: used }: Event): void {
-    const usage = this.#usage;
-    usage.prompt += used?.promptTokenCount ?? 0;
-    usage.cached += used?.cachedContentTokenCount ?? 0;
-    usage.reasoning += used?.thoughtsTokenCount ?? 0;
-    usage.output += (used?.candidatesTokenCount ?? 0) + (used?.thoughtsTokenCount ?? 0);
-  }
-
   /** An item that comes at once, with the events between its beginning and its end. */
-  *#whole(
-    item: JsonObject,
-    begun = item,
-    between: [type: string, members: JsonObject][] = [],
-  ): Generator<ResponseEvent> {
+  *#whole(item: JsonObject, begun = item, between: [string, JsonObject][] = []): Generator<ResponseEvent> {
     yield this.#add(begun);
     for (const [type, members] of between) yield this.#ofItem(type, members);
     yield this.#done(item);
@@ -313,4 +269,27 @@ export class ResponseWriter {
     this.#number += 1;
     return { type, sequence_number: this.#number, ...members };
   }
+}
+
+const toTextPart = ({ type, text }: OpenText): JsonObject =>
+  type === 'reasoning' ? { type: 'summary_text', text } : { type: 'output_text', text, annotations: [], logprobs: [] };
+
+function toTextItem(open: OpenText, status: typeof BEGUN | 'completed'): JsonObject {
+  const { type, id } = open;
+  const parts = status === BEGUN ? [] : [toTextPart(open)];
+  return type === 'reasoning' ? { id, type, summary: parts } : { id, type, status, role: 'assistant', content: parts };
+}
+
+function toUsage(used: readonly UsageMetadata[]) {
+  type Count = 'promptTokenCount' | 'cachedContentTokenCount' | 'candidatesTokenCount' | 'thoughtsTokenCount';
+  const sum = (name: Count) => used.reduce((total, each) => total + (each[name] ?? 0), 0);
+  const [input, reasoning] = [sum('promptTokenCount'), sum('thoughtsTokenCount')];
+  const output = sum('candidatesTokenCount') + reasoning;
+  return {
+    input_tokens: input,
+    input_tokens_details: { cached_tokens: sum('cachedContentTokenCount') },
+    output_tokens: output,
+    output_tokens_details: { reasoning_tokens: reasoning },
+    total_tokens: input + output,
+  };
 }
