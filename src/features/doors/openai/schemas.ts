@@ -45,7 +45,9 @@ const metadata = z
 
 const tool = looseObject('A tool of the client: only `function` is taken.', {
   type: z.string().max(64).describe('`function`; tools that the original hosts are refused.'),
-}).refine(({ type }) => type === 'function', 'there are no hosted tools: the agent has its own, the client `function`');
+  server_label: name('Of `mcp`: `model`, for clients that take calls only of servers that they name.'),
+});
+
 const form = <Shape extends z.ZodRawShape>(shape: Shape) =>
   optional(
     looseObject('The form of the answer.', {

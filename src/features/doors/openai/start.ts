@@ -48,11 +48,19 @@ export function toHarness(sent: CreateResponse | ChatRequest): JsonObject {
   });
 }
 
-/** Returns the changes of the agent for one request. @throws {RequestError} for tools that are none */
+/** Returns the changes of the agent for one request. @throws {RequestError} for tools that it has not */
 function toOverrides(body: CreateResponse | ChatRequest): AgentOverrides {
+  const sent = body.tools ?? [];
+  const isKnown = ({ type, server_label: label }: (typeof sent)[number]) =>
+    type === 'function' || (type === 'mcp' && label === body.model);
+  const hosted = sent.findIndex((tool) => !isKnown(tool));
+  if (hosted >= 0)
+    throw new RequestError('There are no hosted tools: the agent has its own, the client `function`.', {
+      param: `tools[${hosted}]`,
+    });
   // The Chat Completions API has the members of a tool one level deeper.
-  const flat = body.tools?.map((tool) => (tool as { function?: object }).function ?? tool);
-  const { data, error } = clientToolsSchema.safeParse(flat ?? []);
+  const flat = sent.flatMap((tool) => (tool.type === 'mcp' ? [] : ((tool as { function?: object }).function ?? tool)));
+  const { data, error } = clientToolsSchema.safeParse(flat);
   const [issue] = error?.issues ?? [];
   if (issue) throw new RequestError(issue.message, { param: `tools.${issue.path.join('.')}` });
   const clientTools = body.tool_choice === 'none' ? undefined : toClientTools(data);
