@@ -85,7 +85,6 @@ export const UNMEASURED: Record<string, string> = {
   deleteOpenAiResponse: 'the same as deleting a session',
   cancelOpenAiResponse: 'the same as cancelling an invocation',
   deleteOpenAiConversation: 'the same as deleting a session',
-  getOpenAiItem: 'one event of a session by its key',
 };
 
 /** A request of every kind; those that delete find what one before them has made. */

@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { JsonScan } from './json-scan.ts';
-import type { JsonLimits } from './limits.ts';
+import type { JsonObject } from './content.ts';
+import { INPUT_LIMITS, type JsonLimits } from './limits.ts';
 
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 /** Bytes from which a text waits for its turn to be parsed. */
@@ -36,6 +37,17 @@ export function parseJson(sent: Buffer, limits: JsonLimits, { exact }: { exact: 
   const inexact = mayBeInexact ? findInexact(text) : undefined;
   if (inexact) throw new JsonRefusedError('inexact', inexact.reason, inexact.path);
   return value;
+}
+
+/** Parses the arguments of a call; `undefined` where they are no JSON object. */
+export function parseArguments(input: string): JsonObject | undefined {
+  if (input.trim() === '') return {};
+  try {
+    const args = parseJson(Buffer.from(input), INPUT_LIMITS.argumentsOfACall, { exact: false });
+    return typeof args === 'object' && args !== null && !Array.isArray(args) ? (args as JsonObject) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function parse(text: string): unknown {

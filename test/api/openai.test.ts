@@ -1,7 +1,7 @@
 import {
   Agent,
+  hostedMcpTool,
   OpenAIConversationsSession,
-  run,
   setTracingDisabled,
   tool as agentTool,
   OpenAIProvider,
@@ -357,7 +357,27 @@ test('the package for agents: a tool of its own, an approval, a conversation of 
   const streamed = await runner.run(agent, 'hello', { stream: true });
   await streamed.completed;
   expect(streamed.finalOutput).toContain('You said hello');
-  void run;
+});
+
+test.each([
+  { decide: 'approve', paidTimes: 1, says: '"paid":true' },
+  { decide: 'reject', paidTimes: 0, says: 'rejected' },
+] as const)('the package for agents: a person is asked about a tool of the agent: $decide', async (each) => {
+  const provider = new OpenAIProvider({ openAIClient: client as never, useResponses: true });
+  const runner = new Runner({ modelProvider: provider, tracingDisabled: true });
+  const own = hostedMcpTool({ serverLabel: APP, serverUrl: app.url, requireApproval: 'always' });
+  const agent = new Agent({ name: 'Ada', model: APP, tools: [own] });
+  const { id: conversationId } = await client.conversations.create();
+  const asked = await runner.run(agent, 'pay', { conversationId });
+  expect(asked.interruptions.map(({ rawItem }) => rawItem.providerData)).toMatchObject([
+    { type: 'mcp_approval_request', name: 'pay', arguments: '{"amount":5}' },
+  ]);
+  expect(paid).not.toHaveBeenCalled();
+  for (const interruption of asked.interruptions) asked.state[each.decide](interruption);
+  const done = await runner.run(agent, asked.state, { conversationId });
+  expect(paid).toHaveBeenCalledTimes(each.paidTimes);
+  expect(done.interruptions).toEqual([]);
+  expect(done.finalOutput).toContain(each.says);
 });
 
 test('a user sees no response of another', async () => {

@@ -1,6 +1,3 @@
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import { newTextReader, takeFrame } from '../support/text-reader.ts';
@@ -15,6 +12,7 @@ import {
 import { eventually, listPath, modelSettings, report, sessionPath, stage } from './support/faults.ts';
 import { either, isLong, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
+import { startSpeaker } from './support/speaker.ts';
 
 /**
  * Readers of an answer under way, each cut at random bytes and back on any replica, while replicas are killed: in the
@@ -42,48 +40,23 @@ const MAX_BYTES = {
   thread: either(60_000, 200_000),
 };
 
-/** A model that speaks for some seconds, each time in other words, so that two tries cannot be taken for one. */
-function startSpeaker() {
-  let requests = 0;
-  const server = createServer((request, response) => {
-    request.resume();
-    const name = ++requests;
-    const chunk = (delta: object, reason: string | null) => {
-      const choices = [{ index: 0, delta, finish_reason: reason }];
-      const said = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'speaker', choices };
-      return `data: ${JSON.stringify(said)}\n\n`;
-    };
-    void (async () => {
-      response.writeHead(200, { 'content-type': 'text/event-stream' });
-      for (let word = 0; word < WORDS && !response.destroyed; word++) {
-        response.write(chunk({ role: 'assistant', content: `${name}-${word} ` }, null));
-        await sleep(WORD_MS);
-      }
-      response.end(`${chunk({}, 'stop')}data: [DONE]\n\n`);
-    })();
-  });
-  return { server, requests: () => requests };
-}
-
 const here = stage();
-const speaker = startSpeaker();
+const speaker = await startSpeaker(WORDS, WORD_MS);
 let servers: ServerProcess[] = [];
 const start = () =>
   startServer(here.servingUrl, {
-    ...modelSettings(`http://127.0.0.1:${(speaker.server.address() as AddressInfo).port}/v1`),
+    ...modelSettings(speaker.baseUrl),
     TOOLS: '',
     SESSION_LEASE_MS: String(LEASE_MS),
     SWEEP_INTERVAL_MS: '500',
     INVOCATION_ATTEMPTS: '10',
   });
 beforeAll(async () => {
-  await new Promise<void>((resolve) => speaker.server.listen(0, '127.0.0.1', resolve));
   servers = await Promise.all([start(), start()]);
 });
 afterAll(async () => {
   await Promise.all(servers.map((server) => server.kill()));
-  speaker.server.closeAllConnections();
-  speaker.server.close();
+  speaker.close();
 });
 
 const APP = 'harness_agent';

@@ -43,7 +43,6 @@ export function hintsOf(names: Names, operationId: string): Hints {
     token: names.token,
     response_id: toResponseId({ key: names, invocationId }),
     conversation_id: toConversationId(names),
-    item_id: `msg_${names.eventId}_0`,
     eval_set_id: evalSetId,
     eval_id: evalId,
     eval_result_id: evalResultId,

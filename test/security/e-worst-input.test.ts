@@ -311,7 +311,7 @@ test('no operation keeps the process from everybody else, whatever it is sent', 
   expect(p99).toBeLessThanOrEqual(P99_TURN_MS * slowest);
   const missed = operations.map(({ operationId }) => operationId).filter((id) => !reached.has(id));
   // By then the user is on hold and the session rewound: their input is ids, which the reads beside them take too.
-  const late = ['deleteOpenAiResponse', 'deleteOpenAiConversation', 'getOpenAiItem'];
+  const late = ['deleteOpenAiResponse', 'deleteOpenAiConversation'];
   // These tasks are over, which is neither cancelled nor followed.
   late.push('cancelA2aTask', 'subscribeToA2aTask', 'resubscribeToA2aTask');
   expect(missed.filter((id) => !late.includes(id))).toEqual([]);

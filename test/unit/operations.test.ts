@@ -55,7 +55,7 @@ const BOUNDS = {
   'one row, which was bounded when it was written':
     'getSessionLabels loadArtifact loadArtifactVersion harnessRuntimeGetArtifactMetadata getCronjob getCronjobRun ' +
     'getInvocation getTask getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun ' +
-    'getOpenAiConversation getOpenAiItem',
+    'getOpenAiConversation',
   'as many rows as a page has, each small':
     'getUsage getUserUsage ' +
     'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listEvalCases ' +

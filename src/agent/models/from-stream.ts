@@ -1,6 +1,5 @@
 import type { JsonObject, Part } from '../../core/content.ts';
-import { INPUT_LIMITS } from '../../core/limits.ts';
-import { parseJson } from '../../core/parse-json.ts';
+import { parseArguments } from '../../core/parse-json.ts';
 import type { UsageMetadata } from '../../core/model-metadata.ts';
 import type { ModelAnswer, ModelDelta } from '../definition/model.ts';
 import { ModelFailure } from './model-error.ts';
@@ -113,16 +112,6 @@ function toCall(call: Extract<StreamPart, { type: 'tool-call' }>): Part {
   const args = parseArguments(call.input);
   if (args) return { functionCall: { ...named, args } };
   return { functionCall: { ...named, args: {} }, partMetadata: { invalidArguments: call.input.slice(0, 2_000) } };
-}
-
-function parseArguments(input: string): JsonObject | undefined {
-  if (input.trim() === '') return {};
-  try {
-    const args = parseJson(Buffer.from(input), INPUT_LIMITS.argumentsOfACall, { exact: false });
-    return typeof args === 'object' && args !== null && !Array.isArray(args) ? (args as JsonObject) : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 function toAnswer(answer: StreamedAnswer, modelName: string): ModelAnswer {

@@ -6,15 +6,23 @@ export interface InvocationRef {
   invocationId: string;
 }
 
+/** Joins names to one that a client takes as it is. */
+export const joinNames = (names: readonly string[]): string =>
+  names.map((name) => Buffer.from(name).toString('base64url')).join('.');
+
+/** Splits what {@link joinNames} made; no names for anything else. */
+export function splitNames(joined: string): string[] {
+  const names = joined.split('.').map((name) => Buffer.from(name, 'base64url').toString());
+  return names.every((name) => storedIdentifierSchema.safeParse(name).success) ? names : [];
+}
+
 /** Returns the name by which a client comes back to an invocation: of use to its user alone. */
 export const toHandle = ({ key: { appName, sessionId }, invocationId }: InvocationRef): string =>
-  [appName, sessionId, invocationId].map((name) => Buffer.from(name).toString('base64url')).join('.');
+  joinNames([appName, sessionId, invocationId]);
 
 /** Reads a handle of a user's invocation; `undefined` for what is none. */
 export function readHandle(handle: string, userId: string): InvocationRef | undefined {
-  const names = handle.split('.').map((name) => Buffer.from(name, 'base64url').toString());
-  const [appName = '', sessionId = '', invocationId = ''] = names;
+  const [appName = '', sessionId = '', invocationId = ''] = splitNames(handle);
   const ref = { key: { appName, userId, sessionId }, invocationId };
-  if (!names.every((name) => storedIdentifierSchema.safeParse(name).success)) return undefined;
   return toHandle(ref) === handle ? ref : undefined;
 }

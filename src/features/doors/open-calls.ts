@@ -1,5 +1,6 @@
 import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
 import { type FunctionCall, getFunctionResponses, getParts, type JsonObject, type Part } from '../../core/content.ts';
+import { ConflictError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 
 /** A call of an agent that a person or a client answers. */
@@ -62,6 +63,22 @@ export function answerCalls(
     parts: answers.flatMap((functionResponse) => (functionResponse.response ? [{ functionResponse }] : [])),
     missing: answers.flatMap(({ id, response }) => (response ? [] : id)),
   };
+}
+
+/**
+ * Returns the answers to calls that wait, all of them or none: who goes on talking leaves tools of the client behind,
+ * but nothing that a person was asked. @throws {ConflictError} where a call would stay without an answer
+ */
+export function answerAll(
+  calls: readonly AskedCall[],
+  toResponse: (call: AskedCall) => JsonObject | undefined,
+): Part[] {
+  const { parts, missing } = answerCalls(calls, toResponse);
+  const left = new Set(parts.length > 0 ? [] : calls.flatMap(({ id, kind }) => (kind === 'client' ? id : [])));
+  const needed = missing.filter((id) => !left.has(id));
+  if (needed.length > 0)
+    throw new ConflictError(`It waits for answers to ${needed.join(', ')}: give or refuse all of them in one request.`);
+  return parts;
 }
 
 /** True for the answer to a call that only holds its place until a person has decided. */

@@ -1,6 +1,9 @@
 import type { Request, Response } from 'express';
 import { z } from 'zod';
 import type { Content } from '../../core/content.ts';
+import { type Event, withoutRewound } from '../../core/event.ts';
+import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
+import { type AskedCall, listAskedCalls } from './open-calls.ts';
 import { identifierSchema, type SessionKey } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
 import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';
@@ -68,7 +71,7 @@ interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stateDelta'
   content: Content;
   /** The paused invocation that goes on [a new one]. */
   resumed?: string | undefined;
-  /** The part of the request that makes it the same as another one [all members]. */
+  /** All that makes two requests the same [the session and all members]. */
   requested?: unknown;
   /** False: the session has to be there [true]. */
   createSession?: boolean;
@@ -81,6 +84,20 @@ export interface TurnCall {
   headers: z.output<typeof invocationHeaders>;
   request: Request;
   response: Response;
+}
+
+/** Finds the last paused invocation of a session, and the calls that it waits for; a client makes up none. */
+export async function findPaused(
+  { feeds }: Pick<InvocationContext, 'feeds'>,
+  key: SessionKey,
+  history: SessionHistory | undefined,
+): Promise<{ invocationId: string; calls: AskedCall[] } | undefined> {
+  const isOwn = ({ id, author }: Event) => author !== 'user' && history?.runtimeEventIds.has(id ?? '') === true;
+  const waiting = listAskedCalls(withoutRewound(history?.events ?? []), isOwn).filter(({ answeredBy }) => !answeredBy);
+  const invocationId = waiting.at(-1)?.invocationId;
+  const invocation = invocationId && (await feeds.readInvocation(key, invocationId));
+  if (!invocation || invocation.status !== 'paused') return undefined;
+  return { invocationId, calls: waiting.filter((call) => call.invocationId === invocationId) };
 }
 
 /** A turn that has begun, or waits. */
@@ -103,7 +120,7 @@ export async function startTurn(
   { headers, request, response }: TurnCall,
 ): Promise<StartedTurn> {
   const { content, resumed, overrides, stateDelta, createSession = true, streaming = true } = turn;
-  const { requested = [content, resumed, overrides] } = turn;
+  const { requested = [key, content, resumed, overrides] } = turn;
   const run: InvocationRequest = {
     key,
     invocationId: resumed ?? newInvocationId(context),
@@ -114,7 +131,7 @@ export async function startTurn(
     createSession,
     streaming,
     inBackground: true,
-    ...toInvocationOptions(headers, [key, requested]),
+    ...toInvocationOptions(headers, requested),
   };
   const signal = disconnectSignal(context, response);
   const invocationId = await startOnce(context, run, getBodyBytes(request));

@@ -63,10 +63,11 @@ async function start(call: A2aCall, message: A2aMessage, parts: Part[]): Promise
   const idempotencyKey = hash('sha256', JSON.stringify([appName, contextId, messageId]));
   const sessionId = identifierSchema.safeParse(contextId ?? idempotencyKey).data;
   if (sessionId === undefined) throw new A2aError('INVALID_PARAMS', 'message.contextId: not a name of a context');
+  const key = { appName, userId, sessionId };
   const content = { role: 'user', parts };
-  const turn = { content, overrides: {}, stateDelta: toChain(message), requested: message };
+  const turn = { content, overrides: {}, stateDelta: toChain(message), requested: [key, message] };
   const headers = { ...call.headers, 'idempotency-key': idempotencyKey };
-  return look(call, await startTurn(context, { appName, userId, sessionId }, turn, { ...call, headers }));
+  return look(call, await startTurn(context, key, turn, { ...call, headers }));
 }
 
 async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: Part[]): Promise<Found> {

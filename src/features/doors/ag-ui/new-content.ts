@@ -1,8 +1,8 @@
 import type { Content, JsonObject, Part } from '../../../core/content.ts';
-import { ConflictError, InvalidError } from '../../../core/errors.ts';
+import { InvalidError } from '../../../core/errors.ts';
 import type { Log } from '../../../platform/log.ts';
 import type { RunInput } from './input.ts';
-import { answerCalls, type AskedCall, toResponse } from '../open-calls.ts';
+import { answerAll, type AskedCall, toResponse } from '../open-calls.ts';
 import { type Message, withMessageId } from './messages.ts';
 
 type UserMessage = Extract<RunInput['messages'][number], { role: 'user' }>;
@@ -28,19 +28,13 @@ export function toNewContent(
   const tools = new Map(fresh.flatMap((each) => (each.role === 'tool' ? [[each.toolCallId, each]] : [])));
   const entries = new Map(input.resume?.map((entry) => [entry.interruptId, entry]));
   const calls = paused?.calls ?? [];
-  const answers = answerCalls(calls, (call) => toAnswer(call, entries.get(call.id), tools.get(call.id)));
-  const resumed = answers.parts.length > 0 ? paused?.invocationId : undefined;
-  const open = new Map(calls.map((call) => [call.id, call.kind]));
-  // Who goes on talking leaves tools of the front end behind, but nothing that a person was asked.
-  const missing = answers.missing.filter((id) => resumed !== undefined || open.get(id) !== 'client');
-  if (missing.length > 0) {
-    const ids = missing.join(', ');
-    throw new ConflictError(`The thread waits for answers to ${ids}: give or cancel all of them in one run.`);
-  }
+  const answers = answerAll(calls, (call) => toAnswer(call, entries.get(call.id), tools.get(call.id)));
+  const resumed = answers.length > 0 ? paused?.invocationId : undefined;
+  const open = new Set(calls.map(({ id }) => id));
   const unknown = [...entries.keys(), ...tools.keys()].filter((id) => !open.has(id));
   if (unknown.length > 0) log.warn({ threadId: input.threadId, unknown }, 'answers to calls that are not open');
   const said = fresh.flatMap((each) => (each.role === 'user' ? toParts(each) : []));
-  const given = answers.parts.map((part) => {
+  const given = answers.map((part) => {
     const tool = tools.get(part.functionResponse?.id ?? '');
     return tool ? withMessageId(part, tool.id) : part;
   });

@@ -11,8 +11,8 @@ import type { Invocation } from '../../../invocations/invocation.ts';
 import { findCurrent } from '../../../invocations/invocation-store.ts';
 import { toInvocationOptions } from '../../../invocations/request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
-import { type AskedCall, listAskedCalls } from '../open-calls.ts';
-import { sendEvents, startTurn, type TurnCall } from '../start-turn.ts';
+import type { AskedCall } from '../open-calls.ts';
+import { findPaused, sendEvents, startTurn, type TurnCall } from '../start-turn.ts';
 import { readTurn, type TurnStep } from '../turn.ts';
 import type { RunInput } from './input.ts';
 import { type Message, toEventMessages, toMessages, toNewest, toTextId } from './messages.ts';
@@ -39,7 +39,7 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
   const named = `ag-ui-${hash('sha256', JSON.stringify([threadId, runId]))}`;
   const headers = { ...sent.headers, 'idempotency-key': sent.headers['idempotency-key'] ?? named };
   // Not the history: a client that tries again has some of the answer by now.
-  const requested = [given.findLast(({ role }) => role === 'user'), resume];
+  const requested = [key, given.findLast(({ role }) => role === 'user'), resume];
   const history = await findHistory(context, key);
   const messages = toMessages(history?.events ?? []);
   const paused = await findPaused(context, key, history);
@@ -52,7 +52,7 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
     const turn = { ...added, overrides: clientTools ? { clientTools } : {}, requested };
     found = await startTurn(context, key, turn, { ...sent, headers });
   } catch (error) {
-    const { idempotency } = toInvocationOptions(headers, [key, requested]);
+    const { idempotency } = toInvocationOptions(headers, requested);
     found = idempotency && (await findRepeated(context, key, idempotency));
     if (!found) throw error;
     isRestored = true;
@@ -79,16 +79,6 @@ const send = (context: InvocationContext, run: Run, response: Response) =>
   );
 
 const findHistory = ({ histories, database }: InvocationContext, key: SessionKey) => histories.find(database.db, key);
-
-/** Finds the last paused invocation of a thread, and the calls that it waits for. */
-async function findPaused(context: InvocationContext, key: SessionKey, history: SessionHistory | undefined) {
-  const isOwn = ({ id, author }: Event) => author !== 'user' && history?.runtimeEventIds.has(id ?? '') === true;
-  const waiting = listAskedCalls(withoutRewound(history?.events ?? []), isOwn).filter(({ answeredBy }) => !answeredBy);
-  const invocationId = waiting.at(-1)?.invocationId;
-  const invocation = invocationId && (await context.feeds.readInvocation(key, invocationId));
-  if (!invocation || invocation.status !== 'paused') return undefined;
-  return { invocationId, calls: waiting.filter((call) => call.invocationId === invocationId) };
-}
 
 /** Yields the events of a run. Without a terminal one it goes on elsewhere. */
 async function* toFrames(context: InvocationContext, run: Run, signal: AbortSignal): AsyncGenerator<Frame> {

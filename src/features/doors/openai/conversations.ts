@@ -1,31 +1,26 @@
-import { type FunctionCall, getFunctionCalls, getParts, type JsonObject } from '../../../core/content.ts';
+import { getFunctionCalls, type JsonObject } from '../../../core/content.ts';
 import { type Event, withoutRewound } from '../../../core/event.ts';
 import { sessionTopic } from '../../../core/names.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { appendEvents } from '../../../conversation/sessions/append-store.ts';
-import { newLabelsSchema } from '../../../conversation/sessions/label.ts';
 import { listSessionEnds } from '../../../conversation/sessions/event-store.ts';
 import { changeLabels, findLabels } from '../../../conversation/sessions/label-store.ts';
-import { checkEventSize } from '../../../conversation/sessions/session-context.ts';
-import { deleteSession, insertSession } from '../../../conversation/sessions/session-store.ts';
-import { requireScope } from '../../../platform/http/access/authorize.ts';
-import { eventDemands } from '../../../platform/http/operation/demands.ts';
+import { insertSession } from '../../../conversation/sessions/session-store.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { readWhole } from '../turn.ts';
-import { RequestError } from './errors.ts';
 import { parseConversationId, toConversationId } from './ids.ts';
-import { toEvents, toInputItems, toTimeline } from './input.ts';
+import { toInputItems, toTimeline } from './input.ts';
 import { type Page, toPage } from './page.ts';
 import type { InputItem } from './schemas.ts';
-import type { OpenAiContext } from './start.ts';
+import { type OpenAiContext, removeSession, toOwnEvents } from './start.ts';
 import { ResponseWriter } from './writer.ts';
 
 /** The request of an operation about one conversation. */
 type OneCall = Pick<Call<{ conversationId: string }, never, never, never>, 'path' | 'notFound'>;
+type Metadata = Record<string, string> | null | undefined;
 /** Most items of an addition: a message may have calls beside it. */
 const MAX_ADDED = 100;
-type Metadata = Record<string, string> | null | undefined;
 
 /** Makes a conversation: a session, whose labels are its notes. */
 export async function createConversation(
@@ -34,12 +29,10 @@ export async function createConversation(
   { items, metadata }: { items?: InputItem[] | null | undefined; metadata?: Metadata },
   principal: Principal,
 ): Promise<JsonObject> {
-  const labels = toLabels(metadata);
-  const { database } = context;
-  const events = toItemEvents(context, key, items ?? [], principal);
-  await database.transaction(async (tx) => {
+  const events = toOwnEvents(context, key, toTimeline(items ?? [], 'items'), principal);
+  await context.database.transaction(async (tx) => {
     await insertSession(tx, key, {}, events);
-    if (Object.keys(labels).length > 0) await changeLabels(tx, key, labels);
+    if (metadata) await changeLabels(tx, key, metadata);
   });
   return (await readConversation(context, key)) ?? {};
 }
@@ -55,12 +48,12 @@ export async function findConversation(context: OpenAiContext, { path, notFound 
 async function readConversation({ database }: OpenAiContext, key: SessionKey): Promise<JsonObject | undefined> {
   const [labels, [end]] = await Promise.all([findLabels(database.db, key), listSessionEnds(database.db, [key])]);
   if (!labels || !end) return undefined;
-  const metadata = JSON.parse(labels.text) as JsonObject;
+  const created_at = Math.floor(Number(end.createTime));
   return {
     id: toConversationId(key),
     object: 'conversation',
-    created_at: Math.floor(Number(end.createTime)),
-    metadata,
+    created_at,
+    metadata: JSON.parse(labels.text) as unknown,
   };
 }
 
@@ -70,25 +63,22 @@ export async function changeConversation(
   call: OneCall,
   metadata: Metadata,
 ): Promise<JsonObject> {
-  const before = await findConversation(context, call);
+  const { metadata: before, ...found } = await findConversation(context, call);
   const key = parseConversationId(call.path.conversationId) as SessionKey;
-  const removed = Object.keys(before['metadata'] as JsonObject).map((name) => [name, null]);
-  await changeLabels(context.database.db, key, { ...Object.fromEntries(removed), ...toLabels(metadata) });
-  return (await readConversation(context, key)) ?? {};
+  const removed = Object.keys(before as JsonObject).map((name) => [name, null]);
+  const changes = { ...Object.fromEntries(removed), ...metadata };
+  const { text } = await changeLabels(context.database.db, key, changes);
+  return { ...found, metadata: JSON.parse(text) as unknown };
 }
 
 /** Deletes a conversation, with all that quotes it but memories and evaluation cases. */
 export async function deleteConversation(context: OpenAiContext, call: OneCall): Promise<JsonObject> {
   const { id } = await findConversation(context, call);
-  const key = parseConversationId(call.path.conversationId) as SessionKey;
-  await context.database.transaction(async (tx) => {
-    await deleteSession(tx, key);
-    await context.forgetSessions(tx, [key], { copiesToo: false });
-  });
+  await removeSession(context, parseConversationId(call.path.conversationId) as SessionKey, { copiesToo: false });
   return { id, object: 'conversation.deleted', deleted: true };
 }
 
-/** Lists what was said in a conversation, as items, oldest first. */
+/** Lists what was said in a conversation, as items. */
 export async function listItems(
   context: OpenAiContext,
   { query, ...call }: OneCall & { query: Page },
@@ -97,32 +87,19 @@ export async function listItems(
   return toPage(toItems(key, events), query);
 }
 
-/** Finds one item of a conversation. @throws {RequestError} */
-export async function findItem(
-  context: OpenAiContext,
-  call: OneCall & { path: { itemId: string } },
-): Promise<JsonObject> {
-  const { key, events } = await findEvents(context, call);
-  const { itemId } = call.path;
-  const found = toItems(key, events).find(({ id }) => id === itemId);
-  if (!found) throw new RequestError(`Item not found: ${itemId}`, { status: 404, code: 'not_found' });
-  return found;
-}
-
-async function findEvents(context: OpenAiContext, call: OneCall): Promise<{ key: SessionKey; events: Event[] }> {
-  await findConversation(context, call);
-  const key = parseConversationId(call.path.conversationId) as SessionKey;
-  const history = await context.histories.find(context.database.db, key);
-  return { key, events: withoutRewound([...(history?.events ?? [])]) };
+async function findEvents({ histories, database }: OpenAiContext, { path, notFound }: OneCall) {
+  const key = parseConversationId(path.conversationId);
+  const history = key && (await histories.find(database.db, key));
+  if (!history) throw notFound();
+  return { key, events: withoutRewound(history.events) };
 }
 
 function toItems(key: SessionKey, events: Event[]): JsonObject[] {
-  const writer = new ResponseWriter({ key, invocationId: '' });
+  const writer = new ResponseWriter({ key, invocationId: '' }, true);
   return events.flatMap((event) => {
     const { length } = writer.output;
-    for (const step of readWhole(event, 0)) writer.takeAll(step);
-    const said = event.author === 'user' ? toInputItems(getParts(event.content), event.id ?? '') : [];
-    return [...said, ...writer.output.slice(length)];
+    for (const step of readWhole(event)) for (const _ of writer.take(step));
+    return [...(event.author === 'user' ? toInputItems(event) : []), ...writer.output.slice(length)];
   });
 }
 
@@ -134,27 +111,8 @@ export async function addItems(
 ): Promise<JsonObject> {
   const { key, events } = await findEvents(context, call);
   const known = events.flatMap(({ content }) => getFunctionCalls(content));
-  const added = toItemEvents(context, key, sent, call.principal, known);
+  const added = toOwnEvents(context, key, toTimeline(sent, 'items'), call.principal, known);
   await appendEvents(context.database.db, key, added);
   context.notifications.publish(sessionTopic(key));
   return toPage(toItems(key, added), { limit: MAX_ADDED, order: 'asc' });
-}
-
-function toItemEvents(
-  { agents, newId, limits }: OpenAiContext,
-  { appName }: SessionKey,
-  items: InputItem[],
-  principal: Principal,
-  known: readonly FunctionCall[] = [],
-) {
-  const events = toEvents(toTimeline(items), agents.get(appName)?.name ?? appName, newId, known);
-  for (const demand of eventDemands(events)) requireScope(principal, demand);
-  for (const event of events) checkEventSize(event, limits.eventBytes);
-  return events;
-}
-
-function toLabels(metadata: Metadata): Record<string, string> {
-  const { data, error } = newLabelsSchema.safeParse(metadata ?? {});
-  if (error) throw new RequestError(`metadata: ${error.issues[0]?.message ?? 'not valid'}`, { param: 'metadata' });
-  return data;
 }

@@ -1,6 +1,5 @@
 import { z } from 'zod';
 import { jsonObject } from '../../../core/content.ts';
-import { HARNESS_APP } from '../../../core/names.ts';
 import { identifierSchema, type SessionKey } from '../../../core/session.ts';
 import { invocationHeaders } from '../../../invocations/request.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
@@ -23,54 +22,49 @@ interface Named {
 const toNamed = ({ query, headers, body }: Named) =>
   query.user_id ?? headers['x-openwebui-user-id'] ?? body?.user ?? undefined;
 
+/** Returns the user of a request that begins something. @throws {ValidationFailedError} where it must name one */
+export const toUser = (sent: Named & { principal: Principal }): string => toClientUser(sent.principal, toNamed(sent));
+
 /** The owner of what a request begins. */
 export const beginner = {
   user: (sent: Named) => toNamed(sent) as string,
   absent: (sent: Named) => `User not found: ${toNamed(sent)}`,
 };
 
-/** Returns the user of a request that begins something. @throws {ValidationFailedError} where it must name one */
-export const toUser = (sent: Named & { principal: Principal }): string => toClientUser(sent.principal, toNamed(sent));
-
 /** The members that all operations of this door share. */
 export const door = { refusal, toRefusal };
 
 /** Returns the members of all operations about one thing: its id says whose it is, or nothing that is found. */
 export const about = <Name extends string>(name: Name, what: string, parse: (id: string) => SessionKey | undefined) => {
-  const absent = (path: { [each in Name]: string }) => `${what} not found: ${path[name]}`;
+  type Sent = { [each in Name]: string };
+  const absent = (path: Sent) => `${what} not found: ${path[name]}`;
   const owner = {
-    user: ({ path }: { path: { [each in Name]: string } }) => parse(path[name])?.userId as string,
-    app: ({ path }: { path: { [each in Name]: string } }) => parse(path[name])?.appName as string,
-    absent: ({ path }: { path: { [each in Name]: string } }) => absent(path),
+    user: ({ path }: { path: Sent }) => parse(path[name])?.userId as string,
+    app: ({ path }: { path: Sent }) => parse(path[name])?.appName as string,
+    absent: ({ path }: { path: Sent }) => absent(path),
   };
   return { ...door, owner, absent, errors: { 404: `${what} not found.` } };
 };
 
 /** Answers a value. */
-export const show = async (found: Promise<object>) => ({ kind: 'value' as const, value: await found });
+export const show = async (found: Promise<object> | object) => ({ kind: 'value' as const, value: await found });
 
 /** Returns the schema of an answer, which is as the protocol has it, with an example. */
-export const shown = (description: string, example: object) => ({
+export const shown = (description: string, example: Record<string, unknown>) => ({
   schema: jsonObject.describe(description),
   description,
-  example: example as Record<string, unknown>,
+  example,
 });
 
-/** A page of items. */
-export const shownList = shown('A page of items.', {
-  object: 'list',
-  data: [],
-  first_id: null,
-  last_id: null,
-  has_more: false,
-});
-
-/** The query of a list. */
-export const pageQuery = z.object({
-  after: z.string().max(4_096).optional().describe('Id of the item behind which the page begins.'),
-  limit: z.int().min(1).max(100).default(20).describe('Most items of the page.'),
-  order: z.enum(['asc', 'desc']).default('desc').describe('Oldest or newest first.'),
-});
+/** A list of items, in pages. */
+export const paged = {
+  query: z.object({
+    after: z.string().max(4_096).optional().describe('Id of the item behind which the page begins.'),
+    limit: z.int().min(1).max(100).default(20).describe('Most items of the page.'),
+    order: z.enum(['asc', 'desc']).default('desc').describe('Oldest or newest first.'),
+  }),
+  page: shown('A page of items.', { object: 'list', data: [], first_id: null, last_id: null, has_more: false }),
+};
 
 /** An answer that is whole, or a stream where `stream` is true. */
 export const answer = (example: object, event: string) =>
@@ -81,6 +75,3 @@ export const answer = (example: object, event: string) =>
     mediaType: 'text/event-stream',
     json: { schema: { type: 'object', properties: {}, description: 'The whole answer.' }, example },
   }) as const;
-
-/** The application of examples. */
-export const EXAMPLE_APP = HARNESS_APP;

@@ -1,9 +1,7 @@
-import type { JsonObject, Part } from '../../../core/content.ts';
-import { getParts } from '../../../core/content.ts';
+import { getParts, type JsonObject, type Part } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { toConversationId } from './ids.ts';
-import type { CreateResponse } from './schemas.ts';
 
 /** Member of the notes of a first part: what a response repeats of its request. */
 const NOTE = 'openAiRequest';
@@ -34,24 +32,17 @@ const DEFAULTS: JsonObject = {
 };
 
 /** Notes what a response repeats of its request on the first part of what the user says: a replay has it too. */
-export function withEcho(parts: Part[], request: CreateResponse): Part[] {
-  const sent = request as JsonObject;
-  const differing = Object.entries(DEFAULTS).filter(([name]) => sent[name] != null);
-  const echo = Object.fromEntries(differing.map(([name]) => [name, sent[name]]));
-  return parts.map((part, index) =>
-    index === 0 ? { ...part, partMetadata: { ...part.partMetadata, [NOTE]: echo } } : part,
-  );
+export function withEcho([first, ...others]: Part[], request: JsonObject): Part[] {
+  const given = Object.keys(DEFAULTS).filter((name) => request[name] != null);
+  const echo = Object.fromEntries(given.map((name) => [name, request[name]]));
+  return [{ ...first, partMetadata: { ...first?.partMetadata, [NOTE]: echo } }, ...others];
 }
 
 /** Returns what a response repeats of its request, with the model and the conversation. */
 export function readEcho(key: SessionKey, first: Event | undefined): JsonObject {
   const [part] = getParts(first?.content);
   const echo = (part?.partMetadata?.[NOTE] ?? {}) as JsonObject;
-  const tools = ((echo['tools'] ?? []) as JsonObject[]).map((tool) => ({
-    description: null,
-    parameters: null,
-    strict: null,
-    ...tool,
-  }));
+  const absent = { description: null, parameters: null, strict: null };
+  const tools = ((echo['tools'] ?? []) as JsonObject[]).map((tool) => ({ ...absent, ...tool }));
   return { model: key.appName, ...DEFAULTS, ...echo, tools, conversation: { id: toConversationId(key) } };
 }

@@ -6,7 +6,7 @@ import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
 interface Reason {
   /** The member of the request that is wrong. */
   param?: string;
-  code?: string;
+  code?: string | undefined;
   status?: 400 | 404 | 409 | 500;
 }
 
@@ -37,12 +37,15 @@ export const openAiErrorSchema = z
 /** The schema of refusals, for the document. */
 export const refusal = { $ref: '#/components/schemas/OpenAiError' };
 
-/** The types of errors by status; those of the database and of full processes are the server's. */
-const TYPES: Record<number, string> = {
-  401: 'authentication_error',
-  403: 'permission_error',
-  404: 'not_found',
-  429: 'too_many_requests',
+/** The types of errors by status, and their codes where nothing says more. */
+const KINDS: Record<number, [type: string, code: string | null]> = {
+  400: ['invalid_request_error', 'invalid_value'],
+  401: ['authentication_error', 'invalid_api_key'],
+  403: ['permission_error', null],
+  404: ['not_found', 'not_found'],
+  409: ['invalid_request_error', 'conflict'],
+  413: ['invalid_request_error', 'request_too_large'],
+  429: ['too_many_requests', null],
 };
 
 /** Returns a refusal as clients of this protocol read it. */
@@ -50,24 +53,19 @@ export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, me
   const own: Reason = error instanceof RequestError ? error.reason : {};
   const status = own.status ?? (plain === 422 ? 400 : plain);
   const [first] = typeof detail === 'string' ? [] : detail;
-  const place = first?.loc.slice(1).join('.');
+  const place = first?.loc
+    .slice(1)
+    .join('.')
+    .replaceAll(/\.(\d+)/g, '[$1]');
   const message = typeof detail === 'string' ? detail : `${place || 'request'}: ${first?.msg ?? 'not valid'}`;
   const isModel = status === 404 && message.startsWith('App not found');
-  const code = own.code ?? (isModel ? 'model_not_found' : (limit ?? CODES[status] ?? null));
+  const [type, known] = KINDS[status] ?? [status >= 500 ? 'server_error' : 'invalid_request_error', null];
+  const code = own.code ?? (isModel ? 'model_not_found' : (limit ?? known));
   const param = own.param ?? (isModel ? 'model' : (place ?? null));
-  const type = TYPES[status] ?? (status >= 500 ? 'server_error' : 'invalid_request_error');
   // The package of the protocol sends a POST again by itself: not where the first one may have begun something.
   const hasBegun = status === 409 || status === 500 || error instanceof HandedOverError;
   const headers = method === 'POST' && hasBegun ? { 'x-should-retry': 'false' } : {};
   return { status, body: { error: { message, type, param, code } }, headers };
-};
-
-const CODES: Record<number, string> = {
-  400: 'invalid_value',
-  401: 'invalid_api_key',
-  404: 'not_found',
-  409: 'conflict',
-  413: 'request_too_large',
 };
 
 /** Returns the code of a failed response: the protocol's list of those is closed. */

@@ -17,10 +17,8 @@ export function toPage(items: JsonObject[], { after, limit, order }: Page): Json
   const from = after === undefined ? 0 : all.findIndex(({ id }) => id === after) + 1;
   if (after !== undefined && from === 0) throw new RequestError(`There is no item ${after}.`, { param: 'after' });
   let characters = 0;
-  const isOver = (item: JsonObject) => (characters += JSON.stringify(item).length) > MAX_CHARACTERS;
-  const some = all.slice(from, from + limit);
-  const end = some.findIndex((item, index) => isOver(item) && index > 0);
-  const data = end < 0 ? some : some.slice(0, end);
+  const fits = (item: JsonObject) => (characters += JSON.stringify(item).length) <= MAX_CHARACTERS;
+  const data = all.slice(from, from + limit).filter((item, index) => fits(item) || index === 0);
   const [first_id, last_id] = [data.at(0)?.['id'] ?? null, data.at(-1)?.['id'] ?? null];
   return { object: 'list', data, first_id, last_id, has_more: all.length > from + data.length };
 }

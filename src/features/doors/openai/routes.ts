@@ -1,37 +1,37 @@
 import { z } from 'zod';
+import { HARNESS_APP } from '../../../core/names.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { BUSY_ERRORS } from '../../../invocations/request.ts';
 import { overrideDemands } from '../../../platform/http/operation/demands.ts';
 import { type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { idInPath } from '../../../platform/http/operation/parameters.ts';
 import { doorQuery } from '../start-turn.ts';
-import { conversationOperations } from './conversation-routes.ts';
-import {
-  about,
-  answer,
-  beginner,
-  door,
-  doorHeaders,
-  EXAMPLE_APP,
-  pageQuery,
-  shown,
-  shownList,
-  toUser,
-  show,
-} from './declare.ts';
-import { parseResponseId } from './ids.ts';
-import { chatSchema, createResponseSchema } from './schemas.ts';
+import { about, answer, beginner, door, doorHeaders, paged, show, shown, toUser } from './declare.ts';
+import { parseConversationId, parseResponseId } from './ids.ts';
+import { chatSchema, conversationSchema, createResponseSchema, itemsSchema, metadataSchema } from './schemas.ts';
 import { type OpenAiContext, toHarness } from './start.ts';
 
-const RESPONSES = '/v1/responses';
-const ONE_RESPONSE = `${RESPONSES}/{response_id}`;
+const ONE_RESPONSE = '/v1/responses/{response_id}';
+const ONE_CONVERSATION = '/v1/conversations/{conversation_id}';
 
-const responsePath = z.object({ responseId: idInPath('The response.') });
-const ofResponse = about('responseId', 'Response', (id) => parseResponseId(id)?.key);
-const load = () => import('./responses.ts');
-const exampleResponse = { id: 'resp_WyJo', object: 'response', status: 'completed', model: EXAMPLE_APP, output: [] };
-const response = shown('The response.', exampleResponse);
+const exampleResponse = { id: 'resp_czE', object: 'response', status: 'completed', model: HARNESS_APP, output: [] };
 const streamed = answer(exampleResponse, 'event: response.created\ndata: {"type":"response.created"}\n\n');
+const loadResponses = () => import('./responses.ts');
+const responsePath = z.object({ responseId: idInPath('The response.') });
+const ofResponse = {
+  ...about('responseId', 'Response', (id) => parseResponseId(id)?.key),
+  parameters: { path: responsePath },
+  success: shown('The response.', exampleResponse),
+};
+
+const exampleConversation = { id: 'conv_czE', object: 'conversation', created_at: 1_795_200_809, metadata: {} };
+const loadConversations = () => import('./conversations.ts');
+const conversationPath = z.object({ conversationId: idInPath('The conversation.') });
+const ofConversation = {
+  ...about('conversationId', 'Conversation', parseConversationId),
+  parameters: { path: conversationPath },
+  success: shown('The conversation.', exampleConversation),
+};
 
 /** The members of operations that run an agent. */
 const running = {
@@ -40,27 +40,27 @@ const running = {
   scope: 'invoke',
   isStream: true,
   owner: { ...beginner, app: ({ body }: { body: { model: string } }) => body.model },
+  parameters: { query: doorQuery, headers: doorHeaders },
   errors: { 404: 'No such application, response or conversation.', ...BUSY_ERRORS },
 } as const;
 
 const createResponse = operation({
   ...running,
-  path: RESPONSES,
+  path: '/v1/responses',
   operationId: 'createOpenAiResponse',
   summary: 'Create a response',
   description:
     'As the Responses API: `model` is an application, a conversation a session, a response an invocation, which ' +
     'outlives its process. Tools of the agent come as `mcp_call`, confirmations as `mcp_approval_request`.',
   demands: ({ body }) => overrideDemands(toHarness(body)),
-  parameters: { query: doorQuery, headers: doorHeaders },
   body: {
     schema: createResponseSchema,
     required: true,
-    example: { model: EXAMPLE_APP, input: 'What is 17 * 23? Use the calculator.' },
+    example: { model: HARNESS_APP, input: 'What is 17 * 23? Use the calculator.' },
   },
   success: streamed,
   handler: async (context: OpenAiContext, call) =>
-    (await load()).createResponse(context, { ...call, userId: toUser(call) }),
+    (await loadResponses()).createResponse(context, { ...call, userId: toUser(call) }),
 });
 
 const getResponse = operation({
@@ -83,7 +83,7 @@ const getResponse = operation({
     }),
   },
   success: streamed,
-  handler: async (context: OpenAiContext, call) => (await load()).getResponse(context, call),
+  handler: async (context: OpenAiContext, call) => (await loadResponses()).getResponse(context, call),
 });
 
 const cancelResponse = operation({
@@ -95,9 +95,7 @@ const cancelResponse = operation({
   load: 'write',
   summary: 'Cancel a response',
   description: 'On whatever replica it runs; one that is over stays as it is.',
-  parameters: { path: responsePath },
-  success: response,
-  handler: async (context: OpenAiContext, call) => show((await load()).cancelResponse(context, call)),
+  handler: async (context: OpenAiContext, call) => show((await loadResponses()).cancelResponse(context, call)),
 });
 
 const deleteResponse = operation({
@@ -108,10 +106,8 @@ const deleteResponse = operation({
   scope: 'write',
   summary: 'Delete a response',
   description: 'With its conversation, where it is all of that.',
-  parameters: { path: responsePath },
-  success: response,
-  errors: { 404: 'No such response.', 409: 'Its conversation has others.' },
-  handler: async (context: OpenAiContext, call) => show((await load()).deleteResponse(context, call)),
+  errors: { ...ofResponse.errors, 409: 'Its conversation has others.' },
+  handler: async (context: OpenAiContext, call) => show((await loadResponses()).deleteResponse(context, call)),
 });
 
 const listInputItems = operation({
@@ -122,12 +118,94 @@ const listInputItems = operation({
   scope: 'read',
   load: 'heavy',
   summary: 'List the input of a response',
-  parameters: { path: responsePath, query: pageQuery },
-  success: shownList,
-  handler: async (context: OpenAiContext, call) => show((await load()).listInput(context, call)),
+  parameters: { path: responsePath, query: paged.query },
+  success: paged.page,
+  handler: async (context: OpenAiContext, call) => show((await loadResponses()).listInput(context, call)),
 });
 
-const exampleModel = { id: EXAMPLE_APP, object: 'model', created: 0, owned_by: 'agent-runtime' };
+const createConversation = operation({
+  ...door,
+  method: 'post',
+  path: '/v1/conversations',
+  operationId: 'createOpenAiConversation',
+  scope: 'write',
+  summary: 'Create a conversation',
+  description: 'A session of the application `app_name`; `metadata` are its labels.',
+  owner: { ...beginner, app: ({ query }: { query: { app_name: string } }) => query.app_name },
+  parameters: {
+    query: doorQuery.extend({ app_name: identifierSchema.default(HARNESS_APP).describe('The application.') }),
+    headers: doorHeaders.pick({ 'x-openwebui-user-id': true }),
+  },
+  body: { schema: conversationSchema, required: false, example: { metadata: { topic: 'sums' } } },
+  success: ofConversation.success,
+  errors: { 404: 'No such application.' },
+  handler: async (context: OpenAiContext, call) => {
+    const key = { appName: call.query.app_name, userId: toUser(call), sessionId: context.newId() };
+    return show((await loadConversations()).createConversation(context, key, call.body ?? {}, call.principal));
+  },
+});
+
+const getConversation = operation({
+  ...ofConversation,
+  method: 'get',
+  path: ONE_CONVERSATION,
+  operationId: 'getOpenAiConversation',
+  scope: 'read',
+  summary: 'Get a conversation',
+  handler: async (context: OpenAiContext, call) => show((await loadConversations()).findConversation(context, call)),
+});
+
+const changeConversation = operation({
+  ...ofConversation,
+  method: 'post',
+  path: ONE_CONVERSATION,
+  operationId: 'changeOpenAiConversation',
+  scope: 'write',
+  summary: 'Change a conversation',
+  description: 'Replaces its `metadata`.',
+  body: { schema: metadataSchema, required: true, example: { metadata: { topic: 'sums' } } },
+  handler: async (context: OpenAiContext, call) =>
+    show((await loadConversations()).changeConversation(context, call, call.body.metadata)),
+});
+
+const deleteConversation = operation({
+  ...ofConversation,
+  method: 'delete',
+  path: ONE_CONVERSATION,
+  operationId: 'deleteOpenAiConversation',
+  scope: 'write',
+  summary: 'Delete a conversation',
+  handler: async (context: OpenAiContext, call) => show((await loadConversations()).deleteConversation(context, call)),
+});
+
+const listItems = operation({
+  ...ofConversation,
+  method: 'get',
+  path: `${ONE_CONVERSATION}/items`,
+  operationId: 'listOpenAiItems',
+  scope: 'read',
+  load: 'heavy',
+  summary: 'List the items of a conversation',
+  parameters: { path: conversationPath, query: paged.query },
+  success: paged.page,
+  handler: async (context: OpenAiContext, call) => show((await loadConversations()).listItems(context, call)),
+});
+
+const addItems = operation({
+  ...ofConversation,
+  method: 'post',
+  path: `${ONE_CONVERSATION}/items`,
+  operationId: 'addOpenAiItems',
+  scope: 'write',
+  summary: 'Add items to a conversation',
+  description: 'Messages, and calls of own tools with their answers; in the name of the agent: the scope `import`.',
+  body: { schema: itemsSchema, required: true, example: { items: [{ role: 'user', content: 'I live in Bern.' }] } },
+  success: paged.page,
+  handler: async (context: OpenAiContext, call) =>
+    show((await loadConversations()).addItems(context, call, call.body.items)),
+});
+
+const exampleModel = { id: HARNESS_APP, object: 'model', created: 0, owned_by: 'agent-runtime' };
 const models = { ...door, method: 'get', scope: 'read', owner: 'service' } as const;
 
 const listModels = operation({
@@ -138,7 +216,7 @@ const listModels = operation({
   success: shown('Those that the credential may use.', { object: 'list', data: [exampleModel] }),
   handler: ({ agents }: OpenAiContext, { principal: { apps } }) => {
     const data = [...agents.keys()].filter((id) => apps?.has(id) ?? true).map((id) => ({ ...exampleModel, id }));
-    return show(Promise.resolve({ object: 'list', data }));
+    return show({ object: 'list', data });
   },
 });
 
@@ -153,7 +231,7 @@ const getModel = operation({
   errors: { 404: 'No such application.' },
   handler: ({ agents }: OpenAiContext, { path: { appName: id }, notFound }) => {
     if (!agents.has(id)) throw notFound();
-    return show(Promise.resolve({ ...exampleModel, id }));
+    return show({ ...exampleModel, id });
   },
 });
 
@@ -166,11 +244,10 @@ const completeChat = operation({
     'For clients that know nothing else. It runs in the session that `X-Session-Id`, `X-OpenWebUI-Chat-Id` or ' +
     '`metadata.session_id` names, where the messages go on with that; else nothing of it stays.',
   demands: ({ body }) => overrideDemands(toHarness(body)),
-  parameters: { query: doorQuery, headers: doorHeaders },
   body: {
     schema: chatSchema,
     required: true,
-    example: { model: EXAMPLE_APP, messages: [{ role: 'user', content: 'What is 17 * 23?' }] },
+    example: { model: HARNESS_APP, messages: [{ role: 'user', content: 'What is 17 * 23?' }] },
   },
   success: answer({ object: 'chat.completion', choices: [] }, 'data: {"object":"chat.completion.chunk"}\n\n'),
   handler: async (context: OpenAiContext, call) =>
@@ -184,7 +261,12 @@ export const openAiOperations: Operation<OpenAiContext>[] = [
   cancelResponse,
   deleteResponse,
   listInputItems,
-  ...conversationOperations,
+  createConversation,
+  getConversation,
+  changeConversation,
+  deleteConversation,
+  listItems,
+  addItems,
   listModels,
   getModel,
   completeChat,

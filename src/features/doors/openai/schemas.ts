@@ -1,9 +1,9 @@
 import { z } from 'zod';
-import { clientToolsSchema } from '../../../agent/definition/client-tools.ts';
 import { harnessOverridesSchema } from '../../../agent/definition/overrides.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { bodyList, bodyText, flag, looseObject, name, optional, text } from '../../../core/members.ts';
 import { identifierSchema } from '../../../core/session.ts';
+import { newLabelsSchema } from '../../../conversation/sessions/label.ts';
 
 /** Most pairs of notes. */
 const MAX_METADATA = 16;
@@ -15,14 +15,25 @@ const contents = z
   .union([bodyText, bodyList(content)])
   .describe('A text, or parts in order: text, images and files, as data or by address.');
 
-const item = looseObject('An item; its `type` says which members it has.', {
+const called = {
+  name: name('Of a call: the tool.'),
+  arguments: text('Of a call: its arguments as JSON text.'),
+};
+const item = looseObject('An item or a message; its `type` says which members it has.', {
   type: text('Its kind: `message` [where it has a `role`], `function_call_output`, `mcp_approval_response`.', 64),
-  role: text('Of a message: `user`, `assistant`, `system`, `developer`.', 64),
+  role: text('Of a message: `user`, `assistant`, `system`, `developer`; in a chat also `tool`.', 64),
   content: contents.nullish().describe('Of a message: what is said.'),
-  call_id: name('Of the output of a call: the call.'),
+  call_id: name('Of a call or its output: the call.'),
+  ...called,
   output: contents.nullish().describe('Of the output of a call.'),
   approval_request_id: name('Of an approval: what was asked.'),
   approve: flag('Of an approval: the decision.'),
+  reason: text('Of an approval: why.'),
+  tool_call_id: name('Of a tool in a chat: the call that it answers.'),
+  tool_calls: optional(
+    bodyList(looseObject('A call.', { id: name('Its id.'), function: looseObject('What is called.', called) })),
+    'Of the assistant in a chat: calls of tools of the client.',
+  ),
 });
 
 const metadata = z
@@ -34,16 +45,8 @@ const metadata = z
 
 const tool = looseObject('A tool of the client: only `function` is taken.', {
   type: z.string().max(64).describe('`function`; tools that the original hosts are refused.'),
+  server_label: name('Of `mcp`: `model`, for clients that take calls only of servers that they name.'),
 });
-const tools = optional(bodyList(tool), 'Tools that the client runs: calls of them are answered with the next request.');
-const toolChoice = z
-  .union([z.string().max(64), jsonObject])
-  .nullish()
-  .describe('`auto` or `none`; an agent cannot be made to call a tool.');
-
-/** Members of both kinds of requests. They change the deployed agent, which needs the scope `override`. */
-const { temperature, top_p, presence_penalty, frequency_penalty, output_schema: schema } = harnessOverridesSchema.shape;
-const sampling = { temperature, top_p, presence_penalty, frequency_penalty };
 
 const form = <Shape extends z.ZodRawShape>(shape: Shape) =>
   optional(
@@ -54,42 +57,54 @@ const form = <Shape extends z.ZodRawShape>(shape: Shape) =>
     'The form of the answer [text]; another one than the deployed needs the scope `override`.',
   );
 
-const model = identifierSchema.describe('The application that answers: an `id` of `/v1/models`.');
 const user = identifierSchema
   .nullish()
   .describe('The owner of the conversation [of a token: its user; of a key that acts for all, and locally: `user`].');
-const stream = flag('True: the answer comes as a stream.');
 const limit = z.int().min(1).max(2_147_483_647).nullish();
+const isChoice = (choice: unknown) => choice == null || choice === 'auto' || choice === 'none';
+/** Those of the runtime change the deployed agent, which needs the scope `override`. */
+const { temperature, top_p, presence_penalty, frequency_penalty, output_schema: schema } = harnessOverridesSchema.shape;
+
+/** Members of both kinds of requests. */
+const common = {
+  model: identifierSchema.describe('The application that answers: an `id` of `/v1/models`.'),
+  stream: flag('True: the answer comes as a stream.'),
+  metadata,
+  tools: optional(bodyList(tool), 'Tools that the client runs: calls of them are answered with the next request.'),
+  tool_choice: z
+    .union([z.string().max(64), jsonObject])
+    .nullish()
+    .refine(isChoice, 'an agent cannot be made to call a tool: `auto` or `none`')
+    .describe('`auto` or `none`.'),
+  temperature,
+  top_p,
+  presence_penalty,
+  frequency_penalty,
+  user,
+};
 
 /** Body of a new response. Members that have no meaning here are kept or ignored as the original does. */
 export const createResponseSchema = looseObject('A request of the Responses API.', {
-  model,
+  ...common,
   input: z.union([bodyText, bodyList(item)]).describe('What is new: a text, or items.'),
   instructions: text("Replaces the agent's instruction for this answer."),
-  previous_response_id: text(
-    'The response to go on from; where the conversation went on since, from a copy of then.',
-    4_096,
-  ),
+  previous_response_id: text('The response to go on from; where that went on since, from a copy of then.', 4_096),
   conversation: z
     .union([z.string().max(4_096), looseObject('A conversation.', { id: z.string().max(4_096).describe('Its id.') })])
     .nullish()
     .describe('The conversation to go on with; not beside `previous_response_id`.'),
   background: flag('True: it is answered at once, and runs on.'),
-  stream,
   store: flag('False: nothing is kept once it is answered.'),
-  metadata,
-  tools,
-  tool_choice: toolChoice,
   text: optional(looseObject('The form of the answer.', { format: form({ schema }) }), 'The form of the answer.'),
   max_output_tokens: limit.describe('Maximum number of tokens of one answer of the model.'),
-  ...sampling,
-  user,
 });
+
+const labels = newLabelsSchema.nullish().describe('Notes, by name: the labels of its session.');
 
 /** Body of a new conversation. */
 export const conversationSchema = looseObject('A conversation.', {
   items: optional(bodyList(item).max(20), 'Messages to begin with, 20 at most.'),
-  metadata,
+  metadata: labels,
   user,
 });
 
@@ -99,43 +114,20 @@ export const itemsSchema = looseObject('Items of a conversation.', {
 });
 
 /** Body of a change of a conversation. */
-export const metadataSchema = looseObject('What changes.', { metadata });
-
-const chatMessage = looseObject('A message of a chat.', {
-  role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']).describe('Its speaker.'),
-  content: contents.nullish().describe('What is said.'),
-  tool_call_id: name('Of a tool: the call that it answers.'),
-  tool_calls: optional(
-    bodyList(
-      looseObject('A call.', {
-        id: z.string().max(1_024).describe('Its id.'),
-        function: looseObject('The call.', {
-          name: z.string().max(1_024).describe('The tool.'),
-          arguments: bodyText.describe('Its arguments as JSON text.'),
-        }),
-      }),
-    ),
-    'Of the assistant: calls of tools of the client.',
-  ),
-});
+export const metadataSchema = looseObject('What changes.', { metadata: labels });
 
 /** Body of a chat completion. */
 export const chatSchema = looseObject('A request of the Chat Completions API.', {
-  model,
-  messages: bodyList(chatMessage).min(1).describe('The whole conversation, oldest first.'),
-  stream,
+  ...common,
+  messages: bodyList(item).min(1).describe('The whole conversation, oldest first.'),
+  n: z.literal(1).nullish().describe('There is one answer.'),
   stream_options: optional(
     looseObject('How it streams.', { include_usage: flag('True: the last piece has the usage.') }),
     'How it streams.',
   ),
-  metadata,
-  tools,
-  tool_choice: toolChoice,
   response_format: form({ json_schema: optional(looseObject('Its schema.', { schema }), 'Its schema.') }),
   max_tokens: limit.describe('Another name of `max_completion_tokens`.'),
   max_completion_tokens: limit.describe('Maximum number of tokens of one answer of the model.'),
-  ...sampling,
-  user,
 });
 
 /** A checked request of the Responses API. */
@@ -144,7 +136,3 @@ export type CreateResponse = z.input<typeof createResponseSchema>;
 export type ChatRequest = z.input<typeof chatSchema>;
 /** An item as a client sends it. */
 export type InputItem = z.input<typeof item>;
-/** A message of a chat as a client sends it. */
-export type ChatMessage = z.input<typeof chatMessage>;
-/** The tools of a client, checked as every door checks them. */
-export const functionTools = clientToolsSchema;

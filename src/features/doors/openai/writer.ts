@@ -8,6 +8,7 @@ import {
   type JsonObject,
 } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
+import type { UsageMetadata } from '../../../core/model-metadata.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { isProvisional } from '../open-calls.ts';
 import type { TurnStep } from '../turn.ts';
@@ -23,23 +24,28 @@ type Status = 'queued' | 'in_progress' | 'completed' | 'failed' | 'incomplete' |
 
 /** An open text item, of an answer or of reasoning. */
 interface OpenText {
+  type: 'message' | 'reasoning';
   id: string;
-  isThought: boolean;
   text: string;
 }
 
+/** The names of a text's events, and the members that these have. */
+const TEXTS = {
+  message: { text: 'output_text', part: 'content_part', place: { content_index: 0 }, more: { logprobs: [] } },
+  reasoning: { text: 'reasoning_summary_text', part: 'reasoning_summary_part', place: { summary_index: 0 }, more: {} },
+};
+
 /** Reasons of a model to stop that leave an answer incomplete. */
 const CUT_SHORT: Record<string, string> = { MAX_TOKENS: 'max_output_tokens', SAFETY: 'content_filter' };
-const BEGAN_AGAIN = 'The answer began again, as the process that made it is gone: read it from its first event.';
+const BEGUN = 'in_progress';
+/** The status of a response by that of its invocation, but for one that has an answer. */
+const FAILURES: Record<string, Status> = { failed: 'failed', interrupted: 'cancelled', cancelled: 'cancelled' };
 
 /** Returns the event that ends a stream whose text was taken back. */
-export const toBrokenEvent = (sequence_number: number): ResponseEvent => ({
-  type: 'error',
-  sequence_number,
-  code: 'server_error',
-  message: BEGAN_AGAIN,
-  param: null,
-});
+export function toBrokenEvent(sequence_number: number): ResponseEvent {
+  const message = 'The answer began again, as the process that made it is gone: read it from its first event.';
+  return { type: 'error', sequence_number, code: 'server_error', message, param: null };
+}
 
 /**
  * Converts the steps of an invocation to the events of a response and to the response itself, as a pure function of
@@ -47,25 +53,31 @@ export const toBrokenEvent = (sequence_number: number): ResponseEvent => ({
  * of one begins: the numbers of text that was taken back are nobody else's.
  */
 export class ResponseWriter {
+  /** The words of the user in it. */
+  readonly said: Event[] = [];
+  /** Sequence of its last event. */
+  lastSequence = 0;
+  /** True behind the last event. */
+  isOver = false;
   readonly #ref: ResponseRef;
+  readonly #isWhole: boolean;
   readonly #output: JsonObject[] = [];
   readonly #calls = new Map<string, FunctionCall>();
-  readonly #usage = { prompt: 0, cached: 0, output: 0, reasoning: 0 };
+  readonly #used: UsageMetadata[] = [];
   #number = -1;
-  #text: OpenText | undefined;
+  #open: OpenText | undefined;
   #textOf: string | undefined;
+  #isShown: boolean;
   #first: Event | undefined;
   #finishReason: string | undefined;
   #lastTime = 0;
-  #isBroken = false;
+  #ended: JsonObject | undefined;
 
-  constructor(ref: ResponseRef) {
+  /** @param isWhole - true: it goes on behind answers to calls, with which a response of its own begins [false] */
+  constructor(ref: ResponseRef, isWhole = false) {
     this.#ref = ref;
-  }
-
-  /** True once the first step was taken. */
-  get hasBegun(): boolean {
-    return this.#first !== undefined;
+    this.#isWhole = isWhole;
+    this.#isShown = ref.answered === undefined;
   }
 
   /** The items so far. */
@@ -73,138 +85,116 @@ export class ResponseWriter {
     return this.#output;
   }
 
-  /** Takes a step for its items alone. */
-  takeAll(step: TurnStep): void {
-    for (const _ of this.take(step));
-  }
-
-  /** Looks at a step that belongs to an earlier response of the same invocation. */
-  note(step: TurnStep): void {
-    if (step.kind === 'event') this.#noteCalls(step.event);
-  }
-
-  /** Takes a step. */
+  /** Takes a step of the invocation: of those before the response only the calls count, of those behind it none. */
   *take(step: TurnStep): Generator<ResponseEvent> {
-    if (this.#isBroken) return;
-    if (step.kind === 'void') {
+    if (this.isOver) return;
+    const event = step.kind === 'event' ? step.event : undefined;
+    const answers = event?.author === 'user' ? getFunctionResponses(event.content) : [];
+    if (answers.length > 0 && this.#first && !this.#isWhole) {
+      yield* this.end({ status: 'paused', endTime: event?.timestamp ?? undefined });
+      return;
+    }
+    this.#isShown ||= answers.some(({ id }) => id === this.#ref.answered);
+    if (!this.#isShown) {
+      // The calls before it may be answered in it.
+      if (event) this.#noteCalls(event);
+    } else if (step.kind === 'void') {
       // What was sent of it will not come again.
-      this.#isBroken = true;
+      this.isOver = true;
       yield toBrokenEvent(this.#number + 1);
     } else if (step.kind === 'end') yield* this.end(step.invocation);
     else if (step.kind === 'text') yield* this.#takeText(step);
-    else yield* this.#takeEvent(step.event);
+    else yield* this.#takeEvent(step);
   }
 
   /** Ends the response as its invocation ended, or paused. */
   *end(end: Pick<Invocation, 'status' | 'error' | 'endTime'>): Generator<ResponseEvent> {
     yield* this.#closeText();
     if (end.endTime !== undefined) this.#lastTime = end.endTime;
-    const status = this.#toStatus(end.status);
+    const isCut = Object.hasOwn(CUT_SHORT, this.#finishReason ?? '');
+    const status = FAILURES[end.status] ?? (isCut ? 'incomplete' : 'completed');
+    this.isOver = true;
+    this.#ended = this.#toResponse(status, end.error);
     // There is no event for a cancelled one.
-    const type = status === 'cancelled' ? 'incomplete' : status;
-    yield this.#event(`response.${type}`, { response: this.toResponse(status, end.error) });
+    yield this.#event(`response.${status === 'cancelled' ? 'incomplete' : status}`, { response: this.#ended });
   }
 
-  /** Returns the response as far as it has come. */
-  toResponse(status: Status, error?: Invocation['error']): JsonObject {
+  /** The response as far as it has come. */
+  get response(): JsonObject {
+    return this.#ended ?? this.#toResponse(this.#first ? 'in_progress' : 'queued');
+  }
+
+  #toResponse(status: Status, error?: Invocation['error']): JsonObject {
     const { key } = this.#ref;
-    const { prompt, cached, output, reasoning } = this.#usage;
-    const isOver = status !== 'queued' && status !== 'in_progress';
     const cut = status === 'incomplete' ? CUT_SHORT[this.#finishReason ?? ''] : undefined;
-    const usage = {
-      input_tokens: prompt,
-      input_tokens_details: { cached_tokens: cached },
-      output_tokens: output,
-      output_tokens_details: { reasoning_tokens: reasoning },
-      total_tokens: prompt + output,
-    };
+    const failure = { code: toFailureCode(error?.code ?? ''), message: error?.message ?? 'It failed.' };
     return {
       id: toResponseId(this.#ref),
       object: 'response',
       created_at: Math.floor(this.#first?.timestamp ?? 0),
-      completed_at: isOver ? Math.floor(this.#lastTime) : null,
+      completed_at: this.isOver ? Math.floor(this.#lastTime) : null,
       status,
-      error:
-        status === 'failed'
-          ? { code: toFailureCode(error?.code ?? ''), message: error?.message ?? 'It failed.' }
-          : null,
+      error: status === 'failed' ? failure : null,
       incomplete_details: cut === undefined ? null : { reason: cut },
       ...readEcho(key, this.#first),
       output: [...this.#output],
-      usage: isOver ? usage : null,
+      usage: this.isOver ? toUsage(this.#used) : null,
     };
-  }
-
-  #toStatus(status: Invocation['status']): Status {
-    if (status === 'failed') return 'failed';
-    if (status === 'interrupted' || status === 'cancelled') return 'cancelled';
-    return this.#finishReason && Object.hasOwn(CUT_SHORT, this.#finishReason) ? 'incomplete' : 'completed';
   }
 
   *#begin(event: Event): Generator<ResponseEvent> {
     if (this.#first) return;
     this.#first = event;
-    for (const type of ['response.created', 'response.in_progress'])
-      yield this.#event(type, { response: this.toResponse('in_progress') });
+    const response = this.#toResponse('in_progress');
+    for (const type of ['response.created', 'response.in_progress']) yield this.#event(type, { response });
   }
 
   *#takeText(step: TurnStep & { kind: 'text' }): Generator<ResponseEvent> {
     const { eventId, part, isThought, text: delta } = step;
     // Text without a request before it: the invocation goes on from an earlier one.
     yield* this.#begin({ timestamp: 0 });
+    const type = isThought ? 'reasoning' : 'message';
+    const { text, part: partName, place, more } = TEXTS[type];
     const id = `${isThought ? 'rs' : 'msg'}_${eventId}_${part}`;
-    if (this.#text?.id !== id) {
+    if (this.#open?.id !== id) {
       yield* this.#closeText();
       if (this.#textOf !== eventId) this.#number += parseInt(hash('sha1', eventId).slice(0, 8), 16);
       this.#textOf = eventId;
-      yield* this.#openText({ id, isThought, text: '' });
+      this.#open = { type, id, text: '' };
+      yield this.#add(toTextItem(this.#open, BEGUN));
+      yield this.#ofItem(`response.${partName}.added`, { ...place, part: toTextPart(this.#open) });
     }
-    const open = this.#text as OpenText;
-    open.text += delta;
-    if (isThought) yield this.#ofItem('response.reasoning_summary_text.delta', { summary_index: 0, delta });
-    else yield this.#ofItem('response.output_text.delta', { content_index: 0, delta, logprobs: [] });
-  }
-
-  *#openText(text: OpenText): Generator<ResponseEvent> {
-    this.#text = text;
-    yield this.#add(toTextItem(text, 'in_progress'));
-    if (text.isThought)
-      yield this.#ofItem('response.reasoning_summary_part.added', { summary_index: 0, part: toTextPart(text, '') });
-    else yield this.#ofItem('response.content_part.added', { content_index: 0, part: toTextPart(text, '') });
+    this.#open.text += delta;
+    yield this.#ofItem(`response.${text}.delta`, { ...place, delta, ...more });
   }
 
   *#closeText(): Generator<ResponseEvent> {
-    const open = this.#text;
+    const open = this.#open;
     if (!open) return;
-    const { text } = open;
-    if (open.isThought) {
-      yield this.#ofItem('response.reasoning_summary_text.done', { summary_index: 0, text });
-      yield this.#ofItem('response.reasoning_summary_part.done', { summary_index: 0, part: toTextPart(open, text) });
-    } else {
-      yield this.#ofItem('response.output_text.done', { content_index: 0, text, logprobs: [] });
-      yield this.#ofItem('response.content_part.done', { content_index: 0, part: toTextPart(open, text) });
-    }
+    const { text, part, place, more } = TEXTS[open.type];
+    yield this.#ofItem(`response.${text}.done`, { ...place, text: open.text, ...more });
+    yield this.#ofItem(`response.${part}.done`, { ...place, part: toTextPart(open) });
     yield this.#done(toTextItem(open, 'completed'));
-    this.#text = undefined;
+    this.#open = undefined;
   }
 
-  *#takeEvent(event: Event): Generator<ResponseEvent> {
+  *#takeEvent({ event, sequence }: TurnStep & { kind: 'event' }): Generator<ResponseEvent> {
     yield* this.#begin(event);
     yield* this.#closeText();
+    this.lastSequence = sequence;
     this.#lastTime = event.timestamp ?? this.#lastTime;
-    this.#count(event);
+    if (event.usageMetadata) this.#used.push(event.usageMetadata);
     this.#noteCalls(event);
-    if (event.author === 'user') return;
+    if (event.author === 'user') {
+      this.said.push(event);
+      return;
+    }
     this.#finishReason = event.finishReason ?? this.#finishReason;
     for (const [index, { functionCall, inlineData }] of getParts(event.content).entries()) {
       if (functionCall) yield* this.#takeCall(functionCall, event);
-      if (inlineData?.data && inlineData.mimeType?.startsWith('image/'))
-        yield* this.#whole({
-          id: `ig_${event.id}_${index}`,
-          type: 'image_generation_call',
-          status: 'completed',
-          result: inlineData.data,
-        });
+      if (!inlineData?.data || !inlineData.mimeType?.startsWith('image/')) continue;
+      const image = { type: 'image_generation_call', status: 'completed', result: inlineData.data };
+      yield* this.#whole({ id: `ig_${event.id}_${index}`, ...image });
     }
     for (const response of getFunctionResponses(event.content))
       if (!isProvisional(event, response.id)) yield* this.#takeResult(response.id ?? '', response.response ?? {});
@@ -221,10 +211,10 @@ export class ResponseWriter {
     }
     const item = { id: `fc_${id}`, type: 'function_call', call_id: id, name: name ?? '' };
     const text = JSON.stringify(args ?? {});
-    yield this.#add({ ...item, arguments: '', status: 'in_progress' });
-    yield this.#ofItem('response.function_call_arguments.delta', { delta: text });
-    yield this.#ofItem('response.function_call_arguments.done', { name: item.name, arguments: text });
-    yield this.#done({ ...item, arguments: text, status: 'completed' });
+    yield* this.#whole({ ...item, arguments: text, status: 'completed' }, { ...item, arguments: '', status: BEGUN }, [
+      ['response.function_call_arguments.delta', { delta: text }],
+      ['response.function_call_arguments.done', { name: item.name, arguments: text }],
+    ]);
   }
 
   *#takeResult(id: string, response: JsonObject): Generator<ResponseEvent> {
@@ -234,16 +224,16 @@ export class ResponseWriter {
     const text = JSON.stringify(call.args ?? {});
     const item = { id: `mcp_${id}`, type: 'mcp_call', server_label: this.#ref.key.appName, name: call.name ?? '' };
     const begun = { ...item, arguments: '', output: null, error: null, approval_request_id: null };
-    yield this.#add({ ...begun, status: 'in_progress' });
-    yield this.#ofItem('response.mcp_call.in_progress', {});
-    yield this.#ofItem('response.mcp_call_arguments.delta', { delta: text });
-    yield this.#ofItem('response.mcp_call_arguments.done', { arguments: text });
-    yield this.#ofItem(error === undefined ? 'response.mcp_call.completed' : 'response.mcp_call.failed', {});
     const result =
       error === undefined
         ? { status: 'completed', output: JSON.stringify(response) }
         : { status: 'failed', error: typeof error === 'string' ? error : JSON.stringify(error) };
-    yield this.#done({ ...begun, arguments: text, ...result });
+    yield* this.#whole({ ...begun, arguments: text, ...result }, { ...begun, status: BEGUN }, [
+      ['response.mcp_call.in_progress', {}],
+      ['response.mcp_call_arguments.delta', { delta: text }],
+      ['response.mcp_call_arguments.done', { arguments: text }],
+      [`response.mcp_call.${result.status}`, {}],
+    ]);
   }
 
   /** Calls that the service answers by itself, of an agent as a tool too. */
@@ -253,16 +243,10 @@ export class ResponseWriter {
       if (call.id && !longRunningToolIds?.includes(call.id)) this.#calls.set(call.id, call);
   }
 
-  #count({ usageMetadata: used }: Event): void {
-    const usage = this.#usage;
-    usage.prompt += used?.promptTokenCount ?? 0;
-    usage.cached += used?.cachedContentTokenCount ?? 0;
-    usage.reasoning += used?.thoughtsTokenCount ?? 0;
-    usage.output += (used?.candidatesTokenCount ?? 0) + (used?.thoughtsTokenCount ?? 0);
-  }
-
-  *#whole(item: JsonObject): Generator<ResponseEvent> {
-    yield this.#add(item);
+  /** An item that comes at once, with the events between its beginning and its end. */
+  *#whole(item: JsonObject, begun = item, between: [string, JsonObject][] = []): Generator<ResponseEvent> {
+    yield this.#add(begun);
+    for (const [type, members] of between) yield this.#ofItem(type, members);
     yield this.#done(item);
   }
 
@@ -287,11 +271,25 @@ export class ResponseWriter {
   }
 }
 
-const toTextPart = ({ isThought }: OpenText, text: string): JsonObject =>
-  isThought ? { type: 'summary_text', text } : { type: 'output_text', text, annotations: [], logprobs: [] };
+const toTextPart = ({ type, text }: OpenText): JsonObject =>
+  type === 'reasoning' ? { type: 'summary_text', text } : { type: 'output_text', text, annotations: [], logprobs: [] };
 
-function toTextItem(text: OpenText, status: 'in_progress' | 'completed'): JsonObject {
-  const parts = status === 'completed' ? [toTextPart(text, text.text)] : [];
-  if (text.isThought) return { id: text.id, type: 'reasoning', summary: parts };
-  return { id: text.id, type: 'message', status, role: 'assistant', content: parts };
+function toTextItem(open: OpenText, status: typeof BEGUN | 'completed'): JsonObject {
+  const { type, id } = open;
+  const parts = status === BEGUN ? [] : [toTextPart(open)];
+  return type === 'reasoning' ? { id, type, summary: parts } : { id, type, status, role: 'assistant', content: parts };
+}
+
+function toUsage(used: readonly UsageMetadata[]) {
+  type Count = 'promptTokenCount' | 'cachedContentTokenCount' | 'candidatesTokenCount' | 'thoughtsTokenCount';
+  const sum = (name: Count) => used.reduce((total, each) => total + (each[name] ?? 0), 0);
+  const [input, reasoning] = [sum('promptTokenCount'), sum('thoughtsTokenCount')];
+  const output = sum('candidatesTokenCount') + reasoning;
+  return {
+    input_tokens: input,
+    input_tokens_details: { cached_tokens: sum('cachedContentTokenCount') },
+    output_tokens: output,
+    output_tokens_details: { reasoning_tokens: reasoning },
+    total_tokens: input + output,
+  };
 }
