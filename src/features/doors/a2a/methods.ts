@@ -166,21 +166,33 @@ export type Updates = (signal: AbortSignal) => AsyncGenerator<A2aUpdate>;
 
 /** Sends a message, and tells what becomes of it. */
 export async function streamMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<Updates> {
-  return follow(call, await begin(call, params), params.configuration?.historyLength);
+  return follow(call, await begin(call, params), params.configuration ?? {});
 }
 
 /** Tells what becomes of a task that is under way: as it stands, then all that comes. */
 export async function subscribe(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<Updates> {
   const found = await findTask(call, id);
   if (isOver(found)) throw new A2aError('UNSUPPORTED_OPERATION', `The task is over: ${found.invocation.status}.`);
-  return follow(call, found);
+  return follow(call, found, { fromAnswer: found.invocation.status === 'paused' });
 }
 
-const follow = (call: A2aCall, found: Found, length?: number | null): Updates =>
+/** @param fromAnswer - true for a task that waits: what is told comes once it is answered */
+const follow = (
+  call: A2aCall,
+  found: Found,
+  { historyLength, fromAnswer = false }: { historyLength?: number | null | undefined; fromAnswer?: boolean },
+): Updates =>
   async function* updates(signal) {
-    const { key, invocationId, sequence: after } = found;
-    yield { task: toTask(found, call.base, { historyLength: length }) };
-    if (!isActive(found)) return;
+    const { key, invocationId } = found;
+    let { sequence: after } = found;
+    yield { task: toTask(found, call.base, { historyLength }) };
+    const toWait = { key, invocationId, withText: false, throughPauses: true };
+    if (fromAnswer)
+      for await (const step of readTurn(call.context, { ...toWait, after }, signal)) {
+        if (step.kind === 'event') after = step.sequence;
+        break;
+      }
+    if (!isActive(found) && !fromAnswer) return;
     yield* toUpdates(readTurn(call.context, { key, invocationId, after }, signal), found, call.base);
     if (!signal.aborted) yield toStatusUpdate(await look(call, found));
   };

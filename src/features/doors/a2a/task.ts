@@ -64,15 +64,8 @@ function toArtifacts(event: Event, { key }: InvocationRef, base: string): A2aArt
   if (event.author === 'user') return [];
   const id = event.id ?? '';
   const text = getAnswerText(event.content);
-  const media = getParts(event.content).flatMap(({ inlineData }, index) =>
-    inlineData?.data
-      ? [
-          {
-            artifactId: `${id}-${index}`,
-            parts: [{ raw: inlineData.data, mediaType: inlineData.mimeType ?? 'application/octet-stream' }],
-          },
-        ]
-      : [],
+  const media = getParts(event.content).flatMap((part, index) =>
+    (part.inlineData ?? part.fileData) ? [{ artifactId: `${id}-${index}`, parts: toMedia(part) }] : [],
   );
   const names = [key.appName, 'users', key.userId, 'sessions', key.sessionId].map(encodeURIComponent);
   const where = `${base}/apps/${names.join('/')}`;
@@ -123,14 +116,24 @@ const toIds = (ref: InvocationRef) => ({ taskId: toHandle(ref), contextId: ref.k
 const toMessage = (ids: ReturnType<typeof toIds>, role: A2aMessage['role'], messageId: string, parts: JsonObject[]) =>
   ({ ...ids, messageId, role, parts }) as A2aMessage;
 
-/** The parts of what a user said: answers to calls as values. */
+/** The parts of what a user said: answers to calls as values, but for words. */
 const toA2aParts = ({ content }: Event): JsonObject[] =>
-  getParts(content).flatMap(({ text, inlineData, fileData, functionResponse }): JsonObject[] => {
-    if (functionResponse) return [{ data: { callId: functionResponse.id, response: functionResponse.response } }];
-    if (inlineData) return [{ raw: inlineData.data, mediaType: inlineData.mimeType ?? '' }];
-    if (fileData) return [{ url: fileData.fileUri, mediaType: fileData.mimeType ?? '' }];
-    return text ? [{ text }] : [];
+  getParts(content).flatMap((part): JsonObject[] => {
+    const { text, functionResponse } = part;
+    if (!functionResponse) return text ? [{ text }] : toMedia(part);
+    const { id: callId, response } = functionResponse;
+    const words = response?.['result'];
+    return [typeof words === 'string' ? { text: words } : { data: { callId, response } }];
   });
+
+/** The bytes or the address that a part has. */
+const toMedia = ({ inlineData, fileData }: Part): JsonObject[] => {
+  const content = inlineData ? { raw: inlineData.data } : { url: fileData?.fileUri };
+  const { mimeType, displayName } = inlineData ?? fileData ?? {};
+  const mediaType = mimeType ?? 'application/octet-stream';
+  if (!Object.values(content)[0]) return [];
+  return [{ ...content, mediaType, ...(displayName ? { filename: displayName } : {}) }];
+};
 
 function toStatus(found: Found, ids: ReturnType<typeof toIds>): A2aTask['status'] {
   const { status, error, createTime, startTime, endTime, id } = found.invocation;
