@@ -4,6 +4,8 @@ import {
   type A2aMessage,
   type A2aTask,
   type A2aUpdate,
+  CALLS,
+  callsSchema,
   CHAIN,
   CHAIN_STATE,
   chainSchema,
@@ -58,13 +60,13 @@ async function begin(call: A2aCall, { message }: z.output<typeof sendParams>): P
 
 async function start(call: A2aCall, message: A2aMessage, parts: Part[]): Promise<Found> {
   const { context, appName, userId } = call;
-  const { messageId, contextId } = message;
+  const { messageId, contextId, metadata: _, ...requested } = message;
   // The same message again means the same new session, and the same task.
   const idempotencyKey = hash('sha256', JSON.stringify([appName, contextId, messageId]));
   const sessionId = identifierSchema.safeParse(contextId ?? idempotencyKey).data;
   if (sessionId === undefined) throw new A2aError('INVALID_PARAMS', 'message.contextId: not a name of a context');
   const content = { role: 'user', parts };
-  const turn = { content, overrides: {}, stateDelta: toChain(message), requested: message };
+  const turn = { content, ...toLimits(message), requested };
   const headers = { ...call.headers, 'idempotency-key': idempotencyKey };
   return look(call, await startTurn(context, { appName, userId, sessionId }, turn, { ...call, headers }));
 }
@@ -85,19 +87,22 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
   const turn = {
     content: { role: 'user', parts: noted },
     resumed: invocation.id,
-    overrides: {},
-    stateDelta: toChain(message),
+    ...toLimits(message),
   };
   // Its row keeps the key of the message that began it.
   return look(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 
-/** Keeps which agents wait for the answer: none of them is asked in turn. */
-function toChain({ metadata }: A2aMessage): JsonObject | undefined {
-  if (metadata?.[CHAIN] == null) return undefined;
-  const chain = chainSchema.safeParse(metadata[CHAIN]).data;
-  if (!chain) throw new A2aError('INVALID_PARAMS', `message.metadata.${CHAIN}: at most ${MAX_CHAIN} names`);
-  return { [CHAIN_STATE]: chain };
+/** Reads which agents wait for the answer: none of them is asked in turn; and how many calls of a model it may take. */
+function toLimits({ metadata }: A2aMessage): { overrides: { llmCallsAtMost?: number }; stateDelta?: JsonObject } {
+  const chain = chainSchema.optional().safeParse(metadata?.[CHAIN]);
+  const calls = callsSchema.min(1).optional().safeParse(metadata?.[CALLS]);
+  if (!chain.success) throw new A2aError('INVALID_PARAMS', `message.metadata.${CHAIN}: at most ${MAX_CHAIN} names`);
+  if (!calls.success) throw new A2aError('INVALID_PARAMS', `message.metadata.${CALLS}: a whole number from 1`);
+  return {
+    overrides: calls.data === undefined ? {} : { llmCallsAtMost: calls.data },
+    ...(chain.data && { stateDelta: { [CHAIN_STATE]: chain.data } }),
+  };
 }
 
 /** Returns the answers of a message to what a task asks: by `callId`, or all of it where there is one question. */

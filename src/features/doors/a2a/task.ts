@@ -1,5 +1,5 @@
 import type { A2aArtifact, A2aMessage, A2aPart, A2aTask, A2aUpdate } from '../../../agent/a2a/wire.ts';
-import { toMembers } from '../../../agent/a2a/wire.ts';
+import { CALLS, toMembers } from '../../../agent/a2a/wire.ts';
 import { getAnswerText, getFunctionCalls, getParts, type JsonObject, type Part } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
@@ -106,7 +106,7 @@ export function toTask(found: Found, base: string, { historyLength, includeArtif
     status: toStatus(found, ids),
     ...(artifacts.length > 0 ? { artifacts } : {}),
     ...(some.length > 0 ? { history: some } : {}),
-    metadata: { invocationId: invocation.id },
+    metadata: { invocationId: invocation.id, [CALLS]: invocation.llmCalls },
   };
 }
 
@@ -171,14 +171,10 @@ export async function* toUpdates(
   base: string,
 ): AsyncGenerator<A2aUpdate> {
   const ids = toIds(found);
-  // The piece before: only what comes after it says whether it is the last of its event.
-  let held: { artifactId: string; text: string; append: boolean } | undefined;
-  const flush = function* (lastChunk: boolean): Generator<A2aUpdate> {
-    if (held) yield toUpdate({ artifactId: held.artifactId, parts: [{ text: held.text }] }, held.append, lastChunk);
-    held = undefined;
-  };
   const toUpdate = (artifact: object, append: boolean, lastChunk: boolean) =>
     ({ artifactUpdate: { ...ids, artifact, append, lastChunk } }) as A2aUpdate;
+  const toText = (artifactId: string, text: string, append: boolean) =>
+    toUpdate({ artifactId, parts: [{ text }] }, append, false);
   let isQueued = found.invocation.status === 'queued';
   let current: string | undefined;
   for await (const step of steps) {
@@ -188,19 +184,14 @@ export async function* toUpdates(
       yield { statusUpdate: { ...ids, status: { state: 'TASK_STATE_WORKING', timestamp } } };
     }
     if (step.kind === 'text' && !step.isThought) {
-      yield* flush(false);
-      held = { artifactId: step.eventId, text: step.text, append: current === step.eventId };
+      yield toText(step.eventId, step.text, current === step.eventId);
       current = step.eventId;
     } else if (step.kind === 'void' && current === step.eventId) {
-      // It is replaced by what comes of its event, if that comes.
-      held = { artifactId: step.eventId, text: '', append: false };
       current = undefined;
-      yield* flush(true);
-    } else if (step.kind === 'event') {
-      yield* flush(true);
-      for (const artifact of toArtifacts(step.event, found, base))
-        if (artifact.artifactId !== step.event.id) yield toUpdate(artifact, false, true);
-    }
+      yield toText(step.eventId, '', false);
+    } else if (step.kind === 'event')
+      // Its text as a whole takes the place of the pieces: there are clients that keep the last update only.
+      for (const artifact of toArtifacts(step.event, found, base)) yield toUpdate(artifact, false, true);
   }
 }
 
