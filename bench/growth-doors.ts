@@ -4,6 +4,7 @@ import { APP } from './seed.ts';
 /** The part of `npm run bench:growth` that is about the protocols of other clients. */
 
 const AS_USER = `user_id=${USER}`;
+const A2A = `/a2a/${APP}`;
 const AG_UI = `/ag-ui/${APP}`;
 const CHAT = `/ai-sdk/${APP}/chat`;
 const STREAM = `/durable-streams/${APP}/sessions/seeded`;
@@ -61,6 +62,20 @@ export const DOORS: Record<string, Operation> = {
   'AI SDK: stop': () => ({ method: 'POST', path: `${CHAT}/seeded/stop?${AS_USER}` }),
   'durable stream of a session': read(STREAM),
   'durable stream of an invocation': read(`${STREAM}/invocations/{invocation}`),
+  'A2A: send a message': (n) => ({
+    method: 'POST',
+    path: `${A2A}/message:send?${AS_USER}`,
+    body: { message: { messageId: `a2a${n}`, role: 'ROLE_USER', parts: [{ text: 'hello' }] } },
+    keep: ['a2aTask', /"id": ?"([^"]+\.[^"]+)"/],
+  }),
+  'A2A: get a task': read(`${A2A}/tasks/{a2aTask}`),
+  'A2A: list tasks': read(`${A2A}/tasks?pageSize=20`),
+  'A2A: call': () => ({
+    method: 'POST',
+    path: `${A2A}?${AS_USER}`,
+    headers: { 'a2a-version': '1.0' },
+    body: { jsonrpc: '2.0', id: 1, method: 'GetTask', params: { id: '{a2aTask}' } },
+  }),
   'MCP: list tools': () => call('tools/list', {}, '/mcp'),
   'MCP: call as a task': (n) => ({
     ...call('tools/call', { name: APP, arguments: { prompt: 'hello' } }),

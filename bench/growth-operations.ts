@@ -85,6 +85,13 @@ export const UNMEASURED: Record<string, string> = {
   deleteOpenAiResponse: 'the same as deleting a session',
   cancelOpenAiResponse: 'the same as cancelling an invocation',
   deleteOpenAiConversation: 'the same as deleting a session',
+  streamA2aMessage: 'the same as a message that is waited for',
+  cancelA2aTask: 'the same as cancelling an invocation',
+  subscribeToA2aTask: 'a task, then the same as the events of a session',
+  resubscribeToA2aTask: 'a task, then the same as the events of a session',
+  getExtendedA2aCard: 'says what the application is, from no table',
+  getA2aCard: 'says what the application is, from no table',
+  getFirstA2aCard: 'says what the application is, from no table',
 };
 
 /** A request of every kind; those that delete find what one before them has made. */

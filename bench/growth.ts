@@ -91,7 +91,7 @@ async function startBound(side: Side): Promise<void> {
     MAX_WRITES_PER_MINUTE: '1000000',
     MAX_INVOCATIONS_PER_MINUTE: '1000000',
   };
-  const more = { ...limits, AUTH_MODE: 'key', DEV_UI: 'false', DOORS: 'ag-ui,ai-sdk,durable-streams,mcp' };
+  const more = { ...limits, AUTH_MODE: 'key', DEV_UI: 'false', DOORS: 'ag-ui,ai-sdk,durable-streams,mcp,a2a' };
   const server = await startServer([MAIN], port, '/ready', { ...environment, ...more });
   side.bound = { server, pool: new Pool(server.url, { connections: 4 }), key };
 }

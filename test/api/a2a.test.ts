@@ -26,6 +26,10 @@ const tool = (name: string, more: Partial<Tool>): Tool => ({
 });
 const paid = vi.fn<() => Promise<object>>(() => Promise.resolve({ paid: true }));
 const SCRIPT: Record<string, Part[]> = {
+  draw: [
+    { inlineData: { data: 'AAAA', mimeType: 'image/png', displayName: 'a.png' } },
+    { fileData: { fileUri: 'https://example.com/b', displayName: 'b' } },
+  ],
   pay: [callPart('pay', { amount: 5 })],
   ask: [callPart('ask', { city: 'Bern' })],
 };
@@ -161,12 +165,34 @@ test.each(BINDINGS)('%s: what an agent asks is asked of the client, and its answ
     },
   });
   const taskId = asks.id;
+  const following = client.resubscribeTask(named(taskId));
+  expect((await following.next()).value).toMatchObject({ payload: { $case: 'task' } });
   const answer = say('It rains.', { taskId });
   const done = toJson(await client.sendMessage(answer));
   expect(done).toMatchObject({ id: taskId, status: { state: 'TASK_STATE_COMPLETED' } });
   expect(JSON.stringify(done['artifacts'])).toContain('It rains.');
+  expect(done['history']).toMatchObject([{ parts: [{ text: 'ask' }] }, { parts: [{ text: 'It rains.' }] }]);
+  expect((await readAll(following)).at(-1)).toMatchObject({
+    statusUpdate: { status: { state: 'TASK_STATE_COMPLETED' } },
+  });
   expect(toJson(await client.sendMessage(answer))).toEqual(done);
   await expect(client.sendMessage(say('more', { taskId }))).rejects.toThrow(/does not wait/);
+});
+
+test('files are artifacts, and the names of protocol buffers are understood', async () => {
+  const message = { messageId: 'draw', role: 'ROLE_USER', parts: [{ text: 'draw' }] };
+  const rpc = async (method: string, params: object) =>
+    (await app.post(APP, { jsonrpc: '2.0', id: 1, method, params }, { 'a2a-version': '1.0' })).body;
+  const made = (await rpc('SendMessage', { message })) as { result: { task: { id: string; history: object[] } } };
+  expect(made.result.task).toMatchObject({
+    artifacts: [
+      { parts: [{ raw: 'AAAA', mediaType: 'image/png', filename: 'a.png' }] },
+      { parts: [{ url: 'https://example.com/b', filename: 'b' }] },
+    ],
+  });
+  expect(made.result.task.history).toHaveLength(1);
+  const shown = (await rpc('GetTask', { id: made.result.task.id, history_length: 0 })) as { result: object };
+  expect(shown.result).not.toHaveProperty('history');
 });
 
 test.each([
@@ -241,6 +267,10 @@ test('a client of 0.3 is served in its words', async () => {
   }
   expect(streamed).toContain('"kind":"artifact-update"');
   expect(streamed).toContain('"final":true');
+  for (const wrong of [{ role: undefined }, { parts: [{ type: 'text', text: 'hello' }] }])
+    expect((await rpc('message/send', { message: { ...message, messageId: 'wrong', ...wrong } })).body).toMatchObject({
+      error: { code: -32_602 },
+    });
   expect((await rpc('SendMessage', { message }, { 'a2a-version': '0.3' })).body).toMatchObject({
     error: { code: -32_601 },
   });
@@ -260,6 +290,12 @@ test('what is wrong is said in the words of the protocol', async () => {
   });
   const parts = [{ raw: 'AAAA', mediaType: 'application/x-unknown' }];
   expect(await call('SendMessage', { message: { messageId: 'm', role: 'ROLE_USER', parts } })).toMatchObject({
+    error: { code: -32_005 },
+  });
+  expect(await call('GetTaskPushNotificationConfig', { taskId: 't', id: 'c' })).toMatchObject({
+    error: { code: -32_003 },
+  });
+  expect((await app.post(APP, '{}', { 'a2a-version': '1.0', 'content-type': 'text/plain' })).body).toMatchObject({
     error: { code: -32_005 },
   });
   const absent = await app.get(`${APP}/tasks/none`);

@@ -10,10 +10,6 @@ export const OLD_METHODS: Record<string, string> = {
   GetTask: 'tasks/get',
   CancelTask: 'tasks/cancel',
   SubscribeToTask: 'tasks/resubscribe',
-  CreateTaskPushNotificationConfig: 'tasks/pushNotificationConfig/set',
-  GetTaskPushNotificationConfig: 'tasks/pushNotificationConfig/get',
-  ListTaskPushNotificationConfigs: 'tasks/pushNotificationConfig/list',
-  DeleteTaskPushNotificationConfig: 'tasks/pushNotificationConfig/delete',
   GetExtendedAgentCard: 'agent/getAuthenticatedExtendedCard',
 };
 
@@ -28,7 +24,8 @@ function toOldPart({ text, raw, url, data, mediaType: mimeType, filename: name, 
   return given({ kind: 'file', file: given({ bytes: raw, uri: url, mimeType, name }), metadata });
 }
 
-function fromOldPart({ text, file, data, metadata }: JsonObject): JsonObject {
+function fromOldPart({ kind, text, file, data, metadata }: JsonObject): JsonObject {
+  if (!['text', 'file', 'data'].includes(String(kind))) return {};
   const { bytes: raw, uri: url, mimeType: mediaType, name: filename } = toMembers(file);
   return given({ text, data, raw, url, mediaType, filename, metadata });
 }
@@ -41,10 +38,11 @@ export const toOldMessage = (message: JsonObject): JsonObject => ({
   parts: list(message['parts']).map(toOldPart),
 });
 
+const OLD_ROLES: Record<string, string> = { agent: 'ROLE_AGENT', user: 'ROLE_USER' };
+
 /** Returns a message of 0.3 as 1.0 has it. */
 function fromOldMessage(message: JsonObject): JsonObject {
-  const role = message['role'] === 'agent' ? 'ROLE_AGENT' : 'ROLE_USER';
-  return { ...message, role, parts: list(message['parts']).map(fromOldPart) };
+  return { ...message, role: OLD_ROLES[String(message['role'])], parts: list(message['parts']).map(fromOldPart) };
 }
 
 /** How messages and parts are converted, and states. */
@@ -83,8 +81,7 @@ const convertTask = (direction: Direction, task: JsonObject): JsonObject => ({
 
 /** Returns a result as 0.3 has it: what holds one thing by its name in 1.0 is that thing. */
 export function toOldResult(result: JsonObject): JsonObject {
-  const { task, message, statusUpdate, artifactUpdate, configs } = result;
-  if (configs) return list(configs).map(toOldConfig) as unknown as JsonObject;
+  const { task, message, statusUpdate, artifactUpdate } = result;
   if (message) return toOldMessage(toMembers(message));
   if (statusUpdate) {
     const { status, ...update } = toMembers(statusUpdate);
@@ -96,7 +93,7 @@ export function toOldResult(result: JsonObject): JsonObject {
     return { kind: 'artifact-update', ...update, artifact: convertArtifact(TO_OLD, toMembers(artifact)) };
   }
   if (task ?? result['status']) return { kind: 'task', ...convertTask(TO_OLD, toMembers(task ?? result)) };
-  return result['url'] && result['taskId'] ? toOldConfig(result) : result;
+  return result;
 }
 
 /** Returns a message or a task of 0.3 as 1.0 answers it. */
@@ -105,28 +102,11 @@ export function fromOldResult(result: JsonObject): JsonObject {
   return { task: convertTask(FROM_OLD, result) };
 }
 
-function toOldConfig({ id, url, token, authentication, taskId }: JsonObject): JsonObject {
-  const { scheme, credentials } = toMembers(authentication);
-  const auth = authentication ? { authentication: given({ schemes: [scheme], credentials }) } : {};
-  return { taskId, pushNotificationConfig: given({ id, url, token, ...auth }) };
-}
-
-function fromOldConfig({ authentication, ...config }: JsonObject): JsonObject {
-  const { schemes, credentials } = toMembers(authentication);
-  const [scheme] = Array.isArray(schemes) ? (schemes as unknown[]) : [];
-  return { ...config, ...(authentication ? { authentication: given({ scheme, credentials }) } : {}) };
-}
-
 /** Returns the parameters of a method of 0.3 as 1.0 has them. */
-export function fromOldParams(method: string, params: JsonObject): JsonObject {
-  const { message, configuration, pushNotificationConfig, pushNotificationConfigId, ...rest } = params;
-  if (message) {
-    const { blocking, pushNotificationConfig: config, ...wanted } = toMembers(configuration);
-    const push = config ? { taskPushNotificationConfig: fromOldConfig(toMembers(config)) } : {};
-    const sent = { ...wanted, ...push, returnImmediately: blocking === false };
-    return { ...rest, message: fromOldMessage(toMembers(message)), configuration: sent };
-  }
-  if (pushNotificationConfig) return { ...rest, ...fromOldConfig(toMembers(pushNotificationConfig)) };
-  if (!method.includes('PushNotification')) return rest;
-  return given({ taskId: rest['id'], id: pushNotificationConfigId });
+export function fromOldParams(params: JsonObject): JsonObject {
+  const { message, configuration, ...rest } = params;
+  if (!message) return rest;
+  const { blocking, ...wanted } = toMembers(configuration);
+  const sent = { ...wanted, returnImmediately: blocking === false };
+  return { ...rest, message: fromOldMessage(toMembers(message)), configuration: sent };
 }

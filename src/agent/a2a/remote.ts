@@ -11,6 +11,8 @@ import { requestConfirmation } from '../mcp/mcp-question.ts';
 import { fromOldResult, OLD_METHODS, toOldMessage } from './old-wire.ts';
 import {
   type A2aTask,
+  CALLS,
+  callsSchema,
   CHAIN,
   chainSchema,
   CHAIN_STATE,
@@ -27,9 +29,12 @@ import {
 const CARD = '.well-known/agent-card.json';
 /** Time limit of one request, a stream left out. */
 const REQUEST_MS = 30_000;
-/** Pause between two looks at a task, and the looks in a row that may fail. */
+/** Pause between two requests about a task, and how often one is sent that is not answered: for about 20 s. */
 const POLL_MS = { least: 100, most: 5_000 };
-const MAX_FAILURES = 5;
+const toNext = (pauseMs: number) => Math.min(2 * pauseMs, POLL_MS.most);
+const MAX_TRIES = 10;
+/** Statuses of a service that starts or stops. */
+const AWAY = new Set([502, 503, 504]);
 /** Most characters of an answer that the model is given, and of what is asked. */
 const MAX_TEXT = 100_000;
 const MAX_QUESTION = 4_000;
@@ -117,9 +122,10 @@ class RemoteCall {
   async #findInterface(): Promise<{ url: string; isOld: boolean; streams: boolean }> {
     const { url } = this.#remote;
     const at = url.endsWith('.json') ? url : new URL(CARD, url.endsWith('/') ? url : `${url}/`).href;
-    const response = await this.#fetch(at, { headers: { accept: 'application/json', 'a2a-version': VERSION } });
-    if (!response.ok) throw this.#failed(`its card is answered with HTTP ${response.status}`);
-    const card = cardSchema.safeParse(await response.json().catch(() => undefined)).data;
+    const headers = { accept: 'application/json', 'a2a-version': VERSION };
+    const { status, body } = await this.#ask(at, { headers });
+    if (status !== 200) throw this.#failed(`its card is answered with HTTP ${status}`);
+    const card = cardSchema.safeParse(body).data;
     const { supportedInterfaces = [], url: oldUrl, preferredTransport = 'JSONRPC', protocolVersion = '' } = card ?? {};
     const old = oldUrl ? [{ url: oldUrl, protocolBinding: preferredTransport, protocolVersion }] : [];
     const all = [...supportedInterfaces, ...old].filter(({ protocolBinding }) => protocolBinding === 'JSONRPC');
@@ -135,43 +141,60 @@ class RemoteCall {
     return new AgentError('remote_failed', `The agent \`${this.#name}\` cannot be asked: ${why}.`);
   }
 
-  #fetch(url: string, init: RequestInit, hasLimit = true): Promise<Response> {
-    const { signal } = this.#context;
+  #fetch(url: string, init: RequestInit, signal: AbortSignal): Promise<Response> {
     const { traceparent } = currentContext();
-    return this.#egress.fetch(url, {
-      ...init,
-      redirect: 'manual',
-      signal: hasLimit ? AbortSignal.any([signal, AbortSignal.timeout(REQUEST_MS)]) : signal,
-      headers: { ...this.#remote.headers, ...(traceparent && { traceparent }), ...(init.headers as object) },
-    });
+    const headers = { ...this.#remote.headers, ...(traceparent && { traceparent }), ...(init.headers as object) };
+    return this.#egress.fetch(url, { ...init, redirect: 'manual', signal, headers });
   }
 
-  #post(method: string, params: JsonObject, accept: string): Promise<Response> {
-    const { url, isOld } = this.#to;
+  /**
+   * Sends a request until it is answered: a message that comes twice is the same task there.
+   * @throws {UnknownOutcomeError} where it is not known what came of it
+   */
+  async #ask(url: string, init: RequestInit): Promise<{ status: number; body: unknown }> {
+    const { signal } = this.#context;
+    for (let pauseMs = POLL_MS.least, tries = 1; ; pauseMs = toNext(pauseMs), tries += 1) {
+      const limited = AbortSignal.any([signal, AbortSignal.timeout(REQUEST_MS)]);
+      const [answer, cause] = await this.#fetch(url, init, limited)
+        .then(async (response) => [{ status: response.status, text: await response.text() }] as const)
+        .catch((error: unknown) => [undefined, error] as const);
+      if (answer && !AWAY.has(answer.status))
+        return { status: answer.status, body: await new Response(answer.text).json().catch(() => undefined) };
+      if (cause instanceof AgentError) throw cause;
+      if (signal.aborted || tries >= MAX_TRIES)
+        throw new UnknownOutcomeError('remote_failed', `The agent \`${this.#name}\` did not answer.`, { cause });
+      await sleep(pauseMs, undefined, { signal });
+    }
+  }
+
+  #toRequest(method: string, params: JsonObject, accept = 'application/json'): RequestInit {
+    const { isOld } = this.#to;
     const body = { jsonrpc: '2.0', id: 1, method: isOld ? OLD_METHODS[method] : method, params };
     const headers = { 'content-type': 'application/json', accept, 'a2a-version': isOld ? OLD_VERSION : VERSION };
-    return this.#fetch(url, { method: 'POST', headers, body: JSON.stringify(body) }, accept === 'application/json');
+    return { method: 'POST', headers, body: JSON.stringify(body) };
   }
 
-  /** Calls a method. @throws {RefusedError} @throws {UnknownOutcomeError} where it is not known what came of it */
+  /** Calls a method. @throws {RefusedError} */
   async #call(method: string, params: JsonObject): Promise<JsonObject> {
-    const response = await this.#post(method, params, 'application/json').catch((error: unknown) => {
-      if (error instanceof AgentError) throw error;
-      throw new UnknownOutcomeError('remote_failed', `The agent \`${this.#name}\` did not answer.`, { cause: error });
-    });
-    const answer = answerSchema.safeParse(await response.json().catch(() => undefined)).data;
+    const { status, body } = await this.#ask(this.#to.url, this.#toRequest(method, params));
+    const answer = answerSchema.safeParse(body).data;
     if (answer?.error) throw new RefusedError(this.#name, answer.error);
-    if (!response.ok || !answer) throw this.#failed(`it answered HTTP ${response.status}`);
+    if (status !== 200 || !answer) throw this.#failed(`it answered HTTP ${status}`);
     return toMembers(answer.result);
   }
 
   /** Sends a message. @returns the id of its task, or the answer where there is none */
   async #send(message: JsonObject): Promise<string | JsonObject> {
-    const { state } = this.#context;
+    const { state, modelCalls } = this.#context;
+    if (modelCalls.left < 1) throw this.#failed('no model call is left to this invocation');
     const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
     if (chain.includes(this.#remote.url) || chain.length >= MAX_CHAIN)
       throw this.#failed('it is one of the agents that wait for this answer, or there are too many of them');
-    const sent = { role: 'ROLE_USER', ...message, metadata: { [CHAIN]: [...chain, this.#remote.url] } };
+    const sent = {
+      role: 'ROLE_USER',
+      ...message,
+      metadata: { [CHAIN]: [...chain, this.#remote.url], [CALLS]: modelCalls.left },
+    };
     const result = this.#to.isOld
       ? await this.#call('SendMessage', { message: toOldMessage(sent), configuration: { blocking: false } })
       : await this.#call('SendMessage', { message: sent, configuration: { returnImmediately: true } });
@@ -212,28 +235,31 @@ class RemoteCall {
   async #follow(taskId: string): Promise<JsonObject> {
     const { signal } = this.#context;
     try {
-      let failures = 0;
-      for (let pauseMs = POLL_MS.least; ; pauseMs = Math.min(2 * pauseMs, POLL_MS.most)) {
-        const found = await this.#call('GetTask', { id: taskId }).catch((error: unknown) => {
-          failures += 1;
-          if (signal.aborted || error instanceof RefusedError || failures >= MAX_FAILURES) throw error;
-          return undefined;
-        });
-        const task = found && this.#read(this.#to.isOld ? found : { task: found }).task;
-        if (task) failures = 0;
-        if (task && !isRunning(task)) return this.#toResponse(task);
+      for (let pauseMs = POLL_MS.least; ; pauseMs = toNext(pauseMs)) {
+        const found = await this.#call('GetTask', { id: taskId });
+        const { task } = this.#read(this.#to.isOld ? found : { task: found });
+        if (!task) throw this.#failed('it knows no such task');
+        if (!isRunning(task)) return this.#toResponse(task);
         if (this.#to.streams) await this.#listen(taskId);
         await sleep(pauseMs, undefined, { signal });
       }
     } finally {
-      if (signal.aborted && abortError(signal).code !== 'interrupted') await this.#cancel(taskId);
+      // Where this process ends, another one goes on.
+      if (signal.aborted && abortError(signal).code !== 'interrupted')
+        await this.#fetch(
+          this.#to.url,
+          this.#toRequest('CancelTask', { id: taskId }),
+          AbortSignal.timeout(POLL_MS.most),
+        ).catch(() => undefined);
     }
   }
 
   /** Waits while a stream of the task lasts: what it is about is read of the task. */
   async #listen(taskId: string): Promise<void> {
     try {
-      const response = await this.#post('SubscribeToTask', { id: taskId }, 'text/event-stream');
+      const { signal } = this.#context;
+      const request = this.#toRequest('SubscribeToTask', { id: taskId }, 'text/event-stream');
+      const response = await this.#fetch(this.#to.url, request, signal);
       for await (const _ of response.body ?? []);
     } catch (error) {
       // A stream that breaks, or says more than is let in, is no end of the task.
@@ -241,26 +267,11 @@ class RemoteCall {
     }
   }
 
-  async #cancel(id: string): Promise<void> {
-    const { url, isOld } = this.#to;
-    const body = JSON.stringify({
-      jsonrpc: '2.0',
-      id: 1,
-      method: isOld ? OLD_METHODS['CancelTask'] : 'CancelTask',
-      params: { id },
-    });
-    const headers = {
-      ...this.#remote.headers,
-      'content-type': 'application/json',
-      'a2a-version': isOld ? OLD_VERSION : VERSION,
-    };
-    const signal = AbortSignal.timeout(POLL_MS.most);
-    await this.#egress.fetch(url, { method: 'POST', headers, body, signal, redirect: 'manual' }).catch(() => undefined);
-  }
-
   #toResponse(task: A2aTask): JsonObject {
     const said = joinText(task.status.message?.parts ?? []);
     if (isWaiting(task)) return this.#askPerson(task, said);
+    const { data: calls = 0 } = callsSchema.safeParse(task.metadata?.[CALLS]);
+    this.#context.modelCalls.add(calls);
     const artifacts = task.artifacts ?? [];
     const text =
       artifacts

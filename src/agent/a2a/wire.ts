@@ -30,6 +30,10 @@ export const isWaiting = ({ status }: Pick<A2aTask, 'status'>): boolean => WAITI
 export const CHAIN = 'agent-runtime/chain';
 /** The key of the state under which an invocation has that list. */
 export const CHAIN_STATE = 'temp:a2a_chain';
+/** The member of the metadata of a message with the model calls that its answer may take, of a task with those made. */
+export const CALLS = 'agent-runtime/modelCalls';
+/** Such a number. */
+export const callsSchema = z.int().min(0).max(1_000_000);
 /** Most agents that wait for one another. */
 export const MAX_CHAIN = 8;
 /** Such a list. */
@@ -86,6 +90,7 @@ const taskSchema = z.looseObject({
   status: statusSchema,
   artifacts: z.array(artifactSchema).nullish(),
   history: z.array(messageSchema).nullish(),
+  metadata: jsonObject.nullish(),
 });
 /** A piece of work of an agent. */
 export type A2aTask = z.output<typeof taskSchema>;

@@ -83,6 +83,10 @@ async function runTool(
     services,
     log: toToolLog(log, { tool: call.name, callId: call.id }),
     signal,
+    modelCalls: {
+      left: invocation.input.agent.maxLlmCalls - invocation.used.llmCalls,
+      add: (count: number) => void (invocation.used.llmCalls += count),
+    },
     askAgent: (agent: AgentNode, request: string) => invocation.askAgent(agent, request, signal, operationId),
   };
   const run = async (sql: ToolSql): Promise<KeptAnswer> => {

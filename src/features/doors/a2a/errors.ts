@@ -87,6 +87,8 @@ function toShown({ status: plain, detail, limit }: Parameters<ToRefusal>[0], err
   const [first] = typeof detail === 'string' ? [] : detail;
   const message =
     typeof detail === 'string' ? detail : `${first?.loc.slice(1).join('.') || 'request'}: ${first?.msg ?? 'not valid'}`;
+  if (status === 415)
+    return { status, message, code: CODES.CONTENT_TYPE_NOT_SUPPORTED, reason: 'CONTENT_TYPE_NOT_SUPPORTED' };
   const code = status >= 500 ? INTERNAL_ERROR : status === 400 ? CODES.INVALID_PARAMS : REFUSED;
   return { status, code, message, reason: limit ?? NAMES[status] ?? 'INTERNAL' };
 }

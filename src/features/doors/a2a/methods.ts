@@ -4,6 +4,8 @@ import {
   type A2aMessage,
   type A2aTask,
   type A2aUpdate,
+  CALLS,
+  callsSchema,
   CHAIN,
   CHAIN_STATE,
   chainSchema,
@@ -58,14 +60,14 @@ async function begin(call: A2aCall, { message }: z.output<typeof sendParams>): P
 
 async function start(call: A2aCall, message: A2aMessage, parts: Part[]): Promise<Found> {
   const { context, appName, userId } = call;
-  const { messageId, contextId } = message;
+  const { messageId, contextId, metadata: _, ...requested } = message;
   // The same message again means the same new session, and the same task.
   const idempotencyKey = hash('sha256', JSON.stringify([appName, contextId, messageId]));
   const sessionId = identifierSchema.safeParse(contextId ?? idempotencyKey).data;
   if (sessionId === undefined) throw new A2aError('INVALID_PARAMS', 'message.contextId: not a name of a context');
   const key = { appName, userId, sessionId };
   const content = { role: 'user', parts };
-  const turn = { content, overrides: {}, stateDelta: toChain(message), requested: [key, message] };
+  const turn = { content, ...toLimits(message), requested: [key, requested] };
   const headers = { ...call.headers, 'idempotency-key': idempotencyKey };
   return look(call, await startTurn(context, key, turn, { ...call, headers }));
 }
@@ -86,19 +88,22 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
   const turn = {
     content: { role: 'user', parts: noted },
     resumed: invocation.id,
-    overrides: {},
-    stateDelta: toChain(message),
+    ...toLimits(message),
   };
   // Its row keeps the key of the message that began it.
   return look(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 
-/** Keeps which agents wait for the answer: none of them is asked in turn. */
-function toChain({ metadata }: A2aMessage): JsonObject | undefined {
-  if (metadata?.[CHAIN] == null) return undefined;
-  const chain = chainSchema.safeParse(metadata[CHAIN]).data;
-  if (!chain) throw new A2aError('INVALID_PARAMS', `message.metadata.${CHAIN}: at most ${MAX_CHAIN} names`);
-  return { [CHAIN_STATE]: chain };
+/** Reads which agents wait for the answer: none of them is asked in turn; and how many calls of a model it may take. */
+function toLimits({ metadata }: A2aMessage): { overrides: { llmCallsAtMost?: number }; stateDelta?: JsonObject } {
+  const chain = chainSchema.optional().safeParse(metadata?.[CHAIN]);
+  const calls = callsSchema.min(1).optional().safeParse(metadata?.[CALLS]);
+  if (!chain.success) throw new A2aError('INVALID_PARAMS', `message.metadata.${CHAIN}: at most ${MAX_CHAIN} names`);
+  if (!calls.success) throw new A2aError('INVALID_PARAMS', `message.metadata.${CALLS}: a whole number from 1`);
+  return {
+    overrides: calls.data === undefined ? {} : { llmCallsAtMost: calls.data },
+    ...(chain.data && { stateDelta: { [CHAIN_STATE]: chain.data } }),
+  };
 }
 
 /** Returns the answers of a message to what a task asks: by `callId`, or all of it where there is one question. */
@@ -167,21 +172,33 @@ export type Updates = (signal: AbortSignal) => AsyncGenerator<A2aUpdate>;
 
 /** Sends a message, and tells what becomes of it. */
 export async function streamMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<Updates> {
-  return follow(call, await begin(call, params), params.configuration?.historyLength);
+  return follow(call, await begin(call, params), params.configuration ?? {});
 }
 
 /** Tells what becomes of a task that is under way: as it stands, then all that comes. */
 export async function subscribe(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<Updates> {
   const found = await findTask(call, id);
   if (isOver(found)) throw new A2aError('UNSUPPORTED_OPERATION', `The task is over: ${found.invocation.status}.`);
-  return follow(call, found);
+  return follow(call, found, { fromAnswer: found.invocation.status === 'paused' });
 }
 
-const follow = (call: A2aCall, found: Found, length?: number | null): Updates =>
+/** @param fromAnswer - true for a task that waits: what is told comes once it is answered */
+const follow = (
+  call: A2aCall,
+  found: Found,
+  { historyLength, fromAnswer = false }: { historyLength?: number | null | undefined; fromAnswer?: boolean },
+): Updates =>
   async function* updates(signal) {
-    const { key, invocationId, sequence: after } = found;
-    yield { task: toTask(found, call.base, { historyLength: length }) };
-    if (!isActive(found)) return;
+    const { key, invocationId } = found;
+    let { sequence: after } = found;
+    yield { task: toTask(found, call.base, { historyLength }) };
+    const toWait = { key, invocationId, withText: false, throughPauses: true };
+    if (fromAnswer)
+      for await (const step of readTurn(call.context, { ...toWait, after }, signal)) {
+        if (step.kind === 'event') after = step.sequence;
+        break;
+      }
+    if (!isActive(found) && !fromAnswer) return;
     yield* toUpdates(readTurn(call.context, { key, invocationId, after }, signal), found, call.base);
     if (!signal.aborted) yield toStatusUpdate(await look(call, found));
   };

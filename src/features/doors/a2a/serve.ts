@@ -48,6 +48,8 @@ const method = <Schema extends z.ZodType>(
   },
 });
 
+const NO_PUSH = 'Tasks are told to no address here: subscribe to them, or let the operator register a webhook.';
+
 const METHODS: Record<string, Method> = {
   SendMessage: method('invoke', sendParams, sendMessage),
   SendStreamingMessage: method('invoke', sendParams, streamMessage),
@@ -55,6 +57,12 @@ const METHODS: Record<string, Method> = {
   ListTasks: method('read', listParams, listTasks),
   CancelTask: method('invoke', taskParams, cancelTask),
   SubscribeToTask: method('read', taskParams, subscribe),
+  ...Object.fromEntries(
+    ['CreateTask*', 'GetTask*', 'ListTask*s', 'DeleteTask*'].map((name) => [
+      name.replace('*', 'PushNotificationConfig'),
+      { needs: 'read', run: () => Promise.reject(new A2aError('PUSH_NOTIFICATION_NOT_SUPPORTED', NO_PUSH)) } as const,
+    ]),
+  ),
   GetExtendedAgentCard: {
     needs: 'read',
     run: (context, { appName, base, request }) => {
@@ -89,6 +97,15 @@ const toCall = (context: A2aContext, { path, query, ...came }: Came): A2aCall =>
   base: toBase(came.request),
 });
 
+/** Returns parameters by the names that JSON has; those of protocol buffers are understood too. */
+const toCamel = (params: JsonObject): JsonObject =>
+  Object.fromEntries(
+    Object.entries(params).map(([name, value]) => [
+      name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase()),
+      value,
+    ]),
+  );
+
 function readBody(text: string | undefined): unknown {
   try {
     return parseJson(Buffer.from(text ?? ''), INPUT_LIMITS.requestBody, { exact: true });
@@ -116,7 +133,7 @@ export async function serveRpc(context: A2aContext, { body, ...came }: Came & { 
       throw new A2aError('INVALID_PARAMS', 'params: not an object');
     requireScope(came.principal, { scope: found.needs, because: 'this method needs it.' });
     if (name !== 'CancelTask' && found.needs === 'invoke') await came.countAgain('invoke');
-    const sent = isOld ? fromOldParams(known, params as JsonObject) : params;
+    const sent = isOld ? fromOldParams(params as JsonObject) : toCamel(params as JsonObject);
     const result = await found.run(context, toCall(context, came), sent);
     const toResult = (value: JsonObject) => ({
       jsonrpc: '2.0',

@@ -1,5 +1,5 @@
 import type { A2aArtifact, A2aMessage, A2aPart, A2aTask, A2aUpdate } from '../../../agent/a2a/wire.ts';
-import { toMembers } from '../../../agent/a2a/wire.ts';
+import { CALLS, toMembers } from '../../../agent/a2a/wire.ts';
 import { getAnswerText, getFunctionCalls, getParts, type JsonObject, type Part } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
@@ -64,15 +64,8 @@ function toArtifacts(event: Event, { key }: InvocationRef, base: string): A2aArt
   if (event.author === 'user') return [];
   const id = event.id ?? '';
   const text = getAnswerText(event.content);
-  const media = getParts(event.content).flatMap(({ inlineData }, index) =>
-    inlineData?.data
-      ? [
-          {
-            artifactId: `${id}-${index}`,
-            parts: [{ raw: inlineData.data, mediaType: inlineData.mimeType ?? 'application/octet-stream' }],
-          },
-        ]
-      : [],
+  const media = getParts(event.content).flatMap((part, index) =>
+    (part.inlineData ?? part.fileData) ? [{ artifactId: `${id}-${index}`, parts: toMedia(part) }] : [],
   );
   const names = [key.appName, 'users', key.userId, 'sessions', key.sessionId].map(encodeURIComponent);
   const where = `${base}/apps/${names.join('/')}`;
@@ -113,7 +106,7 @@ export function toTask(found: Found, base: string, { historyLength, includeArtif
     status: toStatus(found, ids),
     ...(artifacts.length > 0 ? { artifacts } : {}),
     ...(some.length > 0 ? { history: some } : {}),
-    metadata: { invocationId: invocation.id },
+    metadata: { invocationId: invocation.id, [CALLS]: invocation.llmCalls },
   };
 }
 
@@ -123,14 +116,24 @@ const toIds = (ref: InvocationRef) => ({ taskId: toHandle(ref), contextId: ref.k
 const toMessage = (ids: ReturnType<typeof toIds>, role: A2aMessage['role'], messageId: string, parts: JsonObject[]) =>
   ({ ...ids, messageId, role, parts }) as A2aMessage;
 
-/** The parts of what a user said: answers to calls as values. */
+/** The parts of what a user said: answers to calls as values, but for words. */
 const toA2aParts = ({ content }: Event): JsonObject[] =>
-  getParts(content).flatMap(({ text, inlineData, fileData, functionResponse }): JsonObject[] => {
-    if (functionResponse) return [{ data: { callId: functionResponse.id, response: functionResponse.response } }];
-    if (inlineData) return [{ raw: inlineData.data, mediaType: inlineData.mimeType ?? '' }];
-    if (fileData) return [{ url: fileData.fileUri, mediaType: fileData.mimeType ?? '' }];
-    return text ? [{ text }] : [];
+  getParts(content).flatMap((part): JsonObject[] => {
+    const { text, functionResponse } = part;
+    if (!functionResponse) return text ? [{ text }] : toMedia(part);
+    const { id: callId, response } = functionResponse;
+    const words = response?.['result'];
+    return [typeof words === 'string' ? { text: words } : { data: { callId, response } }];
   });
+
+/** The bytes or the address that a part has. */
+const toMedia = ({ inlineData, fileData }: Part): JsonObject[] => {
+  const content = inlineData ? { raw: inlineData.data } : { url: fileData?.fileUri };
+  const { mimeType, displayName } = inlineData ?? fileData ?? {};
+  const mediaType = mimeType ?? 'application/octet-stream';
+  if (!Object.values(content)[0]) return [];
+  return [{ ...content, mediaType, ...(displayName ? { filename: displayName } : {}) }];
+};
 
 function toStatus(found: Found, ids: ReturnType<typeof toIds>): A2aTask['status'] {
   const { status, error, createTime, startTime, endTime, id } = found.invocation;
@@ -168,14 +171,10 @@ export async function* toUpdates(
   base: string,
 ): AsyncGenerator<A2aUpdate> {
   const ids = toIds(found);
-  // The piece before: only what comes after it says whether it is the last of its event.
-  let held: { artifactId: string; text: string; append: boolean } | undefined;
-  const flush = function* (lastChunk: boolean): Generator<A2aUpdate> {
-    if (held) yield toUpdate({ artifactId: held.artifactId, parts: [{ text: held.text }] }, held.append, lastChunk);
-    held = undefined;
-  };
   const toUpdate = (artifact: object, append: boolean, lastChunk: boolean) =>
     ({ artifactUpdate: { ...ids, artifact, append, lastChunk } }) as A2aUpdate;
+  const toText = (artifactId: string, text: string, append: boolean) =>
+    toUpdate({ artifactId, parts: [{ text }] }, append, false);
   let isQueued = found.invocation.status === 'queued';
   let current: string | undefined;
   for await (const step of steps) {
@@ -185,19 +184,14 @@ export async function* toUpdates(
       yield { statusUpdate: { ...ids, status: { state: 'TASK_STATE_WORKING', timestamp } } };
     }
     if (step.kind === 'text' && !step.isThought) {
-      yield* flush(false);
-      held = { artifactId: step.eventId, text: step.text, append: current === step.eventId };
+      yield toText(step.eventId, step.text, current === step.eventId);
       current = step.eventId;
     } else if (step.kind === 'void' && current === step.eventId) {
-      // It is replaced by what comes of its event, if that comes.
-      held = { artifactId: step.eventId, text: '', append: false };
       current = undefined;
-      yield* flush(true);
-    } else if (step.kind === 'event') {
-      yield* flush(true);
-      for (const artifact of toArtifacts(step.event, found, base))
-        if (artifact.artifactId !== step.event.id) yield toUpdate(artifact, false, true);
-    }
+      yield toText(step.eventId, '', false);
+    } else if (step.kind === 'event')
+      // Its text as a whole takes the place of the pieces: there are clients that keep the last update only.
+      for (const artifact of toArtifacts(step.event, found, base)) yield toUpdate(artifact, false, true);
   }
 }
 

@@ -1,0 +1,115 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Client } from 'pg';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { testDatabase } from '../support/database.ts';
+import { freePort } from './support/cluster.ts';
+import { APP, modelSettings, report } from './support/faults.ts';
+import { answerFor, type Message, type ModelServer, promptFor, startModelServer } from './support/model-server.ts';
+import { either, random } from './support/seed.ts';
+import { type ServerProcess, startServer } from './support/server-process.ts';
+
+/** Three services, each the agent of the one before, whose processes are killed while they wait for one another. */
+
+const ROUNDS = either(4, 100);
+const LONGEST_LIFE_MS = 1_500;
+/** Model calls that an invocation of the first may take: two of it, two of the second, one of the third, and spare. */
+const MAX_CALLS = 8;
+
+const services = [testDatabase(), testDatabase(), testDatabase()].map((database, place) => ({ database, place }));
+let model: ModelServer;
+let directory: string;
+const ports: number[] = [];
+const servers: ServerProcess[] = [];
+
+/** The agent above hands its prompt on, those that are asked answer. */
+function script(messages: Message[], { id }: { id: string }) {
+  const isLast = JSON.stringify(messages.find(({ role }) => role === 'system')).includes('You are the last');
+  if (isLast || messages.at(-1)?.role === 'tool') return answerFor(id);
+  return [{ name: 'next', arguments: { request: promptFor({ id, delayMs: 200 }) } }];
+}
+
+function toHarness(place: number): string {
+  const url = `http://127.0.0.1:${ports[place + 1]}/a2a/${APP}`;
+  const lines = place === 2 ? ['system_prompt: You are the last.'] : ['system_prompt: Hand it on.', 'sub_agents:'];
+  const next = ['  - name: next', '    description: Answers.', '    remote:', `      url: ${url}`];
+  return [...lines, ...(place === 2 ? [] : next), `max_llm_calls: ${MAX_CALLS}`, ''].join('\n');
+}
+
+async function start(place: number): Promise<void> {
+  const file = join(directory, `${place}.yaml`);
+  await writeFile(file, toHarness(place));
+  const { TOOLS: _, ...settings } = modelSettings(model.baseUrl);
+  servers[place] = await startServer(services[place]?.database.url ?? '', {
+    ...settings,
+    HARNESS_FILE: file,
+    PORT: String(ports[place]),
+    DOORS: 'a2a',
+    SESSION_LEASE_MS: '1000',
+    SWEEP_INTERVAL_MS: '100',
+  });
+}
+
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'agent-runtime-chain-'));
+  model = await startModelServer(script);
+  for (const _ of services) ports.push(await freePort());
+  await Promise.all(services.map(({ place }) => start(place)));
+});
+afterAll(async () => {
+  await Promise.all(servers.map((server) => server.kill()));
+  await model.close();
+  await rm(directory, { recursive: true });
+});
+
+/** The trace that the client of a round is in. */
+const toTrace = (round: number) => String(round + 1).padStart(32, '0');
+
+async function read<Row extends object>(place: number, statement: string): Promise<Row[]> {
+  const sql = new Client({ connectionString: services[place]?.database.url });
+  await sql.connect();
+  try {
+    return (await sql.query<Row>(statement)).rows;
+  } finally {
+    await sql.end();
+  }
+}
+
+test('each task is done once, in one trace, within the calls of the first', async () => {
+  const draw = random('chain of services');
+  let kills = 0;
+  for (let round = 0; round < ROUNDS; round++) {
+    const id = `chain-${round}`;
+    const path = `/apps/${APP}/users/u/sessions/${id}/invocations`;
+    await servers[0]?.post(`/apps/${APP}/users/u/sessions`, { sessionId: id });
+    const newMessage = { role: 'user', parts: [{ text: promptFor({ id, delayMs: 200 }) }] };
+    const started = await servers[0]?.post(
+      path,
+      { newMessage },
+      { traceparent: `00-${toTrace(round)}-${'1'.repeat(16)}-01` },
+    );
+    expect(started?.status, started?.text).toBe(200);
+    await sleep(draw.whole(0, LONGEST_LIFE_MS));
+    const victim = draw.whole(0, 2);
+    await servers[victim]?.kill();
+    kills++;
+    await start(victim);
+    const ended = async () => ((await servers[0]?.get(path))?.body as { status: string }[])[0]?.status;
+    await expect.poll(ended, { timeout: 60_000, message: id }).not.toMatch(/running|queued/);
+  }
+  const rows = await Promise.all(
+    services.map(({ place }) =>
+      read<{ status: string; calls: number }>(place, 'select status, llm_calls as calls from invocations'),
+    ),
+  );
+  const traces = await Promise.all(
+    services.map(({ place }) => read<{ id: string }>(place, 'select distinct trace_id as id from spans order by 1')),
+  );
+  report('chain', `${ROUNDS} tasks, ${kills} kills, model calls of the first ${rows[0]?.map(({ calls }) => calls)}`);
+  for (const each of rows) expect(each.map(({ status }) => status)).toEqual(Array(ROUNDS).fill('succeeded'));
+  for (const { calls } of rows[0] ?? []) expect(calls).toBeLessThanOrEqual(MAX_CALLS);
+  const expected = Array.from({ length: ROUNDS }, (_, round) => ({ id: toTrace(round) }));
+  for (const each of traces) expect(each).toEqual(expected);
+});
