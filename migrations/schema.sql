@@ -1874,6 +1874,35 @@ CREATE OR REPLACE FUNCTION public.row_version(p_update_time timestamp with time 
  IMMUTABLE
 AS $function$ select to_hex((extract(epoch from p_update_time at time zone 'utc') * 1000000)::bigint) $function$;
 
+CREATE OR REPLACE FUNCTION public.service_state(OUT replicas json, OUT queues json)
+ RETURNS record
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+begin
+  select coalesce(json_agg(json_build_object('version', split_part(split_part(application_name, '/', 2), ' ', 1),
+      'host', split_part(application_name, ' ', 2), 'startTime', extract(epoch from backend_start)) order by backend_start), '[]')
+    into replicas from pg_stat_activity
+    where datname = current_database() and application_name like 'agent-runtime/%';
+  select json_agg(json_build_object('name', name, 'waiting', waiting, 'running', running,
+      'oldestSeconds', case when waiting > 0 then greatest(extract(epoch from clock_timestamp() - oldest), 0) end) order by name)
+    into queues from (
+      select 'invocations' as name, count(*) filter (where status = 'queued') as waiting,
+        count(*) filter (where status = 'running') as running, min(create_time) filter (where status = 'queued') as oldest
+        from invocations where status in ('queued', 'running')
+      union all select 'tasks', count(*), 0, min(create_time) from tasks where state = 'open'
+      union all select 'cronjob runs', count(*) filter (where status <> 'running'), count(*) filter (where status = 'running'),
+        min(next_attempt_time) from cronjob_runs where status in ('queued', 'retrying', 'running')
+      union all select 'webhook deliveries', count(*) filter (where lease_token is null), count(lease_token),
+        min(next_attempt_time) filter (where lease_token is null) from webhook_deliveries where status = 'pending'
+      union all select 'evaluation cases', count(*) filter (where c.status = 'waiting'), count(*) filter (where c.status = 'running'),
+        min(r.create_time) filter (where c.status = 'waiting')
+        from eval_run_cases c join eval_runs r on r.app_name = c.app_name and r.id = c.run_id
+        where c.status in ('waiting', 'running')
+      union all select 'scores', count(*) filter (where lease_token is null), count(lease_token),
+        min(due_time) filter (where lease_token is null) from score_jobs) each;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.session_etag(p_session timestamp with time zone, p_app_state timestamp with time zone, p_user_state timestamp with time zone)
  RETURNS text
  LANGUAGE sql
@@ -4560,6 +4589,7 @@ comment on function renew_claim(text,text,text,text,uuid,integer) is 'True where
 comment on function renew_reservation(text,text,uuid,integer) is 'Keeps a reservation whose call is still under way.';
 comment on function reserve_budget(text,text,uuid,text,bigint,bigint,integer) is 'Reserves what a model call may use at most in the budgets of its user.';
 comment on function row_version(timestamp with time zone) is 'The version of a row: its last change in microseconds, hexadecimal.';
+comment on function service_state() is 'The replicas that listen at this database, and what waits and runs in each queue.';
 comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'The ETag of a session, of the last changes of its row and of the two shared states.';
 comment on function spend_budget(text,text,jsonb,text) is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';
 comment on function state_size(jsonb,jsonb) is 'The size of the states of a session, without that of two empty ones.';
@@ -4578,7 +4608,7 @@ comment on table agent_versions is 'Applications as they were deployed, each ver
 comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
 comment on table artifact_versions is 'The versions of the artifacts and their content.';
 comment on table artifacts is 'One row per artifact name and scope; its row lock hands out the version numbers.';
-comment on table audit_log is 'Who was allowed or refused what, without content. Appended by the service, which may do nothing else with it.';
+comment on table audit_log is 'Who was allowed or refused what, without content. Appended and read by the service, which may not change it.';
 comment on table budget_alerts is 'How much of a budget its webhook was told of, the last time.';
 comment on table budget_reservations is 'What model calls under way may use at most, until they are counted.';
 comment on table budget_totals is 'What all users of an application have used since a day, counted with budget_uses; empty on a cluster.';

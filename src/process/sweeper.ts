@@ -45,6 +45,8 @@ export interface SweepContext {
   evalRuns: RunRetention;
   /** Retention of users' data. */
   retention: Retention;
+  /** When each job succeeded last, for operators: by the monotonic clock, milliseconds. */
+  sweeps?: Map<string, number> | undefined;
   /** Ends the sweeps, each after the batch under way. */
   signal?: AbortSignal | undefined;
 }
@@ -127,13 +129,19 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
 
 /** Sweeps unless another process does, or there is nothing to do. @returns milliseconds until the next time */
 async function sweepOnce(context: SweepContext, { lock, pauseMs, look, jobs }: Sweep): Promise<number> {
-  const { log, signal } = context;
+  const { log, signal, sweeps } = context;
+  const keep = (job: string) => void sweeps?.set(job, performance.now());
   const { isDue, nextMs } = (await look?.()) ?? { isDue: true, nextMs: pauseMs };
   if (isDue) {
     await ifAlone(context, lock, async () => {
-      for (const [job, run] of jobs) if (!signal?.aborted) await run().catch((error) => report(log, job, error));
+      for (const [job, run] of jobs)
+        if (!signal?.aborted)
+          await run().then(
+            () => keep(job),
+            (error) => report(log, job, error),
+          );
     });
-  }
+  } else jobs.forEach(([job]) => keep(job));
   return Math.min(pauseMs, nextMs);
 }
 

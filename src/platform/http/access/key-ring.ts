@@ -75,6 +75,22 @@ export function createKeyRing(options: { keys: string[]; file?: string | undefin
   };
 }
 
+/** Lists the keys of a file as they are now, without their digests. @throws {UnavailableError} while it is unusable */
+export async function listKeys(file: string | undefined): Promise<Omit<KeyEntry, 'digest'>[]> {
+  if (file === undefined) return [];
+  try {
+    return parseFile(file, await readFile(file, 'utf8')).map(({ id, scopes, users, apps, expires }) => ({
+      id,
+      scopes,
+      users,
+      apps,
+      expires,
+    }));
+  } catch {
+    throw new UnavailableError('The file of keys cannot be read for now.');
+  }
+}
+
 /**
  * Returns what finds out whether a key of a file is valid now, by its id. It reads the file each time: it is asked for
  * work that goes on after its request.
@@ -82,11 +98,7 @@ export function createKeyRing(options: { keys: string[]; file?: string | undefin
 export const createKeyCheck =
   (file: string | undefined) =>
   async (id: string): Promise<boolean> => {
-    if (file === undefined) return false;
-    const content = await readFile(file, 'utf8').catch(() => {
-      throw new UnavailableError('The file of keys cannot be read for now.');
-    });
-    const entry = parseFile(file, content).find((each) => each.id === id);
+    const entry = (await listKeys(file)).find((each) => each.id === id);
     return entry !== undefined && (entry.expires === undefined || Date.now() < Date.parse(entry.expires));
   };
 
