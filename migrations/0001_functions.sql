@@ -935,6 +935,30 @@ begin
         min(due_time) filter (where lease_token is null) from score_jobs) each;
 end $$;
 comment on function service_state is 'The replicas that listen at this database, and what waits and runs in each queue.';
+
+-- list_audit: a page of the audit, the last entry first, of those that p_wanted asks for: decision, caller, operation, appName,
+-- userId, from and to (Unix seconds), limit, and cursor, the id of the last entry of the page before.
+create function list_audit(p_wanted json, out page json) language plpgsql stable as $$
+declare
+  rest integer := (p_wanted ->> 'limit')::integer;
+begin
+  select json_strip_nulls(json_build_object(
+      'items', coalesce(json_agg(json_build_object('time', extract(epoch from time), 'decision', decision, 'callerKind', caller_kind,
+        'caller', caller, 'address', address, 'operation', operation, 'resource', resource, 'reason', reason,
+        'requestId', request_id, 'leftOut', left_out) order by id desc) filter (where place <= rest), '[]'),
+      'nextCursor', case when count(*) > rest then (min(id) filter (where place <= rest))::text end))
+    into page from (
+      select *, row_number() over (order by id desc) as place from audit_log
+      where id < coalesce((p_wanted ->> 'cursor')::bigint, 9223372036854775807)
+        and coalesce(decision = p_wanted ->> 'decision', true) and (p_wanted ->> 'caller' is null or caller = p_wanted ->> 'caller')
+        and (p_wanted ->> 'operation' is null or operation = p_wanted ->> 'operation')
+        and (p_wanted ->> 'appName' is null or resource ->> 'appName' = p_wanted ->> 'appName')
+        and (p_wanted ->> 'userId' is null or resource ->> 'userId' = p_wanted ->> 'userId')
+        and coalesce(extract(epoch from time) >= (p_wanted ->> 'from')::numeric, true)
+        and coalesce(extract(epoch from time) < (p_wanted ->> 'to')::numeric, true)
+      order by id desc limit rest + 1) entries;
+end $$;
+comment on function list_audit is 'A page of the audit, the last entry first.';
 --> statement-breakpoint
 -- Small pieces of the functions that write sessions. Those in SQL are inlined into the statements that use them.
 

@@ -1600,6 +1600,31 @@ CREATE OR REPLACE FUNCTION public.limited_state(p_state jsonb, p_limits jsonb)
  IMMUTABLE
 AS $function$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int, (p_limits ->> 'stateKeys')::int) $function$;
 
+CREATE OR REPLACE FUNCTION public.list_audit(p_wanted json, OUT page json)
+ RETURNS json
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+declare
+  rest integer := (p_wanted ->> 'limit')::integer;
+begin
+  select json_strip_nulls(json_build_object(
+      'items', coalesce(json_agg(json_build_object('time', extract(epoch from time), 'decision', decision, 'callerKind', caller_kind,
+        'caller', caller, 'address', address, 'operation', operation, 'resource', resource, 'reason', reason,
+        'requestId', request_id, 'leftOut', left_out) order by id desc) filter (where place <= rest), '[]'),
+      'nextCursor', case when count(*) > rest then (min(id) filter (where place <= rest))::text end))
+    into page from (
+      select *, row_number() over (order by id desc) as place from audit_log
+      where id < coalesce((p_wanted ->> 'cursor')::bigint, 9223372036854775807)
+        and coalesce(decision = p_wanted ->> 'decision', true) and (p_wanted ->> 'caller' is null or caller = p_wanted ->> 'caller')
+        and (p_wanted ->> 'operation' is null or operation = p_wanted ->> 'operation')
+        and (p_wanted ->> 'appName' is null or resource ->> 'appName' = p_wanted ->> 'appName')
+        and (p_wanted ->> 'userId' is null or resource ->> 'userId' = p_wanted ->> 'userId')
+        and coalesce(extract(epoch from time) >= (p_wanted ->> 'from')::numeric, true)
+        and coalesce(extract(epoch from time) < (p_wanted ->> 'to')::numeric, true)
+      order by id desc limit rest + 1) entries;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.lock_budgets(p_app text, p_user text)
  RETURNS void
  LANGUAGE plpgsql
@@ -4573,6 +4598,7 @@ comment on function keep_signal(text,text,text,text,jsonb,integer) is 'Keeps a s
 comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';
 comment on function limited_size(bigint,jsonb) is 'The size of a session, or an error when it is larger than the limits.';
 comment on function limited_state(jsonb,jsonb) is 'The state, or an error when it is larger than the limits.';
+comment on function list_audit(json) is 'A page of the audit, the last entry first.';
 comment on function lock_budgets(text,text) is 'Lets what takes from the budgets of a user go in turn.';
 comment on function may_answer(tasks,text,text[]) is 'True where a person may answer a task.';
 comment on function merge_app_state(text,text,jsonb,boolean,jsonb) is 'Merges a delta into the state that all users of an application share.';

@@ -25,7 +25,7 @@ const as = (key: string) => ({ authorization: `Bearer ${key}` });
 const get = (path: string, key = operator.key) => app.get(path, as(key));
 
 test('are for the scope admin', async () => {
-  for (const path of ['/service', '/audit', '/keys']) {
+  for (const path of ['/service', '/audit']) {
     expect((await get(path)).status).toBe(200);
     expect((await get(path, reader.key)).status).toBe(403);
     expect((await app.get(path)).status).toBe(401);
@@ -74,11 +74,9 @@ test('the audit: the last entry first, by pages, with filters', async () => {
     time: expect.any(Number),
     decision: 'allowed',
     callerKind: 'key',
-    caller: null,
     address: '127.0.0.1',
     operation: 'createSession',
     resource: { appName: 'harness_agent', userId: 'u2' },
-    reason: null,
     requestId: expect.any(String),
     leftOut: 0,
   });
@@ -96,14 +94,12 @@ test('the audit: the last entry first, by pages, with filters', async () => {
   // To the millisecond, as the wire has times.
   expect(await count(`from=${oldest}&to=${newest + 0.001}`)).toBe(3);
   expect([await count(`to=${oldest}`), await count(`from=${newest + 0.001}`)]).toEqual([0, 0]);
-  const foreign = Buffer.from(JSON.stringify(['2026-01-01T00:00:00.000000Z', 'x'])).toString('base64url');
-  expect((await list(`cursor=${foreign}`)).items).toEqual([]);
   expect((await get('/audit?cursor=x')).status).toBe(422);
 });
 
 test('keys: who may do what, and no secret', async () => {
-  const { body, text } = await get('/keys');
-  expect(body).toEqual([
+  const { body, text } = await get('/service');
+  expect((body as { keys: object[] }).keys).toEqual([
     { scopes: SCOPES },
     { id: 'reader', scopes: ['read'], users: ['u1'], expires: '2900-01-01T00:00:00Z' },
     { id: 'operator', scopes: ['read', 'admin'] },
@@ -117,7 +113,7 @@ test('keys: who may do what, and no secret', async () => {
 
 test('where callers have no keys there are none', async () => {
   const local = await startApp();
-  expect((await local.get('/keys')).body).toEqual([]);
+  expect((await local.get('/service')).body).toMatchObject({ keys: [] });
   expect((await local.get('/audit')).body).toEqual({ items: [] });
   await local.close();
 });

@@ -75,17 +75,10 @@ export function createKeyRing(options: { keys: string[]; file?: string | undefin
   };
 }
 
-/** Lists the keys of a file as they are now, without their digests. @throws {UnavailableError} while it is unusable */
-export async function listKeys(file: string | undefined): Promise<Omit<KeyEntry, 'digest'>[]> {
-  if (file === undefined) return [];
+/** Reads the keys of a file as they are now. @throws {UnavailableError} while it is unusable */
+export async function listKeys(file: string | undefined): Promise<KeyEntry[]> {
   try {
-    return parseFile(file, await readFile(file, 'utf8')).map(({ id, scopes, users, apps, expires }) => ({
-      id,
-      scopes,
-      users,
-      apps,
-      expires,
-    }));
+    return file === undefined ? [] : parseFile(file, await readFile(file, 'utf8'));
   } catch {
     throw new UnavailableError('The file of keys cannot be read for now.');
   }

@@ -1,4 +1,4 @@
-import { and, desc, getTableName, lt, type SQLWrapper, sql } from 'drizzle-orm';
+import { getTableName, sql } from 'drizzle-orm';
 import type { Database } from '../../db/database.ts';
 import { escapeJson } from '../../db/json-escape.ts';
 import { auditLog } from '../../db/schema/schema.ts';
@@ -52,32 +52,6 @@ export async function deleteOldEntries(db: Database, signal?: AbortSignal): Prom
     const { rows } = await db.execute<{ isMore: boolean }>(sql`select delete_old_audit_entries() as "isMore"`);
     isMore = rows[0]?.isMore === true;
   }
-}
-
-/** The entries that a list is to have: absent members take all. */
-type Wanted = Partial<Record<'decision' | 'caller' | 'operation' | 'appName' | 'userId', string | undefined>>;
-
-/** Lists entries of a time (Unix seconds), the last stored first, before the one of an id; at most `limit`. */
-export async function listEntries(
-  db: Database,
-  { from = 0, to, ...wanted }: Wanted & { from?: number | undefined; to?: number | undefined },
-  before: number | undefined,
-  limit: number,
-) {
-  const { id, time, resource, decision, caller, operation } = auditLog;
-  const is = (column: SQLWrapper, value: string | undefined) =>
-    value === undefined ? undefined : sql`${column} = ${value}`;
-  const isWanted = and(
-    before === undefined ? undefined : lt(id, before),
-    is(decision, wanted.decision),
-    is(caller, wanted.caller),
-    is(operation, wanted.operation),
-    is(sql`${resource} ->> 'appName'`, wanted.appName),
-    is(sql`${resource} ->> 'userId'`, wanted.userId),
-    sql`${time} >= to_timestamp(${from})`,
-    to === undefined ? undefined : sql`${time} < to_timestamp(${to})`,
-  );
-  return db.select().from(auditLog).where(isWanted).orderBy(desc(id)).limit(limit);
 }
 
 /** True where the role of the service may change and delete entries, because it owns the tables or is above that. */
