@@ -760,7 +760,7 @@ comment on column artifacts.user_id is 'Owner.';
 comment on column artifacts.session_id is 'Session, or empty for an artifact of the user (name begins with user:).';
 comment on column artifacts.name is 'Artifact name as it was sent.';
 comment on column artifacts.next_version is 'Number of the next version; only rises, also after a delete.';
-comment on table audit_log is 'Who was allowed or refused what, without content. Appended by the service, which may do nothing else with it.';
+comment on table audit_log is 'Who was allowed or refused what, without content. Appended and read by the service, which may not change it.';
 comment on column audit_log.id is 'Order of the entries; has gaps.';
 comment on column audit_log."time" is 'When the entry was stored: of what was allowed to change something before it began, of the rest within a second.';
 comment on column audit_log.caller_kind is 'user: of a token; key: holder of a runtime key; anonymous: mode local; unknown: refused before anybody was known.';

@@ -1600,6 +1600,31 @@ CREATE OR REPLACE FUNCTION public.limited_state(p_state jsonb, p_limits jsonb)
  IMMUTABLE
 AS $function$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int, (p_limits ->> 'stateKeys')::int) $function$;
 
+CREATE OR REPLACE FUNCTION public.list_audit(p_wanted json, OUT page json)
+ RETURNS json
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+declare
+  rest integer := (p_wanted ->> 'limit')::integer;
+begin
+  select json_strip_nulls(json_build_object(
+      'items', coalesce(json_agg(json_build_object('time', extract(epoch from time), 'decision', decision, 'callerKind', caller_kind,
+        'caller', caller, 'address', address, 'operation', operation, 'resource', resource, 'reason', reason,
+        'requestId', request_id, 'leftOut', left_out) order by id desc) filter (where place <= rest), '[]'),
+      'nextCursor', case when count(*) > rest then (min(id) filter (where place <= rest))::text end))
+    into page from (
+      select *, row_number() over (order by id desc) as place from audit_log
+      where id < coalesce((p_wanted ->> 'cursor')::bigint, 9223372036854775807)
+        and coalesce(decision = p_wanted ->> 'decision', true) and (p_wanted ->> 'caller' is null or caller = p_wanted ->> 'caller')
+        and (p_wanted ->> 'operation' is null or operation = p_wanted ->> 'operation')
+        and (p_wanted ->> 'appName' is null or resource ->> 'appName' = p_wanted ->> 'appName')
+        and (p_wanted ->> 'userId' is null or resource ->> 'userId' = p_wanted ->> 'userId')
+        and coalesce(extract(epoch from time) >= (p_wanted ->> 'from')::numeric, true)
+        and coalesce(extract(epoch from time) < (p_wanted ->> 'to')::numeric, true)
+      order by id desc limit rest + 1) entries;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.lock_budgets(p_app text, p_user text)
  RETURNS void
  LANGUAGE plpgsql
@@ -1873,6 +1898,35 @@ CREATE OR REPLACE FUNCTION public.row_version(p_update_time timestamp with time 
  LANGUAGE sql
  IMMUTABLE
 AS $function$ select to_hex((extract(epoch from p_update_time at time zone 'utc') * 1000000)::bigint) $function$;
+
+CREATE OR REPLACE FUNCTION public.service_state(OUT replicas json, OUT queues json)
+ RETURNS record
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+begin
+  select coalesce(json_agg(json_build_object('version', split_part(split_part(application_name, '/', 2), ' ', 1),
+      'host', split_part(application_name, ' ', 2), 'startTime', extract(epoch from backend_start)) order by backend_start), '[]')
+    into replicas from pg_stat_activity
+    where datname = current_database() and application_name like 'agent-runtime/%';
+  select json_agg(json_build_object('name', name, 'waiting', waiting, 'running', running,
+      'oldestSeconds', case when waiting > 0 then greatest(extract(epoch from clock_timestamp() - oldest), 0) end) order by name)
+    into queues from (
+      select 'invocations' as name, count(*) filter (where status = 'queued') as waiting,
+        count(*) filter (where status = 'running') as running, min(create_time) filter (where status = 'queued') as oldest
+        from invocations where status in ('queued', 'running')
+      union all select 'tasks', count(*), 0, min(create_time) from tasks where state = 'open'
+      union all select 'cronjob runs', count(*) filter (where status <> 'running'), count(*) filter (where status = 'running'),
+        min(next_attempt_time) from cronjob_runs where status in ('queued', 'retrying', 'running')
+      union all select 'webhook deliveries', count(*) filter (where lease_token is null), count(lease_token),
+        min(next_attempt_time) filter (where lease_token is null) from webhook_deliveries where status = 'pending'
+      union all select 'evaluation cases', count(*) filter (where c.status = 'waiting'), count(*) filter (where c.status = 'running'),
+        min(r.create_time) filter (where c.status = 'waiting')
+        from eval_run_cases c join eval_runs r on r.app_name = c.app_name and r.id = c.run_id
+        where c.status in ('waiting', 'running')
+      union all select 'scores', count(*) filter (where lease_token is null), count(lease_token),
+        min(due_time) filter (where lease_token is null) from score_jobs) each;
+end $function$;
 
 CREATE OR REPLACE FUNCTION public.session_etag(p_session timestamp with time zone, p_app_state timestamp with time zone, p_user_state timestamp with time zone)
  RETURNS text
@@ -4544,6 +4598,7 @@ comment on function keep_signal(text,text,text,text,jsonb,integer) is 'Keeps a s
 comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';
 comment on function limited_size(bigint,jsonb) is 'The size of a session, or an error when it is larger than the limits.';
 comment on function limited_state(jsonb,jsonb) is 'The state, or an error when it is larger than the limits.';
+comment on function list_audit(json) is 'A page of the audit, the last entry first.';
 comment on function lock_budgets(text,text) is 'Lets what takes from the budgets of a user go in turn.';
 comment on function may_answer(tasks,text,text[]) is 'True where a person may answer a task.';
 comment on function merge_app_state(text,text,jsonb,boolean,jsonb) is 'Merges a delta into the state that all users of an application share.';
@@ -4560,6 +4615,7 @@ comment on function renew_claim(text,text,text,text,uuid,integer) is 'True where
 comment on function renew_reservation(text,text,uuid,integer) is 'Keeps a reservation whose call is still under way.';
 comment on function reserve_budget(text,text,uuid,text,bigint,bigint,integer) is 'Reserves what a model call may use at most in the budgets of its user.';
 comment on function row_version(timestamp with time zone) is 'The version of a row: its last change in microseconds, hexadecimal.';
+comment on function service_state() is 'The replicas that listen at this database, and what waits and runs in each queue.';
 comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'The ETag of a session, of the last changes of its row and of the two shared states.';
 comment on function spend_budget(text,text,jsonb,text) is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';
 comment on function state_size(jsonb,jsonb) is 'The size of the states of a session, without that of two empty ones.';
@@ -4578,7 +4634,7 @@ comment on table agent_versions is 'Applications as they were deployed, each ver
 comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
 comment on table artifact_versions is 'The versions of the artifacts and their content.';
 comment on table artifacts is 'One row per artifact name and scope; its row lock hands out the version numbers.';
-comment on table audit_log is 'Who was allowed or refused what, without content. Appended by the service, which may do nothing else with it.';
+comment on table audit_log is 'Who was allowed or refused what, without content. Appended and read by the service, which may not change it.';
 comment on table budget_alerts is 'How much of a budget its webhook was told of, the last time.';
 comment on table budget_reservations is 'What model calls under way may use at most, until they are counted.';
 comment on table budget_totals is 'What all users of an application have used since a day, counted with budget_uses; empty on a cluster.';

@@ -7,6 +7,8 @@ const compact = new Intl.NumberFormat(undefined, { notation: 'compact', maximumF
 
 /** A Unix time in seconds, or an ISO time, as a `Date`. */
 export const toDate = (time: number | string) => new Date(typeof time === 'number' ? time * 1000 : time);
+/** The Unix time of a day as a field has it. */
+export const toSeconds = (day: string | undefined) => (day ? new Date(day).getTime() / 1000 : undefined);
 export const formatMoment = (time: number | string) => moment.format(toDate(time));
 
 const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [

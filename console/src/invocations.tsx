@@ -6,7 +6,7 @@ import { api, ask, fetchBytes, inPath, type Schemas, type SessionName } from './
 import { useScope, useViewer } from './context.tsx';
 import { partsOf, useEvents } from './events.ts';
 import { formatCount, formatSeconds } from './format.ts';
-import { InvocationList, isOpen, type Invocation, secondsOf } from './invocation-list.tsx';
+import { Cost, InvocationList, isOpen, type Invocation, secondsOf } from './invocation-list.tsx';
 import { Ask, Badge, Empty, Facts, Folded, Json, Loaded, Loading, Problem, Table, Time } from './ui.tsx';
 
 /** The API lists invocations by session: those of the sessions that changed last are looked through. */
@@ -189,6 +189,7 @@ function About({ name, invocation }: { name: SessionName; invocation: Invocation
           ['Tool calls', formatCount(invocation.toolCalls)],
           ['Tokens in', formatCount(invocation.promptTokens)],
           ['Tokens out', formatCount(invocation.outputTokens)],
+          ['Cost', <Cost key="cost" invocation={invocation} />],
           ['Version of the agent', agentVersion ? <code key="version">{agentVersion}</code> : '–'],
         ]}
       />

@@ -4,7 +4,8 @@ import { Button } from 'react-aria-components';
 import { api, ApiError, ask, type Schemas } from './api.ts';
 import { useScope, useViewer } from './context.tsx';
 import { formatCount } from './format.ts';
-import { Ask, Badge, Empty, Facts, Folded, Loaded, Problem, Table, Time } from './ui.tsx';
+import { AuditList, Keys, Service } from './service.tsx';
+import { Ask, Badge, Empty, Folded, Loaded, Problem, Table, Time } from './ui.tsx';
 
 const route = getRouteApi('/operations');
 type Cronjob = Schemas['Cronjob'];
@@ -22,28 +23,11 @@ export function OperationsPage() {
       {cronjobs ? <Cronjobs user={user} /> : <Empty>There are none without CRONJOBS=true.</Empty>}
       <h2>Webhooks</h2>
       {webhooks ? <Webhooks user={user} /> : <Empty>There are none without WEBHOOKS=true.</Empty>}
+      <h2>Audit</h2>
+      <AuditList />
+      <h2>Keys</h2>
+      <Keys />
     </>
-  );
-}
-
-function Service() {
-  const { settings } = useViewer();
-  const ready = useQuery({
-    queryKey: ['ready'],
-    queryFn: () => ask(api.GET('/ready')),
-    refetchInterval: 5_000,
-    retry: false,
-  });
-  const version = useQuery({ queryKey: ['version'], queryFn: () => ask(api.GET('/version')) });
-  return (
-    <Facts
-      facts={[
-        ['This replica', <Badge key="ready">{ready.error ? ready.error.message : (ready.data?.status ?? '…')}</Badge>],
-        ['Version', version.data?.version ?? settings.version],
-        ['Node', version.data?.language_version ?? '…'],
-        ['Mode', settings.mode],
-      ]}
-    />
   );
 }
 
@@ -77,7 +61,7 @@ function Cronjobs({ user }: { user: string }) {
               {items.map((each) => (
                 <tr key={each.jobId}>
                   <td>
-                    <Link to="/operations" search={{ job: each.jobId }}>
+                    <Link to="/operations" search={(before) => ({ ...before, job: each.jobId })}>
                       {each.name ?? each.jobId}
                     </Link>
                     <div className="hint">{each.appName}</div>
@@ -207,7 +191,7 @@ function Webhooks({ user }: { user: string }) {
               {items.map((each) => (
                 <tr key={each.webhookId}>
                   <td>
-                    <Link to="/operations" search={{ hook: each.webhookId }}>
+                    <Link to="/operations" search={(before) => ({ ...before, hook: each.webhookId })}>
                       {each.url}
                     </Link>
                   </td>
@@ -227,13 +211,16 @@ function Webhooks({ user }: { user: string }) {
 }
 
 function Deliveries({ hook }: { hook: string }) {
+  const { failed } = route.useSearch();
+  const navigate = route.useNavigate();
   const queries = useQueryClient();
+  const status = failed ? ('failed' as const) : undefined;
   const query = useQuery({
-    queryKey: ['deliveries', hook],
+    queryKey: ['deliveries', hook, status],
     queryFn: () =>
       ask(
         api.GET('/harness/webhooks/{webhook_id}/deliveries', {
-          params: { path: { webhook_id: hook }, query: { limit: 50 } },
+          params: { path: { webhook_id: hook }, query: { limit: 50, status } },
         }),
       ),
     refetchInterval: 5_000,
@@ -250,11 +237,21 @@ function Deliveries({ hook }: { hook: string }) {
   return (
     <>
       <h3>Deliveries</h3>
+      <label className="check">
+        <input
+          type="checkbox"
+          checked={status !== undefined}
+          onChange={({ target }) =>
+            void navigate({ search: (before) => ({ ...before, failed: target.checked ? 'only' : undefined }) })
+          }
+        />
+        Only failed ones
+      </label>
       {again.error && <Problem error={again.error} />}
       <Loaded query={query}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty>Nothing was sent yet.</Empty>
+            <Empty>{status ? 'None failed.' : 'Nothing was sent yet.'}</Empty>
           ) : (
             <Table label="Deliveries" head={['Delivery', 'Status', 'Attempt', 'Since', 'Last answer', '']}>
               {items.map((each) => (

@@ -3,8 +3,8 @@ import { getRouteApi, Link } from '@tanstack/react-router';
 import { api, ask } from './api.ts';
 import { Chart } from './chart.tsx';
 import { useScope, useViewer } from './context.tsx';
-import { formatCost, formatCount } from './format.ts';
-import { Badge, Empty, Facts, Folded, Json, Loaded, Table, Time } from './ui.tsx';
+import { formatCost, formatCount, formatJson } from './format.ts';
+import { Badge, Empty, Facts, Folded, Loaded, Table, Time } from './ui.tsx';
 
 const list = getRouteApi('/quality');
 const route = getRouteApi('/quality/$appName/$runId');
@@ -348,8 +348,8 @@ function Case({ app, result, evalId }: { app: string; result: string; evalId: st
                 <div key={index}>
                   <p className="hint">{(turn.evalMetricResults ?? []).map(metricText).join(', ')}</p>
                   <div className="halves">
-                    <TurnView title="Expected" turn={turn.expectedInvocation} />
-                    <TurnView title="Actual" turn={turn.actualInvocation} />
+                    <TurnView title="Expected" turn={turn.expectedInvocation} other={turn.actualInvocation} />
+                    <TurnView title="Actual" turn={turn.actualInvocation} other={turn.expectedInvocation} />
                   </div>
                 </div>
               ))}
@@ -361,9 +361,60 @@ function Case({ app, result, evalId }: { app: string; result: string; evalId: st
   );
 }
 
-const TurnView = ({ title, turn }: { title: string; turn: Turn | null | undefined }) => (
-  <section aria-label={title}>
-    <h4>{title}</h4>
-    {turn ? <Json value={{ finalResponse: turn.finalResponse, intermediateData: turn.intermediateData }} /> : '–'}
-  </section>
-);
+/** What a turn holds, as lines of JSON. */
+const linesOf = (turn: Turn | null | undefined) =>
+  turn ? formatJson({ finalResponse: turn.finalResponse, intermediateData: turn.intermediateData }).split('\n') : [];
+
+/** One side of a turn; lines that the other side does not have are marked. */
+function TurnView({
+  title,
+  turn,
+  other,
+}: {
+  title: string;
+  turn: Turn | null | undefined;
+  other: Turn | null | undefined;
+}) {
+  const lines = linesOf(turn);
+  const kept = other ? keptLines(lines, linesOf(other)) : new Set(lines.keys());
+  return (
+    <section aria-label={title}>
+      <h4>{title}</h4>
+      {lines.length === 0 ? (
+        '–'
+      ) : (
+        <pre className="json" tabIndex={0}>
+          {lines.map((line, index) => (kept.has(index) ? `${line}\n` : <mark key={index}>{`${line}\n`}</mark>))}
+        </pre>
+      )}
+    </section>
+  );
+}
+
+/** More lines than these are compared by their places alone. */
+const MAX_COMPARED = 1_000;
+
+/** Returns the places of the lines that both texts have, in the same order: a longest common subsequence. */
+function keptLines(lines: string[], others: string[]): ReadonlySet<number> {
+  if (lines.length * others.length > MAX_COMPARED ** 2)
+    return new Set(lines.flatMap((line, index) => (line === others[index] ? [index] : [])));
+  const width = others.length + 1;
+  const lengths = new Uint16Array((lines.length + 1) * width);
+  const at = (row: number, column: number) => lengths[row * width + column] ?? 0;
+  for (let row = lines.length - 1; row >= 0; row -= 1)
+    for (let column = others.length - 1; column >= 0; column -= 1)
+      lengths[row * width + column] =
+        lines[row] === others[column]
+          ? at(row + 1, column + 1) + 1
+          : Math.max(at(row + 1, column), at(row, column + 1));
+  const kept = new Set<number>();
+  for (let row = 0, column = 0; row < lines.length && column < others.length; ) {
+    if (lines[row] === others[column]) {
+      kept.add(row);
+      row += 1;
+      column += 1;
+    } else if (at(row + 1, column) >= at(row, column + 1)) row += 1;
+    else column += 1;
+  }
+  return kept;
+}

@@ -113,7 +113,7 @@ const run = createRoute({
 const operations = createRoute({
   getParentRoute: at,
   path: '/operations',
-  validateSearch: texts('job', 'hook'),
+  validateSearch: texts('job', 'hook', 'failed', 'decision', 'caller', 'operation', 'about', 'from', 'to'),
   component: lazyRouteComponent(() => import('./operations.tsx'), 'OperationsPage'),
 });
 

@@ -4,13 +4,11 @@ import { type FormEvent, useEffect, useRef, useState } from 'react';
 import { Button } from 'react-aria-components';
 import { api, ask, askWhole, inPath, type Schemas, type SessionName } from './api.ts';
 import { useScope, useViewer } from './context.tsx';
-import { formatCount } from './format.ts';
+import { formatCount, toSeconds } from './format.ts';
 import { Badge, Empty, fieldsOf, Loaded, Loading, Problem, Table, Time } from './ui.tsx';
 
 const route = getRouteApi('/sessions');
 const PAGE_SIZE = 50;
-
-const toSeconds = (date: string | undefined) => (date ? new Date(date).getTime() / 1000 : undefined);
 
 /** The sessions of a user, the newest first. */
 export function SessionsPage() {

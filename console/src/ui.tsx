@@ -42,7 +42,8 @@ export function Problem({ error, retry }: { error: Error; retry?: () => void }) 
 export const Empty = ({ children }: { children: ReactNode }) => <p className="empty">{children}</p>;
 export const Loading = () => <output className="loading">Loading…</output>;
 
-interface Query<Data> {
+/** A query, as far as its states are shown. */
+export interface Query<Data> {
   data: Data | undefined;
   error: Error | null;
   isPending: boolean;

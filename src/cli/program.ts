@@ -4,7 +4,7 @@ import { HARNESS_APP } from '../core/names.ts';
 import { DEFAULT_USER } from './api.ts';
 import { finishCommands } from './command-help.ts';
 import { CommandError, toShown } from './output.ts';
-import { VERSION } from '../process/version.ts';
+import { VERSION } from '../platform/version.ts';
 import { addServiceCommands } from './service-commands.ts';
 import { addArtifactCommands, addSessionCommands, addUserCommands } from './session-commands.ts';
 import { addCronCommands, addEvalCommands, addPastCommands, addTaskCommands } from './work-commands.ts';

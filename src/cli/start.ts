@@ -11,7 +11,7 @@ import { describeHarness, modelText, readHarnessAgent } from '../process/host-ag
 import { findDatabase, migrate } from '../process/open-database.ts';
 import { type Runtime, startRuntime } from '../process/runtime.ts';
 import { HARNESS_APP } from '../core/names.ts';
-import { VERSION } from '../process/version.ts';
+import { VERSION } from '../platform/version.ts';
 import { builtInTools } from '../agent/tools/registry.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 

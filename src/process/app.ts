@@ -46,6 +46,7 @@ import { createRequestLimits } from '../platform/http/limits/request-limits.ts';
 import { usageOperations } from '../invocations/routes/usage.ts';
 import { storageOperations } from '../conversation/storage/routes.ts';
 import { memoryOperations } from '../conversation/memory/routes.ts';
+import { operatorOperations } from '../features/service/operator-routes.ts';
 import { serviceOperations } from '../features/service/routes.ts';
 import { sessionOperations } from '../conversation/sessions/routes.ts';
 import type { SessionContext } from '../conversation/sessions/session-context.ts';
@@ -62,6 +63,8 @@ export interface Context extends InvocationContext {
   version: string;
   /** False from the moment on that the process is told to stop. */
   isAccepting: () => boolean;
+  /** When this process succeeded with each job of the sweep, by the monotonic clock, milliseconds. */
+  sweeps: Map<string, number>;
   /** How users grant access to MCP servers. */
   grants: CredentialContext['grants'];
   /** Where decisions on requests are kept; without it nowhere. */
@@ -120,6 +123,7 @@ function listOperations(mode: {
   return [
     ...inArea<OperationContext>('Service and applications', [
       ...serviceOperations,
+      ...operatorOperations,
       ...appOperations,
       ...versionOperations,
       ...budgetOperations,

@@ -23,7 +23,7 @@ import { createSecrets } from '../platform/secrets.ts';
 import type { EgressPolicy } from '../platform/net/egress.ts';
 import { describeAgent } from '../conversation/apps/agent-description.ts';
 import { toAgentVersion } from '../conversation/apps/agent-version.ts';
-import { VERSION } from './version.ts';
+import { VERSION } from '../platform/version.ts';
 
 /** Where the agent is described when `HARNESS_FILE` names no other place. */
 const DEFAULT_HARNESS_FILE = 'harness.yaml';

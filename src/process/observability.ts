@@ -8,7 +8,7 @@ import type { InvocationContext } from '../invocations/context.ts';
 import type { KnownNames } from '../observability/metrics/measure.ts';
 import type { OpenMetrics } from '../observability/metrics/open-metrics.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
-import { VERSION } from './version.ts';
+import { VERSION } from '../platform/version.ts';
 
 /** Opens the metrics of this process; `undefined`, at no cost, where they are neither served nor exported. */
 export async function openMetricsIfWanted(config: Config, log: Log): Promise<OpenMetrics | undefined> {

@@ -10,7 +10,7 @@ import {
   openMetricsIfWanted,
   openTracingIfWanted,
 } from './observability.ts';
-import { VERSION } from './version.ts';
+import { VERSION } from '../platform/version.ts';
 import { openAudit, type OpenAudit } from '../platform/http/audit/audit.ts';
 import { mayChangeEntries } from '../platform/http/audit/audit-store.ts';
 import { keepVersions } from '../conversation/apps/version-store.ts';
@@ -198,9 +198,8 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
     await database.close();
     await source.stop();
   };
-  const perUser = config.fairness.MAX_INVOCATIONS_PER_USER;
-  const bodies = createBodySlots(config.fairness, config.MAX_BODY_BYTES);
-  const admission = createAdmission({ invocations: config.MAX_INVOCATIONS, perUser }, bodies);
+  const most = { invocations: config.MAX_INVOCATIONS, perUser: config.fairness.MAX_INVOCATIONS_PER_USER };
+  const admission = createAdmission(most, createBodySlots(config.fairness, config.MAX_BODY_BYTES));
   return { source, database, notifications, tracing, metrics, admission, audit, close };
 }
 
@@ -273,6 +272,7 @@ async function toContext(
     draining: draining.signal,
     stopping: stopping.signal,
     isAccepting: () => !draining.signal.aborted,
+    sweeps: new Map(),
     sockets: createSockets({
       frameBytes: Math.min(INPUT_LIMITS.liveFrame.bytes, config.MAX_BODY_BYTES),
       sockets: config.MAX_LIVE_SESSIONS,

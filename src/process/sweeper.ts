@@ -45,6 +45,8 @@ export interface SweepContext {
   evalRuns: RunRetention;
   /** Retention of users' data. */
   retention: Retention;
+  /** When each job succeeded last, by the monotonic clock, milliseconds. */
+  sweeps?: Map<string, number> | undefined;
   /** Ends the sweeps, each after the batch under way. */
   signal?: AbortSignal | undefined;
 }
@@ -127,11 +129,14 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
 
 /** Sweeps unless another process does, or there is nothing to do. @returns milliseconds until the next time */
 async function sweepOnce(context: SweepContext, { lock, pauseMs, look, jobs }: Sweep): Promise<number> {
-  const { log, signal } = context;
+  const { log, signal, sweeps } = context;
   const { isDue, nextMs } = (await look?.()) ?? { isDue: true, nextMs: pauseMs };
   if (isDue) {
     await ifAlone(context, lock, async () => {
-      for (const [job, run] of jobs) if (!signal?.aborted) await run().catch((error) => report(log, job, error));
+      for (const [job, run] of jobs) {
+        const keep = () => sweeps?.set(job, performance.now());
+        if (!signal?.aborted) await run().then(keep, (error) => report(log, job, error));
+      }
     });
   }
   return Math.min(pauseMs, nextMs);

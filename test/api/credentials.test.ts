@@ -57,7 +57,7 @@ test('a password is read from its file for each connection, so it may change whi
   // Notifications sign in anew as well.
   const listeners = async () => {
     const { rowCount } = await sql.query(
-      `select from pg_stat_activity where usename = '${role}' and application_name = 'agent-runtime notifications'`,
+      `select from pg_stat_activity where usename = '${role}' and application_name like 'agent-runtime/%'`,
     );
     return rowCount;
   };

@@ -69,7 +69,7 @@ describe.skipIf(program === undefined)('behind PgBouncer in transaction mode', (
     }
     expect(said.match(/^id: /gm)).toHaveLength(4);
     const { rows } = await sql.query(`select from pg_stat_activity
-      where datname = current_database() and application_name = 'agent-runtime notifications'`);
+      where datname = current_database() and application_name like 'agent-runtime/%'`);
     expect(rows).toHaveLength(0);
   });
 
@@ -81,7 +81,7 @@ describe.skipIf(program === undefined)('behind PgBouncer in transaction mode', (
           where datname = current_database() and query ilike 'listen%'`);
         return rows;
       })
-      .toEqual([{ name: 'agent-runtime notifications' }]);
+      .toEqual([{ name: expect.stringMatching(/^agent-runtime\/\d.* ./) }]);
     expect((await get('/apps/harness_agent/users/u/sessions/s')).body).toMatchObject({ id: 's' });
   });
 

@@ -51,7 +51,7 @@ const LISTED: Record<string, [serving: string, limited: string]> = {
   agent_runtime_migrations: ['select', ''],
   agent_versions: [ALL, 'select'],
   app_states: [ALL, 'select'],
-  audit_log: ['insert', ''],
+  audit_log: ['insert, select', ''],
   budget_alerts: [ALL, 'select'],
   budget_reservations: [ALL, 'select'],
   budget_totals: [ALL, 'select'],
@@ -165,7 +165,7 @@ test('what is in no list is found', async () => {
   await client.query('rollback');
   expect(found).toEqual([
     'agent_runtime_user may create in the schema',
-    'audit_log: the serving role may delete, insert',
+    'audit_log: the serving role may delete, insert, select',
     'budgets: the limited role may select, update',
     'count_use: serving, limited and every role may call it: true,true,true',
     'events: everybody may select',

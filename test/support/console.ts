@@ -5,9 +5,15 @@ import { type BrowserPage, openBrowser } from './browser.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
+/** Narrow and wide; a page is left wide. */
+const SIZES = [
+  [390, 844],
+  [1280, 900],
+] as const;
+
 /** The console in a browser. */
 export interface ConsolePage extends BrowserPage {
-  /** Takes screenshots, wide in light and narrow in dark colours. @returns all that is wrong with the page so far */
+  /** Takes screenshots, wide and narrow, in light and dark colours. @returns all that is wrong with the page so far */
   look(name: string): Promise<string[]>;
   /** Presses a button of the open question. */
   confirm(name: string): Promise<void>;
@@ -19,19 +25,23 @@ export async function openConsole(executablePath: string, origin: string): Promi
   const { page } = browser;
   page.setDefaultTimeout(60_000);
   await page.setViewportSize({ width: 1280, height: 900 });
+  await page.emulateMedia({ colorScheme: 'light' });
   return {
     ...browser,
     look: async (name) => {
-      await browser.screenshot(`console-${name}`);
-      const wide = await faultsOf(page);
-      await page.emulateMedia({ colorScheme: 'dark' });
-      await page.setViewportSize({ width: 390, height: 844 });
-      await browser.screenshot(`console-${name}-narrow`);
-      const narrow = await faultsOf(page);
-      const overflow = await page.evaluate('document.documentElement.scrollWidth > innerWidth');
-      await page.emulateMedia({ colorScheme: 'light' });
-      await page.setViewportSize({ width: 1280, height: 900 });
-      return [...browser.problems, ...wide, ...narrow, ...(overflow ? [`${name} is wider than 390 pixels`] : [])];
+      const faults: string[] = [];
+      for (const [width, height] of SIZES) {
+        await page.setViewportSize({ width, height });
+        for (const colorScheme of ['dark', 'light'] as const) {
+          await page.emulateMedia({ colorScheme });
+          const shown = `${name}-${width}-${colorScheme}`;
+          await browser.screenshot(`console-${shown}`);
+          faults.push(...(await faultsOf(page)).map((fault) => `${shown}: ${fault}`));
+        }
+        const isWider = await page.evaluate('document.documentElement.scrollWidth > innerWidth');
+        if (isWider === true) faults.push(`${name} is wider than ${width} pixels`);
+      }
+      return [...browser.problems, ...faults];
     },
     confirm: (name) => page.getByRole('alertdialog').getByRole('button', { name, exact: true }).click(),
   };

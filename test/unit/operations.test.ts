@@ -51,7 +51,7 @@ const BOUNDS = {
     'health ready version getTelemetry listApps getAppInfo listBudgets listModelPrices countUnretained ' +
     'getMetricsInfo getAppStructure getAppGraphs getAppGraph getBuilderConfig listAppsOfUser ' +
     'getUserStorage getMcpMetadata getVersion diffVersions finishConsent listOpenAiModels getOpenAiModel ' +
-    'getA2aCard getFirstA2aCard getExtendedA2aCard',
+    'getA2aCard getFirstA2aCard getExtendedA2aCard getServiceState',
   'one row, which was bounded when it was written':
     'getSessionLabels loadArtifact loadArtifactVersion harnessRuntimeGetArtifactMetadata getCronjob getCronjobRun ' +
     'getInvocation getTask getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun ' +
@@ -60,7 +60,7 @@ const BOUNDS = {
     'getUsage getUserUsage ' +
     'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listEvalCases ' +
     'listSessionVerdicts listScoreRules summarizeEvalRun listEvalJudges listUsers listToolCalls listVersions ' +
-    'sampleInvocations',
+    'sampleInvocations listAudit',
   'a page that ends where its bytes do':
     'diffSessions listTasks listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries ' +
     'getSessionTrace getSessionTraceLegacy listAllCronjobs listAiSdkMessages readSessionStream readInvocationStream ' +

@@ -1,6 +1,8 @@
+import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { bindUser } from '../context.ts';
+import { VERSION } from '../version.ts';
 import type { DatabaseAddress } from './connection.ts';
 import { connect, readOnlyServer, type ServerClient } from './client.ts';
 import type { Database } from './database.ts';
@@ -140,7 +142,8 @@ class ListenNotifications implements Notifications {
   async #listen(): Promise<void> {
     const { timeoutMs } = this.#times;
     const client = await connect(this.#address, {
-      application_name: 'agent-runtime notifications',
+      // By it operators see which replicas there are.
+      application_name: `agent-runtime/${VERSION} ${hostname()}`,
       connectionTimeoutMillis: timeoutMs,
       query_timeout: timeoutMs,
       keepAlive: true,

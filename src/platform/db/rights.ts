@@ -16,7 +16,7 @@ const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
 export const LIMITED_ROLE = 'agent_runtime_user';
 const ROWS = ['select', 'insert', 'update', 'delete'];
 /** Rights of the serving role where they are not all on rows. */
-const SERVING: Record<string, string[]> = { audit_log: ['insert'] };
+const SERVING: Record<string, string[]> = { audit_log: ['insert', 'select'] };
 /** Rights of the limited role where they are not all on rows; functions of the owner of the tables write the rest. */
 const LIMITED: Record<string, string[]> = {
   agent_prompts: ['select', 'insert', 'update (use_time)'],

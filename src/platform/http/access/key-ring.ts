@@ -75,6 +75,15 @@ export function createKeyRing(options: { keys: string[]; file?: string | undefin
   };
 }
 
+/** Reads the keys of a file as they are now. @throws {UnavailableError} while it is unusable */
+export async function listKeys(file: string | undefined): Promise<KeyEntry[]> {
+  try {
+    return file === undefined ? [] : parseFile(file, await readFile(file, 'utf8'));
+  } catch {
+    throw new UnavailableError('The file of keys cannot be read for now.');
+  }
+}
+
 /**
  * Returns what finds out whether a key of a file is valid now, by its id. It reads the file each time: it is asked for
  * work that goes on after its request.
@@ -82,11 +91,7 @@ export function createKeyRing(options: { keys: string[]; file?: string | undefin
 export const createKeyCheck =
   (file: string | undefined) =>
   async (id: string): Promise<boolean> => {
-    if (file === undefined) return false;
-    const content = await readFile(file, 'utf8').catch(() => {
-      throw new UnavailableError('The file of keys cannot be read for now.');
-    });
-    const entry = parseFile(file, content).find((each) => each.id === id);
+    const entry = (await listKeys(file)).find((each) => each.id === id);
     return entry !== undefined && (entry.expires === undefined || Date.now() < Date.parse(entry.expires));
   };
 

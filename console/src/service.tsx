@@ -1,0 +1,234 @@
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
+import { getRouteApi } from '@tanstack/react-router';
+import type { FormEvent, ReactNode } from 'react';
+import { Button } from 'react-aria-components';
+import { api, ApiError, ask } from './api.ts';
+import { useViewer } from './context.tsx';
+import { formatCount, formatSeconds, toSeconds } from './format.ts';
+import { Badge, Empty, Facts, fieldsOf, Folded, Loaded, type Query, Table, Time } from './ui.tsx';
+
+const route = getRouteApi('/operations');
+
+/** What the scope `admin` shows; without it the service says so in place of it. */
+function ForAdmins<Data>({ query, children }: { query: Query<Data>; children: (data: Data) => ReactNode }) {
+  if (query.error instanceof ApiError && query.error.status === 403) return <Empty>{query.error.message}</Empty>;
+  return <Loaded query={query}>{children}</Loaded>;
+}
+
+const useServiceState = () =>
+  useQuery({
+    queryKey: ['service'],
+    queryFn: () => ask(api.GET('/service')),
+    refetchInterval: 5_000,
+    retry: false,
+  });
+
+/** The replica that answers, the others, what waits, and the sweep. */
+export function Service() {
+  const { settings } = useViewer();
+  const ready = useQuery({
+    queryKey: ['ready'],
+    queryFn: () => ask(api.GET('/ready')),
+    refetchInterval: 5_000,
+    retry: false,
+  });
+  const version = useQuery({ queryKey: ['version'], queryFn: () => ask(api.GET('/version')) });
+  const state = useServiceState();
+  return (
+    <>
+      <Facts
+        facts={[
+          [
+            'This replica',
+            <Badge key="ready">{ready.error ? ready.error.message : (ready.data?.status ?? '…')}</Badge>,
+          ],
+          ['Version', version.data?.version ?? settings.version],
+          ['Node', version.data?.language_version ?? '…'],
+          ['Mode', settings.mode],
+        ]}
+      />
+      <ForAdmins query={state}>
+        {({ replicas, queues, sweeps }) => (
+          <div className="halves">
+            <section aria-label="Queues">
+              <h2>Queues</h2>
+              <Table label="Queues" head={['Queue', 'Waiting', 'Running', 'Oldest wait']}>
+                {queues.map(({ name, waiting, running, oldestSeconds }) => (
+                  <tr key={name}>
+                    <td>{name}</td>
+                    <td className="number">{formatCount(waiting)}</td>
+                    <td className="number">{formatCount(running)}</td>
+                    <td className="number">{oldestSeconds === null ? '–' : formatSeconds(oldestSeconds)}</td>
+                  </tr>
+                ))}
+              </Table>
+            </section>
+            <section aria-label="Replicas">
+              <h2>Replicas</h2>
+              {replicas.length === 0 ? (
+                <Empty>None can be seen: they do not listen at the database.</Empty>
+              ) : (
+                <Table label="Replicas" head={['Host', 'Version', 'Listens since']}>
+                  {replicas.map(({ host, version: release, startTime }) => (
+                    <tr key={`${host} ${startTime}`}>
+                      <td>{host}</td>
+                      <td>
+                        <Badge tone={release === settings.version ? '' : 'busy'}>{release}</Badge>
+                      </td>
+                      <td>
+                        <Time at={startTime} age />
+                      </td>
+                    </tr>
+                  ))}
+                </Table>
+              )}
+              <h2>Sweep of this replica</h2>
+              {sweeps.length === 0 ? (
+                <Empty>It has not swept yet.</Empty>
+              ) : (
+                <details>
+                  <summary>
+                    Last job {formatSeconds(Math.min(...sweeps.map(({ secondsAgo }) => secondsAgo)))} ago,{' '}
+                    {formatCount(sweeps.length)} jobs
+                  </summary>
+                  <Table label="Sweep" head={['Job', 'Last done']}>
+                    {sweeps.map(({ job, secondsAgo }) => (
+                      <tr key={job}>
+                        <td>{job}</td>
+                        <td className="number">{formatSeconds(secondsAgo)} ago</td>
+                      </tr>
+                    ))}
+                  </Table>
+                </details>
+              )}
+            </section>
+          </div>
+        )}
+      </ForAdmins>
+    </>
+  );
+}
+
+const FIELDS = [
+  ['caller', 'Caller'],
+  ['operation', 'Operation'],
+  ['about', 'About user'],
+] as const;
+
+/** Who was allowed or refused what. */
+export function AuditList() {
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const { decision, caller, operation, about, from, to } = search;
+  const query = useInfiniteQuery({
+    queryKey: ['audit', decision, caller, operation, about, from, to],
+    queryFn: ({ pageParam: cursor }) => {
+      const wanted = { decision, caller, operation, userId: about, from: toSeconds(from), to: toSeconds(to) };
+      return ask(api.GET('/audit', { params: { query: { ...wanted, limit: 50, cursor } } }));
+    },
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: ({ nextCursor }) => nextCursor,
+    retry: false,
+  });
+  const submit = (event: FormEvent<HTMLFormElement>) => {
+    event.preventDefault();
+    const values = fieldsOf(event.currentTarget);
+    void navigate({ search: (before) => ({ ...before, ...values }) });
+  };
+  return (
+    <>
+      <form className="filters" onSubmit={submit} key={JSON.stringify(search)} aria-label="Search the audit">
+        <label>
+          Decision
+          <select name="decision" defaultValue={decision ?? ''}>
+            <option value="">any</option>
+            <option>allowed</option>
+            <option>refused</option>
+          </select>
+        </label>
+        {FIELDS.map(([name, label]) => (
+          <label key={name}>
+            {label}
+            <input name={name} maxLength={256} defaultValue={search[name]} />
+          </label>
+        ))}
+        <label>
+          From
+          <input name="from" type="date" defaultValue={from} />
+        </label>
+        <label>
+          before
+          <input name="to" type="date" defaultValue={to} />
+        </label>
+        <Button type="submit">Search</Button>
+      </form>
+      <ForAdmins query={query}>
+        {({ pages }) => {
+          const entries = pages.flatMap(({ items }) => items);
+          if (entries.length === 0) return <Empty>No entry fits. AUDIT says what is kept.</Empty>;
+          return (
+            <>
+              <Table label="Audit" head={['Operation', 'Decision', 'When', 'Caller', 'Address', 'About', 'Why']}>
+                {entries.map((entry) => (
+                  <tr key={`${entry.time} ${entry.requestId} ${entry.decision}`}>
+                    <td>
+                      <Folded label={entry.operation ?? 'unknown'} value={entry} />
+                    </td>
+                    <td>
+                      <Badge tone={entry.decision === 'allowed' ? 'good' : 'bad'}>{entry.decision}</Badge>
+                    </td>
+                    <td>
+                      <Time at={entry.time} />
+                    </td>
+                    <td>
+                      {entry.callerKind} {entry.caller}
+                    </td>
+                    <td>{entry.address ?? '–'}</td>
+                    <td>{[entry.resource['appName'], entry.resource['userId']].filter(Boolean).join(' / ') || '–'}</td>
+                    <td>
+                      {entry.reason ?? '–'}
+                      {entry.leftOut > 0 && <div className="hint">{formatCount(entry.leftOut)} more before it</div>}
+                    </td>
+                  </tr>
+                ))}
+              </Table>
+              {query.hasNextPage && <Button onPress={() => void query.fetchNextPage()}>More</Button>}
+            </>
+          );
+        }}
+      </ForAdmins>
+    </>
+  );
+}
+
+/** The keys, which have no secret here. */
+export function Keys() {
+  const query = useServiceState();
+  return (
+    <ForAdmins query={query}>
+      {({ keys }) =>
+        keys.length === 0 ? (
+          <Empty>There are none in this mode.</Empty>
+        ) : (
+          <Table label="Keys" head={['Key', 'Scopes', 'Users', 'Applications', 'Until']}>
+            {keys.map(({ id, scopes, users, apps, expires }, index) => (
+              <tr key={id ?? index}>
+                <td>{id ?? 'of RUNTIME_API_KEYS'}</td>
+                <td>
+                  {scopes.map((scope) => (
+                    <Badge key={scope} tone={scope === 'admin' ? 'busy' : ''}>
+                      {scope}
+                    </Badge>
+                  ))}
+                </td>
+                <td>{users?.join(', ') ?? 'all'}</td>
+                <td>{apps?.join(', ') ?? 'all'}</td>
+                <td>{expires ? <Time at={expires} /> : 'no end'}</td>
+              </tr>
+            ))}
+          </Table>
+        )
+      }
+    </ForAdmins>
+  );
+}

@@ -1,0 +1,119 @@
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { hostname, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { createKey } from '../../src/platform/http/access/key-ring.ts';
+import { SCOPES } from '../../src/platform/http/operation/principal.ts';
+import { startApp, startOn, testApp } from '../support/app.ts';
+
+/** What operators see of the service: replicas, queues, sweeps, the audit, keys without secrets. */
+
+const FULL = 'a-key-of-32-characters-xxxxxxxxxx';
+const file = join(mkdtempSync(join(tmpdir(), 'keys-')), 'keys');
+const reader = createKey({ id: 'reader', scopes: ['read'], users: ['u1'], expires: '2900-01-01T00:00:00Z' });
+const operator = createKey({ id: 'operator', scopes: ['read', 'admin'] });
+writeFileSync(file, `${reader.entry}\n${operator.entry}\n`);
+const environment = {
+  RUNTIME_API_KEYS: FULL,
+  RUNTIME_API_KEYS_FILE: file,
+  AUDIT: 'writes',
+  DEV_UI: 'false',
+  TOOLS: 'ask_person',
+};
+const app = testApp(environment);
+const as = (key: string) => ({ authorization: `Bearer ${key}` });
+const get = (path: string, key = operator.key) => app.get(path, as(key));
+
+test('are for the scope admin', async () => {
+  for (const path of ['/service', '/audit']) {
+    expect((await get(path)).status).toBe(200);
+    expect((await get(path, reader.key)).status).toBe(403);
+    expect((await app.get(path)).status).toBe(401);
+  }
+});
+
+test('the state: replicas with their versions, queues with the oldest wait, jobs of the sweep', async () => {
+  const ask = `Use ask_person ${JSON.stringify({ question: 'Which size?' })}`;
+  const request = { prompt: ask, harness_name: 'd', run_agent_request: { user_id: 'u1', session_id: 's1' } };
+  expect((await app.post('/harness/invoke', request, as(FULL))).status).toBe(200);
+  const other = await startOn(app.databaseUrl, environment);
+  try {
+    const replica = { version: '0.1.0', host: expect.any(String), startTime: expect.any(Number) };
+    await expect
+      .poll(async () => (await get('/service')).body)
+      .toMatchObject({
+        replicas: [replica, replica],
+        queues: [
+          { name: 'cronjob runs', waiting: 0, running: 0, oldestSeconds: null },
+          { name: 'evaluation cases', waiting: 0, running: 0, oldestSeconds: null },
+          { name: 'invocations', waiting: 0, running: 0, oldestSeconds: null },
+          { name: 'scores', waiting: 0, running: 0, oldestSeconds: null },
+          { name: 'tasks', waiting: 1, running: 0, oldestSeconds: expect.any(Number) },
+          { name: 'webhook deliveries', waiting: 0, running: 0, oldestSeconds: null },
+        ],
+        sweeps: expect.arrayContaining([{ job: 'deleting old prompts', secondsAgo: expect.any(Number) }]),
+      });
+    const { replicas } = (await get('/service')).body as { replicas: { host: string }[] };
+    expect(hostname().startsWith(replicas[0]?.host ?? '-')).toBe(true);
+  } finally {
+    await other.close();
+  }
+  await expect.poll(async () => ((await get('/service')).body as { replicas: object[] }).replicas.length).toBe(1);
+});
+
+test('the audit: the last entry first, by pages, with filters', async () => {
+  const sessions = '/apps/harness_agent/users/u2/sessions';
+  const refused = await app.post(sessions, {}, as(reader.key));
+  for (const sessionId of ['a', 'b', 'c']) await app.post(sessions, { sessionId }, as(FULL));
+  const list = async (query: string) =>
+    (await get(`/audit?${query}`)).body as { items: Record<string, unknown>[]; nextCursor?: string };
+  const about = 'userId=u2&operation=createSession';
+  const first = await list(`${about}&decision=allowed&limit=2`);
+  expect(first.items).toHaveLength(2);
+  expect(first.items[0]).toEqual({
+    time: expect.any(Number),
+    decision: 'allowed',
+    callerKind: 'key',
+    address: '127.0.0.1',
+    operation: 'createSession',
+    resource: { appName: 'harness_agent', userId: 'u2' },
+    requestId: expect.any(String),
+    leftOut: 0,
+  });
+  const rest = await list(`${about}&decision=allowed&limit=2&cursor=${first.nextCursor}`);
+  expect(rest.items).toHaveLength(1);
+  expect(rest).not.toHaveProperty('nextCursor');
+  const seen = [...first.items, ...rest.items];
+  expect(new Set(seen.map(({ requestId }) => requestId)).size).toBe(3);
+  expect(seen.map(({ time }) => time)).toEqual(seen.map(({ time }) => time as number).toSorted((a, b) => b - a));
+  await expect
+    .poll(async () => (await list('decision=refused&caller=reader&appName=harness_agent')).items)
+    .toMatchObject([{ requestId: refused.headers.get('x-request-id'), caller: 'reader', operation: 'createSession' }]);
+  const [newest, oldest] = [seen[0]?.['time'] as number, seen.at(-1)?.['time'] as number];
+  const count = async (range: string) => (await list(`${about}&decision=allowed&${range}`)).items.length;
+  // To the millisecond, as the wire has times.
+  expect(await count(`from=${oldest}&to=${newest + 0.001}`)).toBe(3);
+  expect([await count(`to=${oldest}`), await count(`from=${newest + 0.001}`)]).toEqual([0, 0]);
+  expect((await get('/audit?cursor=x')).status).toBe(422);
+});
+
+test('keys: who may do what, and no secret', async () => {
+  const { body, text } = await get('/service');
+  expect((body as { keys: object[] }).keys).toEqual([
+    { scopes: SCOPES },
+    { id: 'reader', scopes: ['read'], users: ['u1'], expires: '2900-01-01T00:00:00Z' },
+    { id: 'operator', scopes: ['read', 'admin'] },
+  ]);
+  for (const { key, entry } of [reader, operator]) {
+    expect(text).not.toContain(key.split('.')[1]);
+    expect(text).not.toContain((JSON.parse(entry) as { digest: string }).digest);
+  }
+  expect(text).not.toContain(FULL);
+});
+
+test('where callers have no keys there are none', async () => {
+  const local = await startApp();
+  expect((await local.get('/service')).body).toMatchObject({ keys: [] });
+  expect((await local.get('/audit')).body).toEqual({ items: [] });
+  await local.close();
+});
