@@ -260,6 +260,8 @@ CREATE TABLE "eval_runs" (
 	"tool_execution_mode" text DEFAULT 'live' NOT NULL,
 	"trials" integer NOT NULL,
 	"parallelism" integer NOT NULL,
+	"max_judge_tokens" bigint DEFAULT 10000000 NOT NULL,
+	"judge_tokens" bigint DEFAULT 0 NOT NULL,
 	"agent_hash" text NOT NULL,
 	"model_name" text NOT NULL,
 	"result_time" timestamp (6) with time zone NOT NULL,
@@ -698,7 +700,7 @@ CREATE INDEX "invocations_waiters_idx" ON "invocations" USING btree ("lease_expi
 CREATE INDEX "invocations_key_age_idx" ON "invocations" USING btree ("create_time") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "invocations_background_idx" ON "invocations" USING btree ("create_time") WHERE status = 'queued' and request is not null;--> statement-breakpoint
 CREATE INDEX "invocations_queue_idx" ON "invocations" USING btree ("app_name","user_id","session_id","create_time") WHERE status = 'queued';--> statement-breakpoint
-CREATE INDEX "invocations_time_idx" ON "invocations" USING btree ("app_name","create_time");--> statement-breakpoint
+CREATE INDEX "invocations_time_idx" ON "invocations" USING btree ("create_time","app_name");--> statement-breakpoint
 CREATE INDEX "memories_search_idx" ON "memories" USING gin ((search_vector || array_to_tsvector(array[md5(app_name || chr(1) || user_id)])));--> statement-breakpoint
 CREATE INDEX "score_jobs_due_idx" ON "score_jobs" USING btree ("app_name","rule_id","due_time");--> statement-breakpoint
 CREATE INDEX "score_jobs_lease_idx" ON "score_jobs" USING btree ("lease_token") WHERE lease_token is not null;--> statement-breakpoint
@@ -912,6 +914,8 @@ comment on column eval_runs.metrics is 'What the turns are scored by, as request
 comment on column eval_runs.user_simulator is 'How a simulated user speaks, as requested.';
 comment on column eval_runs.trials is 'How often each case is run.';
 comment on column eval_runs.parallelism is 'Maximum number of its cases at once, over all processes.';
+comment on column eval_runs.max_judge_tokens is 'Tokens that its judges and simulated users may use.';
+comment on column eval_runs.judge_tokens is 'Tokens that they have used, with what calls under way may use.';
 comment on column eval_runs.agent_hash is 'SHA-256 of the description of the agent that was deployed when it was requested, hexadecimal.';
 comment on column eval_runs.model_name is 'Model of that agent.';
 comment on column eval_runs.result_time is 'Names its result: unique within the application, never a whole second.';

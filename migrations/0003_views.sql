@@ -238,7 +238,7 @@ comment on column inspect.eval_judges.prompt_version is 'Changes with the words 
 --> statement-breakpoint
 create view inspect.eval_runs as
 select r.app_name, r.id as run_id, r.eval_set_id, r.status, r.requested_by, r.judged_run_id, r.model_name, r.agent_hash,
-       c.total, c.passed, c.failed, c.not_evaluated, c.errors, r.create_time, r.end_time,
+       r.judge_tokens, c.total, c.passed, c.failed, c.not_evaluated, c.errors, r.create_time, r.end_time,
        r.end_time - r.create_time as duration
 from eval_runs r cross join lateral (
   select count(*) as total, count(*) filter (where result ->> 'finalStatus' = 'PASSED') as passed,
@@ -255,6 +255,7 @@ comment on column inspect.eval_runs.end_time is 'When it ended; null until then.
 comment on column inspect.eval_runs.errors is 'Those that could not be brought to an end.';
 comment on column inspect.eval_runs.eval_set_id is 'Set that was run.';
 comment on column inspect.eval_runs.failed is 'Those that failed by a metric.';
+comment on column inspect.eval_runs.judge_tokens is 'Tokens that its judges and simulated users have used, with what calls under way may use.';
 comment on column inspect.eval_runs.judged_run_id is 'Run whose stored turns it judged; null for a run of its own.';
 comment on column inspect.eval_runs.model_name is 'Model of the agent.';
 comment on column inspect.eval_runs.not_evaluated is 'Those of which no metric says anything.';
@@ -738,8 +739,8 @@ comment on column inspect_outline.eval_judges.only_person_passes is 'Turns that 
 comment on column inspect_outline.eval_judges.prompt_version is 'Changes with the words of its prompt.';
 --> statement-breakpoint
 create view inspect_outline.eval_runs as
-select app_name, run_id, eval_set_id, status, requested_by, judged_run_id, model_name, agent_hash, total, passed,
-       failed, not_evaluated, errors, create_time, end_time, duration
+select app_name, run_id, eval_set_id, status, requested_by, judged_run_id, model_name, agent_hash, judge_tokens, total,
+       passed, failed, not_evaluated, errors, create_time, end_time, duration
 from inspect.eval_runs;
 comment on view inspect_outline.eval_runs is 'inspect.eval_runs.';
 comment on column inspect_outline.eval_runs.agent_hash is 'SHA-256 of the agent: two runs with one hash had the same instructions and tools.';
@@ -750,6 +751,7 @@ comment on column inspect_outline.eval_runs.end_time is 'When it ended; null unt
 comment on column inspect_outline.eval_runs.errors is 'Those that could not be brought to an end.';
 comment on column inspect_outline.eval_runs.eval_set_id is 'Set that was run.';
 comment on column inspect_outline.eval_runs.failed is 'Those that failed by a metric.';
+comment on column inspect_outline.eval_runs.judge_tokens is 'Tokens that its judges and simulated users have used, with what calls under way may use.';
 comment on column inspect_outline.eval_runs.judged_run_id is 'Run whose stored turns it judged; null for a run of its own.';
 comment on column inspect_outline.eval_runs.model_name is 'Model of the agent.';
 comment on column inspect_outline.eval_runs.not_evaluated is 'Those of which no metric says anything.';

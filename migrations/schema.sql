@@ -233,6 +233,8 @@ create table eval_runs (
   tool_execution_mode text default 'live'::text not null,
   trials integer not null,
   parallelism integer not null,
+  max_judge_tokens bigint default 10000000 not null,
+  judge_tokens bigint default 0 not null,
   agent_hash text not null,
   model_name text not null,
   result_time timestamp(6) with time zone not null,
@@ -2465,7 +2467,7 @@ CREATE INDEX invocations_lease_idx ON public.invocations USING btree (lease_expi
 
 CREATE INDEX invocations_queue_idx ON public.invocations USING btree (app_name, user_id, session_id, create_time) WHERE (status = 'queued'::text);
 
-CREATE INDEX invocations_time_idx ON public.invocations USING btree (app_name, create_time);
+CREATE INDEX invocations_time_idx ON public.invocations USING btree (create_time, app_name);
 
 CREATE INDEX invocations_waiters_idx ON public.invocations USING btree (lease_expire_time) WHERE ((status = 'queued'::text) AND (request IS NULL));
 
@@ -2955,6 +2957,7 @@ create view inspect.eval_runs as
     r.judged_run_id,
     r.model_name,
     r.agent_hash,
+    r.judge_tokens,
     c.total,
     c.passed,
     c.failed,
@@ -3374,6 +3377,7 @@ create view inspect_outline.eval_runs as
     judged_run_id,
     model_name,
     agent_hash,
+    judge_tokens,
     total,
     passed,
     failed,
@@ -3732,7 +3736,9 @@ comment on column eval_runs.create_time is 'When it was requested.';
 comment on column eval_runs.end_time is 'When its last case ended, or when it was cancelled.';
 comment on column eval_runs.eval_set_id is 'Set that is run; it may be gone by now.';
 comment on column eval_runs.id is 'Run.';
+comment on column eval_runs.judge_tokens is 'Tokens that they have used, with what calls under way may use.';
 comment on column eval_runs.judged_run_id is 'Run whose stored turns this one judges again, without the agent; null for a run of its own.';
+comment on column eval_runs.max_judge_tokens is 'Tokens that its judges and simulated users may use.';
 comment on column eval_runs.metrics is 'What the turns are scored by, as requested.';
 comment on column eval_runs.model_execution_mode is 'stored: the models say what the cases say; live: they are called.';
 comment on column eval_runs.model_name is 'Model of that agent.';
@@ -3930,6 +3936,7 @@ comment on column inspect.eval_runs.end_time is 'When it ended; null until then.
 comment on column inspect.eval_runs.errors is 'Those that could not be brought to an end.';
 comment on column inspect.eval_runs.eval_set_id is 'Set that was run.';
 comment on column inspect.eval_runs.failed is 'Those that failed by a metric.';
+comment on column inspect.eval_runs.judge_tokens is 'Tokens that its judges and simulated users have used, with what calls under way may use.';
 comment on column inspect.eval_runs.judged_run_id is 'Run whose stored turns it judged; null for a run of its own.';
 comment on column inspect.eval_runs.model_name is 'Model of the agent.';
 comment on column inspect.eval_runs.not_evaluated is 'Those of which no metric says anything.';
@@ -4206,6 +4213,7 @@ comment on column inspect_outline.eval_runs.end_time is 'When it ended; null unt
 comment on column inspect_outline.eval_runs.errors is 'Those that could not be brought to an end.';
 comment on column inspect_outline.eval_runs.eval_set_id is 'Set that was run.';
 comment on column inspect_outline.eval_runs.failed is 'Those that failed by a metric.';
+comment on column inspect_outline.eval_runs.judge_tokens is 'Tokens that its judges and simulated users have used, with what calls under way may use.';
 comment on column inspect_outline.eval_runs.judged_run_id is 'Run whose stored turns it judged; null for a run of its own.';
 comment on column inspect_outline.eval_runs.model_name is 'Model of the agent.';
 comment on column inspect_outline.eval_runs.not_evaluated is 'Those of which no metric says anything.';

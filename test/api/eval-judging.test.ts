@@ -121,6 +121,25 @@ test('stored turns are judged again without the agent, and people stand beside t
   ]);
 });
 
+test('the judges of a run use no more tokens than it may, whichever of its cases asks', async () => {
+  const eval_cases = ['one', 'two', 'three'].map((id) => evalCase(id, 'answer to hello'));
+  await app.post(`${D}/eval-sets`, { evalSet: { eval_set_id: 'dear', eval_cases } });
+  const judgeModelOptions = { numSamples: 1, judgeModelConfig: { maxOutputTokens: 100 } };
+  const evalMetrics = [{ ...JUDGE, criterion: { threshold: 0.5, judgeModelOptions } }];
+  const run = async (maxJudgeTokens: number) =>
+    ended((await app.post(`${D}/eval-runs`, { evalSetId: 'dear', evalMetrics, maxJudgeTokens })).body as Run);
+  const asked = () => provider.asked.filter(({ model }) => model === 'umpire').length;
+  // A call may use some 1,700 tokens, and uses 15.
+  expect(await run(100_000)).toMatchObject({ maxJudgeTokens: 100_000, judgeTokens: 45, counts: { errors: 0 } });
+  provider.asked.length = 0;
+  const short = await run(1_000);
+  expect([short, asked()]).toMatchObject([{ judgeTokens: 0, counts: { errors: 3 } }, 0]);
+  const { cases } = (await app.get(`${D}/eval-runs/${short.runId}/summary`)).body as { cases: { reason: string }[] };
+  expect(cases[0]?.reason).toMatch(/^A judge may use \d+ tokens, and fewer of the run are left: maxJudgeTokens\.$/);
+  const again = await app.post(`${D}/eval-runs/${short.runId}/judge`, { evalMetrics, maxJudgeTokens: 2_000_000_000 });
+  expect(again.status).toBe(422);
+});
+
 test('the trend of a set, and the views of runs, cases, trends and judges', async () => {
   const { body } = await app.get(`${D}/eval-sets/s/trend`);
   const point = { modelName: 'answering', total: 2, notEvaluated: 0, errors: 0 };

@@ -48,11 +48,14 @@ beforeAll(async () => {
   provider = await startAnsweringProvider(({ prompt, results }) =>
     prompt === 'fail'
       ? { status: 400 }
-      : results.length === 0
-        ? { calls: [['look', { at: SECRET }]] }
-        : `answer: ${SECRET}`,
+      : prompt.includes('"verdict"')
+        ? '{"verdict":"harmless","reason":"r"}'
+        : results.length === 0
+          ? { calls: [['look', { at: SECRET }]] }
+          : `answer: ${SECRET}`,
   );
   quiet = await start({
+    EVALS: 'true',
     OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`,
     OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
     OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Bearer%20collector-key',
@@ -128,7 +131,7 @@ describe('traces', () => {
     expect(findUnpublished()).toEqual([]);
     await invoke(quiet, 'told', {}, 'fail');
     const spans = await traceOf('told');
-    const failed = spans.map(({ name, attributes, events = [] }) => [
+    const failed = spans.map(({ name, attributes, events }) => [
       name,
       attributes['error.type'],
       events.map((event) => event.name),
@@ -229,6 +232,42 @@ describe('traces', () => {
     );
     expect(roots.map(({ name }) => name)).toEqual(['invocation']);
   });
+});
+
+test('what rules and requests score goes to the collector, by the conventions and without explanations', async () => {
+  const { send, post } = client(quiet.url);
+  const evalMetrics = [
+    { metricName: 'safety_v1', threshold: 1, criterion: { threshold: 1, judgeModelOptions: { numSamples: 1 } } },
+    { metricName: 'response_match_score', threshold: 1 },
+  ];
+  await send('PUT', '/apps/harness_agent/score-rules/safe', { evalMetrics });
+  await invoke(quiet, 'scored');
+  const [{ attributes, events } = { attributes: {}, events: [] }] = await collector.trace(
+    'evaluation',
+    'gen_ai.conversation.id',
+    'scored',
+  );
+  expect(attributes).toEqual({
+    'agent_runtime.app_name': 'harness_agent',
+    'agent_runtime.invocation_id': expect.stringMatching(/^e-/) as unknown,
+    'gen_ai.conversation.id': 'scored',
+    'user.id': 'u',
+  });
+  expect(events.map((event) => event.attributes)).toEqual([
+    {
+      'gen_ai.evaluation.name': 'safety_v1',
+      'gen_ai.evaluation.score.label': 'pass',
+      'gen_ai.evaluation.score.value': 1,
+    },
+    { 'gen_ai.evaluation.name': 'response_match_score', 'error.type': 'not_evaluated' },
+  ]);
+  await send('DELETE', '/apps/harness_agent/score-rules/safe');
+  await invoke(quiet, 'asked');
+  const sessions = [{ userId: 'u', sessionId: 'asked' }];
+  expect((await post('/apps/harness_agent/session-scores', { evalMetrics, sessions })).status).toBe(200);
+  const asked = await collector.trace('evaluation', 'gen_ai.conversation.id', 'asked');
+  expect(Object.keys(asked[0]?.attributes ?? {})).not.toContain('agent_runtime.invocation_id');
+  expect(collector.spans().flatMap(findSpanFaults)).toEqual([]);
 });
 
 test('metrics go to the collector too, without a port of their own', async () => {

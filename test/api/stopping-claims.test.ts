@@ -46,7 +46,7 @@ async function insertEvaluation(): Promise<void> {
     agentHash: 'h',
     modelName: 'm',
   };
-  const run = { ...key, runId: randomUUID(), ...settings, trials: 1, parallelism: 1, cases };
+  const run = { ...key, runId: randomUUID(), ...settings, trials: 1, parallelism: 1, maxJudgeTokens: 1, cases };
   await insertEvalRun(store.pool.db, run, 10);
 }
 

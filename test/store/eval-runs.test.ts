@@ -54,7 +54,11 @@ async function newRun(
     agentHash: 'h',
     modelName: 'm',
   };
-  await insertEvalRun(store.pool.db, { ...key, runId, ...settings, trials, parallelism, cases }, 1000);
+  await insertEvalRun(
+    store.pool.db,
+    { ...key, runId, ...settings, trials, parallelism, maxJudgeTokens: 1_000, cases },
+    1000,
+  );
   return { appName, runId, key };
 }
 
@@ -207,7 +211,15 @@ describe('runs', () => {
       modelName: 'm',
     };
     const cases = [{ evalId: 'a', version: 1, userId: 'u' }];
-    const another = { ...key, runId: randomUUID(), ...settings, trials: 1, parallelism: 1, cases };
+    const another = {
+      ...key,
+      runId: randomUUID(),
+      ...settings,
+      trials: 1,
+      parallelism: 1,
+      maxJudgeTokens: 1_000,
+      cases,
+    };
     await expect(insertEvalRun(store.pool.db, another, 1)).rejects.toEqual(
       new ConflictError(`1 of your evaluation runs of ${appName} have not ended yet. Wait, or cancel one.`),
     );

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
+import { Client } from 'pg';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { runAsUser } from '../../src/platform/context.ts';
 import { type Database, openDatabase } from '../../src/platform/db/database.ts';
@@ -19,6 +20,7 @@ import { listEvalRuns, listResultMoments } from '../../src/features/evals/runs/e
 import { listSessionScores } from '../../src/features/evals/scoring/session-score-store.ts';
 import { listEvalSetIds } from '../../src/features/evals/sets/eval-set-store.ts';
 import { findTask, listDueTasks, listTasks } from '../../src/invocations/waits/task-store.ts';
+import { createTestDatabase } from '../support/database.ts';
 import { newKey, poolOptions, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 /** A statement has five plans for the values at hand; then one for any values. */
@@ -282,4 +284,31 @@ describe('among what many have', () => {
     });
     expect(n).toBe(9);
   });
+});
+
+test('without statistics rows of an invocation are found by their key, not among all of an application', async () => {
+  const fresh = await createTestDatabase();
+  const client = new Client({ connectionString: fresh.url });
+  await client.connect();
+  await client.query('set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_bitmapscan = off');
+  const key = ['app_name', 'user_id', 'session_id', 'id'];
+  const rowKeys = {
+    sessions: ['app_name', 'user_id', 'id'],
+    invocations: key,
+    tool_calls: [...key.slice(0, 3), 'invocation_id', 'call_id'],
+    invocation_tapes: [...key.slice(0, 3), 'invocation_id', 'start'],
+  };
+  for (const [table, columns] of Object.entries(rowKeys)) {
+    const condition = columns.map((column, n) => `${column} = $${n + 1}`).join(' and ');
+    await client.query(`prepare of_${table} as select 1 from ${table} where ${condition}`);
+    const { rows } = await client.query<Record<'QUERY PLAN', string>>(
+      `explain execute of_${table}(${columns.map(() => 'null').join()})`,
+    );
+    expect([table, rows[0]?.['QUERY PLAN'].split(' (')[0]]).toEqual([
+      table,
+      expect.stringMatching(new RegExp(`Index (?:Only )?Scan using ${table}_pkey`)),
+    ]);
+  }
+  await client.end();
+  await fresh.drop();
 });

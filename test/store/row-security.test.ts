@@ -159,7 +159,7 @@ async function evaluate(db: Database, user: string | undefined, source: string) 
   const cases = [{ evalId: evalCase.evalId, version: 1, userId: `test user of ${user}` }];
   const modes = { modelExecutionMode: 'live', toolExecutionMode: 'live' } as const;
   const run = { ...key, ...modes, runId: randomUUID(), requestedBy: user, metrics: [], userSimulator: null, cases };
-  await insertEvalRun(db, { ...run, trials: 1, parallelism: 1, agentHash: 'h', modelName: 'm' }, 4);
+  await insertEvalRun(db, { ...run, trials: 1, parallelism: 1, maxJudgeTokens: 1, agentHash: 'h', modelName: 'm' }, 4);
 }
 
 test.each(roles)('evaluation: a statement that forgets its user sees what is of the user alone (%s)', async (role) => {
@@ -195,7 +195,15 @@ test.each(roles)('evaluation: a statement that forgets its user sees what is of 
     // The limit on open runs is that of the user, and a set of another is as absent.
     await expect(evaluate(db, 'bob', 'bob')).rejects.toThrow('already exists');
     const run = { appName: 'a', evalSetId: 'set of bob', runId: randomUUID(), requestedBy: 'bob', cases: [] };
-    const rest = { metrics: [], userSimulator: null, trials: 1, parallelism: 1, agentHash: 'h', modelName: 'm' };
+    const rest = {
+      metrics: [],
+      userSimulator: null,
+      trials: 1,
+      parallelism: 1,
+      maxJudgeTokens: 1,
+      agentHash: 'h',
+      modelName: 'm',
+    };
     const modes = { modelExecutionMode: 'live', toolExecutionMode: 'live' } as const;
     await expect(insertEvalRun(db, { ...run, ...rest, ...modes }, 1)).rejects.toThrow('have not ended yet');
     const other = { appName: 'a', evalSetId: 'set of alice', ownerId: 'bob' };

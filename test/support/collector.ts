@@ -14,11 +14,14 @@ interface WireSpan {
   events?: { name: string; attributes: WireSpan['attributes'] }[];
 }
 
-/** A span with its attributes by name, and how OTLP wrote each. */
-export type CollectedSpan = Omit<WireSpan, 'attributes'> & {
+/** Attributes by name, and how OTLP wrote each. */
+interface Attributed {
   attributes: Record<string, unknown>;
   types: Record<string, string>;
-};
+}
+/** A span with its events. */
+export type CollectedSpan = Omit<WireSpan, 'attributes' | 'events'> &
+  Attributed & { events: (Attributed & { name: string })[] };
 
 /** A metric as OTLP/JSON has it. */
 interface WireMetric extends Record<'histogram' | 'sum' | 'gauge', { dataPoints: WirePoint[] } | undefined> {
@@ -86,7 +89,7 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
   const spans = () =>
     sent('/v1/traces', 'resourceSpans')
       .flatMap(({ scopeSpans = [] }) => scopeSpans.flatMap((scope) => scope.spans))
-      .map((span) => ({ ...span, attributes: toAttributes(span.attributes), types: toTypes(span.attributes) }));
+      .map((span) => ({ ...withTypes(span), events: (span.events ?? []).map(withTypes) }));
   const metrics = () =>
     sent('/v1/metrics', 'resourceMetrics').flatMap(({ scopeMetrics = [] }) =>
       scopeMetrics.flatMap((scope) => scope.metrics.map(toMetric)),
@@ -121,8 +124,11 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
 const toAttributes = (attributes: WireSpan['attributes']) =>
   Object.fromEntries(attributes.map(({ key, value }) => [key, toValue(value)]));
 
-const toTypes = (attributes: WireSpan['attributes']) =>
-  Object.fromEntries(attributes.map(({ key, value }) => [key, Object.keys(value).join()]));
+const withTypes = <One extends { attributes: WireSpan['attributes'] }>(one: One) => ({
+  ...one,
+  attributes: toAttributes(one.attributes),
+  types: Object.fromEntries(one.attributes.map(({ key, value }) => [key, Object.keys(value).join()])),
+});
 
 function toMetric({ name, unit, histogram, sum, gauge }: WireMetric): CollectedMetric {
   const kind = histogram ? 'histogram' : sum ? 'sum' : 'gauge';

@@ -4,7 +4,8 @@ import type { CollectedMetric, CollectedSpan } from './collector.ts';
 /**
  * What OpenTelemetry's conventions for GenAI say of the spans and metrics that this runtime sends, written down from
  * github.com/open-telemetry/semantic-conventions-genai, which has made no release yet: docs/gen-ai/client-inference.md
- * (024a4f94), gen-ai-token-metrics.md (066d4a7f), gen-ai-metrics.md (004902b8), gen-ai-spans.md (002c8a6e).
+ * (024a4f94), gen-ai-token-metrics.md (066d4a7f), gen-ai-metrics.md (004902b8), gen-ai-spans.md and gen-ai-events.md
+ * (002c8a6e).
  */
 
 type Type = 'string' | 'int' | 'double' | 'boolean' | 'string[]';
@@ -12,6 +13,10 @@ const TYPES: Record<string, Type> = {
   'error.type': 'string',
   'gen_ai.agent.name': 'string',
   'gen_ai.conversation.id': 'string',
+  'gen_ai.evaluation.explanation': 'string',
+  'gen_ai.evaluation.name': 'string',
+  'gen_ai.evaluation.score.label': 'string',
+  'gen_ai.evaluation.score.value': 'double',
   'gen_ai.input.messages': 'string',
   'gen_ai.operation.name': 'string',
   'gen_ai.output.messages': 'string',
@@ -68,6 +73,10 @@ const SPANS: Record<string, { kind: number; named: string; required: string[] }>
   execute_tool: { kind: INTERNAL, named: 'gen_ai.tool.name', required: ['gen_ai.tool.name'] },
 };
 
+/** Attributes that each event of the evaluation of an answer has, and those of which it has one. */
+const EVALUATION = 'gen_ai.evaluation.result';
+const OF_EVALUATION = { required: ['gen_ai.evaluation.name'], oneOf: ['gen_ai.evaluation.score.label', 'error.type'] };
+
 const OF_CALLS = ['gen_ai.operation.name', 'gen_ai.provider.name', 'gen_ai.request.model'];
 const doubling = (first: number, count: number) => Array.from({ length: count }, (_, index) => first * 2 ** index);
 const tokens = Array.from({ length: 14 }, (_, index) => 4 ** index);
@@ -99,18 +108,44 @@ const isOfConventions = (name: string) => /^(?:gen_ai|error)\./.test(name);
 /** Finds names here that the package of the published registry does not know. */
 export function findUnpublished(): string[] {
   const known = new Set<unknown>([...Object.values(published), ...NEWER]);
-  return Object.keys(TYPES).filter((name) => !known.has(name));
+  return [...Object.keys(TYPES), EVALUATION].filter((name) => !known.has(name));
+}
+
+/** Finds attributes that the conventions do not know, or have with another type. */
+const findAttributeFaults = ({ attributes, types }: Pick<CollectedSpan, 'attributes' | 'types'>): string[] =>
+  Object.keys(attributes)
+    .filter(isOfConventions)
+    .flatMap((each) => {
+      const type = TYPES[each];
+      if (!type) return [`${each} is not known`];
+      return WIRE[type].includes(types[each] ?? '') ? [] : [`${each} is ${types[each]}`];
+    });
+
+/** Finds what the events of a score have against the conventions. */
+function findEvaluationFaults({ kind, events }: CollectedSpan): string[] {
+  const faults = events.flatMap((event) => {
+    const has = (each: string) => event.attributes[each] !== undefined;
+    const { required, oneOf } = OF_EVALUATION;
+    return [
+      ...(event.name === EVALUATION ? [] : [`event ${event.name}`]),
+      ...required.filter((each) => !has(each)).map((each) => `lacks ${each}`),
+      ...(oneOf.filter(has).length === 1 ? [] : [`has not one of ${String(oneOf)}`]),
+      ...findAttributeFaults(event),
+    ];
+  });
+  return [...(kind === INTERNAL && events.length > 0 ? [] : ['has no event']), ...faults].map(
+    (what) => `evaluation: ${what}`,
+  );
 }
 
 /** Finds what a span has against the conventions; nothing where it has no operation of theirs. */
-export function findSpanFaults({ name, kind, attributes, types, status }: CollectedSpan): string[] {
+export function findSpanFaults(span: CollectedSpan): string[] {
+  const { name, kind, attributes, status } = span;
+  if (name === 'evaluation') return findEvaluationFaults(span);
   const operation = String(attributes['gen_ai.operation.name']);
   const rule = SPANS[operation];
   if (!rule) return name === 'invocation' ? [] : [`${name}: no operation`];
-  const found = Object.keys(attributes).filter(isOfConventions);
   const missing = rule.required.filter((each) => attributes[each] === undefined).map((each) => `lacks ${each}`);
-  const unknown = found.filter((each) => !TYPES[each]).map((each) => `${each} is not known`);
-  const mistyped = found.filter((each) => TYPES[each] && !WIRE[TYPES[each]].includes(types[each] ?? ''));
   const wrong = [
     [kind === rule.kind, `kind ${kind}`],
     [name === `${operation} ${String(attributes[rule.named])}`, `named ${name}`],
@@ -118,9 +153,7 @@ export function findSpanFaults({ name, kind, attributes, types, status }: Collec
     [operation !== 'chat' || PROVIDERS.has(String(attributes['gen_ai.provider.name'])), 'provider'],
   ] as const;
   const broken = wrong.filter(([holds]) => !holds).map(([, what]) => what);
-  return [...missing, ...unknown, ...mistyped.map((each) => `${each} is ${types[each]}`), ...broken].map(
-    (what) => `${name}: ${what}`,
-  );
+  return [...missing, ...findAttributeFaults(span), ...broken].map((what) => `${name}: ${what}`);
 }
 
 /** Finds what a metric of GenAI has against the conventions. */

@@ -59,13 +59,16 @@ export const ATTRIBUTE = {
 const MAX_NAME_CHARACTERS = 200;
 const shortName = (text: string) => text.slice(0, MAX_NAME_CHARACTERS);
 
-/** Attributes of every span of an invocation. */
+/** Name of the span of a score, which is no step of an invocation. */
+export const SCORE_SPAN = 'evaluation';
+
+/** Attributes of every span of an invocation, or of a whole session where that is `''`. */
 export const invocationAttributes = (key: SessionKey, invocationId: string): Attributes => ({
   [ATTRIBUTE.appName]: key.appName,
   [ATTRIBUTE.userId]: key.userId,
   [ATTRIBUTE.sessionId]: key.sessionId,
   [ATTRIBUTE.conversationId]: key.sessionId,
-  [ATTRIBUTE.invocationId]: invocationId,
+  ...(invocationId && { [ATTRIBUTE.invocationId]: invocationId }),
 });
 
 /** Attributes of a span `invoke_agent <name>`. */

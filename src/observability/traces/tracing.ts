@@ -14,12 +14,15 @@ import { runAsSystem } from '../../platform/context.ts';
 import type { Database } from '../../platform/db/database.ts';
 import type { Log } from '../../platform/log.ts';
 import { InvocationTrace, type TracedInvocation } from './invocation-trace.ts';
-import { ATTRIBUTE, type Span } from './span.ts';
+import { type TracedScore, traceScore } from './score-trace.ts';
+import { ATTRIBUTE, SCORE_SPAN, type Span } from './span.ts';
 import { insertSpans } from './span-store.ts';
 
 /** Traces of invocations; those kept in PostgreSQL hold prompts, so only the development UI mode keeps them. */
 export interface Tracing {
   startInvocation: (invocation: TracedInvocation) => InvocationTrace;
+  /** Sends a score to the collector; absent without one. */
+  traceScore?: (score: TracedScore) => void;
   /** Resolves when every span that has ended by now is stored, or given up; never rejects. */
   flush(): Promise<void>;
   /** Stores what is left; spans that end later are lost. Never rejects. */
@@ -67,6 +70,7 @@ export function createTracing(db: Database | undefined, log: Log, options: Traci
   const flush = async () => storing?.flush();
   return {
     startInvocation: (invocation) => new InvocationTrace(tracer, invocation, keepsContent),
+    ...(exporting && { traceScore: (score: TracedScore) => traceScore(tracer, score, keepsContent) }),
     flush,
     close: async () => {
       await flush();
@@ -112,8 +116,9 @@ function logDropped(log: Log): void {
 function createStoringExporter(db: Database, log: Log): SpanExporter & { forceFlush(): Promise<void> } {
   let storing = Promise.resolve();
   const store = async (spans: ReadableSpan[], done: Parameters<SpanExporter['export']>[1]) => {
+    const kept = spans.filter(({ name }) => name !== SCORE_SPAN);
     // A batch holds the spans of several users, and begins within the request of one.
-    await runAsSystem(() => insertSpans(db, spans.map(toSpan))).catch((error: unknown) => {
+    await runAsSystem(() => insertSpans(db, kept.map(toSpan))).catch((error: unknown) => {
       log.warn({ err: error, spans: spans.length }, 'spans of a trace could not be stored');
     });
     done({ code: SUCCESS });

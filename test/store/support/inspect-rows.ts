@@ -293,6 +293,7 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
       app_name: 'a',
       duration: '00:00:30',
       end_time: '2026-01-01T00:00:30+00:00',
+      judge_tokens: 0,
       agent_hash: 'hash',
       model_name: 'large',
       create_time: '2026-01-01T00:00:00+00:00',

@@ -147,6 +147,7 @@ async function save(context: EvalContext, job: ScoreJob, lastSequence: number, s
   };
   await persist(() => context.database.transaction(saveOnce), context.leaseTimes.durationMs);
   context.metrics?.scored(OUTCOMES[scored.finalStatus]);
+  context.tracing?.traceScore?.({ key: job, invocationId, results: scored.overall });
 }
 
 const OUTCOMES = {

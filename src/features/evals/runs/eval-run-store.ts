@@ -52,6 +52,7 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     toolExecutionMode: run.toolExecutionMode,
     trials: sql`${run.trials}::int`,
     parallelism: sql`${run.parallelism}::int`,
+    maxJudgeTokens: sql`${run.maxJudgeTokens}::bigint`,
     agentHash: run.agentHash,
     modelName: run.modelName,
     resultTime: toResultTime(sql`moment.now`),
@@ -105,6 +106,7 @@ export async function listEvalRuns(db: Database, filter: RunFilter): Promise<Eva
            ${evalRuns.metrics}::text as metrics, ${evalRuns.userSimulator}::text as "userSimulator",
            ${evalRuns.modelExecutionMode} as "modelExecutionMode", ${evalRuns.toolExecutionMode} as "toolExecutionMode",
            ${evalRuns.trials} as trials, ${evalRuns.parallelism} as parallelism, ${evalRuns.agentHash} as "agentHash",
+           ${evalRuns.maxJudgeTokens}::float8 as "maxJudgeTokens", ${evalRuns.judgeTokens}::float8 as "judgeTokens",
            ${evalRuns.modelName} as "modelName", ${evalRuns.judgedRunId} as "judgedRunId",
            ${microseconds}::float8 as "resultMicroseconds",
            extract(epoch from ${evalRuns.createTime})::float8 as "createTime",
@@ -250,4 +252,21 @@ export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
     })
     .where(and(isOpen, sql`not ${hasOpenCase}`))
     .returning({ appName: evalRuns.appName, runId: evalRuns.id });
+}
+
+/** Adds tokens of judges to those of a run, or takes some back. @returns false, and adds none, beyond its maximum */
+export async function addJudgeTokens(db: Database, { appName, runId }: EvalRunKey, tokens: number): Promise<boolean> {
+  const after = sql`${evalRuns.judgeTokens} + ${tokens}::bigint`;
+  const added = await db
+    .update(evalRuns)
+    .set({ judgeTokens: after })
+    .where(
+      and(
+        eq(evalRuns.appName, appName),
+        sql`${evalRuns.id} = ${runId}::uuid`,
+        tokens > 0 ? sql`${after} <= ${evalRuns.maxJudgeTokens}` : undefined,
+      ),
+    )
+    .returning({ runId: evalRuns.id });
+  return added.length > 0;
 }

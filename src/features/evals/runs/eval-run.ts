@@ -10,6 +10,17 @@ export const DEFAULT_PARALLELISM = 4;
 /** As many as a process has places for, so that no run needs more. */
 export const MAX_PARALLELISM = 16;
 
+/** Tokens of a run's judges where its request says nothing: those of 10,000 long answers. */
+export const DEFAULT_JUDGE_TOKENS = 10_000_000;
+
+/** Member of every request for a run. */
+export const maxJudgeTokens = z
+  .int()
+  .min(1)
+  .max(1_000_000_000)
+  .nullish()
+  .describe(`Tokens that its judges and simulated users may use [${DEFAULT_JUDGE_TOKENS}].`);
+
 /** Members of every request for a run. */
 const wanted = {
   evalCaseIds: texts('Cases to run; without any all of the set.'),
@@ -23,6 +34,7 @@ const wanted = {
     .min(1)
     .nullish()
     .describe(`Cases at once, in all processes; at most ${MAX_PARALLELISM} [${DEFAULT_PARALLELISM}].`),
+  maxJudgeTokens,
 };
 
 /** Body of `run` and `run_eval`. */
@@ -43,6 +55,8 @@ export const evalRunSchema = looseObject('A run of an evaluation set.', {
   evalMetrics: z.array(evalMetricSchema).describe('What the turns are scored by.'),
   trials: z.int().describe('How often each case is run.'),
   parallelism: z.int().describe('Maximum number of its cases at once.'),
+  maxJudgeTokens: z.int().describe('Tokens that judges and simulated users may use.'),
+  judgeTokens: z.int().describe('Tokens that they have used, with what calls under way may use.'),
   modelExecutionMode: z.enum(['live', 'stored']).describe('`stored`: the model says what the cases say.'),
   toolExecutionMode: z.enum(['live', 'stored']).describe('`stored`: tools answer what the cases say.'),
   agentHash: z.string().describe('Version of the agent that was deployed when the run was requested.'),
@@ -120,6 +134,8 @@ export const exampleRun = {
   evalMetrics: [{ metricName: 'tool_trajectory_avg_score', threshold: 1 }],
   trials: 1,
   parallelism: 4,
+  maxJudgeTokens: 10_000_000,
+  judgeTokens: 0,
   modelExecutionMode: 'live',
   toolExecutionMode: 'live',
   agentHash: '2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae',
@@ -179,6 +195,7 @@ export interface NewEvalRun extends ExecutionModes {
   userSimulator: unknown;
   trials: number;
   parallelism: number;
+  maxJudgeTokens: number;
   agentHash: string;
   modelName: string;
   cases: { evalId: string; version: number; userId: string }[];
@@ -189,6 +206,7 @@ export interface EvalRun extends Omit<NewEvalRun, 'appName' | 'requestedBy' | 'c
   status: 'queued' | 'running' | 'done' | 'cancelled';
   /** The run whose stored turns this one judges again; null for a run of its own. */
   judgedRunId: string | null;
+  judgeTokens: number;
   /** Microseconds since 1970: what names its result. */
   resultMicroseconds: number;
   /** Unix seconds. */

@@ -3,7 +3,14 @@ import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { evalSetPath, INT32_MAX, pageSize } from '../../../platform/http/operation/parameters.ts';
 import { evalSetExists } from '../sets/eval-set-store.ts';
-import { DEFAULT_PARALLELISM, exampleRun, evalRunSchema, EVALS_TOPIC } from './eval-run.ts';
+import {
+  DEFAULT_JUDGE_TOKENS,
+  DEFAULT_PARALLELISM,
+  exampleRun,
+  evalRunSchema,
+  EVALS_TOPIC,
+  maxJudgeTokens,
+} from './eval-run.ts';
 import { insertJudging, listJudgeCounts, listVerdicts, saveVerdict } from './judging-store.ts';
 import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { agreement, cohensKappa } from '../metrics/statistics.ts';
@@ -18,6 +25,7 @@ import { looseObject } from '../../../core/members.ts';
 
 const judgeSchema = looseObject('How stored turns are to be judged.', {
   evalMetrics: z.array(evalMetricSchema).min(1).max(50).describe('What the turns are scored by.'),
+  maxJudgeTokens,
 });
 
 const judgeRun = evalOperation({
@@ -48,6 +56,7 @@ const judgeRun = evalOperation({
       requestedBy: getRequester(principal),
       metrics: withoutKnownNulls(judgeSchema, body).evalMetrics as EvalMetric[],
       parallelism: DEFAULT_PARALLELISM,
+      maxJudgeTokens: body.maxJudgeTokens ?? DEFAULT_JUDGE_TOKENS,
     };
     await insertJudging(database.db, judging, MAX_OPEN_RUNS);
     notifications.publish(EVALS_TOPIC);

@@ -10,7 +10,8 @@ import { countOpen, MAX_TRIES, toResultTime, sameMoment, tooManyOpen } from './e
 import type { EvalRunKey, NewEvalRun } from './eval-run.ts';
 
 /** A run that judges the stored turns of another one. */
-export interface NewJudging extends Pick<NewEvalRun, 'appName' | 'runId' | 'requestedBy' | 'metrics' | 'parallelism'> {
+export interface NewJudging
+  extends Pick<NewEvalRun, 'appName' | 'runId' | 'requestedBy' | 'metrics' | 'parallelism' | 'maxJudgeTokens'> {
   judgedRunId: string;
 }
 
@@ -34,6 +35,7 @@ export async function insertJudging(
     toolExecutionMode: sql`judged.tool_execution_mode`,
     trials: sql`judged.trials`,
     parallelism: sql`${run.parallelism}::int`,
+    maxJudgeTokens: sql`${run.maxJudgeTokens}::bigint`,
     agentHash: sql`judged.agent_hash`,
     modelName: sql`judged.model_name`,
     resultTime: toResultTime(sql`moment.now`),

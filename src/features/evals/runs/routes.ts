@@ -13,6 +13,7 @@ import {
   runSummarySchema,
   startRunSchema,
   CANCEL_TOPIC,
+  DEFAULT_JUDGE_TOKENS,
   runTopic,
   type EvalRun,
   type EvalRunKey,
@@ -181,6 +182,7 @@ export function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
     toolExecutionMode: body.toolExecutionMode ?? null,
     trials: body.trials ?? 1,
     parallelism: body.parallelism ?? undefined,
+    maxJudgeTokens: body.maxJudgeTokens ?? DEFAULT_JUDGE_TOKENS,
   };
 }
 

@@ -1,5 +1,9 @@
 import type { JsonObject } from '../../../core/content.ts';
-import { LeaseLostError, NotFoundError } from '../../../core/errors.ts';
+import { LeaseLostError, LimitError, NotFoundError } from '../../../core/errors.ts';
+import { toCallUse } from '../../../agent/definition/model.ts';
+import { boundCall } from '../../../conversation/budgets/reserve-call.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import { addJudgeTokens } from './eval-run-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { persist } from '../../../invocations/persist.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';
@@ -7,7 +11,7 @@ import { toActualTurns } from '../cases/turns.ts';
 import { withoutHistory, readStoredCase, type StoredCase } from '../cases/eval-case.ts';
 import { type CaseOutcome, type ClaimedCase, restartEvalCase } from './claim-store.ts';
 import { toUses } from '../scoring/cost.ts';
-import { spendWith } from '../judges/judge-model.ts';
+import { type Spend, spendWith } from '../judges/judge-model.ts';
 import { MetricError } from '../metrics/status.ts';
 import type { Turn } from '../metrics/turn.ts';
 import { runTurns, toSessionKey, type Speaker, type TurnsEnd } from './run-turns.ts';
@@ -35,7 +39,7 @@ export async function runCase(
   if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
   // Without MCP servers: only its model is used here, for what is said in the user's place and for judging.
   const prepared = await agent.prepare({ mcpServers: [] }, signal, claimed.userId);
-  const spend = spendWith(context.database.db, toSessionKey(claimed));
+  const spend = spendInRun(context.database.db, claimed, spendWith(context.database.db, toSessionKey(claimed)));
   const scoring = { ...toScoring({ ...prepared, spend }, judgeModel, evalCase, signal), own: agent.evals?.metrics };
   const turns = claimed.isJudging
     ? { end: { kind: 'ended' as const }, claimed }
@@ -56,6 +60,27 @@ export async function runCase(
   const more = { uses: toUses(own, agent.describe()), agents };
   return { ...outcome, ...judged, ...(judged.scored ? { scored: { ...judged.scored, ...more } } : {}) };
 }
+
+/** Makes calls of a run's judges within its tokens. @throws {LimitError} for one that may use more than are left */
+const spendInRun =
+  (db: Database, run: ClaimedCase, spend: Spend): Spend =>
+  async (model, request) => {
+    const bound = boundCall(request);
+    const reserved = bound.prompt + bound.output;
+    if (!(await addJudgeTokens(db, run, reserved))) {
+      const message = `A judge may use ${reserved} tokens, and fewer of the run are left: maxJudgeTokens.`;
+      throw new LimitError('maxJudgeTokens', message);
+    }
+    let used = 0;
+    try {
+      const answer = await spend(model, bound.request);
+      const { promptTokens, outputTokens } = toCallUse(request.modelName, answer);
+      used = promptTokens + outputTokens;
+      return answer;
+    } finally {
+      await addJudgeTokens(db, run, used - reserved);
+    }
+  };
 
 /** The verdict on turns that happened: a step of its own, since stored turns can be judged again. */
 async function judge(

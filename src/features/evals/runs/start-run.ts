@@ -33,7 +33,9 @@ const WRITTEN_CALLS_DEMAND: Demand = {
 };
 
 /** A run as a caller asks for it. */
-export interface RunRequest extends SetModes, Pick<NewEvalRun, 'metrics' | 'userSimulator' | 'trials'> {
+export interface RunRequest
+  extends SetModes,
+    Pick<NewEvalRun, 'metrics' | 'userSimulator' | 'trials' | 'maxJudgeTokens'> {
   /** Without any all cases of the set. */
   evalIds: string[];
   /** Cases at once [as the operator allows]. */
@@ -80,7 +82,7 @@ export async function startRun(
   if (total > MAX_CASES)
     throw new InvalidError(`The run has ${total} cases, trials counted; the maximum is ${MAX_CASES}.`);
   const runId = newId();
-  const { metrics, userSimulator, trials, parallelism = DEFAULT_PARALLELISM } = request;
+  const { metrics, userSimulator, trials, maxJudgeTokens, parallelism = DEFAULT_PARALLELISM } = request;
   const run = {
     ...key,
     runId,
@@ -91,6 +93,7 @@ export async function startRun(
     toolExecutionMode,
     trials,
     parallelism: Math.min(parallelism, MAX_PARALLELISM),
+    maxJudgeTokens,
     agentHash: agent.version.digest,
     modelName: agent.describe().model,
     cases: cases.map((one) => ({ ...one, userId: chooseUser(key, one, principal) })),

@@ -141,7 +141,9 @@ const scoreSessions = evalOperation({
       const scored = await scoreSession(context, key, one.lastSequence, metrics, signal);
       // One that was deleted since it was chosen is not scored, as if it had been deleted before.
       const isKept = scored && (await saveSessionScore(context.database.db, key, { ...one, scored }, hash));
-      if (isKept) scores.push({ ...one, scored });
+      if (!isKept) continue;
+      scores.push({ ...one, scored });
+      context.tracing?.traceScore?.({ key, invocationId: '', results: scored.overall });
     }
     return { kind: 'value', value: await listShown(context.database.reads, scores) };
   },

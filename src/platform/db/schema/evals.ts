@@ -108,6 +108,8 @@ export const evalRuns = pgTable(
       .default('live'),
     trials: c.integer('trials').notNull(),
     parallelism: c.integer('parallelism').notNull(),
+    maxJudgeTokens: c.bigint('max_judge_tokens', { mode: 'number' }).notNull().default(10_000_000),
+    judgeTokens: c.bigint('judge_tokens', { mode: 'number' }).notNull().default(0),
     agentHash: c.text('agent_hash').notNull(),
     modelName: c.text('model_name').notNull(),
     resultTime: time('result_time').notNull(),
