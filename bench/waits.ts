@@ -1,5 +1,5 @@
 import { mkdtemp, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
@@ -21,6 +21,14 @@ const A_SECOND = 200;
 const IDLE_MS = 20_000;
 const SLEEP = 'sleep_for {"days": 300}';
 const APP = 'harness_agent';
+
+/** Returns the time that the cores of the machine were busy since it started, with all of others, and all time. */
+function busyTime() {
+  const sum = (of: (times: ReturnType<typeof cpus>[number]['times']) => number) =>
+    cpus().reduce((all, { times }) => all + of(times), 0);
+  const all = sum(({ user, nice, sys, idle, irq }) => user + nice + sys + idle + irq);
+  return { all, ms: all - sum(({ idle }) => idle) };
+}
 
 const postgres = await startPostgres();
 let isGood = true;
@@ -95,6 +103,7 @@ try {
   );
   await sql.query(`select pg_notify('agent_runtime', '["tasks"]')`);
   const others: number[] = [];
+  const busyBefore = busyTime();
   const woken = `from tasks where decided_via = 'deadline'`;
   const ended = `from invocations where status = 'succeeded'`;
   for (let n = 0; (await count(woken)) < WAKING || (await count(ended)) < WAKING; n++) {
@@ -120,6 +129,9 @@ try {
     [dueFrom],
   );
   report('their agents have answered', `${last.s.toFixed(1)} s after the first was due`);
+  const busy = busyTime();
+  const share = (100 * (busy.ms - busyBefore.ms)) / (busy.all - busyBefore.all);
+  report('meanwhile the machine', `${share.toFixed(0)} % busy`);
   others.sort((one, other) => one - other);
   report('meanwhile others create a session', `p99 ${ms(others[Math.floor(0.99 * others.length)] ?? 0)}`);
 

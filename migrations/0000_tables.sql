@@ -545,7 +545,7 @@ CREATE TABLE "tasks" (
 	"version" integer DEFAULT 1 NOT NULL,
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "tasks_pkey" PRIMARY KEY("app_name","user_id","session_id","id"),
-	CONSTRAINT "tasks_kind_check" CHECK (kind in ('confirmation', 'effect', 'question', 'call', 'sleep', 'signal')),
+	CONSTRAINT "tasks_kind_check" CHECK (kind in ('confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget')),
 	CONSTRAINT "tasks_state_check" CHECK (state in ('open', 'answered', 'done', 'cancelled')),
 	CONSTRAINT "tasks_decided_via_check" CHECK (decided_via in ('tasks', 'run', 'signal', 'deadline')),
 	CONSTRAINT "tasks_decided_check" CHECK ((state in ('answered', 'done')) = (decide_time is not null))

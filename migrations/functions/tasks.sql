@@ -203,7 +203,8 @@ begin
       t.expire_time := v_now + (t.expire_time - t.create_time);
     else
       t.state := 'answered';
-      t.answer := case when t.kind = 'sleep' then jsonb_build_object('woken', 'on time', 'at', v_now)
+      t.answer := case when t.kind = 'budget' then '{"goesOn": true}'
+                       when t.kind = 'sleep' then jsonb_build_object('woken', 'on time', 'at', v_now)
                        when t.rules ? 'defaultAnswer' then t.rules -> 'defaultAnswer'
                        when t.kind in ('confirmation', 'effect') then '{"confirmed": false}'
                        else jsonb_build_object('error', 'No answer came in time.', 'at', v_now) end;
@@ -242,12 +243,18 @@ begin
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.invocation_id = t.invocation_id
     and k.state = 'answered';
   update invocations i set
-    status = 'queued', lease_token = v_token, lease_expire_time = v_now, start_time = null,
-    request = case when i.request is null or i.request ? 'endsBecause'
-                   then '{"version": 1, "overrides": {}, "streaming": false}'
-                   else i.request - 'began' - 'stateDelta' end
-              || jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', v_parts))
-  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id;
+    status = 'queued', lease_token = v_token, lease_expire_time = v_now,
+    -- One that a budget has stopped goes on between its steps, as if its process had died, or ends there.
+    start_time = case when t.kind = 'budget' then i.start_time end,
+    stop_requested_as = case when t.kind = 'budget' and not t.answer ? 'goesOn' then 'cancelled'
+                             else i.stop_requested_as end,
+    request = case when t.kind = 'budget' then i.request
+                   else case when i.request is null or i.request ? 'endsBecause'
+                             then '{"version": 1, "overrides": {}, "streaming": false}'
+                             else i.request - 'began' - 'stateDelta' end
+                        || jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', v_parts)) end
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
+    and (t.kind <> 'budget' or v_status = 'paused');
   woke := true;
 end $$;
 comment on function wake_task is 'Does what is due about a task, and queues its invocation once nothing of it is open.';

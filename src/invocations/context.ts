@@ -114,6 +114,8 @@ export interface InvocationRequest {
   goesOn?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
   /** True where no client waits: a process that stops hands it over at its next step. */
   inBackground?: boolean;
+  /** True where a budget that has nothing left does not end it: it waits for those who may change that. */
+  waitsForBudget?: boolean | undefined;
   /** Aborted when the invocation is not wanted any more. */
   signal?: AbortSignal | undefined;
   /** Called with text once it is stored, where it streams. */

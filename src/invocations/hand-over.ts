@@ -1,6 +1,7 @@
 import type { RunEnd } from '../agent/loop/run.ts';
+import { budgetText, type OverBudget } from '../conversation/budgets/budget.ts';
 import { getFunctionCalls, getFunctionResponses } from '../core/content.ts';
-import { HandedOverError } from '../core/errors.ts';
+import { AgentError, HandedOverError, sizeRefusal } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import type { Lease } from './lock-store.ts';
@@ -10,7 +11,7 @@ import { leaveRun } from './take-over.ts';
 /** A run that its process may leave. */
 interface LeavableRun {
   context: InvocationContext;
-  request: Pick<InvocationRequest, 'inBackground'>;
+  request: Pick<InvocationRequest, 'inBackground' | 'waitsForBudget'>;
   lease: Lease;
   /** Signal of its fence. */
   signal: AbortSignal;
@@ -23,6 +24,7 @@ interface LeavableRun {
 export class HandOver {
   readonly #run: LeavableRun;
   readonly #open = new Set<string | null | undefined>();
+  #over: OverBudget | undefined;
 
   constructor(run: LeavableRun) {
     this.#run = run;
@@ -37,6 +39,16 @@ export class HandOver {
   note({ content }: NewEvent): void {
     this.begin(getFunctionCalls(content));
     for (const { id } of getFunctionResponses(content)) this.#open.delete(id);
+  }
+
+  /** True where a budget that has nothing left does not end the run: it waits for those who may change that. */
+  get waitsForBudget(): boolean {
+    return this.#run.request.waitsForBudget === true && this.#canGoOn;
+  }
+
+  /** Notes the budget that refuses the next step. */
+  stopFor(over: OverBudget): void {
+    if (this.waitsForBudget) this.#over = over;
   }
 
   /** @throws {HandedOverError} where the run is to be left before its next step */
@@ -56,17 +68,26 @@ export class HandOver {
     if (error && this.#isCutOff) throw this.#toError();
   }
 
-  /** Leaves a run that threw to any process, unless it threw for another reason. @throws {HandedOverError} then */
-  async leaveAfter(error: unknown): Promise<void> {
-    if (!(error instanceof HandedOverError || this.#isCutOff)) return;
+  /**
+   * Leaves a run that threw to any process, unless it threw for another reason. @throws {HandedOverError} then
+   * @returns the reason: that of the budget where the user may have no task more
+   */
+  async leaveAfter(error: unknown): Promise<unknown> {
+    if (!(error instanceof HandedOverError || this.#isCutOff)) return error;
     const { context, lease } = this.#run;
-    await persist(() => leaveRun(context, lease), lease.durationMs);
+    try {
+      await persist(() => leaveRun(context, lease, this.#over), lease.durationMs);
+    } catch (failure) {
+      if (!this.#over || !sizeRefusal(failure)) throw failure;
+      return new AgentError('budget_exceeded', budgetText(this.#over));
+    }
     throw this.#toError();
   }
 
-  /** True where the end of the process has cut the run off, and another process can go on with it. */
+  /** True where the end of the process, or a budget, has cut the run off, and a process can go on with it. */
   get #isCutOff(): boolean {
     const { context, signal } = this.#run;
+    if (this.#over && !signal.aborted) return true;
     return context.stopping.aborted && signal.reason === context.stopping.reason && this.#canGoOn;
   }
 

@@ -253,8 +253,8 @@ async function toFailedEnding(
   { context, agent, lease, signal, handOver, ledger }: RunningInvocation,
   error: unknown,
 ): Promise<InvocationEnding> {
-  await handOver.leaveAfter(error);
-  const reason: unknown = signal.aborted ? signal.reason : toAgentError(error);
+  const left = await handOver.leaveAfter(error);
+  const reason: unknown = signal.aborted ? signal.reason : toAgentError(left);
   if (reason instanceof LeaseLostError || isPassingFailure(reason)) throw reason;
   const isKnown = reason instanceof AgentError;
   if (!isKnown) context.log.error({ err: reason, invocationId: lease.invocationId }, 'invocation failed');

@@ -178,26 +178,29 @@ export async function findLockHolder(tx: Database, key: SessionKey, skipLocked =
 
 /**
  * Makes a running invocation wait, under a new token, for a process that goes on with it, in `pauseMs` or later. With
- * `wasLeft` its process lives and has left it: that is no attempt. The time limit holds for what processes have spent.
+ * `wasLeft` its process lives and has left it: that is no attempt; with `isPaused` it waits for a task, too. The time
+ * limit holds for what processes have spent. @returns true where it was running under this lease
  */
 export async function putBack(
   tx: Database,
   { key, invocationId, token }: Lease,
   leaseToken: string,
-  { pauseMs = 0, wasLeft = false },
-): Promise<void> {
+  { pauseMs = 0, wasLeft = false, isPaused = false },
+): Promise<boolean> {
   const leaseExpireTime = sql`statement_timestamp() + ${pauseMs} * interval '1 millisecond'`;
   const attempt = sql`${invocations.attempt} - ${Number(wasLeft)}`;
   const ended = sql`extract(epoch from least(${invocations.leaseExpireTime}, statement_timestamp()))`;
   const spent = sql`to_jsonb(1000 * (${ended} - (${invocations.request} #>> '{began,at}')::numeric))`;
   const request = sql`jsonb_set(${invocations.request}, '{began,spentMs}', ${spent})`;
-  await tx
+  const paused = isPaused && ({ status: 'paused', endTime: sql`statement_timestamp()` } as const);
+  const { rowCount } = await tx
     .update(invocations)
-    .set({ status: 'queued', leaseToken, leaseExpireTime, attempt, request })
+    .set({ status: 'queued', leaseToken, leaseExpireTime, attempt, request, ...paused })
     .where(
       and(isInvocation({ key, invocationId }), eq(invocations.leaseToken, token), eq(invocations.status, 'running')),
     );
   await releaseSession(tx, key, token);
+  return rowCount === 1;
 }
 
 /**

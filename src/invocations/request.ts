@@ -140,6 +140,7 @@ export async function toInvocation(
 export const inBackground = (request: InvocationRequest, webhookUrl: string | undefined): InvocationRequest => ({
   ...request,
   inBackground: true,
+  waitsForBudget: true,
   ...(webhookUrl === undefined ? {} : { webhookUrl, answer: { kind: 'output' } }),
 });
 

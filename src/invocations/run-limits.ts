@@ -6,6 +6,7 @@ import { AgentError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { ModelRequest } from '../agent/definition/model.ts';
 import type { InvocationContext } from './context.ts';
+import type { HandOver } from './hand-over.ts';
 import { toolCallsLimitError } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { persist, type Usage } from './persist.ts';
@@ -15,13 +16,15 @@ interface LimitedRun {
   context: InvocationContext;
   lease: Lease;
   usage: Usage;
+  handOver: HandOver;
   limitReached: AbortController;
 }
 
 /** Where a limit is reached, the loop answers the calls that are open and ends. */
-export function endWhereOver({ context, usage, limitReached }: LimitedRun, over?: OverBudget | null): void {
+export function endWhereOver({ context, usage, limitReached, handOver }: LimitedRun, over?: OverBudget | null): void {
   const { toolCalls } = context.limits;
-  if (over) limitReached.abort(new AgentError('budget_exceeded', budgetText(over)));
+  // One that waits stops before its next model call, where nothing is open.
+  if (over && !handOver.waitsForBudget) limitReached.abort(new AgentError('budget_exceeded', budgetText(over)));
   else if (usage.used.toolCalls > toolCalls) limitReached.abort(toolCallsLimitError(toolCalls));
 }
 
@@ -36,12 +39,13 @@ export async function countAsked(running: LimitedRun, event: NewEvent): Promise<
 }
 
 /** Reserves a model call where there are budgets. @throws {AgentError} where less is left than it may use */
-export async function reserve({ context, lease, usage, limitReached }: LimitedRun, request: ModelRequest) {
+export async function reserve({ context, lease, usage, limitReached, handOver }: LimitedRun, request: ModelRequest) {
   if (lease.isLimited === false) return undefined;
   const { db } = context.database;
   const reserved = await persist(() => reserveCall(db, lease.key, request, lease.durationMs), lease.durationMs);
   if ('what' in reserved) {
     const error = new AgentError('budget_exceeded', budgetText(reserved));
+    handOver.stopFor(reserved);
     // An agent that is a tool has asked, whose own end is no end of the invocation.
     limitReached.abort(error);
     throw error;

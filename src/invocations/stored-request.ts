@@ -33,6 +33,7 @@ const storedRequestSchema = z.object({
   overrides: z.custom<AgentOverrides>((value) => object.safeParse(value).success),
   streaming: z.boolean(),
   isLive: z.boolean().optional(),
+  waitsForBudget: z.boolean().optional(),
   answer: z
     .discriminatedUnion('kind', [
       z.object({ kind: z.literal('harness'), harnessName: z.string(), overwrite: z.boolean() }),
@@ -66,9 +67,12 @@ export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answe
  * `undefined` where they cannot be.
  */
 export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): JsonObject | undefined {
-  const { content, stateDelta, customMetadata, streaming, isLive, answer } = request;
+  const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer } = request;
   const { userId, keyId, callerTrace } = currentContext();
-  const kept = { content, stateDelta, customMetadata, streaming, isLive, answer, userId, keyId, callerTrace };
+  const kept = {
+    ...{ content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer },
+    ...{ userId, keyId, callerTrace },
+  };
   const { mcpServers, ...overrides } = request.overrides;
   if (!mcpServers?.some(hasCredential)) return { version: VERSION, ...kept, overrides: request.overrides };
   if (!secrets.canSeal) return undefined;

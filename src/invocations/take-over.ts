@@ -1,6 +1,7 @@
 import type { Log } from '../platform/log.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
+import type { OverBudget } from '../conversation/budgets/budget.ts';
 import { listDeadHolders } from './dead-store.ts';
 import type { Metrics } from '../platform/metrics.ts';
 import type { Database, DatabasePool } from '../platform/db/database.ts';
@@ -13,6 +14,7 @@ import { type DeadRun, findLockHolder, type Lease, type LockHolder, putBack } fr
 import type { LeaseTimes } from './session-lock.ts';
 import { finishInvocation } from './finish-store.ts';
 import { listKeptResponses } from './tool-call-store.ts';
+import { openBudgetTask } from './waits/task-store.ts';
 
 /** Returns the error that ends an invocation whose process died; `undefined` where another one goes on with it. */
 function toError(run: DeadRun, attempts: number): InvocationError | undefined {
@@ -58,13 +60,19 @@ export async function takeOver(
   return holder;
 }
 
-/** Leaves a running invocation to any other process, at once. Where it is another's already nothing happens. */
+/**
+ * Leaves a running invocation to any other process, at once, or once a task for the budget that stopped it is answered.
+ * Where it is another's already nothing happens.
+ */
 export async function leaveRun(
   { database, notifications, newId }: Pick<TakeOverContext, 'database' | 'notifications' | 'newId'>,
   lease: Lease,
+  over?: OverBudget,
 ): Promise<void> {
   await database.transaction(async (tx) => {
-    if (await lockSession(tx, lease.key)) await putBack(tx, lease, newId(), { wasLeft: true });
+    if (!(await lockSession(tx, lease.key))) return;
+    const isLeft = await putBack(tx, lease, newId(), { wasLeft: true, isPaused: over !== undefined });
+    if (over && isLeft) await openBudgetTask(tx, lease, over);
   });
   notifications.publish(QUEUE_TOPIC);
 }

@@ -165,6 +165,31 @@ describe.each(['local', 'key', 'jwt'] as const)('beside a service in mode %s', (
     expect(out).toMatch(/^Session s1 of ann with harness_agent[^]*391\n[^]*Hello/);
   });
 
+  test('tasks watch prints each open task once, as it comes', async () => {
+    const headers = credential === undefined ? {} : { authorization: `Bearer ${credential}` };
+    const environment = credential === undefined ? {} : { AGENT_RUNTIME_KEY: credential };
+    const ask = async (sessionId: string) => {
+      await app.post('/apps/harness_agent/users/ann/sessions', { sessionId }, headers);
+      const newMessage = { role: 'user', parts: [{ text: `ask_person {"question":"For ${sessionId}?"}` }] };
+      await app.post('/run', { appName: 'harness_agent', userId: 'ann', sessionId, newMessage }, headers);
+    };
+    await ask('w1');
+    const watch = startProcess(
+      process.execPath,
+      [MAIN, '--url', app.url, '--user', 'ann', 'tasks', 'watch'],
+      environment,
+    );
+    await watch.until('For w1?\n');
+    await ask('w2');
+    await watch.until('For w2?\n');
+    await ask('w3');
+    await watch.until('For w3?\n');
+    watch.child.kill('SIGTERM');
+    const { out, error } = await watch.end;
+    expect(error).toBe('');
+    expect(out).toMatch(/^\S+ +question +ann +– +ask_person +For w1\?\n(\S+ .* For w2\?\n)(\S+ .* For w3\?\n)$/);
+  });
+
   test('without a credential, with a wrong one and with an old one a sentence says which it is', async () => {
     if (mode === 'local') return expect(credential).toBeUndefined();
     const list = async (sent?: string) => (await type(app.url, sent, ['sessions', 'list'])).error;

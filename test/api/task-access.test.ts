@@ -1,7 +1,11 @@
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { beginFor, prepareRowSecurity } from '../../src/platform/db/row-security.ts';
-import { startApp, type TestApp } from '../support/app.ts';
+import { createKey } from '../../src/platform/http/access/key-ring.ts';
+import { client, startApp, startOn, type TestApp } from '../support/app.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 
 /** Who sees a task and who may answer it: each kind of caller with each kind of assignment. */
@@ -43,6 +47,10 @@ afterAll(async () => {
 
 /** Makes one task of each assignment. @returns their ids */
 async function makeTasks(suffix: string): Promise<Record<keyof typeof TASKS, string>> {
+  // What was answered before goes on meanwhile.
+  const busy = `select id from invocations where status in ('queued', 'running')
+                union all select id from tasks where state = 'answered'`;
+  await expect.poll(async () => (await sql.query(busy)).rows, { timeout: 20_000 }).toEqual([]);
   await sql.query('delete from sessions');
   for (const [name, { users, groups, rules }] of Object.entries(TASKS)) {
     const id = `${name}-${suffix}`;
@@ -50,8 +58,9 @@ async function makeTasks(suffix: string): Promise<Record<keyof typeof TASKS, str
       id,
     ]);
     await sql.query(
-      `insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
-       values ('harness_agent', 'owner', $1, 'i', 'paused', gen_random_uuid(), now())`,
+      `insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, start_time,
+                                end_time)
+       values ('harness_agent', 'owner', $1, 'i', 'paused', gen_random_uuid(), now(), now(), now())`,
       [id],
     );
     await sql.query(
@@ -115,4 +124,55 @@ test('who is assigned may comment and take it, but not give it to others or say 
   expect(await send({ action: 'assign', users: ['fin'] })).toBe(200);
   const colleague = await tokens.headersOf('colleague', { groups: ['finance'] });
   expect((await app.get(`/tasks/${toFinance}`, colleague)).status).toBe(404);
+});
+
+/** Keys, by what they may; each answers for the person that it names, and none has groups. */
+const KEYS = {
+  whole: createKey({ id: 'whole', scopes: ['read', 'invoke'] }),
+  reader: createKey({ id: 'reader', scopes: ['read'] }),
+  ofOwner: createKey({ id: 'of-owner', scopes: ['read', 'invoke'], users: ['owner'] }),
+  ofAnn: createKey({ id: 'of-ann', scopes: ['read', 'invoke'], users: ['ann'] }),
+  ofApp: createKey({ id: 'of-app', scopes: ['read', 'invoke'], apps: ['harness_agent'] }),
+};
+const BOUND = [403, 403, 403, 403];
+/** The statuses of a list, of a read, of an answer for `ann` and of one for the one who asked. */
+const BY_KEY: Record<keyof typeof KEYS, { fourEyes: number[]; others: number[] }> = {
+  whole: { fourEyes: [200, 200, 200, 403], others: [200, 200, 200, 200] },
+  reader: { fourEyes: [200, 200, 403, 403], others: [200, 200, 403, 403] },
+  // Tasks are of many users and applications: what is bound to some is let at none.
+  ofOwner: { fourEyes: BOUND, others: BOUND },
+  ofAnn: { fourEyes: BOUND, others: BOUND },
+  ofApp: { fourEyes: BOUND, others: BOUND },
+};
+
+test('keys: one without bounds sees all and answers for whom it names, a bound one nothing', async () => {
+  const file = join(mkdtempSync(join(tmpdir(), 'agent-runtime-task-keys-')), 'keys');
+  writeFileSync(
+    file,
+    Object.values(KEYS)
+      .map(({ entry }) => `${entry}\n`)
+      .join(''),
+  );
+  const keyed = await startOn(app.databaseUrl, { RUNTIME_API_KEYS_FILE: file });
+  const { get, send } = client(keyed.url);
+  for (const [name, { key }] of Object.entries(KEYS)) {
+    const headers = { authorization: `Bearer ${key}` };
+    const asAnn = await makeTasks(`key-ann-${name}`);
+    const list = await get('/tasks', headers);
+    const { items = [] } = list.body as { items?: { sessionId?: string }[] };
+    expect(items.filter(({ sessionId }) => sessionId !== undefined)).toHaveLength(list.status === 200 ? 5 : 0);
+    const found: Record<string, number[]> = {};
+    const answer = async (id: string, by: string) =>
+      (await send('PATCH', `/tasks/${id}`, { action: 'answer', answer: {}, by }, headers)).status;
+    for (const [task, id] of Object.entries(asAnn))
+      found[task] = [list.status, (await get(`/tasks/${id}`, headers)).status, await answer(id, 'ann')];
+    const asOwner = await makeTasks(`key-owner-${name}`);
+    for (const [task, id] of Object.entries(asOwner)) found[task]?.push(await answer(id, 'owner'));
+    const { fourEyes, others } = BY_KEY[name as keyof typeof KEYS];
+    expect([name, found]).toEqual([
+      name,
+      { plain: others, toAnn: others, toFinance: others, toBoth: others, fourEyes },
+    ]);
+  }
+  await keyed.close();
 });

@@ -98,6 +98,7 @@ afterAll(() => cluster.close());
 /** What a reader has to know before a command, from the database. */
 const ASKED: Record<string, string> = {
   INVOCATION_ID: `select id from invocations where user_id = 'u1' and session_id = 's1' order by create_time desc`,
+  TASK_ID: `select id from tasks where user_id = 'u1' order by create_time desc`,
   JOB_ID: `select id from cronjobs where user_id = 'u1' order by create_time desc`,
 };
 

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { ForbiddenError, InvalidError, PreconditionFailedError } from '../../core/errors.ts';
 import { ifMatch, toVersions } from '../../conversation/sessions/precondition.ts';
-import { mayActFor } from '../../platform/http/access/authorize.ts';
+import { mayActFor, requireScope } from '../../platform/http/access/authorize.ts';
 import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { taskPath } from '../../platform/http/operation/parameters.ts';
@@ -119,6 +119,9 @@ const changeOperation = operation({
     const viewer = toViewer(principal);
     const task = await findTask(context.database.db, viewer, path.taskId);
     if (!task) throw notFound();
+    // No user answers for itself (`excludesRequester`), and nobody who may not change budgets.
+    if (task.shown.kind === 'budget' && body.action !== 'comment')
+      requireScope(principal, { scope: 'admin', because: 'the task is about a budget.' });
     const versions = toVersions(headers['if-match']);
     if (versions && !versions.includes(String(task.version))) throw new PreconditionFailedError(toEtag(task));
     const person = toPerson(principal, body.by, task);

@@ -1,5 +1,6 @@
 import { type SQL, and, eq, ilike, sql } from 'drizzle-orm';
 import { isSession } from '../../conversation/sessions/session-key.ts';
+import { budgetText, type OverBudget } from '../../conversation/budgets/budget.ts';
 import { ConflictError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -158,6 +159,31 @@ export async function changeTask(
     p_version: version,
     p_action: action,
     p_change: escapeJson(change),
+  });
+}
+
+/**
+ * Opens the task of an invocation that a budget has stopped: it goes on once the budget opens again, or a credential that
+ * may change budgets lets it. @throws what {@link sizeRefusal} knows where the user has too many
+ */
+export async function openBudgetTask(
+  tx: Database,
+  { key: { appName, userId, sessionId }, invocationId }: { key: SessionKey; invocationId: string },
+  over: OverBudget,
+): Promise<void> {
+  const form = {
+    tool: 'budget',
+    hint: `${budgetText(over)} Yes: it goes on before that, if more may be used by then.`,
+  };
+  const rules = { excludesRequester: true };
+  const [callId, callName, kind, expiresAfter] = ['budget', 'budget', 'budget', over.seconds];
+  await callFunction(tx, 'open_tasks', {
+    p_app: appName,
+    p_user: userId,
+    p_session: sessionId,
+    p_invocation: invocationId,
+    p_tasks: escapeJson([{ callId, callName, kind, form, rules, expiresAfter }]),
+    p_max: tx.limits.maxOpenTasks,
   });
 }
 

@@ -8,7 +8,7 @@ import { strictObject } from '../../core/members.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
 
 /** Kinds of tasks. */
-export const TASK_KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal'] as const;
+export const TASK_KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget'] as const;
 /** States of tasks. */
 export const TASK_STATES = ['open', 'answered', 'done', 'cancelled'] as const;
 
@@ -42,7 +42,7 @@ export const taskSchema = z
       .enum(TASK_KINDS)
       .describe(
         '`confirmation` of a call, `effect` of one that may have acted, `question`, `call` that something else ' +
-          'answers, `sleep`, `signal`.',
+          'answers, `sleep`, `signal`, `budget` that has nothing left.',
       ),
     state: z
       .enum(TASK_STATES)
@@ -162,6 +162,7 @@ export function toCallResponse(
   reason?: string,
 ) {
   if (callName === CONFIRMATION_CALL) return { confirmed: isYes, ...(answer && { payload: answer }) };
+  if (kind === 'budget' && isYes) return { goesOn: true };
   if (kind === 'sleep' && isYes) return { woken: 'early', ...answer };
   return isYes ? (answer ?? { result: 'done' }) : { error: reason ?? 'It was declined.' };
 }

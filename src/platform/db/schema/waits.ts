@@ -13,7 +13,9 @@ export const tasks = pgTable(
     invocationId: identifier('invocation_id').notNull(),
     callId: identifier('call_id').notNull(),
     callName: c.text('call_name').notNull(),
-    kind: c.text('kind', { enum: ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal'] }).notNull(),
+    kind: c
+      .text('kind', { enum: ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget'] })
+      .notNull(),
     state: c
       .text('state', { enum: ['open', 'answered', 'done', 'cancelled'] })
       .notNull()
@@ -39,7 +41,7 @@ export const tasks = pgTable(
   }),
   (t) => [
     primaryKey({ name: 'tasks_pkey', columns: [t.appName, t.userId, t.sessionId, t.id] }),
-    check('tasks_kind_check', sql`kind in ('confirmation', 'effect', 'question', 'call', 'sleep', 'signal')`),
+    check('tasks_kind_check', sql`kind in ('confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget')`),
     check('tasks_state_check', sql`state in ('open', 'answered', 'done', 'cancelled')`),
     check('tasks_decided_via_check', sql`decided_via in ('tasks', 'run', 'signal', 'deadline')`),
     check('tasks_decided_check', sql`(state in ('answered', 'done')) = (decide_time is not null)`),
