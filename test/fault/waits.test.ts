@@ -80,7 +80,7 @@ const listTasks = async () =>
 const countOf = async (text: string) =>
   (await here.sql.query<{ n: number }>(`select count(*)::int as n ${text}`)).rows[0]?.n;
 
-test('replicas are killed among deadlines: each task ends once, each notice has one id, each invocation goes on once', async () => {
+test('replicas are killed among deadlines: each task ends once, each notice has one id, each run goes on', async () => {
   const receiver = await startReceiver();
   const settings = {
     AGENTS_DIR: agents,
@@ -140,7 +140,7 @@ test('replicas are killed among deadlines: each task ends once, each notice has 
   expect(tasks).toHaveLength(total);
   for (const task of tasks) {
     const { tool, id, via } = task;
-    expect(task, id).toMatchObject({ status: 'succeeded', answers: 1, responses: [task.answer] });
+    expect(task).toMatchObject({ status: 'succeeded', answers: 1, responses: [task.answer] });
     expect(tool === 'race' ? ['deadline', 'tasks'] : ['deadline']).toContain(via);
     expect(task.answer).toMatchObject(
       {
