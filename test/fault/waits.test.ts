@@ -22,7 +22,7 @@ const WAITS = {
   confirm: { expiresAfter: 1 },
   escalate: { groups: ['a'], escalateTo: ['b'], expiresAfter: 0.7, defaultAnswer: { late: true } },
   remind: { remindAfter: [0.4, 0.8], expiresAfter: 1.6, defaultAnswer: { late: true } },
-  race: { expiresAfter: 1, defaultAnswer: { late: true } },
+  race: { expiresAfter: 1.5, defaultAnswer: { late: true } },
 };
 const TOOLS = Object.keys(WAITS);
 
@@ -115,7 +115,7 @@ test('replicas are killed among deadlines: each task ends once, each notice has 
   for (const round of rounds) {
     const victim = await victims.take();
     await begin(victim, round);
-    const answered = sleep(draw.whole(0, 1_100)).then(() => answer(victim, round));
+    const answered = sleep(draw.whole(300, 1_400)).then(() => answer(victim, round));
     await sleep(draw.whole(50, 1_600));
     await victim.kill();
     await answered;
