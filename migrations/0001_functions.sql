@@ -1347,13 +1347,13 @@ end $$;
 comment on function wake_task is 'Does what is due about a task, and queues its invocation once nothing of it is open.';
 
 -- keep_signal: keeps a signal for an invocation that will wait for it; not where one waits by now, or where the session
--- has as many as it may. Locks: sessions, shared, so that a pause comes before or after it.
+-- has as many as it may. Locks: sessions, so that a pause, and another signal, comes before or after it.
 -- outcome: absent (no session), waiting, full or kept.
 create function keep_signal(
   p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_max integer, out outcome text)
 language plpgsql as $$
 begin
-  perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for share;
+  perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for no key update;
   if not found then
     outcome := 'absent';
   elsif exists (select from tasks t where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session

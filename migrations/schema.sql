@@ -1556,7 +1556,7 @@ CREATE OR REPLACE FUNCTION public.keep_signal(p_app text, p_user text, p_session
  LANGUAGE plpgsql
 AS $function$
 begin
-  perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for share;
+  perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for no key update;
   if not found then
     outcome := 'absent';
   elsif exists (select from tasks t where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session

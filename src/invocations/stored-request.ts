@@ -69,10 +69,8 @@ export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answe
 export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): JsonObject | undefined {
   const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer } = request;
   const { userId, keyId, callerTrace } = currentContext();
-  const kept = {
-    ...{ content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer },
-    ...{ userId, keyId, callerTrace },
-  };
+  const caller = { userId, keyId, callerTrace };
+  const kept = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer, ...caller };
   const { mcpServers, ...overrides } = request.overrides;
   if (!mcpServers?.some(hasCredential)) return { version: VERSION, ...kept, overrides: request.overrides };
   if (!secrets.canSeal) return undefined;

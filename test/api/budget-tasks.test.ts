@@ -13,6 +13,7 @@ import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 
 /** Of one call: more than is reserved for it. */
 const USED = { prompt_tokens: 10_000, completion_tokens: 5_000, total_tokens: 15_000 };
+const PATIENT = { timeout: 20_000 };
 const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-budget-tasks-'));
 const keys = {
   admin: createKey({ id: 'admin', scopes: SCOPES }),
@@ -63,17 +64,15 @@ async function stop(userId: string, sessionId = 's') {
   await app.post(`/apps/harness_agent/users/${userId}/sessions`, { sessionId }, admin);
   const newMessage = { role: 'user', parts: [{ text: 'What is 17 * 23?' }] };
   const { id } = (await app.post(`${path}/invocations`, { newMessage }, admin)).body as { id: string };
-  const run = async () =>
-    (await app.get(`${path}/invocations/${id}`, admin)).body as { status: string; error?: object };
-  const reaches = (status: string) => expect.poll(async () => (await run()).status, { timeout: 20_000 }).toBe(status);
+  const status = async () => ((await app.get(`${path}/invocations/${id}`, admin)).body as { status: string }).status;
   const list = async () => ((await app.get(`/tasks?ownerId=${userId}`, admin)).body as { items: Task[] }).items;
   const session = async () => (await app.get(path, admin)).text;
-  return { id, path, run, reaches, list, session };
+  return { id, path, status, list, session };
 }
 
 test('it goes on where it stopped, once more may be used: each step is there once', async () => {
-  const { reaches, list, session } = await stop('ann');
-  await reaches('paused');
+  const { status, list, session } = await stop('ann');
+  await expect.poll(status, PATIENT).toBe('paused');
   const [task] = await list();
   expect(task).toMatchObject({ kind: 'budget', state: 'open', requestedBy: 'ann', users: [], groups: [] });
   expect(task?.form.hint).toContain('budget.user.day.tokens');
@@ -83,12 +82,12 @@ test('it goes on where it stopped, once more may be used: each step is there onc
   // A yes alone gives nothing to use.
   expect((await change(task, { action: 'answer', by: 'boss' })).status).toBe(200);
   await expect.poll(async () => (await list()).map(({ id }) => id)).not.toContain(task?.id);
-  await reaches('paused');
+  await expect.poll(status, PATIENT).toBe('paused');
   await expect.poll(list).toHaveLength(1);
   const [again] = await list();
   await setBudget('ann', 1_000_000);
   expect(await change(again, { action: 'answer', by: 'boss' })).toMatchObject({ body: { decidedBy: 'boss' } });
-  await reaches('succeeded');
+  await expect.poll(status, PATIENT).toBe('succeeded');
   const steps = await session();
   expect(steps.split('"functionResponse"')).toHaveLength(2);
   expect(steps).toContain('"done"');
@@ -96,25 +95,25 @@ test('it goes on where it stopped, once more may be used: each step is there onc
 });
 
 test('it is rejected, and ends as cancelled', async () => {
-  const { reaches, list } = await stop('rob');
-  await reaches('paused');
+  const { status, list } = await stop('rob');
+  await expect.poll(status, PATIENT).toBe('paused');
   const [task] = await list();
   await change(task, { action: 'reject', text: 'Too dear.', by: 'boss' });
-  await reaches('cancelled');
+  await expect.poll(status, PATIENT).toBe('cancelled');
 });
 
 test('it goes on by itself when the budget opens', async () => {
-  const { reaches, list } = await stop('tim');
-  await reaches('paused');
+  const { status, list } = await stop('tim');
+  await expect.poll(status, PATIENT).toBe('paused');
   await setBudget('tim', 1_000_000);
   await sql.query('update tasks set expire_time = now(), due_time = now() where id = $1', [(await list())[0]?.id]);
   await sql.query(`select pg_notify('agent_runtime', '["tasks"]')`);
-  await reaches('succeeded');
+  await expect.poll(status, PATIENT).toBe('succeeded');
 });
 
 test('no user answers for itself, and no key without the scope for budgets', async () => {
-  const { reaches, list, path, id } = await stop('eve');
-  await reaches('paused');
+  const { status, list, path, id } = await stop('eve');
+  await expect.poll(status, PATIENT).toBe('paused');
   const [task] = await list();
   const yes = { action: 'answer' };
   expect((await change(task, { ...yes, by: 'boss' }, plain)).text).toContain('`admin`');
@@ -140,12 +139,12 @@ test('no user answers for itself, and no key without the scope for budgets', asy
   expect((await users.post(`${path}/events`, { author: 'user', content: said.newMessage }, own)).status).toBe(403);
   await ofUsers.close();
   expect(await list()).toHaveLength(1);
-  await reaches('paused');
+  await expect.poll(status, PATIENT).toBe('paused');
 });
 
 test('where the user may have no task more, and where a client waits, the run ends as before', async () => {
   const first = await stop('max');
-  await first.reaches('paused');
+  await expect.poll(first.status, PATIENT).toBe('paused');
   // Less than a call may use, not nothing: another run begins.
   await setBudget('max', 15_001);
   const path = '/apps/harness_agent/users/max/sessions';
@@ -153,7 +152,7 @@ test('where the user may have no task more, and where a client waits, the run en
   const newMessage = { role: 'user', parts: [{ text: 'What is 17 * 23?' }] };
   const { body } = await app.post(`${path}/t/invocations`, { newMessage }, admin);
   const run = async () => (await app.get(`${path}/t/invocations/${(body as { id: string }).id}`, admin)).text;
-  await expect.poll(run, { timeout: 20_000 }).toContain('budget_exceeded');
+  await expect.poll(run, PATIENT).toContain('budget_exceeded');
   await app.post(path, { sessionId: 'u' }, admin);
   const waits = { appName: 'harness_agent', userId: 'max', sessionId: 'u', newMessage };
   expect((await app.post('/run', waits, admin)).text).toContain('budget_exceeded');

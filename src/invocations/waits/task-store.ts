@@ -163,8 +163,8 @@ export async function changeTask(
 }
 
 /**
- * Opens the task of an invocation that a budget has stopped: it goes on once the budget opens again, or a credential that
- * may change budgets lets it. @throws what {@link sizeRefusal} knows where the user has too many
+ * Opens the task of an invocation that a budget has stopped: it goes on once the budget opens again, or a credential
+ * that may change budgets lets it. @throws what {@link sizeRefusal} knows where the user has too many
  */
 export async function openBudgetTask(
   tx: Database,

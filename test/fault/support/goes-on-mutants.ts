@@ -237,7 +237,7 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'goes on with a live turn as if it were none',
-    changes: change('toQueuedRequest', 'streaming, isLive, answer, userId', 'streaming, answer, userId'),
+    changes: change('toQueuedRequest', 'isLive, waitsForBudget, answer, ...', 'waitsForBudget, answer, ...'),
     tests: HAND_OVER,
     only: 'live session',
   },
