@@ -73,8 +73,8 @@ interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stateDelta'
   resumed?: string | undefined;
   /** All that makes two requests the same [the session and all members]. */
   requested?: unknown;
-  /** False: the session has to be there [true]. */
-  createSession?: boolean;
+  /** False: the session has to be there; `new`: it must not [true]. */
+  createSession?: boolean | 'new';
   /** False: its text is not kept as it comes [true]. */
   streaming?: boolean;
 }

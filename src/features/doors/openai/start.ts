@@ -81,7 +81,7 @@ interface Asked {
   timeline: Said[];
   /** The session to go on with [a new one, to which the client brings what was said before]. */
   key?: SessionKey | undefined;
-  /** The events of that session, where they were read; `null` where it is absent, and is made. */
+  /** The events of that session, where they were read; `null`: it has to be new. */
   history?: SessionHistory | null | undefined;
   streaming: boolean;
   /** True: the session goes with the answer. */
@@ -129,7 +129,7 @@ export async function prepareAnswer(
     overrides,
     streaming,
     requested: toRequested(call),
-    createSession: asked.key ? history === null : before.length === 0,
+    createSession: asked.key ? history === null && ('new' as const) : before.length === 0,
   };
   return { ref: { key, answered: getFunctionResponses({ parts })[0]?.id ?? undefined }, turn };
 }
