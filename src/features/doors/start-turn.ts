@@ -90,7 +90,7 @@ export interface TurnCall {
 export async function findPaused(
   { feeds }: Pick<InvocationContext, 'feeds'>,
   key: SessionKey,
-  history: SessionHistory | undefined,
+  history: SessionHistory | null | undefined,
 ): Promise<{ invocationId: string; calls: AskedCall[] } | undefined> {
   const isOwn = ({ id, author }: Event) => author !== 'user' && history?.runtimeEventIds.has(id ?? '') === true;
   const waiting = listAskedCalls(withoutRewound(history?.events ?? []), isOwn).filter(({ answeredBy }) => !answeredBy);
