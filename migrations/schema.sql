@@ -943,7 +943,7 @@ begin
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean)
+CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -1007,7 +1007,7 @@ begin
     state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
     update_time = next_time(s.update_time, statement_timestamp())
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token is null
-    and (p_is_queued or not v_is_repeated)
+    and (p_is_queued or not v_is_repeated) and not p_is_new
   returning s.last_sequence, s.update_time into v_last, v_changed;
   if not found and p_creates and not v_is_forgotten and not exists (
     select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session) then
@@ -4583,7 +4583,7 @@ comment on function budget_uses_of_app(text,date) is 'What all users of an appli
 comment on function budgets_for(text,text) is 'The budgets that apply to a user, with what was used of each in its period and what is reserved.';
 comment on function cancel_tasks() is 'For a trigger: an invocation was stopped, so its tasks need no answer any more.';
 comment on function change_task(text,text,text,text,text,text[],boolean,integer,text,jsonb) is 'Answers, rejects, assigns, comments or postpones an open task.';
-comment on function claim_session(text,text,text,text,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,text,text[],boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
+comment on function claim_session(text,text,text,text,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,text[],boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
 comment on function clamped_time(double precision) is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function count_event_bytes() is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';

@@ -6,8 +6,8 @@
 --      request is in its row needs no token: the first process to claim it runs it, or goes on with it.
 --   3. First come, first served: refuse while an earlier request waits. Dead waiters do not count. One that has begun
 --      goes on before all of them, also one whose place was taken for dead when it began.
---   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates), unless the key had
---      an invocation that went with its session. Where another process inserts it at the same moment it is busy.
+--   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates; p_is_new: only
+--      that), unless the key had an invocation that went with its session. Where another process inserts it at the same moment it is busy.
 --   5. Begin the row of the invocation; a resumed one keeps its row, and names the version that it goes on with. The request gets the place where the run began.
 --      One that goes on keeps its request and what it was asked to end as, counts the attempt, and has the rest of its time.
 --   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed. An
@@ -25,8 +25,8 @@
 -- over: the budget that refused the claim. limited: the application has budgets, so calls of models are reserved.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
-  p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean,
-  p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean,
+  p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
+  p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
   out claimed boolean, out over json, out limited boolean)
 language plpgsql as $$
@@ -90,7 +90,7 @@ begin
     state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
     update_time = next_time(s.update_time, statement_timestamp())
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token is null
-    and (p_is_queued or not v_is_repeated)
+    and (p_is_queued or not v_is_repeated) and not p_is_new
   returning s.last_sequence, s.update_time into v_last, v_changed;
   if not found and p_creates and not v_is_forgotten and not exists (
     select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session) then

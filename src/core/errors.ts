@@ -30,6 +30,13 @@ export class ConflictError extends AppError {
   readonly code = 'conflict';
 }
 
+/** The session is there already, and had to be new. */
+export class SessionExistsError extends ConflictError {
+  constructor(sessionId: string) {
+    super(`Session already exists: ${sessionId}`);
+  }
+}
+
 /** A change was to be made to another version than there is by now; `etag` is that one's. */
 export class PreconditionFailedError extends AppError {
   readonly code = 'precondition_failed';

@@ -97,8 +97,8 @@ export interface InvocationRequest {
   stateDelta?: JsonObject | undefined;
   customMetadata?: JsonObject | undefined;
   overrides: AgentOverrides;
-  /** Create the session where it is absent. */
-  createSession: boolean;
+  /** Create the session where it is absent; `new`: it has to be. */
+  createSession: boolean | 'new';
   /** True: partial events reach the listener too. */
   streaming: boolean;
   /** True for a turn of a live session in text: its events name no node, and one more says that it is over. */

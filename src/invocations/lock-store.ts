@@ -42,7 +42,8 @@ export interface Lease {
 /**
  * Claims a session that runs nothing and has no earlier waiter: lease, invocation row and the first events in one
  * statement.
- * @returns false when the session is busy, or absent and `createSession` is false; nothing was written then.
+ * @returns false when the session is busy, absent and `createSession` is false, or there and it is `new`; nothing was
+ * written then.
  * @throws {RepeatedInvocationError} when the idempotency key is another invocation's.
  * @throws {LimitError} when a budget has nothing left
  * @throws {LeaseLostError} when an earlier try, whose answer was lost, was taken over
@@ -51,18 +52,23 @@ export const claimSession = (
   db: Database,
   lease: Lease,
   events: NewEvent[],
-  createSession: boolean,
-): Promise<boolean> => claim(db, lease, events, { p_is_queued: false, p_creates: createSession });
+  createSession: boolean | 'new',
+): Promise<boolean> =>
+  claim(db, lease, events, {
+    p_is_queued: false,
+    p_creates: createSession !== false,
+    p_is_new: createSession === 'new',
+  });
 
 /** Claims the session for a queued invocation whose turn it is; in the background the first process gets it. */
 export const claimQueued = (db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> =>
-  claim(db, lease, events, { p_is_queued: true, p_creates: false });
+  claim(db, lease, events, { p_is_queued: true, p_creates: false, p_is_new: false });
 
 async function claim(
   db: Database,
   lease: Lease,
   events: NewEvent[],
-  how: { p_is_queued: boolean; p_creates: boolean },
+  how: { p_is_queued: boolean; p_creates: boolean; p_is_new: boolean },
 ): Promise<boolean> {
   const call = callFunction<{ claimed: boolean; over: OverBudget | null; limited: boolean }>(db, 'claim_session', {
     ...toLeaseParameters(lease),

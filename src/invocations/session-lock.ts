@@ -7,6 +7,7 @@ import {
   BusyError,
   NotFoundError,
   RepeatedInvocationError,
+  SessionExistsError,
   StoppedError,
   UnavailableError,
 } from '../core/errors.ts';
@@ -40,8 +41,8 @@ export interface ClaimRequest {
   lease: Lease;
   /** Events that open the invocation, stored with the claim. */
   events: NewEvent[];
-  /** Create the session where it is absent. */
-  createSession: boolean;
+  /** Create the session where it is absent; `new`: it has to be. */
+  createSession: boolean | 'new';
   busyPolicy: BusyPolicy;
   /** True for an ended invocation that goes on: it never waits, since its row says how it ended. */
   resumes: boolean;
@@ -66,15 +67,17 @@ export interface LockContext extends TakeOverContext {
  * Acquires a session for one invocation. A dead holder is taken over. For a live one `busyPolicy` decides: the
  * request waits, first come, first served (`enqueue`), fails (`reject`), or stops the holder and waits (`interrupt`).
  * @returns false for a start in the background that waits now, or that another process has begun meanwhile.
- * @throws {NotFoundError} when the session is absent and not to be created. @throws {BusyError} when the wait was in
- * vain, the queue is full or the policy rejects. @throws {RepeatedInvocationError} when the request was made before.
- * @throws {StoppedError} when it was stopped. @throws {UnavailableError} when it could not go on waiting.
+ * @throws {NotFoundError} when the session is absent and not to be created. @throws {SessionExistsError} when it is not
+ * new, and has to be. @throws {BusyError} when the wait was in vain, the queue is full or the policy rejects.
+ * @throws {RepeatedInvocationError} when the request was made before. @throws {StoppedError} when it was stopped.
+ * @throws {UnavailableError} when it could not go on waiting.
  */
 export async function acquireSession(context: LockContext, request: ClaimRequest): Promise<boolean> {
   const { lease, events, createSession } = request;
   const claim = () => claimSession(context.database.db, lease, events, createSession);
   for (;;) {
     if (await claim()) return true;
+    if (createSession === 'new') throw new SessionExistsError(lease.key.sessionId);
     if (await waitBehindOthers(context, request)) return true;
     const holder = await takeOver(context, lease.key);
     if (isMine(holder, lease)) return true;

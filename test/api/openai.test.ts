@@ -315,6 +315,23 @@ test('a named chat goes on in its session; what is asked beside it leaves nothin
   expect(events).toHaveLength(4);
 });
 
+test('a first prompt goes on with a session that was made for it, and the same key answers it once', async () => {
+  await app.post(`/apps/${APP}/users/ada/sessions`, { sessionId: 'made', state: { plan: 'x' } });
+  const ask = (headers: Record<string, string>, content = 'one') =>
+    client.chat.completions.create(
+      { model: APP, user: 'ada', messages: [{ role: 'user', content }] },
+      { headers: { 'X-Session-Id': 'made', ...headers } },
+    );
+  const first = await ask({ 'Idempotency-Key': 'k1' });
+  const again = await ask({ 'Idempotency-Key': 'k1' });
+  expect(again.choices).toEqual(first.choices);
+  expect(requests).toHaveLength(1);
+  await expect(ask({ 'Idempotency-Key': 'k1' }, 'two')).rejects.toMatchObject({ type: 'invalid_request_error' });
+  const { events, state } = (await app.get(`/apps/${APP}/users/ada/sessions/made`)).body as Record<string, object>;
+  expect(events).toHaveLength(2);
+  expect(state).toEqual({ plan: 'x' });
+});
+
 test('refusals have the form of the protocol', async () => {
   const create = (body: object) => client.responses.create({ model: APP, input: 'x', ...body } as never);
   await expect(create({ model: 'none' })).rejects.toMatchObject({

@@ -22,7 +22,7 @@ afterAll(async () => {
   speaker.close();
 });
 
-test('it ends on another one, and the stream goes on behind the last number, or says that text was taken back', async () => {
+test('it ends on another one; a stream that had text of the first try says so, and is read again', async () => {
   const [first, second] = [await start(), await start()];
   let [id, last, text, takenBack] = ['', -1, '', 0];
   let end: OpenAI.Responses.Response | undefined;

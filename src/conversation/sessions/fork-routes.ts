@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ConflictError } from '../../core/errors.ts';
+import { SessionExistsError } from '../../core/errors.ts';
 import { chosenIdentifierSchema } from '../../core/session.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { INT32_MAX, sessionPath } from '../../platform/http/operation/parameters.ts';
@@ -66,7 +66,7 @@ export async function forkAt(
       if (await insertFork(tx, key, { sessionId, atSequence, labels: labels ?? {} }))
         return insertArtifacts(tx, sessionId);
       if (!(await findForkPoint(tx, key, 0))) return undefined;
-      throw new ConflictError(`Session already exists: ${sessionId}`);
+      throw new SessionExistsError(sessionId);
     }),
   );
   return artifactVersions === undefined ? undefined : { atSequence, artifactVersions };

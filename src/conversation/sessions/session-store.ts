@@ -1,6 +1,6 @@
 import { and, type SQL, sql } from 'drizzle-orm';
 import type { JsonObject } from '../../core/content.ts';
-import { ConflictError, InvalidError } from '../../core/errors.ts';
+import { ConflictError, InvalidError, SessionExistsError } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
 import { isEvalSession, type SessionKey, splitDelta } from '../../core/session.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
@@ -164,7 +164,7 @@ export async function insertSession(
     p_initial_state: escapeJson(withoutChanged(given.session, events)),
   });
   const created = await onConflict(call, 'events_id_key', () => eventExists(key));
-  if (!created.created) throw new ConflictError(`Session already exists: ${key.sessionId}`);
+  if (!created.created) throw new SessionExistsError(key.sessionId);
   return events.length === 0 ? { first: [toNewText(key, created)], etag: created.etag } : undefined;
 }
 

@@ -6,13 +6,12 @@ export interface InvocationRef {
   invocationId: string;
 }
 
-/** Joins names to one that a client takes as it is. */
-export const joinNames = (names: readonly string[]): string =>
-  names.map((name) => Buffer.from(name).toString('base64url')).join('.');
+/** Joins names to one word, which a client takes as it is: no name has a line feed. */
+export const joinNames = (names: readonly string[]): string => Buffer.from(names.join('\n')).toString('base64url');
 
 /** Splits what {@link joinNames} made; no names for anything else. */
 export function splitNames(joined: string): string[] {
-  const names = joined.split('.').map((name) => Buffer.from(name, 'base64url').toString());
+  const names = Buffer.from(joined, 'base64url').toString().split('\n');
   return names.every((name) => storedIdentifierSchema.safeParse(name).success) ? names : [];
 }
 

@@ -73,8 +73,8 @@ interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stateDelta'
   resumed?: string | undefined;
   /** All that makes two requests the same [the session and all members]. */
   requested?: unknown;
-  /** False: the session has to be there [true]. */
-  createSession?: boolean;
+  /** False: the session has to be there; `new`: it must not [true]. */
+  createSession?: boolean | 'new';
   /** False: its text is not kept as it comes [true]. */
   streaming?: boolean;
 }
@@ -90,7 +90,7 @@ export interface TurnCall {
 export async function findPaused(
   { feeds }: Pick<InvocationContext, 'feeds'>,
   key: SessionKey,
-  history: SessionHistory | undefined,
+  history: SessionHistory | null | undefined,
 ): Promise<{ invocationId: string; calls: AskedCall[] } | undefined> {
   const isOwn = ({ id, author }: Event) => author !== 'user' && history?.runtimeEventIds.has(id ?? '') === true;
   const waiting = listAskedCalls(withoutRewound(history?.events ?? []), isOwn).filter(({ answeredBy }) => !answeredBy);

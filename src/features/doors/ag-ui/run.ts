@@ -3,7 +3,7 @@ import type { Response } from 'express';
 import { toClientTools } from '../../../agent/definition/client-tools.ts';
 import { getFunctionResponses, getParts, type JsonObject } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
-import { type Event, withoutRewound } from '../../../core/event.ts';
+import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';

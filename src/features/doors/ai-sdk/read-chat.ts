@@ -5,7 +5,6 @@ import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { findCurrent, findInvocationText } from '../../../invocations/invocation-store.ts';
-import { joinNames } from '../handle.ts';
 import { sendEvents } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { type AiVersion, ChunkWriter, type UiChunk } from './chunks.ts';
@@ -21,7 +20,7 @@ export interface ChatRun {
 /** Returns the id of a run, which alone says what to stream. */
 function toRunId({ key, invocationId, answered }: ChatRun): string {
   const names = [key.sessionId, invocationId, ...(answered === undefined ? [] : [answered])];
-  return `run.${joinNames(names)}`;
+  return `run.${names.map((name) => Buffer.from(name).toString('base64url')).join('.')}`;
 }
 
 /** Reads the id of a run; `undefined` for the id of a chat. */

@@ -1,6 +1,8 @@
 import { getFunctionResponses, type JsonObject } from '../../../core/content.ts';
 import { type Event, withoutRewound } from '../../../core/event.ts';
-import { identifierSchema } from '../../../core/session.ts';
+import { SessionExistsError } from '../../../core/errors.ts';
+import { identifierSchema, type SessionKey } from '../../../core/session.ts';
+import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
 import type { Answer } from '../../../platform/http/operation/operation.ts';
 import { newInvocationId } from '../../../invocations/context.ts';
 import { invoke } from '../../../invocations/invoke.ts';
@@ -32,11 +34,32 @@ const CUT_SHORT: Record<string, string> = { max_output_tokens: 'length', content
  * as for its title, leaves nothing in it.
  */
 export async function completeChat(context: OpenAiContext, call: OpenAiCall<ChatRequest>): Promise<Answer> {
-  const { body, headers, response } = call;
+  const { body, headers, userId } = call;
   const timeline = toTimeline(body.messages, 'messages');
-  const streaming = body.stream === true;
   const repeated = await findAnswer(context, call, timeline);
-  const found = repeated ?? (await findChat(context, call, timeline));
+  if (repeated) return answer(context, call, timeline, repeated, repeated);
+  const { data: sessionId } = identifierSchema.safeParse(toSessionName(headers, body));
+  if (sessionId === undefined) return answer(context, call, timeline);
+  const key = { appName: body.model, userId, sessionId };
+  const goOn = async () => answer(context, call, timeline, await findChat(context, key, timeline));
+  if (timeline.length > 1) return goOn();
+  // A first prompt mostly begins its session, which is read only where it is there.
+  return answer(context, call, timeline, { key, history: null }).catch((error: unknown) => {
+    if (error instanceof SessionExistsError) return goOn();
+    throw error;
+  });
+}
+
+/** Answers in the session of an earlier request, in one that goes on, or aside. */
+async function answer(
+  context: OpenAiContext,
+  call: OpenAiCall<ChatRequest>,
+  timeline: Said[],
+  found?: { key: SessionKey; history?: SessionHistory | null },
+  repeated?: ResponseRef,
+): Promise<Answer> {
+  const { body, headers, response } = call;
+  const streaming = body.stream === true;
   const isTemporary = !found || found.key.sessionId !== toSessionName(headers, body);
   const asked = { timeline: isTemporary ? timeline : timeline.slice(-1), ...found, streaming, isTemporary };
   // Nobody comes back for an answer that is whole at its end, unless with the key of its request.
@@ -57,17 +80,12 @@ export async function completeChat(context: OpenAiContext, call: OpenAiCall<Chat
 }
 
 /** Finds the session to go on with: one with as many prompts as the messages have before the last. */
-async function findChat(context: OpenAiContext, { body, headers, userId }: OpenAiCall<ChatRequest>, timeline: Said[]) {
-  const { data: sessionId } = identifierSchema.safeParse(toSessionName(headers, body));
-  if (sessionId === undefined) return undefined;
-  const key = { appName: body.model, userId, sessionId };
-  const history = (await context.histories.find(context.database.db, key)) ?? null;
+async function findChat({ histories, database }: OpenAiContext, key: SessionKey, timeline: Said[]) {
+  const history = (await histories.find(database.db, key)) ?? null;
   const isPrompt = ({ author, content }: Event) => author === 'user' && getFunctionResponses(content).length === 0;
-  const stored = withoutRewound([...(history?.events ?? [])]).filter(isPrompt).length;
-  const said = timeline
-    .slice(0, -1)
-    .filter(({ by, parts }) => by === 'user' && getFunctionResponses({ parts }).length === 0);
-  return stored === said.length ? { key, history } : undefined;
+  const stored = withoutRewound(history?.events ?? []).filter(isPrompt).length;
+  const isSaid = ({ by, parts }: Said) => by === 'user' && getFunctionResponses({ parts }).length === 0;
+  return stored === timeline.slice(0, -1).filter(isSaid).length ? { key, history } : undefined;
 }
 
 /** Answers in this process, as long as its client waits. */
@@ -77,7 +95,7 @@ async function answerHere(
   { headers, response }: OpenAiCall,
 ): Promise<Answer> {
   const { key } = ref;
-  const { requested, resumed, createSession, ...run } = turn;
+  const { requested, resumed, ...run } = turn;
   const invocationId = resumed ?? newInvocationId(context);
   const writer = new ResponseWriter({ key, invocationId });
   response.setHeader('x-invocation-id', invocationId);
@@ -85,7 +103,6 @@ async function answerHere(
     ...run,
     key,
     invocationId,
-    createSession: createSession === true,
     resumes: resumed !== undefined,
     streaming: false,
     // Nobody finds what a client left that named no session.

@@ -37,24 +37,25 @@ export async function createConversation(
   return (await readConversation(context, key)) ?? {};
 }
 
-/** Finds the conversation that a path names. @throws {NotFoundError} */
-export async function findConversation(context: OpenAiContext, { path, notFound }: OneCall): Promise<JsonObject> {
+/** Returns the session of a path. @throws {NotFoundError} for the id of none */
+function toKey({ path, notFound }: OneCall): SessionKey {
   const key = parseConversationId(path.conversationId);
-  const found = key && (await readConversation(context, key));
-  if (!found) throw notFound();
+  if (!key) throw notFound();
+  return key;
+}
+
+/** Finds the conversation that a path names. @throws {NotFoundError} */
+export async function findConversation(context: OpenAiContext, call: OneCall): Promise<JsonObject> {
+  const found = await readConversation(context, toKey(call));
+  if (!found) throw call.notFound();
   return found;
 }
 
 async function readConversation({ database }: OpenAiContext, key: SessionKey): Promise<JsonObject | undefined> {
   const [labels, [end]] = await Promise.all([findLabels(database.db, key), listSessionEnds(database.db, [key])]);
   if (!labels || !end) return undefined;
-  const created_at = Math.floor(Number(end.createTime));
-  return {
-    id: toConversationId(key),
-    object: 'conversation',
-    created_at,
-    metadata: JSON.parse(labels.text) as unknown,
-  };
+  const [created_at, metadata] = [Math.floor(Number(end.createTime)), JSON.parse(labels.text) as unknown];
+  return { id: toConversationId(key), object: 'conversation', created_at, metadata };
 }
 
 /** Replaces the notes of a conversation. */
@@ -64,17 +65,16 @@ export async function changeConversation(
   metadata: Metadata,
 ): Promise<JsonObject> {
   const { metadata: before, ...found } = await findConversation(context, call);
-  const key = parseConversationId(call.path.conversationId) as SessionKey;
   const removed = Object.keys(before as JsonObject).map((name) => [name, null]);
   const changes = { ...Object.fromEntries(removed), ...metadata };
-  const { text } = await changeLabels(context.database.db, key, changes);
+  const { text } = await changeLabels(context.database.db, toKey(call), changes);
   return { ...found, metadata: JSON.parse(text) as unknown };
 }
 
 /** Deletes a conversation, with all that quotes it but memories and evaluation cases. */
 export async function deleteConversation(context: OpenAiContext, call: OneCall): Promise<JsonObject> {
   const { id } = await findConversation(context, call);
-  await removeSession(context, parseConversationId(call.path.conversationId) as SessionKey, { copiesToo: false });
+  await removeSession(context, toKey(call), { copiesToo: false });
   return { id, object: 'conversation.deleted', deleted: true };
 }
 
@@ -87,10 +87,10 @@ export async function listItems(
   return toPage(toItems(key, events), query);
 }
 
-async function findEvents({ histories, database }: OpenAiContext, { path, notFound }: OneCall) {
-  const key = parseConversationId(path.conversationId);
-  const history = key && (await histories.find(database.db, key));
-  if (!history) throw notFound();
+async function findEvents({ histories, database }: OpenAiContext, call: OneCall) {
+  const key = toKey(call);
+  const history = await histories.find(database.db, key);
+  if (!history) throw call.notFound();
   return { key, events: withoutRewound(history.events) };
 }
 

@@ -81,7 +81,7 @@ interface Asked {
   timeline: Said[];
   /** The session to go on with [a new one, to which the client brings what was said before]. */
   key?: SessionKey | undefined;
-  /** The events of that session, where they were read; `null` where it is absent, and is made. */
+  /** The events of that session, where they were read; `null`: it has to be new. */
   history?: SessionHistory | null | undefined;
   streaming: boolean;
   /** True: the session goes with the answer. */
@@ -91,8 +91,12 @@ interface Asked {
 /** Starts an answer, in the background. @throws as {@link prepareAnswer} */
 export async function startAnswer(context: OpenAiContext, asked: Asked, call: OpenAiCall): Promise<ResponseRef> {
   const { ref, turn } = await prepareAnswer(context, asked, call);
-  const { invocationId } = await startTurn(context, ref.key, turn, call);
-  return { ...ref, invocationId };
+  try {
+    return { ...ref, invocationId: (await startTurn(context, ref.key, turn, call)).invocationId };
+  } catch (error) {
+    if (asked.isTemporary) await removeTemporary(context, ref);
+    throw error;
+  }
 }
 
 /**
@@ -113,23 +117,23 @@ export async function prepareAnswer(
   const before = timeline.slice(0, -1);
   const overrides = toOverrides(body);
   const key = asked.key ?? { appName: body.model, userId, sessionId: context.newId() };
-  if (!asked.key && before.length > 0) {
-    const events = toOwnEvents(context, key, before, isTemporary ? undefined : call.principal);
-    await insertSession(context.database.db, key, {}, events);
-  }
-  const read = async () =>
-    findPaused(context, key, history ?? (await context.histories.find(context.database.db, key)));
-  const paused = asked.key && history !== null ? await read() : undefined;
+  const { db } = context.database;
+  const known = asked.key && history === undefined ? await context.histories.find(db, key) : history;
+  const paused = await findPaused(context, key, known);
   const answers = paused ? takeAnswers(last.parts, paused.calls) : [];
   const calls = before.flatMap(({ parts }) => getFunctionCalls({ parts }));
   const parts = answers.length > 0 ? answers : nameAnswers(last.parts, calls);
+  if (!asked.key && before.length > 0) {
+    const events = toOwnEvents(context, key, before, isTemporary ? undefined : call.principal);
+    await insertSession(db, key, {}, events);
+  }
   const turn = {
     content: { role: 'user', parts: param === 'input' ? withEcho(parts, body) : parts },
     resumed: answers.length > 0 ? paused?.invocationId : undefined,
     overrides,
     streaming,
     requested: toRequested(call),
-    createSession: asked.key ? history === null : before.length === 0,
+    createSession: asked.key ? history === null && ('new' as const) : before.length === 0,
   };
   return { ref: { key, answered: getFunctionResponses({ parts })[0]?.id ?? undefined }, turn };
 }
