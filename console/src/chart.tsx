@@ -32,8 +32,8 @@ export function Chart({ title, times, lines, format }: ChartProps) {
         legend: { show: false },
         axes: [axis, { ...axis, size: 60, values: (_plot, values) => values.map((value) => format(value)) }],
         scales: {
-          // One point stands in the middle of its day.
-          x: { range: (_plot, low, high) => (low === high ? [low - HALF_DAY, high + HALF_DAY] : [low, high]) },
+          // One point stands in the middle of its day; uPlot would put years around it.
+          x: { range: (_plot, low, high) => (times.length === 1 ? [low - HALF_DAY, low + HALF_DAY] : [low, high]) },
           y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
         },
         series: [

@@ -3,7 +3,7 @@ import { getRouteApi, Link } from '@tanstack/react-router';
 import { api, ask } from './api.ts';
 import { Chart } from './chart.tsx';
 import { useScope, useViewer } from './context.tsx';
-import { formatCost, formatCount, formatJson } from './format.ts';
+import { formatCost, formatCount } from './format.ts';
 import { Badge, Empty, Facts, Folded, Loaded, Table, Time } from './ui.tsx';
 
 const list = getRouteApi('/quality');
@@ -361,9 +361,21 @@ function Case({ app, result, evalId }: { app: string; result: string; evalId: st
   );
 }
 
+/** Leaves out the ids of calls: each run makes its own. */
+function withoutIds(this: object, name: string, value: unknown): unknown {
+  const isCall = 'name' in this && ('args' in this || 'response' in this);
+  return isCall && name === 'id' ? undefined : value;
+}
+
 /** What a turn holds, as lines of JSON. */
 const linesOf = (turn: Turn | null | undefined) =>
-  turn ? formatJson({ finalResponse: turn.finalResponse, intermediateData: turn.intermediateData }).split('\n') : [];
+  turn
+    ? JSON.stringify(
+        { finalResponse: turn.finalResponse, intermediateData: turn.intermediateData },
+        withoutIds,
+        2,
+      ).split('\n')
+    : [];
 
 /** One side of a turn; lines that the other side does not have are marked. */
 function TurnView({

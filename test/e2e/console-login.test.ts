@@ -27,6 +27,10 @@ describe.skipIf(!browserPath)('a key', () => {
       await page.getByLabel('Key').fill(KEY);
       await page.getByRole('button', { name: 'Log in' }).click();
       await page.getByRole('link', { name: 'secret-session' }).waitFor();
+      await page.getByRole('link', { name: 'Operations' }).click();
+      const key = page.getByRole('region', { name: 'Keys' }).getByRole('row', { name: /of RUNTIME_API_KEYS.*admin/ });
+      await key.waitFor();
+      expect(await page.content()).not.toContain(KEY);
       expect(await page.evaluate('JSON.stringify([{ ...localStorage }, { ...sessionStorage }])')).not.toContain(KEY);
       await page.reload();
       await page.getByLabel('Key').waitFor();
@@ -107,6 +111,13 @@ describe.skipIf(!browserPath)('an issuer', () => {
   test('a user does not see the use of all, an admin does', async () => {
     await as('u1', USER, 'usage?of=app', async ({ page }) => {
       await page.getByRole('alert').filter({ hasText: 'admin' }).first().waitFor();
+    });
+    await as('u1', USER, 'operations', async ({ page }) => {
+      await expect.poll(() => page.getByText('The credential does not have the scope `admin`').count()).toBe(3);
+    });
+    await as('boss', `${USER} admin`, 'operations', async ({ page }) => {
+      await page.getByRole('region', { name: 'Queues' }).first().waitFor();
+      await page.getByText('No entry fits.').waitFor();
     });
     await as('boss', `${USER} admin`, 'usage?of=app', async ({ page }) => {
       await page.getByText('Nothing was used in this time.').waitFor();

@@ -35,6 +35,7 @@ describe.skipIf(!browserPath)('the console', () => {
   beforeAll(async () => {
     receiver = await startReceiver();
     app = await startApp({
+      AUDIT: 'writes',
       CRONJOBS: 'true',
       WEBHOOKS: 'true',
       WEBHOOKS_ALLOWED_HOSTS: receiver.origin,
@@ -61,13 +62,29 @@ describe.skipIf(!browserPath)('the console', () => {
     await page.getByLabel('Comment').fill('Asked the shop.');
     await button('Comment').click();
     await page.getByText('Asked the shop.').waitFor();
+    await page.getByLabel('Users').fill('u1, u2');
+    await button('Assign').click();
+    await page.getByText('u1, u2', { exact: true }).waitFor();
+    await page.getByLabel('Hours from now').fill('48');
+    await button('Postpone').click();
+    await page
+      .getByText(/in \d+ (days|hr)|\d{4}, \d/)
+      .nth(1)
+      .waitFor();
     await page.getByLabel('size (required)').selectOption('large');
     await page.getByLabel('count (required)').fill('3');
     await button('Answer').click();
     await page.getByText('"size": "large"').waitFor();
     const id = new URL(page.url()).pathname.split('/').at(-1);
-    const task = (await app.get(`/tasks/${id}`)).body as { answer: unknown };
+    const task = (await app.get(`/tasks/${id}`)).body as { answer: unknown; createTime: number; expireTime: number };
     expect(task.answer).toMatchObject({ size: 'large', count: 3 });
+    expect(Math.round((task.expireTime - task.createTime) / 3_600)).toBe(48);
+    await ask('s3', `Use ask_person ${JSON.stringify({ question: 'Which size now?', schema: SCHEMA })}`);
+    await page.goto(`${app.url}/console/tasks`);
+    await link('Which size now?').click();
+    await page.getByLabel('Reason').fill('Not ours.');
+    await button('Reject').click();
+    await page.getByText('Not ours.').first().waitFor();
   });
 
   test('use: sums, charts and a table', async () => {
@@ -85,14 +102,24 @@ describe.skipIf(!browserPath)('the console', () => {
     const set = '/dev/apps/harness_agent/eval-sets/smoke';
     await app.post(`${set}/add-session`, { evalId: 'first', sessionId: 's1', userId: 'u1' });
     const evalMetrics = [{ metricName: 'response_match_score', threshold: 0.8 }];
+    const stored = (await app.get(`${set}/eval-cases/first`)).text;
+    expect(
+      (await app.send('PUT', `${set}/eval-cases/first`, stored.replace('answered: 391', 'answered: 400'))).status,
+    ).toBe(200);
     expect((await app.post(`${set}/run`, { evalMetrics })).status).toBe(200);
     await page.goto(`${app.url}/console/quality?set=smoke`);
     await page.locator('canvas').waitFor();
     expect(await browser.look('quality')).toEqual([]);
     await page.getByRole('table').first().getByRole('link').click();
     await link('first').click();
-    await page.getByRole('region', { name: 'Expected' }).first().getByText('391').waitFor();
-    await page.getByRole('region', { name: 'Actual' }).first().getByText('391').waitFor();
+    const marked = (side: string) => page.getByRole('region', { name: side }).first().locator('mark').allInnerTexts();
+    await page.getByRole('region', { name: 'Actual' }).first().locator('mark').first().waitFor();
+    expect((await marked('Expected')).map((line) => line.trim())).toEqual([
+      '"text": "The tool `calculator` answered: 400"',
+    ]);
+    expect((await marked('Actual')).map((line) => line.trim())).toEqual([
+      '"text": "The tool `calculator` answered: 391"',
+    ]);
     expect(await browser.look('run')).toEqual([]);
   });
 
@@ -115,7 +142,23 @@ describe.skipIf(!browserPath)('the console', () => {
     await page.getByText('delivered', { exact: true }).waitFor();
     await button('Send again').click();
     await expect.poll(() => receiver.received.length).toBe(2);
+    await page.getByLabel('Only failed ones').check();
+    await page.getByText('None failed.').waitFor();
+    expect(page.url()).toContain('failed=only');
     expect(await browser.look('operations')).toEqual([]);
+  });
+
+  test('operations: the state of the service, and the audit with filters', async () => {
+    await page.goto(`${app.url}/console/operations`);
+    await page.getByRole('region', { name: 'Replicas' }).first().getByText('0.1.0').waitFor();
+    await page.getByRole('row', { name: /^tasks 0 0 –/ }).waitFor();
+    const audit = page.getByRole('region', { name: 'Audit' });
+    await audit.getByText('createWebhook').waitFor();
+    await page.getByLabel('Operation', { exact: true }).fill('createCronjob');
+    await page.getByRole('form', { name: 'Search the audit' }).getByRole('button', { name: 'Search' }).click();
+    await expect.poll(() => audit.getByRole('row').count()).toBe(2);
+    await audit.getByText('createCronjob').first().waitFor();
+    expect(page.url()).toContain('operation=createCronjob');
   });
 });
 

@@ -5,6 +5,7 @@ import { startApp, type TestApp } from '../support/app.ts';
 import { findBrowser, openBrowser } from '../support/browser.ts';
 import { type ConsolePage, openConsole } from '../support/console.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
+import { type Receiver, startReceiver } from '../support/webhook-receiver.ts';
 
 /** The console in a real browser over a real service: what people do on each page, and what a session may not do. */
 
@@ -177,56 +178,148 @@ const HOSTILE = [
   '</script></style></textarea><a href="https://evil.invalid" onmouseover="window.hacked=1" autofocus>x</a>',
 ];
 
-describe.skipIf(!browserPath)('a hostile session', () => {
-  test('runs no script and calls nobody, wherever it is shown', async () => {
-    const app = await startApp();
-    const browser = await openBrowser(browserPath ?? '', app.url);
-    const { page, problems } = browser;
-    try {
-      const id = HOSTILE[1] as string;
-      const session = `${sessions}/${encodeURIComponent(id)}`;
-      await app.post(sessions, { sessionId: id, state: Object.fromEntries(HOSTILE.map((text) => [text, text])) });
-      for (const text of HOSTILE) {
-        await app.post(`${session}/events`, { author: 'user', content: { role: 'user', parts: [{ text }] } });
-        const parts = [{ text }, { functionCall: { id: text, name: 'tool', args: { [text]: text } } }];
-        const event = { author: 'harness_agent', content: { role: 'model', parts } };
-        expect((await app.post(`${session}/events`, event)).status).toBe(200);
-      }
-      const files = [
-        ['page.html', 'text/html'],
-        ['image.svg', 'image/svg+xml'],
-        ['text.xml', 'application/xml'],
-        ['none', 'application/octet-stream'],
-      ] as const;
-      for (const [filename, mimeType] of files) {
-        const bytes = Buffer.from(`<svg xmlns="http://www.w3.org/2000/svg">${HOSTILE.join('\n')}</svg>`);
-        const artifact = { inlineData: { mimeType, data: bytes.toString('base64') } };
-        expect((await app.post(`${session}/artifacts`, { filename, artifact })).status).toBe(200);
-      }
-      const shown = async (path: string, until: Locator) => {
-        await page.goto(`${app.url}/console/${path}`);
-        await until.waitFor();
-        await page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })");
-        await page.evaluate('new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))');
-        await page.mouse.wheel(0, 5_000);
-        expect(await page.evaluate('window.hacked ?? null')).toBe(null);
-        expect(await page.locator('iframe, script:not([src]), style, [onerror], [onload], base').count()).toBe(0);
-      };
-      const path = `sessions/harness_agent/u1/${encodeURIComponent(id)}`;
-      await shown('sessions', page.getByRole('row').nth(1));
-      await shown(`${path}?event=1`, page.getByText('tool(').first());
-      for (const number of [8, 16]) await shown(`${path}?event=${number}`, page.getByText(`#${number}`).first());
-      await shown(`${path}?tab=state`, page.getByText('window.hacked').first());
-      for (const [name] of files)
-        await shown(`${path}?tab=artifacts&artifact=${name}`, page.getByRole('link', { name: 'Download' }));
-      await shown(
-        `sessions?text=${encodeURIComponent(id)}&user=${encodeURIComponent(id)}`,
-        page.getByText('No session'),
-      );
-      expect(problems).toEqual([]);
-    } finally {
-      await browser.close();
-      await app.close();
+/** Opens each address of the console; nothing of what it shows may run, call out, or be more than text. */
+async function showAll(app: TestApp, views: [path: string, shown: (page: Page) => Locator][]) {
+  const browser = await openBrowser(browserPath ?? '', app.url);
+  const { page, problems } = browser;
+  try {
+    for (const [path, shown] of views) {
+      await page.goto(`${app.url}/console/${path}`);
+      await shown(page).waitFor();
+      await page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })");
+      await page.evaluate('new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))');
+      await page.mouse.wheel(0, 5_000);
+      expect(await page.evaluate('window.hacked ?? null')).toBe(null);
+      expect(await page.locator('iframe, script:not([src]), style, [onerror], [onload], base').count()).toBe(0);
     }
+    expect(problems).toEqual([]);
+  } finally {
+    await browser.close();
+  }
+}
+
+describe.skipIf(!browserPath)('what others have written runs no script and calls nobody', () => {
+  let app: TestApp;
+  let receiver: Receiver;
+  const id = HOSTILE[1] as string;
+  const named = encodeURIComponent(id);
+  beforeAll(async () => {
+    receiver = await startReceiver();
+    app = await startApp({
+      AUDIT: 'writes',
+      CRONJOBS: 'true',
+      WEBHOOKS: 'true',
+      WEBHOOKS_ALLOWED_HOSTS: receiver.origin,
+      TOOLS: 'calculator,ask_person',
+    });
+  });
+  afterAll(async () => {
+    await app?.close();
+    await receiver?.close();
+  });
+
+  /** Sends a request that has to be answered. */
+  const send = async (method: string, path: string, body?: unknown) => {
+    const answer = await app.send(method, path, body);
+    expect([path, answer.status < 300, answer.text]).toEqual([path, true, answer.text]);
+    return answer.body as Record<string, string>;
+  };
+
+  test('in a session and its files', async () => {
+    const session = `${sessions}/${named}`;
+    await send('POST', sessions, { sessionId: id, state: Object.fromEntries(HOSTILE.map((text) => [text, text])) });
+    for (const text of HOSTILE) {
+      await send('POST', `${session}/events`, { author: 'user', content: { role: 'user', parts: [{ text }] } });
+      const parts = [{ text }, { functionCall: { id: text, name: 'tool', args: { [text]: text } } }];
+      await send('POST', `${session}/events`, { author: 'harness_agent', content: { role: 'model', parts } });
+    }
+    const files = [
+      ['page.html', 'text/html'],
+      ['image.svg', 'image/svg+xml'],
+      ['text.xml', 'application/xml'],
+      ['none', 'application/octet-stream'],
+    ] as const;
+    for (const [filename, mimeType] of files) {
+      const bytes = Buffer.from(`<svg xmlns="http://www.w3.org/2000/svg">${HOSTILE.join('\n')}</svg>`);
+      const artifact = { inlineData: { mimeType, data: bytes.toString('base64') } };
+      await send('POST', `${session}/artifacts`, { filename, artifact });
+    }
+    const path = `sessions/harness_agent/u1/${named}`;
+    await showAll(app, [
+      ['sessions', (page) => page.getByRole('row').nth(1)],
+      [`${path}?event=1`, (page) => page.getByText('tool(').first()],
+      ...[8, 16].map((number): [string, (page: Page) => Locator] => [
+        `${path}?event=${number}`,
+        (page) => page.getByText(`#${number}`).first(),
+      ]),
+      [`${path}?tab=state`, (page) => page.getByText('window.hacked').first()],
+      ...files.map(([name]): [string, (page: Page) => Locator] => [
+        `${path}?tab=artifacts&artifact=${name}`,
+        (page) => page.getByRole('link', { name: 'Download' }),
+      ]),
+      [`sessions?text=${named}&user=${named}`, (page) => page.getByText('No session')],
+    ]);
+  });
+
+  test('in tasks', async () => {
+    for (const [number, question] of HOSTILE.entries()) {
+      const properties = { [question]: { type: 'string', title: question, description: question, enum: [question] } };
+      const prompt = `Use ask_person ${JSON.stringify({ question, schema: { type: 'object', properties } })}`;
+      const run_agent_request = { user_id: id, session_id: `task ${number} ${id}` };
+      await send('POST', '/harness/invoke', { prompt, harness_name: 'd', run_agent_request });
+    }
+    const { items } = (await app.get('/tasks?appName=harness_agent')).body as { items: { id: string }[] };
+    expect(items).toHaveLength(HOSTILE.length);
+    for (const task of items) await send('PATCH', `/tasks/${task.id}`, { action: 'comment', text: HOSTILE.join('\n') });
+    await showAll(app, [
+      ['tasks', (page) => page.getByRole('row').nth(HOSTILE.length)],
+      ...items.map((task): [string, (page: Page) => Locator] => [
+        `tasks/${task.id}`,
+        (page) => page.getByRole('heading', { name: 'Decide' }),
+      ]),
+      [`invocations?user=${named}`, (page) => page.getByText('paused').first()],
+      [`usage?by=user`, (page) => page.getByRole('row', { name: /onerror/ })],
+    ]);
+  });
+
+  test('in evaluation', async () => {
+    const set = '/dev/apps/harness_agent/eval-sets/hostile';
+    for (const [number, text] of HOSTILE.entries())
+      await send('POST', '/harness/invoke', {
+        prompt: text,
+        harness_name: 'd',
+        run_agent_request: { user_id: id, session_id: `case ${number}` },
+      });
+    for (const number of HOSTILE.keys())
+      await send('POST', `${set}/add-session`, { evalId: `${id} ${number}`, sessionId: `case ${number}`, userId: id });
+    await send('POST', `${set}/run`, { evalMetrics: [{ metricName: 'response_match_score', threshold: 0.8 }] });
+    const [run] = (await app.get('/dev/apps/harness_agent/eval-runs')).body as { runId: string }[];
+    await showAll(app, [
+      ['quality?set=hostile', (page) => page.getByRole('row').nth(1)],
+      ...[...HOSTILE.keys()].map((number): [string, (page: Page) => Locator] => [
+        `quality/harness_agent/${run?.runId}?case=${encodeURIComponent(`${id} ${number}`)}`,
+        (page) => page.getByRole('region', { name: 'Actual' }).first(),
+      ]),
+    ]);
+  });
+
+  test('in cronjobs, webhooks and the audit', async () => {
+    const url = `${receiver.origin}/hook?javascript:window.hacked='1'//${named}`;
+    const hook = await send('POST', '/harness/webhooks', { ownerId: id, appName: 'harness_agent', url });
+    const job = await send('POST', '/harness/cronjobs', {
+      ownerId: id,
+      name: HOSTILE[0],
+      prompt: HOSTILE.join('\n'),
+      schedule: { type: 'once', onceAt: '2900-01-01T00:00:00Z' },
+      webhookUrl: hook['url'],
+    });
+    await send('POST', `/harness/cronjobs/${job['jobId']}/run`);
+    await expect.poll(() => receiver.received.length).toBeGreaterThan(0);
+    const open = `user=${named}&job=${job['jobId']}&hook=${hook['webhookId']}`;
+    await showAll(app, [
+      [`operations?${open}`, (page) => page.getByText('delivered', { exact: true }).first()],
+      [`operations?about=${named}`, (page) => page.getByRole('row').filter({ hasText: 'onerror' }).first()],
+      [`operations?caller=${named}&operation=${named}`, (page) => page.getByText('No entry fits.')],
+    ]);
   });
 });

@@ -1,6 +1,7 @@
 import { existsSync, mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { chromium, type Page } from 'playwright-core';
+import { type Browser, chromium, type Page } from 'playwright-core';
+import { afterAll } from 'vitest';
 
 /** Where Chromium and its kin are installed; Debian's first. */
 const PLACES = [
@@ -19,7 +20,7 @@ const SCREENSHOTS = fileURLToPath(new URL('../e2e/screenshots/', import.meta.url
 export const findBrowser = (): string | undefined =>
   [process.env['CHROMIUM_PATH'], ...PLACES].find((path) => path && existsSync(path));
 
-/** A page in a browser of its own. */
+/** A page with cookies and storage of its own. */
 export interface BrowserPage {
   page: Page;
   /** What went wrong so far: console errors, failed requests, requests to other servers. */
@@ -29,14 +30,23 @@ export interface BrowserPage {
   close(): Promise<void>;
 }
 
-/** Opens a browser for the pages of one origin; every request that leaves it is a problem. */
-export async function openBrowser(executablePath: string, origin: string): Promise<BrowserPage> {
+/** The browser of this test file: a start takes a second. */
+let running: Promise<Browser> | undefined;
+afterAll(async () => (await running)?.close());
+
+function launch(executablePath: string): Promise<Browser> {
   // As root Chromium starts without its sandbox only.
   const sandbox = process.getuid?.() === 0 ? ['--no-sandbox'] : [];
   // A microphone that beeps, for the call button.
   const media = ['--use-fake-device-for-media-stream', '--use-fake-ui-for-media-stream'];
-  const browser = await chromium.launch({ executablePath, args: [...sandbox, ...media] });
-  const page = await browser.newPage({ viewport: { width: 1400, height: 900 }, reducedMotion: 'reduce' });
+  return chromium.launch({ executablePath, args: [...sandbox, ...media] });
+}
+
+/** Opens a browser for the pages of one origin; every request that leaves it is a problem. */
+export async function openBrowser(executablePath: string, origin: string): Promise<BrowserPage> {
+  const browser = await (running ??= launch(executablePath));
+  const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, reducedMotion: 'reduce' });
+  const page = await context.newPage();
   page.setDefaultTimeout(15_000);
   const problems: string[] = [];
   page.on('console', (message) => {
@@ -66,6 +76,6 @@ export async function openBrowser(executablePath: string, origin: string): Promi
       const path = `${SCREENSHOTS}${String(shots).padStart(2, '0')}-${name}.png`;
       await page.screenshot({ path, animations: 'disabled' });
     },
-    close: () => browser.close(),
+    close: () => context.close(),
   };
 }

@@ -70,7 +70,7 @@ const budgetName = ({ appliesTo, period, what }: OverBudget): string => `budget.
 
 /** Why nothing can be used any more, and when it can again. */
 export const budgetText = (over: OverBudget): string =>
-  `The ${over.what} of ${WHOSE[over.appliesTo]} for this ${over.period} are ` +
+  `The ${over.what} of ${WHOSE[over.appliesTo]} for this ${over.period} ${over.what === 'cost' ? 'is' : 'are'} ` +
   `${over.isShort ? 'less than the next model call may use' : 'used up'}: ${budgetName(over)}. ` +
   `It opens again at ${over.opens}.`;
 
