@@ -14,7 +14,7 @@ import { startServer } from './processes.ts';
  */
 
 const { values } = parseArgs({ options: { small: { type: 'boolean' } } });
-const SESSIONS = values.small ? 400 : 5_000;
+const SESSIONS = values.small ? 1_000 : 5_000;
 const A_SLICE = 200;
 /** Invocations a second, each of a user with a session of its own. */
 const USERS_A_SECOND = 20;
@@ -103,13 +103,16 @@ try {
   await sql.query('vacuum analyze');
 
   /** Milliseconds of the answers that users wait for, until a moment comes. */
-  let users = 0;
+  let [users, failed] = [0, 0];
   const work = async (until: () => Promise<boolean>) => {
-    const times: Promise<number>[] = [];
-    const clock = setInterval(() => times.push(run(`user${(users += 1)}`, 'Hello')), 1_000 / USERS_A_SECOND);
+    const times: Promise<number | undefined>[] = [];
+    const ask = () => run(`user${(users += 1)}`, 'Hello').catch(() => undefined);
+    const clock = setInterval(() => times.push(ask()), 1_000 / USERS_A_SECOND);
     while (!(await until())) await sleep(250);
     clearInterval(clock);
-    return Promise.all(times);
+    const answered = (await Promise.all(times)).filter((time) => time !== undefined);
+    failed += times.length - answered.length;
+    return answered;
   };
   const RULE_PATH = `/apps/${APP}/score-rules/safe`;
   const slice = async (first: number) => {
@@ -138,7 +141,11 @@ try {
     seconds += scored.seconds;
     [{ today }] = JSON.parse(await send('GET', `/apps/${APP}/score-rules`)) as [{ today: { tokens: number } }];
     withRule.push(scored.times);
-    without.push(await pause(scored.seconds / 2));
+    without.push(await pause(scored.seconds / 3));
+    const halves = [withRule, without].map((slices) => median(slices.at(-1) ?? []).toFixed(1));
+    console.error(
+      `${first + A_SLICE - 1} in ${scored.seconds.toFixed(0)} s: p50 ${halves.join(' ms, without a rule ')} ms`,
+    );
   }
   const p50 = (times: number[]) => median(times);
   const p99 = (slices: number[][]) =>
@@ -150,6 +157,7 @@ try {
   const ms = (time: number) => `${time.toFixed(2)} ms`;
   report('sessions scored', `${SESSIONS}, ${(SESSIONS / seconds).toFixed(1)} a second`);
   report('invocations of users', `${withRule.flat().length} meanwhile, ${without.flat().length} without a rule`);
+  report('that failed', `${failed}`, failed === 0);
   report('half of them within', `${ms(p50(withRule.flat()))}, without a rule ${ms(p50(without.flat()))}`);
   report('99 of 100 within', `${ms(p99(withRule))}, without a rule ${ms(p99(without))}`);
   report(`p50 of ${withRule.length} pairs, with to without`, ratio.toFixed(3), ratio <= 1 + NOISE);
