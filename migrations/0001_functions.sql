@@ -98,7 +98,7 @@ begin
   -- 3
   if p_models is not null then
     perform count_use(p_app, p_user, 0, p_models);
-    limited := exists (select from budgets b where b.app_name = p_app);
+    limited := exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user));
     if limited then over := over_budget(p_app, p_user, 0, 0); end if;
   end if;
 end $$;
@@ -146,12 +146,12 @@ comment on function delete_old_audit_entries is 'Deletes entries of the audit th
 --> statement-breakpoint
 -- over_budget: the budget with nothing left, as JSON; null for none. Of several the one that opens last. With p_tokens and
 -- p_cost, what a model call may use at most, one that has less left than that; what has begun is no invocation too many.
--- Called by what begins an invocation, reserves a call or stores what a model used. An application without a budget, as
--- most are, pays for one look at an index.
+-- Called by what begins an invocation, reserves a call or stores what a model used. A user without a budget pays for one
+-- look at an index, whatever budgets other users and rules of scores have.
 create function over_budget(p_app text, p_user text, p_tokens bigint default null, p_cost numeric default null) returns json
 language plpgsql as $$
 begin
-  if not exists (select from budgets b where b.app_name = p_app) then return null; end if;
+  if not exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user)) then return null; end if;
   return (
     select json_build_object('appliesTo', spent.applies_to, 'period', spent.period, 'what', spent.what,
       'isShort', coalesce(spent.what = 'tokens' and spent.tokens < spent.max_tokens
@@ -405,7 +405,7 @@ begin
   on conflict (app_name, user_id, day, shard) do update set
     invocations = u.invocations + excluded.invocations, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
     output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost;
-  if not exists (select from budgets b where b.app_name = p_app) then return; end if;
+  if not exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user)) then return; end if;
   perform count_use_of_app(p_app, v_today, p_invocations, v_prompt + v_output, v_cost);
   if p_models is not null then
     delete from budget_reservations r where r.app_name = p_app and r.user_id = p_user and r.id in (
@@ -454,7 +454,7 @@ comment on function spend_budget is 'Counts what was used outside of an invocati
 -- Errors: as append_events and answer_calls; 23505 invocations_idempotency_key: another invocation has the key.
 -- Database time: 0.9 ms for a new session, 1.1 for a known one, 0.5 for one that is busy.
 --
--- over: the budget that refused the claim. limited: the application has budgets, so calls of models are reserved.
+-- over: the budget that refused the claim. limited: the user has budgets, so calls of models are reserved.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
@@ -475,7 +475,7 @@ declare
 begin
   claimed := false;
   -- 1
-  limited := exists (select from budgets b where b.app_name = p_app);
+  limited := exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user));
   if p_key is not null then
     v_is_forgotten := is_forgotten_key(p_app, p_user, p_key);
     v_is_repeated := v_is_forgotten or exists (

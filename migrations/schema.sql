@@ -733,7 +733,7 @@ begin
   -- 3
   if p_models is not null then
     perform count_use(p_app, p_user, 0, p_models);
-    limited := exists (select from budgets b where b.app_name = p_app);
+    limited := exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user));
     if limited then over := over_budget(p_app, p_user, 0, 0); end if;
   end if;
 end $function$;
@@ -960,7 +960,7 @@ declare
 begin
   claimed := false;
   -- 1
-  limited := exists (select from budgets b where b.app_name = p_app);
+  limited := exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user));
   if p_key is not null then
     v_is_forgotten := is_forgotten_key(p_app, p_user, p_key);
     v_is_repeated := v_is_forgotten or exists (
@@ -1185,7 +1185,7 @@ begin
   on conflict (app_name, user_id, day, shard) do update set
     invocations = u.invocations + excluded.invocations, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
     output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost;
-  if not exists (select from budgets b where b.app_name = p_app) then return; end if;
+  if not exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user)) then return; end if;
   perform count_use_of_app(p_app, v_today, p_invocations, v_prompt + v_output, v_cost);
   if p_models is not null then
     delete from budget_reservations r where r.app_name = p_app and r.user_id = p_user and r.id in (
@@ -1750,7 +1750,7 @@ CREATE OR REPLACE FUNCTION public.over_budget(p_app text, p_user text, p_tokens 
  LANGUAGE plpgsql
 AS $function$
 begin
-  if not exists (select from budgets b where b.app_name = p_app) then return null; end if;
+  if not exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user)) then return null; end if;
   return (
     select json_build_object('appliesTo', spent.applies_to, 'period', spent.period, 'what', spent.what,
       'isShort', coalesce(spent.what = 'tokens' and spent.tokens < spent.max_tokens

@@ -60,7 +60,7 @@ begin
   -- 3
   if p_models is not null then
     perform count_use(p_app, p_user, 0, p_models);
-    limited := exists (select from budgets b where b.app_name = p_app);
+    limited := exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user));
     if limited then over := over_budget(p_app, p_user, 0, 0); end if;
   end if;
 end $$;

@@ -1,11 +1,11 @@
 -- over_budget: the budget with nothing left, as JSON; null for none. Of several the one that opens last. With p_tokens and
 -- p_cost, what a model call may use at most, one that has less left than that; what has begun is no invocation too many.
--- Called by what begins an invocation, reserves a call or stores what a model used. An application without a budget, as
--- most are, pays for one look at an index.
+-- Called by what begins an invocation, reserves a call or stores what a model used. A user without a budget pays for one
+-- look at an index, whatever budgets other users and rules of scores have.
 create function over_budget(p_app text, p_user text, p_tokens bigint default null, p_cost numeric default null) returns json
 language plpgsql as $$
 begin
-  if not exists (select from budgets b where b.app_name = p_app) then return null; end if;
+  if not exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user)) then return null; end if;
   return (
     select json_build_object('appliesTo', spent.applies_to, 'period', spent.period, 'what', spent.what,
       'isShort', coalesce(spent.what = 'tokens' and spent.tokens < spent.max_tokens
@@ -259,7 +259,7 @@ begin
   on conflict (app_name, user_id, day, shard) do update set
     invocations = u.invocations + excluded.invocations, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
     output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost;
-  if not exists (select from budgets b where b.app_name = p_app) then return; end if;
+  if not exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user)) then return; end if;
   perform count_use_of_app(p_app, v_today, p_invocations, v_prompt + v_output, v_cost);
   if p_models is not null then
     delete from budget_reservations r where r.app_name = p_app and r.user_id = p_user and r.id in (

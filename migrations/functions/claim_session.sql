@@ -22,7 +22,7 @@
 -- Errors: as append_events and answer_calls; 23505 invocations_idempotency_key: another invocation has the key.
 -- Database time: 0.9 ms for a new session, 1.1 for a known one, 0.5 for one that is busy.
 --
--- over: the budget that refused the claim. limited: the application has budgets, so calls of models are reserved.
+-- over: the budget that refused the claim. limited: the user has budgets, so calls of models are reserved.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
@@ -43,7 +43,7 @@ declare
 begin
   claimed := false;
   -- 1
-  limited := exists (select from budgets b where b.app_name = p_app);
+  limited := exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user));
   if p_key is not null then
     v_is_forgotten := is_forgotten_key(p_app, p_user, p_key);
     v_is_repeated := v_is_forgotten or exists (

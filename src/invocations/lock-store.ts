@@ -35,7 +35,7 @@ export interface Lease {
   endsSleeps?: boolean;
   /** True for what calls no model: no budget counts or refuses it. */
   isFree?: true;
-  /** False where its application has no budget, as its claim or its last append found: no model call is reserved. */
+  /** False where no budget applies to its user, as its claim or its last append found: no model call is reserved. */
   isLimited?: boolean;
 }
 

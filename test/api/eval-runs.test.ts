@@ -391,6 +391,8 @@ describe('a run that nobody waits for', () => {
       evalMetrics: [MATCH],
       trials: 3,
       parallelism: 4,
+      maxJudgeTokens: 10_000_000,
+      judgeTokens: 0,
       agentHash: expect.stringMatching(/^[0-9a-f]{64}$/),
       modelName: 'answering',
       createTime: expect.any(Number),

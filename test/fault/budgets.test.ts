@@ -1,9 +1,12 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createTestDatabase } from '../support/database.ts';
-import { type ServerProcess, startServer, tryTo } from './support/server-process.ts';
+import { report } from './support/faults.ts';
+import { either, random } from './support/seed.ts';
+import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
 
 /** A budget is a wall: whatever runs at once, over two processes of which one is killed in the middle of its calls. */
 
@@ -11,6 +14,9 @@ const CHUNK = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'gr
 const MAX_TOKENS = 40;
 /** Of a call that uses all that it may: 40 tokens at 0.001, and 100 of the prompt at a millionth. */
 const COST = 0.0401;
+const LEASE_MS = 3_000;
+const KILLS = either(5, 200);
+const CLIENTS = 8;
 const PATIENT = { timeout: 120_000 };
 
 /** A model that uses every token it may, and answers when it is let. */
@@ -50,7 +56,7 @@ const settings = () => ({
   MODEL_PROVIDER: 'openai-compatible',
   MODEL_NAME: 'greedy',
   MODEL_BASE_URL: model.baseUrl,
-  SESSION_LEASE_MS: '3000',
+  SESSION_LEASE_MS: String(LEASE_MS),
   SWEEP_INTERVAL_MS: '500',
 });
 beforeAll(async () => {
@@ -88,6 +94,44 @@ const spent = () => number('coalesce(sum(cost), 0) from budget_uses');
 const reserved = () => number('coalesce(sum(cost), 0) from budget_reservations where expire_time > clock_timestamp()');
 const open = () => number(`count(*) from invocations where status in ('queued', 'running')`);
 
+/** Sums of tokens and cost, whatever the rows of the report are by. */
+async function sumUsage(by: string) {
+  const sums = { tokens: 0, cost: 0 };
+  let cursor: string | undefined;
+  do {
+    const page = cursor === undefined ? '' : `&cursor=${cursor}`;
+    const { body } = await survivor.send('GET', `/apps/harness_agent/usage?by=${by}${page}`);
+    const { items, nextCursor } = body as {
+      items: { promptTokens: number; outputTokens: number; cost?: number }[];
+      nextCursor?: string;
+    };
+    for (const { promptTokens, outputTokens, cost = 0 } of items) {
+      sums.tokens += promptTokens + outputTokens;
+      sums.cost += cost;
+    }
+    cursor = nextCursor;
+  } while (cursor !== undefined);
+  return { tokens: sums.tokens, cost: sums.cost.toFixed(4) };
+}
+
+/** Compares the API, the views and the events. @returns the tokens of all */
+async function expectOneTotal(): Promise<number> {
+  const ofEvents = (name: string) => `coalesce(sum((payload #>> '{usageMetadata,${name}}')::int), 0)`;
+  const [prompt, output] = [
+    await number(`${ofEvents('promptTokenCount')} from events`),
+    await number(`${ofEvents('candidatesTokenCount')} from events`),
+  ];
+  const tokens = prompt + output;
+  const total = { tokens, cost: (prompt * 0.000001 + output * 0.001).toFixed(4) };
+  for (const by of ['user', 'model', 'hour', 'user,model,version,day'])
+    expect([by, await sumUsage(by)]).toEqual([by, total]);
+  for (const view of ['usage', 'budget_uses', 'invocation_costs'])
+    expect([view, await number(`sum(prompt_tokens + output_tokens) from inspect.${view}`)]).toEqual([view, tokens]);
+  for (const view of ['budget_uses', 'invocation_costs'])
+    expect([view, (await number(`sum(cost) from inspect.${view}`)).toFixed(4)]).toEqual([view, total.cost]);
+  return tokens;
+}
+
 test('64 invocations at once spend one dollar at most; all that fit are answered, beside a kill', async () => {
   await setBudget(1);
   const victim = await startServer(database.url, settings());
@@ -114,17 +158,7 @@ test('64 invocations at once spend one dollar at most; all that fit are answered
   expect(rows.filter(({ status }) => status !== 'succeeded').map(({ code }) => code)).toEqual(['budget_exceeded']);
   expect(new Set(model.bounds)).toEqual(new Set([MAX_TOKENS]));
   await expect.poll(reserved, PATIENT).toBe(0);
-  // The API, the views and the events have the same sums, after the kill.
-  const usage = await survivor.send('GET', '/apps/harness_agent/usage?by=user');
-  const { items } = usage.body as { items: { promptTokens: number; outputTokens: number }[] };
-  const sumOfApi = items.reduce((all, { promptTokens, outputTokens }) => all + promptTokens + outputTokens, 0);
-  const ofEvents = ['promptTokenCount', 'candidatesTokenCount']
-    .map((name) => `coalesce(sum((payload #>> '{usageMetadata,${name}}')::int), 0)`)
-    .join(' + ');
-  expect(sumOfApi).toBe(answered * (100 + MAX_TOKENS));
-  expect(await number(`${ofEvents} from events`)).toBe(sumOfApi);
-  for (const view of ['usage', 'budget_uses', 'invocation_costs'])
-    expect([view, await number(`sum(prompt_tokens + output_tokens) from inspect.${view}`)]).toEqual([view, sumOfApi]);
+  expect(await expectOneTotal()).toBe(answered * (100 + MAX_TOKENS));
 }, 240_000);
 
 test('the call of a killed process holds nothing longer than its lease', async () => {
@@ -143,8 +177,34 @@ test('the call of a killed process holds nothing longer than its lease', async (
   await expect.poll(() => number(`count(*) from sessions where user_id = 'next'`), PATIENT).toBe(1);
   expect(await reserved()).toBeGreaterThan(0);
   await victim.kill();
+  const left = 'extract(epoch from max(expire_time) - clock_timestamp()) from budget_reservations';
+  expect(await number(left)).toBeLessThanOrEqual(LEASE_MS / 1_000);
   model.release();
   expect((await answer)?.body).toMatchObject({ error: null, output: 'done' });
   expect(await lost).toBeUndefined();
   await setBudget(null);
 }, 120_000);
+
+test('however many processes are killed, the API, the views and the events have the same totals', async () => {
+  const draw = random('usage');
+  const victims = spareServers(() => startServer(database.url, settings()));
+  let asked = 0;
+  for (let kill = 0; kill < KILLS; kill += 1) {
+    const victim = await victims.take();
+    let isAlive = true;
+    const work = Array.from({ length: CLIENTS }, async (_, n) => {
+      while (isAlive) {
+        asked += 1;
+        await ask(n % 4 === 0 ? survivor : victim, `k${kill}-${n}`);
+      }
+    });
+    await sleep(draw.whole(20, 800));
+    await victim.kill();
+    isAlive = false;
+    await Promise.all(work);
+  }
+  await victims.close();
+  await expect.poll(open, PATIENT).toBe(0);
+  const tokens = await expectOneTotal();
+  report('usage', `${KILLS} kills, ${asked} requests, ${tokens} tokens in the API, the views and the events`);
+}, 3_600_000);

@@ -52,6 +52,8 @@ const CALLERS: Caller[] = [
   { name: 'bob', mode: 'jwt', scopes: USER, users: ['bob'] },
   { name: 'alice with all scopes', mode: 'jwt', users: ['alice'] },
   { name: 'bob with all scopes', mode: 'jwt', users: ['bob'] },
+  { name: 'alice who develops', mode: 'jwt', scopes: ['develop'], users: ['alice'] },
+  { name: 'bob who develops', mode: 'jwt', scopes: ['develop'], users: ['bob'] },
   { name: 'nobody', mode: 'key', isRefused: true },
   { name: 'wrong key', mode: 'key', isRefused: true },
   { name: 'expired key', mode: 'key', isRefused: true },
@@ -235,6 +237,8 @@ async function nameCallers(): Promise<void> {
     bob: await tokens.headersOf('bob'),
     'alice with all scopes': await tokens.headersOf('alice', { scopes: ALL.join(' ') }),
     'bob with all scopes': await tokens.headersOf('bob', { scopes: ALL.join(' ') }),
+    'alice who develops': await tokens.headersOf('alice', { scopes: 'develop' }),
+    'bob who develops': await tokens.headersOf('bob', { scopes: 'develop' }),
     ...Object.fromEntries(Object.entries(keys).map(([name, { key }]) => [name, bearer(key)])),
   };
   for (const caller of CALLERS) headers.set(caller, given[caller.name] ?? {});

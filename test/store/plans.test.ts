@@ -148,6 +148,27 @@ test('a budget of users reads what this user used, and nothing of the others', a
   expect(rows).toEqual([{ all: 0, found: 16 }]);
 });
 
+test('a budget of another user, or of a rule of scores, has nothing of a user reserved', async () => {
+  const { db } = store.pool;
+  const key = newKey();
+  await insertSession(db, key, {}, []);
+  const claim = async () => {
+    const lease = newLease(key);
+    await claimSession(db, lease, [textEvent('prompt')], true);
+    const [appended] = await appendEvents(db, key, [textEvent('call')], { leaseToken: lease.token });
+    await finishInvocation(db, lease, [textEvent('answer')], { status: 'succeeded' });
+    return [lease.isLimited, appended?.limited ?? false];
+  };
+  const insert = (userId: string) =>
+    db.execute(sql`insert into budgets (app_name, user_id, applies_to, period, max_cost)
+                   values (${key.appName}, ${userId}, 'user', 'day', 1)`);
+  await insert('another');
+  await insert('\u0001rule safe');
+  expect(await claim()).toEqual([false, false]);
+  await insert(key.userId);
+  expect((await claim())[0]).toBe(true);
+});
+
 test('a budget of an application reads as much whether few or many users have used something', async () => {
   const { db } = store.pool;
   const { appName } = newKey();

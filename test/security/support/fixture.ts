@@ -76,6 +76,7 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
   await ask('GET', `/dev/apps/${APP}/eval-runs/${evalRun.runId}/stream`);
   const results = await ask('GET', `/dev/apps/${APP}/eval_results`);
   const versions = await ask('GET', `/apps/${APP}/versions`);
+  await ask('POST', `/dev/apps/${APP}/session-scores`, { evalMetrics: metrics, users: [userId] });
   // What the process has not stored yet of the trace is waited for.
   await ask('GET', `/dev/apps/${APP}/debug/trace/session/${sessionId}`);
   return {
@@ -104,7 +105,8 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
 
 /**
  * Inserts what only others make: the delivery that `names` has, as one that was sent, since the tests have nobody who
- * would receive one, the tool call, as one that may have acted, the task, as one of that call, and a rule of scores.
+ * would receive one, the tool call, as one that may have acted, the task, as one of that call, a rule of scores, and a
+ * verdict.
  */
 export async function insertOthers(url: string, names: Names): Promise<void> {
   const { appName, userId, sessionId, invocationId, callId, taskId, token, deliveryId, webhookId } = names;
@@ -139,6 +141,10 @@ export async function insertOthers(url: string, names: Names): Promise<void> {
     names.ruleId,
     definition,
   ]);
+  await client.query(
+    `insert into session_verdicts (app_name, user_id, session_id, event_id, author, passed) values ($1, $2, $3, '', $2, true)`,
+    [appName, userId, sessionId],
+  );
   await client.end();
 }
 

@@ -26,6 +26,9 @@ const MAX_PER_RULE = 4;
 /** Begun by one claim, and the shortest pause between two: at most 20 a second, so that users keep the processor. */
 const PER_CLAIM = 2;
 const MIN_PAUSE_MS = 100;
+/** A claim is followed by a rest of so many times what it took, up to a second: a slow one says that users work. */
+const REST = 20;
+const MAX_REST_MS = 1_000;
 /** Longest pause between two looks, with rules and without: nothing tells of what is due. */
 const MAX_PAUSE_MS = 5_000;
 const IDLE_PAUSE_MS = 60_000;
@@ -36,13 +39,17 @@ export async function runScoreRules(context: EvalContext): Promise<void> {
   const { db } = database;
   if (db.isOnCluster) return;
   const leaseMs = leaseTimes.durationMs;
+  let restsUntil = 0;
   const claim = async ({ slots, held }: ClaimRequest<ScoreJob>): Promise<Claim<ScoreJob>> => {
+    const startedAt = performance.now();
+    if (startedAt < restsUntil) return { jobs: [], pauseMs: restsUntil - startedAt };
     const places = Map.groupBy(held, ({ appName, ruleId }) => JSON.stringify([appName, ruleId]));
     const full = [...places.values()].flatMap((jobs): [string, string][] =>
       jobs[0] && jobs.length >= MAX_PER_RULE ? [[jobs[0].appName, jobs[0].ruleId]] : [],
     );
     const limits = { slots: Math.min(slots, PER_CLAIM), appNames: [...agents.keys()], full, leaseMs };
     const jobs = slots > 0 ? await claimJobs(db, limits) : [];
+    restsUntil = performance.now() + Math.min(MAX_REST_MS, REST * (performance.now() - startedAt));
     if (jobs.length > 0) return { jobs, pauseMs: 0 };
     const dueMs = await findNextDueMs(db);
     return { jobs, pauseMs: dueMs === undefined ? IDLE_PAUSE_MS : pauseUntil(MAX_PAUSE_MS, dueMs ?? undefined) };

@@ -49,7 +49,7 @@ export const invocations = pgTable(
       .where(sql`idempotency_key is not null`),
     index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status = 'running'`),
     index('invocations_waiters_idx').on(t.leaseExpireTime).where(sql`status = 'queued' and request is null`),
-    // For reports of what an application used in a time. Were the application first, a new database, without statistics,
+    // For reports of what an application used in a time. Were the application first, a database without statistics
     // would look for rows by their key in it, among all of the application.
     index('invocations_time_idx').on(t.createTime, t.appName),
     // For the sweeper, which forgets keys after a day: most invocations have none, or none any more.
