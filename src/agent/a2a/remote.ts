@@ -21,8 +21,8 @@ import {
   joinText,
   MAX_CHAIN,
   OLD_VERSION,
+  replySchema,
   toMembers,
-  updateSchema,
   VERSION,
 } from './wire.ts';
 
@@ -33,6 +33,9 @@ const REQUEST_MS = 30_000;
 const POLL_MS = { least: 100, most: 5_000 };
 const toNext = (pauseMs: number) => Math.min(2 * pauseMs, POLL_MS.most);
 const MAX_TRIES = 10;
+/** A state of a task that waits, as a stream tells it, and the most characters of it. */
+const WAITS = /"state": ?"(?:TASK_STATE_)?(?:INPUT|AUTH)[_-]REQUIRED"/i;
+const MAX_STATE = 40;
 /** Statuses of a service that starts or stops. */
 const AWAY = new Set([502, 503, 504]);
 /** Most characters of an answer that the model is given, and of what is asked. */
@@ -206,7 +209,7 @@ class RemoteCall {
   }
 
   #read(result: JsonObject) {
-    const parsed = updateSchema.safeParse(this.#to.isOld ? fromOldResult(result) : result);
+    const parsed = replySchema.safeParse(this.#to.isOld ? fromOldResult(result) : result);
     if (!parsed.success) throw this.#failed('what it answered is not of the protocol');
     return parsed.data;
   }
@@ -254,13 +257,18 @@ class RemoteCall {
     }
   }
 
-  /** Waits while a stream of the task lasts: what it is about is read of the task. */
+  /** Waits while a stream lasts, or until its task waits for us: what it is about is read of the task. */
   async #listen(taskId: string): Promise<void> {
     try {
       const { signal } = this.#context;
       const request = this.#toRequest('SubscribeToTask', { id: taskId }, 'text/event-stream');
       const response = await this.#fetch(this.#to.url, request, signal);
-      for await (const _ of response.body ?? []);
+      let said = '';
+      for await (const piece of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+        said += piece;
+        if (WAITS.test(said)) return;
+        said = said.slice(-MAX_STATE);
+      }
     } catch (error) {
       // A stream that breaks, or says more than is let in, is no end of the task.
       if (this.#context.signal.aborted) throw error;
