@@ -19,7 +19,10 @@ const answersOf = ({ contents }: ModelRequest) => getFunctionResponses(contents.
 const wordOf = ({ contents }: ModelRequest) => contents.at(-1)?.parts?.at(-1)?.text ?? '';
 
 /** Starts a service whose agent hands each request on to another one. */
-async function startFront(remote: { url: string; headers?: Record<string, string> }): Promise<TestApp> {
+async function startFront(
+  remote: { url: string; headers?: Record<string, string> },
+  maxLlmCalls = 100,
+): Promise<TestApp> {
   const model = scriptedModel([
     (request: ModelRequest) => {
       const answers = answersOf(request);
@@ -30,7 +33,7 @@ async function startFront(remote: { url: string; headers?: Record<string, string
   const helper = { name: 'helper', description: '', instruction: '', tools: [], skills: [], mcpServers: [], remote };
   const app = await startApp(
     { DOORS: 'a2a', SWEEP_INTERVAL_MS: '50' },
-    { agents: hostAgent(model, [], { subAgents: [helper] }) },
+    { agents: hostAgent(model, [], { subAgents: [helper], maxLlmCalls }) },
   );
   onTestFinished(() => app.close());
   await app.post(SESSIONS, { sessionId: 's' });
@@ -46,6 +49,8 @@ const ask: Tool = {
   run: () => Promise.resolve(undefined),
 };
 
+const note: Tool = { ...ask, name: 'note', longRunning: false, run: () => Promise.resolve({ done: true }) };
+
 /** Starts a service whose agent answers; `hold` is waited for before it does. */
 async function startBack(hold: Promise<void> = Promise.resolve()): Promise<TestApp & { count: () => number }> {
   let count = 0;
@@ -53,7 +58,8 @@ async function startBack(hold: Promise<void> = Promise.resolve()): Promise<TestA
     (request: ModelRequest) => {
       const answers = answersOf(request);
       if (answers.length > 0) return [{ text: `Heard ${JSON.stringify(answers)}` }];
-      return wordOf(request) === 'ask' ? [callPart('ask', {})] : [{ text: `Echo ${wordOf(request)}` }];
+      const word = wordOf(request);
+      return word === 'ask' || word === 'note' ? [callPart(word, {})] : [{ text: `Echo ${wordOf(request)}` }];
     },
   ]);
   const model = {
@@ -64,7 +70,7 @@ async function startBack(hold: Promise<void> = Promise.resolve()): Promise<TestA
       return yield* scripted.generate(request);
     },
   };
-  const app = await startApp({ DOORS: 'a2a' }, { agents: hostAgent(model, [ask]) });
+  const app = await startApp({ DOORS: 'a2a' }, { agents: hostAgent(model, [ask, note]) });
   onTestFinished(() => app.close());
   return { ...app, count: () => count };
 }
@@ -134,6 +140,53 @@ test('agents that would wait for one another end', async () => {
   const front = await startFront(remote);
   remote.url = at(front).url;
   expect(lastText(await run(front, [{ text: 'round' }]))).toContain('one of the agents that wait');
+});
+
+test.each([
+  [1, 'no model call is left', 0],
+  [2, 'did not succeed: Max number of llm calls', 1],
+  [4, 'Heard', 2],
+])('of %i model calls the other agent has what is left: %s', async (most, answer, calls) => {
+  const back = await startBack();
+  const front = await startFront(at(back), most);
+  const events = await run(front, [{ text: 'note' }]);
+  expect(JSON.stringify(events)).toContain(answer);
+  expect(back.count()).toBe(calls);
+  const [made] = (await front.get(`${SESSIONS}/s/invocations`)).body as { llmCalls: number }[];
+  expect(made?.llmCalls).toBe(most);
+});
+
+test('a service that is away is asked again, and what it asks in a stream that stays open is heard', async () => {
+  const toTask = (state: string) => ({ id: 't', status: { state: `TASK_STATE_${state}`, message: asking } });
+  const asking = { messageId: 'm', role: 'ROLE_AGENT', parts: [{ text: 'Which city?' }] };
+  const results: Record<string, (object | undefined)[]> = {
+    SendMessage: [undefined, { task: toTask('WORKING') }],
+    GetTask: [undefined, toTask('WORKING'), toTask('INPUT_REQUIRED')],
+    SubscribeToTask: [{ statusUpdate: toTask('INPUT_REQUIRED') }],
+  };
+  const sent: string[] = [];
+  const server = createServer((came, answer) => {
+    void came.toArray().then((chunks: Buffer[]) => {
+      if (came.method === 'GET') return answer.end(JSON.stringify(card));
+      const { method, params } = JSON.parse(Buffer.concat(chunks).toString()) as { method: string; params: object };
+      if (method === 'SendMessage') sent.push(JSON.stringify(params));
+      const result = results[method]?.shift();
+      if (!result) return answer.writeHead(503).end();
+      const text = JSON.stringify({ jsonrpc: '2.0', id: 1, result });
+      return method === 'SubscribeToTask' ? answer.write(`data: ${text}\n\n`) : answer.end(text);
+    });
+  }).listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const supportedInterfaces = [{ url, protocolBinding: 'JSONRPC', protocolVersion: '1.0' }];
+  const card = { supportedInterfaces, capabilities: { streaming: true } };
+  const asked = await run(await startFront({ url }), [{ text: 'hello' }]);
+  expect(JSON.stringify(asked)).toContain('The agent `helper` asks: Which city?');
+  expect(sent).toEqual([sent[0], sent[0]]);
 });
 
 /** Starts a server of the official package, of one version. */

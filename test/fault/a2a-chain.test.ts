@@ -90,14 +90,14 @@ test('each task is done once, in one trace, within the calls of the first', asyn
       { newMessage },
       { traceparent: `00-${toTrace(round)}-${'1'.repeat(16)}-01` },
     );
-    expect(started?.status, started?.text).toBe(200);
+    expect(started).toMatchObject({ status: 200 });
     await sleep(draw.whole(0, LONGEST_LIFE_MS));
     const victim = draw.whole(0, 2);
     await servers[victim]?.kill();
     kills++;
     await start(victim);
-    const ended = async () => ((await servers[0]?.get(path))?.body as { status: string }[])[0]?.status;
-    await expect.poll(ended, { timeout: 60_000, message: id }).not.toMatch(/running|queued/);
+    const ended = async () => (await servers[0]?.get(path))?.text;
+    await expect.poll(ended, { timeout: 60_000, message: id }).not.toMatch(/"(?:running|queued)"/);
   }
   const rows = await Promise.all(
     services.map(({ place }) =>
@@ -107,9 +107,10 @@ test('each task is done once, in one trace, within the calls of the first', asyn
   const traces = await Promise.all(
     services.map(({ place }) => read<{ id: string }>(place, 'select distinct trace_id as id from spans order by 1')),
   );
-  report('chain', `${ROUNDS} tasks, ${kills} kills, model calls of the first ${rows[0]?.map(({ calls }) => calls)}`);
+  const calls = (rows[0] ?? []).map((row) => row.calls);
+  report('chain', `${ROUNDS} tasks, ${kills} kills, model calls of the first ${calls.join()}`);
   for (const each of rows) expect(each.map(({ status }) => status)).toEqual(Array(ROUNDS).fill('succeeded'));
-  for (const { calls } of rows[0] ?? []) expect(calls).toBeLessThanOrEqual(MAX_CALLS);
+  expect(Math.max(...calls)).toBeLessThanOrEqual(MAX_CALLS);
   const expected = Array.from({ length: ROUNDS }, (_, round) => ({ id: toTrace(round) }));
   for (const each of traces) expect(each).toEqual(expected);
 });

@@ -2,69 +2,21 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { abortError } from '../../core/abort.ts';
 import type { JsonObject } from '../../core/content.ts';
-import { AgentError, UnknownOutcomeError } from '../../core/errors.ts';
-import { currentContext } from '../../platform/context.ts';
-import { createEgress, type Egress, type EgressPolicy } from '../../platform/net/egress.ts';
+import { AgentError } from '../../core/errors.ts';
+import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import type { AgentDefinition, RemoteAgent } from '../definition/agent.ts';
 import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
 import { requestConfirmation } from '../mcp/mcp-question.ts';
-import { fromOldResult, OLD_METHODS, toOldMessage } from './old-wire.ts';
-import {
-  type A2aTask,
-  CALLS,
-  callsSchema,
-  CHAIN,
-  chainSchema,
-  CHAIN_STATE,
-  isRunning,
-  isWaiting,
-  joinText,
-  MAX_CHAIN,
-  OLD_VERSION,
-  toMembers,
-  updateSchema,
-  VERSION,
-} from './wire.ts';
+import { A2aConnection, MAX_SAID, POLL_MS, RefusedError, toNext } from './connection.ts';
+import { type A2aTask, CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN } from './wire.ts';
+import { isRunning, isWaiting, joinText, toMembers } from './wire.ts';
 
-const CARD = '.well-known/agent-card.json';
-/** Time limit of one request, a stream left out. */
-const REQUEST_MS = 30_000;
-/** Pause between two requests about a task, and how often one is sent that is not answered: for about 20 s. */
-const POLL_MS = { least: 100, most: 5_000 };
-const toNext = (pauseMs: number) => Math.min(2 * pauseMs, POLL_MS.most);
-const MAX_TRIES = 10;
-/** Statuses of a service that starts or stops. */
-const AWAY = new Set([502, 503, 504]);
-/** Most characters of an answer that the model is given, and of what is asked. */
+/** Most characters of an answer that the model is given. */
 const MAX_TEXT = 100_000;
-const MAX_QUESTION = 4_000;
 /** A2A's code for what cannot be done with a task as it stands. */
 const UNSUPPORTED = -32_004;
-
-const address = z.looseObject({ url: z.url(), protocolBinding: z.string(), protocolVersion: z.string() });
-const cardSchema = z.looseObject({
-  supportedInterfaces: z.array(address).optional(),
-  capabilities: z.looseObject({ streaming: z.boolean().optional() }).optional(),
-  url: z.url().optional(),
-  preferredTransport: z.string().optional(),
-  protocolVersion: z.string().optional(),
-});
-const answerSchema = z.looseObject({
-  result: z.unknown().optional(),
-  error: z.looseObject({ code: z.number(), message: z.string() }).optional(),
-});
 /** The part of a call that asked a person which the next attempt needs. */
 const keptSchema = z.looseObject({ taskId: z.string(), asked: z.string(), calls: z.array(z.looseObject({})) });
-
-/** An error that the other agent answered. */
-class RefusedError extends AgentError {
-  readonly a2aCode: number;
-
-  constructor(name: string, { code, message }: { code: number; message: string }) {
-    super('remote_failed', `The agent \`${name}\` refused: ${message.slice(0, MAX_QUESTION)}`);
-    this.a2aCode = code;
-  }
-}
 
 /** Returns an agent of another service, which speaks A2A, as a tool of an agent here. */
 export const remoteTool = (
@@ -82,7 +34,8 @@ export const remoteTool = (
   async run(args, context) {
     const egress = createEgress(policy, context.session.userId);
     try {
-      return await new RemoteCall(name, remote, egress, context).ask(String(args['request']));
+      const to = new A2aConnection(name, remote, egress, context.signal);
+      return await new RemoteCall(name, remote, to, context).ask(String(args['request']));
     } finally {
       await egress.close();
     }
@@ -93,21 +46,20 @@ export const remoteTool = (
 class RemoteCall {
   readonly #name: string;
   readonly #remote: RemoteAgent;
-  readonly #egress: Egress;
   readonly #context: ToolContext;
-  #to: { url: string; isOld: boolean; streams: boolean } = { url: '', isOld: false, streams: false };
+  readonly #to: A2aConnection;
 
-  constructor(name: string, remote: RemoteAgent, egress: Egress, context: ToolContext) {
+  constructor(name: string, remote: RemoteAgent, to: A2aConnection, context: ToolContext) {
     this.#name = name;
     this.#remote = remote;
-    this.#egress = egress;
+    this.#to = to;
     this.#context = context;
   }
 
   /** Asks, or goes on with what an earlier attempt began. @returns the response of the call */
   async ask(request: string): Promise<JsonObject> {
     const { confirmation, kept, operationId } = this.#context;
-    this.#to = await this.#findInterface();
+    await this.#to.open();
     const asked = keptSchema.safeParse(confirmation?.kept).data;
     const known = asked?.taskId ?? kept?.['taskId'];
     const sent = asked
@@ -118,97 +70,23 @@ class RemoteCall {
     return typeof sent === 'string' ? this.#follow(sent) : sent;
   }
 
-  /** Finds where the agent is spoken to, in its card; it may name no other origin. */
-  async #findInterface(): Promise<{ url: string; isOld: boolean; streams: boolean }> {
-    const { url } = this.#remote;
-    const at = url.endsWith('.json') ? url : new URL(CARD, url.endsWith('/') ? url : `${url}/`).href;
-    const headers = { accept: 'application/json', 'a2a-version': VERSION };
-    const { status, body } = await this.#ask(at, { headers });
-    if (status !== 200) throw this.#failed(`its card is answered with HTTP ${status}`);
-    const card = cardSchema.safeParse(body).data;
-    const { supportedInterfaces = [], url: oldUrl, preferredTransport = 'JSONRPC', protocolVersion = '' } = card ?? {};
-    const old = oldUrl ? [{ url: oldUrl, protocolBinding: preferredTransport, protocolVersion }] : [];
-    const all = [...supportedInterfaces, ...old].filter(({ protocolBinding }) => protocolBinding === 'JSONRPC');
-    const speaks = (version: string) => all.find((each) => each.protocolVersion.startsWith(version));
-    const found = speaks(VERSION) ?? speaks(OLD_VERSION);
-    if (!found) throw this.#failed(`its card names no JSON-RPC of A2A ${VERSION} or ${OLD_VERSION}`);
-    if (new URL(found.url).origin !== new URL(at).origin) throw this.#failed('its card leads to another host');
-    const isOld = !found.protocolVersion.startsWith(VERSION);
-    return { url: found.url, isOld, streams: card?.capabilities?.streaming === true };
-  }
-
-  #failed(why: string): AgentError {
-    return new AgentError('remote_failed', `The agent \`${this.#name}\` cannot be asked: ${why}.`);
-  }
-
-  #fetch(url: string, init: RequestInit, signal: AbortSignal): Promise<Response> {
-    const { traceparent } = currentContext();
-    const headers = { ...this.#remote.headers, ...(traceparent && { traceparent }), ...(init.headers as object) };
-    return this.#egress.fetch(url, { ...init, redirect: 'manual', signal, headers });
-  }
-
-  /**
-   * Sends a request until it is answered: a message that comes twice is the same task there.
-   * @throws {UnknownOutcomeError} where it is not known what came of it
-   */
-  async #ask(url: string, init: RequestInit): Promise<{ status: number; body: unknown }> {
-    const { signal } = this.#context;
-    for (let pauseMs = POLL_MS.least, tries = 1; ; pauseMs = toNext(pauseMs), tries += 1) {
-      const limited = AbortSignal.any([signal, AbortSignal.timeout(REQUEST_MS)]);
-      const [answer, cause] = await this.#fetch(url, init, limited)
-        .then(async (response) => [{ status: response.status, text: await response.text() }] as const)
-        .catch((error: unknown) => [undefined, error] as const);
-      if (answer && !AWAY.has(answer.status))
-        return { status: answer.status, body: await new Response(answer.text).json().catch(() => undefined) };
-      if (cause instanceof AgentError) throw cause;
-      if (signal.aborted || tries >= MAX_TRIES)
-        throw new UnknownOutcomeError('remote_failed', `The agent \`${this.#name}\` did not answer.`, { cause });
-      await sleep(pauseMs, undefined, { signal });
-    }
-  }
-
-  #toRequest(method: string, params: JsonObject, accept = 'application/json'): RequestInit {
-    const { isOld } = this.#to;
-    const body = { jsonrpc: '2.0', id: 1, method: isOld ? OLD_METHODS[method] : method, params };
-    const headers = { 'content-type': 'application/json', accept, 'a2a-version': isOld ? OLD_VERSION : VERSION };
-    return { method: 'POST', headers, body: JSON.stringify(body) };
-  }
-
-  /** Calls a method. @throws {RefusedError} */
-  async #call(method: string, params: JsonObject): Promise<JsonObject> {
-    const { status, body } = await this.#ask(this.#to.url, this.#toRequest(method, params));
-    const answer = answerSchema.safeParse(body).data;
-    if (answer?.error) throw new RefusedError(this.#name, answer.error);
-    if (status !== 200 || !answer) throw this.#failed(`it answered HTTP ${status}`);
-    return toMembers(answer.result);
-  }
-
   /** Sends a message. @returns the id of its task, or the answer where there is none */
   async #send(message: JsonObject): Promise<string | JsonObject> {
     const { state, modelCalls } = this.#context;
-    if (modelCalls.left < 1) throw this.#failed('no model call is left to this invocation');
+    if (modelCalls.left < 1) throw this.#to.failed('no model call is left to this invocation');
     const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
     if (chain.includes(this.#remote.url) || chain.length >= MAX_CHAIN)
-      throw this.#failed('it is one of the agents that wait for this answer, or there are too many of them');
+      throw this.#to.failed('it is one of the agents that wait for this answer, or there are too many of them');
     const sent = {
       role: 'ROLE_USER',
       ...message,
       metadata: { [CHAIN]: [...chain, this.#remote.url], [CALLS]: modelCalls.left },
     };
-    const result = this.#to.isOld
-      ? await this.#call('SendMessage', { message: toOldMessage(sent), configuration: { blocking: false } })
-      : await this.#call('SendMessage', { message: sent, configuration: { returnImmediately: true } });
-    const { task, message: said } = this.#read(result);
+    const { task, message: said } = await this.#to.send(sent);
     if (said) return { result: joinText(said.parts).slice(0, MAX_TEXT) };
-    if (!task) throw this.#failed('it answered neither with a task nor with a message');
+    if (!task) throw this.#to.failed('it answered neither with a task nor with a message');
     await this.#context.keep({ taskId: task.id });
     return task.id;
-  }
-
-  #read(result: JsonObject) {
-    const parsed = updateSchema.safeParse(this.#to.isOld ? fromOldResult(result) : result);
-    if (!parsed.success) throw this.#failed('what it answered is not of the protocol');
-    return parsed.data;
   }
 
   /** Brings the answer of a person to a task; one that has it already goes on. */
@@ -236,34 +114,14 @@ class RemoteCall {
     const { signal } = this.#context;
     try {
       for (let pauseMs = POLL_MS.least; ; pauseMs = toNext(pauseMs)) {
-        const found = await this.#call('GetTask', { id: taskId });
-        const { task } = this.#read(this.#to.isOld ? found : { task: found });
-        if (!task) throw this.#failed('it knows no such task');
+        const task = await this.#to.getTask(taskId);
         if (!isRunning(task)) return this.#toResponse(task);
-        if (this.#to.streams) await this.#listen(taskId);
+        await this.#to.listen(taskId);
         await sleep(pauseMs, undefined, { signal });
       }
     } finally {
       // Where this process ends, another one goes on.
-      if (signal.aborted && abortError(signal).code !== 'interrupted')
-        await this.#fetch(
-          this.#to.url,
-          this.#toRequest('CancelTask', { id: taskId }),
-          AbortSignal.timeout(POLL_MS.most),
-        ).catch(() => undefined);
-    }
-  }
-
-  /** Waits while a stream of the task lasts: what it is about is read of the task. */
-  async #listen(taskId: string): Promise<void> {
-    try {
-      const { signal } = this.#context;
-      const request = this.#toRequest('SubscribeToTask', { id: taskId }, 'text/event-stream');
-      const response = await this.#fetch(this.#to.url, request, signal);
-      for await (const _ of response.body ?? []);
-    } catch (error) {
-      // A stream that breaks, or says more than is let in, is no end of the task.
-      if (this.#context.signal.aborted) throw error;
+      if (signal.aborted && abortError(signal).code !== 'interrupted') await this.#to.cancel(taskId);
     }
   }
 
@@ -281,7 +139,7 @@ class RemoteCall {
     if (task.status.state !== 'TASK_STATE_COMPLETED')
       throw new AgentError(
         'remote_failed',
-        `The agent \`${this.#name}\` did not succeed: ${(said || task.status.state).slice(0, MAX_QUESTION)}`,
+        `The agent \`${this.#name}\` did not succeed: ${(said || task.status.state).slice(0, MAX_SAID)}`,
       );
     const values = artifacts.flatMap(({ parts }) => parts.flatMap(({ data }) => (data == null ? [] : [data])));
     const isFine = values.length > 0 && JSON.stringify(values).length <= MAX_TEXT;
@@ -294,7 +152,7 @@ class RemoteCall {
     const calls = parts.flatMap(({ data }) => (toMembers(data)['callId'] ? [toMembers(data)] : []));
     const links = parts.flatMap(({ url }) => url ?? []);
     const needsAnswer = calls.length === 0 || calls.some(({ kind }) => kind !== 'confirmation');
-    const hint = [`The agent \`${this.#name}\` asks: ${said.slice(0, MAX_QUESTION)}`, ...links].join('\n');
+    const hint = [`The agent \`${this.#name}\` asks: ${said.slice(0, MAX_SAID)}`, ...links].join('\n');
     const schema = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
     const kept = {
       taskId,

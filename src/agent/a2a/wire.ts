@@ -95,23 +95,14 @@ const taskSchema = z.looseObject({
 /** A piece of work of an agent. */
 export type A2aTask = z.output<typeof taskSchema>;
 
-/** The schema of an event of a stream, and of the answer to a message. */
-export const updateSchema = z.looseObject({
-  task: taskSchema.nullish(),
-  message: messageSchema.nullish(),
-  statusUpdate: z.looseObject({ taskId: z.string(), contextId: text, status: statusSchema }).nullish(),
-  artifactUpdate: z
-    .looseObject({
-      taskId: z.string(),
-      contextId: text,
-      artifact: artifactSchema,
-      append: z.boolean().nullish(),
-      lastChunk: z.boolean().nullish(),
-    })
-    .nullish(),
-});
-/** An event of a stream: one of its members. */
-export type A2aUpdate = z.input<typeof updateSchema>;
+/** The schema of the answer to a message. */
+export const replySchema = z.looseObject({ task: taskSchema.nullish(), message: messageSchema.nullish() });
+type Place = { taskId: string; contextId: string };
+/** An event of a stream. */
+export type A2aUpdate =
+  | { task: A2aTask }
+  | { statusUpdate: Place & { status: A2aTask['status'] } }
+  | { artifactUpdate: Place & { artifact: object; append: boolean; lastChunk: boolean } };
 
 /** Joins the texts of parts. */
 export const joinText = (parts: readonly A2aPart[]): string => parts.map((part) => part.text ?? '').join('');

@@ -56,6 +56,11 @@ export function toOpenCalls(event: Event): OpenCall[] {
   });
 }
 
+const toModelCalls = ({ input, used }: InvocationState) => ({
+  left: input.agent.maxLlmCalls - used.llmCalls,
+  add: (count: number) => void (used.llmCalls += count),
+});
+
 async function runTool(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -83,10 +88,7 @@ async function runTool(
     services,
     log: toToolLog(log, { tool: call.name, callId: call.id }),
     signal,
-    modelCalls: {
-      left: invocation.input.agent.maxLlmCalls - invocation.used.llmCalls,
-      add: (count: number) => void (invocation.used.llmCalls += count),
-    },
+    modelCalls: toModelCalls(invocation),
     askAgent: (agent: AgentNode, request: string) => invocation.askAgent(agent, request, signal, operationId),
   };
   const run = async (sql: ToolSql): Promise<KeptAnswer> => {

@@ -171,8 +171,9 @@ export async function* toUpdates(
   base: string,
 ): AsyncGenerator<A2aUpdate> {
   const ids = toIds(found);
-  const toUpdate = (artifact: object, append: boolean, lastChunk: boolean) =>
-    ({ artifactUpdate: { ...ids, artifact, append, lastChunk } }) as A2aUpdate;
+  const toUpdate = (artifact: object, append: boolean, lastChunk: boolean): A2aUpdate => ({
+    artifactUpdate: { ...ids, artifact, append, lastChunk },
+  });
   const toText = (artifactId: string, text: string, append: boolean) =>
     toUpdate({ artifactId, parts: [{ text }] }, append, false);
   let isQueued = found.invocation.status === 'queued';
