@@ -178,8 +178,8 @@ const HOSTILE = [
   '</script></style></textarea><a href="https://evil.invalid" onmouseover="window.hacked=1" autofocus>x</a>',
 ];
 
-/** Opens each address of the console; nothing of what it shows may run, call out, or be more than text. */
-async function showAll(app: TestApp, views: [path: string, shown: (page: Page) => Locator][]) {
+/** Opens each address of the console. @returns what ran, called out, failed, or is more than text */
+async function showAll(app: TestApp, views: [path: string, shown: (page: Page) => Locator][]): Promise<string[]> {
   const browser = await openBrowser(browserPath ?? '', app.url);
   const { page, problems } = browser;
   try {
@@ -189,10 +189,12 @@ async function showAll(app: TestApp, views: [path: string, shown: (page: Page) =
       await page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })");
       await page.evaluate('new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))');
       await page.mouse.wheel(0, 5_000);
-      expect(await page.evaluate('window.hacked ?? null')).toBe(null);
-      expect(await page.locator('iframe, script:not([src]), style, [onerror], [onload], base').count()).toBe(0);
+      if ((await page.evaluate('window.hacked ?? null')) !== null) problems.push(`${path}: a script ran`);
+      const active = page.locator('iframe, script:not([src]), style, [onerror], [onload], base');
+      if ((await active.count()) > 0)
+        problems.push(`${path}: ${await active.first().evaluate((element) => String(element))}`);
     }
-    expect(problems).toEqual([]);
+    return problems;
   } finally {
     await browser.close();
   }
@@ -245,7 +247,7 @@ describe.skipIf(!browserPath)('what others have written runs no script and calls
       await send('POST', `${session}/artifacts`, { filename, artifact });
     }
     const path = `sessions/harness_agent/u1/${named}`;
-    await showAll(app, [
+    const problems = await showAll(app, [
       ['sessions', (page) => page.getByRole('row').nth(1)],
       [`${path}?event=1`, (page) => page.getByText('tool(').first()],
       ...[8, 16].map((number): [string, (page: Page) => Locator] => [
@@ -259,6 +261,7 @@ describe.skipIf(!browserPath)('what others have written runs no script and calls
       ]),
       [`sessions?text=${named}&user=${named}`, (page) => page.getByText('No session')],
     ]);
+    expect(problems).toEqual([]);
   });
 
   test('in tasks', async () => {
@@ -271,7 +274,7 @@ describe.skipIf(!browserPath)('what others have written runs no script and calls
     const { items } = (await app.get('/tasks?appName=harness_agent')).body as { items: { id: string }[] };
     expect(items).toHaveLength(HOSTILE.length);
     for (const task of items) await send('PATCH', `/tasks/${task.id}`, { action: 'comment', text: HOSTILE.join('\n') });
-    await showAll(app, [
+    const problems = await showAll(app, [
       ['tasks', (page) => page.getByRole('row').nth(HOSTILE.length)],
       ...items.map((task): [string, (page: Page) => Locator] => [
         `tasks/${task.id}`,
@@ -280,6 +283,7 @@ describe.skipIf(!browserPath)('what others have written runs no script and calls
       [`invocations?user=${named}`, (page) => page.getByText('paused').first()],
       [`usage?by=user`, (page) => page.getByRole('row', { name: /onerror/ })],
     ]);
+    expect(problems).toEqual([]);
   });
 
   test('in evaluation', async () => {
@@ -294,13 +298,14 @@ describe.skipIf(!browserPath)('what others have written runs no script and calls
       await send('POST', `${set}/add-session`, { evalId: `${id} ${number}`, sessionId: `case ${number}`, userId: id });
     await send('POST', `${set}/run`, { evalMetrics: [{ metricName: 'response_match_score', threshold: 0.8 }] });
     const [run] = (await app.get('/dev/apps/harness_agent/eval-runs')).body as { runId: string }[];
-    await showAll(app, [
+    const problems = await showAll(app, [
       ['quality?set=hostile', (page) => page.getByRole('row').nth(1)],
       ...[...HOSTILE.keys()].map((number): [string, (page: Page) => Locator] => [
         `quality/harness_agent/${run?.runId}?case=${encodeURIComponent(`${id} ${number}`)}`,
         (page) => page.getByRole('region', { name: 'Actual' }).first(),
       ]),
     ]);
+    expect(problems).toEqual([]);
   });
 
   test('in cronjobs, webhooks and the audit', async () => {
@@ -316,10 +321,11 @@ describe.skipIf(!browserPath)('what others have written runs no script and calls
     await send('POST', `/harness/cronjobs/${job['jobId']}/run`);
     await expect.poll(() => receiver.received.length).toBeGreaterThan(0);
     const open = `user=${named}&job=${job['jobId']}&hook=${hook['webhookId']}`;
-    await showAll(app, [
+    const problems = await showAll(app, [
       [`operations?${open}`, (page) => page.getByText('delivered', { exact: true }).first()],
       [`operations?about=${named}`, (page) => page.getByRole('row').filter({ hasText: 'onerror' }).first()],
       [`operations?caller=${named}&operation=${named}`, (page) => page.getByText('No entry fits.')],
     ]);
+    expect(problems).toEqual([]);
   });
 });

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { check, index, pgTable } from 'drizzle-orm/pg-core';
 import { timeOfChange } from './columns.ts';
 
-/** Decisions on access, without content. The serving role adds and reads; a trigger lets one function delete old ones. */
+/** Decisions on access, without content. The serving role adds and reads; a trigger lets one function delete. */
 export const auditLog = pgTable(
   'audit_log',
   (c) => ({
