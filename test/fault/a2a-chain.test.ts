@@ -13,7 +13,7 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
 
 /** Three services, each the agent of the one before, whose processes are killed while they wait for one another. */
 
-const ROUNDS = either(4, 100);
+const ROUNDS = either(3, 100);
 const LONGEST_LIFE_MS = 1_500;
 /** Model calls that an invocation of the first may take: two of it, two of the second, one of the third, and spare. */
 const MAX_CALLS = 8;
