@@ -13,7 +13,7 @@ const route = getRouteApi('/tasks/$taskId');
 type Task = Schemas['Task'];
 
 const STATES = ['open', 'answered', 'done', 'cancelled'] as const;
-const KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal'] as const;
+const KINDS = ['confirmation', 'effect', 'question', 'call', 'budget', 'sleep', 'signal'] as const;
 
 const oneOf = <Word extends string>(words: readonly Word[], value: string | undefined) =>
   words.find((word) => word === value);
