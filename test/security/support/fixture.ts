@@ -142,7 +142,8 @@ export async function insertOthers(url: string, names: Names): Promise<void> {
     definition,
   ]);
   await client.query(
-    `insert into session_verdicts (app_name, user_id, session_id, event_id, author, passed) values ($1, $2, $3, '', $2, true)`,
+    `insert into session_verdicts (app_name, user_id, session_id, event_id, author, passed)
+     values ($1, $2, $3, '', $2, true)`,
     [appName, userId, sessionId],
   );
   await client.end();

@@ -55,34 +55,36 @@ export const rubricSchema = z.looseObject({
 });
 
 const base = { threshold: laxNumber, includeIntermediateResponsesInFinal: laxBoolean.default(false) };
-const judged = ({ judgeModel }: JudgeDefaults) => ({
+/** The model of a criterion that names none, until the defaults of its reader say which: no model is called so. */
+const BY_DEFAULT = '\u0000';
+const judged = {
   ...base,
   judgeModelOptions: z
     .strictObject({
-      judgeModel: z.string().default(judgeModel),
+      judgeModel: z.string().default(BY_DEFAULT),
       judgeModelConfig: jsonObject.nullish(),
       numSamples: laxCount(MAX_SAMPLES).default(5),
       parallelismLimit: laxCount(MAX_OPEN_SAMPLES).default(1),
     })
     .prefault({}),
-});
+};
 
 /** The criteria by kind, each with ADK's members and defaults; members that they do not know are kept. */
 const CRITERIA = {
-  plain: () => z.looseObject(base),
-  trajectory: () =>
-    z.looseObject({ ...base, matchType: matchType.default('EXACT'), ignoreArgs: laxBoolean.default(false) }),
-  judge: (defaults: JudgeDefaults) => z.looseObject(judged(defaults)),
-  rubrics: (defaults: JudgeDefaults) =>
-    z.looseObject({ ...judged(defaults), rubrics: z.array(rubricSchema).default([]) }),
-  hallucinations: (defaults: JudgeDefaults) =>
-    z.looseObject({ ...judged(defaults), evaluateIntermediateNlResponses: laxBoolean.default(false) }),
-  simulator: (defaults: JudgeDefaults) =>
-    z.looseObject({ ...judged(defaults), stopSignal: z.string().default('</finished>') }),
+  plain: z.looseObject(base),
+  trajectory: z.looseObject({
+    ...base,
+    matchType: matchType.default('EXACT'),
+    ignoreArgs: laxBoolean.default(false),
+  }),
+  judge: z.looseObject(judged),
+  rubrics: z.looseObject({ ...judged, rubrics: z.array(rubricSchema).default([]) }),
+  hallucinations: z.looseObject({ ...judged, evaluateIntermediateNlResponses: laxBoolean.default(false) }),
+  simulator: z.looseObject({ ...judged, stopSignal: z.string().default('</finished>') }),
 };
 
 export type CriterionKind = keyof typeof CRITERIA;
-export type Criterion<Kind extends CriterionKind> = z.infer<ReturnType<(typeof CRITERIA)[Kind]>>;
+export type Criterion<Kind extends CriterionKind> = z.infer<(typeof CRITERIA)[Kind]>;
 
 /**
  * The criterion of a metric with everything that it leaves out: a client that sends a threshold only, as the UI does,
@@ -92,15 +94,17 @@ export type Criterion<Kind extends CriterionKind> = z.infer<ReturnType<(typeof C
 export function readCriterion<Kind extends CriterionKind>(
   kind: Kind,
   { metricName, threshold, criterion }: EvalMetric,
-  defaults: JudgeDefaults,
+  { judgeModel }: JudgeDefaults,
 ): Criterion<Kind> {
-  const schema = CRITERIA[kind](defaults);
+  const schema = CRITERIA[kind];
   if (criterion == null && threshold == null) throw new MetricError(`${metricName} needs a threshold.`);
   const read = schema.safeParse(keyAliases(schema).toSchema(criterion ?? { threshold }));
   if (!read.success) {
     const problems = read.error.issues.map(({ path, message }) => `${path.join('.') || 'criterion'}: ${message}`);
     throw new MetricError(`The criterion of ${metricName} cannot be used: ${problems.join('; ')}`);
   }
+  const { judgeModelOptions: options } = read.data as Partial<Criterion<'judge'>>;
+  if (options?.judgeModel === BY_DEFAULT) options.judgeModel = judgeModel;
   return read.data as Criterion<Kind>;
 }
 
