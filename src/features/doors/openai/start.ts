@@ -39,7 +39,10 @@ export function toHarness(sent: CreateResponse | ChatRequest): JsonObject {
   const { temperature, top_p, presence_penalty, frequency_penalty } = body;
   const { type, schema } = body.text?.format ?? { ...body.response_format, ...body.response_format?.json_schema };
   return withoutAbsent({
-    ...{ temperature, top_p, presence_penalty, frequency_penalty },
+    temperature,
+    top_p,
+    presence_penalty,
+    frequency_penalty,
     system_prompt: body.instructions,
     max_tokens: body.max_output_tokens ?? body.max_completion_tokens ?? body.max_tokens,
     output_schema: type === 'json_object' ? { type: 'object' } : type === 'json_schema' ? (schema ?? {}) : undefined,
