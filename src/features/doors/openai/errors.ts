@@ -48,15 +48,15 @@ const KINDS: Record<number, [type: string, code: string | null]> = {
   429: ['too_many_requests', null],
 };
 
+/** Returns the place of a member as clients of this protocol read it: `tools[0].name`. */
+export const toPlace = (keys: readonly PropertyKey[]): string => keys.join('.').replaceAll(/\.(\d+)/g, '[$1]');
+
 /** Returns a refusal as clients of this protocol read it. */
 export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, method) => {
   const own: Reason = error instanceof RequestError ? error.reason : {};
   const status = own.status ?? (plain === 422 ? 400 : plain);
   const [first] = typeof detail === 'string' ? [] : detail;
-  const place = first?.loc
-    .slice(1)
-    .join('.')
-    .replaceAll(/\.(\d+)/g, '[$1]');
+  const place = first && toPlace(first.loc.slice(1));
   const message = typeof detail === 'string' ? detail : `${place || 'request'}: ${first?.msg ?? 'not valid'}`;
   const isModel = status === 404 && message.startsWith('App not found');
   const [type, known] = KINDS[status] ?? [status >= 500 ? 'server_error' : 'invalid_request_error', null];

@@ -25,7 +25,7 @@ import { answerAll, type AskedCall } from '../open-calls.ts';
 import { findPaused, startTurn, type TurnCall } from '../start-turn.ts';
 import type { doorHeaders } from './declare.ts';
 import { withEcho } from './echo.ts';
-import { RequestError } from './errors.ts';
+import { RequestError, toPlace } from './errors.ts';
 import type { ResponseRef } from './ids.ts';
 import { nameAnswers, type Said, toEvents } from './input.ts';
 import type { ChatRequest, CreateResponse } from './schemas.ts';
@@ -33,36 +33,34 @@ import type { ChatRequest, CreateResponse } from './schemas.ts';
 /** Dependencies of this door. */
 export type OpenAiContext = InvocationContext & Pick<SessionContext, 'copyArtifacts' | 'forgetSessions'>;
 
-/** Members that change the deployed agent. */
-const OVERRIDES = ['temperature', 'top_p', 'presence_penalty', 'frequency_penalty'] as const;
-
 /** Returns the members of a request that only the scope for overrides allows, as overrides of the own wire. */
 export function toHarness(sent: CreateResponse | ChatRequest): JsonObject {
   const body: Partial<CreateResponse & ChatRequest> = sent;
+  const { temperature, top_p, presence_penalty, frequency_penalty } = body;
   const { type, schema } = body.text?.format ?? { ...body.response_format, ...body.response_format?.json_schema };
   return withoutAbsent({
-    ...Object.fromEntries(OVERRIDES.map((name) => [name, body[name] ?? undefined])),
-    system_prompt: body.instructions ?? undefined,
-    max_tokens: body.max_output_tokens ?? body.max_completion_tokens ?? body.max_tokens ?? undefined,
+    temperature,
+    top_p,
+    presence_penalty,
+    frequency_penalty,
+    system_prompt: body.instructions,
+    max_tokens: body.max_output_tokens ?? body.max_completion_tokens ?? body.max_tokens,
     output_schema: type === 'json_object' ? { type: 'object' } : type === 'json_schema' ? (schema ?? {}) : undefined,
   });
 }
 
 /** Returns the changes of the agent for one request. @throws {RequestError} for tools that it has not */
 function toOverrides(body: CreateResponse | ChatRequest): AgentOverrides {
-  const sent = body.tools ?? [];
-  const isKnown = ({ type, server_label: label }: (typeof sent)[number]) =>
-    type === 'function' || (type === 'mcp' && label === body.model);
-  const hosted = sent.findIndex((tool) => !isKnown(tool));
-  if (hosted >= 0)
-    throw new RequestError('There are no hosted tools: the agent has its own, the client `function`.', {
-      param: `tools[${hosted}]`,
-    });
-  // The Chat Completions API has the members of a tool one level deeper.
-  const flat = sent.flatMap((tool) => (tool.type === 'mcp' ? [] : ((tool as { function?: object }).function ?? tool)));
+  const flat = (body.tools ?? []).flatMap((tool, index) => {
+    // The Chat Completions API has the members of a tool one level deeper.
+    if (tool.type === 'function') return (tool as { function?: object }).function ?? tool;
+    if (tool.type === 'mcp' && tool.server_label === body.model) return [];
+    const message = `There is no hosted tool ${tool.type}: the agent has its own, the client \`function\`.`;
+    throw new RequestError(message, { param: `tools[${index}]` });
+  });
   const { data, error } = clientToolsSchema.safeParse(flat);
   const [issue] = error?.issues ?? [];
-  if (issue) throw new RequestError(issue.message, { param: `tools.${issue.path.join('.')}` });
+  if (issue) throw new RequestError(issue.message, { param: toPlace(['tools', ...issue.path]) });
   const clientTools = body.tool_choice === 'none' ? undefined : toClientTools(data);
   return { ...toAgentOverrides(toHarness(body)), ...(clientTools && { clientTools }) };
 }
