@@ -1,7 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { defineConfig } from 'vitest/config';
 
-/** Faults are injected into real processes, one file after another: times are part of what is asserted. */
+/** Faults are injected into real processes, two files at once: these wait for leases and starts most of their time. */
 const seed = (process.env['FAULT_SEED'] ??= String(randomInt(2 ** 31)));
 console.log(`fault tests: FAULT_SEED=${seed}${process.env['FAULT_LONG'] === '1' ? ' FAULT_LONG=1' : ''}`);
 
@@ -10,8 +10,7 @@ export default defineConfig({
     include: ['test/fault/**/*.test.ts'],
     globalSetup: ['test/support/global-setup.ts'],
     pool: 'forks',
-    maxWorkers: 1,
-    fileParallelism: false,
+    maxWorkers: 2,
     disableConsoleIntercept: true,
     testTimeout: 3_600_000,
     hookTimeout: 120_000,

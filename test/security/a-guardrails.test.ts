@@ -84,7 +84,7 @@ test('without a guardrail every injection acts; patterns stop those that they kn
   expect([acted, left, refused]).toEqual([24, 11, 0]);
 });
 
-test('the attacks of a public benchmark, 75 plain requests: patterns stop none, a question to a person all', async () => {
+test('75 attacks of a public benchmark: patterns stop no plain request, a question to a person stops all', async () => {
   const file = new URL('../data/injections/bipia-text-attacks.json', import.meta.url);
   const attacks = Object.values(JSON.parse(readFileSync(file, 'utf8')) as Record<string, string[]>).flat();
   // As the benchmark has them, and as an attacker introduces one.
