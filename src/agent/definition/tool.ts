@@ -62,8 +62,12 @@ export interface ToolContext {
   sql: ToolSql;
   log: ToolLog;
   signal: AbortSignal;
-  /** The model calls that are left to this invocation; `add` counts those that others made on its account. */
-  modelCalls: { left: number; add(count: number): void };
+  /** The model calls of this invocation. */
+  modelCalls: {
+    left: number;
+    /** Counts calls that others made on its account. */
+    add(count: number): void;
+  };
   /** Asks another agent on this invocation's account: its model calls count, its events are not stored. */
   askAgent(agent: AgentNode, request: string): Promise<AgentReply>;
 }
