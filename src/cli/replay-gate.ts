@@ -18,7 +18,7 @@ export interface GateOptions extends ReplayOptions {
 
 /** Replays at once: as many as the service lets one caller have. */
 const PARALLEL = 2;
-/** Where the service has no room, or the caller has had its share of this minute. */
+/** Errors for a service without room, and for a caller that has had its share of this minute. */
 const RETRY_MS = 1_000;
 const MAX_RETRIES = 90;
 const MINUTES: Record<string, number> = { m: 1, h: 60, d: 1_440 };

@@ -12,7 +12,7 @@ interface TaskBody {
   expireTime?: number;
 }
 
-/** Only a service that stays has tasks that somebody answers. */
+/** Tasks are answered only at a service that stays. */
 const RUNNING = { running: true };
 
 const listOpen = (api: Api, { all, user }: GlobalOptions & { all?: boolean }): Promise<TaskBody[]> =>

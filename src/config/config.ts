@@ -10,7 +10,7 @@ type Environment = z.output<typeof environmentSchema>;
 /** The settings of a process, checked and with defaults. */
 export type Config = Environment & {
   auth: AuthSettings;
-  /** Whether the console is served. */
+  /** True where the console is served. */
   hasConsole: boolean;
   /** The doors that are open. */
   doors: ReadonlySet<DoorName>;

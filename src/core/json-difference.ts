@@ -1,4 +1,4 @@
-/** Where two JSON values part. */
+/** A place at which two JSON values part. */
 export interface JsonDifference {
   /** A JSON pointer (RFC 6901); '' for the whole. */
   path: string;

@@ -61,7 +61,7 @@ export async function listInvocationsText(db: Database, key: SessionKey, limit: 
   return `[${rows.map(({ text }) => unescapeJson(text)).join(',')}]`;
 }
 
-/** When an invocation changed last. */
+/** Time of the last change of an invocation. */
 const changeTime = sql`coalesce(${i.endTime}, ${i.startTime}, ${i.createTime})`;
 
 /** Lists the invocations of a user that changed last, newest first, then by id, after a place; and counts them all. */

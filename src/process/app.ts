@@ -63,9 +63,9 @@ export interface Context extends InvocationContext {
   version: string;
   /** False from the moment on that the process is told to stop. */
   isAccepting: () => boolean;
-  /** When this process succeeded with each job of the sweep, by the monotonic clock, milliseconds. */
+  /** Time at which this process last succeeded with each job of the sweep, monotonic, milliseconds. */
   sweeps: Map<string, number>;
-  /** How users grant access to MCP servers. */
+  /** The way in which users grant access to MCP servers. */
   grants: CredentialContext['grants'];
   /** Where decisions on requests are kept; without it nowhere. */
   audit?: Audit | undefined;
@@ -211,7 +211,7 @@ export function createApp(context: Context): Express {
   });
 }
 
-/** The console comes first: it is for whoever opens the address of a service. */
+/** Lists the console first: it is what a visitor of the service's address wants. */
 function listPages({ config, version }: Context) {
   const { auth, CRONJOBS, DEV_UI, EVALS, WEBHOOKS } = config;
   const features = { devUi: DEV_UI, cronjobs: CRONJOBS, webhooks: WEBHOOKS, evals: EVALS };

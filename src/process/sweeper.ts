@@ -45,7 +45,7 @@ export interface SweepContext {
   evalRuns: RunRetention;
   /** Retention of users' data. */
   retention: Retention;
-  /** When each job succeeded last, by the monotonic clock, milliseconds. */
+  /** Time at which each job succeeded last, by the monotonic clock, milliseconds. */
   sweeps?: Map<string, number> | undefined;
   /** Ends the sweeps, each after the batch under way. */
   signal?: AbortSignal | undefined;

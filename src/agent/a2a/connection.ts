@@ -15,7 +15,7 @@ const REQUEST_MS = 30_000;
 export const POLL_MS = { least: 100, most: 5_000 };
 /** Returns the pause after a pause. */
 export const toNext = (pauseMs: number): number => Math.min(2 * pauseMs, POLL_MS.most);
-/** How often a request is sent that is not answered: for about 20 s. */
+/** Number of times that a request without an answer is sent: for about 20 s. */
 const MAX_TRIES = 10;
 /** Statuses of a service that starts or stops. */
 const AWAY = new Set([502, 503, 504]);

@@ -45,7 +45,7 @@ function fromOldMessage(message: JsonObject): JsonObject {
   return { ...message, role: OLD_ROLES[String(message['role'])], parts: list(message['parts']).map(fromOldPart) };
 }
 
-/** How messages and parts are converted, and states. */
+/** The conversion of messages, parts and states. */
 interface Direction {
   message: (message: JsonObject) => JsonObject;
   part: (part: JsonObject) => JsonObject;

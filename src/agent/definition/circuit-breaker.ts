@@ -1,6 +1,6 @@
 /** Failures in a row from which a provider is passed over. */
 const MAX_FAILURES = 5;
-/** How long, until one call tries it again. */
+/** Time until one call tries it again. */
 const PAUSE_MS = 10_000;
 /** Users that are remembered: two are enough to tell that it is the provider. */
 const MAX_USERS = 2;

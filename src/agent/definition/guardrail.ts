@@ -2,7 +2,7 @@ import { type Content, getParts, type JsonObject, type Part } from '../../core/c
 import { ConfigError } from '../../core/errors.ts';
 import type { CallContext, HookContext, HookedCall, Hooks } from './hooks.ts';
 
-/** Where a guardrail looks: what the user says, what the model answers, arguments and answers of tools. */
+/** A place that a guardrail checks: what the user says, what the model answers, arguments and answers of tools. */
 export type GuardedPlace = 'input' | 'output' | 'calls' | 'results';
 
 /** A check of one's own: true, or the text in the place of what it found, for what may not pass. */

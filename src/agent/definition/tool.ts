@@ -104,7 +104,7 @@ export interface Wait {
   /** Users and groups that may answer [the user of the session]. */
   users?: string[];
   groups?: string[];
-  /** How many people have to say yes [1]; one no is enough. */
+  /** Number of people who have to say yes [1]; one no is enough. */
   approvals?: number;
   /** True: the user of the session may not answer [false]. */
   excludesRequester?: boolean;

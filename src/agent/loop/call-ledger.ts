@@ -45,7 +45,7 @@ export type EarlierCall = Pick<CallRecord, 'attempt'> & {
 /** Entries as they were before, by the ids of their calls. */
 export type EarlierCalls = ReadonlyMap<string, EarlierCall>;
 
-/** A call that stays open, for whoever answers it. */
+/** A call that stays open until it is answered. */
 export interface OpenWait {
   /** The function call that the answer goes to: of a confirmation its own. */
   callId: string;

@@ -195,7 +195,7 @@ export const afterTool = async (
     hooks.afterTool?.({ id, name, args }, response, context),
   )) ?? response;
 
-/** Where an event of an agent's hooks says which it is of. */
+/** Member in which an event of an agent's hooks names its hook. */
 const HOOK = 'hook';
 
 /** True for an event that a hook around an agent made; the loop makes no other without content. */

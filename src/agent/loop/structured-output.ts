@@ -6,7 +6,7 @@ import { INPUT_LIMITS } from '../../core/limits.ts';
 import { parseJson } from '../../core/parse-json.ts';
 import type { AgentTurn } from './invocation-state.ts';
 
-/** How often a model is asked again in one turn of its agent, because its answer did not have the form. */
+/** Number of times in one turn that a model is asked again because its answer did not have the form. */
 export const MAX_REPAIRS = 2;
 
 const NO_JSON = 'it is no JSON';

@@ -33,7 +33,7 @@ export interface CredentialContext {
   database: DatabasePool;
   secrets: Secrets;
   log: Log;
-  /** Where users may be sent, and what issuers may be asked. */
+  /** The addresses that users may be sent to, and the issuers that may be asked. */
   grants: { egress: EgressPolicy; redirectUrl: string | undefined };
 }
 

@@ -3,7 +3,7 @@ import type { HookContext, Hooks } from '../../agent/definition/hooks.ts';
 import { isOfAgentHook } from '../../agent/loop/hooks.ts';
 import type { Differences } from './differences.ts';
 
-/** Where the answers of a replay come from. */
+/** The source of the answers of a replay. */
 export interface ReplayModes {
   model: 'stored' | 'live';
   tools: 'stored' | 'live';

@@ -26,7 +26,7 @@ export type ReplayContext = Pick<
   'database' | 'contentStore' | 'log' | 'agents' | 'newId' | 'limits' | 'stopping'
 >;
 
-/** How an invocation is replayed. */
+/** Options of a replay. */
 export interface ReplayOptions extends ReplayModes {
   /** Changes of the deployed agent, beside those that the invocation had itself. */
   overrides: AgentOverrides;

@@ -12,7 +12,7 @@ import { MAX_WAIT_SECONDS } from './task.ts';
 import { type TaskContext, toPerson, toViewer } from './task-routes.ts';
 import { changeTask, findTask, type TaskRow, TASKS_TOPIC } from './task-store.ts';
 
-/** How often a signal looks again for who waits, where one begins to at the same moment. */
+/** Number of times that a signal looks again for a wait that begins at the same moment. */
 const TRIES = 3;
 const TOKEN_BYTES = 32;
 const DAY_SECONDS = 86_400;
@@ -128,7 +128,7 @@ const sendTokenSignal = operation({
     if (!task) throw notFound();
     await answer(context, task, body).catch((error: unknown) => {
       const refusal = answerRefusal(error);
-      // Not whose answer was first: anybody may ask.
+      // Without the name of who was first: any caller may ask.
       throw refusal ? new ConflictError(refusal.message.replace(/by .*, through/, 'through')) : error;
     });
     return { kind: 'value', value: { kept: false } };

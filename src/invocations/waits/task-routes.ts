@@ -119,7 +119,7 @@ const changeOperation = operation({
     const viewer = toViewer(principal);
     const task = await findTask(context.database.db, viewer, path.taskId);
     if (!task) throw notFound();
-    // No user answers for itself (`excludesRequester`), and nobody who may not change budgets.
+    // Neither the user who asked (`excludesRequester`) nor a caller who may not change budgets.
     if (task.shown.kind === 'budget' && body.action !== 'comment')
       requireScope(principal, { scope: 'admin', because: 'the task is about a budget.' });
     const versions = toVersions(headers['if-match']);

@@ -40,7 +40,7 @@ import {
 
 /** Characters of JSON from which on a page of tasks ends. */
 const MAX_PAGE = 4_194_304;
-/** How long the answer to a request to cancel waits for the end. */
+/** Time that the answer to a request to cancel waits for the end. */
 const CANCEL_MS = 5_000;
 
 /** One request of a client of an application, and whose it is. */

@@ -82,7 +82,7 @@ function toArtifacts(event: Event, { key }: InvocationRef, base: string): A2aArt
   ] as A2aArtifact[];
 }
 
-/** How much of a task is shown. */
+/** The part of a task that is shown. */
 export interface Shown {
   /** Most messages of its history, the newest [all]. */
   historyLength?: number | null | undefined;

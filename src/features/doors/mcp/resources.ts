@@ -19,7 +19,7 @@ const URI = /^artifact:\/\/([^/?#]+)\/([^/?#]+)\/([^/?#]+)(?:\?version=(\d{1,10}
 export const toUri = ({ appName, sessionId, artifactName }: ArtifactPlace): string =>
   `artifact://${[appName, sessionId || OF_USER, artifactName].map(encodeURIComponent).join('/')}`;
 
-/** Lists the artifacts of a user, a page of those after a cursor. @throws {InvalidError} for a cursor of nobody's */
+/** Lists the artifacts of a user, a page of those after a cursor. @throws {InvalidError} for an unknown cursor */
 export async function listResources({ context, userId, appNames }: McpCall, cursor: string | undefined) {
   const after = cursor === undefined ? undefined : parseUri(cursor);
   if (cursor !== undefined && !after) throw new InvalidError('The cursor is none of this list.');

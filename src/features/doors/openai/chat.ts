@@ -25,7 +25,7 @@ import {
 } from './start.ts';
 import { type ResponseEvent, ResponseWriter } from './writer.ts';
 
-/** Why a completion ends, by the reason for which a response is incomplete. */
+/** The reason for which a completion ends, by that for which a response is incomplete. */
 const CUT_SHORT: Record<string, string> = { max_output_tokens: 'length', content_filter: 'content_filter' };
 
 /**

@@ -13,7 +13,7 @@ export const doorHeaders = invocationHeaders.extend({
   'x-openwebui-user-id': identifierSchema.optional().describe('The owner, as Open WebUI names it.'),
 });
 
-/** Where a request may name its user. */
+/** The place at which a request may name its user. */
 interface Named {
   query: z.output<typeof doorQuery>;
   headers: { 'x-openwebui-user-id'?: string | undefined };

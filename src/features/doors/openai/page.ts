@@ -4,7 +4,7 @@ import { RequestError } from './errors.ts';
 /** Characters of JSON from which on a page ends. */
 const MAX_CHARACTERS = 4_194_304;
 
-/** Where a list of items begins, and how it runs. */
+/** The start and the direction of a list of items. */
 export interface Page {
   after?: string | undefined;
   limit: number;

@@ -19,7 +19,7 @@ import { readEcho } from './echo.ts';
 /** An event of a streamed response. */
 export type ResponseEvent = { type: string; sequence_number: number; response?: JsonObject } & JsonObject;
 
-/** How a response stands. */
+/** The state of a response. */
 type Status = 'queued' | 'in_progress' | 'completed' | 'failed' | 'incomplete' | 'cancelled';
 
 /** An open text item, of an answer or of reasoning. */
