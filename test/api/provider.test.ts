@@ -6,7 +6,7 @@ import type { Event } from '../../src/core/event.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { type FakeAnswer, type FakeProvider, startFakeProvider } from '../support/fake-provider.ts';
 import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';
-import { statementsOf } from '../support/store.ts';
+import { leastStatements } from '../support/store.ts';
 
 /**
  * The whole service against a server that speaks the OpenAI wire: what goes over it, and what comes of its failures.
@@ -165,23 +165,14 @@ describe('an invocation', () => {
   });
 
   test('its cost in round trips: 3, and 2 more for a step with tools', async () => {
-    const cost = async (sessionId: string) => {
-      const statements = await statementsOf(() => invoke(sessionId));
-      // Notifications are sent in the background, on a connection of their own.
-      return statements.filter((text) => !text.includes('pg_notify')).length;
-    };
-    // What the service does meanwhile by itself can only add to one of them.
-    const least = async (sessionId: string, ...answers: Parameters<typeof play>) => {
-      const costs: number[] = [];
-      for (let run = 0; run < 3; run += 1) {
+    const least = (budget: number, sessionId: string, ...answers: Parameters<typeof play>) =>
+      leastStatements(budget, () => {
         play(...answers);
-        costs.push(await cost(sessionId));
-      }
-      return Math.min(...costs);
-    };
-    expect(await least('plain', { text: ['Hello.'] })).toBe(3);
+        return invoke(sessionId);
+      });
+    expect(await least(3, 'plain', { text: ['Hello.'] })).toBe(3);
     const calls = [call('calculator', { expression: '1' }, 'a'), call('calculator', { expression: '2' }, 'b')];
-    expect(await least('with-tools', { calls }, { text: ['Done.'] })).toBe(5);
+    expect(await least(5, 'with-tools', { calls }, { text: ['Done.'] })).toBe(5);
   });
 
   test.each(['of the request', 'of the deployment'])('a tool of an MCP server %s', async (whose) => {
