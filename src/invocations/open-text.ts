@@ -57,11 +57,14 @@ export class OpenText {
     return this.#eventIds.size > 0;
   }
 
-  /** Returns the deltas that the reader has not had, and counts them as had. */
+  /**
+   * Returns the deltas that the reader has not had, and counts them as had. `deltas` may be older than those before: of
+   * two reads at once the one that began later may be the older, and so may one of a replica.
+   */
   take(deltas: readonly Delta[]): readonly Delta[] {
     const next = deltas.slice(deltas.findLastIndex(({ number }) => number <= this.delta) + 1);
     for (const { eventId } of next) this.#eventIds.add(eventId);
-    this.delta = deltas.at(-1)?.number ?? this.delta;
+    this.delta = Math.max(this.delta, deltas.at(-1)?.number ?? 0);
     return next;
   }
 }
