@@ -15,8 +15,8 @@ This page is made from \`src/config\` by \`npm run docs:config\`; change it ther
 /** Sentences above the table of a subject. */
 const NOTES: Record<string, string> = {
   'Limits of one user':
-    '[security.md](security.md#what-one-user-may-take) explains them. In mode `local` without `ALLOW_ANONYMOUS` there ' +
-    'is no limit that you do not set.',
+    '[security.md](security.md#what-one-user-may-take) explains them. In mode `local` without `ALLOW_ANONYMOUS` ' +
+    'there is no limit that you do not set.',
 };
 
 /** The page `docs/configuration.md`: every setting by subject, with default, allowed values and meaning. */

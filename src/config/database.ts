@@ -44,7 +44,7 @@ export const DATABASE = {
   MIGRATE: choiceOr(
     'on-start',
     ['on-start', 'check', 'off'],
-    'Whether a start applies missing [migrations](postgresql.md#roles), only checks for them, or does ' + 'neither.',
+    'Whether a start applies missing [migrations](postgresql.md#roles), only checks for them, or does neither.',
   ),
   DATA_DIR: textOr('.data', 'Directory of the embedded PostgreSQL.'),
   DATABASE_POOL_SIZE: whole(10, [1, 1000], 'Connections of this process at most.'),
