@@ -10,15 +10,35 @@ export const securityPage = (): string =>
 
 type Limit = { bytes?: number | string; values?: number; depth?: number; count?: number; why: string };
 
+/** The nouns of what is counted. */
+const COUNTED: Partial<Record<keyof typeof INPUT_LIMITS, string>> = {
+  waitingFramesOfASocket: 'frames',
+  controlFramesOfASocket: 'frames',
+  liveSession: 'frames',
+  mcpMessage: 'messages',
+  mcpConnection: 'messages',
+  mcpRequests: 'requests',
+  mcpToolList: 'tools',
+  mcpToolResult: 'blocks',
+  modelLiveMessage: 'messages',
+};
+
+const show = (value: number) => value.toLocaleString('en');
+
 const limitsTable = () =>
   [
-    '| what comes in | bytes | values | levels | number | why, and of what |',
-    '|---|---|---|---|---|---|',
+    '| what comes in | at most | note |',
+    '|---|---|---|',
     ...Object.entries(INPUT_LIMITS).map(([name, { bytes, values, depth, count, why }]: [string, Limit]) => {
       const what = name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).replace(/^mcp/, 'MCP');
-      const size = typeof bytes === 'string' ? bytes.replace(/[A-Z_]+/, '`$&`') : bytes?.toLocaleString('en');
-      const cells = [what, size, ...[values, depth, count].map((limit) => limit?.toLocaleString('en')), why];
-      return `| ${cells.map((cell) => cell ?? '').join(' | ')} |`;
+      const size = typeof bytes === 'string' ? bytes.replace(/[A-Z_]+/, '`$&`') : bytes && `${show(bytes)} bytes`;
+      const bounds = [
+        size,
+        values && `${show(values)} values`,
+        depth && `${depth} levels`,
+        count && `${show(count)} ${COUNTED[name as keyof typeof INPUT_LIMITS] ?? ''}`,
+      ];
+      return `| ${what} | ${bounds.filter(Boolean).join(', ')} | ${why} |`;
     }),
   ].join('\n');
 
