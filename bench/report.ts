@@ -46,8 +46,8 @@ export function toMarkdown(report: Report): string {
   return [
     `${report.date}, ${report.machine}. \`${report.command}\``,
     '',
-    'Requests a second with 16 in flight, medians of interleaved rounds, goals in brackets. Last, of ours: CPU a request,',
-    'ms of the server + ms of the database, and how long a client waits, p50 and p99 in ms.',
+    'Requests a second with 16 in flight, medians of interleaved rounds, goals in brackets. Last, of ours: CPU a',
+    'request, ms of the server + ms of the database, and how long a client waits, p50 and p99 in ms.',
     '',
     ...table([...columns, 'statement alone', 'ours ÷ peer', 'ours ÷ express', 'CPU', 'p50, p99'], rates),
     '',
