@@ -10,12 +10,12 @@ export const operationsPage = (): string =>
 
 const metricsTable = () =>
   [
-    '| metric | kind | labels | meaning |',
-    '|---|---|---|---|',
+    '| metric | labels | meaning |',
+    '|---|---|---|',
     ...Object.values(INSTRUMENTS).map((instrument: Instrument) => {
-      const { kind, labels, description } = instrument;
+      const { labels, description } = instrument;
       const names = labels.map((label) => `\`${label}\``).join(', ');
-      return `| \`${toPrometheusName(instrument)}\` | ${kind} | ${names} | ${description} |`;
+      return `| \`${toPrometheusName(instrument)}\` | ${names} | ${description} |`;
     }),
   ].join('\n');
 
