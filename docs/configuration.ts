@@ -8,11 +8,12 @@ const INTRODUCTION = `# Configuration
 Settings are environment variables, or lines of a \`.env\` file in the working directory; a variable of the environment
 wins. All are optional. A wrong value ends the start with a sentence that names the variable. \`MAX_…\` is a maximum;
 \`_MS\` are milliseconds, \`_BYTES\` bytes, \`_DAYS\` days. A setting that is on or off is \`true\` or \`false\`.
+Brackets have the default and what is allowed.
 
 This page is made from \`src/config\` by \`npm run docs:config\`; change it there.
 `;
 
-/** Sentences above the table of a subject. */
+/** Sentences above the settings of a subject. */
 const NOTES: Record<string, string> = {
   'Limits of one user':
     '[security.md](security.md#what-one-user-may-take) explains them. In mode `local` without `ALLOW_ANONYMOUS` ' +
@@ -28,18 +29,17 @@ const section = (heading: string, settings: Record<string, z.ZodType>) =>
     `## ${heading}`,
     '',
     ...(NOTES[heading] ? [NOTES[heading], ''] : []),
-    '| variable | default; allowed | meaning |',
-    '|---|---|---|',
-    ...Object.entries(settings).map(([name, schema]) => row(name, schema)),
+    ...Object.entries(settings).map(([name, schema]) => entry(name, schema)),
     '',
   ].join('\n');
 
-function row(name: string, schema: z.ZodType): string {
+function entry(name: string, schema: z.ZodType): string {
   const { description = '', allowed = '', otherwise = '' } = (schema.meta() ?? {}) as Record<string, string>;
   const fallback = schema.safeParse(undefined).data as string | number | boolean | object | undefined;
   const isNone = fallback === undefined || typeof fallback === 'object';
   const values = [isNone ? otherwise : `\`${fallback}\``, allowed === '`true`, `false`' ? '' : allowed];
-  return `| \`${name}\` | ${values.filter(Boolean).join('; ')} | ${description} |`;
+  const known = values.filter(Boolean).join('; ');
+  return `- \`${name}\`${known && ` [${known}]`}: ${description}`;
 }
 
 if (import.meta.main) writeFileSync(fileURLToPath(new URL('configuration.md', import.meta.url)), configurationPage());
