@@ -31,12 +31,11 @@ const SUMMED = /^(?:get a session, 100 |list 100 |create |invocation|start |memo
 /** What was found, as the page that is published. */
 export function toMarkdown(report: Report): string {
   const { rows, shapes, large } = report;
-  const rates = rows.map(({ work, figures: { peer, ours, express, database } }) => [
+  const rates = rows.map(({ work, figures: { peer, ours, express } }) => [
     work.name,
     rate(peer),
     rate(ours),
     rate(express),
-    rate(database),
     `${ratio(ours?.perSecond, peer?.perSecond, 1)} (${work.goals.peer ?? '–'})`,
     `${ratio(ours?.perSecond, express?.perSecond, 2)} (${work.goals.express})`,
     cpu(ours),
@@ -49,7 +48,7 @@ export function toMarkdown(report: Report): string {
     'Requests a second with 16 in flight, medians of interleaved rounds, goals in brackets. Last, of ours: CPU a',
     'request, ms of the server + ms of the database, and how long a client waits, p50 and p99 in ms.',
     '',
-    ...table([...columns, 'statement alone', 'ours ÷ peer', 'ours ÷ express', 'CPU', 'p50, p99'], rates),
+    ...table([...columns, 'ours ÷ peer', 'ours ÷ express', 'CPU', 'p50, p99'], rates),
     '',
     ...table(columns, shapeRows(shapes)),
     '',
