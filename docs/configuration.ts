@@ -7,8 +7,8 @@ const INTRODUCTION = `# Configuration
 
 Settings are environment variables, or lines of a \`.env\` file in the working directory; a variable of the environment
 wins. All are optional. A wrong value ends the start with a sentence that names the variable. \`MAX_…\` is a maximum;
-\`_MS\` are milliseconds, \`_BYTES\` bytes, \`_DAYS\` days. A setting that is on or off is \`true\` or \`false\`.
-Brackets have the default and what is allowed.
+\`_MS\` are milliseconds, \`_BYTES\` bytes. Brackets have the default and what is allowed; switches are
+\`true\` or \`false\`.
 
 This page is made from \`src/config\` by \`npm run docs:config\`; change it there.
 `;
