@@ -14,7 +14,7 @@ export interface Report {
 }
 
 const rate = (figures: Figures | undefined) =>
-  figures ? `${Math.round(figures.perSecond).toLocaleString('en')} ±${Math.round(figures.spread * 100)} %` : '–';
+  figures ? `${Math.round(figures.perSecond).toLocaleString('en')} ±${Math.round(figures.spread * 100)}%` : '–';
 const cpu = (figures: Figures | undefined) =>
   figures ? `${figures.serverCpu.toFixed(2)} + ${figures.databaseCpu.toFixed(2)}` : '–';
 const ms = (value: number | undefined) => (value === undefined ? '–' : `${value.toFixed(value < 100 ? 1 : 0)} ms`);
@@ -25,40 +25,30 @@ const ratio = (ours: number | undefined, other: number | undefined, digits: numb
 const line = (cells: string[]) => `| ${cells.join(' | ')} |`;
 const table = (head: string[], rows: string[][]) => [line(head), line(head.map(() => '---')), ...rows.map(line)];
 
-/** Start and memory, the last of the shapes, stand in the README too. */
-const SUMMED_SHAPES = 4;
+/** A few rates, and of the shapes start and memory, stand in the README too. */
+const SUMMED = /^(?:get a session, 100 |list 100 |create |invocation|start |memory )/;
 
 /** What was found, as the page that is published. */
 export function toMarkdown(report: Report): string {
   const { rows, shapes, large } = report;
-  const rates = rows.map(({ work, figures: { peer, ours, express, database }, statements, plans }) => [
+  const rates = rows.map(({ work, figures: { peer, ours, express } }) => [
     work.name,
     rate(peer),
     rate(ours),
     rate(express),
-    rate(database),
     `${ratio(ours?.perSecond, peer?.perSecond, 1)} (${work.goals.peer ?? '–'})`,
     `${ratio(ours?.perSecond, express?.perSecond, 2)} (${work.goals.express})`,
-    `${statements.toFixed(1)}, ${plans.toFixed(2)}`,
-  ]);
-  const times = rows.map(({ work, figures: { peer, ours, express } }) => [
-    work.name,
-    cpu(peer),
     cpu(ours),
-    cpu(express),
-    `${ms(ours?.p50)}, ${ms(ours?.p99)}`,
+    `${ms(ours?.p50)}, ${ms(ours?.p99)}`.replaceAll(' ms', ''),
   ]);
   const columns = ['work', 'peer', 'ours', 'express'];
   return [
     `${report.date}, ${report.machine}. \`${report.command}\``,
     '',
-    'Requests a second with 16 in flight, medians of interleaved rounds. The goals stand in brackets.',
+    'Requests a second with 16 in flight, medians of interleaved rounds, goals in brackets. Last, of ours: CPU a',
+    'request, ms of the server + ms of the database, and how long a client waits, p50 and p99 in ms.',
     '',
-    ...table([...columns, 'statement alone', 'ours ÷ peer', 'ours ÷ express', 'statements, plans'], rates),
-    '',
-    'CPU a request, ms of the server + ms of the database; last, what a client of ours waits, p50 and p99.',
-    '',
-    ...table([...columns, 'ours, p50, p99'], times),
+    ...table([...columns, 'ours ÷ peer', 'ours ÷ express', 'CPU', 'p50, p99'], rates),
     '',
     ...table(columns, shapeRows(shapes)),
     '',
@@ -79,9 +69,9 @@ export function toSummary(report: Report): string {
     `${work.name}, a second`,
     ...[peer, ours, express].map(rate),
   ]);
-  const shapes = shapeRows(report.shapes).slice(-SUMMED_SHAPES);
+  const chosen = [...rates, ...shapeRows(report.shapes)].filter(([name = '']) => SUMMED.test(name));
   return [
-    ...table(columns, [...rates, ...shapes]),
+    ...table(columns, chosen),
     '',
     `${report.date}, ${report.machine}, 16 in flight. \`${report.command}\``,
     '',

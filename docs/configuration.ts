@@ -6,12 +6,19 @@ import { SETTING_GROUPS } from '../src/config/settings.ts';
 const INTRODUCTION = `# Configuration
 
 Settings are environment variables, or lines of a \`.env\` file in the working directory; a variable of the environment
-wins. All are optional. A wrong value ends the start with a sentence that names the variable. Names say the unit:
-\`_MS\` milliseconds, \`_BYTES\` bytes, \`_DAYS\` days. A file can describe the agent too, see
-[agents.md](agents.md).
+wins. All are optional. A wrong value ends the start with a sentence that names the variable. \`MAX_…\` is a maximum;
+\`_MS\` are milliseconds, \`_BYTES\` bytes. Brackets have the default and what is allowed; switches are
+\`true\` or \`false\`.
 
 This page is made from \`src/config\` by \`npm run docs:config\`; change it there.
 `;
+
+/** Sentences above the settings of a subject. */
+const NOTES: Record<string, string> = {
+  'Limits of one user':
+    '[security.md](security.md#what-one-user-may-take) explains them. In mode `local` without `ALLOW_ANONYMOUS` ' +
+    'there is no limit that you do not set.',
+};
 
 /** The page `docs/configuration.md`: every setting by subject, with default, allowed values and meaning. */
 export const configurationPage = (): string =>
@@ -21,17 +28,18 @@ const section = (heading: string, settings: Record<string, z.ZodType>) =>
   [
     `## ${heading}`,
     '',
-    '| variable | default | allowed | meaning |',
-    '|---|---|---|---|',
-    ...Object.entries(settings).map(([name, schema]) => row(name, schema)),
+    ...(NOTES[heading] ? [NOTES[heading], ''] : []),
+    ...Object.entries(settings).map(([name, schema]) => entry(name, schema)),
     '',
   ].join('\n');
 
-function row(name: string, schema: z.ZodType): string {
+function entry(name: string, schema: z.ZodType): string {
   const { description = '', allowed = '', otherwise = '' } = (schema.meta() ?? {}) as Record<string, string>;
   const fallback = schema.safeParse(undefined).data as string | number | boolean | object | undefined;
   const isNone = fallback === undefined || typeof fallback === 'object';
-  return `| \`${name}\` | ${isNone ? otherwise : `\`${fallback}\``} | ${allowed} | ${description} |`;
+  const values = [isNone ? otherwise : `\`${fallback}\``, allowed === '`true`, `false`' ? '' : allowed];
+  const known = values.filter(Boolean).join('; ');
+  return `- \`${name}\`${known && ` [${known}]`}: ${description}`;
 }
 
 if (import.meta.main) writeFileSync(fileURLToPath(new URL('configuration.md', import.meta.url)), configurationPage());

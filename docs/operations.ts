@@ -4,19 +4,17 @@ import { INSTRUMENTS, type Instrument, toPrometheusName } from '../src/observabi
 
 const PAGE = fileURLToPath(new URL('operations.md', import.meta.url));
 
-/** The page `docs/operations.md` with the metrics that there are; what people wrote around the table stays. */
+/** The page `docs/operations.md` with the metrics that there are; what people wrote around the list stays. */
 export const operationsPage = (): string =>
-  readFileSync(PAGE, 'utf8').replace(/\| metric \|[^]*?\n\n/, () => `${metricsTable()}\n\n`);
+  readFileSync(PAGE, 'utf8').replace(/(?:^- `\w+`.*\n)+/m, () => `${metricsList()}\n`);
 
-const metricsTable = () =>
-  [
-    '| metric | kind | labels | meaning |',
-    '|---|---|---|---|',
-    ...Object.values(INSTRUMENTS).map((instrument: Instrument) => {
-      const { kind, labels, description } = instrument;
+const metricsList = () =>
+  Object.values(INSTRUMENTS)
+    .map((instrument: Instrument) => {
+      const { labels, description } = instrument;
       const names = labels.map((label) => `\`${label}\``).join(', ');
-      return `| \`${toPrometheusName(instrument)}\` | ${kind} | ${names} | ${description} |`;
-    }),
-  ].join('\n');
+      return `- \`${toPrometheusName(instrument)}\`${names && ` (${names})`}: ${description}`;
+    })
+    .join('\n');
 
 if (import.meta.main) writeFileSync(PAGE, operationsPage());

@@ -8,36 +8,31 @@ import type { environmentSchema } from './settings.ts';
 export const ACCESS = {
   AUTH_MODE: choice(
     ['local', 'key', 'jwt'],
-    'Who may call: every caller on this machine, holders of a key, or users with a token of an issuer.',
-    '`key` if `RUNTIME_API_KEYS` or `RUNTIME_API_KEYS_FILE` is set, `jwt` if `JWT_ISSUER` is set, else `local`',
+    'The [mode](security.md#modes), which says who may call.',
+    '`key` with runtime keys, `jwt` with `JWT_ISSUER`, else `local`',
   ),
   ALLOW_ANONYMOUS: flag(
     false,
-    'Lets mode `local` and the development UI mode listen on any address. It means "no login" and nothing else: ' +
-      'requests by a name other than `localhost` need `ALLOWED_HOSTS`.',
+    'Lets mode `local` and the development UI listen on any address, without a login. Names other than ' +
+      '`localhost` need `ALLOWED_HOSTS`.',
   ),
-  RUNTIME_API_KEYS: list(
-    'Keys of mode `key`, of at least 16 characters each. Several are valid at once, so that keys can be replaced.',
-  ),
+  RUNTIME_API_KEYS: list('Keys of mode `key`, each of at least 16 characters.'),
   RUNTIME_API_KEYS_FILE: text(
-    'File of keys with scopes, users, apps and expiry, as `npm run keys:create` prints them: one a line, or a JSON ' +
-      'array. It is read again as it changes.',
+    'File of [keys](security.md#keys) with scopes, users, apps and expiry, one a line or a JSON array.',
   ),
   RUNTIME_SECRET_KEY: list(
-    'Keys for credentials of MCP servers in stored requests and for what users have granted: the first encrypts, ' +
-      'all decrypt. Without one such a request ends with its process and cannot wait, and nothing can be granted.',
+    'Keys that encrypt (the first) and decrypt (all) what users grant, and credentials of MCP servers in ' +
+      'stored requests. Without one users cannot grant access, and such a request ends with its process and ' +
+      'cannot wait.',
   ),
   JWT_ISSUER: url('Issuer of the tokens of mode `jwt`.'),
-  JWT_AUDIENCE: text('Audience that a token must be made for; required in mode `jwt`.'),
-  JWT_JWKS_URL: url('Where the public keys of the issuer are.', 'from the discovery document of the issuer'),
-  JWT_USER_CLAIM: textOr('sub', 'Claim that holds the user of a token.'),
-  JWT_GROUPS_CLAIM: text(
-    'Claim that holds the groups of the user of a token, words or an array of them: tasks are assigned to groups.',
-    'tokens have no groups',
-  ),
+  JWT_AUDIENCE: text('Audience of the tokens; required in mode `jwt`.'),
+  JWT_JWKS_URL: url("Address of the issuer's public keys.", "from the issuer's discovery document"),
+  JWT_USER_CLAIM: textOr('sub', 'Claim with the user of a token.'),
+  JWT_GROUPS_CLAIM: text("Claim with the user's groups (words or an array), to which tasks are assigned.", 'no groups'),
   JWT_SCOPE_CLAIM: text(
-    'Claim that holds the scopes of a token, of which ours count; a token with none of them has those of a user.',
-    'every token has `invoke`, `read` and `write`',
+    'Claim with the scopes of a token; without any of ours a token has those of a user.',
+    '`invoke`, `read`, `write` for all',
   ),
 };
 

@@ -3,31 +3,29 @@ import { choiceOr, list, text, textOr, url, whole } from './setting-schemas.ts';
 /** The agent, its tools and the applications beside it. */
 export const AGENT = {
   HARNESS_FILE: text(
-    'YAML file that describes the agent; a variable wins over the member of the same meaning.',
+    'YAML file that [describes the agent](agents.md#the-agent-harnessyaml); a variable wins over its member ' +
+      'of the same meaning.',
     '`harness.yaml`, if it exists',
   ),
   SYSTEM_PROMPT: text('Instruction of the agent.'),
   TOOLS: list('Built-in tools of the agent.', '`current_time,calculator`'),
-  SKILLS: list('Skills of the agent: names of directories in `SKILLS_DIR`.'),
+  SKILLS: list('Skills of the agent: directories in `SKILLS_DIR`.'),
   SKILLS_DIR: text('Directory of the skills.'),
   MCP_SERVERS: text('Remote MCP servers: a JSON array of `{name, url, headers?}`, or URLs separated by commas.'),
   MCP_ALLOWED_HOSTS: list(
     'Hosts that MCP servers may have: names, `*.example.com`, or an origin for a private address.',
     'every public host; in mode `local` without `ALLOW_ANONYMOUS` loopback too',
   ),
-  MCP_CALL_TIMEOUT_MS: whole(60_000, [10, 3_600_000], 'Maximum time of one call of an MCP tool.'),
+  MCP_CALL_TIMEOUT_MS: whole(60_000, [10, 3_600_000], 'Longest time of one call of an MCP tool.'),
   MCP_ON_FAILURE: choiceOr(
     'fail',
     ['fail', 'skip'],
-    'An MCP server that cannot be reached ends the invocation (`fail`), or its tools are left out (`skip`).',
+    'Whether an unreachable MCP server ends the invocation (`fail`), or its tools are left out (`skip`).',
   ),
   OAUTH_REDIRECT_URL: url(
-    'Where browsers come back to after a user has given an MCP server access: a page of yours that calls ' +
-      '`GET /oauth/callback` as that user.',
+    'Page of yours to which browsers come back after a user has granted access; it calls `GET ' +
+      '/oauth/callback` as that user.',
     'that operation itself, in mode `local`',
   ),
-  AGENTS_DIR: textOr(
-    'agents',
-    'Directory of agent applications, one `<name>/agent.ts` each; that of `harness_agent` replaces the built-in one.',
-  ),
+  AGENTS_DIR: textOr('agents', 'Directory of [applications](agents.md#your-own-agent), `<name>/agent.ts` each.'),
 };

@@ -3,19 +3,15 @@ import { documented, flag, list, splitAtCommas, text, whole } from './setting-sc
 
 /** Cronjobs. */
 export const CRONJOBS = {
-  CRONJOBS: flag(false, 'Whether there are cronjobs: their operations, and a scheduler in this process.'),
-  CRONJOBS_MAX_PER_USER: whole(100, [1, 100_000], 'Maximum number of cronjobs of one user.'),
+  CRONJOBS: flag(false, 'Whether [cronjobs](cronjobs.md) are served, and run in this process.'),
+  CRONJOBS_MAX_PER_USER: whole(100, [1, 100_000], 'Cronjobs of one user.'),
   CRONJOBS_MIN_INTERVAL_SECONDS: whole(
     30,
     [30, 86_400],
-    'Minimum time between two times of a cronjob; a schedule that fires more often is refused with 422.',
+    'Shortest time between two times of a cronjob; a schedule that fires more often gets 422.',
   ),
-  CRONJOBS_MAX_RUNS: whole(20, [1, 10_000], 'Maximum number of cronjob runs in this process at once; others wait.'),
-  CRONJOBS_MAX_RUNS_PER_USER: whole(
-    5,
-    [1, 10_000],
-    'Maximum number of cronjob runs of one user at once, in all processes; others wait.',
-  ),
+  CRONJOBS_MAX_RUNS: whole(20, [1, 10_000], 'Runs in this process at once; others wait.'),
+  CRONJOBS_MAX_RUNS_PER_USER: whole(5, [1, 10_000], 'Runs of one user at once, in all processes; others wait.'),
 };
 
 /** Names of the doors: protocols of other clients, each a view of the same sessions. */
@@ -34,7 +30,8 @@ export const DOORS = {
       .transform(splitAtCommas)
       .pipe(z.array(z.enum(DOORS_ALLOWED, `names out of ${DOORS_ALLOWED.join(', ')}`)).max(DOORS_ALLOWED.length))
       .optional(),
-    'The protocols of other clients that are answered beside the own one.',
+    'Protocols of other clients that are answered too: [front ends](front-ends.md), [OpenAI](openai.md), ' +
+      '[A2A](a2a.md).',
     DOORS_ALLOWED.map((name) => `\`${name}\``).join(', '),
     'all in mode `local` on a loopback `HOST`, else `none`',
   ),
@@ -42,19 +39,20 @@ export const DOORS = {
 
 /** Webhooks: where and how the ends of invocations and of cronjob runs are sent. */
 export const WEBHOOKS = {
-  WEBHOOKS: flag(false, 'Whether there are webhooks: their operations, and a sender in this process.'),
+  WEBHOOKS: flag(false, 'Whether [webhooks](webhooks.md) are served, and sent by this process.'),
   WEBHOOKS_ALLOWED_HOSTS: list(
     'Hosts that webhooks may have: names, `*.example.com`, or an origin, which may be `http` and private.',
     'every public host, by https',
   ),
-  WEBHOOKS_MAX_PER_USER: whole(10, [1, 1_000], 'Maximum number of webhooks of one user.'),
+  WEBHOOKS_MAX_PER_USER: whole(10, [1, 1_000], 'Webhooks of one user.'),
 };
 
 /** Evaluation. */
 export const EVALUATION = {
   EVALS: flag(
     false,
-    'Whether there is evaluation below `/apps`, in every mode, and a worker for its runs; `DEV_UI` has its own paths.',
+    'Whether [evaluation](evaluation.md) is served below `/apps` in every mode, and run in this process; ' +
+      '`DEV_UI` has paths of its own.',
   ),
-  EVALS_JUDGE_MODEL: text('Model that judges where a metric names none.', 'the model of the evaluated application'),
+  EVALS_JUDGE_MODEL: text('Model that judges where a metric names none.', "the application's model"),
 };

@@ -14,48 +14,36 @@ const DEFAULTS = {
   MAX_USER_BYTES: 1_073_741_824,
 };
 
-const PRIVATE = 'no limit in mode `local` without `ALLOW_ANONYMOUS`';
 const RANGE: [number, number] = [1, 1_000_000];
 
 const limit = (name: keyof typeof DEFAULTS, meaning: string, range = RANGE) =>
-  documented(integer(range).optional(), meaning, rangeText(range), `\`${DEFAULTS[name]}\`; ${PRIVATE}`);
+  documented(integer(range).optional(), meaning, rangeText(range), `\`${DEFAULTS[name]}\``);
 
 /** Limits of one caller: a user, a runtime key, or a user that a key acts for; anonymous callers count by address. */
 export const LIMITS = {
   MAX_INVOCATIONS_PER_USER: limit(
     'MAX_INVOCATIONS_PER_USER',
-    'Maximum number of invocations of one user that run or wait in this process; further ones are refused with 429.',
+    'Invocations that run or wait in this process; further ones get 429.',
   ),
-  MAX_REQUESTS_PER_USER: limit(
-    'MAX_REQUESTS_PER_USER',
-    'Maximum number of requests of one user that this process works on at once, streams included.',
-  ),
-  MAX_STREAMS_PER_USER: limit(
-    'MAX_STREAMS_PER_USER',
-    'Maximum number of streams and live sessions that one user has open in this process.',
-  ),
+  MAX_REQUESTS_PER_USER: limit('MAX_REQUESTS_PER_USER', 'Requests at once in this process, streams included.'),
+  MAX_STREAMS_PER_USER: limit('MAX_STREAMS_PER_USER', 'Open streams and live sessions in this process.'),
   MAX_HEAVY_READS_PER_USER: limit(
     'MAX_HEAVY_READS_PER_USER',
-    'Maximum number of reads of much (whole sessions, lists, traces, searches) that one user does at once.',
+    'Large reads (whole sessions, lists, traces, searches) at once in this process.',
   ),
   MAX_CONNECTIONS_PER_ADDRESS: limit(
     'MAX_CONNECTIONS_PER_ADDRESS',
-    'Maximum number of connections from one address, those of `TRUSTED_PROXIES` left out; further ones are closed.',
+    'Connections from one address but those of `TRUSTED_PROXIES`; further ones are closed.',
   ),
   MAX_READS_PER_MINUTE: limit(
     'MAX_READS_PER_MINUTE',
-    'Maximum number of reads of one user in a minute, in all processes; of large reads a tenth, where each megabyte ' +
-      'that is answered counts as one more.',
+    'Reads in all processes; a tenth of it for large reads, where each megabyte answered counts as one more.',
   ),
-  MAX_WRITES_PER_MINUTE: limit('MAX_WRITES_PER_MINUTE', 'Maximum number of changes by one user, in the same way.'),
-  MAX_INVOCATIONS_PER_MINUTE: limit(
-    'MAX_INVOCATIONS_PER_MINUTE',
-    'Maximum number of requests of one user that run the agent, in the same way.',
-  ),
+  MAX_WRITES_PER_MINUTE: limit('MAX_WRITES_PER_MINUTE', 'Changes in all processes.'),
+  MAX_INVOCATIONS_PER_MINUTE: limit('MAX_INVOCATIONS_PER_MINUTE', 'Requests that run the agent, in all processes.'),
   MAX_USER_BYTES: limit(
     'MAX_USER_BYTES',
-    'Maximum size of the events, artifacts and memories that one user keeps in an application, copies included; then ' +
-      'what would add some is refused with 413.',
+    'Size of events, artifacts and memories in an application, copies included; a write beyond it gets 413.',
     [1_048_576, 1_099_511_627_776],
   ),
 };

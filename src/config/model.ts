@@ -4,27 +4,23 @@ import { choice, text, url, whole } from './setting-schemas.ts';
 export const MODEL = {
   MODEL_PROVIDER: choice(
     ['offline', 'openai', 'openai-compatible', 'anthropic', 'google'],
-    'Who serves the model; `offline` is a built-in model that needs no key.',
+    'Provider of the model; `offline` is built in and needs no key.',
     '`offline`',
   ),
-  MODEL_NAME: text('Model to call; required for every provider except `offline`.'),
-  MODEL_API_KEY: text("The provider's key; never accepted as a credential of this runtime."),
-  MODEL_BASE_URL: url('Base URL of the provider; required for `openai-compatible`.', 'the public one of the provider'),
-  MODEL_TIMEOUT_MS: whole(120_000, [100, 3_600_000], 'Maximum time in which the provider sends nothing.'),
-  MODEL_MAX_RETRIES: whole(
-    3,
-    [0, 20],
-    'Maximum number of further tries of a model call after 429, 5xx and network failures.',
-  ),
+  MODEL_NAME: text('Model to call; required except for `offline`.'),
+  MODEL_API_KEY: text("The provider's key."),
+  MODEL_BASE_URL: url('Base URL of the provider; required for `openai-compatible`.', "the provider's public one"),
+  MODEL_TIMEOUT_MS: whole(120_000, [100, 3_600_000], 'Longest time in which the provider sends nothing.'),
+  MODEL_MAX_RETRIES: whole(3, [0, 20], 'Further tries of a model call after 429, 5xx and network failures.'),
 };
 
 /** Live sessions, `/run_live`; `MAX_STREAMS_PER_USER` bounds those of one user. */
 export const LIVE = {
   MODEL_LIVE_NAME: text(
-    'Model of live sessions with sound and pictures, of a provider with a live API: `google`, at the host of ' +
-      '`MODEL_BASE_URL`.',
-    'live sessions have text only',
+    'Model for sound and pictures in live sessions, of a provider with a live API (`google`, at the host of ' +
+      '`MODEL_BASE_URL`).',
+    'text only',
   ),
-  MAX_LIVE_SESSIONS: whole(100, [0, 100_000], 'Maximum number of WebSockets of `/run_live` in this process.'),
-  LIVE_SESSION_MS: whole(3_600_000, [100, 86_400_000], 'Maximum time of one live session.'),
+  MAX_LIVE_SESSIONS: whole(100, [0, 100_000], 'WebSockets of `/run_live` in this process.'),
+  LIVE_SESSION_MS: whole(3_600_000, [100, 86_400_000], 'Longest time of one live session.'),
 };

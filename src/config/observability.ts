@@ -35,55 +35,51 @@ export const OBSERVABILITY = {
   LOG_LEVEL: choiceOr(
     'warn',
     ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'],
-    'What is logged, as JSON lines on standard error. `info`: requests and ends of invocations too.',
+    'Lowest level of the [log](operations.md#logs), JSON lines on standard error.',
   ),
   METRICS_PORT: documented(
     integer(PORTS).optional(),
-    'Port of its own for `/metrics`, in the text format of Prometheus; 0 takes a free one. It has no login.',
+    'Port for `/metrics` in the text format of Prometheus, without a login; 0 takes a free one.',
     rangeText(PORTS),
-    'no such port',
+    'none',
   ),
-  METRICS_HOST: textOr('127.0.0.1', 'Address to listen on for `/metrics`, which only the collector is to reach.'),
-  OTEL_EXPORTER_OTLP_ENDPOINT: url('Collector that traces and metrics are sent to, by OTLP over HTTP.', 'none'),
+  METRICS_HOST: textOr('127.0.0.1', 'Address of that port, which only the collector should reach.'),
+  OTEL_EXPORTER_OTLP_ENDPOINT: url('Collector of traces and metrics, by OTLP over HTTP.', 'none'),
   OTEL_EXPORTER_OTLP_HEADERS: documented(
     pairs,
-    'Headers for the collector, its key for instance.',
+    'Headers for the collector, such as its key.',
     '`name=value`, comma-separated',
     'none',
   ),
   OTEL_EXPORTER_OTLP_PROTOCOL: choiceOr(
     'http/protobuf',
     ['http/protobuf', 'http/json'],
-    'How traces and metrics are written for the collector.',
+    'Encoding of traces and metrics.',
   ),
   OTEL_TRACES_SAMPLER: choiceOr(
     'always_on',
     SAMPLERS,
-    'Which invocations are traced for the collector; `parentbased_…`: as the caller decided, where a request has a ' +
-      '`traceparent`. In development UI mode all are.',
+    "Invocations that are traced; `parentbased_…` follows a caller's `traceparent`. In development UI mode " +
+      'all are.',
   ),
   OTEL_TRACES_SAMPLER_ARG: documented(
     z.coerce.number('a number from 0 to 1').min(0, 'a number from 0 to 1').max(1, 'a number from 0 to 1').default(1),
-    'Share of the traces that `traceidratio` samples.',
-    '0 to 1',
+    'Share that `traceidratio` samples.',
+    '0–1',
     '1',
   ),
   OTEL_SERVICE_NAME: textOr(
     'agent-runtime',
     'Name of this service in traces and metrics; `OTEL_RESOURCE_ATTRIBUTES` works too.',
   ),
-  OTEL_METRIC_EXPORT_INTERVAL: whole(
-    60_000,
-    [1_000, 3_600_000],
-    'Time between two exports of metrics to the collector, milliseconds.',
-  ),
+  OTEL_METRIC_EXPORT_INTERVAL: whole(60_000, [1_000, 3_600_000], 'Milliseconds between two exports of metrics.'),
   OTEL_SEMCONV_STABILITY_OPT_IN: list(
-    "Metrics and spans of model calls under OpenTelemetry's older names too, where it has `gen_ai/dup`.",
-    'the current names alone',
+    "With `gen_ai/dup`, metrics and spans of model calls have OpenTelemetry's older names too.",
+    'current names only',
   ),
   OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: flag(
     false,
-    'Whether traces for the collector have what people, models and tools said.',
+    'Whether traces contain what people, models and tools said.',
   ),
 };
 

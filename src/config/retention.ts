@@ -6,7 +6,7 @@ export const ARTIFACTS = {
   MAX_ARTIFACT_BYTES: whole(
     10_485_760,
     [1_024, 104_857_600],
-    'Maximum size of an artifact. A larger one as base64 also needs a larger `MAX_BODY_BYTES`.',
+    'Size of an artifact; as base64 it has to fit into `MAX_BODY_BYTES` too.',
   ),
   ARTIFACT_STORE: documented(
     z
@@ -19,7 +19,7 @@ export const ARTIFACTS = {
   ),
   ARTIFACT_STORE_PATH_STYLE: choice(
     ['true', 'false'],
-    'Whether the name of the bucket stands in the path instead of the host name.',
+    "Whether the bucket's name stands in the path instead of the host name.",
     '`true` if `AWS_ENDPOINT_URL` is set',
   ),
   AWS_REGION: textOr('us-east-1', 'Region of the bucket.'),
@@ -36,20 +36,12 @@ export const RETENTION = {
     [0, 36_500],
     'Days after its last change after which a session is deleted; 0: never.',
   ),
-  SESSION_RETENTION_COUNT: whole(
-    0,
-    [0, 1_000_000],
-    'Maximum number of sessions of a user of an application, the newest; older ones are deleted; 0: all are kept.',
-  ),
-  ARTIFACT_RETENTION_COUNT: whole(
-    0,
-    [0, 1_000_000],
-    'Maximum number of versions of an artifact, the newest; older ones are deleted; 0: all are kept.',
-  ),
+  SESSION_RETENTION_COUNT: whole(0, [0, 1_000_000], 'Newest sessions of a user that an application keeps; 0: all.'),
+  ARTIFACT_RETENTION_COUNT: whole(0, [0, 1_000_000], 'Newest versions of an artifact that are kept; 0: all.'),
   RUN_RETENTION_DAYS: whole(
     90,
     [1, 3_650],
-    'How many days the runs of cronjobs and of evaluation are kept; the sessions of evaluation go with them.',
+    'Days for which runs of cronjobs, and of evaluation with their sessions, are kept.',
   ),
 };
 
@@ -58,13 +50,13 @@ export const AUDIT = {
   AUDIT: choiceOr(
     'off',
     ['off', 'writes', 'all'],
-    'What is kept in the table `audit_log`: nothing, refusals and who was allowed to change something or to run the ' +
-      'agent (`writes`, one statement more for each), or reads as well (`all`).',
+    'What the [audit](security.md#audit) records: nothing; refusals, changes and runs of the agent ' +
+      '(`writes`, one statement more for each); or reads as well (`all`).',
   ),
-  AUDIT_RETENTION_DAYS: whole(90, [1, 3_650], 'How many days entries of the audit are kept.'),
+  AUDIT_RETENTION_DAYS: whole(90, [1, 3_650], 'Days for which entries are kept.'),
   AUDIT_RETENTION_COUNT: whole(
     1_000_000,
     [10_000, 1_000_000_000],
-    'How many entries of the audit are kept; those of the last day always are.',
+    'Entries that are kept; those of the last day always are.',
   ),
 };

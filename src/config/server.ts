@@ -5,28 +5,23 @@ import { documented, flag, isNetwork, isOrigin, list, splitAtCommas, text, textO
 export const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
   PORT: whole(8000, [0, 65_535], 'Port to listen on; 0 takes a free one.'),
-  MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Maximum size of a request body, in bytes.'),
+  MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Size of a request body.'),
   DEV_UI: flag(
     false,
-    'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. The UI has no login: it ' +
-      'shows something in mode `local` only.',
+    'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. The UI has no ' +
+      'login, so it needs mode `local`.',
   ),
   CONSOLE: documented(
     flag(false, '').removeDefault().optional(),
-    'The console at `/console/`, which shows in a browser what the API answers. It asks for a key, or for a token of ' +
-      'the issuer; its files need no credential.',
+    'The [console](console.md) at `/console/`.',
     '`true`, `false`',
     '`true` in mode `local` on a loopback `HOST`, else `false`',
   ),
   CONSOLE_CLIENT_ID: text(
-    'Public client of `JWT_ISSUER` that the console logs in with, by authorization code with PKCE; it comes back to ' +
-      '`/console/`.',
+    'Public client of `JWT_ISSUER` with which the [console](console.md#login) logs in.',
     'a token is pasted',
   ),
-  ALLOWED_HOSTS: list(
-    'Host names that mode `local` and the development UI mode answer to, beside those of loopback.',
-    'loopback names only',
-  ),
+  ALLOWED_HOSTS: list('Further host names that mode `local` and the development UI answer to.', 'loopback names only'),
   ALLOWED_ORIGINS: documented(
     z
       .string()
@@ -43,31 +38,35 @@ export const SERVER = {
       .transform(splitAtCommas)
       .refine((proxies) => proxies.every(isNetwork), 'IP addresses and networks such as 10.0.0.0/8')
       .default([]),
-    'Proxies whose `X-Forwarded-For` says where a request comes from; others are not believed, and mode `local` ' +
-      'refuses what they hand on.',
+    'Proxies whose `X-Forwarded-For` is believed; mode `local` refuses what others hand on.',
     'comma-separated',
     'none',
   ),
   REQUEST_TIMEOUT_MS: whole(
     60_000,
     [500, 3_600_000],
-    'Maximum time in which a request arrives whole, its headers within 10 seconds, and in which a client reads ' +
-      'nothing of an answer.',
+    'Longest time for a request to arrive (its headers: 10 seconds), and for a client to read nothing of an ' +
+      'answer.',
   ),
-  KEEP_ALIVE_TIMEOUT_MS: whole(65_000, [500, 3_600_000], 'Maximum time that a connection is open without a request.'),
+  KEEP_ALIVE_TIMEOUT_MS: whole(
+    65_000,
+    [500, 3_600_000],
+    'Longest time that a connection stays open without a request.',
+  ),
   DRAIN_DELAY_MS: whole(
     500,
     [0, 600_000],
-    'Time after SIGTERM in which requests are still taken while `/ready` answers 503, for load balancers to notice.',
+    'Time after SIGTERM in which requests are still taken while `/ready` answers 503, so that load balancers ' +
+      'notice.',
   ),
   SHUTDOWN_GRACE_MS: whole(
     30_000,
     [0, 600_000],
-    'Maximum time for running requests after that; then another process goes on with them.',
+    'Longest time for running requests after that; then another process goes on with them.',
   ),
   SWEEP_INTERVAL_MS: whole(
     5_000,
     [50, 3_600_000],
-    'Longest time between two looks for invocations of dead processes; old keys and traces go with every minute.',
+    'Longest time between two searches for invocations of dead processes.',
   ),
 };

@@ -51,7 +51,7 @@ export const integer = ([minimum, maximum]: [number, number]) =>
     .refine((value) => value >= minimum && value <= maximum, `a whole number from ${minimum} to ${maximum}`);
 /** A range as the page of settings shows it. */
 export const rangeText = ([minimum, maximum]: [number, number]) =>
-  `${minimum.toLocaleString('en')} to ${maximum.toLocaleString('en')}`;
+  `${minimum.toLocaleString('en')}–${maximum.toLocaleString('en')}`;
 /** A whole number with a default. */
 export const whole = (fallback: number, range: [number, number], meaning: string) =>
   documented(integer(range).default(fallback), meaning, rangeText(range));

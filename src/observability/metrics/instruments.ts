@@ -65,9 +65,9 @@ const tokensOfCalls = (name: string, labels: string[], description: string): Ins
 /** Counters of tokens, by what they count. */
 export const TOKEN_COUNTERS = {
   input_tokens: usedTokens('input_tokens', 'Prompt tokens of model calls, cached ones included.'),
-  'cache_read.input_tokens': usedTokens('cache_read.input_tokens', "Those of them that came from a provider's cache."),
+  'cache_read.input_tokens': usedTokens('cache_read.input_tokens', "Those from a provider's cache."),
   output_tokens: usedTokens('output_tokens', 'Tokens of answers, thoughts included.'),
-  'reasoning.output_tokens': usedTokens('reasoning.output_tokens', 'Those of them that are thoughts.'),
+  'reasoning.output_tokens': usedTokens('reasoning.output_tokens', 'Those of thoughts.'),
 };
 
 /** Metrics by names that OpenTelemetry's conventions had until 1.41, for those who ask for them. */
@@ -81,31 +81,27 @@ export const INSTRUMENTS = {
   request: seconds(
     'agent_runtime_http_request_duration_seconds',
     ['operation', 'status'],
-    'Requests by operation id and status, from their headers to the end of the answer. 499: the client left first.',
+    'Requests, from their headers to the end of the answer; 499: the client left first.',
   ),
-  streams: gauge('agent_runtime_streams', ['operation'], 'Open streams: server-sent events, and live sessions.'),
+  streams: gauge('agent_runtime_streams', ['operation'], 'Open streams and live sessions.'),
   invocation: seconds(
     'agent_runtime_invocation_duration_seconds',
     ['outcome'],
-    'Invocations from their claim to their end: succeeded, paused, lost (ended elsewhere), or an error code.',
+    'Invocations from claim to end: succeeded, paused, lost (ended elsewhere), or an error code.',
   ),
   active: gauge('agent_runtime_invocations_active', [], 'Invocations that run or wait in this process.'),
-  queue: seconds(
-    'agent_runtime_queue_wait_seconds',
-    ['outcome'],
-    'Time that invocations waited for a busy session, those in the background included.',
-  ),
+  queue: seconds('agent_runtime_queue_wait_seconds', ['outcome'], 'Waits of invocations for a busy session.'),
   takeOver: counter('agent_runtime_lease_takeovers_total', [], 'Sessions taken from processes that died or slept.'),
   agent: seconds(
     'gen_ai.invoke_agent.duration',
     ['gen_ai_agent_name', 'error_type'],
-    'Agents within an invocation, from their first step to their last.',
+    'Agents within an invocation.',
     AGENT_SECONDS,
   ),
   modelCall: seconds(
     'gen_ai.client.inference.duration',
     [...MODEL_LABELS, 'error_type'],
-    'Model calls of agents, with their retries. Models of requests that no agent here has are `other`.',
+    'Model calls of agents, with their retries.',
     CALL_SECONDS,
   ),
   firstChunk: seconds(
@@ -124,47 +120,34 @@ export const INSTRUMENTS = {
   toolCall: seconds(
     'gen_ai.execute_tool.duration',
     ['gen_ai_agent_name', 'gen_ai_tool_name', 'gen_ai_tool_type', 'error_type'],
-    'Tool calls that were answered. Tools of MCP servers and skills are `other`.',
+    'Tool calls that were answered.',
     CALL_SECONDS,
   ),
-  unknownCalls: counter(
-    'agent_runtime_tool_calls_unknown_total',
-    [],
-    'Tool calls that may have acted: their process stopped, or they were cut off.',
-  ),
-  connections: gauge(
-    'agent_runtime_db_connections',
-    ['pool', 'state'],
-    'Connections of the database: used and idle, of the pool for all, of the one for plain reads, and to a replica.',
-  ),
+  unknownCalls: counter('agent_runtime_tool_calls_unknown_total', [], 'Tool calls that may have acted.'),
+  connections: gauge('agent_runtime_db_connections', ['pool', 'state'], 'Connections of the database, by pool.'),
   connectionWaiters: gauge('agent_runtime_db_waiting', ['pool'], 'Statements that wait for a connection.'),
-  connectionWait: seconds(
-    'agent_runtime_db_wait_seconds',
-    ['pool'],
-    'Time that statements and transactions waited for a connection.',
-    SHORT_SECONDS,
-  ),
+  connectionWait: seconds('agent_runtime_db_wait_seconds', ['pool'], 'Waits for a connection.', SHORT_SECONDS),
   loopDelay: gauge(
     'agent_runtime_event_loop_delay_seconds',
     ['percentile'],
-    'Delay of the event loop since the last look: percentiles 50, 99 and 100.',
+    'Delay of the event loop: percentiles 50, 99 and 100.',
     's',
   ),
   lateness: seconds(
     'agent_runtime_cronjob_lateness_seconds',
     [],
-    'How long after its time a cronjob was fired.',
+    'Time from when a cronjob was due until it was fired.',
     LONG_SECONDS,
   ),
   delivery: counter(
     'agent_runtime_webhook_attempts_total',
     ['outcome'],
-    'Attempts to send a delivery: delivered, postponed to a further attempt, failed for good.',
+    'Attempts to send a delivery: delivered, postponed, failed for good.',
   ),
   score: counter(
     'agent_runtime_scores_total',
     ['outcome'],
-    'Scores by rules: passed, failed, not_evaluated, skipped as the bound of a day was reached.',
+    'Scores by rules: passed, failed, not_evaluated, skipped at the bound of a day.',
   ),
   cpu: counter('process_cpu_seconds_total', [], 'CPU time of the process, user and system.'),
   memory: gauge('process_resident_memory_bytes', [], 'Memory of the process.', 'By'),
