@@ -16,9 +16,10 @@ export const DATABASE = {
     '`DATABASE_DIRECT_URL`, else `DATABASE_URL`',
   ),
   DATABASE_POOLER: choice(
-    ['none', 'transaction'],
+    ['none', 'transaction', 'transaction-prepared'],
     'What stands between this process and `DATABASE_URL`: nothing that matters, or a pooler in transaction mode, ' +
-      'such as PgBouncer. Then all that is set for a connection goes with each statement instead.',
+      'such as PgBouncer. Then all that is set for a connection goes with each statement instead, and plans are not ' +
+      'kept unless the pooler knows prepared statements, as PgBouncer does since 1.21 with `max_prepared_statements`.',
     '`transaction` with `DATABASE_DIRECT_URL`, else `none`',
   ),
   DATABASE_DIRECT_URL: text(
@@ -62,11 +63,5 @@ export const DATABASE = {
     10_000,
     [100, 600_000],
     'Maximum time of one SQL statement. Waiting for a row lock, and for a connection, may take half of it.',
-  ),
-  DATABASE_PREPARED_STATEMENTS: choice(
-    ['true', 'false'],
-    'Whether connections keep the plans of their statements. A pooler in transaction mode has to know prepared ' +
-      'statements for it, as PgBouncer does since 1.21 with `max_prepared_statements`.',
-    '`false` behind a pooler, else `true`',
   ),
 };

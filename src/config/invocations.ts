@@ -42,7 +42,8 @@ export const INVOCATIONS = {
   MAX_INVOCATIONS: whole(
     200,
     [1, 100_000],
-    'Maximum number of invocations in this process, waiting ones included; further ones are refused with 503.',
+    'Maximum number of invocations in this process, waiting ones included, and twice that of live sessions; further ' +
+      'ones are refused with 503.',
   ),
   INVOCATION_TIMEOUT_MS: whole(
     600_000,

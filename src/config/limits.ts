@@ -5,7 +5,6 @@ import { documented, integer, rangeText } from './setting-schemas.ts';
 const DEFAULTS = {
   MAX_INVOCATIONS_PER_USER: 50,
   MAX_REQUESTS_PER_USER: 100,
-  MAX_STREAMS_PER_USER: 50,
   MAX_HEAVY_READS_PER_USER: 4,
   MAX_CONNECTIONS_PER_ADDRESS: 2_000,
   MAX_READS_PER_MINUTE: 3_000,
@@ -28,11 +27,7 @@ export const LIMITS = {
   ),
   MAX_REQUESTS_PER_USER: limit(
     'MAX_REQUESTS_PER_USER',
-    'Maximum number of requests of one user that this process works on at once, streams included.',
-  ),
-  MAX_STREAMS_PER_USER: limit(
-    'MAX_STREAMS_PER_USER',
-    'Maximum number of streams and live sessions that one user has open in this process.',
+    'Maximum number of requests of one user that this process works on at once; half may be streams and live sessions.',
   ),
   MAX_HEAVY_READS_PER_USER: limit(
     'MAX_HEAVY_READS_PER_USER',

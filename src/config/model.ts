@@ -18,13 +18,11 @@ export const MODEL = {
   ),
 };
 
-/** Live sessions, `/run_live`; `MAX_STREAMS_PER_USER` bounds those of one user. */
+/** Live sessions, `/run_live`. */
 export const LIVE = {
   MODEL_LIVE_NAME: text(
     'Model of live sessions with sound and pictures, of a provider with a live API: `google`, at the host of ' +
       '`MODEL_BASE_URL`.',
     'live sessions have text only',
   ),
-  MAX_LIVE_SESSIONS: whole(100, [0, 100_000], 'Maximum number of WebSockets of `/run_live` in this process.'),
-  LIVE_SESSION_MS: whole(3_600_000, [100, 86_400_000], 'Maximum time of one live session.'),
 };

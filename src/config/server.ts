@@ -5,7 +5,11 @@ import { documented, flag, isNetwork, isOrigin, list, splitAtCommas, text, textO
 export const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
   PORT: whole(8000, [0, 65_535], 'Port to listen on; 0 takes a free one.'),
-  MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Maximum size of a request body, in bytes.'),
+  MAX_BODY_BYTES: whole(
+    10_485_760,
+    [1_024, 104_857_600],
+    'Maximum size of a request body, and of an artifact, in bytes.',
+  ),
   DEV_UI: flag(
     false,
     'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. The UI has no login: it ' +
