@@ -28,7 +28,11 @@ export const INVOCATIONS = {
     [0, 600_000],
     'Maximum time that a request waits for a busy session; then it is refused with 429.',
   ),
-  SESSION_LEASE_MS: whole(15_000, [300, 600_000], 'How long a process that was killed keeps its sessions.'),
+  SESSION_LEASE_MS: whole(
+    15_000,
+    [300, 600_000],
+    'How long a process that was killed keeps its sessions; three times in it others look for them.',
+  ),
   INVOCATION_ATTEMPTS: whole(
     3,
     [1, 100],

@@ -69,9 +69,4 @@ export const SERVER = {
     [0, 600_000],
     'Maximum time for running requests after that; then another process goes on with them.',
   ),
-  SWEEP_INTERVAL_MS: whole(
-    5_000,
-    [50, 3_600_000],
-    'Longest time between two looks for invocations of dead processes; old keys and traces go with every minute.',
-  ),
 };

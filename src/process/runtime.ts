@@ -165,7 +165,7 @@ function startBackground(
     (config.DEV_UI || config.EVALS) && runEvalCases(context),
     config.EVALS && runScoreRules(context),
   ]);
-  return { worked, swept: sweepRegularly({ ...context, ...connection, ...kept }, config.SWEEP_INTERVAL_MS, signal) };
+  return { worked, swept: sweepRegularly({ ...context, ...connection, ...kept }, context.sweepIntervalMs, signal) };
 }
 
 /** Resources that are open as long as the runtime runs. */
@@ -230,6 +230,7 @@ async function toContext(
   { draining, stopping }: Record<'draining' | 'stopping', AbortController>,
 ): Promise<Context> {
   const { open, ...access } = openAccess(config, database);
+  const renewalMs = config.SESSION_LEASE_MS / 3;
   const agents = overrides?.agents ?? (await hostAgents(config, (text) => log.warn(text), sources, open));
   await keepVersions(database.db, agents);
   return {
@@ -254,11 +255,8 @@ async function toContext(
     now: () => Date.now() / 1000,
     replays: createSlots('MAX_REPLAYS_PER_USER', REPLAYS_PER_USER, 'replays running'),
     liveLimits: LIVE_LIMITS,
-    leaseTimes: {
-      durationMs: config.SESSION_LEASE_MS,
-      renewalMs: config.SESSION_LEASE_MS / 3,
-      waitMs: config.SESSION_WAIT_MS,
-    },
+    leaseTimes: { durationMs: config.SESSION_LEASE_MS, renewalMs, waitMs: config.SESSION_WAIT_MS },
+    sweepIntervalMs: renewalMs,
     limits: {
       timeoutMs: config.INVOCATION_TIMEOUT_MS,
       toolCalls: config.MAX_TOOL_CALLS,

@@ -28,8 +28,7 @@ const settings = {
   RUNTIME_API_KEYS: RUNTIME_KEY,
   LOG_LEVEL: 'trace',
   DEV_UI: 'false',
-  // Nothing but the request under test may speak to the database.
-  SWEEP_INTERVAL_MS: '600000',
+  // Nothing but the request under test may speak to the database: neither the sweeper nor renewals.
   SESSION_LEASE_MS: '600000',
 };
 
