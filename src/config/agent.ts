@@ -1,4 +1,4 @@
-import { choiceOr, list, text, textOr, url, whole } from './setting-schemas.ts';
+import { list, text, textOr, url } from './setting-schemas.ts';
 
 /** The agent, its tools and the applications beside it. */
 export const AGENT = {
@@ -11,16 +11,12 @@ export const AGENT = {
   TOOLS: list('Built-in tools of the agent.', '`current_time,calculator`'),
   SKILLS: list('Skills of the agent: directories in `SKILLS_DIR`.'),
   SKILLS_DIR: text('Directory of the skills.'),
-  MCP_SERVERS: text('Remote MCP servers: a JSON array of `{name, url, headers?}`, or URLs separated by commas.'),
+  MCP_SERVERS: text(
+    'Remote MCP servers: a JSON array as `mcp_servers` of `harness.yaml`, or URLs separated by commas.',
+  ),
   MCP_ALLOWED_HOSTS: list(
     'Hosts that MCP servers may have: names, `*.example.com`, or an origin for a private address.',
     'every public host; in mode `local` without `ALLOW_ANONYMOUS` loopback too',
-  ),
-  MCP_CALL_TIMEOUT_MS: whole(60_000, [10, 3_600_000], 'Longest time of one call of an MCP tool.'),
-  MCP_ON_FAILURE: choiceOr(
-    'fail',
-    ['fail', 'skip'],
-    'Whether an unreachable MCP server ends the invocation (`fail`), or its tools are left out (`skip`).',
   ),
   OAUTH_REDIRECT_URL: url(
     'Page of yours to which browsers come back after a user has granted access; it calls `GET ' +

@@ -15,9 +15,9 @@ export const DATABASE = {
     '`DATABASE_DIRECT_URL`, else `DATABASE_URL`',
   ),
   DATABASE_POOLER: choice(
-    ['none', 'transaction'],
+    ['none', 'transaction', 'transaction-prepared'],
     'Whether `DATABASE_URL` is a [pooler in transaction mode](postgresql.md#a-pooler-in-transaction-mode), ' +
-      'such as PgBouncer.',
+      'such as PgBouncer, and whether it knows prepared statements.',
     '`transaction` with `DATABASE_DIRECT_URL`, else `none`',
   ),
   DATABASE_DIRECT_URL: text('The same database past the pooler, for LISTEN, locks and migrations.', '`DATABASE_URL`'),
@@ -52,10 +52,5 @@ export const DATABASE = {
     10_000,
     [100, 600_000],
     'Longest time of one SQL statement. Waiting for a row lock, and for a connection, may take half of it.',
-  ),
-  DATABASE_PREPARED_STATEMENTS: choice(
-    ['true', 'false'],
-    'Whether connections keep the plans of their statements, which a pooler has to support.',
-    '`false` behind a pooler, else `true`',
   ),
 };

@@ -20,7 +20,11 @@ export const INVOCATIONS = {
   ),
   SESSION_QUEUE_DEPTH: whole(8, [0, 1000], 'Requests that may wait for one session; further ones get 429.'),
   SESSION_WAIT_MS: whole(30_000, [0, 600_000], 'Longest wait for a busy session; then the request gets 429.'),
-  SESSION_LEASE_MS: whole(15_000, [300, 600_000], 'Time for which a killed process keeps its sessions.'),
+  SESSION_LEASE_MS: whole(
+    15_000,
+    [300, 600_000],
+    'Time for which a killed process keeps its sessions; three times in it others look for them.',
+  ),
   INVOCATION_ATTEMPTS: whole(
     3,
     [1, 100],
@@ -34,7 +38,7 @@ export const INVOCATIONS = {
   MAX_INVOCATIONS: whole(
     200,
     [1, 100_000],
-    'Invocations in this process, waiting ones included; further ones get 503.',
+    'Invocations in this process, waiting ones included, and half as many live sessions; further ones get 503.',
   ),
   INVOCATION_TIMEOUT_MS: whole(
     600_000,

@@ -5,7 +5,6 @@ import { documented, integer, rangeText } from './setting-schemas.ts';
 const DEFAULTS = {
   MAX_INVOCATIONS_PER_USER: 50,
   MAX_REQUESTS_PER_USER: 100,
-  MAX_STREAMS_PER_USER: 50,
   MAX_HEAVY_READS_PER_USER: 4,
   MAX_CONNECTIONS_PER_ADDRESS: 2_000,
   MAX_READS_PER_MINUTE: 3_000,
@@ -25,8 +24,10 @@ export const LIMITS = {
     'MAX_INVOCATIONS_PER_USER',
     'Invocations that run or wait in this process; further ones get 429.',
   ),
-  MAX_REQUESTS_PER_USER: limit('MAX_REQUESTS_PER_USER', 'Requests at once in this process, streams included.'),
-  MAX_STREAMS_PER_USER: limit('MAX_STREAMS_PER_USER', 'Open streams and live sessions in this process.'),
+  MAX_REQUESTS_PER_USER: limit(
+    'MAX_REQUESTS_PER_USER',
+    'Requests at once in this process; half may be streams and live sessions.',
+  ),
   MAX_HEAVY_READS_PER_USER: limit(
     'MAX_HEAVY_READS_PER_USER',
     'Large reads (whole sessions, lists, traces, searches) at once in this process.',

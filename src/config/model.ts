@@ -14,13 +14,11 @@ export const MODEL = {
   MODEL_MAX_RETRIES: whole(3, [0, 20], 'Further tries of a model call after 429, 5xx and network failures.'),
 };
 
-/** Live sessions, `/run_live`; `MAX_STREAMS_PER_USER` bounds those of one user. */
+/** Live sessions, `/run_live`. */
 export const LIVE = {
   MODEL_LIVE_NAME: text(
     'Model for sound and pictures in live sessions, of a provider with a live API (`google`, at the host of ' +
       '`MODEL_BASE_URL`).',
     'text only',
   ),
-  MAX_LIVE_SESSIONS: whole(100, [0, 100_000], 'WebSockets of `/run_live` in this process.'),
-  LIVE_SESSION_MS: whole(3_600_000, [100, 86_400_000], 'Longest time of one live session.'),
 };

@@ -1,19 +1,15 @@
 import { z } from 'zod';
-import { choice, choiceOr, documented, text, textOr, url, whole } from './setting-schemas.ts';
+import { choice, choiceOr, documented, textOr, url, whole } from './setting-schemas.ts';
 
 /** The bytes of artifacts. */
 export const ARTIFACTS = {
-  MAX_ARTIFACT_BYTES: whole(
-    10_485_760,
-    [1_024, 104_857_600],
-    'Size of an artifact; as base64 it has to fit into `MAX_BODY_BYTES` too.',
-  ),
   ARTIFACT_STORE: documented(
     z
       .string()
       .regex(/^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w./-]{0,512})?$/, 's3://bucket or s3://bucket/prefix')
       .optional(),
-    'Bucket for the bytes of artifacts, Amazon S3 or compatible.',
+    "Bucket for the bytes of artifacts, Amazon S3 or compatible. AWS's SDK finds its credentials: " +
+      '`AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` in the environment, else those of the machine.',
     '`s3://bucket/prefix`',
     'in the database',
   ),
@@ -24,9 +20,6 @@ export const ARTIFACTS = {
   ),
   AWS_REGION: textOr('us-east-1', 'Region of the bucket.'),
   AWS_ENDPOINT_URL: url('Address of a store that is not Amazon S3.', 'Amazon S3'),
-  AWS_ACCESS_KEY_ID: text('Access key for the bucket.', 'the credentials of the machine'),
-  AWS_SECRET_ACCESS_KEY: text('Secret of `AWS_ACCESS_KEY_ID`.'),
-  AWS_SESSION_TOKEN: text('Session token of a temporary access key.'),
 };
 
 /** Retention of user data; off unless set. */

@@ -5,7 +5,7 @@ import { documented, flag, isNetwork, isOrigin, list, splitAtCommas, text, textO
 export const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
   PORT: whole(8000, [0, 65_535], 'Port to listen on; 0 takes a free one.'),
-  MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Size of a request body.'),
+  MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Size of a request body, and of an artifact.'),
   DEV_UI: flag(
     false,
     'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. The UI has no ' +
@@ -63,10 +63,5 @@ export const SERVER = {
     30_000,
     [0, 600_000],
     'Longest time for running requests after that; then another process goes on with them.',
-  ),
-  SWEEP_INTERVAL_MS: whole(
-    5_000,
-    [50, 3_600_000],
-    'Longest time between two searches for invocations of dead processes.',
   ),
 };

@@ -22,7 +22,7 @@ export const INPUT_LIMITS = {
   requestBodiesOfOneCaller: { bytes: '8 × MAX_BODY_BYTES', why: 'those over 64 KiB, until their work is done' },
   lineOfAnImport: { values: 100_000, depth: 600, why: 'a row around what a tool may have answered' },
   evaluationFile: { bytes: 'MAX_BODY_BYTES', ...JSON_BODY, why: 'it is a request body' },
-  artifact: { bytes: 'MAX_ARTIFACT_BYTES', why: 'in base64 a request body bounds it too' },
+  artifact: { bytes: 'MAX_BODY_BYTES', why: 'of a tool too; in base64 three quarters of a body' },
   event: { bytes: 'MAX_EVENT_BYTES', why: 'media in what a user says count for the body only' },
   liveFrame: { bytes: 1_048_576, values: 2_000, depth: 64, why: 'or `MAX_BODY_BYTES`' },
   waitingFramesOfASocket: { bytes: 1_048_576, count: 8, why: 'then it is read no further' },

@@ -63,6 +63,8 @@ export interface Context extends InvocationContext {
   version: string;
   /** False from the moment on that the process is told to stop. */
   isAccepting: () => boolean;
+  /** Longest time between two looks for invocations of dead processes. */
+  sweepIntervalMs: number;
   /** Time at which this process last succeeded with each job of the sweep, monotonic, milliseconds. */
   sweeps: Map<string, number>;
   /** The way in which users grant access to MCP servers. */

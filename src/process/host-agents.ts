@@ -8,7 +8,7 @@ import type { Model } from '../agent/definition/model.ts';
 import { loadEvalModule } from '../agent/definition/eval-module.ts';
 import { type AgentModule, loadAgentModules, loadTools, toAgentModules } from '../agent/definition/agent-module.ts';
 import { parseMcpServers, toAgentDefinition } from '../agent/definition/harness-file.ts';
-import { McpConnections, type McpSettings, type McpTimeouts } from '../agent/mcp/mcp-tools.ts';
+import { McpConnections, type McpSettings } from '../agent/mcp/mcp-tools.ts';
 import { createModel } from '../agent/models/create-model.ts';
 import { type AgentEnvironment, prepareAgent } from '../agent/prepare-agent.ts';
 import type { UserCredentials } from '../agent/definition/credentials.ts';
@@ -62,8 +62,8 @@ export interface HostedSources {
   agents?: Record<string, AgentSource>;
   /** Answers instead of the provider of the settings, in tests for instance. */
   model?: Model;
-  /** Waits for MCP servers [3 s to connect, 10 s to list], longer in tests on a busy machine. */
-  mcpTimeouts?: Pick<McpTimeouts, 'connectMs' | 'listMs'>;
+  /** Waits for MCP servers, longer in tests on a busy machine, and the effect of one that is away. */
+  mcp?: Pick<McpSettings, 'timeouts' | 'onFailure'>;
 }
 
 /**
@@ -224,7 +224,7 @@ const toMcpEgress = ({ auth, ALLOW_ANONYMOUS, MCP_ALLOWED_HOSTS: allowedHosts }:
 function toEnvironment(
   config: Config,
   { provider, name, baseUrl }: ModelChoice,
-  { mcpTimeouts }: HostedSources,
+  { mcp }: HostedSources,
 ): AgentEnvironment & { mcp: McpSettings } {
   const liveName = config.MODEL_LIVE_NAME;
   return {
@@ -241,9 +241,8 @@ function toEnvironment(
     builtInTools: builtInTools({ egress: { allowLoopback: false } }),
     ...(config.SKILLS_DIR === undefined ? {} : { skillsDir: config.SKILLS_DIR }),
     mcp: {
+      ...mcp,
       egress: toMcpEgress(config),
-      timeouts: { ...mcpTimeouts, callMs: config.MCP_CALL_TIMEOUT_MS },
-      onFailure: config.MCP_ON_FAILURE,
       connections: new McpConnections(MCP_CONNECTIONS_PER_USER),
     },
   };

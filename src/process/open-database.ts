@@ -56,7 +56,7 @@ export async function findDatabase(config: Config): Promise<DatabaseSource> {
     const shown = `embedded PostgreSQL in ${embedded.home}`;
     return { access: { serving: { url: embedded.url, schema } }, shown, stop: () => embedded.stop() };
   }
-  const isPooled = (config.DATABASE_POOLER ?? (direct ? 'transaction' : 'none')) === 'transaction';
+  const isPooled = (config.DATABASE_POOLER ?? (direct ? 'transaction' : 'none')) !== 'none';
   const serving = { ...shared, url: DATABASE_URL, isPooled };
   checkCaFile(shared.caFile);
   const [replica, tools] = [read && { ...read, isPooled }, own && { ...own, isPooled }];
@@ -94,8 +94,7 @@ export async function openPool(
 ): Promise<DatabasePool> {
   if (replica) await checkReplica(serving, replica, log);
   const { isOnCluster, ...security } = await findRowSecurity(config, serving, log);
-  const mayPrepare =
-    !isOnCluster && (config.DATABASE_PREPARED_STATEMENTS ?? String(serving.isPooled !== true)) === 'true';
+  const mayPrepare = !isOnCluster && (!serving.isPooled || config.DATABASE_POOLER === 'transaction-prepared');
   return openDatabase({
     ...toPoolOptions(config, serving, log),
     replica,

@@ -27,6 +27,7 @@ import { runBackgroundQueue } from '../invocations/background.ts';
 import { wakeTasks } from '../invocations/waits/wake.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
+import { LIVE_LIMITS } from '../invocations/live/live-socket.ts';
 import { runLive } from '../invocations/live/run-live.ts';
 import {
   type DatabaseAccess,
@@ -88,7 +89,6 @@ const AUDITED_REFUSALS_PER_MINUTE = 60;
 const HISTORY_CACHE_BYTES = 16_777_216;
 /** Replays of one caller at once: a replay costs as much CPU as its invocation, and waits for no model. */
 const REPLAYS_PER_USER = 2;
-const LIVE_LIMITS = { idleMs: 300_000, bytes: INPUT_LIMITS.liveSession.bytes, frames: INPUT_LIMITS.liveSession.count };
 /** Ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set that are kept, newest first. */
 const MAX_KEPT = 1_000;
 /** Maximum time of one attempt to deliver, where requests have no less. */
@@ -165,7 +165,7 @@ function startBackground(
     (config.DEV_UI || config.EVALS) && runEvalCases(context),
     config.EVALS && runScoreRules(context),
   ]);
-  return { worked, swept: sweepRegularly({ ...context, ...connection, ...kept }, config.SWEEP_INTERVAL_MS, signal) };
+  return { worked, swept: sweepRegularly({ ...context, ...connection, ...kept }, context.sweepIntervalMs, signal) };
 }
 
 /** Resources that are open as long as the runtime runs. */
@@ -230,6 +230,7 @@ async function toContext(
   { draining, stopping }: Record<'draining' | 'stopping', AbortController>,
 ): Promise<Context> {
   const { open, ...access } = openAccess(config, database);
+  const renewalMs = config.SESSION_LEASE_MS / 3;
   const agents = overrides?.agents ?? (await hostAgents(config, (text) => log.warn(text), sources, open));
   await keepVersions(database.db, agents);
   return {
@@ -253,12 +254,9 @@ async function toContext(
     newId: randomUUID,
     now: () => Date.now() / 1000,
     replays: createSlots('MAX_REPLAYS_PER_USER', REPLAYS_PER_USER, 'replays running'),
-    liveLimits: { ...LIVE_LIMITS, totalMs: config.LIVE_SESSION_MS },
-    leaseTimes: {
-      durationMs: config.SESSION_LEASE_MS,
-      renewalMs: config.SESSION_LEASE_MS / 3,
-      waitMs: config.SESSION_WAIT_MS,
-    },
+    liveLimits: LIVE_LIMITS,
+    leaseTimes: { durationMs: config.SESSION_LEASE_MS, renewalMs, waitMs: config.SESSION_WAIT_MS },
+    sweepIntervalMs: renewalMs,
     limits: {
       timeoutMs: config.INVOCATION_TIMEOUT_MS,
       toolCalls: config.MAX_TOOL_CALLS,
@@ -275,7 +273,7 @@ async function toContext(
     sweeps: new Map(),
     sockets: createSockets({
       frameBytes: Math.min(INPUT_LIMITS.liveFrame.bytes, config.MAX_BODY_BYTES),
-      sockets: config.MAX_LIVE_SESSIONS,
+      sockets: Math.ceil(config.MAX_INVOCATIONS / 2),
     }),
     ...overrides,
   };

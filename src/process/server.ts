@@ -1,10 +1,10 @@
 import type { Server, ServerResponse } from 'node:http';
-import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
+import { Server as NetServer, type Socket } from 'node:net';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from '../config/config.ts';
-import { ConfigError } from '../core/errors.ts';
 import { answerClientError } from '../platform/http/error-handler.ts';
 import { limitConnections } from '../platform/http/limits/connection-limit.ts';
+import { listenAt } from '../platform/net/network.ts';
 
 /** Share of the grace period for running invocations; the rest is for storing their interruption. */
 const GRACE_SHARE = 0.9;
@@ -49,12 +49,8 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
   const connections = new Connections(server);
   // Node looks at what has left the process, not at what was written (`net.Socket`, `_onTimeout`).
   server.setTimeout(REQUEST_TIMEOUT_MS, (socket) => connections.endSilent(socket));
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) => reject(new ConfigError(whyNotListening(error, HOST, PORT))));
-    server.listen(PORT, HOST, resolve);
-  });
   return {
-    url: getUrl(server),
+    url: await listenAt(server, HOST, PORT, whyNotListening),
     async close({ drainMs, graceMs, whenEnded, interrupt }) {
       connections.refuseKeepAlive();
       await sleep(drainMs);
@@ -93,11 +89,6 @@ function whyNotListening({ code, message }: NodeJS.ErrnoException, host: string,
   if (code === 'EADDRINUSE') return `PORT: ${port} is taken on ${host}; choose another, for example PORT=${port + 1}.`;
   if (code === 'EACCES') return `PORT: ${port} needs more rights than this user has; choose one above 1023.`;
   return `HOST: cannot listen on ${host}: ${message}.`;
-}
-
-function getUrl(server: Server): string {
-  const { address, port, family } = server.address() as AddressInfo;
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }
 
 /** A connection, and what is under way on it. */

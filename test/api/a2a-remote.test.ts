@@ -32,8 +32,8 @@ async function startFront(
   ]);
   const helper = { name: 'helper', description: '', instruction: '', tools: [], skills: [], mcpServers: [], remote };
   const app = await startApp(
-    { DOORS: 'a2a', SWEEP_INTERVAL_MS: '50' },
-    { agents: hostAgent(model, [], { subAgents: [helper], maxLlmCalls }) },
+    { DOORS: 'a2a' },
+    { agents: hostAgent(model, [], { subAgents: [helper], maxLlmCalls }), sweepIntervalMs: 50 },
   );
   onTestFinished(() => app.close());
   await app.post(SESSIONS, { sessionId: 's' });

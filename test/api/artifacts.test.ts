@@ -1,4 +1,6 @@
 import { describe, expect, test } from 'vitest';
+import { readConfig } from '../../src/config/config.ts';
+import { openContentStore } from '../../src/conversation/artifacts/s3-content.ts';
 import { startApp, testApp } from '../support/app.ts';
 import { s3Environment, startS3 } from '../support/s3-server.ts';
 
@@ -262,9 +264,11 @@ describe('bytes', () => {
 });
 
 describe('size and object store', () => {
-  test('an artifact over MAX_ARTIFACT_BYTES is 413; bytes in an object store read like others', async () => {
+  test('an artifact over MAX_BODY_BYTES is 413; bytes in an object store read like others', async () => {
     const s3 = await startS3();
-    const small = await startApp({ ...s3Environment(s3), MAX_ARTIFACT_BYTES: '1024' });
+    // A request's body is larger than its artifact, so only the store has the limit.
+    const contentStore = await openContentStore(readConfig({ ...s3Environment(s3), MAX_BODY_BYTES: '1024' }));
+    const small = await startApp({}, { contentStore });
     try {
       const tooLarge = await small.post(base, { filename: 'f', artifact: { text: 'x'.repeat(1_025) } });
       expect([tooLarge.status, tooLarge.body]).toEqual([

@@ -14,8 +14,8 @@ const model = scriptedModel([
 ]);
 const app = testApp(
   // Nothing but requests: the sweeper and the workers send statements of their own.
-  { SWEEP_INTERVAL_MS: '3600000', DEV_UI: 'false' },
-  { agents: hostAgent(model, [lookup]) },
+  { DEV_UI: 'false' },
+  { agents: hostAgent(model, [lookup]), sweepIntervalMs: 3_600_000 },
 );
 
 const USER = '/apps/harness_agent/users/u/sessions';

@@ -17,7 +17,7 @@ let app: TestApp;
 let other: Awaited<ReturnType<typeof startOn>>;
 let sql: Client;
 beforeAll(async () => {
-  app = await startApp({ SWEEP_INTERVAL_MS: '50' }, { agents });
+  app = await startApp({}, { agents, sweepIntervalMs: 50 });
   other = await startOn(app.databaseUrl, {}, { agents });
   sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();

@@ -228,9 +228,9 @@ describe('a planted fault is named with the setting to change', () => {
   });
 
   test('agents: each MCP server that does not answer, and a tool that does not exist', async () => {
-    const far = (name: string, url: string) => ({ name, url });
+    const far = (name: string, url: string) => ({ name, url, on_failure: 'skip' });
     const servers = [far('a', 'http://127.0.0.1:1/mcp'), far('fine', mcp.url), far('b', 'http://127.0.0.1:1/mcp')];
-    expect(await faultsOf({ MCP_SERVERS: JSON.stringify(servers), MCP_ON_FAILURE: 'skip' })).toEqual(
+    expect(await faultsOf({ MCP_SERVERS: JSON.stringify(servers) })).toEqual(
       ['a', 'b'].map(
         (name) =>
           expect.stringMatching(`^agents: harness_agent: MCP server \`${name}\` could not be reached`) as unknown,

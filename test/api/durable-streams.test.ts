@@ -36,7 +36,7 @@ let other: Awaited<ReturnType<typeof startOn>>;
 let sql: Pool;
 beforeAll(async () => {
   ({ stream } = (await loadFrontEnd('@durable-streams/client')) as { stream: Stream });
-  app = await startApp({ SWEEP_INTERVAL_MS: '50' }, { agents });
+  app = await startApp({}, { agents, sweepIntervalMs: 50 });
   other = await startOn(app.databaseUrl, {}, { agents });
   sql = new Pool({ connectionString: app.databaseUrl });
 });

@@ -102,12 +102,8 @@ test('a cancelled run ends the model call that is under way, and whoever waits f
 test('a turn that another process has taken over does not end its case: it is waited for', async () => {
   const provider = await startHeldProvider();
   closing.push(() => provider.close());
-  const app = await startApp({
-    MODEL_PROVIDER: 'openai-compatible',
-    MODEL_NAME: 'fake',
-    MODEL_BASE_URL: provider.baseUrl,
-    SWEEP_INTERVAL_MS: '50',
-  });
+  const model = { MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'fake', MODEL_BASE_URL: provider.baseUrl };
+  const app = await startApp(model, { sweepIntervalMs: 50 });
   closing.push(() => app.close());
   await set(app, 's', [{ evalId: 'a', conversation: [turn('a', 'At last.')] }]);
   const { body } = await app.post(`${D}/eval-runs`, { evalSetId: 's', evalMetrics: [MATCH] });

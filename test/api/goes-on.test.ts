@@ -37,7 +37,7 @@ test('what was stored is taken, a tool that acts once is not repeated, and no bu
   ];
   const calls = ['lookup', 'charge'].map((name) => ({ functionCall: { id: name, name, args: {} } }));
   const agents = hostScript([calls, [{ text: 'done' }]], tools);
-  const app = await startApp({ SWEEP_INTERVAL_MS: '50' }, { agents });
+  const app = await startApp({}, { agents, sweepIntervalMs: 50 });
   const sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();
   const path = '/apps/harness_agent/users/u/sessions';
@@ -95,7 +95,7 @@ async function loseRun(
     return host.prepare(overrides, ...rest);
   };
   const hosted = new Map([['harness_agent', { ...host, prepare }]]);
-  const app = await startApp({ SWEEP_INTERVAL_MS: '50', ...environment }, { agents: hosted });
+  const app = await startApp(environment, { agents: hosted, sweepIntervalMs: 50 });
   const sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();
   const path = '/apps/harness_agent/users/u/sessions';

@@ -10,8 +10,8 @@ const MAX_STATEMENTS = 8;
 
 const app = testApp(
   // Nothing but requests: the sweeper sends statements of its own.
-  { SESSION_QUEUE_DEPTH: '64', SWEEP_INTERVAL_MS: '3600000', DEV_UI: 'false' },
-  { agents: hostScript([[{ text: 'answer' }]]) },
+  { SESSION_QUEUE_DEPTH: '64', DEV_UI: 'false' },
+  { agents: hostScript([[{ text: 'answer' }]]), sweepIntervalMs: 3_600_000 },
 );
 
 const invoke = (prompt: string) =>

@@ -11,9 +11,13 @@ import { callPart } from '../support/scripted-model.ts';
 const user = '/apps/harness_agent/users/u/sessions';
 let gate: Gate;
 let app: TestApp;
-const start = async (environment: Record<string, string> = {}, tools: Tool[] = []) => {
+const start = async (
+  environment: Record<string, string> = {},
+  tools: Tool[] = [],
+  overrides: { sweepIntervalMs?: number } = {},
+) => {
   gate = gatedAgents(tools);
-  app = await startApp(environment, { agents: gate.agents });
+  app = await startApp(environment, { agents: gate.agents, ...overrides });
 };
 const invoke = (
   sessionId: string,
@@ -255,7 +259,7 @@ describe('a killed process', () => {
   });
 
   test('the sweeper ends it without a next message', async () => {
-    await start({ SWEEP_INTERVAL_MS: '50' });
+    await start({}, [], { sweepIntervalMs: 50 });
     const dead = randomUUID();
     await app.post(user, { sessionId: 'swept' });
     await sql(`update sessions set lease_token = '${dead}' where id = 'swept'`);
@@ -579,7 +583,7 @@ describe('a keyed request whose process died', () => {
   });
 
   test('while it ran: the retry is told so, and never that it succeeded', async () => {
-    await start({ SWEEP_INTERVAL_MS: '50' });
+    await start({}, [], { sweepIntervalMs: 50 });
     await insert('ran', 'running', await hashOf('ran'));
     await until('ran', 'interrupted', 1);
     const retry = await invoke('ran', 'one', { 'idempotency-key': 'k-ran' });

@@ -19,7 +19,7 @@ test('a task is followed by another process, not begun again', async () => {
     },
   });
   onTestFinished(() => server.close());
-  const app = await startApp({ SWEEP_INTERVAL_MS: '50' });
+  const app = await startApp({}, { sweepIntervalMs: 50 });
   onTestFinished(() => app.close());
   const sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();

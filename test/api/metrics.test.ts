@@ -37,8 +37,8 @@ beforeAll(async () => {
   metricsWithout = without.metrics;
   await without.close();
   const settings = { CRONJOBS: 'true', WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: receiver.origin, DEV_UI: 'false' };
-  const more = { METRICS_PORT: '0', ALLOWED_HOSTS: 'metrics.example', SWEEP_INTERVAL_MS: '50' };
-  runtime = await startOn(database.url, { ...settings, ...more }, { agents: gate.agents });
+  const more = { METRICS_PORT: '0', ALLOWED_HOSTS: 'metrics.example' };
+  runtime = await startOn(database.url, { ...settings, ...more }, { agents: gate.agents, sweepIntervalMs: 50 });
   app = client(runtime.url);
   sql = new Client({ connectionString: database.url });
   await sql.connect();

@@ -28,8 +28,7 @@ const settings = {
   RUNTIME_API_KEYS: RUNTIME_KEY,
   LOG_LEVEL: 'trace',
   DEV_UI: 'false',
-  // Nothing but the request under test may speak to the database.
-  SWEEP_INTERVAL_MS: '600000',
+  // Nothing but the request under test may speak to the database: neither the sweeper nor renewals.
   SESSION_LEASE_MS: '600000',
 };
 
@@ -307,12 +306,13 @@ describe('a failure is answered with 200, an empty output and a sentence, and is
     expect((await events('forbidden')).at(-1)).toMatchObject({ errorCode: 'mcp_failed', errorMessage: error });
   });
 
-  test.each(['fail', 'skip'])('an MCP server that is down, MCP_ON_FAILURE=%s', async (onFailure) => {
+  test.each(['fail', 'skip'])('an MCP server that is down, on_failure: %s', async (onFailure) => {
     const gone = await startMcpServer([]);
     gone.kill();
-    const service = await startForTest({ MCP_ON_FAILURE: onFailure, MCP_ALLOWED_HOSTS: new URL(gone.url).origin });
+    const MCP_SERVERS = JSON.stringify([{ name: 'words', url: gone.url, on_failure: onFailure }]);
+    const service = await startForTest({ MCP_SERVERS, MCP_ALLOWED_HOSTS: new URL(gone.url).origin });
     play({ text: ['Without it.'] });
-    const { status, body } = await invoke('down', { mcp_servers: [{ name: 'words', url: gone.url }] }, { to: service });
+    const { status, body } = await invoke('down', {}, { to: service });
     const error = 'MCP server `words` could not be reached. The connection failed.';
     const isSkipped = onFailure === 'skip';
     const result = isSkipped ? answered('Without it.') : { ...answered(''), error };

@@ -9,9 +9,9 @@ const user = '/apps/harness_agent/users/u/sessions';
 let gate: Gate;
 let app: TestApp;
 let replica: Runtime | undefined;
-const start = async (environment: Record<string, string> = {}) => {
+const start = async (environment: Record<string, string> = {}, overrides: { sweepIntervalMs?: number } = {}) => {
   gate = gatedAgents();
-  app = await startApp(environment, { agents: gate.agents });
+  app = await startApp(environment, { agents: gate.agents, ...overrides });
 };
 afterEach(async () => {
   await replica?.close();
@@ -219,7 +219,7 @@ describe('a request that waits for its session', () => {
     ['was ended', `update invocations set status = 'interrupted', end_time = now() where status = 'queued'`],
     ['is gone', `delete from invocations where status = 'queued'`],
   ])('and whose place %s is told that, not that others wait', async (_, loss) => {
-    await start({ SESSION_LEASE_MS: '3000', SWEEP_INTERVAL_MS: '60000' });
+    await start({ SESSION_LEASE_MS: '3000' }, { sweepIntervalMs: 60_000 });
     const first = invoke('s', 'one');
     await gate.entered(1);
     const waiting = run('s', 'two');

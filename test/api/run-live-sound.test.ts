@@ -351,7 +351,9 @@ describe('bounds', () => {
     large.send(hear('x'.repeat(2_000)));
     expect(await large.closed).toEqual([1008, sentence('2048 bytes of frames')]);
     await small.close();
-    const short = await startApp(environment({ LIVE_SESSION_MS: '500' }));
+    const short = await startApp(environment(), {
+      liveLimits: { idleMs: 300_000, totalMs: 500, frames: 1_000, bytes: 1_000_000 },
+    });
     const long = await open('long', {}, short);
     expect(await long.closed).toEqual([1008, sentence('0.5 s')]);
     await short.close();

@@ -247,7 +247,7 @@ test('with tokens, a live session belongs to the user of the token, whatever the
 describe('bounds', () => {
   test('of sockets, of frames, of silence', async () => {
     const app = await startApp(
-      { MAX_LIVE_SESSIONS: '1', MAX_BODY_BYTES: '2048' },
+      { MAX_INVOCATIONS: '2', MAX_BODY_BYTES: '2048' },
       { liveLimits: { idleMs: 400, totalMs: 3_600_000, frames: 1_000, bytes: 1_000_000 } },
     );
     await app.post(sessions, { sessionId: 's' });

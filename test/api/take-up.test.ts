@@ -25,14 +25,18 @@ const FILL = `
   from waiting`;
 
 test(`${COUNT} to take up: half of the places at most, users in turn, and requests are answered`, async () => {
-  const app = await startApp({ SWEEP_INTERVAL_MS: '3600000' }, { agents: new Map() });
+  const app = await startApp({}, { agents: new Map(), sweepIntervalMs: 3_600_000 });
   const sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();
   await sql.query(FILL);
   const gate = gatedAgents();
   const grace = new AbortController();
-  const settings = { MAX_INVOCATIONS: String(MAX_INVOCATIONS), SWEEP_INTERVAL_MS: '50', SHUTDOWN_GRACE_MS: '600000' };
-  const replica = await startOn(app.databaseUrl, settings, { agents: gate.agents, stopping: grace.signal });
+  const settings = { MAX_INVOCATIONS: String(MAX_INVOCATIONS), SHUTDOWN_GRACE_MS: '600000' };
+  const replica = await startOn(app.databaseUrl, settings, {
+    agents: gate.agents,
+    stopping: grace.signal,
+    sweepIntervalMs: 50,
+  });
   const at = client(replica.url);
   const running = async () => {
     const { rows } = await sql.query<{ running: number }>(

@@ -37,7 +37,7 @@ afterEach(async () => {
 });
 
 async function start(agents: Map<string, HostedAgent>, settings = {}): Promise<void> {
-  app = await startApp({ SWEEP_INTERVAL_MS: '50', ...settings }, { agents });
+  app = await startApp(settings, { agents, sweepIntervalMs: 50 });
   sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();
   await app.post(`${USER}/sessions`, { sessionId: 's' });

@@ -55,10 +55,10 @@ async function start(
   settings = {},
   change = (prepared: PreparedAgent) => prepared,
 ): Promise<Pick<TestApp, 'get' | 'post'>> {
-  const overrides = { agents: hostScript([...script, [{ text: 'done' }]], tools) };
+  const overrides = { agents: hostScript([...script, [{ text: 'done' }]], tools), sweepIntervalMs: 50 };
   for (const [name, hosted] of overrides.agents)
     overrides.agents.set(name, { ...hosted, prepare: async (...given) => change(await hosted.prepare(...given)) });
-  const environment = { AGENTS_DIR: agents, SWEEP_INTERVAL_MS: '50', ...settings };
+  const environment = { AGENTS_DIR: agents, ...settings };
   const runtime = await startOn(database.url, environment, overrides);
   running.push(() => runtime.close());
   return client(runtime.url);

@@ -33,8 +33,8 @@ test('the deployed definition is one row, however many replicas deploy it; invoc
   const changed = await startOn(app.databaseUrl, {
     TOOLS: 'calculator',
     SYSTEM_PROMPT: 'Be kind.',
-    MCP_SERVERS: '[{"name":"shop","url":"https://shop.example/sse?key=hidden","headers":{"x-key":"hidden"}}]',
-    MCP_ON_FAILURE: 'skip',
+    MCP_SERVERS:
+      '[{"name":"shop","url":"https://shop.example/sse?key=hidden","headers":{"x-key":"hidden"},"on_failure":"skip"}]',
   });
   const listed = await listVersions();
   const { rows: stored } = await sql.query<{ n: number; text: string }>(

@@ -48,7 +48,6 @@ async function start(place: number): Promise<void> {
     PORT: String(ports[place]),
     DOORS: 'a2a',
     SESSION_LEASE_MS: '1000',
-    SWEEP_INTERVAL_MS: '100',
   });
 }
 

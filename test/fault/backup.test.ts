@@ -37,7 +37,7 @@ const NEVER_MS = 600_000;
 const PATIENCE_MS = 120_000;
 const LEASE_MS = 3_000;
 const CLIENTS = 4;
-const settings = { SESSION_LEASE_MS: String(LEASE_MS), SWEEP_INTERVAL_MS: '100', CRONJOBS: 'true' };
+const settings = { SESSION_LEASE_MS: String(LEASE_MS), CRONJOBS: 'true' };
 const busy: Target[] = Array.from({ length: 4 }, (_, n) => ({ userId: 'busy', sessionId: `s-${n}` }));
 const content = (text: string) => ({ role: 'user', parts: [{ text }] });
 const EVALS = `/dev/apps/${APP}/eval-sets`;

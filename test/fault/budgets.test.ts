@@ -57,7 +57,6 @@ const settings = () => ({
   MODEL_NAME: 'greedy',
   MODEL_BASE_URL: model.baseUrl,
   SESSION_LEASE_MS: String(LEASE_MS),
-  SWEEP_INTERVAL_MS: '500',
 });
 beforeAll(async () => {
   model = await startGreedyModel();

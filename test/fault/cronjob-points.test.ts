@@ -41,7 +41,6 @@ beforeAll(async () => {
     WEBHOOKS_ALLOWED_HOSTS: receiver.origin,
     REQUEST_TIMEOUT_MS: '1000',
     SESSION_LEASE_MS: '1000',
-    SWEEP_INTERVAL_MS: '500',
   });
   survivor = await startServer(here.databaseUrl, settings);
 });

@@ -26,7 +26,6 @@ const here = stage();
 const settings = {
   CRONJOBS: 'true',
   CRONJOBS_MAX_RUNS_PER_USER: '1000',
-  SWEEP_INTERVAL_MS: '100',
 };
 
 test('a replica that is killed among its firings: nothing lost or doubled, every end is sent', async () => {

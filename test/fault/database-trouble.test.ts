@@ -29,7 +29,7 @@ import { type ServerProcess, startServer, tryTo } from './support/server-process
 
 const LEASE_MS = 1_000;
 const REST_WITHIN_MS = 120_000;
-const settings = { SESSION_LEASE_MS: String(LEASE_MS), SWEEP_INTERVAL_MS: '100' };
+const settings = { SESSION_LEASE_MS: String(LEASE_MS) };
 
 /** A status that tells the truth about a database that is away. */
 const isHonest = ({ status, headers, body }: Answer) =>

@@ -48,7 +48,6 @@ const start = () =>
     ...modelSettings(speaker.baseUrl),
     TOOLS: '',
     SESSION_LEASE_MS: String(LEASE_MS),
-    SWEEP_INTERVAL_MS: '500',
     INVOCATION_ATTEMPTS: '10',
   });
 beforeAll(async () => {

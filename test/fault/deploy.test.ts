@@ -60,7 +60,6 @@ const settings = () =>
     SHUTDOWN_GRACE_MS: '2000',
     SESSION_LEASE_MS: '5000',
     SESSION_WAIT_MS: '120000',
-    SWEEP_INTERVAL_MS: '500',
   });
 const start = () => startServer(here.servingUrl, settings());
 let replicas: ServerProcess[] = [];

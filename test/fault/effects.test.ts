@@ -90,7 +90,6 @@ const start = (more = {}) =>
       AGENTS_DIR: agents,
       TOOLS: '',
       SESSION_LEASE_MS: '2000',
-      SWEEP_INTERVAL_MS: '200',
       // Chance kills one invocation more often than a prompt that is to blame would be let.
       INVOCATION_ATTEMPTS: '100',
       // The pauses that follow many deaths count too.

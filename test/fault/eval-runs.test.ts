@@ -37,7 +37,6 @@ describe('a process that is killed at half of an evaluation run', () => {
   test('another one ends the run: no case is lost, none is there twice, each with all of its turns', async () => {
     const settings = here.environment({
       SESSION_LEASE_MS: String(LEASE_MS),
-      SWEEP_INTERVAL_MS: '100',
     });
     let restarted = 0;
     for (let kill = 0; kill < KILLS; kill += 1) {
@@ -74,7 +73,7 @@ describe('a process that is killed at half of an evaluation run', () => {
 
 test('one process freezes, twice, then the other is cut off: every case passes, none is there twice', async () => {
   const [RUNS, TOGETHER, SLOTS] = [2, 40, 16];
-  const settings = here.environment({ SESSION_LEASE_MS: String(LEASE_MS), SWEEP_INTERVAL_MS: '100' });
+  const settings = here.environment({ SESSION_LEASE_MS: String(LEASE_MS) });
   await using stack = new AsyncDisposableStack();
   const proxy = await startProxy(here.databaseUrl);
   stack.defer(() => proxy.close());

@@ -21,7 +21,7 @@ import { type FollowedStream, followStream } from './support/stream-follower.ts'
 const ANSWERS = either(60, 300);
 const CLIENTS = 8;
 const PATIENCE_MS = either(60_000, 300_000);
-const settings = { SESSION_LEASE_MS: String(SHORT_LEASE_MS * 2), SWEEP_INTERVAL_MS: '100' };
+const settings = { SESSION_LEASE_MS: String(SHORT_LEASE_MS * 2) };
 const targets: Target[] = Array.from({ length: 4 }, (_, n) => ({ userId: 'u', sessionId: `s-${n}` }));
 
 let model: ModelServer;

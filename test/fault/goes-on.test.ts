@@ -91,7 +91,6 @@ const settings = (more = {}) =>
     AGENTS_DIR: agents,
     TOOLS: '',
     SESSION_LEASE_MS: String(LEASE_MS),
-    SWEEP_INTERVAL_MS: '500',
     DATABASE_POOL_SIZE: '128',
     ...more,
   });

@@ -18,7 +18,7 @@ const REST_WITHIN_MS = 120_000;
 
 const here = stage();
 let survivor: ServerProcess;
-const settings = { SESSION_LEASE_MS: String(LEASE_MS), SWEEP_INTERVAL_MS: '100' };
+const settings = { SESSION_LEASE_MS: String(LEASE_MS) };
 
 beforeAll(async () => {
   survivor = await startServer(here.databaseUrl, here.environment(settings));

@@ -19,7 +19,6 @@ const GIVEN_UP = 'Given up after two processes ended while they ran it.';
 const settings = () =>
   here.environment({
     SESSION_LEASE_MS: String(LEASE_MS),
-    SWEEP_INTERVAL_MS: '100',
     CRONJOBS: 'true',
     WEBHOOKS: 'true',
     REQUEST_TIMEOUT_MS: '1000',

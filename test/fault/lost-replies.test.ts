@@ -163,10 +163,7 @@ async function retryViolations(
 describe('a reply of PostgreSQL that is lost', () => {
   beforeAll(async () => {
     proxy = await startProxy(here.databaseUrl);
-    server = await startServer(
-      proxy.url,
-      here.environment({ SESSION_LEASE_MS: String(LEASE_MS), SWEEP_INTERVAL_MS: '100' }),
-    );
+    server = await startServer(proxy.url, here.environment({ SESSION_LEASE_MS: String(LEASE_MS) }));
   });
   afterAll(async () => {
     await server.kill();

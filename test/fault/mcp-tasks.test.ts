@@ -9,7 +9,7 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
 const here = stage();
 const servers: ServerProcess[] = [];
 const start = async () => {
-  const settings = { SESSION_LEASE_MS: '3000', SWEEP_INTERVAL_MS: '500', DOORS: 'mcp', DATABASE_POOL_SIZE: '20' };
+  const settings = { SESSION_LEASE_MS: '3000', DOORS: 'mcp', DATABASE_POOL_SIZE: '20' };
   const server = await startServer(here.servingUrl, here.environment(settings));
   servers.push(server);
   return server;

@@ -12,7 +12,7 @@ const here = stage();
 const speaker = await startSpeaker(WORDS, WORD_MS);
 const servers: ServerProcess[] = [];
 const start = async () => {
-  const settings = { DOORS: 'openai', TOOLS: '', SESSION_LEASE_MS: '3000', SWEEP_INTERVAL_MS: '500' };
+  const settings = { DOORS: 'openai', TOOLS: '', SESSION_LEASE_MS: '3000' };
   const server = await startServer(here.servingUrl, { ...modelSettings(speaker.baseUrl), ...settings });
   servers.push(server);
   return { server, client: new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 }) };

@@ -205,7 +205,6 @@ describe('any SQLSTATE in any write', () => {
       here.databaseUrl,
       here.environment({
         SESSION_LEASE_MS: String(LEASE_MS),
-        SWEEP_INTERVAL_MS: '100',
         LOG_LEVEL: 'silent',
         DATABASE_POOL_SIZE: '24',
       }),

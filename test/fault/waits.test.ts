@@ -90,7 +90,6 @@ test('replicas are killed among deadlines: each task ends once, each notice has 
     // Of an attempt to send, which a killed process leaves behind, after it.
     REQUEST_TIMEOUT_MS: '1000',
     SESSION_LEASE_MS: '1000',
-    SWEEP_INTERVAL_MS: '100',
   };
   const start = () => startServer(here.servingUrl, here.environment(settings));
   const draw = random('deadlines');

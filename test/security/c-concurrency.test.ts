@@ -14,7 +14,7 @@ type Headers = Record<string, string>;
 const LIMITS = {
   MAX_INVOCATIONS: '6',
   MAX_INVOCATIONS_PER_USER: '3',
-  MAX_STREAMS_PER_USER: '2',
+  // Half of them streams, so 5.
   MAX_REQUESTS_PER_USER: '9',
   MAX_CONNECTIONS_PER_ADDRESS: '40',
   MAX_HEAVY_READS_PER_USER: '2',
@@ -98,15 +98,15 @@ describe('C: nobody takes the places of others', () => {
 
   test('a user has so many streams open, live sessions among them; another user’s opens', async () => {
     const sessionId = await session('mallory', mallory);
-    const open = [await follow('mallory', sessionId, mallory)];
+    const open = await Promise.all([1, 2, 3, 4].map(() => follow('mallory', sessionId, mallory)));
     const query = new URLSearchParams({ user_id: 'mallory', session_id: sessionId });
     const socket = new WebSocket(`${app.url.replace('http', 'ws')}/run_live?${query.toString()}`, { headers: mallory });
     onTestFinished(() => socket.terminate());
     await new Promise((resolve) => socket.once('open', resolve));
     const path = `${sessionsOf('mallory')}/${sessionId}/events/stream`;
     const full = refused(
-      'MAX_STREAMS_PER_USER',
-      'You may have 2 streams open at once: MAX_STREAMS_PER_USER. Try again when one has ended.',
+      'MAX_REQUESTS_PER_USER',
+      'You may have 5 streams open at once: MAX_REQUESTS_PER_USER. Try again when one has ended.',
     );
     expect(shown(await app.get(path, mallory))).toEqual(full);
     const hers = await follow('alice', await session('alice', alice), alice);

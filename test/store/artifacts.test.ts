@@ -106,7 +106,6 @@ describe('content in an object store', () => {
     region: 'eu-test-1',
     endpoint: s3.url,
     forcePathStyle: true,
-    credentials: { accessKeyId: 'test-access-key', secretAccessKey: 'test-secret-key' },
     maxBytes: 1_000,
     timeoutMs: 200,
   });

@@ -46,13 +46,10 @@ export async function startApp(
 
 /** The product's limits of time are for networks that fail; here they would only say how busy the machine is. */
 const PATIENT = Object.fromEntries(
-  ['DATABASE_STATEMENT_TIMEOUT_MS', 'MCP_CALL_TIMEOUT_MS', 'SESSION_WAIT_MS', 'SESSION_LEASE_MS'].map((name) => [
-    name,
-    '120000',
-  ]),
+  ['DATABASE_STATEMENT_TIMEOUT_MS', 'SESSION_WAIT_MS', 'SESSION_LEASE_MS'].map((name) => [name, '120000']),
 );
 
-const PATIENT_MCP = { connectMs: 120_000, listMs: 120_000 };
+const PATIENT_MCP = { timeouts: { connectMs: 120_000, listMs: 120_000, callMs: 120_000 } };
 
 /** Starts a further replica on a database. */
 export function startOn(
@@ -72,7 +69,7 @@ export function startOn(
     LOG_LEVEL: 'silent',
   };
   const config = readConfig({ ...settings, ...environment });
-  return startRuntime({ config, log: createLog(config.LOG_LEVEL), overrides, mcpTimeouts: PATIENT_MCP });
+  return startRuntime({ config, log: createLog(config.LOG_LEVEL), overrides, mcp: PATIENT_MCP });
 }
 
 /** Speaks HTTP to a runtime. A string body goes out as it is, anything else as JSON. */

@@ -32,12 +32,11 @@ export const s3Environment = ({ url, bucket }: S3Server, prefix = 'some/prefix')
   ARTIFACT_STORE: `s3://${bucket}/${prefix}`,
   AWS_ENDPOINT_URL: url,
   AWS_REGION: 'eu-test-1',
-  AWS_ACCESS_KEY_ID: ACCESS_KEY,
-  AWS_SECRET_ACCESS_KEY: 'test-secret-key',
 });
 
-/** Starts an empty bucket on a free loopback port. */
+/** Starts an empty bucket on a free loopback port. Its credentials are where AWS's SDK looks: in the environment. */
 export async function startS3(bucket = 'artifacts'): Promise<S3Server> {
+  Object.assign(process.env, { AWS_ACCESS_KEY_ID: ACCESS_KEY, AWS_SECRET_ACCESS_KEY: 'test-secret-key' });
   const state = { bucket, objects: new Map<string, Buffer>(), requests: [] as string[], fault: undefined, flooded: 0 };
   const started: S3Server = { ...state, url: '', close: () => close(server) };
   const server = createServer((request, response) => void serve(started, request, response));

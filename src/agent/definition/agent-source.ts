@@ -38,6 +38,8 @@ const serverMembers = z.strictObject({
   headers: z.record(z.string(), z.string()).optional(),
   resources: z.boolean().optional(),
   prompts: z.boolean().optional(),
+  callTimeoutMs: z.int().min(1).max(3_600_000).optional(),
+  onFailure: z.enum(['fail', 'skip']).optional(),
   oauth: z.strictObject({ clientId: name, clientSecret: name, issuer: z.url(), scope: text }).optional(),
   userOauth: userOauth
     .refine(({ clientId, issuer }) => clientId === undefined || issuer !== undefined, 'a client with its issuer')

@@ -189,6 +189,10 @@ export interface McpServer {
   resources?: boolean;
   /** True: the agent gets tools that list and fill in the server's prompts [false]. */
   prompts?: boolean;
+  /** Maximum time of one call, milliseconds [60,000]; not of a request. */
+  callTimeoutMs?: number;
+  /** The effect where it cannot be reached: end the invocation [`fail`], or leave its tools out; not of a request. */
+  onFailure?: 'fail' | 'skip';
   /** Credentials of the operator, for a token of this issuer; never of a request. */
   oauth?: { clientId: string; clientSecret: string; issuer: string; scope?: string | undefined };
   /**

@@ -11,7 +11,7 @@ import {
 } from './agent.ts';
 import { mcpServersSchema } from './harness-schema.ts';
 import { toOutputSchema } from './output-schema.ts';
-import { toMcpServer, toSampling, withoutAbsent } from './snake-case.ts';
+import { toSampling, withoutAbsent } from './snake-case.ts';
 import type { ToolLimits } from './tool.ts';
 
 /** Tools of an agent for which none are named. */
@@ -120,16 +120,16 @@ const toUserOauth = (
 ) => ({ ...more, clientId, clientSecret: secret && fill(secret, name, variables) });
 
 function fillHeaders(server: z.output<typeof mcpServersSchema>[number], variables: Variables): McpServer {
-  const { name, headers, env } = server;
+  const { name, headers, env, call_timeout_ms: callTimeoutMs, on_failure: onFailure, user_oauth, ...more } = server;
   const oauth = server.oauth && {
     clientId: server.oauth.client_id,
     clientSecret: fill(server.oauth.client_secret, name, variables),
     issuer: server.oauth.issuer,
     scope: server.oauth.scope,
   };
-  const userOauth = server.user_oauth && toUserOauth(server.user_oauth, name, variables);
+  const userOauth = user_oauth && toUserOauth(user_oauth, name, variables);
   const filled = { headers: fillAll(headers, name, variables), env: fillAll(env, name, variables) };
-  return toMcpServer({ ...server, ...filled, oauth, userOauth });
+  return withoutAbsent({ ...more, name, ...filled, callTimeoutMs, onFailure, oauth, userOauth });
 }
 
 const fillAll = (texts: Record<string, string> | undefined, name: string, variables: Variables) =>

@@ -73,6 +73,8 @@ const serverMembers = z.strictObject({
     .describe('Sent to this server and nowhere else; `${NAME}` is a variable of the environment.'),
   resources: z.boolean().optional().describe('True: tools that list and read its resources.'),
   prompts: z.boolean().optional().describe('True: tools that list and fill in its prompts.'),
+  call_timeout_ms: count.max(3_600_000, 'at most an hour').optional().describe('Maximum time of one call [60000].'),
+  on_failure: z.enum(['fail', 'skip'], 'fail or skip').optional().describe('`skip` leaves its tools out.'),
   oauth: strictObject('Credentials for a token of this issuer; `${NAME}` is a variable of the environment.', {
     client_id: z.string().min(1),
     client_secret: z.string().min(1),

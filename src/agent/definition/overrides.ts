@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { jsonObject } from '../../core/content.ts';
 import { bodyText, number, text, looseObject, optional } from '../../core/members.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
-import { toMcpServer, toSampling, withoutAbsent } from './snake-case.ts';
+import { toSampling, withoutAbsent } from './snake-case.ts';
 
 /** Most tools or skills that one request names, and the length of a name with the blanks around it. */
 const MAX_NAMES = 64;
@@ -144,7 +144,7 @@ function toNamedServer(server: GivenServer, position: number): McpServer {
   const headers = { ...authorization, ...server.headers };
   // Named one by one: a request has no credentials of the operator.
   const { transport, resources, prompts } = server;
-  return toMcpServer({ name: server.name ?? toHost(url, position), url, transport, headers, resources, prompts });
+  return withoutAbsent({ name: server.name ?? toHost(url, position), url, transport, headers, resources, prompts });
 }
 
 /** The host of a URL names a server that has no name; what is no URL is named by its place. */

@@ -1,4 +1,3 @@
-import type { McpServer } from './agent.ts';
 import type { Sampling } from './model.ts';
 
 /** Sampling parameters as `harness.yaml` and the overrides of a request write them. */
@@ -27,37 +26,6 @@ export const toSampling = (written: WrittenSampling): Sampling =>
     reasoningEffort: written.reasoning_effort,
     promptCaching: written.prompt_caching,
   });
-
-/** An MCP server as `harness.yaml` and the overrides of a request write it. */
-interface WrittenMcpServer {
-  name: string;
-  url?: string | undefined;
-  command?: string | undefined;
-  args?: string[] | undefined;
-  env?: Record<string, string> | undefined;
-  transport?: McpServer['transport'] | null | undefined;
-  headers?: Record<string, string> | null | undefined;
-  resources?: boolean | null | undefined;
-  prompts?: boolean | null | undefined;
-  oauth?: McpServer['oauth'] | undefined;
-  userOauth?: McpServer['userOauth'] | undefined;
-}
-
-/** The server without any other member that was written. */
-export const toMcpServer = ({
-  name,
-  url,
-  command,
-  args,
-  env,
-  transport,
-  headers,
-  resources,
-  prompts,
-  oauth,
-  userOauth,
-}: WrittenMcpServer): McpServer =>
-  withoutAbsent({ name, url, command, args, env, transport, headers, resources, prompts, oauth, userOauth });
 
 type RequiredKeys<T> = {
   [Key in keyof T]-?: undefined extends T[Key] ? never : null extends T[Key] ? never : Key;

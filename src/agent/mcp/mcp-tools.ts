@@ -20,15 +20,15 @@ export interface McpTimeouts {
   callMs: number;
 }
 
-/** The waits that hold where the settings name none. */
+/** The waits that hold where neither settings nor server name any. */
 const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 3_000, listMs: 10_000, callMs: 60_000 };
 
 /** How MCP servers are reached. */
 export interface McpSettings {
   egress: EgressPolicy;
   timeouts?: Partial<McpTimeouts>;
-  /** The effect of an unreachable server: end the invocation [`fail`], or leave its tools out (`skip`). */
-  onFailure?: 'fail' | 'skip';
+  /** The effect of an unreachable server, whatever the server says [as it says]. */
+  onFailure?: McpServer['onFailure'];
   /** Counts what is open [nothing is counted]. */
   connections?: McpConnections;
   /** Opens what a user has granted access to [nothing can be granted]. */
@@ -63,7 +63,8 @@ export async function connectMcpServers(
   const connect = async (server: McpServer): Promise<McpConnection> => {
     const release = settings.connections?.take(userId, server);
     const credentials = settings.openCredentials?.(userId);
-    const connecting = connectMcp(server, egress, timeouts, signal, { schemas, memory, credentials });
+    const own = { ...timeouts, callMs: server.callTimeoutMs ?? timeouts.callMs };
+    const connecting = connectMcp(server, egress, own, signal, { schemas, memory, credentials });
     const connection = await connecting.catch((error: unknown) => {
       release?.();
       throw error;
@@ -74,8 +75,11 @@ export async function connectMcpServers(
   const connections = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   let closing: Promise<void> | undefined;
   const close = () => (closing ??= closeAll(connections, egress.close));
-  const failure = results.find((result) => result.status === 'rejected');
-  if (failure && (settings.onFailure !== 'skip' || signal.aborted)) {
+  const isSkipped = (server?: McpServer) => (settings.onFailure ?? server?.onFailure) === 'skip' && !signal.aborted;
+  const [failure] = results.flatMap((result, place) =>
+    result.status === 'rejected' && !isSkipped(servers[place]) ? [result] : [],
+  );
+  if (failure) {
     await close();
     throw failure.reason;
   }

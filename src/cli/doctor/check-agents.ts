@@ -16,7 +16,7 @@ export async function checkAgents(config: Config): Promise<Finding[]> {
   const { signal } = new AbortController();
   try {
     const openCredentials = () => (config.RUNTIME_SECRET_KEY.length > 0 ? NOTHING_GRANTED : undefined);
-    const agents = await hostAgents({ ...config, MCP_ON_FAILURE: 'fail' }, undefined, {}, openCredentials);
+    const agents = await hostAgents(config, undefined, { mcp: { onFailure: 'fail' } }, openCredentials);
     const { definition: harness } = await readHarnessAgent(config);
     const findings: Finding[] = [];
     for (const [name, agent] of agents) {

@@ -14,8 +14,6 @@ interface S3Settings {
   endpoint: string | undefined;
   /** `endpoint/bucket/key` instead of `bucket.endpoint/key`. */
   forcePathStyle: boolean;
-  /** Without them those of the machine are used (instance role, shared configuration). */
-  credentials: { accessKeyId: string; secretAccessKey: string; sessionToken?: string } | undefined;
   maxBytes: number;
   /** Time-out of a silent store [30,000]. */
   timeoutMs?: number;
@@ -64,7 +62,7 @@ export async function openS3Content(settings: S3Settings): Promise<ContentStore>
   };
 }
 
-function clientOptions({ region, endpoint, forcePathStyle, credentials, timeoutMs }: S3Settings) {
+function clientOptions({ region, endpoint, forcePathStyle, timeoutMs }: S3Settings) {
   return {
     region,
     forcePathStyle,
@@ -78,7 +76,6 @@ function clientOptions({ region, endpoint, forcePathStyle, credentials, timeoutM
     requestChecksumCalculation: 'WHEN_REQUIRED' as const,
     responseChecksumValidation: 'WHEN_REQUIRED' as const,
     ...(endpoint === undefined ? {} : { endpoint }),
-    ...(credentials ? { credentials } : {}),
   };
 }
 
@@ -125,7 +122,7 @@ async function unlessAway<T>(request: Promise<T>): Promise<T> {
 
 /** Creates the content store that the settings name. @throws {ConfigError} when the store cannot be used. */
 export async function openContentStore(config: Config): Promise<ContentStore> {
-  const { MAX_ARTIFACT_BYTES: maxBytes, ARTIFACT_STORE, AWS_ENDPOINT_URL: endpoint } = config;
+  const { MAX_BODY_BYTES: maxBytes, ARTIFACT_STORE, AWS_ENDPOINT_URL: endpoint } = config;
   if (ARTIFACT_STORE === undefined) return rowContent(maxBytes);
   const [bucket = '', ...prefix] = ARTIFACT_STORE.slice('s3://'.length).split('/').filter(Boolean);
   return openS3Content({
@@ -134,21 +131,6 @@ export async function openContentStore(config: Config): Promise<ContentStore> {
     region: config.AWS_REGION,
     endpoint,
     forcePathStyle: (config.ARTIFACT_STORE_PATH_STYLE ?? String(endpoint !== undefined)) === 'true',
-    credentials: toCredentials(config),
     maxBytes,
   });
-}
-
-function toCredentials(config: Config): S3Settings['credentials'] {
-  const { AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey, AWS_SESSION_TOKEN } = config;
-  if (accessKeyId === undefined && secretAccessKey === undefined) return undefined;
-  if (accessKeyId === undefined || secretAccessKey === undefined) {
-    const missing = accessKeyId === undefined ? 'AWS_ACCESS_KEY_ID' : 'AWS_SECRET_ACCESS_KEY';
-    throw new ConfigError(`${missing}: found nothing; a credential is AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.`);
-  }
-  return {
-    accessKeyId,
-    secretAccessKey,
-    ...(AWS_SESSION_TOKEN === undefined ? {} : { sessionToken: AWS_SESSION_TOKEN }),
-  };
 }

@@ -21,13 +21,16 @@ const PING_MS = 30_000;
 const CLOSE_MS = 2_000;
 
 /** Limits of one live session; a client's frames and their bytes are counted. */
-export interface LiveLimits {
+export type LiveLimits = Record<'idleMs' | 'totalMs' | 'bytes' | 'frames', number>;
+
+/** The limits in service: an hour, which the bytes and frames are made for; a new session goes on where one ends. */
+export const LIVE_LIMITS: LiveLimits = {
   /** Maximum time in which nothing is sent in either direction. */
-  idleMs: number;
-  totalMs: number;
-  bytes: number;
-  frames: number;
-}
+  idleMs: 300_000,
+  totalMs: 3_600_000,
+  bytes: INPUT_LIMITS.liveSession.bytes,
+  frames: INPUT_LIMITS.liveSession.count,
+};
 
 /** The socket of a live session: its frames are taken one after another, within its limits. */
 export class LiveSocket {

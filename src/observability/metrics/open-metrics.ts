@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
-import { type AddressInfo, isIP } from 'node:net';
+import { isIP } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PrometheusExporter } from '@opentelemetry/exporter-prometheus';
 import { type Resource, resourceFromAttributes } from '@opentelemetry/resources';
@@ -12,8 +12,8 @@ import {
 } from '@opentelemetry/sdk-metrics';
 import type { Config } from '../../config/config.ts';
 import { hasOldNames, pairs, toOtlpOptions } from '../../config/observability.ts';
-import { ConfigError } from '../../core/errors.ts';
 import type { Log } from '../../platform/log.ts';
+import { listenAt } from '../../platform/net/network.ts';
 import { toPrometheusName } from './instruments.ts';
 import { createMeasures, type Measures } from './measure.ts';
 
@@ -140,11 +140,7 @@ async function serveMetrics(
   server.headersTimeout = REQUEST_TIMEOUT_MS;
   server.requestTimeout = REQUEST_TIMEOUT_MS;
   server.maxConnections = MAX_CONNECTIONS;
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) => reject(new ConfigError(whyNot(error, host, port))));
-    server.listen(port, host, resolve);
-  });
-  return { url: getUrl(server), close: () => close(server) };
+  return { url: await listenAt(server, host, port, whyNot), close: () => close(server) };
 }
 
 const isMetrics = ({ method, url = '' }: IncomingMessage) =>
@@ -163,11 +159,6 @@ function isOwnName({ headers }: IncomingMessage, allowedHosts: readonly string[]
 function whyNot({ code, message }: NodeJS.ErrnoException, host: string, port: number): string {
   if (code === 'EADDRINUSE') return `METRICS_PORT: ${port} is taken on ${host}; choose another.`;
   return `METRICS_HOST: cannot listen on ${host} for /metrics: ${message}.`;
-}
-
-function getUrl(server: Server): string {
-  const { address, port, family } = server.address() as AddressInfo;
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }
 
 async function close(server: Server): Promise<void> {

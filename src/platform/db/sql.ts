@@ -50,7 +50,7 @@ export const exactTime = (column: AnyPgColumn | SQL): SQL<string> =>
 
 /** The condition for what comes after a place in a list whose newest are first, then by id downwards. */
 export const isAfterPlace = (
-  row: { time: AnyPgColumn | SQL; id: AnyPgColumn },
+  row: Record<'time' | 'id', AnyPgColumn | SQL>,
   place: { time: string; id: string } | undefined,
 ): SQL | undefined => place && sql`(${row.time}, ${row.id}) < (${place.time}::timestamptz, ${place.id})`;
 

@@ -1,4 +1,6 @@
+import type { AddressInfo, Server } from 'node:net';
 import ipaddr from 'ipaddr.js';
+import { ConfigError } from '../../core/errors.ts';
 import { BoundedCache } from '../work/bounded-cache.ts';
 
 const PREFIX_BYTES = 8;
@@ -26,4 +28,19 @@ function readNetwork(text: string): string {
   if (parsed.kind() === 'ipv4') return parsed.toString();
   const bytes = parsed.toByteArray().map((byte, index) => (index < PREFIX_BYTES ? byte : 0));
   return ipaddr.fromByteArray(bytes).toString();
+}
+
+/** Listens. @returns the address, e.g. `http://127.0.0.1:8000` @throws {ConfigError} in words of `toReason` */
+export async function listenAt(
+  server: Server,
+  host: string,
+  port: number,
+  toReason: (error: NodeJS.ErrnoException, host: string, port: number) => string,
+): Promise<string> {
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error) => reject(new ConfigError(toReason(error, host, port))));
+    server.listen(port, host, resolve);
+  });
+  const { address, family, port: taken } = server.address() as AddressInfo;
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${taken}`;
 }

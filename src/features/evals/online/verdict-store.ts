@@ -6,7 +6,7 @@ import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { escapeText, unescapeText } from '../../../platform/db/json-escape.ts';
 import { sessionVerdicts } from '../../../platform/db/schema/schema.ts';
-import { exactTime, getKey, insertSelect, names } from '../../../platform/db/sql.ts';
+import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 
 const v = sessionVerdicts;
@@ -98,7 +98,7 @@ export async function listSessionVerdicts(
         sessionId === undefined ? undefined : eq(v.sessionId, sessionId),
         label === undefined ? undefined : eq(v.label, label),
         passed === undefined ? undefined : eq(v.passed, passed),
-        after && sql`(${v.createTime}, ${id}) < (${after.time}::timestamptz, ${after.id})`,
+        isAfterPlace({ time: v.createTime, id }, after),
       ),
     )
     .orderBy(sql`${v.createTime} desc, ${id} desc`)

@@ -2,7 +2,7 @@ import { type SQL, and, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalSessionScores } from '../../../platform/db/schema/schema.ts';
-import { exactTime, getKey, insertSelect, names } from '../../../platform/db/sql.ts';
+import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { ChosenSession } from '../../../conversation/sessions/choose-sessions.ts';
@@ -96,7 +96,7 @@ export async function listSessionScores(
         userIds && inArray(e.userId, userIds),
         sessionId === undefined ? undefined : eq(e.sessionId, sessionId),
         ruleId === undefined ? undefined : eq(e.ruleId, ruleId),
-        after && sql`(${e.createTime}, ${id}) < (${after.time}::timestamptz, ${after.id})`,
+        isAfterPlace({ time: e.createTime, id }, after),
       ),
     )
     .orderBy(sql`${e.createTime} desc, ${id} desc`)

@@ -33,6 +33,8 @@ export interface Slots {
 
 /** The largest bodies of one caller under way: parsed, they stay in memory until their work is done. */
 const BODIES_PER_CALLER = 8;
+/** The share of a caller's requests under way that may be streams or live sessions, which stay for long. */
+const STREAM_SHARE = 0.5;
 /** A large read uses one of its rate, and one more for each of these bytes. */
 const MEGABYTE = 1_048_576;
 /** The wait of a refusal for each refusal of the same caller that waits already, and the longest wait. */
@@ -47,7 +49,8 @@ export function createRequestLimits(
 ): RequestLimits {
   const rates = createRates(database, limits);
   const requests = createSlots('MAX_REQUESTS_PER_USER', limits.MAX_REQUESTS_PER_USER, 'requests under way');
-  const streams = createSlots('MAX_STREAMS_PER_USER', limits.MAX_STREAMS_PER_USER, 'streams open');
+  const maxStreams = Math.ceil(limits.MAX_REQUESTS_PER_USER * STREAM_SHARE);
+  const streams = createSlots('MAX_REQUESTS_PER_USER', maxStreams, 'streams open');
   const heavy = createSlots('MAX_HEAVY_READS_PER_USER', limits.MAX_HEAVY_READS_PER_USER, 'large reads under way');
   const bodies = createBodySlots(limits, maxBodyBytes);
   return (operation) => {

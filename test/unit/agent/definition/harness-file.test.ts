@@ -19,6 +19,8 @@ mcp_servers:
     url: https://docs.example/mcp
     headers:
       authorization: Bearer \${DOCS_TOKEN}
+    call_timeout_ms: 5000
+    on_failure: skip
 sampling: { temperature: 0.2, max_tokens: 100 }
 limits:
   max_llm_calls: 7
@@ -49,7 +51,15 @@ test('a full file becomes a definition', () => {
     tools: ['calculator'],
     confirmTools: ['calculator'],
     skills: ['reports'],
-    mcpServers: [{ name: 'docs', url: 'https://docs.example/mcp', headers: { authorization: 'Bearer secret' } }],
+    mcpServers: [
+      {
+        name: 'docs',
+        url: 'https://docs.example/mcp',
+        headers: { authorization: 'Bearer secret' },
+        callTimeoutMs: 5000,
+        onFailure: 'skip',
+      },
+    ],
     sampling: { temperature: 0.2, maxOutputTokens: 100 },
     maxLlmCalls: 7,
     compaction: { tokenBudget: 5000 },

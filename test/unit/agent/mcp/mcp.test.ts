@@ -226,8 +226,8 @@ test('a server that is down or forbidden is named', async () => {
 test('`skip` leaves out the tools of a server that fails', async () => {
   const good = await start([{ name: 'a' }]);
   const bad = await start([], status(403));
-  const skip: McpSettings = { ...settings, onFailure: 'skip' };
-  const { tools, close } = await connectMcpServers([at('bad', bad), at('good', good)], skip, [], signal);
+  const both = [{ ...at('bad', bad), onFailure: 'skip' as const }, at('good', good)];
+  const { tools, close } = await connectMcpServers(both, settings, [], signal);
   expect(tools.map(({ name }) => name)).toEqual(['a']);
   await close();
 });
@@ -275,8 +275,12 @@ const unknown = (why: string) => `It is not known whether this call took effect:
 
 test('a call that hangs fails with the name of the server; the session can still be ended', async () => {
   const server = await start([{ name: 'hang', call: () => new Promise(() => {}) }, { name: 'quick' }]);
-  const quick: McpSettings = { ...settings, timeouts: { callMs: 30 } };
-  const { tools, close } = await connectMcpServers([at('slow', server)], quick, [], signal);
+  const { tools, close } = await connectMcpServers(
+    [{ ...at('slow', server), callTimeoutMs: 30 }],
+    settings,
+    [],
+    signal,
+  );
   expect(await call(tools, [['hang', {}]])).toEqual([
     { response: { error: unknown('MCP server `slow` failed in `hang`. It took too long.') } },
   ]);
