@@ -2,9 +2,8 @@ import { z } from 'zod';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
-import { ask, checkResult, type Connected } from './mcp-ask.ts';
+import { ask, checkResult, type Connected, toToolResult } from './mcp-ask.ts';
 import { tooMuch } from './mcp-error.ts';
-import { toToolResult } from './mcp-result.ts';
 
 /** Members of a list's entries that the model is shown. */
 const SHOWN = ['uri', 'uriTemplate', 'name', 'title', 'description', 'mimeType', 'size', 'arguments'];
@@ -87,7 +86,7 @@ const toReader = (name: string, description: string, parameters: JsonObject, run
 
 /** Sends a request whose answer has a list. @throws {AgentError} where it has not, or one that is too long */
 const request = (connected: Connected, method: string, params: JsonObject, member: string, context: ToolContext) =>
-  ask(connected, `\`${method}\``, context, undefined, {}, async (options) => {
+  ask(connected, `\`${method}\``, context, async (options) => {
     const schema = z.looseObject({ [member]: z.array(z.looseObject({})), nextCursor: z.string().optional() });
     const found = await connected.client.request({ method, params }, schema, options);
     const entries = found[member] as JsonObject[];

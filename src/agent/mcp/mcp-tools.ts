@@ -59,13 +59,13 @@ export async function connectMcpServers(
   const egress = createEgress(settings.egress, userId);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
   const schemas = new SchemaSandbox();
-  const memory = settings.connections ?? { legacyUntil: new Map(), tokens: new Map() };
+  const memory = settings.connections ?? new McpConnections(Infinity);
+  const credentials = settings.openCredentials?.(userId);
   const connect = async (server: McpServer): Promise<McpConnection> => {
-    const release = settings.connections?.take(userId, server);
-    const credentials = settings.openCredentials?.(userId);
-    const connecting = connectMcp(server, egress, timeouts, signal, { schemas, memory, credentials });
+    const release = memory.take(userId, server);
+    const connecting = connectMcp(server, { egress, timeouts, signal, schemas, memory, credentials });
     const connection = await connecting.catch((error: unknown) => {
-      release?.();
+      release();
       throw error;
     });
     return { ...connection, close: () => connection.close().finally(release) };
@@ -94,16 +94,22 @@ async function closeAll(connections: McpConnection[], closeEgress: () => Promise
   await closeEgress().catch(() => {});
 }
 
-/** A name that is taken gets its server's in front; providers take letters, digits, `_` and `-`, 64 of them. */
 function withUniqueNames(connections: McpConnection[], taken: Set<string>): Tool[] {
   return connections.flatMap(({ server, tools }) =>
     tools.map((tool) => {
-      const name = [tool.name, `${server.name}_${tool.name}`].map(toName).find((candidate) => !taken.has(candidate));
-      const unique = name ?? addNumber(toName(`${server.name}_${tool.name}`), taken);
-      taken.add(unique);
-      return { ...tool, name: unique };
+      const name = pickName(tool.name, server.name, taken);
+      taken.add(name);
+      return { ...tool, name };
     }),
   );
+}
+
+/** A name that is taken gets its server's in front; providers take letters, digits, `_` and `-`, 64 of them. */
+function pickName(tool: string, server: string, taken: Set<string>): string {
+  const long = toName(`${server}_${tool}`);
+  let name = toName(tool);
+  for (let number = 1; taken.has(name); number += 1) name = number === 1 ? long : `${long.slice(0, 60)}_${number}`;
+  return name;
 }
 
 /** Names by which the runtime itself hands over and asks people: what stands behind them is not a server's to say. */
@@ -113,13 +119,6 @@ const toName = (name: string) => {
   const plain = name.replaceAll(/[^A-Za-z0-9_-]/g, '_');
   return (RESERVED.test(plain) ? `tool_${plain}` : plain).slice(0, 64);
 };
-
-function addNumber(name: string, taken: Set<string>): string {
-  for (let number = 2; ; number += 1) {
-    const candidate = `${name.slice(0, 60)}_${number}`;
-    if (!taken.has(candidate)) return candidate;
-  }
-}
 
 /** Counts the connections that each user has open to each MCP server, within this process, and knows their protocol. */
 export class McpConnections {

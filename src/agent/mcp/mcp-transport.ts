@@ -2,6 +2,7 @@ import {
   type AuthProvider,
   SSEClientTransport,
   StreamableHTTPClientTransport,
+  type StreamableHTTPReconnectionOptions,
   type Transport,
 } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
@@ -12,6 +13,7 @@ import { currentContext } from '../../platform/context.ts';
 import { ownTurn } from '../../platform/work/loop-turns.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { McpServer } from '../definition/agent.ts';
+import { STREAM_ENDED } from './mcp-error.ts';
 import { markTask } from './mcp-task.ts';
 
 const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
@@ -67,11 +69,8 @@ export function newTransport(
       ? new StdioClientTransport({ command, args, env, maxBufferSize: mcpMessage.bytes })
       : kind === 'sse'
         ? new SSEClientTransport(new URL(url), options)
-        : new StreamableHTTPClientTransport(new URL(url), {
-            ...options,
-            fetch: withEndOfStream(fetch),
-            reconnectionOptions: NO_RECONNECT,
-          });
+        : new StreamableHTTPClientTransport(new URL(url), { ...options, reconnectionOptions: NO_RECONNECT });
+  if (transport instanceof StreamableHTTPClientTransport) endWithStream(transport);
   const bounded: BoundedTransport = { transport };
   // The SDK answers each request with a POST of its own, all at once, and 90,000 pings are more than a process has
   // memory for (1.32.2). Its own handler runs behind this one (`Protocol.connect`), and not where it throws.
@@ -98,13 +97,8 @@ const withTraceparent =
     return fetch(url, { ...init, headers });
   };
 
-/** An invocation is short: a stream that breaks is not taken up again. */
-const NO_RECONNECT = {
-  maxRetries: 0,
-  initialReconnectionDelay: 0,
-  maxReconnectionDelay: 0,
-  reconnectionDelayGrowFactor: 1,
-};
+/** An invocation is short: a stream that breaks is not taken up again, so that no other member is read. */
+const NO_RECONNECT = { maxRetries: 0 } as StreamableHTTPReconnectionOptions;
 
 /** The SDK's transports miss `| undefined` in their types, which `exactOptionalPropertyTypes` asks for. */
 export const asTransport = (transport: SdkTransport) => transport as Transport;
@@ -121,37 +115,19 @@ const withBounds =
     return response.ok ? boundedResponse(response, isStream, bounds, fail) : response;
   };
 
-/** As the code of an error that no server sent: the SDK's own codes are below -32000 and HTTP's above 0. */
-const STREAM_ENDED = -1;
-
 /**
- * The same `fetch`, but a stream that answers a JSON-RPC request ends with an error for that request. The SDK's
- * transport only notes a stream that breaks or ends too early (1.32.2, `_handleSseStream`), and the request would wait
- * for its time limit; to a request that was answered the error is nothing.
+ * Lets a request end with an error where the stream ends that answers it: the SDK only notes that, and the request
+ * would wait for its time limit. To a request that was answered the error is nothing.
  */
-const withEndOfStream =
-  (fetch: Egress['fetch']): Egress['fetch'] =>
-  async (url, init) => {
-    const response = await fetch(url, init);
-    const id = requestIdIn(init?.body);
-    if (id === undefined || !isEventStream(response) || !response.body) return response;
-    const { status, statusText, headers } = response;
-    return new Response(ReadableStream.from(untilEnd(response.body, id)), { status, statusText, headers });
-  };
-
-async function* untilEnd(body: AsyncIterable<Uint8Array>, id: unknown): AsyncGenerator<Uint8Array, void, void> {
-  try {
-    yield* body;
-  } catch {
-    // The error below says so.
-  }
-  const error = { jsonrpc: '2.0', id, error: { code: STREAM_ENDED, message: 'The stream ended.' } };
-  yield new TextEncoder().encode(`\n\ndata: ${JSON.stringify(error)}\n\n`);
-}
-
-/** The id in the body of a JSON-RPC request; `undefined` for anything else. */
-function requestIdIn(body: RequestInit['body']): unknown {
-  if (typeof body !== 'string') return undefined;
-  const { id } = JSON.parse(body) as { id?: unknown };
-  return id;
+function endWithStream(transport: StreamableHTTPClientTransport): void {
+  const send = transport.send.bind(transport);
+  transport.send = (message, options) =>
+    send(message, {
+      ...options,
+      onRequestStreamEnd() {
+        if (!('method' in message && 'id' in message)) return;
+        const error = { code: STREAM_ENDED, message: 'The stream ended.' };
+        asTransport(transport).onmessage?.({ jsonrpc: '2.0', id: message.id, error });
+      },
+    });
 }
