@@ -1,3 +1,4 @@
+import type { PriorDiscovery } from '@modelcontextprotocol/client';
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
@@ -63,7 +64,7 @@ export async function connectMcpServers(
   const credentials = settings.openCredentials?.(userId);
   const connect = async (server: McpServer): Promise<McpConnection> => {
     const release = memory.take(userId, server);
-    const connecting = connectMcp(server, { egress, timeouts, signal, schemas, memory, credentials });
+    const connecting = connectMcp(server, { egress, timeouts, signal, schemas, memory, credentials, userId });
     const connection = await connecting.catch((error: unknown) => {
       release();
       throw error;
@@ -123,8 +124,8 @@ const toName = (name: string) => {
 /** Counts the connections that each user has open to each MCP server, within this process, and knows their protocol. */
 export class McpConnections {
   readonly #open: CallerCounts;
-  /** When servers that did not know the protocol of 2026-07-28 are asked for it again, by address. */
-  readonly legacyUntil = new BoundedCache<number>();
+  /** The protocols of servers, and until when they hold, as `performance.now()`: by address, or by who asked for more. */
+  readonly eras = new BoundedCache<{ prior: PriorDiscovery; until: number }>();
   /** Tokens of the operator, by address and credentials. */
   readonly tokens = new BoundedCache<OperatorToken>();
 

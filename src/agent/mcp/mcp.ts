@@ -1,6 +1,7 @@
 import {
   Client,
   type ClientOptions,
+  type PriorDiscovery,
   type SpecTypes,
   SseError,
   StreamableHTTPClientTransport,
@@ -27,13 +28,14 @@ import { asTransport, newTransport, type TransportKind } from './mcp-transport.t
 /** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
 const MAX_PAGES = 100;
 const { mcpTool, mcpToolList } = INPUT_LIMITS;
-/** Time for which a server that does not know the newer protocol is not asked for it again. */
-const LEGACY_MS = 300_000;
+/** Time for which a server is not asked again which protocol it speaks, and what it has in the newer one. */
+const ERA_MS = 300_000;
+/** Longest answer to that question which is kept, in characters of JSON. */
+const MAX_ERA = 4_096;
 const OPTIONS: ClientOptions = {
   versionNegotiation: { mode: 'auto' },
   capabilities: { elicitation: { form: {}, url: {} }, extensions: { [TASKS]: {} } },
 };
-const LEGACY = { prior: { kind: 'legacy' } } as const;
 const NO_GRANTS =
   'asks each user for access, which needs RUNTIME_SECRET_KEY, and OAUTH_REDIRECT_URL but in mode local.';
 /** Maximum wait for the DELETE that ends a session. */
@@ -47,6 +49,7 @@ interface Surroundings {
   schemas: SchemaSandbox;
   memory: McpConnections;
   credentials: UserCredentials | undefined;
+  userId: string;
 }
 
 /** A connected server and its tools, under the names that the server gave. */
@@ -63,14 +66,22 @@ export interface McpConnection {
  * @throws {AgentError} `mcp_failed` with the server's name; nothing stays open then.
  */
 export async function connectMcp(server: McpServer, around: Surroundings): Promise<McpConnection> {
-  const { timeouts, signal, schemas, credentials } = around;
+  const { timeouts, signal, schemas, memory, credentials, userId } = around;
   const fail = (what: string) => new AgentError('mcp_failed', `MCP server \`${server.name}\` ${what}`);
   if (server.command === undefined && !URL.canParse(server.url ?? '')) throw fail('has no valid address.');
   if (server.userOauth && !credentials) throw fail(NO_GRANTS);
   const user = server.userOauth && credentials && new UserToken(server, credentials);
+  const address = toAddress(server);
+  const principal = JSON.stringify([userId, address, server.headers, server.oauth, server.userOauth]);
+  const known = [principal, address].find((key) => (memory.eras.get(key)?.until ?? 0) > performance.now());
   let close = async () => {};
   try {
-    const connection = await connect(server, around, user);
+    const connection = await connect(server, around, user, memory.eras.get(known ?? '')?.prior);
+    const discover = connection.client.getDiscoverResult();
+    const prior = discover ? { kind: 'modern' as const, discover } : { kind: 'legacy' as const };
+    // What a user has granted, to which application, is another principal each time.
+    if (!known && !(user && discover) && getText(prior).length <= MAX_ERA)
+      memory.eras.set(discover ? principal : address, { prior, until: performance.now() + ERA_MS });
     const { callMs, listMs } = timeouts;
     const connected: Connected = { ...connection, server, schemas, callMs, running: new Set(), ending: [] };
     listenTo(connected);
@@ -85,7 +96,10 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
   } catch (error) {
     await close();
     if (user?.isMissing(error)) return { server, close, tools: [user.toTool(false)] };
-    throw error;
+    if (!known) throw error;
+    // It may have been replaced since.
+    memory.eras.delete(known);
+    return connectMcp(server, around);
   }
 }
 
@@ -93,14 +107,13 @@ async function connect(
   server: McpServer,
   around: Surroundings,
   user: UserToken | undefined,
+  prior: PriorDiscovery | undefined,
 ): Promise<Pick<Connected, 'client' | 'bounded'>> {
   const { egress, timeouts, signal, memory } = around;
   const { oauth, transport: given, command } = server;
-  const address = toAddress(server);
-  const key = JSON.stringify([address, oauth]);
+  const key = JSON.stringify([toAddress(server), oauth]);
   const operator = oauth && (memory.tokens.get(key) ?? new OperatorToken(oauth));
   if (operator) memory.tokens.set(key, operator);
-  const isLegacy = (memory.legacyUntil.get(address) ?? 0) > performance.now();
   const remote: TransportKind[] = given ? [given] : ['streamable-http', 'sse'];
   const kinds = command === undefined ? remote : (['stdio'] as const);
   // A program may have to be installed first (`npx`).
@@ -111,20 +124,16 @@ async function connect(
     const transport = asTransport(bounded.transport);
     try {
       await within(timeoutMs, signal, (limit) =>
-        orAborted(client.connect(transport, { signal: limit, ...(isLegacy && LEGACY) }), limit),
+        orAborted(client.connect(transport, { signal: limit, ...(prior && { prior }) }), limit),
       );
       // The one stream that brings every answer broke: what is open will never be answered, though the SDK waits and
       // reconnects.
       // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's client is no EventTarget
       client.onerror = (error) => void (error instanceof SseError && client.close());
-      if (!isLegacy && client.getProtocolEra() === 'legacy')
-        memory.legacyUntil.set(address, performance.now() + LEGACY_MS);
       return { client, bounded };
     } catch (error) {
       // Both: a client whose transport never started does not close it.
       await Promise.allSettled([client.close(), transport.close()]);
-      // It may have been replaced since.
-      if (memory.legacyUntil.delete(address) && isLegacy) return connect(server, around, user);
       // A server that speaks only the older transport answers the POST so (MCP 2025-06-18, backwards compatibility).
       const mayBeOlder = index < kinds.length - 1 && [400, 404, 405].includes(getStatus(error) ?? 0);
       if (!mayBeOlder) throw toMcpError(server, 'could not be reached', bounded.failure ?? error, signal);
