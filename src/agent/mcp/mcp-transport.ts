@@ -21,15 +21,12 @@ const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
 /** Time in which a connection may have one message more. */
 const MESSAGE_MS = 10;
 
-/** The SDK's transports. */
-type SdkTransport = StreamableHTTPClientTransport | SSEClientTransport | StdioClientTransport;
-
 /** Ways to speak with a server. */
 export type TransportKind = 'streamable-http' | 'sse' | 'stdio';
 
 /** A transport, and why it ended where its server sent too much. */
 export interface BoundedTransport {
-  transport: SdkTransport;
+  transport: Transport;
   failure?: AgentError;
 }
 
@@ -57,25 +54,23 @@ export function newTransport(
       : undefined;
   };
   const turn = () => ownTurn(currentContext().caller ?? '');
-  const fetch = withBounds(
-    withTraceparent(egress.fetch),
-    { ...mcpMessage, elements: mcpMessage.count, note, turn },
-    fail,
-  );
+  const fetch = withBounds(egress.fetch, { ...mcpMessage, elements: mcpMessage.count, note, turn }, fail);
   const authProvider = token?.toAuthProvider(fetch);
   const options = { fetch, requestInit: headers ? { headers } : {}, ...(authProvider && { authProvider }) };
-  const transport =
+  const sdk =
     kind === 'stdio'
       ? new StdioClientTransport({ command, args, env, maxBufferSize: mcpMessage.bytes })
       : kind === 'sse'
         ? new SSEClientTransport(new URL(url), options)
         : new StreamableHTTPClientTransport(new URL(url), { ...options, reconnectionOptions: NO_RECONNECT });
-  if (transport instanceof StreamableHTTPClientTransport) endWithStream(transport);
+  if (sdk instanceof StreamableHTTPClientTransport) endWithStream(sdk);
+  // Its types miss `| undefined`, which `exactOptionalPropertyTypes` asks for.
+  const transport = sdk as Transport;
   const bounded: BoundedTransport = { transport };
   // The SDK answers each request with a POST of its own, all at once, and 90,000 pings are more than a process has
   // memory for (1.32.2). Its own handler runs behind this one (`Protocol.connect`), and not where it throws.
   // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's transport is no EventTarget
-  asTransport(transport).onmessage = (message) => {
+  transport.onmessage = (message) => {
     markTask(message);
     const excess = kind === 'stdio' && note('message');
     if (excess) throw fail(excess);
@@ -86,31 +81,21 @@ export function newTransport(
   return bounded;
 }
 
-/** Requests of a step carry its trace context. */
-const withTraceparent =
-  (fetch: Egress['fetch']): Egress['fetch'] =>
-  (url, init) => {
-    const { traceparent } = currentContext();
-    if (traceparent === undefined) return fetch(url, init);
-    const headers = new Headers(init?.headers);
-    headers.set('traceparent', traceparent);
-    return fetch(url, { ...init, headers });
-  };
-
 /** An invocation is short: a stream that breaks is not taken up again, so that no other member is read. */
 const NO_RECONNECT = { maxRetries: 0 } as StreamableHTTPReconnectionOptions;
 
-/** The SDK's transports miss `| undefined` in their types, which `exactOptionalPropertyTypes` asks for. */
-export const asTransport = (transport: SdkTransport) => transport as Transport;
-
 /**
- * The same `fetch`, but an answer fails as soon as it has too much to be parsed. It is counted as the SDK reads it:
- * what a GET brings as a stream whatever its media type, and a refusal not at all.
+ * The same `fetch`, but requests carry the step's trace context, and an answer fails as soon as it has too much to be
+ * parsed. It is counted as the SDK reads it: what a GET brings as a stream whatever its media type, and a refusal not
+ * at all.
  */
 const withBounds =
   (fetch: Egress['fetch'], bounds: AnswerBounds, fail: (excess: string) => AgentError): Egress['fetch'] =>
   async (url, init) => {
-    const response = await fetch(url, init);
+    const headers = new Headers(init?.headers);
+    const { traceparent } = currentContext();
+    if (traceparent !== undefined) headers.set('traceparent', traceparent);
+    const response = await fetch(url, { ...init, headers });
     const isStream = (init?.method ?? 'GET') === 'GET' || isEventStream(response);
     return response.ok ? boundedResponse(response, isStream, bounds, fail) : response;
   };
@@ -125,9 +110,8 @@ function endWithStream(transport: StreamableHTTPClientTransport): void {
     send(message, {
       ...options,
       onRequestStreamEnd() {
-        if (!('method' in message && 'id' in message)) return;
         const error = { code: STREAM_ENDED, message: 'The stream ended.' };
-        asTransport(transport).onmessage?.({ jsonrpc: '2.0', id: message.id, error });
+        if ('id' in message) transport.onmessage?.({ jsonrpc: '2.0', id: message.id as number, error });
       },
     });
 }

@@ -23,7 +23,7 @@ import { OperatorToken } from './mcp-oauth.ts';
 import { promptTools, resourceTools } from './mcp-resources.ts';
 import { TASKS } from './mcp-task.ts';
 import type { McpConnections, McpTimeouts } from './mcp-tools.ts';
-import { asTransport, newTransport, type TransportKind } from './mcp-transport.ts';
+import { newTransport, type TransportKind } from './mcp-transport.ts';
 
 /** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
 const MAX_PAGES = 100;
@@ -121,7 +121,7 @@ async function connect(
   for (const [index, kind] of kinds.entries()) {
     const client = new Client({ name: 'agent-runtime', version: '1' }, OPTIONS);
     const bounded = newTransport(server, egress, kind, user ?? operator);
-    const transport = asTransport(bounded.transport);
+    const { transport } = bounded;
     try {
       await within(timeoutMs, signal, (limit) =>
         orAborted(client.connect(transport, { signal: limit, ...(prior && { prior }) }), limit),

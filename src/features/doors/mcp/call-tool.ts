@@ -60,11 +60,11 @@ export async function callTool(
 ): Promise<CallToolResult> {
   if (!call.appNames.includes(name))
     throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Tool not found: ${name}`);
-  const state: unknown = request.requestState();
+  const state = request.requestState<string>();
   try {
     const attached = await (state === undefined
       ? start(call, name, given, request._meta)
-      : answer(call, name, String(state), request.inputResponses));
+      : answer(call, name, state, request.inputResponses));
     if ('invocation' in attached) return askAgain(attached);
     const task = call.isModern && hasTasks(request) && (await readTask(call, attached));
     return task ? (toTask(task) as unknown as CallToolResult) : await wait(call, attached, request);
