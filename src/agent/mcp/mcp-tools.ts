@@ -124,7 +124,7 @@ const toName = (name: string) => {
 /** Counts the connections that each user has open to each MCP server, within this process, and knows their protocol. */
 export class McpConnections {
   readonly #open: CallerCounts;
-  /** The protocols of servers, and until when they hold, as `performance.now()`: by address, or by who asked for more. */
+  /** The protocols of servers, each until a `performance.now()`: by address, or with what they have by principal. */
   readonly eras = new BoundedCache<{ prior: PriorDiscovery; until: number }>();
   /** Tokens of the operator, by address and credentials. */
   readonly tokens = new BoundedCache<OperatorToken>();
