@@ -75,17 +75,15 @@ export async function connectMcpServers(
   const connections = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   let closing: Promise<void> | undefined;
   const close = () => (closing ??= closeAll(connections, egress.close));
+  const { count } = INPUT_LIMITS.mcpToolList;
   const failure = results.find((result) => result.status === 'rejected');
-  if (failure && (settings.onFailure !== 'skip' || signal.aborted)) {
+  try {
+    if (failure && (settings.onFailure !== 'skip' || signal.aborted)) throw failure.reason;
+    if (connections.flatMap(({ tools }) => tools).length > count)
+      throw new AgentError('mcp_failed', `The MCP servers of the agent have more than ${count} tools together.`);
+  } catch (error) {
     await close();
-    throw failure.reason;
-  }
-  if (connections.reduce((sum, { tools }) => sum + tools.length, 0) > INPUT_LIMITS.mcpToolList.count) {
-    await close();
-    throw new AgentError(
-      'mcp_failed',
-      `The MCP servers of the agent have more than ${INPUT_LIMITS.mcpToolList.count} tools together.`,
-    );
+    throw error;
   }
   return { tools: withUniqueNames(connections, new Set(taken)), close };
 }

@@ -20,7 +20,7 @@ import { listenTo, toTools } from './mcp-call.ts';
 import { UserToken } from './mcp-consent.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';
 import { OperatorToken } from './mcp-oauth.ts';
-import { promptTools, resourceTools } from './mcp-resources.ts';
+import { readingTools } from './mcp-resources.ts';
 import { TASKS } from './mcp-task.ts';
 import type { McpConnections, McpTimeouts } from './mcp-tools.ts';
 import { newTransport, type TransportKind } from './mcp-transport.ts';
@@ -89,9 +89,7 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
     const declared = await within(listMs, signal, (limit) => listTools(connected.client, limit)).catch((error) => {
       throw toMcpError(server, 'did not list its tools', connected.bounded.failure ?? error, signal);
     });
-    const tools = toTools(connected, declared);
-    if (server.resources) tools.push(...resourceTools(connected));
-    if (server.prompts) tools.push(...promptTools(connected));
+    const tools = [...toTools(connected, declared), ...readingTools(connected)];
     return { server, close, tools: user ? [...tools.map((tool) => user.guard(tool)), user.toTool(true)] : tools };
   } catch (error) {
     await close();
