@@ -1,12 +1,12 @@
 import { once } from 'node:events';
+import { type JSONRPCMessage, SdkHttpError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import type { Command } from 'commander';
 import { processEnvironment } from '../config/environment.ts';
-import { type GlobalOptions, readFrames, readRefusal, toReason, toTarget, withApi } from './api.ts';
+import { type GlobalOptions, readRefusal, toReason, toTarget, withApi } from './api.ts';
 
 /** Longest line that is read, characters, and most messages under way. */
 const MAX_LINE = 16_777_216;
 const MAX_UNDER_WAY = 100;
-const VERSION_KEY = 'io.modelcontextprotocol/protocolVersion';
 /** Codes of JSON-RPC. */
 const PARSE_ERROR = -32_700;
 const INTERNAL_ERROR = -32_603;
@@ -14,14 +14,15 @@ const INTERNAL_ERROR = -32_603;
 interface Message {
   id?: string | number | null;
   method?: string;
-  params?: {
-    name?: string;
-    uri?: string;
-    taskId?: string;
-    requestId?: string | number;
-    _meta?: Record<string, unknown>;
-  };
+  params?: { requestId?: string | number };
   result?: { protocolVersion?: string };
+}
+
+/** A message on its way; it gets its answer, or none where it is cancelled. */
+interface Waiting {
+  id: Message['id'];
+  gone: AbortController;
+  settle: (answer?: Message) => void;
 }
 
 /**
@@ -33,98 +34,72 @@ export async function bridgeMcp(options: GlobalOptions, command: Command): Promi
   const { app, user } = options;
   const path = isGiven('app') ? `/mcp/${encodeURIComponent(app)}` : '/mcp';
   const query = isGiven('user') ? `?user_id=${encodeURIComponent(user)}` : '';
-  const bridge = (url: string) => new Bridge(new URL(toTarget(url, path).href + query)).run();
+  const bridge = (url: string) => runBridge(new URL(toTarget(url, path).href + query));
   await (options.url === undefined
     ? withApi(options, ({ url }) => bridge(url), { running: true })
     : bridge(options.url));
 }
 
-class Bridge {
-  readonly #target: URL;
-  readonly #underWay = new Map<AbortController, Message['id']>();
-  readonly #works = new Set<Promise<void>>();
-  /** The version that an era before 2026 has agreed on. */
-  #version: string | undefined;
-
-  constructor(target: URL) {
-    this.#target = target;
-  }
-
-  async run(): Promise<void> {
-    for await (const line of readLines(process.stdin)) {
-      const message = line === undefined ? undefined : toMessage(line);
-      if (message) await this.#take(message);
-      else await write(toError(undefined, `A line is no message, or has over ${MAX_LINE} characters.`, PARSE_ERROR));
+async function runBridge(target: URL): Promise<void> {
+  const key = processEnvironment()['AGENT_RUNTIME_KEY'];
+  const headers = key === undefined ? {} : { authorization: `Bearer ${key}` };
+  const service = new StreamableHTTPClientTransport(target, { requestInit: { headers } });
+  const waiting = new Set<Waiting>();
+  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's transport is no EventTarget
+  service.onmessage = (message) => {
+    const asked = 'method' in message ? undefined : [...waiting].find(({ id }) => id === message.id);
+    if (asked) asked.settle(message as Message);
+    else void write(message);
+  };
+  await service.start();
+  const send = async (message: Message) => {
+    const { id, method } = message;
+    const { promise, resolve: settle } = Promise.withResolvers<Message | undefined>();
+    const asked = { id, gone: new AbortController(), settle };
+    const requestSignal = asked.gone.signal;
+    const onRequestStreamEnd = () => settle(toError(id, 'The service ended its answer too early.'));
+    waiting.add(asked);
+    try {
+      await service.send(message as JSONRPCMessage, { requestSignal, onRequestStreamEnd });
+    } catch (error) {
+      settle(requestSignal.aborted ? undefined : await toAnswer(target, id, error, key));
     }
-    await Promise.all(this.#works);
-  }
-
-  async #take(message: Message): Promise<void> {
-    if (message.method === 'notifications/cancelled') {
+    const answer = id === undefined ? undefined : await promise;
+    waiting.delete(asked);
+    const version = method === 'initialize' && answer?.result?.protocolVersion;
+    if (version) service.setProtocolVersion(version);
+    if (answer) await write(answer);
+  };
+  const works = new Set<Promise<void>>();
+  for await (const line of readLines(process.stdin)) {
+    const message = line === undefined ? undefined : toMessage(line);
+    if (!message)
+      await write(toError(undefined, `A line is no message, or has over ${MAX_LINE} characters.`, PARSE_ERROR));
+    else if (message.method === 'notifications/cancelled') {
       // In 2026 leaving is what cancels; before that the service could not tell which message is meant.
-      for (const [gone, id] of this.#underWay) if (id === message.params?.requestId) gone.abort();
-      return;
+      for (const { id, gone, settle } of waiting) {
+        if (id !== message.params?.requestId) continue;
+        gone.abort();
+        settle();
+      }
+    } else if (works.size >= MAX_UNDER_WAY)
+      await write(toError(message.id, `${MAX_UNDER_WAY} messages are under way: try again when one has ended.`));
+    else {
+      const work = send(message).finally(() => works.delete(work));
+      works.add(work);
     }
-    if (this.#works.size >= MAX_UNDER_WAY)
-      return write(toError(message.id, `${MAX_UNDER_WAY} messages are under way: try again when one has ended.`));
-    const gone = new AbortController();
-    this.#underWay.set(gone, message.id);
-    const work = this.#send(message, gone.signal)
-      .catch((error: unknown) => {
-        const why = `${this.#target.origin} cannot be reached: ${toReason(error)}.`;
-        return gone.signal.aborted || message.id === undefined ? undefined : write(toError(message.id, why));
-      })
-      .finally(() => {
-        this.#underWay.delete(gone);
-        this.#works.delete(work);
-      });
-    this.#works.add(work);
   }
-
-  async #send(message: Message, signal: AbortSignal): Promise<void> {
-    const headers = this.#toHeaders(message);
-    const response = await fetch(this.#target, { method: 'POST', headers, body: JSON.stringify(message), signal });
-    const type = response.headers.get('content-type') ?? '';
-    let isAnswered = message.id === undefined;
-    const pass = async (answer: Message) => {
-      isAnswered ||= answer.id === message.id;
-      if (message.method === 'initialize') this.#version ??= answer.result?.protocolVersion;
-      await write(answer);
-    };
-    if (type.startsWith('text/event-stream'))
-      for await (const frame of readFrames<Message>(response)) await pass(frame);
-    else if (response.status !== 202) {
-      const text = await response.text();
-      const answer = toMessage(text);
-      if (answer && 'jsonrpc' in answer) await pass({ ...answer, ...(answer.id == null ? { id: message.id } : {}) });
-      else if (!isAnswered) await pass(toError(message.id, await readRefusal(new Response(text, response), getKey())));
-    }
-    if (!isAnswered) await write(toError(message.id, 'The service ended its answer too early.'));
-  }
-
-  #toHeaders({ method, params }: Message): Record<string, string> {
-    const key = getKey();
-    const modern = params?._meta?.[VERSION_KEY];
-    const version = modern ?? this.#version;
-    const name = params?.name ?? params?.uri ?? params?.taskId;
-    return {
-      'content-type': 'application/json',
-      accept: 'application/json, text/event-stream',
-      ...(key === undefined ? {} : { authorization: `Bearer ${key}` }),
-      ...(typeof version === 'string' ? { 'mcp-protocol-version': toHeader(version) } : {}),
-      ...(modern !== undefined && typeof method === 'string' ? { 'mcp-method': toHeader(method) } : {}),
-      ...(modern !== undefined && typeof name === 'string' ? { 'mcp-name': toHeader(name) } : {}),
-    };
-  }
+  await Promise.all(works);
 }
 
-const getKey = () => processEnvironment()['AGENT_RUNTIME_KEY'];
-
-/** Writes a text so that a header can hold it, as the protocol says. */
-const toHeader = (text: string): string =>
-  /^[!-~](?:[ -~]*[!-~])?$/.test(text) && !text.startsWith('=?')
-    ? text
-    : `=?base64?${Buffer.from(text).toString('base64')}?=`;
+/** Returns what a client is told of a message that the service refused, or did not get. */
+async function toAnswer({ origin }: URL, id: Message['id'], error: unknown, key: string | undefined): Promise<Message> {
+  if (!(error instanceof SdkHttpError)) return toError(id, `${origin} cannot be reached: ${toReason(error)}.`);
+  const { status, text } = error.data as { status: number; text: string };
+  const answer = toMessage(text);
+  if (answer && 'jsonrpc' in answer) return { ...answer, id: answer.id ?? id ?? null };
+  return toError(id, await readRefusal(new Response(text, { status }), key));
+}
 
 const toError = (id: Message['id'], message: string, code = INTERNAL_ERROR) => ({
   jsonrpc: '2.0',

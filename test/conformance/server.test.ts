@@ -7,6 +7,9 @@ import { exceptionsFile, REVISIONS, runSuite } from './suite.ts';
 
 const agents = hostScript([[{ text: 'Hello' }]]);
 const skill = { name: 'invoices', description: 'How to write an invoice.', body: 'Number them.', directory: '/none' };
+// What an agent here cannot do is a result: the suite's tool that fails is one that is asked without a prompt.
+const [first] = agents.values();
+if (first) agents.set('test_error_handling', first);
 for (const agent of agents.values()) agent.listSkills = () => Promise.resolve([skill]);
 
 let app: TestApp;

@@ -2,7 +2,7 @@ import { type Client, type RequestOptions, type SpecTypes, specTypeSchemas } fro
 import { z } from 'zod';
 import type { UnknownOutcomeError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
-import type { JsonObject } from '../../core/content.ts';
+import type { JsonObject, Part } from '../../core/content.ts';
 import { orAborted } from '../../core/abort.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
@@ -31,7 +31,7 @@ export interface Connected {
 
 /** A call that runs. */
 export interface RunningCall {
-  note: (level: string, text: string) => void;
+  note: (level: keyof ToolLog, text: string) => void;
   /** Answers to questions that the server asks while it runs, by their keys. */
   answers?: Record<string, Answer> | undefined;
   /** The question that it asked, and that no answer is there for. */
@@ -51,46 +51,64 @@ export function checkResult(result: z.output<typeof answered>): SpecTypes['CallT
 }
 
 /**
- * Asks a server something for a call of a tool, within the time of one. `what` stands in errors; `Unsure` is the error
- * where it may have acted.
+ * Asks a server something for a call of a tool, within the time of one. `what` stands in errors; `own.Unsure` is the
+ * error where it may have acted.
  */
 export async function ask<Result>(
   { server, bounded, callMs, running }: Connected,
   what: string,
   { signal, log }: ToolContext,
-  Unsure: typeof UnknownOutcomeError | undefined,
-  own: Pick<RunningCall, 'answers' | 'question'>,
   work: (options: RequestOptions) => Promise<Result>,
+  own: Omit<RunningCall, 'note'> & { Unsure?: typeof UnknownOutcomeError } = {},
 ): Promise<Result> {
   let lines = 0;
-  const write = (level: keyof ToolLog, message: string) => {
+  const note = (level: keyof ToolLog, message: string) => {
     lines += 1;
     if (lines <= MAX_LINES) log[level](message.slice(0, MAX_LINE_LENGTH), { mcpServer: server.name });
   };
-  const call = Object.assign(own, { note: (level: string, text: string) => write(LEVELS[level] ?? 'warn', text) });
+  const call = Object.assign(own, { note });
   running.add(call);
   try {
     return await within(callMs, signal, (limit) => {
-      const onprogress: RequestOptions['onprogress'] = ({ progress, total, message }) =>
-        write(
-          'debug',
-          [`progress ${progress}`, ...(total === undefined ? [] : ['of', total]), message ?? ''].join(' '),
-        );
+      const onprogress: RequestOptions['onprogress'] = ({ progress, total, message = '' }) =>
+        note('debug', `progress ${progress} ${total === undefined ? '' : `of ${total} `}${message}`);
       return orAborted(work({ signal: limit, timeout: callMs + 1_000, onprogress }), limit);
     });
   } catch (error) {
-    throw toMcpError(server, `failed in ${what}`, bounded.failure ?? error, signal, Unsure);
+    throw toMcpError(server, `failed in ${what}`, bounded.failure ?? error, signal, own.Unsure);
   } finally {
     running.delete(call);
   }
 }
-
-/** Levels of a server's messages in our log: none raises an alarm of the operator. */
-const LEVELS: Record<string, 'debug' | 'info'> = { debug: 'debug', info: 'info', notice: 'info' };
 
 /** Reads a value as the protocol has it. @throws {Error} where it is something else */
 export function parseAs<Name extends 'Tool' | 'CallToolResult'>(name: Name, value: unknown): SpecTypes[Name] {
   const parsed = specTypeSchemas[name]['~standard'].validate(value);
   if (parsed.issues) throw new Error(`It is no ${name}.`);
   return parsed.value;
+}
+
+/** Converts what a server's tool answers: structured content, else the texts; media become attachments. */
+export function toToolResult(result: SpecTypes['CallToolResult'], attachments: Part[]): unknown {
+  const texts = result.content.flatMap((block) => toText(block) ?? []);
+  if (result.isError === true) return { error: texts.join('\n') || 'The tool failed without saying why.' };
+  for (const block of result.content) attachments.push(...toMedia(block));
+  if (result.structuredContent !== undefined) return result.structuredContent;
+  return {
+    result: texts.length > 0 || attachments.length === 0 ? texts.join('\n') : `${attachments.length} attachment(s)`,
+  };
+}
+
+function toText(block: SpecTypes['ContentBlock']): string | undefined {
+  if (block.type === 'text') return block.text;
+  if (block.type === 'resource_link') return `${block.name}: ${block.uri}`;
+  return block.type === 'resource' && 'text' in block.resource ? block.resource.text : undefined;
+}
+
+function toMedia(block: SpecTypes['ContentBlock']): Part[] {
+  if (block.type === 'image' || block.type === 'audio')
+    return [{ inlineData: { mimeType: block.mimeType, data: block.data } }];
+  if (block.type !== 'resource' || !('blob' in block.resource)) return [];
+  const { blob, mimeType } = block.resource;
+  return [{ inlineData: { mimeType: mimeType ?? 'application/octet-stream', data: blob } }];
 }

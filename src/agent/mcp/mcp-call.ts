@@ -9,36 +9,61 @@ import { z } from 'zod';
 import { UnknownOutcomeError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { Tool, ToolContext } from '../definition/tool.ts';
-import { answered, ask, checkResult, type Connected, getText, type RunningCall } from './mcp-ask.ts';
-import { HEADER } from './mcp-headers.ts';
+import { answered, ask, checkResult, type Connected, getText, toToolResult } from './mcp-ask.ts';
 import { toMcpError, tooMuch } from './mcp-error.ts';
 import { type Answer, type Asked, askPerson, readAnswers, toAsked, toKey } from './mcp-question.ts';
-import { toToolResult } from './mcp-result.ts';
 import { followTask, getTaskId } from './mcp-task.ts';
 
 /** Maximum number of times that a server may ask for the same call again, and the wait before each. */
 const MAX_ROUNDS = 10;
 const ROUND_MS = 250;
 
-/** A tool as its server declares it. */
-export interface DeclaredTool {
-  name: string;
-  description?: string | undefined;
-  inputSchema: JsonObject;
-  outputSchema?: JsonObject | undefined;
-  annotations?: { readOnlyHint?: boolean | undefined; idempotentHint?: boolean | undefined } | undefined;
+type DeclaredTool = SpecTypes['Tool'];
+
+/** Marks an argument that a server wants in a header too, as it stands in the JSON of a schema. */
+const HEADER = '"x-mcp-header":';
+const marked = z.looseObject({
+  type: z.enum(['string', 'integer', 'boolean']),
+  'x-mcp-header': z.string().regex(/^[\w!#$%&'*+.^`|~-]+$/),
+});
+
+/** Returns the schemas of an object's arguments at all depths, without other ways into a schema. */
+function* listArguments({ properties }: JsonObject): Generator<JsonObject> {
+  for (const each of Object.values((properties ?? {}) as Record<string, JsonObject | null>)) {
+    if (typeof each !== 'object' || each === null) continue;
+    yield each;
+    yield* listArguments(each);
+  }
 }
 
-/** Returns a tool of a server as one that the model can call. */
-export function toTool(connected: Connected, tool: DeclaredTool): Tool {
+/**
+ * True where a tool marks its arguments for headers as the protocol wants it: plain values that are reached by
+ * `properties` alone, each with a name of its own. Other tools are left out.
+ */
+function hasFineHeaders(inputSchema: JsonObject): boolean {
+  const found = [...listArguments(inputSchema)].map((each) =>
+    marked.safeParse(each).data?.['x-mcp-header'].toLowerCase(),
+  );
+  const names = found.filter((name) => name !== undefined);
+  return new Set(names).size === names.length && getText(inputSchema).split(HEADER).length === names.length + 1;
+}
+
+/** Returns the tools of a server as those that the model can call. */
+export function toTools(connected: Connected, tools: DeclaredTool[]): Tool[] {
+  const isModern = connected.client.getProtocolEra() === 'modern';
+  return tools
+    .filter(({ inputSchema }) => !isModern || hasFineHeaders(inputSchema))
+    .map((tool) => toTool(connected, tool, isModern));
+}
+
+function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): Tool {
   const { client, schemas } = connected;
-  const { name, inputSchema, outputSchema, annotations } = tool;
-  const isModern = client.getProtocolEra() === 'modern';
+  const { name, description = '', inputSchema, outputSchema, annotations } = tool;
   // Arguments that the server wants in headers too.
   const needsHeaders = isModern && getText(inputSchema).includes(HEADER);
   return {
     name,
-    description: tool.description ?? '',
+    description,
     parameters: inputSchema,
     needsConfirmation: false,
     effect: annotations?.readOnlyHint ? 'none' : annotations?.idempotentHint ? 'idempotent' : 'once',
@@ -82,10 +107,10 @@ async function callTool(
   const earlier = before?.asked.taskId ?? context.kept?.['taskId'];
   if (typeof earlier === 'string') return followTask(connected, name, context, earlier, before);
   const answers = { ...before?.asked.answers, ...before?.answers };
-  const own: Pick<RunningCall, 'answers' | 'question'> = isModern ? {} : { answers };
+  const own: Parameters<typeof ask>[4] = { Unsure: UnknownOutcomeError, ...(!isModern && { answers }) };
   let more: JsonObject = isModern && before ? toRetry(before.asked, before.answers) : {};
   for (let round = 0; round < MAX_ROUNDS; round += 1) {
-    const found = await ask(connected, `\`${name}\``, context, UnknownOutcomeError, own, async (options) => {
+    const work = async (options: RequestOptions) => {
       const result: z.output<typeof answered> = await send(more, options).catch((error: unknown) => {
         if (!own.question) throw error;
         return {};
@@ -94,7 +119,8 @@ async function callTool(
       if (result['resultType'] !== 'input_required') return { result: checkResult(result), taskId: getTaskId(result) };
       const { inputRequests, requestState } = inputRequired.parse(result);
       return { asked: toAsked(inputRequests, requestState === undefined ? {} : { requestState }) };
-    });
+    };
+    const found = await ask(connected, `\`${name}\``, context, work, own);
     if (found.taskId !== undefined) return followTask(connected, name, context, found.taskId, undefined);
     if (!found.asked || Object.keys(found.asked.questions).length > 0) return found;
     await sleep(ROUND_MS, undefined, { signal: context.signal });
@@ -123,7 +149,9 @@ const UNSTRUCTURED = 'The tool answered without the structured content that its 
  */
 export function listenTo({ client, running }: Connected): void {
   client.setNotificationHandler('notifications/message', ({ params: { level, data } }) => {
-    [...running].at(-1)?.note(level, typeof data === 'string' ? data : getText(data));
+    // None raises an alarm of the operator.
+    const own = level === 'debug' ? level : level === 'info' || level === 'notice' ? 'info' : 'warn';
+    [...running].at(-1)?.note(own, typeof data === 'string' ? data : getText(data));
   });
   client.setRequestHandler('elicitation/create', ({ params }) => {
     const [call, other] = running;

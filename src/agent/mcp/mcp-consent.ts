@@ -22,7 +22,7 @@ import { type Tool, toParameters } from '../definition/tool.ts';
 import { requestConfirmation } from './mcp-question.ts';
 
 /** A consent on its way, and the access that came of it. */
-interface Grant {
+type Grant = {
   serverUrl: string;
   redirectUrl: string;
   /** The operator's issuer: no other is asked. */
@@ -32,10 +32,7 @@ interface Grant {
   discovery?: OAuthDiscoveryState;
   codeVerifier?: string | undefined;
   tokens?: StoredOAuthTokens | undefined;
-}
-
-const toJson = (grant: Grant) => grant as unknown as JsonObject;
-const fromJson = (kept: JsonObject | undefined) => kept as unknown as Grant | undefined;
+};
 
 /** A server that its user has given no access to, or not enough. */
 class ConsentMissing extends AgentError {
@@ -44,15 +41,14 @@ class ConsentMissing extends AgentError {
   }
 }
 
-/** Fills in a grant while the SDK does the steps to it. */
-function toProvider(grant: Grant, isRegistered: boolean): OAuthClientProvider {
-  const { redirectUrl, scope } = grant;
+/** Fills in a grant while the SDK does the steps to it; a client that it has is never replaced by a registered one. */
+function toProvider(grant: Grant): OAuthClientProvider {
+  const { redirectUrl, scope, client: known } = grant;
   return {
     redirectUrl,
     clientMetadata: { client_name: 'agent-runtime', redirect_uris: [redirectUrl], ...(scope && { scope }) },
     clientInformation: () => grant.client,
-    // A client of the operator is never replaced by one that is registered on the way.
-    ...(!isRegistered && { saveClientInformation: (client) => void (grant.client = client) }),
+    ...(!known && { saveClientInformation: (client) => void (grant.client = client) }),
     tokens: () => undefined,
     saveTokens: (tokens) => void (grant.tokens = tokens),
     codeVerifier: () => grant.codeVerifier ?? '',
@@ -74,35 +70,35 @@ export async function finishConsent(
   { code, iss }: { code: string; iss?: string | undefined },
   fetchFn: FetchLike,
 ): Promise<JsonObject> {
-  const grant = { ...(kept as unknown as Grant) };
+  const grant = { ...(kept as Grant) };
   const answer = { authorizationCode: code, ...(iss !== undefined && { iss }) };
-  await auth(toProvider(grant, true), { serverUrl: grant.serverUrl, ...answer, fetchFn });
-  const { codeVerifier: _used, ...granted } = grant;
-  return toJson(granted);
+  await auth(toProvider(grant), { serverUrl: grant.serverUrl, ...answer, fetchFn });
+  delete grant.codeVerifier;
+  return grant;
 }
 
 /** Revokes a grant at its issuer, where that has an address for it (RFC 7009). */
 export async function revokeGrant(kept: JsonObject, fetchFn: FetchLike): Promise<void> {
-  const { discovery, client, tokens } = kept as unknown as Grant;
-  const { revocation_endpoint: endpoint } = (discovery?.authorizationServerMetadata ?? {}) as {
-    revocation_endpoint?: string;
-  };
+  const { discovery, client, tokens } = kept as Grant;
+  const { revocation_endpoint: endpoint } = (discovery?.authorizationServerMetadata ?? {}) as JsonObject;
   const token = tokens?.refresh_token ?? tokens?.access_token;
-  if (endpoint === undefined || token === undefined || !client) return;
+  if (typeof endpoint !== 'string' || token === undefined || !client) return;
   const { client_id, client_secret } = client as { client_id: string; client_secret?: string };
-  const basic = `${encodeURIComponent(client_id)}:${encodeURIComponent(client_secret ?? '')}`;
-  const headers = client_secret ? { authorization: `Basic ${Buffer.from(basic).toString('base64')}` } : undefined;
-  const body = new URLSearchParams({ token, ...(client_secret ? {} : { client_id }) });
-  await fetchFn(endpoint, { method: 'POST', body, ...(headers && { headers }) });
+  const body = new URLSearchParams({ token, ...(!client_secret && { client_id }) });
+  const basic = Buffer.from([client_id, client_secret ?? ''].map(encodeURIComponent).join(':')).toString('base64');
+  const headers: Record<string, string> = client_secret ? { authorization: `Basic ${basic}` } : {};
+  await fetchFn(endpoint, { method: 'POST', body, headers });
 }
 
 /** The access of one user to one server, which the user grants in a browser. */
 export class UserToken {
   readonly #server: McpServer & { url: string };
   readonly #credentials: UserCredentials;
+  /** The operator's client there [one is registered on the way, or described at an address]. */
+  readonly #client: StoredOAuthClientInformation | undefined;
   #granted: Grant | undefined;
   /** The server's last challenge. */
-  #wanted: { resourceMetadataUrl?: URL | undefined; scope?: string | undefined } = {};
+  #wanted: ReturnType<typeof extractWWWAuthenticateParams> = {};
   #fetch: FetchLike | undefined;
   readonly #discovery: OAuthDiscoveryState | undefined;
 
@@ -111,6 +107,13 @@ export class UserToken {
     this.#server = { ...server, url: toAddress(server) };
     this.#credentials = credentials;
     this.#discovery = discovery;
+    const { clientId: client_id, clientSecret: client_secret, issuer } = server.userOauth ?? {};
+    if (client_id === undefined || isHttpsUrl(client_id)) return;
+    this.#client = {
+      client_id,
+      ...(client_secret !== undefined && { client_secret }),
+      ...(issuer !== undefined && { issuer }),
+    };
   }
 
   /** Gives it to a transport, whose requests to the issuer go through `fetch`: without the headers for the server. */
@@ -119,22 +122,22 @@ export class UserToken {
     const { url } = this.#server;
     return {
       token: async () => {
-        this.#granted ??= fromJson(await this.#credentials.read(url));
+        this.#granted ??= (await this.#credentials.read(url)) as Grant | undefined;
         return this.#granted?.tokens?.access_token;
       },
       onUnauthorized: async ({ response }) => {
         this.#wanted = extractWWWAuthenticateParams(response);
         const expired = this.#granted;
-        this.#granted =
-          expired && fromJson(await this.#credentials.renew(url, toJson(expired), () => this.#refresh(expired)));
-        if (!this.#granted) throw new ConsentMissing();
+        const fresh = expired && (await this.#credentials.renew(url, expired, () => this.#refresh(expired)));
+        this.#granted = fresh as Grant | undefined;
+        if (!fresh) throw new ConsentMissing();
       },
     };
   }
 
   /** Asks the issuer of the grant alone. @returns `undefined` where the issuer says that it is over */
   async #refresh({ tokens, discovery, ...grant }: Grant): Promise<JsonObject | undefined> {
-    const client = this.#getClient() ?? grant.client;
+    const client = this.#client ?? grant.client;
     if (!tokens?.refresh_token || !discovery || !client) return undefined;
     try {
       const fresh = await refreshAuthorization(discovery.authorizationServerUrl, {
@@ -144,21 +147,11 @@ export class UserToken {
         resource: discovery.resourceMetadata?.resource ?? grant.serverUrl,
         ...(this.#fetch && { fetchFn: this.#fetch }),
       });
-      return toJson({ ...grant, client, discovery, tokens: { ...tokens, ...fresh } });
+      return { ...grant, client, discovery, tokens: { ...tokens, ...fresh } };
     } catch (error) {
       if (error instanceof OAuthError && error.code !== 'server_error') return undefined;
       throw new AgentError('mcp_failed', 'Its access could not be renewed.', { cause: error });
     }
-  }
-
-  #getClient(): StoredOAuthClientInformation | undefined {
-    const { clientId, clientSecret, issuer } = this.#server.userOauth ?? {};
-    if (clientId === undefined || isHttpsUrl(clientId)) return undefined;
-    return {
-      client_id: clientId,
-      ...(clientSecret !== undefined && { client_secret: clientSecret }),
-      ...(issuer !== undefined && { issuer }),
-    };
   }
 
   /** True for an error because of which the user is to be asked. */
@@ -167,7 +160,8 @@ export class UserToken {
       if (cause instanceof ConsentMissing) return true;
       if (!(cause instanceof InsufficientScopeError)) continue;
       const scope = computeScopeUnion(this.#granted?.tokens?.scope, this.#wanted.scope, cause.requiredScope);
-      this.#wanted = { resourceMetadataUrl: cause.resourceMetadataUrl ?? this.#wanted.resourceMetadataUrl, scope };
+      const { resourceMetadataUrl } = cause;
+      Object.assign(this.#wanted, scope && { scope }, resourceMetadataUrl && { resourceMetadataUrl });
       return true;
     }
     return false;
@@ -215,26 +209,19 @@ export class UserToken {
     const { name, url: serverUrl, userOauth = {} } = this.#server;
     const { clientId, issuer, scope } = userOauth;
     const { redirectUrl } = this.#credentials;
-    const client = this.#getClient();
-    const grant: Grant = { serverUrl, redirectUrl, issuer, scope, client };
+    const grant: Grant = { serverUrl, redirectUrl, issuer, scope, client: this.#client };
     if (this.#discovery) grant.discovery = this.#discovery;
     const state = randomBytes(32).toString('base64url');
     let page: URL | undefined;
     const provider = {
-      ...toProvider(grant, client !== undefined),
+      ...toProvider(grant),
       ...(clientId !== undefined && isHttpsUrl(clientId) && { clientMetadataUrl: clientId }),
       state: () => state,
       redirectToAuthorization: (url: URL) => void (page = url),
     };
-    const { resourceMetadataUrl, scope: wanted } = this.#wanted;
-    await auth(provider, {
-      serverUrl,
-      ...(resourceMetadataUrl && { resourceMetadataUrl }),
-      ...(wanted !== undefined && { scope: wanted }),
-      ...(this.#fetch && { fetchFn: this.#fetch }),
-    });
+    await auth(provider, { serverUrl, ...this.#wanted, ...(this.#fetch && { fetchFn: this.#fetch }) });
     const { sessionId } = context.session;
-    await this.#credentials.begin({ resource: serverUrl, sessionId, state, kept: toJson(grant) });
+    await this.#credentials.begin({ resource: serverUrl, sessionId, state, kept: grant });
     const url = String(page);
     const hint = `\`${name}\` needs your permission. Open ${url}, and confirm when you have given it.`;
     return requestConfirmation(context, { hint, url, kept: { consent: serverUrl } });

@@ -6,6 +6,9 @@ import type { McpServer } from '../definition/agent.ts';
 /** Codes of connections that were not made. */
 const UNSENT = /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH)$/;
 
+/** Code of the error of a request whose stream ended: the SDK's own codes are below -32000 and HTTP's above 0. */
+export const STREAM_ENDED = -1;
+
 /** Runs work under a time limit of its own; the limit's signal is aborted by the invocation's signal too. */
 export async function within<Result>(
   timeoutMs: number,
@@ -33,11 +36,8 @@ export const tooMuch = (what: string) => new AgentError('mcp_failed', `It has ${
 
 /** HTTP status in an error of the SDK's transports. */
 export function getStatus(error: unknown): number | undefined {
-  for (let each = error; each instanceof Error; each = each.cause) {
-    if (each instanceof SdkHttpError) return each.status;
-    if (each instanceof SseError) return each.code;
-  }
-  return undefined;
+  const found = [...causes(error)].find((each) => each instanceof SdkHttpError || each instanceof SseError);
+  return found instanceof SdkHttpError ? found.status : found?.code;
 }
 
 /**
@@ -45,33 +45,22 @@ export function getStatus(error: unknown): number | undefined {
  * came to what may have been sent.
  */
 export function toMcpError(
-  server: McpServer,
+  { name }: McpServer,
   what: string,
   error: unknown,
   signal: AbortSignal,
   Unsure = AgentError,
 ): AgentError {
   if (signal.aborted) return abortError(signal);
-  const denial = findDenial(error);
+  // The refusal of the egress policy, or a bound of ours.
+  const denial = [...causes(error)].find((each) => each instanceof AgentError);
   const status = getStatus(error);
-  const protocolCode = error instanceof ProtocolError ? error.code : undefined;
-  const reason = denial
-    ? denial.message
-    : error instanceof TimedOut
-      ? 'It took too long.'
-      : status !== undefined
-        ? `It answered HTTP ${status}.`
-        : protocolCode !== undefined && protocolCode < -1
-          ? `It answered with error ${protocolCode}.`
-          : 'The connection failed.';
-  const isAnswered = denial || (status !== undefined ? status < 500 : protocolCode !== undefined && protocolCode < -1);
-  const isUnsent = [...causes(error)].some(({ code: name }) => UNSENT.test(String(name)));
+  const code = error instanceof ProtocolError && error.code < STREAM_ENDED ? error.code : undefined;
+  const other = error instanceof TimedOut ? 'It took too long.' : 'The connection failed.';
+  const answer = status === undefined ? code && `with error ${code}` : `HTTP ${status}`;
+  const reason = denial?.message ?? (answer === undefined ? other : `It answered ${answer}.`);
+  const isAnswered = denial ?? (status === undefined ? code !== undefined : status < 500);
+  const isUnsent = [...causes(error)].some((cause) => UNSENT.test(String(cause.code)));
   const Failure = isAnswered || isUnsent ? AgentError : Unsure;
-  return new Failure('mcp_failed', `MCP server \`${server.name}\` ${what}. ${reason}`, { cause: error });
-}
-
-/** The egress policy's refusal, where there is one among the causes. */
-function findDenial(error: unknown): AgentError | undefined {
-  for (let each = error; each instanceof Error; each = each.cause) if (each instanceof AgentError) return each;
-  return undefined;
+  return new Failure('mcp_failed', `MCP server \`${name}\` ${what}. ${reason}`, { cause: error });
 }

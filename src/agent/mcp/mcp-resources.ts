@@ -2,9 +2,8 @@ import { z } from 'zod';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
-import { ask, checkResult, type Connected } from './mcp-ask.ts';
+import { ask, checkResult, type Connected, toToolResult } from './mcp-ask.ts';
 import { tooMuch } from './mcp-error.ts';
-import { toToolResult } from './mcp-result.ts';
 
 /** Members of a list's entries that the model is shown. */
 const SHOWN = ['uri', 'uriTemplate', 'name', 'title', 'description', 'mimeType', 'size', 'arguments'];
@@ -17,11 +16,18 @@ const LISTS = {
 const text = (description: string) => ({ type: 'string', maxLength: 8_192, description });
 const page = toParameters({ cursor: text('The `nextCursor` of the page before.') });
 
-/** Returns tools that list and read the resources of a server; none where it has no resources. */
-export function resourceTools(connected: Connected): Tool[] {
+/** Returns tools that list and read the resources and prompts of a server, as its entry wants and where it has any. */
+export function readingTools(connected: Connected): Tool[] {
   const { client, server } = connected;
-  if (!client.getServerCapabilities()?.resources) return [];
+  const capabilities = client.getServerCapabilities();
   const of = `of the MCP server \`${server.name}\``;
+  return [
+    ...(server.resources && capabilities?.resources ? resourceTools(connected, of) : []),
+    ...(server.prompts && capabilities?.prompts ? promptTools(connected, of) : []),
+  ];
+}
+
+function resourceTools(connected: Connected, of: string): Tool[] {
   return [
     toReader(
       'list_resources',
@@ -46,11 +52,7 @@ export function resourceTools(connected: Connected): Tool[] {
   ];
 }
 
-/** Returns tools that list and fill in the prompts of a server; none where it has no prompts. */
-export function promptTools(connected: Connected): Tool[] {
-  const { client, server } = connected;
-  if (!client.getServerCapabilities()?.prompts) return [];
-  const of = `of the MCP server \`${server.name}\``;
+function promptTools(connected: Connected, of: string): Tool[] {
   const values = { type: 'object', additionalProperties: { type: 'string' }, description: 'Its arguments by name.' };
   const message = z.looseObject({ role: z.string(), content: z.looseObject({ text: z.string().optional() }) });
   return [
@@ -87,7 +89,7 @@ const toReader = (name: string, description: string, parameters: JsonObject, run
 
 /** Sends a request whose answer has a list. @throws {AgentError} where it has not, or one that is too long */
 const request = (connected: Connected, method: string, params: JsonObject, member: string, context: ToolContext) =>
-  ask(connected, `\`${method}\``, context, undefined, {}, async (options) => {
+  ask(connected, `\`${method}\``, context, async (options) => {
     const schema = z.looseObject({ [member]: z.array(z.looseObject({})), nextCursor: z.string().optional() });
     const found = await connected.client.request({ method, params }, schema, options);
     const entries = found[member] as JsonObject[];
@@ -99,7 +101,7 @@ const request = (connected: Connected, method: string, params: JsonObject, membe
 async function list(connected: Connected, kind: keyof typeof LISTS, args: JsonObject, context: ToolContext) {
   const { entries, ...more } = await request(connected, LISTS[kind][0], args, LISTS[kind][1], context);
   const shown = entries.map((entry) =>
-    Object.fromEntries(SHOWN.flatMap((name) => (name in entry ? [[name, entry[name]]] : []))),
+    Object.fromEntries(SHOWN.filter((name) => name in entry).map((name) => [name, entry[name]])),
   );
   return { [kind]: shown, ...more };
 }

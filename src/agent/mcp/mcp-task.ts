@@ -51,8 +51,13 @@ export async function followTask(
   const { client } = connected;
   const { signal } = context;
   const send = <Result>(method: string, more: JsonObject, toResult: (found: Record<string, unknown>) => Result) =>
-    ask(connected, `\`${name}\``, context, UnknownOutcomeError, {}, async (options) =>
-      toResult(await client.request({ method, params: { taskId, ...more } }, z.looseObject({}), options)),
+    ask(
+      connected,
+      `\`${name}\``,
+      context,
+      async (options) =>
+        toResult(await client.request({ method, params: { taskId, ...more } }, z.looseObject({}), options)),
+      { Unsure: UnknownOutcomeError },
     );
   await context.keep({ taskId });
   const answers = { ...before?.asked.answers, ...before?.answers };

@@ -1,3 +1,4 @@
+import type { PriorDiscovery } from '@modelcontextprotocol/client';
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
@@ -59,14 +60,14 @@ export async function connectMcpServers(
   const egress = createEgress(settings.egress, userId);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
   const schemas = new SchemaSandbox();
-  const memory = settings.connections ?? { legacyUntil: new Map(), tokens: new Map() };
+  const memory = settings.connections ?? new McpConnections(Infinity);
+  const credentials = settings.openCredentials?.(userId);
   const connect = async (server: McpServer): Promise<McpConnection> => {
-    const release = settings.connections?.take(userId, server);
-    const credentials = settings.openCredentials?.(userId);
+    const release = memory.take(userId, server);
     const own = { ...timeouts, callMs: server.callTimeoutMs ?? timeouts.callMs };
-    const connecting = connectMcp(server, egress, own, signal, { schemas, memory, credentials });
+    const connecting = connectMcp(server, { egress, timeouts: own, signal, schemas, memory, credentials, userId });
     const connection = await connecting.catch((error: unknown) => {
-      release?.();
+      release();
       throw error;
     });
     return { ...connection, close: () => connection.close().finally(release) };
@@ -75,20 +76,16 @@ export async function connectMcpServers(
   const connections = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   let closing: Promise<void> | undefined;
   const close = () => (closing ??= closeAll(connections, egress.close));
+  const { count } = INPUT_LIMITS.mcpToolList;
   const isSkipped = (server?: McpServer) => (settings.onFailure ?? server?.onFailure) === 'skip' && !signal.aborted;
-  const [failure] = results.flatMap((result, place) =>
-    result.status === 'rejected' && !isSkipped(servers[place]) ? [result] : [],
-  );
-  if (failure) {
+  const failure = results.find((result, place) => result.status === 'rejected' && !isSkipped(servers[place]));
+  try {
+    if (failure?.status === 'rejected') throw failure.reason;
+    if (connections.flatMap(({ tools }) => tools).length > count)
+      throw new AgentError('mcp_failed', `The MCP servers of the agent have more than ${count} tools together.`);
+  } catch (error) {
     await close();
-    throw failure.reason;
-  }
-  if (connections.reduce((sum, { tools }) => sum + tools.length, 0) > INPUT_LIMITS.mcpToolList.count) {
-    await close();
-    throw new AgentError(
-      'mcp_failed',
-      `The MCP servers of the agent have more than ${INPUT_LIMITS.mcpToolList.count} tools together.`,
-    );
+    throw error;
   }
   return { tools: withUniqueNames(connections, new Set(taken)), close };
 }
@@ -98,16 +95,22 @@ async function closeAll(connections: McpConnection[], closeEgress: () => Promise
   await closeEgress().catch(() => {});
 }
 
-/** A name that is taken gets its server's in front; providers take letters, digits, `_` and `-`, 64 of them. */
 function withUniqueNames(connections: McpConnection[], taken: Set<string>): Tool[] {
   return connections.flatMap(({ server, tools }) =>
     tools.map((tool) => {
-      const name = [tool.name, `${server.name}_${tool.name}`].map(toName).find((candidate) => !taken.has(candidate));
-      const unique = name ?? addNumber(toName(`${server.name}_${tool.name}`), taken);
-      taken.add(unique);
-      return { ...tool, name: unique };
+      const name = pickName(tool.name, server.name, taken);
+      taken.add(name);
+      return { ...tool, name };
     }),
   );
+}
+
+/** A name that is taken gets its server's in front; providers take letters, digits, `_` and `-`, 64 of them. */
+function pickName(tool: string, server: string, taken: Set<string>): string {
+  const long = toName(`${server}_${tool}`);
+  let name = toName(tool);
+  for (let number = 1; taken.has(name); number += 1) name = number === 1 ? long : `${long.slice(0, 60)}_${number}`;
+  return name;
 }
 
 /** Names by which the runtime itself hands over and asks people: what stands behind them is not a server's to say. */
@@ -118,18 +121,11 @@ const toName = (name: string) => {
   return (RESERVED.test(plain) ? `tool_${plain}` : plain).slice(0, 64);
 };
 
-function addNumber(name: string, taken: Set<string>): string {
-  for (let number = 2; ; number += 1) {
-    const candidate = `${name.slice(0, 60)}_${number}`;
-    if (!taken.has(candidate)) return candidate;
-  }
-}
-
 /** Counts the connections that each user has open to each MCP server, within this process, and knows their protocol. */
 export class McpConnections {
   readonly #open: CallerCounts;
-  /** When servers that did not know the protocol of 2026-07-28 are asked for it again, by address. */
-  readonly legacyUntil = new BoundedCache<number>();
+  /** The protocols of servers, each until a `performance.now()`: by address, or with what they have by principal. */
+  readonly eras = new BoundedCache<{ prior: PriorDiscovery; until: number }>();
   /** Tokens of the operator, by address and credentials. */
   readonly tokens = new BoundedCache<OperatorToken>();
 

@@ -2,6 +2,7 @@ import {
   type AuthProvider,
   SSEClientTransport,
   StreamableHTTPClientTransport,
+  type StreamableHTTPReconnectionOptions,
   type Transport,
 } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
@@ -12,6 +13,7 @@ import { currentContext } from '../../platform/context.ts';
 import { ownTurn } from '../../platform/work/loop-turns.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { McpServer } from '../definition/agent.ts';
+import { STREAM_ENDED } from './mcp-error.ts';
 import { markTask } from './mcp-task.ts';
 
 const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
@@ -19,15 +21,12 @@ const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
 /** Time in which a connection may have one message more. */
 const MESSAGE_MS = 10;
 
-/** The SDK's transports. */
-type SdkTransport = StreamableHTTPClientTransport | SSEClientTransport | StdioClientTransport;
-
 /** Ways to speak with a server. */
 export type TransportKind = 'streamable-http' | 'sse' | 'stdio';
 
 /** A transport, and why it ended where its server sent too much. */
 export interface BoundedTransport {
-  transport: SdkTransport;
+  transport: Transport;
   failure?: AgentError;
 }
 
@@ -55,28 +54,23 @@ export function newTransport(
       : undefined;
   };
   const turn = () => ownTurn(currentContext().caller ?? '');
-  const fetch = withBounds(
-    withTraceparent(egress.fetch),
-    { ...mcpMessage, elements: mcpMessage.count, note, turn },
-    fail,
-  );
+  const fetch = withBounds(egress.fetch, { ...mcpMessage, elements: mcpMessage.count, note, turn }, fail);
   const authProvider = token?.toAuthProvider(fetch);
   const options = { fetch, requestInit: headers ? { headers } : {}, ...(authProvider && { authProvider }) };
-  const transport =
+  const sdk =
     kind === 'stdio'
       ? new StdioClientTransport({ command, args, env, maxBufferSize: mcpMessage.bytes })
       : kind === 'sse'
         ? new SSEClientTransport(new URL(url), options)
-        : new StreamableHTTPClientTransport(new URL(url), {
-            ...options,
-            fetch: withEndOfStream(fetch),
-            reconnectionOptions: NO_RECONNECT,
-          });
+        : new StreamableHTTPClientTransport(new URL(url), { ...options, reconnectionOptions: NO_RECONNECT });
+  if (sdk instanceof StreamableHTTPClientTransport) endWithStream(sdk);
+  // Its types miss `| undefined`, which `exactOptionalPropertyTypes` asks for.
+  const transport = sdk as Transport;
   const bounded: BoundedTransport = { transport };
   // The SDK answers each request with a POST of its own, all at once, and 90,000 pings are more than a process has
   // memory for (1.32.2). Its own handler runs behind this one (`Protocol.connect`), and not where it throws.
   // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's transport is no EventTarget
-  asTransport(transport).onmessage = (message) => {
+  transport.onmessage = (message) => {
     markTask(message);
     const excess = kind === 'stdio' && note('message');
     if (excess) throw fail(excess);
@@ -87,71 +81,37 @@ export function newTransport(
   return bounded;
 }
 
-/** Requests of a step carry its trace context. */
-const withTraceparent =
-  (fetch: Egress['fetch']): Egress['fetch'] =>
-  (url, init) => {
-    const { traceparent } = currentContext();
-    if (traceparent === undefined) return fetch(url, init);
-    const headers = new Headers(init?.headers);
-    headers.set('traceparent', traceparent);
-    return fetch(url, { ...init, headers });
-  };
-
-/** An invocation is short: a stream that breaks is not taken up again. */
-const NO_RECONNECT = {
-  maxRetries: 0,
-  initialReconnectionDelay: 0,
-  maxReconnectionDelay: 0,
-  reconnectionDelayGrowFactor: 1,
-};
-
-/** The SDK's transports miss `| undefined` in their types, which `exactOptionalPropertyTypes` asks for. */
-export const asTransport = (transport: SdkTransport) => transport as Transport;
+/** An invocation is short: a stream that breaks is not taken up again, so that no other member is read. */
+const NO_RECONNECT = { maxRetries: 0 } as StreamableHTTPReconnectionOptions;
 
 /**
- * The same `fetch`, but an answer fails as soon as it has too much to be parsed. It is counted as the SDK reads it:
- * what a GET brings as a stream whatever its media type, and a refusal not at all.
+ * The same `fetch`, but requests carry the step's trace context, and an answer fails as soon as it has too much to be
+ * parsed. It is counted as the SDK reads it: what a GET brings as a stream whatever its media type, and a refusal not
+ * at all.
  */
 const withBounds =
   (fetch: Egress['fetch'], bounds: AnswerBounds, fail: (excess: string) => AgentError): Egress['fetch'] =>
   async (url, init) => {
-    const response = await fetch(url, init);
+    const headers = new Headers(init?.headers);
+    const { traceparent } = currentContext();
+    if (traceparent !== undefined) headers.set('traceparent', traceparent);
+    const response = await fetch(url, { ...init, headers });
     const isStream = (init?.method ?? 'GET') === 'GET' || isEventStream(response);
     return response.ok ? boundedResponse(response, isStream, bounds, fail) : response;
   };
 
-/** As the code of an error that no server sent: the SDK's own codes are below -32000 and HTTP's above 0. */
-const STREAM_ENDED = -1;
-
 /**
- * The same `fetch`, but a stream that answers a JSON-RPC request ends with an error for that request. The SDK's
- * transport only notes a stream that breaks or ends too early (1.32.2, `_handleSseStream`), and the request would wait
- * for its time limit; to a request that was answered the error is nothing.
+ * Lets a request end with an error where the stream ends that answers it: the SDK only notes that, and the request
+ * would wait for its time limit. To a request that was answered the error is nothing.
  */
-const withEndOfStream =
-  (fetch: Egress['fetch']): Egress['fetch'] =>
-  async (url, init) => {
-    const response = await fetch(url, init);
-    const id = requestIdIn(init?.body);
-    if (id === undefined || !isEventStream(response) || !response.body) return response;
-    const { status, statusText, headers } = response;
-    return new Response(ReadableStream.from(untilEnd(response.body, id)), { status, statusText, headers });
-  };
-
-async function* untilEnd(body: AsyncIterable<Uint8Array>, id: unknown): AsyncGenerator<Uint8Array, void, void> {
-  try {
-    yield* body;
-  } catch {
-    // The error below says so.
-  }
-  const error = { jsonrpc: '2.0', id, error: { code: STREAM_ENDED, message: 'The stream ended.' } };
-  yield new TextEncoder().encode(`\n\ndata: ${JSON.stringify(error)}\n\n`);
-}
-
-/** The id in the body of a JSON-RPC request; `undefined` for anything else. */
-function requestIdIn(body: RequestInit['body']): unknown {
-  if (typeof body !== 'string') return undefined;
-  const { id } = JSON.parse(body) as { id?: unknown };
-  return id;
+function endWithStream(transport: StreamableHTTPClientTransport): void {
+  const send = transport.send.bind(transport);
+  transport.send = (message, options) =>
+    send(message, {
+      ...options,
+      onRequestStreamEnd() {
+        const error = { code: STREAM_ENDED, message: 'The stream ended.' };
+        if ('id' in message) transport.onmessage?.({ jsonrpc: '2.0', id: message.id as number, error });
+      },
+    });
 }

@@ -41,23 +41,16 @@ export async function insertConsent(
 /** Takes the consent of a state, which no one else gets then; `undefined` where none waits for it. */
 export async function takeConsent(db: Database, stateHash: Buffer, userId: string | undefined) {
   const isOwn = userId === undefined ? sql`true` : eq(userCredentials.userId, userId);
-  const { rows } = await db.execute<{
-    app_name: string;
-    user_id: string;
-    resource: string;
-    session: string;
-    consent: string;
-  }>(sql`
+  const { rows } = await db.execute<CredentialKey & { sessionId: string; consent: string }>(sql`
     with waiting as (
-      select app_name, user_id, resource, consent_session_id as session, consent_sealed as consent
-      from ${userCredentials}
+      select * from ${userCredentials}
       where consent_state_hash = ${stateHash} and consent_expire_time > clock_timestamp() and ${isOwn} for update)
     update ${userCredentials} c
     set consent_sealed = null, consent_session_id = null, consent_state_hash = null, consent_expire_time = null
     from waiting w where c.app_name = w.app_name and c.user_id = w.user_id and c.resource = w.resource
-    returning w.*`);
-  const [row] = rows;
-  return row && { key: { appName: row.app_name, userId: row.user_id, resource: row.resource }, ...row };
+    returning w.app_name as "appName", w.user_id as "userId", w.resource, w.consent_session_id as "sessionId",
+      w.consent_sealed as consent`);
+  return rows[0];
 }
 
 /** Takes the turn to renew a grant, for so long as its process may need. @returns false where another has it */

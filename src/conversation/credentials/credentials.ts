@@ -72,14 +72,10 @@ export function openCredentials(
         await sleep(LOOK_MS);
       }
     },
-    async begin({ resource, sessionId, state, kept }) {
+    async begin({ resource, sessionId: consentSessionId, state, kept }) {
       const key = { ...user, resource };
-      await insertConsent(db, key, {
-        consent: seal(key, kept),
-        consentSessionId: sessionId,
-        consentStateHash: toStateHash(state),
-        seconds: CONSENT_SECONDS,
-      });
+      const waits = { consentSessionId, consentStateHash: toStateHash(state), seconds: CONSENT_SECONDS };
+      await insertConsent(db, key, { consent: seal(key, kept), ...waits });
     },
   };
 }
@@ -89,26 +85,19 @@ function open(secrets: Secrets, key: CredentialKey, sealed: string | null | unde
   return text === undefined ? undefined : (JSON.parse(text) as JsonObject);
 }
 
-/** The answer of an issuer, as a browser brings it back. */
-interface BroughtBack {
-  state: string;
-  code?: string | undefined;
-  iss?: string | undefined;
-}
-
 /**
  * Redeems what a browser brought back, once, for the user who was asked. @returns the conversation that waits for it
  * @throws {NotFoundError} where nothing waits for it. @throws {InvalidError} where the issuer gives no access
  */
 export async function redeemConsent(
   { database: { db }, secrets, grants, log }: CredentialContext,
-  { state, code, iss }: BroughtBack,
+  { state, code, iss }: { state: string; code?: string | undefined; iss?: string | undefined },
   userId: string | undefined,
 ): Promise<{ appName: string; userId: string; sessionId: string; resource: string }> {
   const taken = await takeConsent(db, toStateHash(state), userId);
-  const kept = taken && open(secrets, taken.key, taken.consent);
+  const kept = taken && open(secrets, taken, taken.consent);
   if (!kept) throw new NotFoundError('No consent waits for this: it was used, has expired, or is of another user.');
-  const { key, session: sessionId } = taken;
+  const { consent: _taken, sessionId, ...key } = taken;
   if (code === undefined) throw new InvalidError('The issuer says that no access was given.');
   const { finishConsent } = await import('../../agent/mcp/mcp-consent.ts');
   const granted = await withFetch(grants.egress, key.userId, (fetch) =>

@@ -7,12 +7,12 @@ import {
   type Tool,
 } from '@modelcontextprotocol/server';
 import { z } from 'zod';
-import { getFunctionCalls } from '../../../core/content.ts';
+import { getFunctionCalls, type JsonObject } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
-import { identifierSchema, type SessionKey } from '../../../core/session.ts';
+import { identifierSchema } from '../../../core/session.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
-import { toHandle } from '../handle.ts';
+import { type InvocationRef, toHandle } from '../handle.ts';
 import { startTurn } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { type McpCall, toSentence } from './mcp-call.ts';
@@ -46,18 +46,8 @@ export const listTools = ({ context, appNames }: McpCall) => ({
   }),
 });
 
-/** The era of a call, and what its client can do. */
-interface Came {
-  isModern: boolean;
-  request: ServerContext['mcpReq'];
-}
-
 /** The invocation of a call; `isOwn` where the call made it run. */
-interface Attached {
-  key: SessionKey;
-  invocationId: string;
-  isOwn: boolean;
-}
+type Attached = InvocationRef & { isOwn: boolean };
 
 /**
  * Asks an agent. Its client waits for the end, or gets a task where it can come back: always, so that no answer depends
@@ -66,16 +56,18 @@ interface Attached {
 export async function callTool(
   call: McpCall,
   { name, arguments: given }: { name: string; arguments?: Record<string, unknown> | undefined },
-  came: Came,
+  request: ServerContext['mcpReq'],
 ): Promise<CallToolResult> {
   if (!call.appNames.includes(name))
     throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Tool not found: ${name}`);
-  const state: unknown = came.request.requestState();
+  const state = request.requestState<string>();
   try {
-    const attached = state === undefined ? await start(call, name, given, came) : await answer(call, name, state, came);
+    const attached = await (state === undefined
+      ? start(call, name, given, request._meta)
+      : answer(call, name, state, request.inputResponses));
     if ('invocation' in attached) return askAgain(attached);
-    const task = came.isModern && hasTasks(came.request) && (await readTask(call, attached));
-    return task ? (toTask(task) as unknown as CallToolResult) : await wait(call, attached, came);
+    const task = call.isModern && hasTasks(request) && (await readTask(call, attached));
+    return task ? (toTask(task) as unknown as CallToolResult) : await wait(call, attached, request);
   } catch (error) {
     if (error instanceof ProtocolError) throw error;
     return failed(toSentence(call, error).sentence);
@@ -84,16 +76,11 @@ export async function callTool(
 
 const failed = (text: string): CallToolResult => ({ content: [{ type: 'text', text }], isError: true });
 
-async function start(
-  call: McpCall,
-  appName: string,
-  given: unknown,
-  { request: { _meta: meta } }: Came,
-): Promise<Attached> {
+async function start(call: McpCall, appName: string, given: unknown, meta: JsonObject = {}): Promise<Attached> {
   const { data, error } = callArguments.safeParse(given ?? {});
   if (error)
     throw new InvalidError(error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '));
-  const sent = idempotencyKey.safeParse(meta?.[IDEMPOTENCY_KEY]).data ?? call.headers['idempotency-key'];
+  const sent = idempotencyKey.safeParse(meta[IDEMPOTENCY_KEY]).data ?? call.headers['idempotency-key'];
   // The same call again means the same new session.
   const derived = sent && hash('sha256', JSON.stringify([appName, sent]));
   const key = { appName, userId: call.userId, sessionId: data.session ?? derived ?? call.context.newId() };
@@ -109,13 +96,13 @@ async function start(
  * just these answers; else it is asked again, or what became of it is read.
  * @returns what still waits for answers, or what runs
  */
-async function answer(call: McpCall, appName: string, state: unknown, { request }: Came): Promise<Found | Attached> {
-  const found = await findTask(call, String(state));
+async function answer(call: McpCall, appName: string, state: string, sent: JsonObject = {}): Promise<Found | Attached> {
+  const found = await findTask(call, state);
   if (found?.key.appName !== appName)
     throw new ProtocolError(ProtocolErrorCode.InvalidParams, 'requestState names nothing that waits for you.');
-  const { key, invocation } = found;
-  if (invocation.status !== 'paused') return { key, invocationId: invocation.id, isOwn: false };
-  const answers = toAnswers(found.events, request.inputResponses ?? {});
+  const { key, invocationId, invocation } = found;
+  if (invocation.status !== 'paused') return { key, invocationId, isOwn: false };
+  const answers = toAnswers(found.events, sent);
   if (answers.missing.length > 0) return found;
   return { ...(await resumeTask(call, found, answers.parts)), isOwn: true };
 }
@@ -124,12 +111,15 @@ const askAgain = (found: Found) =>
   ({
     resultType: 'input_required',
     inputRequests: toInputRequests(found.events),
-    requestState: toHandle({ key: found.key, invocationId: found.invocation.id }),
+    requestState: toHandle(found),
   }) as unknown as CallToolResult;
 
 /** Waits for the end of an invocation, with notices of progress where they are wanted. */
-async function wait(call: McpCall, { isOwn, ...turn }: Attached, { isModern, request }: Came): Promise<CallToolResult> {
-  const { context, left, signal } = call;
+async function wait(
+  { context, isModern, left, signal }: McpCall,
+  { isOwn, ...turn }: Attached,
+  request: ServerContext['mcpReq'],
+): Promise<CallToolResult> {
   const { key, invocationId } = turn;
   const cancel = () =>
     void askToCancel(context, key, invocationId).catch((err: unknown) =>
@@ -148,7 +138,7 @@ async function wait(call: McpCall, { isOwn, ...turn }: Attached, { isModern, req
       if (progressToken !== undefined) await request.notify(toProgress(progressToken, step));
     }
     if (step.kind !== 'end') continue;
-    const found = { key, invocation: step.invocation, events };
+    const found = { key, invocationId, invocation: step.invocation, events };
     const canAsk = isModern && hasForms(request) && listQuestions(events).length > 0;
     return step.invocation.status === 'paused' && canAsk ? askAgain(found) : toResult(found);
   }

@@ -1,5 +1,8 @@
-import { CLIENT_CAPABILITIES_META_KEY, type ServerContext } from '@modelcontextprotocol/server';
-import type { JsonObject } from '../../../core/content.ts';
+import {
+  CLIENT_CAPABILITIES_META_KEY,
+  type ClientCapabilities,
+  type ServerContext,
+} from '@modelcontextprotocol/server';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { toFailure } from '../../../platform/http/error-handler.ts';
 import { toLogFields } from '../../../platform/log.ts';
@@ -11,6 +14,8 @@ export interface McpCall extends TurnCall {
   userId: string;
   /** The applications that it may be about. */
   appNames: string[];
+  /** True in the era of 2026-07-28. */
+  isModern: boolean;
   /** Version of the runtime. */
   version: string;
   /** Aborted when its client leaves before the answer. */
@@ -26,10 +31,6 @@ export function toSentence({ context }: McpCall, error: unknown): { status: numb
   return { status, sentence: typeof detail === 'string' ? detail : detail.map(({ msg }) => msg).join(' ') };
 }
 
-/** The members of a value that came from outside; none where it is no object. */
-export const toObject = (value: unknown): JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : {};
-
-/** Returns what a client of 2026 says that it can, with each of its messages. */
-export const getCapabilities = (envelope: ServerContext['mcpReq']['envelope']): JsonObject =>
-  toObject(toObject(envelope)[CLIENT_CAPABILITIES_META_KEY]);
+/** Returns what a client of 2026 says that it can, with each of its messages; the SDK has checked it. */
+export const getCapabilities = ({ envelope = {} }: ServerContext['mcpReq']): ClientCapabilities =>
+  (envelope as Record<string, ClientCapabilities>)[CLIENT_CAPABILITIES_META_KEY] ?? {};

@@ -1,8 +1,8 @@
-import { type ServerContext } from '@modelcontextprotocol/server';
+import { inputResponse, type ServerContext } from '@modelcontextprotocol/server';
 import { getFunctionCalls } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import { answerCalls, type AskedCall, listAskedCalls } from '../open-calls.ts';
-import { getCapabilities, toObject } from './mcp-call.ts';
+import { getCapabilities } from './mcp-call.ts';
 
 /** Most characters of what a question quotes of its call. */
 const MAX_QUOTED = 2_000;
@@ -21,10 +21,9 @@ interface InputRequest {
 }
 
 /** True for a client that shows forms to a person. */
-export function hasForms({ envelope }: Pick<ServerContext['mcpReq'], 'envelope'>): boolean {
-  const { elicitation } = getCapabilities(envelope);
-  const modes = Object.keys(toObject(elicitation));
-  return elicitation !== undefined && (modes.length === 0 || modes.includes('form'));
+export function hasForms(request: ServerContext['mcpReq']): boolean {
+  const { elicitation } = getCapabilities(request);
+  return elicitation !== undefined && (elicitation.form !== undefined || Object.keys(elicitation).length === 0);
 }
 
 /** Returns the calls of a paused invocation that wait for a person. */
@@ -54,9 +53,9 @@ export function toInputRequests(events: Event[]): Record<string, InputRequest> {
 /** Returns the answers to what waits, and the ids of the calls that have none. What is not a clear yes is a no. */
 export const toAnswers = (events: Event[], sent: Record<string, unknown>): ReturnType<typeof answerCalls> =>
   answerCalls(listQuestions(events), ({ id, kind }) => {
-    if (!Object.hasOwn(sent, id)) return undefined;
-    const { action, content } = toObject(sent[id]);
-    const said = action === 'accept' ? toObject(content) : undefined;
+    const given = inputResponse(sent, id);
+    if (given.kind !== 'elicit') return undefined;
+    const said = given.action === 'accept' ? (given.content ?? {}) : undefined;
     if (kind === 'confirmation') return { confirmed: said?.['confirmed'] === true };
     return said ? { result: said['answer'] ?? null } : { error: 'It was declined.' };
   });

@@ -7,7 +7,7 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
 import { NOT_VALID_ANY_MORE, whenEnded } from '../../../platform/http/operation/principal.ts';
-import { type McpCall, toObject } from './mcp-call.ts';
+import type { McpCall } from './mcp-call.ts';
 import { createServer } from './server.ts';
 
 const PARSE_ERROR = -32_700;
@@ -39,7 +39,7 @@ export async function serveMessage(
     throw error;
   }
   if (Array.isArray(message)) return refuse(INVALID_REQUEST, 'Batches are gone from the protocol: send one message.');
-  const { id, method } = toObject(message);
+  const { id, method } = Object(message) as Record<string, unknown>;
   if (typeof method === 'string' && READS.test(method)) requireScope(principal, READ_DEMAND);
   if (method === 'tools/call' || method === 'tasks/update') await countAgain('invoke');
   if (method === 'resources/read') await countAgain('heavy');
@@ -58,9 +58,9 @@ export async function serveMessage(
     gone.abort();
   });
   const signal = AbortSignal.any([gone.signal, context.draining]);
-  const call: McpCall = { context, version: context.version, left: left.signal, signal, ...sent };
+  const call = { context, version: context.version, left: left.signal, signal, ...sent };
   const onerror = (err: Error) => context.log.debug({ err }, 'a message of an MCP client');
-  const handler = createMcpHandler(({ era }) => createServer(call, era === 'modern'), { onerror });
+  const handler = createMcpHandler(({ era }) => createServer({ ...call, isModern: era === 'modern' }), { onerror });
   const answer = await handler.fetch(toRequest(sent.request, gone.signal), { parsedBody: message });
   await sendAnswer(answer, response, gone.signal);
   await handler.close();

@@ -1,4 +1,4 @@
-import { ProtocolError, ProtocolErrorCode, Server, type ServerContext } from '@modelcontextprotocol/server';
+import { ProtocolError, ProtocolErrorCode, Server } from '@modelcontextprotocol/server';
 import { z } from 'zod';
 import { callTool, listTools } from './call-tool.ts';
 import { type McpCall, toSentence } from './mcp-call.ts';
@@ -9,7 +9,7 @@ import { cancelTask, getTask, requireTasks, TASKS, updateTask } from './tasks.ts
 const taskParams = z.looseObject({ taskId: z.string().max(4_096) });
 
 /** Returns what answers one message of a client. */
-export function createServer(call: McpCall, isModern: boolean): Server {
+export function createServer(call: McpCall): Server {
   const hasPrompts = call.appNames.some((name) => call.context.agents.get(name)?.listSkills);
   const server = new Server(
     { name: 'agent-runtime', version: call.version },
@@ -18,7 +18,7 @@ export function createServer(call: McpCall, isModern: boolean): Server {
         tools: {},
         resources: {},
         ...(hasPrompts ? { prompts: {} } : {}),
-        ...(isModern ? { extensions: { [TASKS]: {} } } : {}),
+        ...(call.isModern ? { extensions: { [TASKS]: {} } } : {}),
       },
       instructions: 'Each tool asks one agent. Give `session` of an answer back to go on with its conversation.',
       // An earlier client cannot be asked on the stream of one answer: the result says what is open.
@@ -28,7 +28,7 @@ export function createServer(call: McpCall, isModern: boolean): Server {
   server.setRequestHandler('tools/list', () => listTools(call));
   server.setRequestHandler('resources/templates/list', () => listTemplates(call));
   server.setRequestHandler('tools/call', ({ params }, { mcpReq }) =>
-    inWords(call, () => callTool(call, params, { isModern, request: mcpReq })),
+    inWords(call, () => callTool(call, params, mcpReq)),
   );
   server.setRequestHandler('resources/list', ({ params }) => inWords(call, () => listResources(call, params?.cursor)));
   server.setRequestHandler('resources/read', ({ params }) => inWords(call, () => readResource(call, params.uri)));
@@ -36,22 +36,13 @@ export function createServer(call: McpCall, isModern: boolean): Server {
     server.setRequestHandler('prompts/list', () => inWords(call, () => listPrompts(call)));
     server.setRequestHandler('prompts/get', ({ params }) => inWords(call, () => getPrompt(call, params.name)));
   }
-  if (isModern) addTasks(server, call);
-  return server;
-}
-
-function addTasks(server: Server, call: McpCall): void {
-  const works = {
-    'tasks/get': getTask,
-    'tasks/cancel': cancelTask,
-    'tasks/update': (_call: McpCall, taskId: string, { mcpReq }: ServerContext) =>
-      updateTask(call, taskId, mcpReq.inputResponses ?? {}),
-  };
-  for (const [method, work] of Object.entries(works))
-    server.setRequestHandler(method, { params: taskParams }, ({ taskId }, context) => {
-      requireTasks(context.mcpReq);
-      return inWords(call, () => work(call, taskId, context));
+  const tasks = { 'tasks/get': getTask, 'tasks/cancel': cancelTask, 'tasks/update': updateTask };
+  for (const [method, work] of Object.entries(call.isModern ? tasks : {}))
+    server.setRequestHandler(method, { params: taskParams }, ({ taskId }, { mcpReq }) => {
+      requireTasks(mcpReq);
+      return inWords(call, () => work(call, taskId, mcpReq.inputResponses ?? {}));
     });
+  return server;
 }
 
 /** Does `work`; a failure becomes an error of the protocol. @throws {ProtocolError} */

@@ -3,7 +3,7 @@ import {
   MissingRequiredClientCapabilityError,
   type ServerContext,
 } from '@modelcontextprotocol/server';
-import { getAnswerText, type Part } from '../../../core/content.ts';
+import { getAnswerText, type JsonObject, type Part } from '../../../core/content.ts';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
@@ -12,7 +12,7 @@ import { askToCancel } from '../../../invocations/fence.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
 import { startTurn } from '../start-turn.ts';
-import { getCapabilities, type McpCall, toObject } from './mcp-call.ts';
+import { getCapabilities, type McpCall } from './mcp-call.ts';
 import { toAnswers, toInputRequests } from './questions.ts';
 import { toUri } from './resources.ts';
 
@@ -23,18 +23,17 @@ export const TASKS = 'io.modelcontextprotocol/tasks';
 const POLL_INTERVAL_MS = 1_000;
 
 /** An invocation with its events, those of one that runs left out. */
-export interface Found {
-  key: SessionKey;
+export interface Found extends InvocationRef {
   invocation: Invocation;
   events: Event[];
 }
 
 /** True for a client that can do tasks. */
-export const hasTasks = ({ envelope }: Pick<ServerContext['mcpReq'], 'envelope'>): boolean =>
-  toObject(getCapabilities(envelope)['extensions'])[TASKS] !== undefined;
+export const hasTasks = (request: ServerContext['mcpReq']): boolean =>
+  getCapabilities(request).extensions?.[TASKS] !== undefined;
 
 /** @throws {MissingRequiredClientCapabilityError} for a client that did not say that it can do tasks */
-export function requireTasks(request: Pick<ServerContext['mcpReq'], 'envelope'>): void {
+export function requireTasks(request: ServerContext['mcpReq']): void {
   if (!hasTasks(request))
     throw new MissingRequiredClientCapabilityError({ requiredCapabilities: { extensions: { [TASKS]: {} } } });
 }
@@ -49,28 +48,19 @@ export async function findTask(call: McpCall, handle: string): Promise<Found | u
 export async function readTask({ context }: McpCall, { key, invocationId }: InvocationRef): Promise<Found | undefined> {
   const invocation = await context.feeds.readInvocation(key, invocationId);
   if (!invocation) return undefined;
-  const isActive = invocation.status === 'running' || invocation.status === 'queued';
-  return {
-    key,
-    invocation,
-    events: isActive ? [] : await listInvocationEvents(context.database.db, key, invocationId),
-  };
+  const isActive = STATUS[invocation.status] === 'working';
+  const events = isActive ? [] : await listInvocationEvents(context.database.db, key, invocationId);
+  return { key, invocationId, invocation, events };
 }
 
-/** Goes on with a paused invocation. */
-export function resumeTask(
-  call: McpCall,
-  { key, invocation }: Found,
-  parts: Part[],
-): Promise<{ key: SessionKey; invocationId: string }> {
-  const turn = { content: { role: 'user', parts }, resumed: invocation.id, overrides: {}, streaming: false };
-  // Its row keeps the key of the call that began it.
+/** Goes on with a paused invocation, whose row keeps the idempotency key of the call that began it. */
+export function resumeTask(call: McpCall, { key, invocationId }: Found, parts: Part[]): Promise<InvocationRef> {
+  const turn = { content: { role: 'user', parts }, resumed: invocationId, overrides: {}, streaming: false };
   return startTurn(call.context, key, turn, { ...call, headers: {} });
 }
 
 /** Returns an invocation as a result of a tool. */
-export function toResult({ key, invocation, events }: Found): CallToolResult {
-  const { id, status, error } = invocation;
+export function toResult({ key, invocationId, invocation: { status, error }, events }: Found): CallToolResult {
   const said = events.filter(({ author }) => author !== 'user').map(({ content }) => getAnswerText(content));
   const text = error?.message ?? (status === 'paused' ? toPausedText(key, events) : (said.findLast(Boolean) ?? ''));
   const output = error ? undefined : events.findLast(({ author }) => author !== 'user')?.output;
@@ -83,7 +73,7 @@ export function toResult({ key, invocation, events }: Found): CallToolResult {
   }));
   return {
     content: [{ type: 'text', text }, ...links],
-    structuredContent: { session: key.sessionId, invocation: id, status, text, ...value },
+    structuredContent: { session: key.sessionId, invocation: invocationId, status, text, ...value },
     ...(error ? { isError: true } : {}),
   };
 }
@@ -107,12 +97,12 @@ const STATUS: Record<Invocation['status'], string> = {
 };
 
 /** Returns an invocation as a task. */
-export function toTask({ key, invocation }: Found) {
-  const { id, status, createTime, startTime, endTime } = invocation;
+export function toTask(found: Found) {
+  const { status, createTime, startTime, endTime } = found.invocation;
   const toTime = (seconds: number) => new Date(seconds * 1000).toISOString();
   return {
     resultType: 'task',
-    taskId: toHandle({ key, invocationId: id }),
+    taskId: toHandle(found),
     status: STATUS[status],
     createdAt: toTime(createTime),
     lastUpdatedAt: toTime(endTime ?? startTime ?? createTime),
@@ -123,7 +113,7 @@ export function toTask({ key, invocation }: Found) {
 }
 
 /** Answers how a task stands. @throws {NotFoundError} where its user has none of that id */
-export async function getTask(call: McpCall, taskId: string): Promise<Record<string, unknown>> {
+export async function getTask(call: McpCall, taskId: string): Promise<JsonObject> {
   const found = await requireTask(call, taskId);
   const task = { ...toTask(found), resultType: 'complete' };
   if (task.status === 'input_required') return { ...task, inputRequests: toInputRequests(found.events) };
@@ -131,18 +121,14 @@ export async function getTask(call: McpCall, taskId: string): Promise<Record<str
 }
 
 /** Cancels a task, on whatever replica it runs; one that has ended stays as it is. */
-export async function cancelTask(call: McpCall, taskId: string): Promise<Record<string, unknown>> {
-  const { key, invocation } = await requireTask(call, taskId);
-  await askToCancel(call.context, key, invocation.id);
+export async function cancelTask(call: McpCall, taskId: string): Promise<JsonObject> {
+  const { key, invocationId } = await requireTask(call, taskId);
+  await askToCancel(call.context, key, invocationId);
   return {};
 }
 
 /** Answers what a task waits for; what it does not wait for, or not any more, is passed over. */
-export async function updateTask(
-  call: McpCall,
-  taskId: string,
-  sent: Record<string, unknown>,
-): Promise<Record<string, unknown>> {
+export async function updateTask(call: McpCall, taskId: string, sent: JsonObject): Promise<JsonObject> {
   const found = await requireTask(call, taskId);
   if (found.invocation.status !== 'paused') return {};
   const { parts, missing } = toAnswers(found.events, sent);

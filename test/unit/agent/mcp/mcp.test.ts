@@ -398,7 +398,18 @@ test('which protocol a server speaks is asked once, and again when it has been r
   expect(old.counts).toMatchObject({ 'server/discover': 1, initialize: 3 });
   const modern = await startModernMcpServer([{ name: 'one' }]);
   started.push(modern);
-  connections.legacyUntil.set(modern.url, performance.now() + 300_000);
-  await connect(modern);
-  expect(modern.counts).toMatchObject({ initialize: 1, 'server/discover': 1, 'tools/list': 1 });
+  connections.eras.set(modern.url, { prior: { kind: 'legacy' }, until: performance.now() + 300_000 });
+  for (let times = 0; times < 3; times += 1) await connect(modern);
+  expect(modern.counts).toMatchObject({ initialize: 1, 'server/discover': 1, 'tools/list': 3 });
+  const others = [at('docs', modern, { headers: { authorization: 'Bearer other' } }), at('docs', modern)];
+  for (const [index, server] of others.entries())
+    await connectMcpServers([server], { ...settings, connections }, [], signal, `user-${index}`).then(({ close }) =>
+      close(),
+    );
+  expect(modern.counts['server/discover']).toBe(3);
+  const [known] = [...connections.eras].filter(([, { prior }]) => prior.kind === 'modern');
+  connections.eras.set(known?.[0].replaceAll(modern.url, old.url) ?? '', known?.[1] as never);
+  connections.eras.delete(old.url);
+  await connect(old);
+  expect(old.counts).toMatchObject({ 'server/discover': 2, initialize: 4 });
 });
