@@ -1,19 +1,7 @@
 import { hash } from 'node:crypto';
 import type { z } from 'zod';
-import {
-  type A2aMessage,
-  type A2aTask,
-  type A2aUpdate,
-  CALLS,
-  callsSchema,
-  CHAIN,
-  CHAIN_STATE,
-  chainSchema,
-  joinText,
-  MAX_CHAIN,
-  toMembers,
-} from '../../../agent/a2a/wire.ts';
-import type { JsonObject, Part } from '../../../core/content.ts';
+import { CALLS, callsSchema, CHAIN, CHAIN_STATE, chainSchema, MAX_CHAIN } from '../../../agent/a2a/wire.ts';
+import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
@@ -26,7 +14,7 @@ import { answerCalls, toResponse } from '../open-calls.ts';
 import { startTurn, type TurnCall } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { A2aError } from './errors.ts';
-import type { getParams, listParams, sendParams, taskParams } from './params.ts';
+import type { A2aMessage, getParams, listParams, sendParams, taskParams } from './params.ts';
 import {
   type Found,
   getMessageId,
@@ -116,7 +104,11 @@ function toAnswers(found: Found, { parts }: A2aMessage): ReturnType<typeof answe
     const { callId: _, ...members } = named.get(id) ?? {};
     const isOnly = questions.length === 1 && !values.some((data) => toMembers(data)['callId'] !== undefined);
     if (!named.has(id) && !isOnly) return undefined;
-    const given = named.has(id) ? ('response' in members ? members['response'] : members) : (plain ?? joinText(parts));
+    const given = named.has(id)
+      ? 'response' in members
+        ? members['response']
+        : members
+      : (plain ?? parts.map(({ text }) => text ?? '').join(''));
     if (kind !== 'confirmation') return toResponse(given);
     // What is not a clear yes is a no.
     const said = typeof given === 'string' ? { confirmed: /^\s*yes\W*$/i.test(given) } : toMembers(given);
@@ -156,7 +148,7 @@ async function wait(call: A2aCall, ref: InvocationRef, signal: AbortSignal): Pro
 }
 
 /** Sends a message, and waits for the end unless it is not to. */
-export async function sendMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<{ task: A2aTask }> {
+export async function sendMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<{ task: JsonObject }> {
   const { historyLength: length, returnImmediately } = params.configuration ?? {};
   let found = await begin(call, params);
   if (isActive(found) && returnImmediately !== true) {
@@ -168,7 +160,7 @@ export async function sendMessage(call: A2aCall, params: z.output<typeof sendPar
 }
 
 /** The events of a stream, once its request is accepted. */
-export type Updates = (signal: AbortSignal) => AsyncGenerator<A2aUpdate>;
+export type Updates = (signal: AbortSignal) => AsyncGenerator<JsonObject>;
 
 /** Sends a message, and tells what becomes of it. */
 export async function streamMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<Updates> {
@@ -204,12 +196,12 @@ const follow = (
   };
 
 /** Answers how a task stands. */
-export async function getTask(call: A2aCall, { id, ...shown }: z.output<typeof getParams>): Promise<A2aTask> {
+export async function getTask(call: A2aCall, { id, ...shown }: z.output<typeof getParams>): Promise<JsonObject> {
   return toTask(await findTask(call, id), call.base, shown);
 }
 
 /** Cancels a task, on whatever replica it runs. @throws {A2aError} for one that is over */
-export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<A2aTask> {
+export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<JsonObject> {
   const found = await findTask(call, id);
   if (isOver(found)) throw new A2aError('TASK_NOT_CANCELABLE', `The task is over: ${found.invocation.status}.`);
   await askToCancel(call.context, found.key, found.invocation.id);
@@ -239,7 +231,7 @@ export async function listTasks(call: A2aCall, params: z.output<typeof listParam
     pageSize + 1,
   );
   const page = rows.slice(0, pageSize);
-  const tasks: A2aTask[] = [];
+  const tasks: JsonObject[] = [];
   let characters = 0;
   for (const { invocation } of page) {
     const ref = { key: { appName, userId, sessionId: invocation.sessionId }, invocationId: invocation.id };

@@ -7,7 +7,7 @@ import { appPath, idInPath } from '../../../platform/http/operation/parameters.t
 import { doorOwner, doorQuery } from '../start-turn.ts';
 import { refusal, toRestRefusal, toRpcRefusal } from './errors.ts';
 import { getParams, listParams } from './params.ts';
-import type { A2aContext } from './serve.ts';
+import type { A2aContext, serveRest } from './serve.ts';
 
 const APP = '/a2a/{app_name}';
 const TASKS = `${APP}/tasks`;
@@ -15,6 +15,9 @@ const TASK = `${TASKS}/{task_id}`;
 const CARD = '/.well-known/agent-card.json';
 
 const load = () => import('./serve.ts');
+type RestCall = Parameters<typeof serveRest>[2];
+const serve = (name: string) => async (context: A2aContext, call: RestCall) =>
+  (await load()).serveRest(context, name, call);
 const taskPath = appPath.extend({ taskId: idInPath('The task.') });
 
 const task = { id: 'YWdlbnQ.czE.ZS0x', contextId: 's1', status: { state: 'TASK_STATE_COMPLETED' } };
@@ -80,7 +83,7 @@ const sendMessage = operation({
   description: 'Waits for the end, or until the agent asks something; not with `configuration.returnImmediately`.',
   parameters,
   success: shown('The task.', { task }),
-  handler: async (context: A2aContext, call) => (await load()).serveRest(context, 'SendMessage', call),
+  handler: serve('SendMessage'),
 });
 
 const streamMessage = operation({
@@ -91,7 +94,7 @@ const streamMessage = operation({
   summary: 'Send a message, and follow its task',
   parameters,
   success: streamed({ task }),
-  handler: async (context: A2aContext, call) => (await load()).serveRest(context, 'SendStreamingMessage', call),
+  handler: serve('SendStreamingMessage'),
 });
 
 const listTasks = operation({
@@ -105,8 +108,7 @@ const listTasks = operation({
   description: 'Of the user, with this application; those that changed last first.',
   parameters: { path: appPath, query: doorQuery.extend(listParams.shape) },
   success: shown('A page of tasks.', { tasks: [task], nextPageToken: '', pageSize: 50, totalSize: 1 }),
-  handler: async (context: A2aContext, call) =>
-    (await load()).serveRest(context, 'ListTasks', { ...call, params: call.query }),
+  handler: serve('ListTasks'),
 });
 
 const getTask = operation({
@@ -120,8 +122,7 @@ const getTask = operation({
   summary: 'Get a task',
   parameters: { path: taskPath, query: doorQuery.extend({ historyLength: getParams.shape.historyLength }) },
   success: showsTask,
-  handler: async (context: A2aContext, call) =>
-    (await load()).serveRest(context, 'GetTask', { ...call, params: { ...call.query, id: call.path.taskId } }),
+  handler: serve('GetTask'),
 });
 
 const cancelTask = operation({
@@ -136,8 +137,7 @@ const cancelTask = operation({
   description: 'On whatever replica it runs; the answer waits a few seconds for the end.',
   parameters: ofTask,
   success: showsTask,
-  handler: async (context: A2aContext, call) =>
-    (await load()).serveRest(context, 'CancelTask', { ...call, params: { id: call.path.taskId } }),
+  handler: serve('CancelTask'),
 });
 
 const subscribe = (method: 'get' | 'post') =>
@@ -153,8 +153,7 @@ const subscribe = (method: 'get' | 'post') =>
     description: 'As it stands, then all that comes, text as it comes; from any replica.',
     parameters: ofTask,
     success: streamed({ task }),
-    handler: async (context: A2aContext, call) =>
-      (await load()).serveRest(context, 'SubscribeToTask', { ...call, params: { id: call.path.taskId } }),
+    handler: serve('SubscribeToTask'),
   });
 
 const getExtendedCard = operation({
@@ -167,7 +166,7 @@ const getExtendedCard = operation({
   description: 'With the skills of the application.',
   parameters: { path: appPath, query: doorQuery },
   success: shown('The card.', { name: HARNESS_APP }),
-  handler: async (context: A2aContext, call) => (await load()).serveRest(context, 'GetExtendedAgentCard', call),
+  handler: serve('GetExtendedAgentCard'),
 });
 
 /** The members of both public cards. */

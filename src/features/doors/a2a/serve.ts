@@ -1,9 +1,9 @@
 import { hash } from 'node:crypto';
+import { isLegacyJsonRpcMethod, legacyJsonRpcToV1Method } from '@a2a-js/sdk/compat/v0_3';
 import type { Request } from 'express';
 import type { z } from 'zod';
-import { fromOldParams, OLD_METHODS, toOldResult } from '../../../agent/a2a/old-wire.ts';
-import { OLD_VERSION, toMembers, VERSION } from '../../../agent/a2a/wire.ts';
-import type { JsonObject } from '../../../core/content.ts';
+import { OLD_VERSION, VERSION } from '../../../agent/a2a/wire.ts';
+import { type JsonObject, toMembers } from '../../../core/content.ts';
 import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
@@ -22,27 +22,27 @@ import {
   subscribe,
   type Updates,
 } from './methods.ts';
+import { fromOldParams, toOldResult } from './old-wire.ts';
 import { getParams, listParams, sendParams, taskParams } from './params.ts';
 
 /** Dependencies of this door. */
 export interface A2aContext extends InvocationContext, CardContext {}
 
-/** A method of the protocol. */
+/** A method of the protocol, and the scope that it needs beside the right to call this door. */
 interface Method {
-  /** The scope that it needs beside the right to call this door. */
   needs: 'invoke' | 'read';
-  run: (context: A2aContext, call: A2aCall, params: unknown) => Promise<JsonObject | Updates>;
+  run: (context: A2aContext, call: A2aCall, params: JsonObject) => Promise<JsonObject | Updates>;
 }
 
 const method = <Schema extends z.ZodType>(
   needs: Method['needs'],
   schema: Schema,
-  run: (call: A2aCall, params: z.output<Schema>, context: A2aContext) => Promise<JsonObject | Updates>,
+  run: (call: A2aCall, params: z.output<Schema>) => Promise<JsonObject | Updates>,
 ): Method => ({
   needs,
-  run: (context, call, params) => {
+  run: (_, call, params) => {
     const { data, error } = schema.safeParse(params);
-    if (!error) return run(call, data, context);
+    if (!error) return run(call, data);
     const [{ path, message }] = error.issues as [z.core.$ZodIssue];
     throw new A2aError('INVALID_PARAMS', `${path.join('.') || 'params'}: ${message}`);
   },
@@ -65,16 +65,14 @@ const METHODS: Record<string, Method> = {
   ),
   GetExtendedAgentCard: {
     needs: 'read',
-    run: (context, { appName, base, request }) => {
-      return toCard(context, appName, base, { isExtended: true, isPlain: readVersion(request) === VERSION });
-    },
+    run: (context, { appName, base, request }) =>
+      toCard(context, appName, base, { isExtended: true, isPlain: readVersion(request) === VERSION }),
   },
 };
-const OLD_NAMES = Object.fromEntries(Object.entries(OLD_METHODS).map(([name, old]) => [old, name]));
 
 /** A request, and what the operation knows of it. */
 type Came = Omit<A2aCall, 'context' | 'userId' | 'base' | 'appName'> & {
-  path: { appName: string };
+  path: { appName: string; taskId?: string };
   query: { user_id?: string | undefined };
 };
 
@@ -125,22 +123,17 @@ export async function serveRpc(context: A2aContext, { body, ...came }: Came & { 
     if (jsonrpc !== '2.0' || typeof name !== 'string' || !isId)
       throw new A2aError('INVALID_REQUEST', 'Not a message of JSON-RPC 2.0.');
     const version = readVersion(came.request);
-    const isOld = version !== VERSION && Object.hasOwn(OLD_NAMES, name);
-    const known = isOld ? (OLD_NAMES[name] as string) : name;
-    const found = isOld || version !== OLD_VERSION ? METHODS[known] : undefined;
-    if (!found || !Object.hasOwn(METHODS, known)) throw new A2aError('METHOD_NOT_FOUND', `Method not found: ${name}`);
+    const isOld = version !== VERSION && isLegacyJsonRpcMethod(name);
+    const known = isOld ? legacyJsonRpcToV1Method(name) : name;
+    const found = Object.hasOwn(METHODS, known) && (isOld || version !== OLD_VERSION) ? METHODS[known] : undefined;
+    if (!found) throw new A2aError('METHOD_NOT_FOUND', `Method not found: ${name}`);
     if (typeof params !== 'object' || params === null || Array.isArray(params))
       throw new A2aError('INVALID_PARAMS', 'params: not an object');
     requireScope(came.principal, { scope: found.needs, because: 'this method needs it.' });
     if (name !== 'CancelTask' && found.needs === 'invoke') await came.countAgain('invoke');
     const sent = isOld ? fromOldParams(params as JsonObject) : toCamel(params as JsonObject);
     const result = await found.run(context, toCall(context, came), sent);
-    const toResult = (value: JsonObject) => ({
-      jsonrpc: '2.0',
-      id,
-      // In 0.3 a task is sent as it is.
-      result: isOld ? toOldResult(value) : value,
-    });
+    const toResult = (value: JsonObject) => ({ jsonrpc: '2.0', id, result: isOld ? toOldResult(value) : value });
     if (typeof result !== 'function') return { kind: 'value', value: toResult(result) };
     const toExpired = (text: string) => toRpcError(id, { code: -32_600, message: text, reason: 'UNAUTHENTICATED' });
     return await sendUpdates(context, came, result, toResult, toExpired);
@@ -154,11 +147,12 @@ export async function serveRpc(context: A2aContext, { body, ...came }: Came & { 
 export async function serveRest(
   context: A2aContext,
   name: string,
-  { params = {}, body, ...came }: Came & { params?: JsonObject; body?: string | undefined },
+  { body, ...came }: Came & { body?: string | undefined },
 ): Promise<Answer> {
   if (readVersion(came.request) === OLD_VERSION)
     throw new A2aError('VERSION_NOT_SUPPORTED', `Version ${OLD_VERSION} is spoken here over JSON-RPC only.`);
-  const sent = { ...(body === undefined ? {} : toMembers(readBody(body))), ...params };
+  const { taskId } = came.path;
+  const sent = { ...(body && toMembers(readBody(body))), ...came.query, ...(taskId && { id: taskId }) };
   const result = await (METHODS[name] as Method).run(context, toCall(context, came), sent);
   if (typeof result === 'function') {
     const toExpired = (message: string) => toRestError({ status: 401, message, reason: 'UNAUTHENTICATED' });
