@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Part, type Task, TaskState, taskStateToJSON } from '@a2a-js/sdk';
+import { type Part, SendMessageRequest, type Task, TaskState, taskStateToJSON } from '@a2a-js/sdk';
+import type { Transport } from '@a2a-js/sdk/client';
 import { UnsupportedOperationError } from '@a2a-js/sdk/errors';
 import { z } from 'zod';
 import { abortError } from '../../core/abort.ts';
@@ -9,7 +10,7 @@ import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import type { AgentDefinition, RemoteAgent } from '../definition/agent.ts';
 import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
 import { requestConfirmation } from '../mcp/mcp-question.ts';
-import { A2aConnection, isWaiting, MAX_SAID, POLL_MS, toNext } from './connection.ts';
+import { awaitAnswer, connect, MAX_SAID, type Peer, POLL_MS, toFailure, toNext } from './connection.ts';
 import { CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN } from './wire.ts';
 
 /** Most characters of an answer that the model is given. */
@@ -19,12 +20,14 @@ const MAX_ID = 4_096;
 /** The part of a call that asked a person which the next attempt needs. */
 const keptSchema = z.looseObject({ taskId: z.string(), asked: z.string(), calls: z.array(z.looseObject({})) });
 
-const RUNNING = new Set<TaskState | undefined>([TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING]);
+const getState = ({ status }: Pick<Task, 'status'>) => status?.state ?? TaskState.UNRECOGNIZED;
+const RUNNING = [TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING];
+const WAITING = [TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED];
 
-const listData = (parts: readonly Part[]): unknown[] =>
-  parts.flatMap(({ content }) => (content?.$case === 'data' ? [content.value] : []));
 const joinText = (parts: readonly Part[]): string =>
   parts.map(({ content }) => (content?.$case === 'text' ? content.value : '')).join('');
+const listData = (parts: readonly Part[]): unknown[] =>
+  parts.flatMap(({ content }) => (content?.$case === 'data' ? [content.value] : []));
 
 /** Returns an agent of another service, which speaks A2A, as a tool of an agent here. */
 export const remoteTool = (
@@ -41,9 +44,10 @@ export const remoteTool = (
   calls: 'server',
   async run(args, context) {
     const egress = createEgress(policy, context.session.userId);
+    const peer = { name, remote, egress, signal: context.signal };
     try {
-      const to = new A2aConnection(name, remote, egress, context.signal);
-      return await new RemoteCall(to, context).ask(String(args['request']));
+      const { transport, streams } = await connect(peer);
+      return await new RemoteCall(peer, transport, context).ask(String(args['request']), streams);
     } finally {
       await egress.close();
     }
@@ -52,37 +56,41 @@ export const remoteTool = (
 
 /** One call of a remote agent. */
 class RemoteCall {
+  readonly #peer: Peer;
+  readonly #to: Transport;
   readonly #context: ToolContext;
-  readonly #to: A2aConnection;
 
-  constructor(to: A2aConnection, context: ToolContext) {
+  constructor(peer: Peer, to: Transport, context: ToolContext) {
+    this.#peer = peer;
     this.#to = to;
     this.#context = context;
   }
 
   /** Asks, or goes on with what an earlier attempt began. @returns the response of the call */
-  async ask(request: string): Promise<JsonObject> {
+  async ask(request: string, streams: boolean): Promise<JsonObject> {
     const { confirmation, kept, operationId } = this.#context;
-    await this.#to.open();
     const asked = keptSchema.safeParse(confirmation?.kept).data;
     if (asked) await this.#answer(asked);
     const known = asked?.taskId ?? kept?.['taskId'];
     const first = { messageId: operationId, parts: [{ text: request }] };
     const sent = typeof known === 'string' ? known : await this.#send(first);
-    return typeof sent === 'string' ? this.#follow(sent) : sent;
+    return typeof sent === 'string' ? this.#follow(sent, streams) : sent;
   }
 
-  /** Sends a message. @returns the id of its task, or the answer where there is none */
-  async #send(message: JsonObject): Promise<string | JsonObject> {
+  /** Sends a message, and does not wait for its task. @returns the task's id, or the answer where there is none */
+  async #send(said: JsonObject): Promise<string | JsonObject> {
     const { state, modelCalls } = this.#context;
-    if (modelCalls.left < 1) throw this.#to.failed('no model call is left to this invocation');
+    if (modelCalls.left < 1) throw toFailure(this.#peer, 'no model call is left to this invocation');
     const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
-    if (chain.includes(this.#to.remote.url) || chain.length >= MAX_CHAIN)
-      throw this.#to.failed('it is one of the agents that wait for this answer, or there are too many of them');
-    const metadata = { [CHAIN]: [...chain, this.#to.remote.url], [CALLS]: modelCalls.left };
-    const answer = await this.#to.send({ role: 'ROLE_USER', ...message, metadata });
+    const { url } = this.#peer.remote;
+    if (chain.includes(url) || chain.length >= MAX_CHAIN)
+      throw toFailure(this.#peer, 'it is one of the agents that wait for this answer, or there are too many of them');
+    const metadata = { [CHAIN]: [...chain, url], [CALLS]: modelCalls.left };
+    const message = { role: 'ROLE_USER', ...said, metadata };
+    const request = SendMessageRequest.fromJSON({ message, configuration: { returnImmediately: true } });
+    const answer = await awaitAnswer(this.#peer, this.#to.sendMessage(request));
     if ('messageId' in answer) return { result: joinText(answer.parts).slice(0, MAX_TEXT) };
-    if (!answer.id || answer.id.length > MAX_ID) throw this.#to.failed('its task has no id of a usual length');
+    if (!answer.id || answer.id.length > MAX_ID) throw toFailure(this.#peer, 'its task has no id of a usual length');
     await this.#context.keep({ taskId: answer.id });
     return answer.id;
   }
@@ -103,32 +111,41 @@ class RemoteCall {
   }
 
   /** Follows a task to its end, or to what it asks; where the invocation ends for good, it is cancelled. */
-  async #follow(taskId: string): Promise<JsonObject> {
+  async #follow(id: string, streams: boolean): Promise<JsonObject> {
     const { signal } = this.#context;
+    const task = { tenant: '', id };
     try {
       for (let pauseMs = POLL_MS.least; ; pauseMs = toNext(pauseMs)) {
-        const task = await this.#to.getTask(taskId);
-        if (!RUNNING.has(task.status?.state)) return this.#toResponse(task);
-        await this.#to.listen(taskId);
+        const found = await awaitAnswer(this.#peer, this.#to.getTask(task));
+        if (!RUNNING.includes(getState(found))) return this.#toResponse(found);
+        // A stream that breaks, or says more than is let in, is no end of the task.
+        if (streams) await this.#listen(id).catch(() => undefined);
         await sleep(pauseMs, undefined, { signal });
       }
     } finally {
       // Where this process ends, another one goes on.
-      if (signal.aborted && abortError(signal).code !== 'interrupted') await this.#to.cancel(taskId);
+      if (signal.aborted && abortError(signal).code !== 'interrupted') {
+        const limit = { signal: AbortSignal.timeout(POLL_MS.most) };
+        await this.#to.cancelTask({ ...task, metadata: undefined }, limit).catch(() => undefined);
+      }
     }
+  }
+
+  /** Waits while a stream lasts, or until its task waits for us: what it is about is read of the task. */
+  async #listen(id: string): Promise<void> {
+    for await (const { payload } of this.#to.resubscribeTask({ tenant: '', id }))
+      if ((payload?.$case === 'task' || payload?.$case === 'statusUpdate') && WAITING.includes(getState(payload.value)))
+        return;
   }
 
   #toResponse(task: Task): JsonObject {
     const { status, artifacts, metadata } = task;
     const said = joinText(status?.message?.parts ?? []);
-    if (isWaiting(task)) return this.#askPerson(task, said);
+    if (WAITING.includes(getState(task))) return this.#askPerson(task, said);
     this.#context.modelCalls.add(callsSchema.safeParse(metadata?.[CALLS]).data ?? 0);
-    if (status?.state !== TaskState.TASK_STATE_COMPLETED) {
-      const why = said || taskStateToJSON(status?.state ?? TaskState.TASK_STATE_UNSPECIFIED);
-      throw new AgentError(
-        'remote_failed',
-        `The agent \`${this.#to.name}\` did not succeed: ${why.slice(0, MAX_SAID)}`,
-      );
+    if (getState(task) !== TaskState.TASK_STATE_COMPLETED) {
+      const why = (said || taskStateToJSON(getState(task))).slice(0, MAX_SAID);
+      throw new AgentError('remote_failed', `The agent \`${this.#peer.name}\` did not succeed: ${why}`);
     }
     const texts = artifacts.map(({ parts }) => joinText(parts)).filter(Boolean);
     const values = artifacts.flatMap(({ parts }) => listData(parts));
@@ -143,7 +160,7 @@ class RemoteCall {
     const calls = values.flatMap(({ callId, kind }) => (callId ? [{ callId, kind }] : []));
     const links = parts.flatMap(({ content }) => (content?.$case === 'url' ? [content.value] : []));
     const needsAnswer = calls.length === 0 || calls.some(({ kind }) => kind !== 'confirmation');
-    const hint = [`The agent \`${this.#to.name}\` asks: ${said.slice(0, MAX_SAID)}`, ...links].join('\n');
+    const hint = [`The agent \`${this.#peer.name}\` asks: ${said.slice(0, MAX_SAID)}`, ...links].join('\n');
     const schema = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
     const kept = { taskId, asked: messageId.slice(0, MAX_ID), calls };
     return requestConfirmation(this.#context, { hint, kept, ...(needsAnswer && { payload: { answer: '' }, schema }) });

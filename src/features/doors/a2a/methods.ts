@@ -1,13 +1,13 @@
 import { hash } from 'node:crypto';
 import type { z } from 'zod';
 import { CALLS, callsSchema, CHAIN, CHAIN_STATE, chainSchema, MAX_CHAIN } from '../../../agent/a2a/wire.ts';
+import type { Config } from '../../../config/config.ts';
 import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
-import type { Call } from '../../../platform/http/operation/operation.ts';
 import { toCursor, readCursor } from '../../../platform/http/operation/cursor.ts';
 import { type InvocationRef, readHandle } from '../handle.ts';
 import { answerCalls, toResponse } from '../open-calls.ts';
@@ -31,9 +31,15 @@ const MAX_PAGE = 4_194_304;
 /** Time that the answer to a request to cancel waits for the end. */
 const CANCEL_MS = 5_000;
 
+/** Dependencies of this door. */
+export interface A2aContext extends InvocationContext {
+  config: Pick<Config, 'auth'>;
+  version: string;
+}
+
 /** One request of a client of an application, and whose it is. */
-export interface A2aCall extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
-  context: InvocationContext;
+export interface A2aCall extends TurnCall {
+  context: A2aContext;
   appName: string;
   userId: string;
   /** Address of the service, as the client named it. */
@@ -72,12 +78,8 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
   if (answers.missing.length > 0)
     throw new A2aError('INVALID_PARAMS', `Each waits for a part data with its callId: ${answers.missing.join(', ')}`);
   const [first, ...rest] = answers.parts;
-  const noted = [{ ...first, partMetadata: parts[0]?.partMetadata }, ...rest];
-  const turn = {
-    content: { role: 'user', parts: noted },
-    resumed: invocation.id,
-    ...toLimits(message),
-  };
+  const content = { role: 'user', parts: [{ ...first, partMetadata: parts[0]?.partMetadata }, ...rest] };
+  const turn = { content, resumed: invocation.id, ...toLimits(message) };
   // Its row keeps the key of the message that began it.
   return look(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
@@ -98,17 +100,19 @@ function toLimits({ metadata }: A2aMessage): { overrides: { llmCallsAtMost?: num
 function toAnswers(found: Found, { parts }: A2aMessage): ReturnType<typeof answerCalls> {
   const questions = listQuestions(found);
   const values = parts.flatMap(({ data }) => (data == null ? [] : [data]));
-  const named = new Map(values.map(toMembers).map((data) => [data['callId'], data]));
-  const [plain] = values.filter((data) => toMembers(data)['callId'] === undefined);
+  const hasName = (data: unknown) => toMembers(data)['callId'] !== undefined;
+  const named = new Map(
+    values
+      .filter(hasName)
+      .map(toMembers)
+      .map((data) => [data['callId'], data]),
+  );
+  const plain = values.find((data) => !hasName(data)) ?? parts.map(({ text }) => text ?? '').join('');
+  const isOnly = questions.length === 1 && named.size === 0;
   return answerCalls(questions, ({ id, kind }) => {
-    const { callId: _, ...members } = named.get(id) ?? {};
-    const isOnly = questions.length === 1 && !values.some((data) => toMembers(data)['callId'] !== undefined);
-    if (!named.has(id) && !isOnly) return undefined;
-    const given = named.has(id)
-      ? 'response' in members
-        ? members['response']
-        : members
-      : (plain ?? parts.map(({ text }) => text ?? '').join(''));
+    const { callId, response, ...members } = named.get(id) ?? {};
+    if (callId === undefined && !isOnly) return undefined;
+    const given = callId === undefined ? plain : response === undefined ? members : response;
     if (kind !== 'confirmation') return toResponse(given);
     // What is not a clear yes is a no.
     const said = typeof given === 'string' ? { confirmed: /^\s*yes\W*$/i.test(given) } : toMembers(given);
@@ -123,11 +127,11 @@ async function look({ context }: A2aCall, ref: InvocationRef): Promise<Found> {
   const invocation = await context.feeds.readInvocation(ref.key, ref.invocationId);
   if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
   const found: Found = { key: ref.key, invocationId: ref.invocationId, invocation, events: [], sequence: undefined };
-  for await (const step of readTurn(context, { ...ref, isSoFar: true }, never)) {
-    if (step.kind !== 'event') continue;
-    found.events.push(step.event);
-    found.sequence = step.sequence;
-  }
+  for await (const step of readTurn(context, { ...ref, isSoFar: true }, never))
+    if (step.kind === 'event') {
+      found.events.push(step.event);
+      found.sequence = step.sequence;
+    }
   return found;
 }
 
@@ -212,9 +216,7 @@ export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskPara
 /** Lists the tasks that a user has with an application, those that changed last first. */
 export async function listTasks(call: A2aCall, params: z.output<typeof listParams>): Promise<JsonObject> {
   const { pageSize, pageToken, status, statusTimestampAfter: since, ...shown } = params;
-  const statuses = status
-    ? toStatuses(status === 'TASK_STATE_AUTH_REQUIRED' ? 'TASK_STATE_INPUT_REQUIRED' : status)
-    : undefined;
+  const statuses = status ? toStatuses(status.replace('AUTH', 'INPUT')) : undefined;
   const after = pageToken ? readCursor(pageToken) : undefined;
   if (pageToken && !after) throw new A2aError('INVALID_PARAMS', 'pageToken: not one of this list');
   const time = since ? new Date(since) : undefined;
@@ -223,13 +225,8 @@ export async function listTasks(call: A2aCall, params: z.output<typeof listParam
     throw new A2aError('INVALID_PARAMS', 'statusTimestampAfter: not a time');
   const { context, appName, userId } = call;
   const wanted = { sessionId: params.contextId || undefined, statuses, since: time?.toISOString() };
-  const { rows, total } = await listInvocationsOfUser(
-    context.database.reads,
-    { appName, userId },
-    wanted,
-    after,
-    pageSize + 1,
-  );
+  const db = context.database.reads;
+  const { rows, total } = await listInvocationsOfUser(db, { appName, userId }, wanted, after, pageSize + 1);
   const page = rows.slice(0, pageSize);
   const tasks: JsonObject[] = [];
   let characters = 0;

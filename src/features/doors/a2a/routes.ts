@@ -7,7 +7,8 @@ import { appPath, idInPath } from '../../../platform/http/operation/parameters.t
 import { doorOwner, doorQuery } from '../start-turn.ts';
 import { refusal, toRestRefusal, toRpcRefusal } from './errors.ts';
 import { getParams, listParams } from './params.ts';
-import type { A2aContext, serveRest } from './serve.ts';
+import type { A2aContext } from './methods.ts';
+import type { serveRest } from './serve.ts';
 
 const APP = '/a2a/{app_name}';
 const TASKS = `${APP}/tasks`;
@@ -57,89 +58,6 @@ const ofTask = { path: taskPath, query: doorQuery, headers: invocationHeaders.pi
 const noTask = { errors: { 400: 'It cannot be done with this task.', 404: 'No such task.' } };
 const showsTask = shown('The task.', task);
 
-const callA2a = operation({
-  ...running,
-  toRefusal: toRpcRefusal,
-  path: APP,
-  operationId: 'callA2a',
-  // What a message turns out to be is counted too: a message to the agent as an invocation.
-  load: 'read',
-  isStream: true,
-  summary: 'Serve an A2A client',
-  description:
-    'JSON-RPC of A2A 1.0, and of 0.3 for who names that version, or none. A context is a session, a task an ' +
-    'invocation, `messageId` the `Idempotency-Key`: the same message again is the same task.',
-  parameters,
-  body: sent(rpc),
-  success: streamed({ jsonrpc: '2.0', id: 1, result: { task } }),
-  handler: async (context: A2aContext, call) => (await load()).serveRpc(context, call),
-});
-
-const sendMessage = operation({
-  ...running,
-  path: `${APP}/message:send`,
-  operationId: 'sendA2aMessage',
-  summary: 'Send a message',
-  description: 'Waits for the end, or until the agent asks something; not with `configuration.returnImmediately`.',
-  parameters,
-  success: shown('The task.', { task }),
-  handler: serve('SendMessage'),
-});
-
-const streamMessage = operation({
-  ...running,
-  path: `${APP}/message:stream`,
-  operationId: 'streamA2aMessage',
-  isStream: true,
-  summary: 'Send a message, and follow its task',
-  parameters,
-  success: streamed({ task }),
-  handler: serve('SendStreamingMessage'),
-});
-
-const listTasks = operation({
-  ...rest,
-  method: 'get',
-  path: TASKS,
-  operationId: 'listA2aTasks',
-  scope: 'read',
-  load: 'heavy',
-  summary: 'List tasks',
-  description: 'Of the user, with this application; those that changed last first.',
-  parameters: { path: appPath, query: doorQuery.extend(listParams.shape) },
-  success: shown('A page of tasks.', { tasks: [task], nextPageToken: '', pageSize: 50, totalSize: 1 }),
-  handler: serve('ListTasks'),
-});
-
-const getTask = operation({
-  ...rest,
-  ...noTask,
-  method: 'get',
-  path: TASK,
-  operationId: 'getA2aTask',
-  scope: 'read',
-  load: 'heavy',
-  summary: 'Get a task',
-  parameters: { path: taskPath, query: doorQuery.extend({ historyLength: getParams.shape.historyLength }) },
-  success: showsTask,
-  handler: serve('GetTask'),
-});
-
-const cancelTask = operation({
-  ...rest,
-  ...noTask,
-  method: 'post',
-  path: `${TASK}:cancel`,
-  operationId: 'cancelA2aTask',
-  scope: 'invoke',
-  load: 'write',
-  summary: 'Cancel a task',
-  description: 'On whatever replica it runs; the answer waits a few seconds for the end.',
-  parameters: ofTask,
-  success: showsTask,
-  handler: serve('CancelTask'),
-});
-
 const subscribe = (method: 'get' | 'post') =>
   operation({
     ...rest,
@@ -155,19 +73,6 @@ const subscribe = (method: 'get' | 'post') =>
     success: streamed({ task }),
     handler: serve('SubscribeToTask'),
   });
-
-const getExtendedCard = operation({
-  ...rest,
-  method: 'get',
-  path: `${APP}/extendedAgentCard`,
-  operationId: 'getExtendedA2aCard',
-  scope: 'read',
-  summary: 'Get the extended agent card',
-  description: 'With the skills of the application.',
-  parameters: { path: appPath, query: doorQuery },
-  success: shown('The card.', { name: HARNESS_APP }),
-  handler: serve('GetExtendedAgentCard'),
-});
 
 /** The members of both public cards. */
 const card = {
@@ -185,35 +90,114 @@ const card = {
   errors: { 400: 'A version that is not spoken here.', 404: 'No such application.' },
 } as const;
 
-const getCard = operation({
-  ...card,
-  path: `${APP}${CARD}`,
-  operationId: 'getA2aCard',
-  summary: 'Get the agent card of an application',
-  description: 'Where and how it is spoken to. Without the header `A2A-Version` clients of 0.3 can read it too.',
-  parameters: { path: appPath },
-  handler: async (context: A2aContext, call) => (await load()).serveCard(context, call.path.appName, call),
-});
-
-const getFirstCard = operation({
-  ...card,
-  path: CARD,
-  operationId: 'getFirstA2aCard',
-  summary: `Get the agent card of ${HARNESS_APP}`,
-  handler: async (context: A2aContext, call) => (await load()).serveCard(context, HARNESS_APP, call),
-});
-
 /** The operations of this door. */
 export const a2aOperations: Operation<A2aContext>[] = [
-  callA2a,
-  sendMessage,
-  streamMessage,
-  listTasks,
-  getTask,
-  cancelTask,
+  operation({
+    ...running,
+    toRefusal: toRpcRefusal,
+    path: APP,
+    operationId: 'callA2a',
+    // What a message turns out to be is counted too: a message to the agent as an invocation.
+    load: 'read',
+    isStream: true,
+    summary: 'Serve an A2A client',
+    description:
+      'JSON-RPC of A2A 1.0, and of 0.3 for who names that version, or none. A context is a session, a task an ' +
+      'invocation, `messageId` the `Idempotency-Key`: the same message again is the same task.',
+    parameters,
+    body: sent(rpc),
+    success: streamed({ jsonrpc: '2.0', id: 1, result: { task } }),
+    handler: async (context: A2aContext, call) => (await load()).serveRpc(context, call),
+  }),
+  operation({
+    ...running,
+    path: `${APP}/message:send`,
+    operationId: 'sendA2aMessage',
+    summary: 'Send a message',
+    description: 'Waits for the end, or until the agent asks something; not with `configuration.returnImmediately`.',
+    parameters,
+    success: shown('The task.', { task }),
+    handler: serve('SendMessage'),
+  }),
+  operation({
+    ...running,
+    path: `${APP}/message:stream`,
+    operationId: 'streamA2aMessage',
+    isStream: true,
+    summary: 'Send a message, and follow its task',
+    parameters,
+    success: streamed({ task }),
+    handler: serve('SendStreamingMessage'),
+  }),
+  operation({
+    ...rest,
+    method: 'get',
+    path: TASKS,
+    operationId: 'listA2aTasks',
+    scope: 'read',
+    load: 'heavy',
+    summary: 'List tasks',
+    description: 'Of the user, with this application; those that changed last first.',
+    parameters: { path: appPath, query: doorQuery.extend(listParams.shape) },
+    success: shown('A page of tasks.', { tasks: [task], nextPageToken: '', pageSize: 50, totalSize: 1 }),
+    handler: serve('ListTasks'),
+  }),
+  operation({
+    ...rest,
+    ...noTask,
+    method: 'get',
+    path: TASK,
+    operationId: 'getA2aTask',
+    scope: 'read',
+    load: 'heavy',
+    summary: 'Get a task',
+    parameters: { path: taskPath, query: doorQuery.extend({ historyLength: getParams.shape.historyLength }) },
+    success: showsTask,
+    handler: serve('GetTask'),
+  }),
+  operation({
+    ...rest,
+    ...noTask,
+    method: 'post',
+    path: `${TASK}:cancel`,
+    operationId: 'cancelA2aTask',
+    scope: 'invoke',
+    load: 'write',
+    summary: 'Cancel a task',
+    description: 'On whatever replica it runs; the answer waits a few seconds for the end.',
+    parameters: ofTask,
+    success: showsTask,
+    handler: serve('CancelTask'),
+  }),
   subscribe('get'),
   subscribe('post'),
-  getExtendedCard,
-  getCard,
-  getFirstCard,
+  operation({
+    ...rest,
+    method: 'get',
+    path: `${APP}/extendedAgentCard`,
+    operationId: 'getExtendedA2aCard',
+    scope: 'read',
+    summary: 'Get the extended agent card',
+    description: 'With the skills of the application.',
+    parameters: { path: appPath, query: doorQuery },
+    success: shown('The card.', { name: HARNESS_APP }),
+    handler: serve('GetExtendedAgentCard'),
+  }),
+  operation({
+    ...card,
+    path: `${APP}${CARD}`,
+    operationId: 'getA2aCard',
+    summary: 'Get the agent card of an application',
+    description: 'Where and how it is spoken to. Without the header `A2A-Version` clients of 0.3 can read it too.',
+    parameters: { path: appPath },
+    handler: async (context: A2aContext, call) =>
+      (await import('./card.ts')).serveCard(context, call.path.appName, call),
+  }),
+  operation({
+    ...card,
+    path: CARD,
+    operationId: 'getFirstA2aCard',
+    summary: `Get the agent card of ${HARNESS_APP}`,
+    handler: async (context: A2aContext, call) => (await import('./card.ts')).serveCard(context, HARNESS_APP, call),
+  }),
 ];
