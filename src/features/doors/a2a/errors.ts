@@ -26,15 +26,8 @@ export class A2aError extends InvalidError {
   }
 }
 
-/** A failure as it is shown. */
-interface Shown {
-  /** The status of HTTP. */
-  status: number;
-  /** The code of JSON-RPC. */
-  code: number;
-  message: string;
-  reason: string;
-}
+/** A failure as it is shown: HTTP has its status, JSON-RPC its code. */
+type Shown = { status: number; code: number; message: string; reason: string };
 
 /** The schema of refusals, for the document. */
 export const refusal = {

@@ -1,10 +1,9 @@
 import { hash } from 'node:crypto';
 import type { z } from 'zod';
-import { CALLS, callsSchema, CHAIN, CHAIN_STATE, chainSchema, MAX_CHAIN } from '../../../agent/a2a/wire.ts';
+import { CALLS, CHAIN, CHAIN_STATE } from '../../../agent/a2a/wire.ts';
 import type { Config } from '../../../config/config.ts';
 import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
-import { identifierSchema } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
@@ -57,9 +56,7 @@ async function start(call: A2aCall, message: A2aMessage, parts: Part[]): Promise
   const { messageId, contextId, metadata: _, ...requested } = message;
   // The same message again means the same new session, and the same task.
   const idempotencyKey = hash('sha256', JSON.stringify([appName, contextId, messageId]));
-  const sessionId = identifierSchema.safeParse(contextId ?? idempotencyKey).data;
-  if (sessionId === undefined) throw new A2aError('INVALID_PARAMS', 'message.contextId: not a name of a context');
-  const key = { appName, userId, sessionId };
+  const key = { appName, userId, sessionId: contextId ?? idempotencyKey };
   const content = { role: 'user', parts };
   const turn = { content, ...toLimits(message), requested: [key, requested] };
   const headers = { ...call.headers, 'idempotency-key': idempotencyKey };
@@ -86,13 +83,10 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
 
 /** Reads which agents wait for the answer: none of them is asked in turn; and how many calls of a model it may take. */
 function toLimits({ metadata }: A2aMessage): { overrides: { llmCallsAtMost?: number }; stateDelta?: JsonObject } {
-  const chain = chainSchema.optional().safeParse(metadata?.[CHAIN]);
-  const calls = callsSchema.min(1).optional().safeParse(metadata?.[CALLS]);
-  if (!chain.success) throw new A2aError('INVALID_PARAMS', `message.metadata.${CHAIN}: at most ${MAX_CHAIN} names`);
-  if (!calls.success) throw new A2aError('INVALID_PARAMS', `message.metadata.${CALLS}: a whole number from 1`);
+  const { [CHAIN]: chain, [CALLS]: llmCallsAtMost } = metadata ?? {};
   return {
-    overrides: calls.data === undefined ? {} : { llmCallsAtMost: calls.data },
-    ...(chain.data && { stateDelta: { [CHAIN_STATE]: chain.data } }),
+    overrides: { ...(llmCallsAtMost && { llmCallsAtMost }) },
+    ...(chain && { stateDelta: { [CHAIN_STATE]: chain } }),
   };
 }
 

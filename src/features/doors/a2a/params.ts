@@ -1,5 +1,7 @@
 import { z } from 'zod';
+import { CALLS, callsSchema, CHAIN, chainSchema } from '../../../agent/a2a/wire.ts';
 import { jsonObject } from '../../../core/content.ts';
+import { identifierSchema } from '../../../core/session.ts';
 
 /** A text that is left out where it is empty, as in the JSON of protocol buffers. */
 const text = z
@@ -26,11 +28,11 @@ export type A2aPart = z.output<typeof partSchema>;
 
 const messageSchema = z.looseObject({
   messageId: z.string().min(1).max(1_024),
-  contextId: text,
+  contextId: text.pipe(identifierSchema.optional()),
   taskId: text,
   role: z.enum(['ROLE_USER', 'ROLE_AGENT']),
   parts: z.array(partSchema).min(1),
-  metadata: jsonObject.nullish(),
+  metadata: z.looseObject({ [CHAIN]: chainSchema.optional(), [CALLS]: callsSchema.min(1).optional() }).nullish(),
 });
 /** A message of a client. */
 export type A2aMessage = z.output<typeof messageSchema>;

@@ -46,22 +46,25 @@ const sent = (value: object) => ({
 
 /** The members of all operations of HTTP+JSON. */
 const rest = { owner: doorOwner, refusal, toRefusal: toRestRefusal } as const;
+const reading = { ...rest, method: 'get', scope: 'read' } as const;
 const running = {
   ...rest,
   method: 'post',
   scope: 'invoke',
   errors: { 404: 'No such application or task.', ...BUSY_ERRORS },
+  parameters: { path: appPath, query: doorQuery, headers: invocationHeaders },
   body: sent({ message }),
 } as const;
-const parameters = { path: appPath, query: doorQuery, headers: invocationHeaders };
-const ofTask = { path: taskPath, query: doorQuery, headers: invocationHeaders.pick({}) };
-const noTask = { errors: { 400: 'It cannot be done with this task.', 404: 'No such task.' } };
-const showsTask = shown('The task.', task);
+const ofTask = {
+  ...rest,
+  parameters: { path: taskPath, query: doorQuery, headers: invocationHeaders.pick({}) },
+  errors: { 400: 'It cannot be done with this task.', 404: 'No such task.' },
+  success: shown('The task.', task),
+};
 
 const subscribe = (method: 'get' | 'post') =>
   operation({
-    ...rest,
-    ...noTask,
+    ...ofTask,
     method,
     path: `${TASK}:subscribe`,
     operationId: method === 'get' ? 'subscribeToA2aTask' : 'resubscribeToA2aTask',
@@ -69,7 +72,6 @@ const subscribe = (method: 'get' | 'post') =>
     isStream: true,
     summary: 'Follow a task',
     description: 'As it stands, then all that comes, text as it comes; from any replica.',
-    parameters: ofTask,
     success: streamed({ task }),
     handler: serve('SubscribeToTask'),
   });
@@ -104,7 +106,6 @@ export const a2aOperations: Operation<A2aContext>[] = [
     description:
       'JSON-RPC of A2A 1.0, and of 0.3 for who names that version, or none. A context is a session, a task an ' +
       'invocation, `messageId` the `Idempotency-Key`: the same message again is the same task.',
-    parameters,
     body: sent(rpc),
     success: streamed({ jsonrpc: '2.0', id: 1, result: { task } }),
     handler: async (context: A2aContext, call) => (await load()).serveRpc(context, call),
@@ -115,7 +116,6 @@ export const a2aOperations: Operation<A2aContext>[] = [
     operationId: 'sendA2aMessage',
     summary: 'Send a message',
     description: 'Waits for the end, or until the agent asks something; not with `configuration.returnImmediately`.',
-    parameters,
     success: shown('The task.', { task }),
     handler: serve('SendMessage'),
   }),
@@ -125,16 +125,13 @@ export const a2aOperations: Operation<A2aContext>[] = [
     operationId: 'streamA2aMessage',
     isStream: true,
     summary: 'Send a message, and follow its task',
-    parameters,
     success: streamed({ task }),
     handler: serve('SendStreamingMessage'),
   }),
   operation({
-    ...rest,
-    method: 'get',
+    ...reading,
     path: TASKS,
     operationId: 'listA2aTasks',
-    scope: 'read',
     load: 'heavy',
     summary: 'List tasks',
     description: 'Of the user, with this application; those that changed last first.',
@@ -143,21 +140,17 @@ export const a2aOperations: Operation<A2aContext>[] = [
     handler: serve('ListTasks'),
   }),
   operation({
-    ...rest,
-    ...noTask,
-    method: 'get',
+    ...ofTask,
+    ...reading,
     path: TASK,
     operationId: 'getA2aTask',
-    scope: 'read',
     load: 'heavy',
     summary: 'Get a task',
     parameters: { path: taskPath, query: doorQuery.extend({ historyLength: getParams.shape.historyLength }) },
-    success: showsTask,
     handler: serve('GetTask'),
   }),
   operation({
-    ...rest,
-    ...noTask,
+    ...ofTask,
     method: 'post',
     path: `${TASK}:cancel`,
     operationId: 'cancelA2aTask',
@@ -165,18 +158,14 @@ export const a2aOperations: Operation<A2aContext>[] = [
     load: 'write',
     summary: 'Cancel a task',
     description: 'On whatever replica it runs; the answer waits a few seconds for the end.',
-    parameters: ofTask,
-    success: showsTask,
     handler: serve('CancelTask'),
   }),
   subscribe('get'),
   subscribe('post'),
   operation({
-    ...rest,
-    method: 'get',
+    ...reading,
     path: `${APP}/extendedAgentCard`,
     operationId: 'getExtendedA2aCard',
-    scope: 'read',
     summary: 'Get the extended agent card',
     description: 'With the skills of the application.',
     parameters: { path: appPath, query: doorQuery },
