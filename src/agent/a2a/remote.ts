@@ -46,123 +46,119 @@ export const remoteTool = (
     const egress = createEgress(policy, context.session.userId);
     const peer = { name, remote, egress, signal: context.signal };
     try {
-      const { transport, streams } = await connect(peer);
-      return await new RemoteCall(peer, transport, context).ask(String(args['request']), streams);
+      return await ask({ peer, context, ...(await connect(peer)) }, String(args['request']));
     } finally {
       await egress.close();
     }
   },
 });
 
-/** One call of a remote agent. */
-class RemoteCall {
-  readonly #peer: Peer;
-  readonly #to: Transport;
-  readonly #context: ToolContext;
+/** One call of a remote agent, and the way to it. */
+interface RemoteCall {
+  peer: Peer;
+  context: ToolContext;
+  transport: Transport;
+  streams: boolean;
+}
 
-  constructor(peer: Peer, to: Transport, context: ToolContext) {
-    this.#peer = peer;
-    this.#to = to;
-    this.#context = context;
-  }
+/** Asks, or goes on with what an earlier attempt began. @returns the response of the call */
+async function ask(call: RemoteCall, request: string): Promise<JsonObject> {
+  const { confirmation, kept, operationId } = call.context;
+  const asked = keptSchema.safeParse(confirmation?.kept).data;
+  if (asked) await answer(call, asked);
+  const known = asked?.taskId ?? kept?.['taskId'];
+  const first = { messageId: operationId, parts: [{ text: request }] };
+  const sent = typeof known === 'string' ? known : await send(call, first);
+  return typeof sent === 'string' ? follow(call, sent) : sent;
+}
 
-  /** Asks, or goes on with what an earlier attempt began. @returns the response of the call */
-  async ask(request: string, streams: boolean): Promise<JsonObject> {
-    const { confirmation, kept, operationId } = this.#context;
-    const asked = keptSchema.safeParse(confirmation?.kept).data;
-    if (asked) await this.#answer(asked);
-    const known = asked?.taskId ?? kept?.['taskId'];
-    const first = { messageId: operationId, parts: [{ text: request }] };
-    const sent = typeof known === 'string' ? known : await this.#send(first);
-    return typeof sent === 'string' ? this.#follow(sent, streams) : sent;
-  }
+/** Sends a message, and does not wait for its task. @returns the task's id, or the answer where there is none */
+async function send({ peer, context, transport }: RemoteCall, said: JsonObject): Promise<string | JsonObject> {
+  const { state, modelCalls } = context;
+  if (modelCalls.left < 1) throw toFailure(peer, 'no model call is left to this invocation');
+  const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
+  const { url } = peer.remote;
+  if (chain.includes(url) || chain.length >= MAX_CHAIN)
+    throw toFailure(peer, 'it is one of the agents that wait for this answer, or there are too many of them');
+  const metadata = { [CHAIN]: [...chain, url], [CALLS]: modelCalls.left };
+  const message = { role: 'ROLE_USER', ...said, metadata };
+  const request = SendMessageRequest.fromJSON({ message, configuration: { returnImmediately: true } });
+  const answer = await awaitAnswer(peer, transport.sendMessage(request));
+  if ('messageId' in answer) return { result: joinText(answer.parts).slice(0, MAX_TEXT) };
+  if (!answer.id || answer.id.length > MAX_ID) throw toFailure(peer, 'its task has no id of a usual length');
+  await context.keep({ taskId: answer.id });
+  return answer.id;
+}
 
-  /** Sends a message, and does not wait for its task. @returns the task's id, or the answer where there is none */
-  async #send(said: JsonObject): Promise<string | JsonObject> {
-    const { state, modelCalls } = this.#context;
-    if (modelCalls.left < 1) throw toFailure(this.#peer, 'no model call is left to this invocation');
-    const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
-    const { url } = this.#peer.remote;
-    if (chain.includes(url) || chain.length >= MAX_CHAIN)
-      throw toFailure(this.#peer, 'it is one of the agents that wait for this answer, or there are too many of them');
-    const metadata = { [CHAIN]: [...chain, url], [CALLS]: modelCalls.left };
-    const message = { role: 'ROLE_USER', ...said, metadata };
-    const request = SendMessageRequest.fromJSON({ message, configuration: { returnImmediately: true } });
-    const answer = await awaitAnswer(this.#peer, this.#to.sendMessage(request));
-    if ('messageId' in answer) return { result: joinText(answer.parts).slice(0, MAX_TEXT) };
-    if (!answer.id || answer.id.length > MAX_ID) throw toFailure(this.#peer, 'its task has no id of a usual length');
-    await this.#context.keep({ taskId: answer.id });
-    return answer.id;
-  }
+/** Brings the answer of a person to a task; one that has it already goes on. */
+async function answer(call: RemoteCall, { taskId, asked, calls }: z.output<typeof keptSchema>): Promise<void> {
+  const { operationId, confirmation } = call.context;
+  const { confirmed = false, payload } = confirmation ?? {};
+  const result = typeof payload?.['answer'] === 'string' ? payload['answer'] : '';
+  const declined = { error: 'The person declined to answer.' };
+  const toResponse = ({ kind }: JsonObject) =>
+    kind === 'confirmation' ? { confirmed, ...payload } : confirmed ? { result } : declined;
+  const text = !confirmed ? declined.error : result || 'yes';
+  const parts = calls.map((each) => ({ data: { callId: each['callId'], response: toResponse(each) } }));
+  const messageId = `${operationId}/${asked}`;
+  await send(call, { taskId, messageId, parts: parts.length ? parts : [{ text }] }).catch((error: unknown) => {
+    if (!(error instanceof AgentError && error.cause instanceof UnsupportedOperationError)) throw error;
+  });
+}
 
-  /** Brings the answer of a person to a task; one that has it already goes on. */
-  async #answer({ taskId, asked, calls }: z.output<typeof keptSchema>): Promise<void> {
-    const { confirmed = false, payload } = this.#context.confirmation ?? {};
-    const answer = typeof payload?.['answer'] === 'string' ? payload['answer'] : '';
-    const declined = { error: 'The person declined to answer.' };
-    const toResponse = ({ kind }: JsonObject) =>
-      kind === 'confirmation' ? { confirmed, ...payload } : confirmed ? { result: answer } : declined;
-    const text = !confirmed ? declined.error : answer || 'yes';
-    const parts = calls.map((call) => ({ data: { callId: call['callId'], response: toResponse(call) } }));
-    const messageId = `${this.#context.operationId}/${asked}`;
-    await this.#send({ taskId, messageId, parts: parts.length ? parts : [{ text }] }).catch((error: unknown) => {
-      if (!(error instanceof AgentError && error.cause instanceof UnsupportedOperationError)) throw error;
-    });
-  }
-
-  /** Follows a task to its end, or to what it asks; where the invocation ends for good, it is cancelled. */
-  async #follow(id: string, streams: boolean): Promise<JsonObject> {
-    const { signal } = this.#context;
-    const task = { tenant: '', id };
-    try {
-      for (let pauseMs = POLL_MS.least; ; pauseMs = toNext(pauseMs)) {
-        const found = await awaitAnswer(this.#peer, this.#to.getTask(task));
-        if (!RUNNING.includes(getState(found))) return this.#toResponse(found);
-        // A stream that breaks, or says more than is let in, is no end of the task.
-        if (streams) await this.#listen(id).catch(() => undefined);
-        await sleep(pauseMs, undefined, { signal });
-      }
-    } finally {
-      // Where this process ends, another one goes on.
-      if (signal.aborted && abortError(signal).code !== 'interrupted') {
-        const limit = { signal: AbortSignal.timeout(POLL_MS.most) };
-        await this.#to.cancelTask({ ...task, metadata: undefined }, limit).catch(() => undefined);
-      }
+/** Follows a task to its end, or to what it asks; where the invocation ends for good, it is cancelled. */
+async function follow(call: RemoteCall, id: string): Promise<JsonObject> {
+  const { peer, transport, streams } = call;
+  const { signal } = peer;
+  const task = { tenant: '', id };
+  try {
+    for (let pauseMs = POLL_MS.least; ; pauseMs = toNext(pauseMs)) {
+      const found = await awaitAnswer(peer, transport.getTask(task));
+      if (!RUNNING.includes(getState(found))) return toResponse(call, found);
+      // A stream that breaks, or says more than is let in, is no end of the task.
+      if (streams) await listen(transport, id).catch(() => undefined);
+      await sleep(pauseMs, undefined, { signal });
+    }
+  } finally {
+    // Where this process ends, another one goes on.
+    if (signal.aborted && abortError(signal).code !== 'interrupted') {
+      const limit = { signal: AbortSignal.timeout(POLL_MS.most) };
+      await transport.cancelTask({ ...task, metadata: undefined }, limit).catch(() => undefined);
     }
   }
+}
 
-  /** Waits while a stream lasts, or until its task waits for us: what it is about is read of the task. */
-  async #listen(id: string): Promise<void> {
-    for await (const { payload } of this.#to.resubscribeTask({ tenant: '', id }))
-      if ((payload?.$case === 'task' || payload?.$case === 'statusUpdate') && WAITING.includes(getState(payload.value)))
-        return;
-  }
+/** Waits while a stream lasts, or until its task waits for us: what it is about is read of the task. */
+async function listen(transport: Transport, id: string): Promise<void> {
+  for await (const { payload } of transport.resubscribeTask({ tenant: '', id }))
+    if ((payload?.$case === 'task' || payload?.$case === 'statusUpdate') && WAITING.includes(getState(payload.value)))
+      return;
+}
 
-  #toResponse(task: Task): JsonObject {
-    const { status, artifacts, metadata } = task;
-    const said = joinText(status?.message?.parts ?? []);
-    if (WAITING.includes(getState(task))) return this.#askPerson(task, said);
-    this.#context.modelCalls.add(callsSchema.safeParse(metadata?.[CALLS]).data ?? 0);
-    if (getState(task) !== TaskState.TASK_STATE_COMPLETED) {
-      const why = (said || taskStateToJSON(getState(task))).slice(0, MAX_SAID);
-      throw new AgentError('remote_failed', `The agent \`${this.#peer.name}\` did not succeed: ${why}`);
-    }
-    const texts = artifacts.map(({ parts }) => joinText(parts)).filter(Boolean);
-    const values = artifacts.flatMap(({ parts }) => listData(parts));
-    const isFine = values.length > 0 && JSON.stringify(values).length <= MAX_TEXT;
-    return { result: (texts.join('\n') || said).slice(0, MAX_TEXT), ...(isFine && { data: values }) };
+function toResponse({ peer, context }: RemoteCall, task: Task): JsonObject {
+  const { status, artifacts, metadata } = task;
+  const said = joinText(status?.message?.parts ?? []);
+  if (WAITING.includes(getState(task))) return askPerson(peer, context, task);
+  context.modelCalls.add(callsSchema.safeParse(metadata?.[CALLS]).data ?? 0);
+  if (getState(task) !== TaskState.TASK_STATE_COMPLETED) {
+    const why = (said || taskStateToJSON(getState(task))).slice(0, MAX_SAID);
+    throw new AgentError('remote_failed', `The agent \`${peer.name}\` did not succeed: ${why}`);
   }
+  const texts = artifacts.map(({ parts }) => joinText(parts)).filter(Boolean);
+  const values = artifacts.flatMap(({ parts }) => listData(parts));
+  const isFine = values.length > 0 && JSON.stringify(values).length <= MAX_TEXT;
+  return { result: (texts.join('\n') || said).slice(0, MAX_TEXT), ...(isFine && { data: values }) };
+}
 
-  /** Puts the question of the other agent to the person of the session, as its words. */
-  #askPerson({ id: taskId, status }: Task, said: string): JsonObject {
-    const { parts = [], messageId = '' } = status?.message ?? {};
-    const values = listData(parts).map(toMembers);
-    const calls = values.flatMap(({ callId, kind }) => (callId ? [{ callId, kind }] : []));
-    const links = parts.flatMap(({ content }) => (content?.$case === 'url' ? [content.value] : []));
-    const needsAnswer = calls.length === 0 || calls.some(({ kind }) => kind !== 'confirmation');
-    const hint = [`The agent \`${this.#peer.name}\` asks: ${said.slice(0, MAX_SAID)}`, ...links].join('\n');
-    const schema = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
-    const kept = { taskId, asked: messageId.slice(0, MAX_ID), calls };
-    return requestConfirmation(this.#context, { hint, kept, ...(needsAnswer && { payload: { answer: '' }, schema }) });
-  }
+/** Puts the question of the other agent to the person of the session, as its words. */
+function askPerson(peer: Peer, context: ToolContext, { id: taskId, status }: Task): JsonObject {
+  const { parts = [], messageId = '' } = status?.message ?? {};
+  const values = listData(parts).map(toMembers);
+  const calls = values.flatMap(({ callId, kind }) => (callId ? [{ callId, kind }] : []));
+  const links = parts.flatMap(({ content }) => (content?.$case === 'url' ? [content.value] : []));
+  const needsAnswer = calls.length === 0 || calls.some(({ kind }) => kind !== 'confirmation');
+  const hint = [`The agent \`${peer.name}\` asks: ${joinText(parts).slice(0, MAX_SAID)}`, ...links].join('\n');
+  const schema = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
+  const kept = { taskId, asked: messageId.slice(0, MAX_ID), calls };
+  return requestConfirmation(context, { hint, kept, ...(needsAnswer && { payload: { answer: '' }, schema }) });
 }

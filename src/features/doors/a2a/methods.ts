@@ -117,11 +117,11 @@ function toAnswers(found: Found, { parts }: A2aMessage): ReturnType<typeof answe
 const never = new AbortController().signal;
 
 /** Reads an invocation with its events so far. @throws {A2aError} where it is gone */
-async function look({ context }: A2aCall, ref: InvocationRef): Promise<Found> {
-  const invocation = await context.feeds.readInvocation(ref.key, ref.invocationId);
+async function look({ context, base }: A2aCall, { key, invocationId }: InvocationRef): Promise<Found> {
+  const invocation = await context.feeds.readInvocation(key, invocationId);
   if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
-  const found: Found = { key: ref.key, invocationId: ref.invocationId, invocation, events: [], sequence: undefined };
-  for await (const step of readTurn(context, { ...ref, isSoFar: true }, never))
+  const found: Found = { key, invocationId, invocation, events: [], sequence: undefined, base };
+  for await (const step of readTurn(context, { key, invocationId, isSoFar: true }, never))
     if (step.kind === 'event') {
       found.events.push(step.event);
       found.sequence = step.sequence;
@@ -154,7 +154,7 @@ export async function sendMessage(call: A2aCall, params: z.output<typeof sendPar
     call.response.once('close', () => left.abort());
     found = await wait(call, found, AbortSignal.any([left.signal, call.context.draining]));
   }
-  return { task: toTask(found, call.base, { historyLength: length }) };
+  return { task: toTask(found, { historyLength: length }) };
 }
 
 /** The events of a stream, once its request is accepted. */
@@ -181,7 +181,7 @@ const follow = (
   async function* updates(signal) {
     const { key, invocationId } = found;
     let { sequence: after } = found;
-    yield { task: toTask(found, call.base, { historyLength }) };
+    yield { task: toTask(found, { historyLength }) };
     const toWait = { key, invocationId, withText: false, throughPauses: true };
     if (fromAnswer)
       for await (const step of readTurn(call.context, { ...toWait, after }, signal)) {
@@ -189,13 +189,13 @@ const follow = (
         break;
       }
     if (!isActive(found) && !fromAnswer) return;
-    yield* toUpdates(readTurn(call.context, { key, invocationId, after }, signal), found, call.base);
+    yield* toUpdates(readTurn(call.context, { key, invocationId, after }, signal), found);
     if (!signal.aborted) yield toStatusUpdate(await look(call, found));
   };
 
 /** Answers how a task stands. */
 export async function getTask(call: A2aCall, { id, ...shown }: z.output<typeof getParams>): Promise<JsonObject> {
-  return toTask(await findTask(call, id), call.base, shown);
+  return toTask(await findTask(call, id), shown);
 }
 
 /** Cancels a task, on whatever replica it runs. @throws {A2aError} for one that is over */
@@ -204,7 +204,7 @@ export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskPara
   if (isOver(found)) throw new A2aError('TASK_NOT_CANCELABLE', `The task is over: ${found.invocation.status}.`);
   await askToCancel(call.context, found.key, found.invocation.id);
   const signal = AbortSignal.any([AbortSignal.timeout(CANCEL_MS), call.context.draining]);
-  return toTask(await wait(call, found, signal), call.base);
+  return toTask(await wait(call, found, signal));
 }
 
 /** Lists the tasks that a user has with an application, those that changed last first. */
@@ -217,7 +217,7 @@ export async function listTasks(call: A2aCall, params: z.output<typeof listParam
   // Years that both JavaScript and PostgreSQL know.
   if (time && !(time.getUTCFullYear() >= 1 && time.getUTCFullYear() <= 9_999))
     throw new A2aError('INVALID_PARAMS', 'statusTimestampAfter: not a time');
-  const { context, appName, userId } = call;
+  const { context, appName, userId, base } = call;
   const wanted = { sessionId: params.contextId || undefined, statuses, since: time?.toISOString() };
   const db = context.database.reads;
   const { rows, total } = await listInvocationsOfUser(db, { appName, userId }, wanted, after, pageSize + 1);
@@ -227,8 +227,8 @@ export async function listTasks(call: A2aCall, params: z.output<typeof listParam
   for (const { invocation } of page) {
     const ref = { key: { appName, userId, sessionId: invocation.sessionId }, invocationId: invocation.id };
     const needsEvents = shown.includeArtifacts || shown.historyLength > 0 || invocation.status === 'paused';
-    const found = needsEvents ? await look(call, ref) : { ...ref, invocation, events: [], sequence: undefined };
-    const task = toTask(found, call.base, shown);
+    const found = needsEvents ? await look(call, ref) : { ...ref, invocation, events: [], sequence: undefined, base };
+    const task = toTask(found, shown);
     characters += JSON.stringify(task).length;
     if (characters > MAX_PAGE && tasks.length > 0) break;
     tasks.push(task);

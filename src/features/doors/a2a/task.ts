@@ -21,6 +21,8 @@ export interface Found extends InvocationRef {
   events: Event[];
   /** Sequence of the last of them [there is none]. */
   sequence: number | undefined;
+  /** Address of the service, as the client named it. */
+  base: string;
 }
 
 /** The note of a user's part that keeps the id of its message. */
@@ -44,10 +46,7 @@ export const toStatuses = (state: string): Invocation['status'][] =>
 
 /** Returns parts of a message as a user's. @throws {A2aError} for media that no agent is given */
 export const toParts = ({ parts, messageId }: A2aMessage): Part[] =>
-  parts.map((part, index) => ({
-    ...toPart(part),
-    ...(index === 0 ? { partMetadata: { [NOTE]: messageId } } : {}),
-  }));
+  parts.map((part, index) => ({ ...toPart(part), ...(index === 0 && { partMetadata: { [NOTE]: messageId } }) }));
 
 function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayName }: A2aPart): Part {
   if (mimeType !== undefined && !MEDIA.test(mimeType))
@@ -66,8 +65,8 @@ export const getMessageId = ({ content }: Event): string | undefined =>
 export const listQuestions = ({ invocation, events }: Found): AskedCall[] =>
   invocation.status === 'paused' ? listAskedCalls(events).filter(({ answeredBy }) => answeredBy === undefined) : [];
 
-/** Returns what an event of the agent has made; `base` is the address of the service. */
-function toArtifacts(event: Event, { key }: InvocationRef, base: string): JsonObject[] {
+/** Returns what an event of the agent has made. */
+function toArtifacts(event: Event, { key, base }: Found): JsonObject[] {
   const { author, content, output, actions } = event;
   if (author === 'user') return [];
   const id = event.id ?? '';
@@ -81,11 +80,8 @@ function toArtifacts(event: Event, { key }: InvocationRef, base: string): JsonOb
     ),
     ...Object.entries(actions?.artifactDelta ?? {}).map(([name, version]) => {
       const path = `${names.join('/')}/artifacts/${encodeURIComponent(name)}/versions/${String(version)}`;
-      return {
-        artifactId: `${name}@${String(version)}`,
-        name,
-        parts: [{ url: `${base}/apps/${path}`, filename: name }],
-      };
+      const parts = [{ url: `${base}/apps/${path}`, filename: name }];
+      return { artifactId: `${name}@${String(version)}`, name, parts };
     }),
   ];
 }
@@ -98,7 +94,7 @@ interface Shown {
 }
 
 /** Returns an invocation as a task. */
-export function toTask(found: Found, base: string, { historyLength, includeArtifacts = true }: Shown = {}): JsonObject {
+export function toTask(found: Found, { historyLength, includeArtifacts = true }: Shown = {}): JsonObject {
   const { invocation, events } = found;
   const { taskId: id, contextId } = toIds(found);
   const said = events.filter(({ author }) => author === 'user');
@@ -108,7 +104,7 @@ export function toTask(found: Found, base: string, { historyLength, includeArtif
     role: 'ROLE_USER',
     parts: toA2aParts(event),
   }));
-  const artifacts = includeArtifacts ? events.flatMap((event) => toArtifacts(event, found, base)) : [];
+  const artifacts = includeArtifacts ? events.flatMap((event) => toArtifacts(event, found)) : [];
   return {
     id,
     contextId,
@@ -156,7 +152,7 @@ function toStatus(found: Found): JsonObject {
 /** The questions of a task, in words and as values: an answer is a part `data` with a `callId`. */
 function toQuestions(found: Found): { id: string; isLogin: boolean; parts: JsonObject[] }[] {
   const calls = new Map(
-    found.events.flatMap(({ content }) => getFunctionCalls(content).map((call) => [call.id, call])),
+    found.events.flatMap(({ content }) => getFunctionCalls(content)).map((call) => [call.id, call]),
   );
   return listQuestions(found).map(({ id, kind, toolCallId, message, ...asked }) => {
     const { url, schema, kept } = toMembers(calls.get(id)?.args?.['toolConfirmation']);
@@ -169,17 +165,11 @@ function toQuestions(found: Found): { id: string; isLogin: boolean; parts: JsonO
 }
 
 /** Converts steps of an invocation to updates of a task whose snapshot its reader has; the end is not among them. */
-export async function* toUpdates(
-  steps: AsyncIterable<TurnStep>,
-  found: Found,
-  base: string,
-): AsyncGenerator<JsonObject> {
+export async function* toUpdates(steps: AsyncIterable<TurnStep>, found: Found): AsyncGenerator<JsonObject> {
   const ids = toIds(found);
-  const toUpdate = (artifact: JsonObject, append: boolean, lastChunk: boolean) => ({
-    artifactUpdate: { ...ids, artifact, append, lastChunk },
+  const toText = (artifactId: string, text: string, append: boolean) => ({
+    artifactUpdate: { ...ids, artifact: { artifactId, parts: [{ text }] }, append, lastChunk: false },
   });
-  const toText = (artifactId: string, text: string, append: boolean) =>
-    toUpdate({ artifactId, parts: [{ text }] }, append, false);
   let isQueued = found.invocation.status === 'queued';
   let current: string | undefined;
   for await (const step of steps) {
@@ -196,7 +186,8 @@ export async function* toUpdates(
       yield toText(step.eventId, '', false);
     } else if (step.kind === 'event')
       // Its text as a whole takes the place of the pieces: there are clients that keep the last update only.
-      for (const artifact of toArtifacts(step.event, found, base)) yield toUpdate(artifact, false, true);
+      for (const artifact of toArtifacts(step.event, found))
+        yield { artifactUpdate: { ...ids, artifact, append: false, lastChunk: true } };
   }
 }
 
