@@ -46,7 +46,7 @@ export const remoteTool = (
     const egress = createEgress(policy, context.session.userId);
     const peer = { name, remote, egress, signal: context.signal };
     try {
-      return await ask({ peer, context, ...(await connect(peer)) }, String(args['request']));
+      return await ask({ ...peer, context, ...(await connect(peer)) }, String(args['request']));
     } finally {
       await egress.close();
     }
@@ -54,8 +54,7 @@ export const remoteTool = (
 });
 
 /** One call of a remote agent, and the way to it. */
-interface RemoteCall {
-  peer: Peer;
+interface RemoteCall extends Peer {
   context: ToolContext;
   transport: Transport;
   streams: boolean;
@@ -65,7 +64,7 @@ interface RemoteCall {
 async function ask(call: RemoteCall, request: string): Promise<JsonObject> {
   const { confirmation, kept, operationId } = call.context;
   const asked = keptSchema.safeParse(confirmation?.kept).data;
-  if (asked) await answer(call, asked);
+  if (asked) await bringAnswer(call, asked);
   const known = asked?.taskId ?? kept?.['taskId'];
   const first = { messageId: operationId, parts: [{ text: request }] };
   const sent = typeof known === 'string' ? known : await send(call, first);
@@ -73,25 +72,25 @@ async function ask(call: RemoteCall, request: string): Promise<JsonObject> {
 }
 
 /** Sends a message, and does not wait for its task. @returns the task's id, or the answer where there is none */
-async function send({ peer, context, transport }: RemoteCall, said: JsonObject): Promise<string | JsonObject> {
-  const { state, modelCalls } = context;
-  if (modelCalls.left < 1) throw toFailure(peer, 'no model call is left to this invocation');
+async function send(call: RemoteCall, said: JsonObject): Promise<string | JsonObject> {
+  const { state, modelCalls } = call.context;
+  if (modelCalls.left < 1) throw toFailure(call, 'no model call is left to this invocation');
   const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
-  const { url } = peer.remote;
+  const { url } = call.remote;
   if (chain.includes(url) || chain.length >= MAX_CHAIN)
-    throw toFailure(peer, 'it is one of the agents that wait for this answer, or there are too many of them');
+    throw toFailure(call, 'it is one of the agents that wait for this answer, or there are too many of them');
   const metadata = { [CHAIN]: [...chain, url], [CALLS]: modelCalls.left };
   const message = { role: 'ROLE_USER', ...said, metadata };
   const request = SendMessageRequest.fromJSON({ message, configuration: { returnImmediately: true } });
-  const answer = await awaitAnswer(peer, transport.sendMessage(request));
+  const answer = await awaitAnswer(call, call.transport.sendMessage(request));
   if ('messageId' in answer) return { result: joinText(answer.parts).slice(0, MAX_TEXT) };
-  if (!answer.id || answer.id.length > MAX_ID) throw toFailure(peer, 'its task has no id of a usual length');
-  await context.keep({ taskId: answer.id });
+  if (!answer.id || answer.id.length > MAX_ID) throw toFailure(call, 'its task has no id of a usual length');
+  await call.context.keep({ taskId: answer.id });
   return answer.id;
 }
 
 /** Brings the answer of a person to a task; one that has it already goes on. */
-async function answer(call: RemoteCall, { taskId, asked, calls }: z.output<typeof keptSchema>): Promise<void> {
+async function bringAnswer(call: RemoteCall, { taskId, asked, calls }: z.output<typeof keptSchema>): Promise<void> {
   const { operationId, confirmation } = call.context;
   const { confirmed = false, payload } = confirmation ?? {};
   const result = typeof payload?.['answer'] === 'string' ? payload['answer'] : '';
@@ -108,13 +107,12 @@ async function answer(call: RemoteCall, { taskId, asked, calls }: z.output<typeo
 
 /** Follows a task to its end, or to what it asks; where the invocation ends for good, it is cancelled. */
 async function follow(call: RemoteCall, id: string): Promise<JsonObject> {
-  const { peer, transport, streams } = call;
-  const { signal } = peer;
+  const { transport, streams, signal } = call;
   const task = { tenant: '', id };
   try {
     for (let pauseMs = POLL_MS.least; ; pauseMs = toNext(pauseMs)) {
-      const found = await awaitAnswer(peer, transport.getTask(task));
-      if (!RUNNING.includes(getState(found))) return toResponse(call, found);
+      const found = await awaitAnswer(call, transport.getTask(task));
+      if (!RUNNING.includes(getState(found))) return toResult(call, found);
       // A stream that breaks, or says more than is let in, is no end of the task.
       if (streams) await listen(transport, id).catch(() => undefined);
       await sleep(pauseMs, undefined, { signal });
@@ -135,14 +133,14 @@ async function listen(transport: Transport, id: string): Promise<void> {
       return;
 }
 
-function toResponse({ peer, context }: RemoteCall, task: Task): JsonObject {
+function toResult(call: RemoteCall, task: Task): JsonObject {
   const { status, artifacts, metadata } = task;
   const said = joinText(status?.message?.parts ?? []);
-  if (WAITING.includes(getState(task))) return askPerson(peer, context, task);
-  context.modelCalls.add(callsSchema.safeParse(metadata?.[CALLS]).data ?? 0);
+  if (WAITING.includes(getState(task))) return askPerson(call, task);
+  call.context.modelCalls.add(callsSchema.safeParse(metadata?.[CALLS]).data ?? 0);
   if (getState(task) !== TaskState.TASK_STATE_COMPLETED) {
     const why = (said || taskStateToJSON(getState(task))).slice(0, MAX_SAID);
-    throw new AgentError('remote_failed', `The agent \`${peer.name}\` did not succeed: ${why}`);
+    throw new AgentError('remote_failed', `The agent \`${call.name}\` did not succeed: ${why}`);
   }
   const texts = artifacts.map(({ parts }) => joinText(parts)).filter(Boolean);
   const values = artifacts.flatMap(({ parts }) => listData(parts));
@@ -151,13 +149,13 @@ function toResponse({ peer, context }: RemoteCall, task: Task): JsonObject {
 }
 
 /** Puts the question of the other agent to the person of the session, as its words. */
-function askPerson(peer: Peer, context: ToolContext, { id: taskId, status }: Task): JsonObject {
+function askPerson({ name, context }: RemoteCall, { id: taskId, status }: Task): JsonObject {
   const { parts = [], messageId = '' } = status?.message ?? {};
   const values = listData(parts).map(toMembers);
   const calls = values.flatMap(({ callId, kind }) => (callId ? [{ callId, kind }] : []));
   const links = parts.flatMap(({ content }) => (content?.$case === 'url' ? [content.value] : []));
   const needsAnswer = calls.length === 0 || calls.some(({ kind }) => kind !== 'confirmation');
-  const hint = [`The agent \`${peer.name}\` asks: ${joinText(parts).slice(0, MAX_SAID)}`, ...links].join('\n');
+  const hint = [`The agent \`${name}\` asks: ${joinText(parts).slice(0, MAX_SAID)}`, ...links].join('\n');
   const schema = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
   const kept = { taskId, asked: messageId.slice(0, MAX_ID), calls };
   return requestConfirmation(context, { hint, kept, ...(needsAnswer && { payload: { answer: '' }, schema }) });

@@ -3,7 +3,6 @@ import type { z } from 'zod';
 import { CALLS, CHAIN, CHAIN_STATE } from '../../../agent/a2a/wire.ts';
 import type { Config } from '../../../config/config.ts';
 import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
-import type { Event } from '../../../core/event.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
@@ -68,7 +67,7 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
   const { key, invocation, events } = found;
   if (message.contextId !== undefined && message.contextId !== key.sessionId)
     throw new A2aError('INVALID_PARAMS', 'message.contextId: the task is of another context');
-  if (events.some((event: Event) => getMessageId(event) === message.messageId)) return found;
+  if (events.some((event) => getMessageId(event) === message.messageId)) return found;
   if (invocation.status !== 'paused')
     throw new A2aError('UNSUPPORTED_OPERATION', `The task does not wait for a message: it is ${invocation.status}.`);
   const answers = toAnswers(found, message);
@@ -94,19 +93,15 @@ function toLimits({ metadata }: A2aMessage): { overrides: { llmCallsAtMost?: num
 function toAnswers(found: Found, { parts }: A2aMessage): ReturnType<typeof answerCalls> {
   const questions = listQuestions(found);
   const values = parts.flatMap(({ data }) => (data == null ? [] : [data]));
-  const hasName = (data: unknown) => toMembers(data)['callId'] !== undefined;
-  const named = new Map(
-    values
-      .filter(hasName)
-      .map(toMembers)
-      .map((data) => [data['callId'], data]),
-  );
-  const plain = values.find((data) => !hasName(data)) ?? parts.map(({ text }) => text ?? '').join('');
+  const named = new Map(values.map((data) => [toMembers(data)['callId'], toMembers(data)]));
+  named.delete(undefined);
+  const plain = values.find((data) => toMembers(data)['callId'] === undefined);
+  const text = parts.map((part) => part.text ?? '').join('');
   const isOnly = questions.length === 1 && named.size === 0;
   return answerCalls(questions, ({ id, kind }) => {
     const { callId, response, ...members } = named.get(id) ?? {};
     if (callId === undefined && !isOnly) return undefined;
-    const given = callId === undefined ? plain : response === undefined ? members : response;
+    const given = callId === undefined ? (plain ?? text) : response === undefined ? members : response;
     if (kind !== 'confirmation') return toResponse(given);
     // What is not a clear yes is a no.
     const said = typeof given === 'string' ? { confirmed: /^\s*yes\W*$/i.test(given) } : toMembers(given);

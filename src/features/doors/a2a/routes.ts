@@ -8,7 +8,7 @@ import { doorOwner, doorQuery } from '../start-turn.ts';
 import { refusal, toRestRefusal, toRpcRefusal } from './errors.ts';
 import { getParams, listParams } from './params.ts';
 import type { A2aContext } from './methods.ts';
-import type { serveRest } from './serve.ts';
+import type { RestCall } from './serve.ts';
 
 const APP = '/a2a/{app_name}';
 const TASKS = `${APP}/tasks`;
@@ -16,7 +16,6 @@ const TASK = `${TASKS}/{task_id}`;
 const CARD = '/.well-known/agent-card.json';
 
 const load = () => import('./serve.ts');
-type RestCall = Parameters<typeof serveRest>[2];
 const serve = (name: string) => async (context: A2aContext, call: RestCall) =>
   (await load()).serveRest(context, name, call);
 const taskPath = appPath.extend({ taskId: idInPath('The task.') });
@@ -24,12 +23,15 @@ const taskPath = appPath.extend({ taskId: idInPath('The task.') });
 const task = { id: 'YWdlbnQ.czE.ZS0x', contextId: 's1', status: { state: 'TASK_STATE_COMPLETED' } };
 const message = { messageId: 'm1', role: 'ROLE_USER', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] };
 const rpc = { jsonrpc: '2.0', id: 1, method: 'SendMessage', params: { message } };
+const asJson = (description: string, value: object) => ({
+  example: JSON.stringify(value),
+  json: { schema: { type: 'object', properties: {}, description }, example: value },
+});
 const shown = (description: string, value: object) => ({
+  ...asJson(description, value),
   schema: z.string(),
   description,
-  example: JSON.stringify(value),
   mediaType: 'application/a2a+json',
-  json: { schema: { type: 'object', properties: {}, description }, example: value },
 });
 const streamed = (value: object) => ({
   ...shown('The answer: JSON, or a stream of events.', value),
@@ -37,11 +39,10 @@ const streamed = (value: object) => ({
   example: `data: ${JSON.stringify(value)}\n\n`,
 });
 const sent = (value: object) => ({
+  ...asJson('What is sent.', value),
   schema: bodyText.describe('What is sent, as JSON.'),
   required: true,
   isText: true as const,
-  example: JSON.stringify(value),
-  json: { schema: { type: 'object', properties: {}, description: 'What is sent.' }, example: value },
 });
 
 /** The members of all operations of HTTP+JSON. */

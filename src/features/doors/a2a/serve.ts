@@ -10,17 +10,8 @@ import { camelCase } from '../../../platform/http/operation/paths.ts';
 import { sendEvents, toClientUser, type TurnCall } from '../start-turn.ts';
 import { readVersion, toBase, toCard } from './card.ts';
 import { A2aError, showError, toRestError, toRpcError } from './errors.ts';
-import {
-  type A2aCall,
-  type A2aContext,
-  cancelTask,
-  getTask,
-  listTasks,
-  sendMessage,
-  streamMessage,
-  subscribe,
-  type Updates,
-} from './methods.ts';
+import * as methods from './methods.ts';
+import type { A2aCall, A2aContext, Updates } from './methods.ts';
 import { fromOldParams, toOldResult } from './old-wire.ts';
 import { getParams, listParams, sendParams, taskParams } from './params.ts';
 
@@ -35,16 +26,16 @@ const method =
     throw new A2aError('INVALID_PARAMS', `${path.join('.') || 'params'}: ${message}`);
   };
 
-const NO_PUSH = 'Tasks are told to no address here: subscribe to them, or let the operator register a webhook.';
+const NO_PUSH = 'Push notifications are not sent: subscribe to the task, or let the operator register a webhook.';
 const refusePush = () => Promise.reject(new A2aError('PUSH_NOTIFICATION_NOT_SUPPORTED', NO_PUSH));
 
 const METHODS: Record<string, (call: A2aCall, params: JsonObject) => Result> = {
-  SendMessage: method(sendParams, sendMessage),
-  SendStreamingMessage: method(sendParams, streamMessage),
-  GetTask: method(getParams, getTask),
-  ListTasks: method(listParams, listTasks),
-  CancelTask: method(taskParams, cancelTask),
-  SubscribeToTask: method(taskParams, subscribe),
+  SendMessage: method(sendParams, methods.sendMessage),
+  SendStreamingMessage: method(sendParams, methods.streamMessage),
+  GetTask: method(getParams, methods.getTask),
+  ListTasks: method(listParams, methods.listTasks),
+  CancelTask: method(taskParams, methods.cancelTask),
+  SubscribeToTask: method(taskParams, methods.subscribe),
   CreateTaskPushNotificationConfig: refusePush,
   GetTaskPushNotificationConfig: refusePush,
   ListTaskPushNotificationConfigs: refusePush,
@@ -112,12 +103,13 @@ export async function serveRpc(context: A2aContext, { body, ...came }: Came & { 
   }
 }
 
-/** Serves one request of HTTP+JSON; its parameters are those of the path, the query and the body. */
-export async function serveRest(
-  context: A2aContext,
-  name: string,
-  { body, ...came }: Came & { body?: string | undefined },
-): Promise<Answer> {
+/** A request of HTTP+JSON. */
+export interface RestCall extends Came {
+  body?: string | undefined;
+}
+
+/** Serves one such request; its parameters are those of the path, the query and the body. */
+export async function serveRest(context: A2aContext, name: string, { body, ...came }: RestCall): Promise<Answer> {
   if (readVersion(came.request) === OLD_VERSION)
     throw new A2aError('VERSION_NOT_SUPPORTED', `Version ${OLD_VERSION} is spoken here over JSON-RPC only.`);
   const { taskId: id } = came.path;
