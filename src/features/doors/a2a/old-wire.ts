@@ -1,6 +1,7 @@
 import { StreamResponse } from '@a2a-js/sdk';
 import { legacyPushNotificationToV1StreamResponse } from '@a2a-js/sdk/compat/v0_3';
 import { V03PushNotificationSerializer } from '@a2a-js/sdk/compat/v0_3/server';
+import { OLD_VERSION } from '../../../agent/a2a/wire.ts';
 import { type JsonObject, toMembers } from '../../../core/content.ts';
 import { A2aError } from './errors.ts';
 
@@ -22,6 +23,8 @@ export function fromOldParams({ message, configuration, ...rest }: JsonObject): 
     const read = StreamResponse.toJSON(sent) as JsonObject;
     return { ...rest, ...read, configuration: { ...wanted, returnImmediately: blocking === false } };
   } catch (error) {
-    throw new A2aError('INVALID_PARAMS', `message: ${(error as Error).message}`);
+    // The package looks at some members only as it converts them.
+    const why = error instanceof TypeError ? `not as version ${OLD_VERSION} has it` : (error as Error).message;
+    throw new A2aError('INVALID_PARAMS', `message: ${why}`);
   }
 }
