@@ -26,7 +26,7 @@ const method =
     throw new A2aError('INVALID_PARAMS', `${path.join('.') || 'params'}: ${message}`);
   };
 
-const NO_PUSH = 'Push notifications are not sent: subscribe to the task, or let the operator register a webhook.';
+const NO_PUSH = 'Push notifications are not supported: subscribe to the task, or let the operator register a webhook.';
 const refusePush = () => Promise.reject(new A2aError('PUSH_NOTIFICATION_NOT_SUPPORTED', NO_PUSH));
 
 const METHODS: Record<string, (call: A2aCall, params: JsonObject) => Result> = {
