@@ -46,13 +46,10 @@ export interface A2aCall extends TurnCall {
 
 /** Sends a message: a new task, or the answer to what one waits for. @returns the task as it stands */
 async function begin(call: A2aCall, { message }: z.output<typeof sendParams>): Promise<Found> {
-  const parts = toParts(message);
-  return message.taskId === undefined ? start(call, message, parts) : goOn(call, message.taskId, message, parts);
-}
-
-async function start(call: A2aCall, message: A2aMessage, parts: Part[]): Promise<Found> {
   const { context, appName, userId } = call;
-  const { messageId, contextId, metadata: _, ...requested } = message;
+  const { messageId, contextId, taskId, metadata: _, ...requested } = message;
+  const parts = toParts(message);
+  if (taskId !== undefined) return goOn(call, taskId, message, parts);
   // The same message again means the same new session, and the same task.
   const idempotencyKey = hash('sha256', JSON.stringify([appName, contextId, messageId]));
   const key = { appName, userId, sessionId: contextId ?? idempotencyKey };
@@ -109,14 +106,13 @@ function toAnswers(found: Found, { parts }: A2aMessage): ReturnType<typeof answe
   });
 }
 
-const never = new AbortController().signal;
-
 /** Reads an invocation with its events so far. @throws {A2aError} where it is gone */
 async function look({ context, base }: A2aCall, { key, invocationId }: InvocationRef): Promise<Found> {
   const invocation = await context.feeds.readInvocation(key, invocationId);
   if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
   const found: Found = { key, invocationId, invocation, events: [], sequence: undefined, base };
-  for await (const step of readTurn(context, { key, invocationId, isSoFar: true }, never))
+  const { signal } = new AbortController();
+  for await (const step of readTurn(context, { key, invocationId, isSoFar: true }, signal))
     if (step.kind === 'event') {
       found.events.push(step.event);
       found.sequence = step.sequence;
