@@ -24,6 +24,9 @@ import {
 export const jsonObject = z.record(z.string(), z.unknown()).meta({ maxProperties: BODY_VALUES });
 /** A JSON object with arbitrary members. */
 export type JsonObject = Record<string, unknown>;
+/** Returns the members of a value that came from outside; none where it is no object. */
+export const toMembers = (value: unknown): JsonObject =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : {};
 /** An optional free-form object with the sentence that the OpenAPI document shows. */
 export const freeForm = (meaning: string) => jsonObject.nullish().describe(meaning);
 

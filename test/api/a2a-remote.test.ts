@@ -168,12 +168,14 @@ test('a service that is away is asked again, and what it asks in a stream that s
   const server = createServer((came, answer) => {
     void came.toArray().then((chunks: Buffer[]) => {
       if (came.method === 'GET') return answer.end(JSON.stringify(card));
-      const { method, params } = JSON.parse(Buffer.concat(chunks).toString()) as { method: string; params: object };
+      const asked = JSON.parse(Buffer.concat(chunks).toString()) as { id: number; method: string; params: object };
+      const { id, method, params } = asked;
       if (method === 'SendMessage') sent.push(JSON.stringify(params));
       const result = results[method]?.shift();
       if (!result) return answer.writeHead(503).end();
-      const text = JSON.stringify({ jsonrpc: '2.0', id: 1, result });
-      return method === 'SubscribeToTask' ? answer.write(`data: ${text}\n\n`) : answer.end(text);
+      const text = JSON.stringify({ jsonrpc: '2.0', id, result });
+      if (method !== 'SubscribeToTask') return answer.end(text);
+      return answer.writeHead(200, { 'content-type': 'text/event-stream' }).write(`data: ${text}\n\n`);
     });
   }).listen(0, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));

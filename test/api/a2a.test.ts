@@ -267,10 +267,17 @@ test('a client of 0.3 is served in its words', async () => {
   }
   expect(streamed).toContain('"kind":"artifact-update"');
   expect(streamed).toContain('"final":true');
-  for (const wrong of [{ role: undefined }, { parts: [{ type: 'text', text: 'hello' }] }])
+  for (const wrong of [
+    { role: undefined },
+    { parts: [{ type: 'text', text: 'hello' }] },
+    { parts: [{ kind: 'file' }] },
+  ])
     expect((await rpc('message/send', { message: { ...message, messageId: 'wrong', ...wrong } })).body).toMatchObject({
       error: { code: -32_602 },
     });
+  expect((await rpc('tasks/pushNotificationConfig/set', { taskId: 't' })).body).toMatchObject({
+    error: { code: -32_003 },
+  });
   expect((await rpc('SendMessage', { message }, { 'a2a-version': '0.3' })).body).toMatchObject({
     error: { code: -32_601 },
   });

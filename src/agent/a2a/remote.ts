@@ -1,22 +1,33 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { type Part, SendMessageRequest, type Task, TaskState, taskStateToJSON } from '@a2a-js/sdk';
+import type { Transport } from '@a2a-js/sdk/client';
+import { UnsupportedOperationError } from '@a2a-js/sdk/errors';
 import { z } from 'zod';
 import { abortError } from '../../core/abort.ts';
-import type { JsonObject } from '../../core/content.ts';
+import { type JsonObject, toMembers } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import type { AgentDefinition, RemoteAgent } from '../definition/agent.ts';
 import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
 import { requestConfirmation } from '../mcp/mcp-question.ts';
-import { A2aConnection, MAX_SAID, POLL_MS, RefusedError, toNext } from './connection.ts';
-import { type A2aTask, CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN } from './wire.ts';
-import { isRunning, isWaiting, joinText, toMembers } from './wire.ts';
+import { awaitAnswer, connect, MAX_SAID, type Peer, POLL_MS, toFailure, toNext } from './connection.ts';
+import { CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN } from './wire.ts';
 
 /** Most characters of an answer that the model is given. */
 const MAX_TEXT = 100_000;
-/** A2A's code for what cannot be done with a task as it stands. */
-const UNSUPPORTED = -32_004;
+/** Most characters of the id of a task, or of a message. */
+const MAX_ID = 4_096;
 /** The part of a call that asked a person which the next attempt needs. */
 const keptSchema = z.looseObject({ taskId: z.string(), asked: z.string(), calls: z.array(z.looseObject({})) });
+
+const getState = ({ status }: Pick<Task, 'status'>) => status?.state ?? TaskState.UNRECOGNIZED;
+const RUNNING = [TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING];
+const WAITING = [TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED];
+
+const joinText = (parts: readonly Part[]): string =>
+  parts.map(({ content }) => (content?.$case === 'text' ? content.value : '')).join('');
+const listData = (parts: readonly Part[]): unknown[] =>
+  parts.flatMap(({ content }) => (content?.$case === 'data' ? [content.value] : []));
 
 /** Returns an agent of another service, which speaks A2A, as a tool of an agent here. */
 export const remoteTool = (
@@ -33,132 +44,119 @@ export const remoteTool = (
   calls: 'server',
   async run(args, context) {
     const egress = createEgress(policy, context.session.userId);
+    const peer = { name, remote, egress, signal: context.signal };
     try {
-      const to = new A2aConnection(name, remote, egress, context.signal);
-      return await new RemoteCall(name, remote, to, context).ask(String(args['request']));
+      return await ask({ ...peer, context, ...(await connect(peer)) }, String(args['request']));
     } finally {
       await egress.close();
     }
   },
 });
 
-/** One call of a remote agent. */
-class RemoteCall {
-  readonly #name: string;
-  readonly #remote: RemoteAgent;
-  readonly #context: ToolContext;
-  readonly #to: A2aConnection;
+/** One call of a remote agent, and the way to it. */
+interface RemoteCall extends Peer {
+  context: ToolContext;
+  transport: Transport;
+  streams: boolean;
+}
 
-  constructor(name: string, remote: RemoteAgent, to: A2aConnection, context: ToolContext) {
-    this.#name = name;
-    this.#remote = remote;
-    this.#to = to;
-    this.#context = context;
-  }
+/** Asks, or goes on with what an earlier attempt began. @returns the response of the call */
+async function ask(call: RemoteCall, request: string): Promise<JsonObject> {
+  const { confirmation, kept, operationId } = call.context;
+  const asked = keptSchema.safeParse(confirmation?.kept).data;
+  if (asked) await bringAnswer(call, asked);
+  const known = asked?.taskId ?? kept?.['taskId'];
+  const first = { messageId: operationId, parts: [{ text: request }] };
+  const sent = typeof known === 'string' ? known : await send(call, first);
+  return typeof sent === 'string' ? follow(call, sent) : sent;
+}
 
-  /** Asks, or goes on with what an earlier attempt began. @returns the response of the call */
-  async ask(request: string): Promise<JsonObject> {
-    const { confirmation, kept, operationId } = this.#context;
-    await this.#to.open();
-    const asked = keptSchema.safeParse(confirmation?.kept).data;
-    const known = asked?.taskId ?? kept?.['taskId'];
-    const sent = asked
-      ? await this.#answer(asked)
-      : typeof known === 'string'
-        ? known
-        : await this.#send({ messageId: operationId, parts: [{ text: request }] });
-    return typeof sent === 'string' ? this.#follow(sent) : sent;
-  }
+/** Sends a message, and does not wait for its task. @returns the task's id, or the answer where there is none */
+async function send(call: RemoteCall, said: JsonObject): Promise<string | JsonObject> {
+  const { state, modelCalls } = call.context;
+  if (modelCalls.left < 1) throw toFailure(call, 'no model call is left to this invocation');
+  const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
+  const { url } = call.remote;
+  if (chain.includes(url) || chain.length >= MAX_CHAIN)
+    throw toFailure(call, 'it is one of the agents that wait for this answer, or there are too many of them');
+  const metadata = { [CHAIN]: [...chain, url], [CALLS]: modelCalls.left };
+  const message = { role: 'ROLE_USER', ...said, metadata };
+  const request = SendMessageRequest.fromJSON({ message, configuration: { returnImmediately: true } });
+  const answer = await awaitAnswer(call, call.transport.sendMessage(request));
+  if ('messageId' in answer) return { result: joinText(answer.parts).slice(0, MAX_TEXT) };
+  if (!answer.id || answer.id.length > MAX_ID) throw toFailure(call, 'its task has no id of a usual length');
+  await call.context.keep({ taskId: answer.id });
+  return answer.id;
+}
 
-  /** Sends a message. @returns the id of its task, or the answer where there is none */
-  async #send(message: JsonObject): Promise<string | JsonObject> {
-    const { state, modelCalls } = this.#context;
-    if (modelCalls.left < 1) throw this.#to.failed('no model call is left to this invocation');
-    const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
-    if (chain.includes(this.#remote.url) || chain.length >= MAX_CHAIN)
-      throw this.#to.failed('it is one of the agents that wait for this answer, or there are too many of them');
-    const sent = {
-      role: 'ROLE_USER',
-      ...message,
-      metadata: { [CHAIN]: [...chain, this.#remote.url], [CALLS]: modelCalls.left },
-    };
-    const { task, message: said } = await this.#to.send(sent);
-    if (said) return { result: joinText(said.parts).slice(0, MAX_TEXT) };
-    if (!task) throw this.#to.failed('it answered neither with a task nor with a message');
-    await this.#context.keep({ taskId: task.id });
-    return task.id;
-  }
+/** Brings the answer of a person to a task; one that has it already goes on. */
+async function bringAnswer(call: RemoteCall, { taskId, asked, calls }: z.output<typeof keptSchema>): Promise<void> {
+  const { operationId, confirmation } = call.context;
+  const { confirmed = false, payload } = confirmation ?? {};
+  const result = typeof payload?.['answer'] === 'string' ? payload['answer'] : '';
+  const declined = { error: 'The person declined to answer.' };
+  const toResponse = ({ kind }: JsonObject) =>
+    kind === 'confirmation' ? { confirmed, ...payload } : confirmed ? { result } : declined;
+  const text = !confirmed ? declined.error : result || 'yes';
+  const parts = calls.map((each) => ({ data: { callId: each['callId'], response: toResponse(each) } }));
+  const messageId = `${operationId}/${asked}`;
+  await send(call, { taskId, messageId, parts: parts.length ? parts : [{ text }] }).catch((error: unknown) => {
+    if (!(error instanceof AgentError && error.cause instanceof UnsupportedOperationError)) throw error;
+  });
+}
 
-  /** Brings the answer of a person to a task; one that has it already goes on. */
-  async #answer({ taskId, asked, calls }: z.output<typeof keptSchema>): Promise<string> {
-    const { confirmed = false, payload } = this.#context.confirmation ?? {};
-    const answer = typeof payload?.['answer'] === 'string' ? payload['answer'] : '';
-    const declined = { error: 'The person declined to answer.' };
-    const toResponse = ({ kind }: JsonObject) =>
-      kind === 'confirmation' ? { confirmed, ...payload } : confirmed ? { result: answer } : declined;
-    const text = !confirmed ? declined.error : answer || 'yes';
-    const parts = calls.map((call) => ({ data: { callId: call['callId'], response: toResponse(call) } }));
-    const message = {
-      taskId,
-      messageId: `${this.#context.operationId}/${asked}`,
-      parts: parts.length ? parts : [{ text }],
-    };
-    await this.#send(message).catch((error: unknown) => {
-      if (!(error instanceof RefusedError) || error.a2aCode !== UNSUPPORTED) throw error;
-    });
-    return taskId;
-  }
-
-  /** Follows a task to its end, or to what it asks; where the invocation ends for good, it is cancelled. */
-  async #follow(taskId: string): Promise<JsonObject> {
-    const { signal } = this.#context;
-    try {
-      for (let pauseMs = POLL_MS.least; ; pauseMs = toNext(pauseMs)) {
-        const task = await this.#to.getTask(taskId);
-        if (!isRunning(task)) return this.#toResponse(task);
-        await this.#to.listen(taskId);
-        await sleep(pauseMs, undefined, { signal });
-      }
-    } finally {
-      // Where this process ends, another one goes on.
-      if (signal.aborted && abortError(signal).code !== 'interrupted') await this.#to.cancel(taskId);
+/** Follows a task to its end, or to what it asks; where the invocation ends for good, it is cancelled. */
+async function follow(call: RemoteCall, id: string): Promise<JsonObject> {
+  const { transport, streams, signal } = call;
+  const task = { tenant: '', id };
+  try {
+    for (let pauseMs = POLL_MS.least; ; pauseMs = toNext(pauseMs)) {
+      const found = await awaitAnswer(call, transport.getTask(task));
+      if (!RUNNING.includes(getState(found))) return toResult(call, found);
+      // A stream that breaks, or says more than is let in, is no end of the task.
+      if (streams) await listen(transport, id).catch(() => undefined);
+      await sleep(pauseMs, undefined, { signal });
+    }
+  } finally {
+    // Where this process ends, another one goes on.
+    if (signal.aborted && abortError(signal).code !== 'interrupted') {
+      const limit = { signal: AbortSignal.timeout(POLL_MS.most) };
+      await transport.cancelTask({ ...task, metadata: undefined }, limit).catch(() => undefined);
     }
   }
+}
 
-  #toResponse(task: A2aTask): JsonObject {
-    const said = joinText(task.status.message?.parts ?? []);
-    if (isWaiting(task)) return this.#askPerson(task, said);
-    const { data: calls = 0 } = callsSchema.safeParse(task.metadata?.[CALLS]);
-    this.#context.modelCalls.add(calls);
-    const artifacts = task.artifacts ?? [];
-    const text =
-      artifacts
-        .map(({ parts }) => joinText(parts))
-        .filter(Boolean)
-        .join('\n') || said;
-    if (task.status.state !== 'TASK_STATE_COMPLETED')
-      throw new AgentError(
-        'remote_failed',
-        `The agent \`${this.#name}\` did not succeed: ${(said || task.status.state).slice(0, MAX_SAID)}`,
-      );
-    const values = artifacts.flatMap(({ parts }) => parts.flatMap(({ data }) => (data == null ? [] : [data])));
-    const isFine = values.length > 0 && JSON.stringify(values).length <= MAX_TEXT;
-    return { result: text.slice(0, MAX_TEXT), ...(isFine ? { data: values } : {}) };
-  }
+/** Waits while a stream lasts, or until its task waits for us: what it is about is read of the task. */
+async function listen(transport: Transport, id: string): Promise<void> {
+  for await (const { payload } of transport.resubscribeTask({ tenant: '', id }))
+    if ((payload?.$case === 'task' || payload?.$case === 'statusUpdate') && WAITING.includes(getState(payload.value)))
+      return;
+}
 
-  /** Puts the question of the other agent to the person of the session, as its words. */
-  #askPerson({ id: taskId, status: { message } }: A2aTask, said: string): JsonObject {
-    const parts = message?.parts ?? [];
-    const calls = parts.flatMap(({ data }) => (toMembers(data)['callId'] ? [toMembers(data)] : []));
-    const links = parts.flatMap(({ url }) => url ?? []);
-    const needsAnswer = calls.length === 0 || calls.some(({ kind }) => kind !== 'confirmation');
-    const hint = [`The agent \`${this.#name}\` asks: ${said.slice(0, MAX_SAID)}`, ...links].join('\n');
-    const schema = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
-    const kept = {
-      taskId,
-      asked: message?.messageId ?? '',
-      calls: calls.map(({ callId, kind }) => ({ callId, kind })),
-    };
-    return requestConfirmation(this.#context, { hint, kept, ...(needsAnswer && { payload: { answer: '' }, schema }) });
+function toResult(call: RemoteCall, task: Task): JsonObject {
+  const { status, artifacts, metadata } = task;
+  const said = joinText(status?.message?.parts ?? []);
+  if (WAITING.includes(getState(task))) return askPerson(call, task);
+  call.context.modelCalls.add(callsSchema.safeParse(metadata?.[CALLS]).data ?? 0);
+  if (getState(task) !== TaskState.TASK_STATE_COMPLETED) {
+    const why = (said || taskStateToJSON(getState(task))).slice(0, MAX_SAID);
+    throw new AgentError('remote_failed', `The agent \`${call.name}\` did not succeed: ${why}`);
   }
+  const texts = artifacts.map(({ parts }) => joinText(parts)).filter(Boolean);
+  const values = artifacts.flatMap(({ parts }) => listData(parts));
+  const isFine = values.length > 0 && JSON.stringify(values).length <= MAX_TEXT;
+  return { result: (texts.join('\n') || said).slice(0, MAX_TEXT), ...(isFine && { data: values }) };
+}
+
+/** Puts the question of the other agent to the person of the session, as its words. */
+function askPerson({ name, context }: RemoteCall, { id: taskId, status }: Task): JsonObject {
+  const { parts = [], messageId = '' } = status?.message ?? {};
+  const values = listData(parts).map(toMembers);
+  const calls = values.flatMap(({ callId, kind }) => (callId ? [{ callId, kind }] : []));
+  const links = parts.flatMap(({ content }) => (content?.$case === 'url' ? [content.value] : []));
+  const needsAnswer = calls.length === 0 || calls.some(({ kind }) => kind !== 'confirmation');
+  const hint = [`The agent \`${name}\` asks: ${joinText(parts).slice(0, MAX_SAID)}`, ...links].join('\n');
+  const schema = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
+  const kept = { taskId, asked: messageId.slice(0, MAX_ID), calls };
+  return requestConfirmation(context, { hint, kept, ...(needsAnswer && { payload: { answer: '' }, schema }) });
 }

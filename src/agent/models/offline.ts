@@ -6,6 +6,7 @@ import {
   getFunctionResponses,
   type JsonObject,
   getParts,
+  toMembers,
 } from '../../core/content.ts';
 import {
   CONTEXT_PREFIX,
@@ -66,14 +67,13 @@ function exampleOf(schema: JsonObject): unknown {
   const kind = first(type) ?? type;
   if (isObject(properties)) {
     const names = Array.isArray(required) ? required.map(String) : [];
-    return Object.fromEntries(names.map((name) => [name, exampleOf(toSchema(properties[name]))]));
+    return Object.fromEntries(names.map((name) => [name, exampleOf(toMembers(properties[name]))]));
   }
-  if (kind === 'array') return schema['minItems'] ? [exampleOf(toSchema(items))] : [];
+  if (kind === 'array') return schema['minItems'] ? [exampleOf(toMembers(items))] : [];
   if (kind === 'number' || kind === 'integer') return schema['minimum'] ?? 0;
   return kind === 'boolean' ? false : kind === 'object' ? {} : kind === 'null' ? null : OFFLINE;
 }
 
-const toSchema = (value: unknown): JsonObject => (isObject(value) ? value : {});
 const first = (list: unknown): unknown => (Array.isArray(list) ? list[0] : undefined);
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);

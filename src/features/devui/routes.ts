@@ -67,11 +67,11 @@ function findBrowserFolder(): string {
   return join(dirname(server), '..', 'browser');
 }
 
-/** The font of the UI's icons, which its package loads from elsewhere. */
+/** The font of the UI's icons, which its package loads from elsewhere; found as the files of the UI are. */
 function sendIconFont(): RequestHandler {
-  const path = createRequire(import.meta.url).resolve(
-    '@fontsource/material-symbols-outlined/files/material-symbols-outlined-latin-400-normal.woff2',
-  );
+  const built = fileURLToPath(new URL('icons.woff2', import.meta.url));
+  const name = '@fontsource/material-symbols-outlined/files/material-symbols-outlined-latin-400-normal.woff2';
+  const path = existsSync(built) ? built : createRequire(import.meta.url).resolve(name);
   // By name below a root: of a whole path every directory with a dot in front would make it a 404.
   const options = { root: dirname(path), headers: { 'cache-control': 'no-cache' } };
   return (_request, response) => response.sendFile(basename(path), options);

@@ -1,31 +1,41 @@
+import { hash } from 'node:crypto';
+import type { Request } from 'express';
 import { OLD_VERSION, VERSION } from '../../../agent/a2a/wire.ts';
-import type { Config } from '../../../config/config.ts';
 import type { JsonObject } from '../../../core/content.ts';
-import type { InvocationContext } from '../../../invocations/context.ts';
-
-/** The sources of a card. */
-export interface CardContext extends Pick<InvocationContext, 'agents'> {
-  config: Pick<Config, 'auth' | 'WEBHOOKS'>;
-  version: string;
-}
+import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
+import { A2aError } from './errors.ts';
+import type { A2aContext } from './methods.ts';
 
 const MODES = ['text/plain', 'application/json'];
 
+/** Returns the version that a client asks for; none is named by clients of before versions had names. */
+export function readVersion({ headers, query }: Request): string | undefined {
+  const named = headers['a2a-version'] ?? query['A2A-Version'];
+  if (named === undefined || named === '') return undefined;
+  const version = typeof named === 'string' ? /^(\d+\.\d+)(?:\.\d+)?$/.exec(named)?.[1] : undefined;
+  if (version === VERSION || version === OLD_VERSION) return version;
+  throw new A2aError('VERSION_NOT_SUPPORTED', `Versions ${VERSION} and ${OLD_VERSION} are spoken here.`);
+}
+
+/** Returns the address of the service, as a client named it. */
+export const toBase = ({ protocol, host }: Request): string => `${protocol}://${host}`;
+
 /**
- * Returns the card of an application: what it is called, and where and how it is spoken to.
+ * Returns the card of an application: what it is called, and where and how it is spoken to. Clients that do not name
+ * version 1.0 find the members of 0.3 in it too.
  * @param isExtended - with its skills, for who has a credential
- * @param isPlain - without what clients of 0.3 read
  */
 export async function toCard(
-  { agents, config, version }: CardContext,
+  { agents, config, version }: A2aContext,
   appName: string,
-  base: string,
-  { isExtended, isPlain }: { isExtended: boolean; isPlain: boolean },
+  request: Request,
+  isExtended: boolean,
 ): Promise<JsonObject> {
+  const isPlain = readVersion(request) === VERSION;
   const agent = agents.get(appName);
-  const described = agent?.describe();
-  const description = described?.description || `The agent ${appName}.`;
-  const url = `${base}/a2a/${encodeURIComponent(appName)}`;
+  const { name = appName, description = '' } = agent?.describe() ?? {};
+  const said = description || `The agent ${appName}.`;
+  const url = `${toBase(request)}/a2a/${encodeURIComponent(appName)}`;
   const isOpen = config.auth.mode === 'local';
   const bearer = {
     httpAuthSecurityScheme: { scheme: 'Bearer' },
@@ -33,8 +43,8 @@ export async function toCard(
   };
   const skills = isExtended ? ((await agent?.listSkills?.()) ?? []) : [];
   const card = {
-    name: described?.name ?? appName,
-    description,
+    name,
+    description: said,
     version,
     supportedInterfaces: [
       { url, protocolBinding: 'JSONRPC', protocolVersion: VERSION },
@@ -45,7 +55,7 @@ export async function toCard(
     defaultInputModes: [...MODES, 'image/*', 'audio/*', 'video/*', 'application/pdf'],
     defaultOutputModes: MODES,
     skills: [
-      { id: 'ask', name: described?.name ?? appName, description, tags: ['agent'] },
+      { id: 'ask', name, description: said, tags: ['agent'] },
       ...skills.map((skill) => ({ id: skill.name, name: skill.name, description: skill.description, tags: ['skill'] })),
     ],
     ...(isOpen ? {} : { securitySchemes: { bearer }, securityRequirements: [{ schemes: { bearer: { list: [] } } }] }),
@@ -53,4 +63,19 @@ export async function toCard(
   if (isPlain) return card;
   const old = { url, preferredTransport: 'JSONRPC', protocolVersion: '0.3.0', supportsAuthenticatedExtendedCard: true };
   return { ...card, ...old, ...(isOpen ? {} : { security: [{ bearer: [] }] }) };
+}
+
+/** Sends the card of an application. @throws {NotFoundError} */
+export async function serveCard(
+  context: A2aContext,
+  appName: string,
+  { request, response, notFound }: Pick<Call<never, never, never, never>, 'request' | 'response' | 'notFound'>,
+): Promise<Answer> {
+  if (!context.agents.has(appName)) throw notFound();
+  const text = JSON.stringify(await toCard(context, appName, request, false));
+  const etag = `"${hash('sha256', text).slice(0, 32)}"`;
+  response.setHeader('cache-control', 'public, max-age=300').setHeader('etag', etag).vary('A2A-Version');
+  if (request.headers['if-none-match'] !== etag) return { kind: 'json', text };
+  response.status(304).end();
+  return { kind: 'sent' };
 }

@@ -8,7 +8,6 @@ const CODES = {
   PUSH_NOTIFICATION_NOT_SUPPORTED: -32_003,
   UNSUPPORTED_OPERATION: -32_004,
   CONTENT_TYPE_NOT_SUPPORTED: -32_005,
-  EXTENDED_AGENT_CARD_NOT_CONFIGURED: -32_007,
   VERSION_NOT_SUPPORTED: -32_009,
   PARSE_ERROR: -32_700,
   INVALID_REQUEST: -32_600,
@@ -16,8 +15,6 @@ const CODES = {
   INVALID_PARAMS: -32_602,
 };
 const INTERNAL_ERROR = -32_603;
-/** Codes of refusals that are not of the protocol: who asks, or how much, is wrong. */
-const REFUSED = -32_600;
 
 /** An error as clients of this protocol know it. */
 export class A2aError extends InvalidError {
@@ -29,15 +26,8 @@ export class A2aError extends InvalidError {
   }
 }
 
-/** A failure as it is shown. */
-interface Shown {
-  /** The status of HTTP. */
-  status: number;
-  /** The code of JSON-RPC. */
-  code: number;
-  message: string;
-  reason: string;
-}
+/** A failure as it is shown: HTTP has its status, JSON-RPC its code. */
+type Shown = { status: number; code: number; message: string; reason: string };
 
 /** The schema of refusals, for the document. */
 export const refusal = {
@@ -45,10 +35,6 @@ export const refusal = {
   properties: {},
   description: 'An error of JSON-RPC, or `error` of HTTP+JSON.',
 };
-
-const toDetails = (reason: string) => [
-  { '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason, domain: 'a2a-protocol.org' },
-];
 
 /** Names of statuses as HTTP+JSON has them. */
 const NAMES: Record<number, string> = {
@@ -61,9 +47,13 @@ const NAMES: Record<number, string> = {
   503: 'UNAVAILABLE',
 };
 
+const toDetails = (reason: string) => [
+  { '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason, domain: 'a2a-protocol.org' },
+];
+
 /** Returns an error of the protocol as it is shown. */
 export const showError = ({ reason, message }: A2aError): Shown => ({
-  status: reason === 'TASK_NOT_FOUND' || reason === 'METHOD_NOT_FOUND' ? 404 : 400,
+  status: reason === 'TASK_NOT_FOUND' ? 404 : 400,
   code: CODES[reason],
   message,
   reason,
@@ -72,7 +62,7 @@ export const showError = ({ reason, message }: A2aError): Shown => ({
 /** Returns an error as JSON-RPC has it. */
 export const toRpcError = (id: unknown, { code, message, reason }: Omit<Shown, 'status'>) => ({
   jsonrpc: '2.0',
-  id: id ?? null,
+  id,
   error: { code, message, data: toDetails(reason) },
 });
 
@@ -85,22 +75,21 @@ function toShown({ status: plain, detail, limit }: Parameters<ToRefusal>[0], err
   if (error instanceof A2aError) return showError(error);
   const status = plain === 422 ? 400 : plain;
   const [first] = typeof detail === 'string' ? [] : detail;
-  const message =
-    typeof detail === 'string' ? detail : `${first?.loc.slice(1).join('.') || 'request'}: ${first?.msg ?? 'not valid'}`;
-  if (status === 415)
-    return { status, message, code: CODES.CONTENT_TYPE_NOT_SUPPORTED, reason: 'CONTENT_TYPE_NOT_SUPPORTED' };
-  const code = status >= 500 ? INTERNAL_ERROR : status === 400 ? CODES.INVALID_PARAMS : REFUSED;
+  const place = first?.loc.slice(1).join('.') || 'request';
+  const message = typeof detail === 'string' ? detail : `${place}: ${first?.msg ?? 'not valid'}`;
+  if (status === 415) return { ...showError(new A2aError('CONTENT_TYPE_NOT_SUPPORTED', message)), status };
+  const code = status >= 500 ? INTERNAL_ERROR : status === 400 ? CODES.INVALID_PARAMS : CODES.INVALID_REQUEST;
   return { status, code, message, reason: limit ?? NAMES[status] ?? 'INTERNAL' };
 }
 
-/** Returns a refusal as clients of JSON-RPC read it. */
-export const toRpcRefusal: ToRefusal = (failure, error) => {
-  const shown = toShown(failure, error);
-  return { status: shown.status, body: toRpcError(null, shown) };
-};
+const refuse =
+  (toBody: (shown: Shown) => object): ToRefusal =>
+  (failure, error) => {
+    const shown = toShown(failure, error);
+    return { status: shown.status, body: toBody(shown) };
+  };
 
+/** Returns a refusal as clients of JSON-RPC read it. */
+export const toRpcRefusal = refuse((shown) => toRpcError(null, shown));
 /** Returns a refusal as clients of HTTP+JSON read it. */
-export const toRestRefusal: ToRefusal = (failure, error) => {
-  const shown = toShown(failure, error);
-  return { status: shown.status, body: toRestError(shown) };
-};
+export const toRestRefusal = refuse(toRestError);

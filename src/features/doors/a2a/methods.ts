@@ -1,32 +1,18 @@
 import { hash } from 'node:crypto';
 import type { z } from 'zod';
-import {
-  type A2aMessage,
-  type A2aTask,
-  type A2aUpdate,
-  CALLS,
-  callsSchema,
-  CHAIN,
-  CHAIN_STATE,
-  chainSchema,
-  joinText,
-  MAX_CHAIN,
-  toMembers,
-} from '../../../agent/a2a/wire.ts';
-import type { JsonObject, Part } from '../../../core/content.ts';
-import type { Event } from '../../../core/event.ts';
-import { identifierSchema } from '../../../core/session.ts';
+import { CALLS, CHAIN, CHAIN_STATE } from '../../../agent/a2a/wire.ts';
+import type { Config } from '../../../config/config.ts';
+import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
-import type { Call } from '../../../platform/http/operation/operation.ts';
 import { toCursor, readCursor } from '../../../platform/http/operation/cursor.ts';
 import { type InvocationRef, readHandle } from '../handle.ts';
 import { answerCalls, toResponse } from '../open-calls.ts';
 import { startTurn, type TurnCall } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { A2aError } from './errors.ts';
-import type { getParams, listParams, sendParams, taskParams } from './params.ts';
+import type { A2aMessage, getParams, listParams, sendParams, taskParams } from './params.ts';
 import {
   type Found,
   getMessageId,
@@ -43,9 +29,15 @@ const MAX_PAGE = 4_194_304;
 /** Time that the answer to a request to cancel waits for the end. */
 const CANCEL_MS = 5_000;
 
+/** Dependencies of this door. */
+export interface A2aContext extends InvocationContext {
+  config: Pick<Config, 'auth'>;
+  version: string;
+}
+
 /** One request of a client of an application, and whose it is. */
-export interface A2aCall extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
-  context: InvocationContext;
+export interface A2aCall extends TurnCall {
+  context: A2aContext;
   appName: string;
   userId: string;
   /** Address of the service, as the client named it. */
@@ -54,18 +46,13 @@ export interface A2aCall extends TurnCall, Pick<Call<never, never, never, never>
 
 /** Sends a message: a new task, or the answer to what one waits for. @returns the task as it stands */
 async function begin(call: A2aCall, { message }: z.output<typeof sendParams>): Promise<Found> {
-  const parts = toParts(message);
-  return message.taskId === undefined ? start(call, message, parts) : goOn(call, message.taskId, message, parts);
-}
-
-async function start(call: A2aCall, message: A2aMessage, parts: Part[]): Promise<Found> {
   const { context, appName, userId } = call;
-  const { messageId, contextId, metadata: _, ...requested } = message;
+  const { messageId, contextId, taskId, metadata: _, ...requested } = message;
+  const parts = toParts(message);
+  if (taskId !== undefined) return goOn(call, taskId, message, parts);
   // The same message again means the same new session, and the same task.
   const idempotencyKey = hash('sha256', JSON.stringify([appName, contextId, messageId]));
-  const sessionId = identifierSchema.safeParse(contextId ?? idempotencyKey).data;
-  if (sessionId === undefined) throw new A2aError('INVALID_PARAMS', 'message.contextId: not a name of a context');
-  const key = { appName, userId, sessionId };
+  const key = { appName, userId, sessionId: contextId ?? idempotencyKey };
   const content = { role: 'user', parts };
   const turn = { content, ...toLimits(message), requested: [key, requested] };
   const headers = { ...call.headers, 'idempotency-key': idempotencyKey };
@@ -77,32 +64,25 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
   const { key, invocation, events } = found;
   if (message.contextId !== undefined && message.contextId !== key.sessionId)
     throw new A2aError('INVALID_PARAMS', 'message.contextId: the task is of another context');
-  if (events.some((event: Event) => getMessageId(event) === message.messageId)) return found;
+  if (events.some((event) => getMessageId(event) === message.messageId)) return found;
   if (invocation.status !== 'paused')
     throw new A2aError('UNSUPPORTED_OPERATION', `The task does not wait for a message: it is ${invocation.status}.`);
   const answers = toAnswers(found, message);
   if (answers.missing.length > 0)
     throw new A2aError('INVALID_PARAMS', `Each waits for a part data with its callId: ${answers.missing.join(', ')}`);
   const [first, ...rest] = answers.parts;
-  const noted = [{ ...first, partMetadata: parts[0]?.partMetadata }, ...rest];
-  const turn = {
-    content: { role: 'user', parts: noted },
-    resumed: invocation.id,
-    ...toLimits(message),
-  };
+  const content = { role: 'user', parts: [{ ...first, partMetadata: parts[0]?.partMetadata }, ...rest] };
+  const turn = { content, resumed: invocation.id, ...toLimits(message) };
   // Its row keeps the key of the message that began it.
   return look(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 
 /** Reads which agents wait for the answer: none of them is asked in turn; and how many calls of a model it may take. */
 function toLimits({ metadata }: A2aMessage): { overrides: { llmCallsAtMost?: number }; stateDelta?: JsonObject } {
-  const chain = chainSchema.optional().safeParse(metadata?.[CHAIN]);
-  const calls = callsSchema.min(1).optional().safeParse(metadata?.[CALLS]);
-  if (!chain.success) throw new A2aError('INVALID_PARAMS', `message.metadata.${CHAIN}: at most ${MAX_CHAIN} names`);
-  if (!calls.success) throw new A2aError('INVALID_PARAMS', `message.metadata.${CALLS}: a whole number from 1`);
+  const { [CHAIN]: chain, [CALLS]: llmCallsAtMost } = metadata ?? {};
   return {
-    overrides: calls.data === undefined ? {} : { llmCallsAtMost: calls.data },
-    ...(chain.data && { stateDelta: { [CHAIN_STATE]: chain.data } }),
+    overrides: { ...(llmCallsAtMost && { llmCallsAtMost }) },
+    ...(chain && { stateDelta: { [CHAIN_STATE]: chain } }),
   };
 }
 
@@ -110,13 +90,15 @@ function toLimits({ metadata }: A2aMessage): { overrides: { llmCallsAtMost?: num
 function toAnswers(found: Found, { parts }: A2aMessage): ReturnType<typeof answerCalls> {
   const questions = listQuestions(found);
   const values = parts.flatMap(({ data }) => (data == null ? [] : [data]));
-  const named = new Map(values.map(toMembers).map((data) => [data['callId'], data]));
-  const [plain] = values.filter((data) => toMembers(data)['callId'] === undefined);
+  const named = new Map(values.map((data) => [toMembers(data)['callId'], toMembers(data)]));
+  named.delete(undefined);
+  const plain = values.find((data) => toMembers(data)['callId'] === undefined);
+  const text = parts.map((part) => part.text ?? '').join('');
+  const isOnly = questions.length === 1 && named.size === 0;
   return answerCalls(questions, ({ id, kind }) => {
-    const { callId: _, ...members } = named.get(id) ?? {};
-    const isOnly = questions.length === 1 && !values.some((data) => toMembers(data)['callId'] !== undefined);
-    if (!named.has(id) && !isOnly) return undefined;
-    const given = named.has(id) ? ('response' in members ? members['response'] : members) : (plain ?? joinText(parts));
+    const { callId, response, ...members } = named.get(id) ?? {};
+    if (callId === undefined && !isOnly) return undefined;
+    const given = callId === undefined ? (plain ?? text) : response === undefined ? members : response;
     if (kind !== 'confirmation') return toResponse(given);
     // What is not a clear yes is a no.
     const said = typeof given === 'string' ? { confirmed: /^\s*yes\W*$/i.test(given) } : toMembers(given);
@@ -124,18 +106,17 @@ function toAnswers(found: Found, { parts }: A2aMessage): ReturnType<typeof answe
   });
 }
 
-const never = new AbortController().signal;
-
 /** Reads an invocation with its events so far. @throws {A2aError} where it is gone */
-async function look({ context }: A2aCall, ref: InvocationRef): Promise<Found> {
-  const invocation = await context.feeds.readInvocation(ref.key, ref.invocationId);
+async function look({ context, base }: A2aCall, { key, invocationId }: InvocationRef): Promise<Found> {
+  const invocation = await context.feeds.readInvocation(key, invocationId);
   if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
-  const found: Found = { key: ref.key, invocationId: ref.invocationId, invocation, events: [], sequence: undefined };
-  for await (const step of readTurn(context, { ...ref, isSoFar: true }, never)) {
-    if (step.kind !== 'event') continue;
-    found.events.push(step.event);
-    found.sequence = step.sequence;
-  }
+  const found: Found = { key, invocationId, invocation, events: [], sequence: undefined, base };
+  const { signal } = new AbortController();
+  for await (const step of readTurn(context, { key, invocationId, isSoFar: true }, signal))
+    if (step.kind === 'event') {
+      found.events.push(step.event);
+      found.sequence = step.sequence;
+    }
   return found;
 }
 
@@ -156,7 +137,7 @@ async function wait(call: A2aCall, ref: InvocationRef, signal: AbortSignal): Pro
 }
 
 /** Sends a message, and waits for the end unless it is not to. */
-export async function sendMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<{ task: A2aTask }> {
+export async function sendMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<{ task: JsonObject }> {
   const { historyLength: length, returnImmediately } = params.configuration ?? {};
   let found = await begin(call, params);
   if (isActive(found) && returnImmediately !== true) {
@@ -164,11 +145,11 @@ export async function sendMessage(call: A2aCall, params: z.output<typeof sendPar
     call.response.once('close', () => left.abort());
     found = await wait(call, found, AbortSignal.any([left.signal, call.context.draining]));
   }
-  return { task: toTask(found, call.base, { historyLength: length }) };
+  return { task: toTask(found, { historyLength: length }) };
 }
 
 /** The events of a stream, once its request is accepted. */
-export type Updates = (signal: AbortSignal) => AsyncGenerator<A2aUpdate>;
+export type Updates = (signal: AbortSignal) => AsyncGenerator<JsonObject>;
 
 /** Sends a message, and tells what becomes of it. */
 export async function streamMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<Updates> {
@@ -191,7 +172,7 @@ const follow = (
   async function* updates(signal) {
     const { key, invocationId } = found;
     let { sequence: after } = found;
-    yield { task: toTask(found, call.base, { historyLength }) };
+    yield { task: toTask(found, { historyLength }) };
     const toWait = { key, invocationId, withText: false, throughPauses: true };
     if (fromAnswer)
       for await (const step of readTurn(call.context, { ...toWait, after }, signal)) {
@@ -199,53 +180,46 @@ const follow = (
         break;
       }
     if (!isActive(found) && !fromAnswer) return;
-    yield* toUpdates(readTurn(call.context, { key, invocationId, after }, signal), found, call.base);
+    yield* toUpdates(readTurn(call.context, { key, invocationId, after }, signal), found);
     if (!signal.aborted) yield toStatusUpdate(await look(call, found));
   };
 
 /** Answers how a task stands. */
-export async function getTask(call: A2aCall, { id, ...shown }: z.output<typeof getParams>): Promise<A2aTask> {
-  return toTask(await findTask(call, id), call.base, shown);
+export async function getTask(call: A2aCall, { id, ...shown }: z.output<typeof getParams>): Promise<JsonObject> {
+  return toTask(await findTask(call, id), shown);
 }
 
 /** Cancels a task, on whatever replica it runs. @throws {A2aError} for one that is over */
-export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<A2aTask> {
+export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<JsonObject> {
   const found = await findTask(call, id);
   if (isOver(found)) throw new A2aError('TASK_NOT_CANCELABLE', `The task is over: ${found.invocation.status}.`);
   await askToCancel(call.context, found.key, found.invocation.id);
   const signal = AbortSignal.any([AbortSignal.timeout(CANCEL_MS), call.context.draining]);
-  return toTask(await wait(call, found, signal), call.base);
+  return toTask(await wait(call, found, signal));
 }
 
 /** Lists the tasks that a user has with an application, those that changed last first. */
 export async function listTasks(call: A2aCall, params: z.output<typeof listParams>): Promise<JsonObject> {
   const { pageSize, pageToken, status, statusTimestampAfter: since, ...shown } = params;
-  const statuses = status
-    ? toStatuses(status === 'TASK_STATE_AUTH_REQUIRED' ? 'TASK_STATE_INPUT_REQUIRED' : status)
-    : undefined;
+  const statuses = status ? toStatuses(status.replace('AUTH', 'INPUT')) : undefined;
   const after = pageToken ? readCursor(pageToken) : undefined;
   if (pageToken && !after) throw new A2aError('INVALID_PARAMS', 'pageToken: not one of this list');
   const time = since ? new Date(since) : undefined;
   // Years that both JavaScript and PostgreSQL know.
   if (time && !(time.getUTCFullYear() >= 1 && time.getUTCFullYear() <= 9_999))
     throw new A2aError('INVALID_PARAMS', 'statusTimestampAfter: not a time');
-  const { context, appName, userId } = call;
+  const { context, appName, userId, base } = call;
   const wanted = { sessionId: params.contextId || undefined, statuses, since: time?.toISOString() };
-  const { rows, total } = await listInvocationsOfUser(
-    context.database.reads,
-    { appName, userId },
-    wanted,
-    after,
-    pageSize + 1,
-  );
+  const db = context.database.reads;
+  const { rows, total } = await listInvocationsOfUser(db, { appName, userId }, wanted, after, pageSize + 1);
   const page = rows.slice(0, pageSize);
-  const tasks: A2aTask[] = [];
+  const tasks: JsonObject[] = [];
   let characters = 0;
   for (const { invocation } of page) {
     const ref = { key: { appName, userId, sessionId: invocation.sessionId }, invocationId: invocation.id };
     const needsEvents = shown.includeArtifacts || shown.historyLength > 0 || invocation.status === 'paused';
-    const found = needsEvents ? await look(call, ref) : { ...ref, invocation, events: [], sequence: undefined };
-    const task = toTask(found, call.base, shown);
+    const found = needsEvents ? await look(call, ref) : { ...ref, invocation, events: [], sequence: undefined, base };
+    const task = toTask(found, shown);
     characters += JSON.stringify(task).length;
     if (characters > MAX_PAGE && tasks.length > 0) break;
     tasks.push(task);

@@ -1,5 +1,41 @@
 import { z } from 'zod';
-import { messageSchema } from '../../../agent/a2a/wire.ts';
+import { CALLS, callsSchema, CHAIN, chainSchema } from '../../../agent/a2a/wire.ts';
+import { jsonObject } from '../../../core/content.ts';
+import { identifierSchema } from '../../../core/session.ts';
+
+/** A text that is left out where it is empty, as in the JSON of protocol buffers. */
+const text = z
+  .string()
+  .max(4_096)
+  .nullish()
+  .transform((value) => value || undefined);
+
+const partSchema = z
+  .looseObject({
+    text: z.string().nullish(),
+    raw: z.base64().nullish(),
+    url: z.string().nullish(),
+    data: z.unknown().optional(),
+    mediaType: text,
+    filename: text,
+    metadata: jsonObject.nullish(),
+  })
+  .refine((part) => ['text', 'raw', 'url', 'data'].filter((name) => part[name] != null).length === 1, {
+    error: 'a part has one of text, raw, url and data',
+  });
+/** A piece of a message: `text`, bytes (`raw`), an address (`url`) or a value (`data`). */
+export type A2aPart = z.output<typeof partSchema>;
+
+const messageSchema = z.looseObject({
+  messageId: z.string().min(1).max(1_024),
+  contextId: text.pipe(identifierSchema.optional()),
+  taskId: text,
+  role: z.enum(['ROLE_USER', 'ROLE_AGENT']),
+  parts: z.array(partSchema).min(1),
+  metadata: z.looseObject({ [CHAIN]: chainSchema.optional(), [CALLS]: callsSchema.min(1).optional() }).nullish(),
+});
+/** A message of a client. */
+export type A2aMessage = z.output<typeof messageSchema>;
 
 const historyLength = z.int().min(0).max(2_147_483_647).nullish().describe('Most messages of the history [all].');
 

@@ -7,7 +7,8 @@ import { appPath, idInPath } from '../../../platform/http/operation/parameters.t
 import { doorOwner, doorQuery } from '../start-turn.ts';
 import { refusal, toRestRefusal, toRpcRefusal } from './errors.ts';
 import { getParams, listParams } from './params.ts';
-import type { A2aContext } from './serve.ts';
+import type { A2aContext } from './methods.ts';
+import type { RestCall } from './serve.ts';
 
 const APP = '/a2a/{app_name}';
 const TASKS = `${APP}/tasks`;
@@ -15,17 +16,22 @@ const TASK = `${TASKS}/{task_id}`;
 const CARD = '/.well-known/agent-card.json';
 
 const load = () => import('./serve.ts');
+const serve = (name: string) => async (context: A2aContext, call: RestCall) =>
+  (await load()).serveRest(context, name, call);
 const taskPath = appPath.extend({ taskId: idInPath('The task.') });
 
 const task = { id: 'YWdlbnQ.czE.ZS0x', contextId: 's1', status: { state: 'TASK_STATE_COMPLETED' } };
 const message = { messageId: 'm1', role: 'ROLE_USER', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] };
 const rpc = { jsonrpc: '2.0', id: 1, method: 'SendMessage', params: { message } };
+const asJson = (description: string, value: object) => ({
+  example: JSON.stringify(value),
+  json: { schema: { type: 'object', properties: {}, description }, example: value },
+});
 const shown = (description: string, value: object) => ({
+  ...asJson(description, value),
   schema: z.string(),
   description,
-  example: JSON.stringify(value),
   mediaType: 'application/a2a+json',
-  json: { schema: { type: 'object', properties: {}, description }, example: value },
 });
 const streamed = (value: object) => ({
   ...shown('The answer: JSON, or a stream of events.', value),
@@ -33,117 +39,33 @@ const streamed = (value: object) => ({
   example: `data: ${JSON.stringify(value)}\n\n`,
 });
 const sent = (value: object) => ({
+  ...asJson('What is sent.', value),
   schema: bodyText.describe('What is sent, as JSON.'),
   required: true,
   isText: true as const,
-  example: JSON.stringify(value),
-  json: { schema: { type: 'object', properties: {}, description: 'What is sent.' }, example: value },
 });
 
 /** The members of all operations of HTTP+JSON. */
 const rest = { owner: doorOwner, refusal, toRefusal: toRestRefusal } as const;
+const reading = { ...rest, method: 'get', scope: 'read' } as const;
 const running = {
   ...rest,
   method: 'post',
   scope: 'invoke',
   errors: { 404: 'No such application or task.', ...BUSY_ERRORS },
+  parameters: { path: appPath, query: doorQuery, headers: invocationHeaders },
   body: sent({ message }),
 } as const;
-const parameters = { path: appPath, query: doorQuery, headers: invocationHeaders };
-const ofTask = { path: taskPath, query: doorQuery, headers: invocationHeaders.pick({}) };
-const noTask = { errors: { 400: 'It cannot be done with this task.', 404: 'No such task.' } };
-const showsTask = shown('The task.', task);
-
-const callA2a = operation({
-  ...running,
-  toRefusal: toRpcRefusal,
-  path: APP,
-  operationId: 'callA2a',
-  // What a message turns out to be is counted too: a message to the agent as an invocation.
-  load: 'read',
-  isStream: true,
-  summary: 'Serve an A2A client',
-  description:
-    'JSON-RPC of A2A 1.0, and of 0.3 for who names that version, or none. A context is a session, a task an ' +
-    'invocation, `messageId` the `Idempotency-Key`: the same message again is the same task.',
-  parameters,
-  body: sent(rpc),
-  success: streamed({ jsonrpc: '2.0', id: 1, result: { task } }),
-  handler: async (context: A2aContext, call) => (await load()).serveRpc(context, call),
-});
-
-const sendMessage = operation({
-  ...running,
-  path: `${APP}/message:send`,
-  operationId: 'sendA2aMessage',
-  summary: 'Send a message',
-  description: 'Waits for the end, or until the agent asks something; not with `configuration.returnImmediately`.',
-  parameters,
-  success: shown('The task.', { task }),
-  handler: async (context: A2aContext, call) => (await load()).serveRest(context, 'SendMessage', call),
-});
-
-const streamMessage = operation({
-  ...running,
-  path: `${APP}/message:stream`,
-  operationId: 'streamA2aMessage',
-  isStream: true,
-  summary: 'Send a message, and follow its task',
-  parameters,
-  success: streamed({ task }),
-  handler: async (context: A2aContext, call) => (await load()).serveRest(context, 'SendStreamingMessage', call),
-});
-
-const listTasks = operation({
+const ofTask = {
   ...rest,
-  method: 'get',
-  path: TASKS,
-  operationId: 'listA2aTasks',
-  scope: 'read',
-  load: 'heavy',
-  summary: 'List tasks',
-  description: 'Of the user, with this application; those that changed last first.',
-  parameters: { path: appPath, query: doorQuery.extend(listParams.shape) },
-  success: shown('A page of tasks.', { tasks: [task], nextPageToken: '', pageSize: 50, totalSize: 1 }),
-  handler: async (context: A2aContext, call) =>
-    (await load()).serveRest(context, 'ListTasks', { ...call, params: call.query }),
-});
-
-const getTask = operation({
-  ...rest,
-  ...noTask,
-  method: 'get',
-  path: TASK,
-  operationId: 'getA2aTask',
-  scope: 'read',
-  load: 'heavy',
-  summary: 'Get a task',
-  parameters: { path: taskPath, query: doorQuery.extend({ historyLength: getParams.shape.historyLength }) },
-  success: showsTask,
-  handler: async (context: A2aContext, call) =>
-    (await load()).serveRest(context, 'GetTask', { ...call, params: { ...call.query, id: call.path.taskId } }),
-});
-
-const cancelTask = operation({
-  ...rest,
-  ...noTask,
-  method: 'post',
-  path: `${TASK}:cancel`,
-  operationId: 'cancelA2aTask',
-  scope: 'invoke',
-  load: 'write',
-  summary: 'Cancel a task',
-  description: 'On whatever replica it runs; the answer waits a few seconds for the end.',
-  parameters: ofTask,
-  success: showsTask,
-  handler: async (context: A2aContext, call) =>
-    (await load()).serveRest(context, 'CancelTask', { ...call, params: { id: call.path.taskId } }),
-});
+  parameters: { path: taskPath, query: doorQuery, headers: invocationHeaders.pick({}) },
+  errors: { 400: 'It cannot be done with this task.', 404: 'No such task.' },
+  success: shown('The task.', task),
+};
 
 const subscribe = (method: 'get' | 'post') =>
   operation({
-    ...rest,
-    ...noTask,
+    ...ofTask,
     method,
     path: `${TASK}:subscribe`,
     operationId: method === 'get' ? 'subscribeToA2aTask' : 'resubscribeToA2aTask',
@@ -151,24 +73,9 @@ const subscribe = (method: 'get' | 'post') =>
     isStream: true,
     summary: 'Follow a task',
     description: 'As it stands, then all that comes, text as it comes; from any replica.',
-    parameters: ofTask,
     success: streamed({ task }),
-    handler: async (context: A2aContext, call) =>
-      (await load()).serveRest(context, 'SubscribeToTask', { ...call, params: { id: call.path.taskId } }),
+    handler: serve('SubscribeToTask'),
   });
-
-const getExtendedCard = operation({
-  ...rest,
-  method: 'get',
-  path: `${APP}/extendedAgentCard`,
-  operationId: 'getExtendedA2aCard',
-  scope: 'read',
-  summary: 'Get the extended agent card',
-  description: 'With the skills of the application.',
-  parameters: { path: appPath, query: doorQuery },
-  success: shown('The card.', { name: HARNESS_APP }),
-  handler: async (context: A2aContext, call) => (await load()).serveRest(context, 'GetExtendedAgentCard', call),
-});
 
 /** The members of both public cards. */
 const card = {
@@ -186,35 +93,101 @@ const card = {
   errors: { 400: 'A version that is not spoken here.', 404: 'No such application.' },
 } as const;
 
-const getCard = operation({
-  ...card,
-  path: `${APP}${CARD}`,
-  operationId: 'getA2aCard',
-  summary: 'Get the agent card of an application',
-  description: 'Where and how it is spoken to. Without the header `A2A-Version` clients of 0.3 can read it too.',
-  parameters: { path: appPath },
-  handler: async (context: A2aContext, call) => (await load()).serveCard(context, call.path.appName, call),
-});
-
-const getFirstCard = operation({
-  ...card,
-  path: CARD,
-  operationId: 'getFirstA2aCard',
-  summary: `Get the agent card of ${HARNESS_APP}`,
-  handler: async (context: A2aContext, call) => (await load()).serveCard(context, HARNESS_APP, call),
-});
-
 /** The operations of this door. */
 export const a2aOperations: Operation<A2aContext>[] = [
-  callA2a,
-  sendMessage,
-  streamMessage,
-  listTasks,
-  getTask,
-  cancelTask,
+  operation({
+    ...running,
+    toRefusal: toRpcRefusal,
+    path: APP,
+    operationId: 'callA2a',
+    // What a message turns out to be is counted too: a message to the agent as an invocation.
+    load: 'read',
+    isStream: true,
+    summary: 'Serve an A2A client',
+    description:
+      'JSON-RPC of A2A 1.0, and of 0.3 for who names that version, or none. A context is a session, a task an ' +
+      'invocation, `messageId` the `Idempotency-Key`: the same message again is the same task.',
+    body: sent(rpc),
+    success: streamed({ jsonrpc: '2.0', id: 1, result: { task } }),
+    handler: async (context: A2aContext, call) => (await load()).serveRpc(context, call),
+  }),
+  operation({
+    ...running,
+    path: `${APP}/message:send`,
+    operationId: 'sendA2aMessage',
+    summary: 'Send a message',
+    description: 'Waits for the end, or until the agent asks something; not with `configuration.returnImmediately`.',
+    success: shown('The task.', { task }),
+    handler: serve('SendMessage'),
+  }),
+  operation({
+    ...running,
+    path: `${APP}/message:stream`,
+    operationId: 'streamA2aMessage',
+    isStream: true,
+    summary: 'Send a message, and follow its task',
+    success: streamed({ task }),
+    handler: serve('SendStreamingMessage'),
+  }),
+  operation({
+    ...reading,
+    path: TASKS,
+    operationId: 'listA2aTasks',
+    load: 'heavy',
+    summary: 'List tasks',
+    description: 'Of the user, with this application; those that changed last first.',
+    parameters: { path: appPath, query: doorQuery.extend(listParams.shape) },
+    success: shown('A page of tasks.', { tasks: [task], nextPageToken: '', pageSize: 50, totalSize: 1 }),
+    handler: serve('ListTasks'),
+  }),
+  operation({
+    ...ofTask,
+    ...reading,
+    path: TASK,
+    operationId: 'getA2aTask',
+    load: 'heavy',
+    summary: 'Get a task',
+    parameters: { path: taskPath, query: doorQuery.extend({ historyLength: getParams.shape.historyLength }) },
+    handler: serve('GetTask'),
+  }),
+  operation({
+    ...ofTask,
+    method: 'post',
+    path: `${TASK}:cancel`,
+    operationId: 'cancelA2aTask',
+    scope: 'invoke',
+    load: 'write',
+    summary: 'Cancel a task',
+    description: 'On whatever replica it runs; the answer waits a few seconds for the end.',
+    handler: serve('CancelTask'),
+  }),
   subscribe('get'),
   subscribe('post'),
-  getExtendedCard,
-  getCard,
-  getFirstCard,
+  operation({
+    ...reading,
+    path: `${APP}/extendedAgentCard`,
+    operationId: 'getExtendedA2aCard',
+    summary: 'Get the extended agent card',
+    description: 'With the skills of the application.',
+    parameters: { path: appPath, query: doorQuery },
+    success: shown('The card.', { name: HARNESS_APP }),
+    handler: serve('GetExtendedAgentCard'),
+  }),
+  operation({
+    ...card,
+    path: `${APP}${CARD}`,
+    operationId: 'getA2aCard',
+    summary: 'Get the agent card of an application',
+    description: 'Where and how it is spoken to. Without the header `A2A-Version` clients of 0.3 can read it too.',
+    parameters: { path: appPath },
+    handler: async (context: A2aContext, call) =>
+      (await import('./card.ts')).serveCard(context, call.path.appName, call),
+  }),
+  operation({
+    ...card,
+    path: CARD,
+    operationId: 'getFirstA2aCard',
+    summary: `Get the agent card of ${HARNESS_APP}`,
+    handler: async (context: A2aContext, call) => (await import('./card.ts')).serveCard(context, HARNESS_APP, call),
+  }),
 ];

@@ -1,93 +1,53 @@
-import { hash } from 'node:crypto';
-import type { Request } from 'express';
+import { isLegacyJsonRpcMethod, legacyJsonRpcToV1Method } from '@a2a-js/sdk/compat/v0_3';
 import type { z } from 'zod';
-import { fromOldParams, OLD_METHODS, toOldResult } from '../../../agent/a2a/old-wire.ts';
-import { OLD_VERSION, toMembers, VERSION } from '../../../agent/a2a/wire.ts';
-import type { JsonObject } from '../../../core/content.ts';
+import { OLD_VERSION, VERSION } from '../../../agent/a2a/wire.ts';
+import { type JsonObject, toMembers } from '../../../core/content.ts';
 import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
-import type { InvocationContext } from '../../../invocations/context.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
-import type { Answer } from '../../../platform/http/operation/operation.ts';
-import { sendEvents, toClientUser } from '../start-turn.ts';
-import { type CardContext, toCard } from './card.ts';
+import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
+import { camelCase } from '../../../platform/http/operation/paths.ts';
+import { sendEvents, toClientUser, type TurnCall } from '../start-turn.ts';
+import { readVersion, toBase, toCard } from './card.ts';
 import { A2aError, showError, toRestError, toRpcError } from './errors.ts';
-import {
-  type A2aCall,
-  cancelTask,
-  getTask,
-  listTasks,
-  sendMessage,
-  streamMessage,
-  subscribe,
-  type Updates,
-} from './methods.ts';
+import * as methods from './methods.ts';
+import type { A2aCall, A2aContext, Updates } from './methods.ts';
+import { fromOldParams, toOldResult } from './old-wire.ts';
 import { getParams, listParams, sendParams, taskParams } from './params.ts';
 
-/** Dependencies of this door. */
-export interface A2aContext extends InvocationContext, CardContext {}
+type Result = Promise<JsonObject | Updates>;
 
-/** A method of the protocol. */
-interface Method {
-  /** The scope that it needs beside the right to call this door. */
-  needs: 'invoke' | 'read';
-  run: (context: A2aContext, call: A2aCall, params: unknown) => Promise<JsonObject | Updates>;
-}
-
-const method = <Schema extends z.ZodType>(
-  needs: Method['needs'],
-  schema: Schema,
-  run: (call: A2aCall, params: z.output<Schema>, context: A2aContext) => Promise<JsonObject | Updates>,
-): Method => ({
-  needs,
-  run: (context, call, params) => {
+const method =
+  <Schema extends z.ZodType>(schema: Schema, run: (call: A2aCall, params: z.output<Schema>) => Result) =>
+  (call: A2aCall, params: JsonObject): Result => {
     const { data, error } = schema.safeParse(params);
-    if (!error) return run(call, data, context);
+    if (!error) return run(call, data);
     const [{ path, message }] = error.issues as [z.core.$ZodIssue];
     throw new A2aError('INVALID_PARAMS', `${path.join('.') || 'params'}: ${message}`);
-  },
-});
+  };
 
-const NO_PUSH = 'Tasks are told to no address here: subscribe to them, or let the operator register a webhook.';
+const NO_PUSH = 'Push notifications are not supported: subscribe to the task, or let the operator register a webhook.';
+const refusePush = () => Promise.reject(new A2aError('PUSH_NOTIFICATION_NOT_SUPPORTED', NO_PUSH));
 
-const METHODS: Record<string, Method> = {
-  SendMessage: method('invoke', sendParams, sendMessage),
-  SendStreamingMessage: method('invoke', sendParams, streamMessage),
-  GetTask: method('read', getParams, getTask),
-  ListTasks: method('read', listParams, listTasks),
-  CancelTask: method('invoke', taskParams, cancelTask),
-  SubscribeToTask: method('read', taskParams, subscribe),
-  ...Object.fromEntries(
-    ['CreateTask*', 'GetTask*', 'ListTask*s', 'DeleteTask*'].map((name) => [
-      name.replace('*', 'PushNotificationConfig'),
-      { needs: 'read', run: () => Promise.reject(new A2aError('PUSH_NOTIFICATION_NOT_SUPPORTED', NO_PUSH)) } as const,
-    ]),
-  ),
-  GetExtendedAgentCard: {
-    needs: 'read',
-    run: (context, { appName, base, request }) => {
-      return toCard(context, appName, base, { isExtended: true, isPlain: readVersion(request) === VERSION });
-    },
-  },
+const METHODS: Record<string, (call: A2aCall, params: JsonObject) => Result> = {
+  SendMessage: method(sendParams, methods.sendMessage),
+  SendStreamingMessage: method(sendParams, methods.streamMessage),
+  GetTask: method(getParams, methods.getTask),
+  ListTasks: method(listParams, methods.listTasks),
+  CancelTask: method(taskParams, methods.cancelTask),
+  SubscribeToTask: method(taskParams, methods.subscribe),
+  CreateTaskPushNotificationConfig: refusePush,
+  GetTaskPushNotificationConfig: refusePush,
+  ListTaskPushNotificationConfigs: refusePush,
+  DeleteTaskPushNotificationConfig: refusePush,
+  GetExtendedAgentCard: ({ context, appName, request }) => toCard(context, appName, request, true),
 };
-const OLD_NAMES = Object.fromEntries(Object.entries(OLD_METHODS).map(([name, old]) => [old, name]));
 
 /** A request, and what the operation knows of it. */
-type Came = Omit<A2aCall, 'context' | 'userId' | 'base' | 'appName'> & {
-  path: { appName: string };
+interface Came extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
+  path: { appName: string; taskId?: string };
   query: { user_id?: string | undefined };
-};
-
-/** Returns the version that a client asks for; none is named by clients of before versions had names. */
-function readVersion({ headers, query }: Request): string | undefined {
-  const named = headers['a2a-version'] ?? query['A2A-Version'];
-  if (named === undefined || named === '') return undefined;
-  const version = typeof named === 'string' ? /^(\d+\.\d+)(?:\.\d+)?$/.exec(named)?.[1] : undefined;
-  if (version === VERSION || version === OLD_VERSION) return version;
-  throw new A2aError('VERSION_NOT_SUPPORTED', `Versions ${VERSION} and ${OLD_VERSION} are spoken here.`);
 }
-
-const toBase = ({ protocol, host }: Request) => `${protocol}://${host}`;
 
 const toCall = (context: A2aContext, { path, query, ...came }: Came): A2aCall => ({
   ...came,
@@ -99,16 +59,11 @@ const toCall = (context: A2aContext, { path, query, ...came }: Came): A2aCall =>
 
 /** Returns parameters by the names that JSON has; those of protocol buffers are understood too. */
 const toCamel = (params: JsonObject): JsonObject =>
-  Object.fromEntries(
-    Object.entries(params).map(([name, value]) => [
-      name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase()),
-      value,
-    ]),
-  );
+  Object.fromEntries(Object.entries(params).map(([name, value]) => [camelCase(name), value]));
 
-function readBody(text: string | undefined): unknown {
+function readBody(text: string): JsonObject {
   try {
-    return parseJson(Buffer.from(text ?? ''), INPUT_LIMITS.requestBody, { exact: true });
+    return toMembers(parseJson(Buffer.from(text), INPUT_LIMITS.requestBody, { exact: true }));
   } catch (error) {
     if (error instanceof JsonRefusedError) throw new A2aError('PARSE_ERROR', `The body ${error.message}.`);
     throw error;
@@ -119,81 +74,49 @@ function readBody(text: string | undefined): unknown {
 export async function serveRpc(context: A2aContext, { body, ...came }: Came & { body: string }): Promise<Answer> {
   let id: unknown = null;
   try {
-    const { jsonrpc, method: name, params = {}, ...message } = toMembers(readBody(body));
+    const { jsonrpc, method: name, params = {}, ...message } = readBody(body);
     const isId = message['id'] == null || ['string', 'number'].includes(typeof message['id']);
     if (isId) id = message['id'] ?? null;
     if (jsonrpc !== '2.0' || typeof name !== 'string' || !isId)
       throw new A2aError('INVALID_REQUEST', 'Not a message of JSON-RPC 2.0.');
     const version = readVersion(came.request);
-    const isOld = version !== VERSION && Object.hasOwn(OLD_NAMES, name);
-    const known = isOld ? (OLD_NAMES[name] as string) : name;
-    const found = isOld || version !== OLD_VERSION ? METHODS[known] : undefined;
-    if (!found || !Object.hasOwn(METHODS, known)) throw new A2aError('METHOD_NOT_FOUND', `Method not found: ${name}`);
+    const isOld = version !== VERSION && isLegacyJsonRpcMethod(name);
+    const known = isOld ? legacyJsonRpcToV1Method(name) : name;
+    const run = Object.hasOwn(METHODS, known) && (isOld || version !== OLD_VERSION) ? METHODS[known] : undefined;
+    if (!run) throw new A2aError('METHOD_NOT_FOUND', `Method not found: ${name}`);
     if (typeof params !== 'object' || params === null || Array.isArray(params))
       throw new A2aError('INVALID_PARAMS', 'params: not an object');
-    requireScope(came.principal, { scope: found.needs, because: 'this method needs it.' });
-    if (name !== 'CancelTask' && found.needs === 'invoke') await came.countAgain('invoke');
+    const scope = /^(?:Send|Cancel)/.test(known) ? 'invoke' : 'read';
+    requireScope(came.principal, { scope, because: 'this method needs it.' });
+    if (known.startsWith('Send')) await came.countAgain('invoke');
     const sent = isOld ? fromOldParams(params as JsonObject) : toCamel(params as JsonObject);
-    const result = await found.run(context, toCall(context, came), sent);
-    const toResult = (value: JsonObject) => ({
-      jsonrpc: '2.0',
-      id,
-      // In 0.3 a task is sent as it is.
-      result: isOld ? toOldResult(value) : value,
-    });
+    const result = await run(toCall(context, came), sent);
+    const toResult = (value: JsonObject) => ({ jsonrpc: '2.0', id, result: isOld ? toOldResult(value) : value });
     if (typeof result !== 'function') return { kind: 'value', value: toResult(result) };
     const toExpired = (text: string) => toRpcError(id, { code: -32_600, message: text, reason: 'UNAUTHENTICATED' });
-    return await sendUpdates(context, came, result, toResult, toExpired);
+    return await sendEvents(context, came.response, toExpired, async function* (signal) {
+      for await (const update of result(signal)) yield toResult(update);
+    });
   } catch (error) {
     if (!(error instanceof A2aError) || came.response.headersSent) throw error;
     return { kind: 'value', value: toRpcError(id, showError(error)) };
   }
 }
 
-/** Serves one request of HTTP+JSON; its parameters are those of the path, the query and the body. */
-export async function serveRest(
-  context: A2aContext,
-  name: string,
-  { params = {}, body, ...came }: Came & { params?: JsonObject; body?: string | undefined },
-): Promise<Answer> {
-  if (readVersion(came.request) === OLD_VERSION)
-    throw new A2aError('VERSION_NOT_SUPPORTED', `Version ${OLD_VERSION} is spoken here over JSON-RPC only.`);
-  const sent = { ...(body === undefined ? {} : toMembers(readBody(body))), ...params };
-  const result = await (METHODS[name] as Method).run(context, toCall(context, came), sent);
-  if (typeof result === 'function') {
-    const toExpired = (message: string) => toRestError({ status: 401, message, reason: 'UNAUTHENTICATED' });
-    return sendUpdates(context, came, result, (value) => value, toExpired);
-  }
-  came.response.type('application/a2a+json').end(JSON.stringify(result));
-  return { kind: 'sent' };
+/** A request of HTTP+JSON. */
+export interface RestCall extends Came {
+  body?: string | undefined;
 }
 
-const sendUpdates = (
-  context: A2aContext,
-  { response }: Came,
-  updates: Updates,
-  toData: (update: JsonObject) => object,
-  toExpired: (message: string) => object,
-) =>
-  sendEvents(context, response, toExpired, async function* (signal) {
-    for await (const update of updates(signal)) yield toData(update);
-  });
-
-/** Sends the card of an application. @throws {NotFoundError} */
-export async function serveCard(
-  context: CardContext,
-  appName: string,
-  { request, response, notFound }: Pick<Came, 'request' | 'response'> & { notFound: () => Error },
-): Promise<Answer> {
-  if (!context.agents.has(appName)) throw notFound();
-  const card = await toCard(context, appName, toBase(request), {
-    isExtended: false,
-    isPlain: readVersion(request) === VERSION,
-  });
-  const text = JSON.stringify(card);
-  const etag = `"${hash('sha256', text).slice(0, 32)}"`;
-  response.setHeader('cache-control', 'public, max-age=300').setHeader('etag', etag).vary('A2A-Version');
-  if (request.headers['if-none-match'] !== etag) return { kind: 'json', text };
-  response.status(304).end();
+/** Serves one such request; its parameters are those of the path, the query and the body. */
+export async function serveRest(context: A2aContext, name: string, { body, ...came }: RestCall): Promise<Answer> {
+  if (readVersion(came.request) === OLD_VERSION)
+    throw new A2aError('VERSION_NOT_SUPPORTED', `Version ${OLD_VERSION} is spoken here over JSON-RPC only.`);
+  const { taskId: id } = came.path;
+  const sent = { ...(body === undefined ? {} : readBody(body)), ...came.query, ...(id && { id }) };
+  const result = await METHODS[name]?.(toCall(context, came), sent);
+  const toExpired = (message: string) => toRestError({ status: 401, message, reason: 'UNAUTHENTICATED' });
+  if (typeof result === 'function') return sendEvents(context, came.response, toExpired, result);
+  came.response.type('application/a2a+json').end(JSON.stringify(result));
   return { kind: 'sent' };
 }

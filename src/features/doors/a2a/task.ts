@@ -1,12 +1,19 @@
-import type { A2aArtifact, A2aMessage, A2aPart, A2aTask, A2aUpdate } from '../../../agent/a2a/wire.ts';
-import { CALLS, toMembers } from '../../../agent/a2a/wire.ts';
-import { getAnswerText, getFunctionCalls, getParts, type JsonObject, type Part } from '../../../core/content.ts';
+import { CALLS } from '../../../agent/a2a/wire.ts';
+import {
+  getAnswerText,
+  getFunctionCalls,
+  getParts,
+  type JsonObject,
+  type Part,
+  toMembers,
+} from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
 import { type AskedCall, listAskedCalls } from '../open-calls.ts';
 import type { TurnStep } from '../turn.ts';
 import { A2aError } from './errors.ts';
+import type { A2aMessage, A2aPart } from './params.ts';
 
 /** An invocation with its events. */
 export interface Found extends InvocationRef {
@@ -14,6 +21,8 @@ export interface Found extends InvocationRef {
   events: Event[];
   /** Sequence of the last of them [there is none]. */
   sequence: number | undefined;
+  /** Address of the service, as the client named it. */
+  base: string;
 }
 
 /** The note of a user's part that keeps the id of its message. */
@@ -21,7 +30,7 @@ const NOTE = 'a2aMessageId';
 /** Media that agents are given; a model may still not take them. */
 const MEDIA = /^(?:text|image|audio|video)\/|^application\/(?:json|pdf|xml|yaml|octet-stream|x-ndjson)$/;
 
-const STATES: Record<Invocation['status'], A2aTask['status']['state']> = {
+const STATES: Record<Invocation['status'], string> = {
   queued: 'TASK_STATE_SUBMITTED',
   running: 'TASK_STATE_WORKING',
   paused: 'TASK_STATE_INPUT_REQUIRED',
@@ -37,10 +46,7 @@ export const toStatuses = (state: string): Invocation['status'][] =>
 
 /** Returns parts of a message as a user's. @throws {A2aError} for media that no agent is given */
 export const toParts = ({ parts, messageId }: A2aMessage): Part[] =>
-  parts.map((part, index) => ({
-    ...toPart(part),
-    ...(index === 0 ? { partMetadata: { [NOTE]: messageId } } : {}),
-  }));
+  parts.map((part, index) => ({ ...toPart(part), ...(index === 0 && { partMetadata: { [NOTE]: messageId } }) }));
 
 function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayName }: A2aPart): Part {
   if (mimeType !== undefined && !MEDIA.test(mimeType))
@@ -59,62 +65,58 @@ export const getMessageId = ({ content }: Event): string | undefined =>
 export const listQuestions = ({ invocation, events }: Found): AskedCall[] =>
   invocation.status === 'paused' ? listAskedCalls(events).filter(({ answeredBy }) => answeredBy === undefined) : [];
 
-/** Returns what an event of the agent has made; `base` is the address of the service. */
-function toArtifacts(event: Event, { key }: InvocationRef, base: string): A2aArtifact[] {
-  if (event.author === 'user') return [];
+/** Returns what an event of the agent has made. */
+function toArtifacts(event: Event, { key, base }: Found): JsonObject[] {
+  const { author, content, output, actions } = event;
+  if (author === 'user') return [];
   const id = event.id ?? '';
-  const text = getAnswerText(event.content);
-  const media = getParts(event.content).flatMap((part, index) =>
-    (part.inlineData ?? part.fileData) ? [{ artifactId: `${id}-${index}`, parts: toMedia(part) }] : [],
-  );
+  const text = getAnswerText(content);
   const names = [key.appName, 'users', key.userId, 'sessions', key.sessionId].map(encodeURIComponent);
-  const where = `${base}/apps/${names.join('/')}`;
-  const saved = Object.entries(event.actions?.artifactDelta ?? {}).map(([name, version]) => ({
-    artifactId: `${name}@${String(version)}`,
-    name,
-    parts: [{ url: `${where}/artifacts/${encodeURIComponent(name)}/versions/${String(version)}`, filename: name }],
-  }));
   return [
     ...(text === '' ? [] : [{ artifactId: id, parts: [{ text }] }]),
-    ...(event.output == null ? [] : [{ artifactId: `${id}-output`, parts: [{ data: event.output }] }]),
-    ...media,
-    ...saved,
-  ] as A2aArtifact[];
+    ...(output == null ? [] : [{ artifactId: `${id}-output`, parts: [{ data: output }] }]),
+    ...getParts(content).flatMap((part, index) =>
+      toMedia(part).map((media) => ({ artifactId: `${id}-${index}`, parts: [media] })),
+    ),
+    ...Object.entries(actions?.artifactDelta ?? {}).map(([name, version]) => {
+      const path = `${names.join('/')}/artifacts/${encodeURIComponent(name)}/versions/${String(version)}`;
+      const parts = [{ url: `${base}/apps/${path}`, filename: name }];
+      return { artifactId: `${name}@${String(version)}`, name, parts };
+    }),
+  ];
 }
 
 /** The part of a task that is shown. */
-export interface Shown {
+interface Shown {
   /** Most messages of its history, the newest [all]. */
   historyLength?: number | null | undefined;
   includeArtifacts?: boolean | undefined;
 }
 
 /** Returns an invocation as a task. */
-export function toTask(found: Found, base: string, { historyLength, includeArtifacts = true }: Shown = {}): A2aTask {
-  const { key, invocation, events } = found;
-  const ids = toIds(found);
-  const history = events.flatMap((event): A2aMessage[] =>
-    event.author === 'user'
-      ? [toMessage(ids, 'ROLE_USER', getMessageId(event) ?? event.id ?? '', toA2aParts(event))]
-      : [],
-  );
-  const some = historyLength == null ? history : historyLength === 0 ? [] : history.slice(-historyLength);
-  const artifacts = includeArtifacts ? events.flatMap((event) => toArtifacts(event, found, base)) : [];
+export function toTask(found: Found, { historyLength, includeArtifacts = true }: Shown = {}): JsonObject {
+  const { invocation, events } = found;
+  const { taskId: id, contextId } = toIds(found);
+  const said = events.filter(({ author }) => author === 'user');
+  const history = said.slice(historyLength == null ? 0 : Math.max(0, said.length - historyLength)).map((event) => ({
+    ...toIds(found),
+    messageId: getMessageId(event) ?? event.id ?? '',
+    role: 'ROLE_USER',
+    parts: toA2aParts(event),
+  }));
+  const artifacts = includeArtifacts ? events.flatMap((event) => toArtifacts(event, found)) : [];
   return {
-    id: ids.taskId,
-    contextId: key.sessionId,
-    status: toStatus(found, ids),
+    id,
+    contextId,
+    status: toStatus(found),
     ...(artifacts.length > 0 ? { artifacts } : {}),
-    ...(some.length > 0 ? { history: some } : {}),
+    ...(history.length > 0 ? { history } : {}),
     metadata: { invocationId: invocation.id, [CALLS]: invocation.llmCalls },
   };
 }
 
 /** The ids by which all updates name a task. */
 const toIds = (ref: InvocationRef) => ({ taskId: toHandle(ref), contextId: ref.key.sessionId });
-
-const toMessage = (ids: ReturnType<typeof toIds>, role: A2aMessage['role'], messageId: string, parts: JsonObject[]) =>
-  ({ ...ids, messageId, role, parts }) as A2aMessage;
 
 /** The parts of what a user said: answers to calls as values, but for words. */
 const toA2aParts = ({ content }: Event): JsonObject[] =>
@@ -127,62 +129,54 @@ const toA2aParts = ({ content }: Event): JsonObject[] =>
   });
 
 /** The bytes or the address that a part has. */
-const toMedia = ({ inlineData, fileData }: Part): JsonObject[] => {
+function toMedia({ inlineData, fileData }: Part): JsonObject[] {
   const content = inlineData ? { raw: inlineData.data } : { url: fileData?.fileUri };
   const { mimeType, displayName } = inlineData ?? fileData ?? {};
-  const mediaType = mimeType ?? 'application/octet-stream';
   if (!Object.values(content)[0]) return [];
+  const mediaType = mimeType ?? 'application/octet-stream';
   return [{ ...content, mediaType, ...(displayName ? { filename: displayName } : {}) }];
-};
+}
 
-function toStatus(found: Found, ids: ReturnType<typeof toIds>): A2aTask['status'] {
+function toStatus(found: Found): JsonObject {
   const { status, error, createTime, startTime, endTime, id } = found.invocation;
   const timestamp = new Date((endTime ?? startTime ?? createTime) * 1000).toISOString();
   const questions = toQuestions(found);
   const isLogin = questions.length > 0 && questions.every((question) => question.isLogin);
   const state = isLogin ? 'TASK_STATE_AUTH_REQUIRED' : STATES[status];
   const parts = error ? [{ text: error.message }] : questions.flatMap((question) => question.parts);
+  if (parts.length === 0) return { state, timestamp };
   const messageId = [id, ...questions.map((question) => question.id)].join('.');
-  return { state, timestamp, ...(parts.length > 0 ? { message: toMessage(ids, 'ROLE_AGENT', messageId, parts) } : {}) };
+  return { state, timestamp, message: { ...toIds(found), messageId, role: 'ROLE_AGENT', parts } };
 }
 
 /** The questions of a task, in words and as values: an answer is a part `data` with a `callId`. */
 function toQuestions(found: Found): { id: string; isLogin: boolean; parts: JsonObject[] }[] {
   const calls = new Map(
-    found.events.flatMap(({ content }) => getFunctionCalls(content).map((call) => [call.id, call])),
+    found.events.flatMap(({ content }) => getFunctionCalls(content)).map((call) => [call.id, call]),
   );
-  return listQuestions(found).map(({ id, kind, toolCallId, ...question }) => {
+  return listQuestions(found).map(({ id, kind, toolCallId, message, ...asked }) => {
     const { url, schema, kept } = toMembers(calls.get(id)?.args?.['toolConfirmation']);
-    const { name = question.name, args = {} } = calls.get(toolCallId) ?? {};
-    const text = question.message || `\`${name}\` waits for a yes or a no.`;
+    const { name = asked.name, args = {} } = calls.get(toolCallId) ?? {};
+    const text = message || `\`${name}\` waits for a yes or a no.`;
     const data = { callId: id, kind, name, args, ...(schema ? { schema } : {}) };
-    return {
-      id,
-      isLogin: toMembers(kept)['consent'] !== undefined,
-      parts: [{ text }, ...(url ? [{ url }] : []), { data }],
-    };
+    const isLogin = toMembers(kept)['consent'] !== undefined;
+    return { id, isLogin, parts: [{ text }, ...(url ? [{ url }] : []), { data }] };
   });
 }
 
 /** Converts steps of an invocation to updates of a task whose snapshot its reader has; the end is not among them. */
-export async function* toUpdates(
-  steps: AsyncIterable<TurnStep>,
-  found: Found,
-  base: string,
-): AsyncGenerator<A2aUpdate> {
+export async function* toUpdates(steps: AsyncIterable<TurnStep>, found: Found): AsyncGenerator<JsonObject> {
   const ids = toIds(found);
-  const toUpdate = (artifact: object, append: boolean, lastChunk: boolean): A2aUpdate => ({
-    artifactUpdate: { ...ids, artifact, append, lastChunk },
+  const toText = (artifactId: string, text: string, append: boolean) => ({
+    artifactUpdate: { ...ids, artifact: { artifactId, parts: [{ text }] }, append, lastChunk: false },
   });
-  const toText = (artifactId: string, text: string, append: boolean) =>
-    toUpdate({ artifactId, parts: [{ text }] }, append, false);
   let isQueued = found.invocation.status === 'queued';
   let current: string | undefined;
   for await (const step of steps) {
     if (isQueued && step.kind !== 'end') {
       isQueued = false;
-      const timestamp = new Date().toISOString();
-      yield { statusUpdate: { ...ids, status: { state: 'TASK_STATE_WORKING', timestamp } } };
+      const status = { state: STATES.running, timestamp: new Date().toISOString() };
+      yield { statusUpdate: { ...ids, status } };
     }
     if (step.kind === 'text' && !step.isThought) {
       yield toText(step.eventId, step.text, current === step.eventId);
@@ -192,12 +186,12 @@ export async function* toUpdates(
       yield toText(step.eventId, '', false);
     } else if (step.kind === 'event')
       // Its text as a whole takes the place of the pieces: there are clients that keep the last update only.
-      for (const artifact of toArtifacts(step.event, found, base)) yield toUpdate(artifact, false, true);
+      for (const artifact of toArtifacts(step.event, found))
+        yield { artifactUpdate: { ...ids, artifact, append: false, lastChunk: true } };
   }
 }
 
 /** Returns the update that ends a stream, or tells how a task stands. */
-export const toStatusUpdate = (found: Found): A2aUpdate => {
-  const ids = toIds(found);
-  return { statusUpdate: { ...ids, status: toStatus(found, ids) } };
-};
+export const toStatusUpdate = (found: Found): JsonObject => ({
+  statusUpdate: { ...toIds(found), status: toStatus(found) },
+});
