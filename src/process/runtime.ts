@@ -27,6 +27,7 @@ import { runBackgroundQueue } from '../invocations/background.ts';
 import { wakeTasks } from '../invocations/waits/wake.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
+import { embedMemories, openEmbedders } from '../conversation/memory/embed-memories.ts';
 import { runLive } from '../invocations/live/run-live.ts';
 import {
   type DatabaseAccess,
@@ -160,6 +161,7 @@ function startBackground(
   const worked = Promise.all([
     runBackgroundQueue(context),
     wakeTasks(context),
+    embedMemories(context),
     config.CRONJOBS && runCronjobs(context, toSchedulerSettings(config)),
     config.WEBHOOKS && sendDeliveries(context, toSenderSettings(config)),
     (config.DEV_UI || config.EVALS) && runEvalCases(context),
@@ -230,7 +232,8 @@ async function toContext(
   { draining, stopping }: Record<'draining' | 'stopping', AbortController>,
 ): Promise<Context> {
   const { open, ...access } = openAccess(config, database);
-  const agents = overrides?.agents ?? (await hostAgents(config, (text) => log.warn(text), sources, open));
+  const hosted = overrides?.agents ?? (await hostAgents(config, (text) => log.warn(text), sources, open));
+  const agents = await openEmbedders(database, hosted, log);
   await keepVersions(database.db, agents);
   return {
     config,
@@ -247,7 +250,6 @@ async function toContext(
     observe: observeInvocations([tracing?.startInvocation, metrics?.measures.observe, logInvocations(log)]),
     audit,
     contentStore: await openContentStore(config),
-    agents,
     tools: await openTools(config, source.access, log, agents),
     isValidKey: createKeyCheck(config.RUNTIME_API_KEYS_FILE),
     newId: randomUUID,
@@ -278,6 +280,7 @@ async function toContext(
       sockets: config.MAX_LIVE_SESSIONS,
     }),
     ...overrides,
+    agents,
   };
 }
 

@@ -1,9 +1,17 @@
 import { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
-import type { AgentModel, AgentSource, CompactionSettings, McpServer, ModelTarget, OpenApiSource } from './agent.ts';
+import type {
+  AgentModel,
+  AgentSource,
+  CompactionSettings,
+  McpServer,
+  MemorySettings,
+  ModelTarget,
+  OpenApiSource,
+} from './agent.ts';
 import { isOneServer, ONE_SERVER } from './harness-schema.ts';
 import type { Hooks } from './hooks.ts';
-import { EFFORTS, type Model, PROVIDERS, type Sampling } from './model.ts';
+import { EFFORTS, MAX_DIMENSIONS, type Model, PROVIDERS, type Sampling } from './model.ts';
 import { isSchema, type WrittenSchema } from './output-schema.ts';
 import { EFFECTS, type Tool, type ToolLimits } from './tool.ts';
 
@@ -121,6 +129,11 @@ const members = {
       keyof CompactionSettings,
       z.ZodType
     >)
+    .optional(),
+  memory: z
+    .strictObject({
+      embeddings: z.strictObject({ ...target, dimensions: z.int().min(1).max(MAX_DIMENSIONS).optional() }),
+    } satisfies Record<keyof MemorySettings, z.ZodType>)
     .optional(),
 } satisfies Record<Exclude<keyof AgentSource, 'subAgents'>, z.ZodType>;
 
