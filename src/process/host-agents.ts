@@ -128,10 +128,11 @@ async function readApis(definition: AgentDefinition, settings: McpSettings) {
 
 async function host(definition: AgentDefinition, environment: AgentEnvironment): Promise<HostedAgent> {
   const { embeddings } = definition.memory ?? {};
+  const length = embeddings?.dimensions ? { dimensions: embeddings.dimensions } : {};
   return {
     name: definition.name,
     version: toAgentVersion(definition, await check(definition, environment), VERSION),
-    embedder: embeddings && { ...findNamedModel(environment, embeddings), dimensions: embeddings.dimensions },
+    ...(embeddings && { embedder: { ...length, ...findNamedModel(environment, embeddings) } }),
     hasLiveApi: environment.model.live !== undefined && (definition.kind ?? 'llm') === 'llm',
     prepare: (overrides, signal, userId, serverTools) =>
       prepareAgent(definition, overrides, environment, signal, userId, serverTools),

@@ -92,10 +92,8 @@ const REPLAYS_PER_USER = 2;
 const LIVE_LIMITS = { idleMs: 300_000, bytes: INPUT_LIMITS.liveSession.bytes, frames: INPUT_LIMITS.liveSession.count };
 /** Ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set that are kept, newest first. */
 const MAX_KEPT = 1_000;
-/** Maximum time of one attempt to deliver, where requests have no less. */
-const DELIVERY_MS = 15_000;
-/** Days for which ended deliveries are kept: to see why one failed, not as a record. */
-const DELIVERY_DAYS = 7;
+/** Longest attempt to deliver, where requests have no less; days that its end is kept, to see why it failed. */
+const [DELIVERY_MS, DELIVERY_DAYS] = [15_000, 7];
 
 /** Starts everything: embedded PostgreSQL, migrations, agents, server. @throws {ConfigError} with what to do. */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
@@ -232,9 +230,8 @@ async function toContext(
   { draining, stopping }: Record<'draining' | 'stopping', AbortController>,
 ): Promise<Context> {
   const { open, ...access } = openAccess(config, database);
-  const hosted = overrides?.agents ?? (await hostAgents(config, (text) => log.warn(text), sources, open));
-  const agents = await openEmbedders(database, hosted, log);
-  await keepVersions(database.db, agents);
+  const agents = overrides?.agents ?? (await hostAgents(config, (text) => log.warn(text), sources, open));
+  await Promise.all([keepVersions(database.db, agents), openEmbedders(database, agents, log)]);
   return {
     config,
     log,
@@ -250,6 +247,7 @@ async function toContext(
     observe: observeInvocations([tracing?.startInvocation, metrics?.measures.observe, logInvocations(log)]),
     audit,
     contentStore: await openContentStore(config),
+    agents,
     tools: await openTools(config, source.access, log, agents),
     isValidKey: createKeyCheck(config.RUNTIME_API_KEYS_FILE),
     newId: randomUUID,
@@ -280,7 +278,6 @@ async function toContext(
       sockets: config.MAX_LIVE_SESSIONS,
     }),
     ...overrides,
-    agents,
   };
 }
 

@@ -25,7 +25,7 @@ const model: Model = {
         ? [{ text: JSON.stringify(contents.at(-1)?.parts?.[0]?.functionResponse?.response) }]
         : [callPart('load_memory', { query: 'umbrella' })],
   ]),
-  embed: async ({ texts, modelName, dimensions }) => {
+  embed: async (texts, { modelName, dimensions }) => {
     asked.push(texts);
     expect([modelName, dimensions]).toEqual(['vectors', 3]);
     if (fails) throw fails;
@@ -124,7 +124,7 @@ test('a text that the model refuses holds up no other one', async () => {
   expect(await search('dora', 'forbidden')).toContain('forbidden words');
 });
 
-test('a batch has at most 16 memories; ten attempts in vain end the job, and the next addition begins anew', async () => {
+test('a batch has 16 memories; ten attempts in vain end the job, and the next addition begins anew', async () => {
   asked.length = 0;
   await remember(
     'eve',
@@ -154,19 +154,20 @@ test('a user without budget has words, and the vectors when it opens again', asy
   await remember('finn', ['the whale sings']);
   const due = async () => {
     const { rows } = await sql.query<{ hours: number }>(`
-      select extract(epoch from due_time - (date_trunc('month', now() at time zone 'utc') + interval '1 month') at time zone 'utc') / 3600 as hours
+      select extract(epoch from due_time at time zone 'utc'
+        - (date_trunc('month', now() at time zone 'utc') + interval '1 month')) / 3600 as hours
       from embedding_jobs where user_id = 'finn' and attempts = 1`);
     return Number(rows[0]?.hours);
   };
   // The lease of a claim is over in two minutes.
-  const isSoon = `select from embedding_jobs where user_id = 'finn' and (attempts = 0 or due_time < now() + interval '3 m')`;
+  const isSoon = `select from embedding_jobs where user_id = 'finn' and due_time < now() + interval '3 m'`;
   while ((await sql.query(isSoon)).rows.length > 0) await remember('waker', [], crypto.randomUUID());
   expect(await due()).toBeCloseTo(0, 1);
   expect(await search('finn', 'whale')).toEqual(['the whale sings']);
   expect(asked).toEqual([]);
 });
 
-test('without the extension, or a model that makes vectors, memory is searched by words alone, and the start says so', async () => {
+test('without the extension or a model that makes vectors words are searched, and the start says so', async () => {
   const empty = await createTestDatabase();
   const pool = openPool(empty.url, 2);
   onTestFinished(async () => {
@@ -175,8 +176,10 @@ test('without the extension, or a model that makes vectors, memory is searched b
   });
   const warned: string[] = [];
   const log = { warn: (_: object, text: string) => warned.push(text) } as never;
-  const open = async (agents: ReturnType<typeof hosted>) =>
-    [...(await openEmbedders(pool, agents, log)).values()].map((agent) => agent.embedder !== undefined);
+  const open = async (agents: ReturnType<typeof hosted>) => {
+    await openEmbedders(pool, agents, log);
+    return [...agents.values()].map((agent) => agent.embedder !== undefined);
+  };
   expect(await open(hosted())).toEqual([false]);
   await installVectors(empty.url);
   const { embed: _, ...mute } = model;

@@ -1,12 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import {
-  claimJobs,
-  endJob,
-  listUnembedded,
-  putBackJob,
-  saveVectors,
-} from '../../src/conversation/memory/embedding-store.ts';
+import { claimJobs, endJob, listUnembedded, saveVectors } from '../../src/conversation/memory/embedding-store.ts';
 import { addToMemory, type Near, searchMemories } from '../../src/conversation/memory/memory-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import type { SessionKey } from '../../src/core/session.ts';
@@ -202,7 +196,7 @@ test('users get their vectors in turn, a batch each; what is added meanwhile kee
   await add({ ...many, sessionId: 'c' }, ['seven']);
   if (job) await endJob(db, job);
   expect(await claim()).toEqual([]);
-  if (job) await putBackJob(db, job, 0);
+  if (job) await endJob(db, job, 0);
   expect(await claim()).toEqual([{ ...job, attempts: 1 }]);
 });
 

@@ -11,7 +11,7 @@ import type {
 } from './agent.ts';
 import { isOneServer, ONE_SERVER } from './harness-schema.ts';
 import type { Hooks } from './hooks.ts';
-import { EFFORTS, MAX_DIMENSIONS, type Model, PROVIDERS, type Sampling } from './model.ts';
+import { EFFORTS, type Model, PROVIDERS, type Sampling } from './model.ts';
 import { isSchema, type WrittenSchema } from './output-schema.ts';
 import { EFFECTS, type Tool, type ToolLimits } from './tool.ts';
 
@@ -132,7 +132,7 @@ const members = {
     .optional(),
   memory: z
     .strictObject({
-      embeddings: z.strictObject({ ...target, dimensions: z.int().min(1).max(MAX_DIMENSIONS).optional() }),
+      embeddings: z.strictObject({ ...target, dimensions: count }),
     } satisfies Record<keyof MemorySettings, z.ZodType>)
     .optional(),
 } satisfies Record<Exclude<keyof AgentSource, 'subAgents'>, z.ZodType>;

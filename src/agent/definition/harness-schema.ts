@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { strictObject } from '../../core/members.ts';
-import { EFFORTS, MAX_DIMENSIONS, PROVIDERS } from './model.ts';
+import { EFFORTS, PROVIDERS } from './model.ts';
 import { EFFECTS } from './tool.ts';
 
 /** The schema of a `harness.yaml`. Every object is strict: a misspelled member is an error, not a silent default. */
@@ -192,7 +192,7 @@ export const harnessSchema = z.strictObject({
     .optional(),
   max_llm_calls: count.optional().describe('`limits.max_llm_calls` wins; `veadk harness add` writes it here.'),
   memory: z
-    .strictObject({ embeddings: z.strictObject({ ...ofAgent, dimensions: count.max(MAX_DIMENSIONS).optional() }) })
+    .strictObject({ embeddings: z.strictObject({ ...ofAgent, dimensions: count.optional() }) })
     .optional()
     .describe('Memory is searched by meaning too, with vectors of this model.'),
   sub_agents: z.array(subAgent).optional(),

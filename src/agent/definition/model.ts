@@ -30,9 +30,6 @@ export const PROVIDERS = ['offline', 'openai', 'openai-compatible', 'anthropic',
 /** The name of a provider. */
 export type Provider = (typeof PROVIDERS)[number];
 
-/** Maximum length of a vector of a text. */
-export const MAX_DIMENSIONS = 4_096;
-
 /** All efforts of reasoning. */
 export const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
 
@@ -85,19 +82,13 @@ export interface Model {
   live?: LiveModel;
   /** Says when calls pass it over, where another model is left [never]. */
   breaker?: CircuitBreaker;
-  /** Makes a vector of each text, in their order [it makes none]; `tokens` as the provider counted them. */
-  embed?(request: EmbeddingRequest): Promise<{ vectors: number[][]; tokens?: number | undefined }>;
+  /** Makes a vector of the meaning of each text [it makes none]; `tokens` as the provider counted them. */
+  embed?(
+    texts: string[],
+    options: { modelName: string; dimensions?: number; signal: AbortSignal },
+  ): Promise<{ vectors: number[][]; tokens?: number | undefined }>;
   /** Answers one request. */
   generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;
-}
-
-/** Texts whose meaning is wanted as vectors. */
-export interface EmbeddingRequest {
-  modelName: string;
-  texts: string[];
-  /** [the model's] */
-  dimensions?: number;
-  signal: AbortSignal;
 }
 
 /** The tokens of a model call, with the model's name as the agent calls it and as the provider answered. */

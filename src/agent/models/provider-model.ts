@@ -37,12 +37,11 @@ export function providerModel(settings: ProviderSettings): Model {
   const { provider, maxRetries = 3, retryDelayMs = 500 } = settings;
   let loading: ReturnType<typeof loadProvider> | undefined;
 
-  const embed: Model['embed'] = async ({ modelName, texts, dimensions, signal }) => {
+  const embed: Model['embed'] = async (texts, { modelName, signal, ...length }) => {
     try {
       if (needsKey(settings)) throw new ModelFailure('model_unauthorized', { detail: 'no key is set' });
       loading ??= loadProvider(provider, settings.apiKey, settings.baseUrl);
       const model = (await loading).embeddingModel(modelName);
-      const length = dimensions === undefined ? {} : { dimensions };
       const { embeddings, usage } = await model.doEmbed({ values: texts, ...length, abortSignal: signal });
       if (embeddings.length !== texts.length) throw new ModelFailure('model_bad_response');
       return { vectors: embeddings, tokens: usage?.tokens };

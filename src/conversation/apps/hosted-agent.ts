@@ -6,8 +6,8 @@ import type { AgentVersion } from './agent-version.ts';
 
 /** The model that makes vectors of memories, and their length [the model's]. */
 export type Embedder = NamedModel & {
-  dimensions?: number | undefined;
-  /** The schema of the extension that compares vectors, known once the database is looked at. */
+  dimensions?: number;
+  /** The schema of the extension that compares vectors, once it was found. */
   schema?: string;
 };
 

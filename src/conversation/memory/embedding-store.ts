@@ -4,16 +4,12 @@ import type { Database } from '../../platform/db/database.ts';
 import { embeddingJobs, memories } from '../../platform/db/schema/schema.ts';
 
 const j = embeddingJobs;
-const now = sql`clock_timestamp()`;
-const after = (ms: number) => sql`${now} + ${ms} * interval '1 millisecond'`;
-/** Characters of a memory that its vector is about: models take some thousand tokens, and a long text has no one meaning. */
+const after = (ms: number) => sql`clock_timestamp() + ${ms} * interval '1 millisecond'`;
+/** Characters of a memory that its vector is about: models take some thousand tokens. */
 const MAX_CHARACTERS = 4_000;
 
-/** A user some of whose memories may have no vector, held by this process until its lease is over. */
-export interface EmbeddingJob extends Pick<SessionKey, 'appName' | 'userId'> {
-  /** Attempts since the last success, this one included. */
-  attempts: number;
-}
+/** A user some of whose memories may have no vector, and the attempts since the last success, this one included. */
+export type EmbeddingJob = Pick<SessionKey, 'appName' | 'userId'> & { attempts: number };
 
 const isOf = ({ appName, userId }: EmbeddingJob, table: typeof j | typeof memories) =>
   and(eq(table.appName, appName), eq(table.userId, userId));
@@ -28,10 +24,10 @@ export async function findVectorSchema(db: Database): Promise<string | undefined
 
 /** Claims the users of some applications that have waited longest: each has a batch in turn. One statement. */
 export async function claimJobs(db: Database, appNames: string[], slots: number, leaseMs: number) {
-  const { rows } = await db.execute<EmbeddingJob & Record<string, unknown>>(sql`
+  const { rows } = await db.execute<EmbeddingJob>(sql`
     with due as (
       select ${j.appName}, ${j.userId} from ${j}
-      where ${j.dueTime} <= ${now} and ${j.appName} = any(${sql.param(appNames)}::text[])
+      where ${j.dueTime} <= clock_timestamp() and ${j.appName} = any(${sql.param(appNames)}::text[])
       order by ${j.dueTime} limit ${slots} for update skip locked)
     update ${j} set due_time = ${after(leaseMs)}, attempts = ${j.attempts} + 1
     from due where (${j.appName}, ${j.userId}) = (due.app_name, due.user_id)
@@ -54,7 +50,7 @@ export const listUnembedded = (db: Database, job: EmbeddingJob, model: string, l
     .orderBy(desc(memories.eventTime))
     .limit(limit);
 
-/** Saves the vectors of memories, without one where the model refused the text; the next batch is due. */
+/** Saves the vectors of memories, none where the model refused the text; the next batch is due. */
 export async function saveVectors(
   db: Database,
   job: EmbeddingJob,
@@ -62,25 +58,17 @@ export async function saveVectors(
   rows: Pick<typeof memories.$inferSelect, 'sessionId' | 'eventId'>[],
   vectors: number[][],
 ): Promise<void> {
-  const ids = (name: 'sessionId' | 'eventId') => sql`${sql.param(rows.map((row) => row[name]))}::text[]`;
-  const texts = rows.map((_, index) => vectors[index] && `{${vectors[index].join()}}`);
+  const made = rows.map((row, index) => ({ ...row, vector: vectors[index] && `{${vectors[index].join()}}` }));
   await db.execute(sql`
     with saved as (
-      update ${memories} set embedding = made.vector::real[], embedding_model = ${model}
-      from unnest(${ids('sessionId')}, ${ids('eventId')}, ${sql.param(texts)}::text[]) made(session_id, event_id, vector)
-      where ${isOf(job, memories)} and (${memories.sessionId}, ${memories.eventId}) = (made.session_id, made.event_id))
-    update ${j} set due_time = ${now}, attempts = 0 where ${isOf(job, j)}`);
+      update ${memories} set embedding = made.vector, embedding_model = ${model}
+      from json_to_recordset(${JSON.stringify(made)}) made("sessionId" text, "eventId" text, vector real[])
+      where ${isOf(job, memories)} and (${memories.sessionId}, ${memories.eventId}) = ("sessionId", "eventId"))
+    update ${j} set due_time = clock_timestamp(), attempts = 0 where ${isOf(job, j)}`);
 }
 
-/** Puts a job back for some time. */
-export async function putBackJob(db: Database, job: EmbeddingJob, pauseMs: number): Promise<void> {
-  await db
-    .update(j)
-    .set({ dueTime: after(pauseMs) })
-    .where(isOf(job, j));
-}
-
-/** Deletes a job, unless more was added since it was claimed. */
-export async function endJob(db: Database, job: EmbeddingJob): Promise<void> {
-  await db.delete(j).where(and(isOf(job, j), eq(j.attempts, job.attempts)));
+/** Puts a job back for some time, or deletes it [unless more was added since it was claimed]. */
+export async function endJob(db: Database, job: EmbeddingJob, pauseMs?: number): Promise<void> {
+  if (pauseMs === undefined) await db.delete(j).where(and(isOf(job, j), eq(j.attempts, job.attempts)));
+  else await db.execute(sql`update ${j} set due_time = ${after(pauseMs)} where ${isOf(job, j)}`);
 }

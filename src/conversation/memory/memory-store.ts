@@ -22,8 +22,9 @@ const MAX_RANKED_BYTES = 8_388_608;
 /** Places of each list that are fused: as many as a search may ask for. */
 const MAX_FUSED = 100;
 /**
- * The constant of reciprocal rank fusion, and the weight of words beside meaning: any word matches, `the` too. Of 60
- * questions (test/data/memory) 47 have their answer among the first five, 30 with the usual 60 and 1; 14 by words alone, 48 by meaning alone.
+ * The constant of reciprocal rank fusion, and the weight of words beside meaning: any word matches, `the` too. Of the 60
+ * questions of test/data/memory 47 have their answer among the first five: 14 by words alone, 48 by meaning alone, and 30
+ * with the usual 60 and 1.
  */
 const RANK_CONSTANT = 10;
 const WORDS_WEIGHT = 0.5;
@@ -111,8 +112,9 @@ function findNear({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>, {
 }
 
 /**
- * Finds memories of this user of this app that hold any of the words, best first, then newest; with `near` also those
- * whose meaning is next, fused by reciprocal rank. At most `limit`, fewer where they are large. Each is the JSON text of an object with `author`, `content` and `timestamp`, which is ISO 8601.
+ * Finds memories of this user of this app that hold any of the words, best first, then newest; with `near` those of a
+ * like meaning too. At most `limit`, fewer where they are large. Each is the JSON text of an object with `author`,
+ * `content` and `timestamp`, which is ISO 8601.
  */
 export async function searchMemories(
   db: Database,
@@ -129,8 +131,9 @@ export async function searchMemories(
       order by score desc, event_time desc, session_id, event_id) as place
     from (
       select *, sum(weight / (${RANK_CONSTANT} + place)) over same as score, row_number() over same as copy
-      from (select *, ${WORDS_WEIGHT}::float8 as weight from matched union all select *, 1 from near) lists window same as (partition by session_id, event_id)
-    ) scored where copy = 1 order by place limit ${limit}`;
+      from (select *, ${WORDS_WEIGHT}::float8 as weight from matched union all select *, 1 from near) lists
+      window same as (partition by session_id, event_id)) scored
+    where copy = 1 order by place limit ${limit}`;
   const { rows } = await db.execute<{ text: string }>(sql`
     with wanted as not materialized (
       -- plainto_tsquery asks for all words; any of them is enough here.
