@@ -22,8 +22,8 @@ const MAX_RANKED_BYTES = 8_388_608;
 /** Places of each list that are fused: as many as a search may ask for. */
 const MAX_FUSED = 100;
 /**
- * The constant of reciprocal rank fusion, and the weight of words beside meaning: any word matches, `the` too. Of the 60
- * questions of test/data/memory 47 have their answer among the first five: 14 by words alone, 48 by meaning alone, and 30
+ * The constant of reciprocal rank fusion, and the weight of words beside meaning: any word matches, `the` too. Of 60
+ * questions (test/data/memory) 47 have their answer among the first five: 14 by words alone, 48 by meaning alone, 30
  * with the usual 60 and 1.
  */
 const RANK_CONSTANT = 10;
@@ -95,8 +95,8 @@ export interface Near {
 
 /**
  * The memories of a user nearest to a vector, as `near`. Exact, and no index of vectors: one over all users would find
- * the nearest of all and lose this user's among them, while those of one user are few. The newest ${'MAX_RANKED'} are
- * compared, 10 ms for 256 numbers each and 53 for 1,536 (in plain SQL over arrays 261 and 821).
+ * the nearest of all and lose this user's among them, while those of one user are few. The newest
+ * {@link MAX_RANKED} are compared, 10 ms for 256 numbers each and 53 for 1,536 (in plain SQL over arrays 261 and 821).
  */
 function findNear({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>, { vector, model, schema }: Near): SQL {
   const [type, distance] = [sql`${sql.identifier(schema)}.vector`, sql`operator(${sql.identifier(schema)}.<=>)`];

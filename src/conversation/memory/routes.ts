@@ -85,7 +85,8 @@ const searchMemory = operation({
   summary: 'Search the memory of a user',
   description:
     `Finds what holds any of the words, best match first, then newest; of more than ${MAX_RANKED} matches, or ` +
-    `8 MiB of their words, the newest are looked at. ` +
+    `8 MiB of their words, the newest are looked at. Where the application asks for embeddings, what has a like ` +
+    `meaning is found too. ` +
     `Fewer than \`limit\` where they are more than ${MAX_FOUND_BYTES} bytes together.`,
   parameters: {
     path: userPath,
