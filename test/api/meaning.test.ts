@@ -182,7 +182,8 @@ test('without the extension or a model that makes vectors words are searched, an
   };
   expect(await open(hosted())).toEqual([false]);
   await installVectors(empty.url);
-  const { embed: _, ...mute } = model;
+  const mute = { ...model };
+  delete mute.embed;
   expect(await open(hosted({ embedder: { ...embedder, model: mute } }))).toEqual([false]);
   expect(await open(hosted())).toEqual([true]);
   expect(warned).toEqual([

@@ -45,13 +45,8 @@ export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: L
 const toVectorName = ({ modelName, dimensions }: Embedder) => [modelName, dimensions ?? []].flat().join(' ');
 
 /** Makes vectors of texts within the budgets of a user, and counts them. @throws {LimitError} where less is left */
-async function embed(
-  db: Database,
-  { model, schema: _, ...options }: Embedder,
-  user: User,
-  texts: string[],
-  signal: AbortSignal,
-): Promise<number[][]> {
+async function embed(db: Database, embedder: Embedder, user: User, texts: string[], signal: AbortSignal) {
+  const { model, schema: _, ...options } = embedder;
   const { modelName } = options;
   const contents: ModelRequest['contents'] = [{ parts: texts.map((text) => ({ text })) }];
   const request = { modelName, instruction: '', contents, tools: [], sampling: { maxOutputTokens: 0 }, signal };

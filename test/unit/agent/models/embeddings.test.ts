@@ -74,10 +74,7 @@ test('a refusal, a wrong number of vectors and no key are errors in plain words;
   await expect(short.model.embed?.(['x'], options)).rejects.toMatchObject({ code: 'model_bad_response' });
   const keyless = createModel({ provider: 'openai' });
   await expect(keyless.embed?.(['x'], options)).rejects.toMatchObject({ code: 'model_unauthorized' });
-  expect([createModel({ provider: 'anthropic' }).embed, createModel({ provider: 'offline' }).embed]).toEqual([
-    undefined,
-    undefined,
-  ]);
+  for (const provider of ['anthropic', 'offline'] as const) expect('embed' in createModel({ provider })).toBe(false);
 });
 
 test('an answer of more values than vectors of a batch have is refused', async () => {
