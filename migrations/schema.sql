@@ -174,6 +174,13 @@ create table cronjobs (
   update_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
+create table embedding_jobs (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  due_time timestamp(6) with time zone default clock_timestamp() not null,
+  attempts smallint default 0 not null
+);
+
 create table eval_case_versions (
   app_name text collate "C" not null,
   eval_set_id text collate "C" not null,
@@ -365,7 +372,9 @@ create table memories (
   author text not null,
   content jsonb not null,
   event_time timestamp(6) with time zone not null,
-  search_vector tsvector not null
+  search_vector tsvector not null,
+  embedding real[],
+  embedding_model text
 );
 
 create table model_prices (
@@ -2260,6 +2269,8 @@ alter table cronjobs add constraint cronjobs_session_id_check CHECK (((session_p
 
 alter table cronjobs add constraint cronjobs_session_policy_check CHECK ((session_policy = ANY (ARRAY['new'::text, 'fixed'::text])));
 
+alter table embedding_jobs add constraint embedding_jobs_pkey PRIMARY KEY (app_name, user_id);
+
 alter table eval_case_versions add constraint eval_case_versions_pkey PRIMARY KEY (app_name, eval_set_id, eval_id, version);
 
 alter table eval_case_versions add constraint eval_case_versions_version_check CHECK ((version > 0));
@@ -2432,6 +2443,8 @@ CREATE UNIQUE INDEX cronjobs_id_idx ON public.cronjobs USING btree (id);
 
 CREATE INDEX cronjobs_list_idx ON public.cronjobs USING btree (user_id, create_time DESC, id DESC);
 
+CREATE INDEX embedding_jobs_due_idx ON public.embedding_jobs USING btree (due_time);
+
 CREATE INDEX eval_case_versions_owner_idx ON public.eval_case_versions USING btree (app_name, owner_id);
 
 CREATE INDEX eval_case_versions_quoted_idx ON public.eval_case_versions USING hash (((payload #>> '{sessionInput,userId}'::text[])));
@@ -2477,6 +2490,8 @@ CREATE INDEX invocations_queue_idx ON public.invocations USING btree (app_name, 
 CREATE INDEX invocations_time_idx ON public.invocations USING btree (create_time, app_name);
 
 CREATE INDEX invocations_waiters_idx ON public.invocations USING btree (lease_expire_time) WHERE ((status = 'queued'::text) AND (request IS NULL));
+
+CREATE INDEX memories_embedding_idx ON public.memories USING btree (app_name, user_id, event_time) WHERE (embedding IS NOT NULL);
 
 CREATE INDEX memories_search_idx ON public.memories USING gin (((search_vector || array_to_tsvector(ARRAY[md5(((app_name || chr(1)) || user_id))]))));
 
@@ -2655,6 +2670,10 @@ create policy of_user on cronjob_runs using (((user_id = ( SELECT current_settin
 alter table cronjobs enable row level security;
 alter table cronjobs force row level security;
 create policy of_user on cronjobs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table embedding_jobs enable row level security;
+alter table embedding_jobs force row level security;
+create policy of_user on embedding_jobs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table eval_case_versions enable row level security;
 alter table eval_case_versions force row level security;
@@ -3700,6 +3719,10 @@ comment on column cronjobs.until is 'It fires before this time only; null withou
 comment on column cronjobs.update_time is 'When it was changed last.';
 comment on column cronjobs.user_id is 'Owner.';
 comment on column cronjobs.webhook_url is 'Address of the webhook that is sent how its runs end; null without one.';
+comment on column embedding_jobs.app_name is 'Application.';
+comment on column embedding_jobs.attempts is 'Attempts since the last success.';
+comment on column embedding_jobs.due_time is 'When the next batch is due; of one that is under way, when its process is taken for dead.';
+comment on column embedding_jobs.user_id is 'User.';
 comment on column eval_case_versions.app_name is 'Application.';
 comment on column eval_case_versions.create_time is 'When it was written.';
 comment on column eval_case_versions.eval_id is 'Case.';
@@ -4402,6 +4425,8 @@ comment on column legal_holds.user_id is 'The user.';
 comment on column memories.app_name is 'Application.';
 comment on column memories.author is 'Who said it.';
 comment on column memories.content is 'The content of the event.';
+comment on column memories.embedding is 'Vector of its meaning; null where there is none yet, or the model takes no such text.';
+comment on column memories.embedding_model is 'Model and dimensions of the vector, or that refused the text.';
 comment on column memories.event_id is 'Event that said it.';
 comment on column memories.event_time is 'When it was said.';
 comment on column memories.search_vector is 'Its words for full-text search, configuration simple.';
@@ -4657,6 +4682,7 @@ comment on table budget_uses is 'What was used, counted by the statements that b
 comment on table budgets is 'What users of an application may use in a day or a month of UTC. Read with each claim, so a change holds at once.';
 comment on table cronjob_runs is 'The runs of the cronjobs. A due time has one row, which is the claim to fire it.';
 comment on table cronjobs is 'Prompts that run on a schedule.';
+comment on table embedding_jobs is 'Users some of whose memories may have no embedding yet; none where the application asks for no embeddings.';
 comment on table eval_case_versions is 'What evaluation cases said and say; a run is about one version of each, whatever becomes of the case.';
 comment on table eval_cases is 'A conversation to evaluate an application with.';
 comment on table eval_run_cases is 'The cases of evaluation runs, each trial by itself; the row is the claim to work on it.';

@@ -152,6 +152,12 @@ interface UnconnectedNode {
 /** Tells whether a model is asked elsewhere, or with another key, than that of all. */
 const isOther = ({ provider, baseUrl, apiKey }: ModelTarget): boolean => (provider ?? baseUrl ?? apiKey) !== undefined;
 
+/** Returns the model of a target: that of all, by its name, where it is asked there. */
+export const findNamedModel = (environment: AgentEnvironment, target: ModelTarget): NamedModel => ({
+  model: (isOther(target) && environment.findModel?.(target)) || environment.model,
+  modelName: target.name,
+});
+
 /** Members that a sub-agent inherits where it does not define them. */
 type Inherited = Pick<AgentNode, 'sampling'> & { model: AgentModel; plugins: Hooks[] };
 
@@ -165,10 +171,7 @@ async function toNode(
   const model =
     definition.model ?? (definition.modelName === undefined ? above : { ...above, name: definition.modelName });
   const own = { model, sampling: definition.sampling ?? sampling };
-  const toModel = (target: ModelTarget): NamedModel => ({
-    model: (isOther(target) && environment.findModel?.(target)) || environment.model,
-    modelName: target.name,
-  });
+  const toModel = (target: ModelTarget) => findNamedModel(environment, target);
   const { fallbacks, firstTokenMs } = model;
   const hooks = [...plugins, ...(definition.hooks ? [definition.hooks] : [])];
   const tools = findTools(environment.builtInTools, definition.tools);

@@ -6,6 +6,7 @@ import { AgentError, AppError, InvalidError, isPassingFailure, sizeRefusal } fro
 import type { InvocationContext } from './context.ts';
 import { persist } from './persist.ts';
 import type { Log } from '../platform/log.ts';
+import { findVector } from '../conversation/memory/embed-memories.ts';
 import { memoryQuerySchema } from '../conversation/memory/memory-query.ts';
 import { searchMemories } from '../conversation/memory/memory-store.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
@@ -22,9 +23,11 @@ const NO_NAME =
 
 /** Returns the services of an invocation's tools, for its own user; without the lease writes are refused. */
 export function newToolServices(
-  { database: { db }, contentStore, log }: Pick<InvocationContext, 'database' | 'contentStore' | 'log'>,
+  context: Pick<InvocationContext, 'database' | 'contentStore' | 'log' | 'agents'>,
   { key, token }: { key: SessionKey; token: string },
 ): ToolServices {
+  const { contentStore, log } = context;
+  const { db } = context.database;
   const read = <T>(work: () => Promise<T>) => persist(work, READ_PATIENCE_MS).catch((error) => fail(error, log));
   return {
     saveArtifact: async (artifactName, part, customMetadata = {}) => {
@@ -39,7 +42,9 @@ export function newToolServices(
     searchMemory: async (query) => {
       const { error } = memoryQuerySchema.safeParse(query);
       if (error) throw new InvalidError(`The words cannot be looked for: ${error.issues[0]?.message}.`);
-      const texts = await read(() => searchMemories(db, key, query, MEMORY_LIMIT));
+      const embedder = context.agents.get(key.appName)?.embedder;
+      const near = embedder && (await findVector(context, embedder, key, query));
+      const texts = await read(() => searchMemories(db, key, query, MEMORY_LIMIT, near));
       return texts.map((text) => JSON.parse(text) as Memory);
     },
   };

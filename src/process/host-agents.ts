@@ -10,7 +10,7 @@ import { type AgentModule, loadAgentModules, loadTools, toAgentModules } from '.
 import { parseMcpServers, toAgentDefinition } from '../agent/definition/harness-file.ts';
 import { McpConnections, type McpSettings } from '../agent/mcp/mcp-tools.ts';
 import { createModel } from '../agent/models/create-model.ts';
-import { type AgentEnvironment, prepareAgent } from '../agent/prepare-agent.ts';
+import { type AgentEnvironment, findNamedModel, prepareAgent } from '../agent/prepare-agent.ts';
 import type { UserCredentials } from '../agent/definition/credentials.ts';
 import { loadSkills } from '../agent/skills.ts';
 import type { Tool } from '../agent/definition/tool.ts';
@@ -127,9 +127,12 @@ async function readApis(definition: AgentDefinition, settings: McpSettings) {
 }
 
 async function host(definition: AgentDefinition, environment: AgentEnvironment): Promise<HostedAgent> {
+  const { embeddings } = definition.memory ?? {};
+  const length = embeddings?.dimensions ? { dimensions: embeddings.dimensions } : {};
   return {
     name: definition.name,
     version: toAgentVersion(definition, await check(definition, environment), VERSION),
+    ...(embeddings && { embedder: { ...length, ...findNamedModel(environment, embeddings) } }),
     hasLiveApi: environment.model.live !== undefined && (definition.kind ?? 'llm') === 'llm',
     prepare: (overrides, signal, userId, serverTools) =>
       prepareAgent(definition, overrides, environment, signal, userId, serverTools),

@@ -28,6 +28,7 @@ import { wakeTasks } from '../invocations/waits/wake.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
 import { LIVE_LIMITS } from '../invocations/live/live-socket.ts';
+import { embedMemories, openEmbedders } from '../conversation/memory/embed-memories.ts';
 import { runLive } from '../invocations/live/run-live.ts';
 import {
   type DatabaseAccess,
@@ -91,10 +92,8 @@ const HISTORY_CACHE_BYTES = 16_777_216;
 const REPLAYS_PER_USER = 2;
 /** Ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set that are kept, newest first. */
 const MAX_KEPT = 1_000;
-/** Maximum time of one attempt to deliver, where requests have no less. */
-const DELIVERY_MS = 15_000;
-/** Days for which ended deliveries are kept: to see why one failed, not as a record. */
-const DELIVERY_DAYS = 7;
+/** Longest attempt to deliver, where requests have no less; days that its end is kept, to see why it failed. */
+const [DELIVERY_MS, DELIVERY_DAYS] = [15_000, 7];
 
 /** Starts everything: embedded PostgreSQL, migrations, agents, server. @throws {ConfigError} with what to do. */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
@@ -160,6 +159,7 @@ function startBackground(
   const worked = Promise.all([
     runBackgroundQueue(context),
     wakeTasks(context),
+    embedMemories(context),
     config.CRONJOBS && runCronjobs(context, toSchedulerSettings(config)),
     config.WEBHOOKS && sendDeliveries(context, toSenderSettings(config)),
     (config.DEV_UI || config.EVALS) && runEvalCases(context),
@@ -232,7 +232,7 @@ async function toContext(
   const { open, ...access } = openAccess(config, database);
   const renewalMs = config.SESSION_LEASE_MS / 3;
   const agents = overrides?.agents ?? (await hostAgents(config, (text) => log.warn(text), sources, open));
-  await keepVersions(database.db, agents);
+  await Promise.all([keepVersions(database.db, agents), openEmbedders(database, agents, log)]);
   return {
     config,
     log,

@@ -21,6 +21,7 @@ import { listSessionScores } from '../../src/features/evals/scoring/session-scor
 import { listEvalSetIds } from '../../src/features/evals/sets/eval-set-store.ts';
 import { findTask, listDueTasks, listTasks } from '../../src/invocations/waits/task-store.ts';
 import { createTestDatabase } from '../support/database.ts';
+import { installVectors } from '../support/vectors.ts';
 import { newKey, poolOptions, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 /** A statement has five plans for the values at hand; then one for any values. */
@@ -212,6 +213,25 @@ test('a search of the memory reads by the user and the words at once', async () 
   const lines = await explain(text);
   expect(lines).toMatch(/Bitmap Index Scan on memories_search_idx\n\s+Index Cond: .*user_id/);
   expect(await searchMemories(db, { appName, userId: 'u1' }, '!?', 10)).toEqual([]);
+});
+
+test('a search by meaning reads the vectors of its user alone', async () => {
+  const { db } = store.pool;
+  const { appName } = newKey();
+  await installVectors(store.url);
+  await db.execute(sql`
+    insert into memories (app_name, user_id, session_id, event_id, author, content, event_time, search_vector,
+                          embedding, embedding_model)
+    select ${appName}, 'u' || n % 300, 's', n, 'user', '{"parts": [{"text": "rain"}]}', now(), '', array[n, 1], 'm'
+    from generate_series(1, 9000) n`);
+  await db.execute(sql`analyze memories`);
+  const near = { vector: [1, 0], model: 'm', schema: 'meaning' };
+  const search = () => searchMemories(db, { appName, userId: 'u1' }, 'rain', 10, near);
+  expect(await search()).toHaveLength(10);
+  const [text = ''] = await statementsOf(search);
+  const lines = await explain(text);
+  expect(lines).toMatch(/memories_(?:embedding_idx|pkey).*\n\s+Index Cond: .*app_name = .*user_id = /);
+  expect(lines).not.toMatch(/Seq Scan on memories/);
 });
 
 /** The plan of a statement for any values. */

@@ -41,6 +41,8 @@ test('a trigger keeps what is on legal hold, in every table of users but those o
     'budget_reservations',
     'budget_uses',
     'budgets',
+    // What is to be done about memories.
+    'embedding_jobs',
     // Replaced by the event, which is held.
     'event_deltas',
     // Copies of answers for a day.

@@ -31,6 +31,7 @@ const OWNERS: Record<string, string> = {
   artifacts: 'conversation/artifacts',
   artifactVersions: 'conversation/artifacts',
   memories: 'conversation/memory',
+  embeddingJobs: 'conversation/memory',
   idempotencyKeys: 'conversation/idempotency',
   spans: 'observability/traces',
   evalSets: 'features/evals',

@@ -1,6 +1,14 @@
 import { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
-import type { AgentModel, AgentSource, CompactionSettings, McpServer, ModelTarget, OpenApiSource } from './agent.ts';
+import type {
+  AgentModel,
+  AgentSource,
+  CompactionSettings,
+  McpServer,
+  MemorySettings,
+  ModelTarget,
+  OpenApiSource,
+} from './agent.ts';
 import { isOneServer, ONE_SERVER } from './harness-schema.ts';
 import type { Hooks } from './hooks.ts';
 import { EFFORTS, type Model, PROVIDERS, type Sampling } from './model.ts';
@@ -123,6 +131,11 @@ const members = {
       keyof CompactionSettings,
       z.ZodType
     >)
+    .optional(),
+  memory: z
+    .strictObject({
+      embeddings: z.strictObject({ ...target, dimensions: count }),
+    } satisfies Record<keyof MemorySettings, z.ZodType>)
     .optional(),
 } satisfies Record<Exclude<keyof AgentSource, 'subAgents'>, z.ZodType>;
 

@@ -87,6 +87,8 @@ export interface AgentDefinition {
   maxLlmCalls?: number;
   /** [never]; the root's counts. */
   compaction?: CompactionSettings;
+  /** [searched by words alone]; the root's counts. */
+  memory?: MemorySettings;
 }
 
 /** Changes of the definition that one request asks for; they hold for its invocation only. */
@@ -235,6 +237,12 @@ export interface RemoteAgent {
 
 /** The tools of an agent's MCP servers, from elsewhere than the servers. */
 export type ServerTools = (agentName: string, servers: McpServer[]) => Tool[];
+
+/** How the memory of an application is searched. */
+export interface MemorySettings {
+  /** The model that makes vectors of what is remembered and looked for, and their length [the model's]. */
+  embeddings: ModelTarget & { dimensions?: number };
+}
 
 /** When and how much of a history is replaced by a summary. */
 export interface CompactionSettings {

@@ -7,6 +7,7 @@ import {
   type AgentModel,
   type HarnessFile,
   type McpServer,
+  type MemorySettings,
   type OpenApiSource,
 } from './agent.ts';
 import { mcpServersSchema } from './harness-schema.ts';
@@ -57,6 +58,7 @@ export function toAgentDefinition(
     ...(maxLlmCalls === undefined ? {} : { maxLlmCalls }),
     ...(tokenBudget === undefined ? {} : { compaction: { tokenBudget } }),
     ...withoutAbsent(settings),
+    ...(file.memory && { memory: { embeddings: toEmbeddings(file.memory.embeddings, variables) } }),
     ...((model?.fallbacks || model?.first_token_ms) && { model: toModel(chain, variables) }),
   };
 }
@@ -98,6 +100,11 @@ function toModel(
     withoutAbsent({ ...rest, baseUrl, apiKey: api_key && fill(api_key, rest.name, variables) });
   return withoutAbsent({ ...toTarget(model), fallbacks: fallbacks?.map(toTarget), firstTokenMs });
 }
+
+const toEmbeddings = (
+  { dimensions, ...model }: NonNullable<HarnessFile['memory']>['embeddings'],
+  variables: Variables,
+): MemorySettings['embeddings'] => withoutAbsent({ ...toModel(model, variables), dimensions });
 
 const mapValues = <From, To>(map: Record<string, From>, change: (value: From) => To): Record<string, To> =>
   Object.fromEntries(Object.entries(map).map(([name, value]) => [name, change(value)]));

@@ -193,6 +193,10 @@ export const harnessSchema = z.strictObject({
     })
     .optional(),
   max_llm_calls: count.optional().describe('`limits.max_llm_calls` wins; `veadk harness add` writes it here.'),
+  memory: z
+    .strictObject({ embeddings: z.strictObject({ ...ofAgent, dimensions: count.optional() }) })
+    .optional()
+    .describe('Memory is searched by meaning too, with vectors of this model.'),
   sub_agents: z.array(subAgent).optional(),
 });
 

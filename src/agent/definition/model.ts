@@ -82,6 +82,11 @@ export interface Model {
   live?: LiveModel;
   /** Says when calls pass it over, where another model is left [never]. */
   breaker?: CircuitBreaker;
+  /** Makes a vector of the meaning of each text [it makes none]; `tokens` as the provider counted them. */
+  embed?(
+    texts: string[],
+    options: { modelName: string; dimensions?: number; signal: AbortSignal },
+  ): Promise<{ vectors: number[][]; tokens?: number | undefined }>;
   /** Answers one request. */
   generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;
 }

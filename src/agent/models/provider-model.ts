@@ -37,6 +37,19 @@ export function providerModel(settings: ProviderSettings): Model {
   const { provider, maxRetries = 3, retryDelayMs = 500 } = settings;
   let loading: ReturnType<typeof loadProvider> | undefined;
 
+  const embed: Model['embed'] = async (texts, { modelName, signal, ...length }) => {
+    try {
+      if (needsKey(settings)) throw new ModelFailure('model_unauthorized', { detail: 'no key is set' });
+      loading ??= loadProvider(provider, settings.apiKey, settings.baseUrl);
+      const model = (await loading).embeddingModel(modelName);
+      const { embeddings, usage } = await model.doEmbed({ values: texts, ...length, abortSignal: signal });
+      if (embeddings.length !== texts.length) throw new ModelFailure('model_bad_response');
+      return { vectors: embeddings, tokens: usage?.tokens };
+    } catch (error) {
+      throw toModelError(toFailure(error, false), provider, modelName);
+    }
+  };
+
   async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
     if (needsKey(settings))
       throw toModelError(
@@ -66,7 +79,8 @@ export function providerModel(settings: ProviderSettings): Model {
       });
     }
   }
-  return { provider, generate, lacksKey: needsKey(settings), breaker: new CircuitBreaker() };
+  const vectors = provider !== 'anthropic' && { embed };
+  return { provider, generate, ...vectors, lacksKey: needsKey(settings), breaker: new CircuitBreaker() };
 }
 
 /** Only the public addresses are sure to ask for a key. */

@@ -10,6 +10,9 @@ export type ProviderName = 'openai' | 'openai-compatible' | 'anthropic' | 'googl
 
 /** A model of an AI SDK provider package, called one step at a time. */
 export type ProviderModel = ReturnType<ReturnType<typeof createAnthropic>>;
+/** The models of a provider by name, with those that make vectors. */
+type ProviderModels = ((modelName: string) => ProviderModel) &
+  Pick<ReturnType<typeof createAnthropic>, 'embeddingModel'>;
 /** Options of one call of a provider's model. */
 export type CallOptions = Parameters<ProviderModel['doStream']>[0];
 /** One part of a provider's stream. */
@@ -26,10 +29,10 @@ const BASE_URLS = {
 /** A provider that never ends a line, or nests it without end, ends the call and not the process. */
 const boundedFetch: typeof fetch = async (input, init) => {
   const response = await fetch(input, init);
-  // The packages read every answer but a refusal as a stream, whatever its media type.
+  // The packages read every answer but a refusal and vectors as a stream, whatever its media type.
   return boundedResponse(
     response,
-    response.ok,
+    response.ok && !/(?:\/embeddings|mbedContents?)$/.test(response.url),
     INPUT_LIMITS.modelAnswer,
     (excess) => new ModelFailure('model_bad_response', { detail: excess }),
   );
@@ -40,11 +43,11 @@ export async function loadProvider(
   name: ProviderName,
   apiKey: string | undefined,
   baseUrl: string | undefined,
-): Promise<(modelName: string) => ProviderModel> {
+): Promise<ProviderModels> {
   if (name === 'openai-compatible') {
     const { createOpenAICompatible } = await import('@ai-sdk/openai-compatible');
     const key = apiKey ? { apiKey } : {};
-    const provider = createOpenAICompatible({
+    return createOpenAICompatible({
       name: 'compatible',
       baseURL: baseUrl ?? '',
       includeUsage: true,
@@ -52,7 +55,6 @@ export async function loadProvider(
       ...key,
       fetch: boundedFetch,
     });
-    return (modelName) => provider.chatModel(modelName);
   }
   const settings = { apiKey: apiKey ?? '', baseURL: baseUrl ?? BASE_URLS[name], fetch: boundedFetch };
   if (name === 'openai') return (await import('@ai-sdk/openai')).createOpenAI(settings);

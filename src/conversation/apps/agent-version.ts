@@ -18,7 +18,9 @@ export function toAgentVersion(definition: AgentDefinition, root: PreparedAgent,
     return node ? [[agent.name, describe(agent, node)] as const] : [];
   });
   const { maxLlmCalls, compaction, model } = root;
-  const settings = { runtime, provider: model.provider, maxLlmCalls, compaction, root: root.name };
+  const { embeddings } = definition.memory ?? {};
+  const memory = embeddings && [embeddings.name, embeddings.dimensions];
+  const settings = { runtime, provider: model.provider, maxLlmCalls, compaction, memory, root: root.name };
   const text = JSON.stringify({ ...settings, agents: Object.fromEntries(agents) }, sortMembers);
   const digest = createHash('sha256').update(text).digest('hex');
   return { digest, definition: JSON.parse(text) as JsonObject };

@@ -1,8 +1,15 @@
-import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
+import type { AgentOverrides, NamedModel, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import type { EvalModule } from '../../agent/definition/eval-module.ts';
 import type { Skill } from '../../agent/skills.ts';
 import type { AgentDescription } from './agent-description.ts';
 import type { AgentVersion } from './agent-version.ts';
+
+/** The model that makes vectors of memories, and their length [the model's]. */
+export type Embedder = NamedModel & {
+  dimensions?: number;
+  /** The schema of the extension that compares vectors, once it was found. */
+  schema?: string;
+};
 
 /** An application that this process serves. */
 export interface HostedAgent {
@@ -14,6 +21,8 @@ export interface HostedAgent {
   hasLiveApi: boolean;
   /** True where a tool of its own is transactional. */
   hasTransactions?: boolean;
+  /** Memory is searched by meaning too [by words alone]. */
+  embedder?: Embedder | undefined;
   /** Metrics of its own, and what masks sessions that become eval cases. */
   evals?: EvalModule;
   /**

@@ -10,7 +10,7 @@ import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
 /** Counts a use outside of a stored event, once for each id, in one statement. @returns the budget with nothing left */
 export async function spend(
   db: Database,
-  { appName, userId }: SessionKey,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
   models: readonly ModelUse[],
   id?: string,
 ): Promise<OverBudget | null> {

@@ -3,11 +3,14 @@ import { contentSchema } from '../../core/content.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import { identifierSchema, sessionNotFound } from '../../core/session.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
+import type { Log } from '../../platform/log.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
+import type { HostedAgent } from '../apps/hosted-agent.ts';
 import { idempotencyHeaders, once } from '../idempotency/operations.ts';
 import { sendText } from '../sessions/send-text.ts';
+import { EMBEDDINGS_TOPIC, findVector } from './embed-memories.ts';
 import { memoryQuerySchema } from './memory-query.ts';
 import { addToMemory, MAX_FOUND_BYTES, MAX_MEMORY, MAX_RANKED, searchMemories } from './memory-store.ts';
 import { looseObject } from '../../core/members.ts';
@@ -38,6 +41,8 @@ const memoriesSchema = looseObject('What was said in earlier sessions, best matc
 interface MemoryContext {
   database: DatabasePool;
   notifications: Notifications;
+  agents: ReadonlyMap<string, HostedAgent>;
+  log: Log;
 }
 
 const addErrors = { 404: 'No such session.' };
@@ -56,15 +61,17 @@ const addSession = operation({
   errors: addErrors,
   handler: async (context: MemoryContext, call) => {
     const key = { ...call.path, sessionId: call.body.sessionId };
+    const embeds = context.agents.get(key.appName)?.embedder !== undefined;
     const text = await once(context, { operationId: 'addSessionToMemory', errors: addErrors }, call, async (inside) => {
-      const last = await addToMemory(inside.database.db, key, 0);
+      const last = await addToMemory(inside.database.db, key, 0, embeds);
       if (last === undefined) throw new NotFoundError(sessionNotFound(key.sessionId));
       return 'null';
     });
     // Each further batch stays, whatever becomes of those after it.
     for (let last: number | null | undefined = 0; last != null && !call.response.destroyed; ) {
-      last = await addToMemory(context.database.db, key, last);
+      last = await addToMemory(context.database.db, key, last, embeds);
     }
+    if (embeds) context.notifications.publish(EMBEDDINGS_TOPIC);
     return { kind: 'json', text };
   },
 });
@@ -78,7 +85,8 @@ const searchMemory = operation({
   summary: 'Search the memory of a user',
   description:
     `Finds what holds any of the words, best match first, then newest; of more than ${MAX_RANKED} matches, or ` +
-    `8 MiB of their words, the newest are looked at. ` +
+    `8 MiB of their words, the newest are looked at. Where the application asks for embeddings, what has a like ` +
+    `meaning is found too. ` +
     `Fewer than \`limit\` where they are more than ${MAX_FOUND_BYTES} bytes together.`,
   parameters: {
     path: userPath,
@@ -100,8 +108,10 @@ const searchMemory = operation({
       ],
     },
   },
-  handler: async ({ database }: MemoryContext, { path, query: { query, limit }, response }) => {
-    const found = await searchMemories(database.reads, path, query, limit);
+  handler: async (context: MemoryContext, { path, query: { query, limit }, response }) => {
+    const embedder = context.agents.get(path.appName)?.embedder;
+    const near = embedder && (await findVector(context, embedder, path, query));
+    const found = await searchMemories(context.database.reads, path, query, limit, near);
     const texts = found.flatMap((text, place) => (place === 0 ? [text] : [',', text]));
     return sendText(response, { first: ['{"memories":[', ...texts, ']}'] });
   },

@@ -37,9 +37,16 @@ const VERSION = 1;
 
 /**
  * Answers that are kept for retries quote what stands elsewhere, for a day; deltas become events. Budgets are the
- * operator's, grants are secrets of this service, and scores are still to be made here.
+ * operator's, grants are secrets of this service, and scores and embeddings are still to be made here.
  */
-const LEFT_OUT = new Set(['event_deltas', 'idempotency_keys', 'score_jobs', 'user_credentials', ...OPERATORS_TABLES]);
+const LEFT_OUT = new Set([
+  'embedding_jobs',
+  'event_deltas',
+  'idempotency_keys',
+  'score_jobs',
+  'user_credentials',
+  ...OPERATORS_TABLES,
+]);
 /** A run that is imported would be announced to the webhooks that are there: those come last. */
 const LAST = new Set(['webhooks', 'webhook_deliveries']);
 const EXPORTED: readonly UserTable[] = [

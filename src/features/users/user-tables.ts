@@ -137,6 +137,8 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     token_expire_time: 'null',
     decide_time: `case when r.state = 'done' then coalesce(r.decide_time, clock_timestamp()) end`,
   },
+  // No line brings a vector, which might be none.
+  memories: { embedding: 'null', embedding_model: 'null' },
   // No answer of a line is taken for one that a tool gave.
   tool_calls: { state: `case when r.state = 'started' then 'unknown' else r.state end`, response: 'null' },
   cronjobs: { enabled: 'false', next_run_time: 'null', disabled_reason: `coalesce(r.disabled_reason, 'imported')` },

@@ -232,7 +232,7 @@ const versionsIn = (events: Event[], name: string): number[] =>
 
 /** Returns services that read artifacts as they were when the run began, and save them for this replay only. */
 function replayServices(
-  context: Pick<InvocationContext, 'database' | 'contentStore' | 'log'>,
+  context: Pick<InvocationContext, 'database' | 'contentStore' | 'log' | 'agents'>,
   key: SessionKey,
   { history, events }: TapeRun,
 ): ToolServices {

@@ -12,6 +12,7 @@ import * as tables from './schema/schema.ts';
 const ON_COORDINATOR = new Set([
   'cronjobs',
   'cronjob_runs',
+  'embedding_jobs',
   'score_jobs',
   'user_credentials',
   'webhooks',

@@ -150,14 +150,28 @@ export const memories = pgTable(
     content: c.jsonb('content').notNull(),
     eventTime: time('event_time').notNull(),
     searchVector: searchVector('search_vector').notNull(),
+    // No type of an extension: migrations need none, and a dump is restored anywhere.
+    embedding: c.real('embedding').array(),
+    embeddingModel: c.text('embedding_model'),
   }),
   (t) => [
     primaryKey({ name: 'memories_pkey', columns: [t.appName, t.userId, t.sessionId, t.eventId] }),
+    index('memories_embedding_idx').on(t.appName, t.userId, t.eventTime).where(sql`embedding is not null`),
     // With the user among the words: a search reads nothing of what others have with the same ones.
     index('memories_search_idx').using(
       'gin',
       sql`(search_vector || array_to_tsvector(array[md5(app_name || chr(1) || user_id)]))`,
     ),
+  ],
+);
+
+/** Users some of whose memories may have no embedding yet. */
+export const embeddingJobs = pgTable(
+  'embedding_jobs',
+  (c) => ({ ...ofUser(), dueTime: timeOfChange('due_time'), attempts: c.smallint('attempts').notNull().default(0) }),
+  (t) => [
+    primaryKey({ name: 'embedding_jobs_pkey', columns: [t.appName, t.userId] }),
+    index('embedding_jobs_due_idx').on(t.dueTime),
   ],
 );
 

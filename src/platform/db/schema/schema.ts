@@ -11,6 +11,7 @@ export {
   artifactVersions,
   eventDeltas,
   events,
+  embeddingJobs,
   idempotencyKeys,
   legalHolds,
   memories,

@@ -25,6 +25,8 @@ sampling: { temperature: 0.2, max_tokens: 100 }
 limits:
   max_llm_calls: 7
   compact_above_tokens: 5000
+memory:
+  embeddings: { name: vectors, provider: openai, api_key: '\${VECTORS_KEY}', dimensions: 256 }
 sub_agents:
   - name: writer
     description: Writes.
@@ -43,7 +45,7 @@ const define = (text: string, settings = {}, variables = {}) =>
   toAgentDefinition(parseHarnessFile(text, 'harness.yaml'), settings, variables);
 
 test('a full file becomes a definition', () => {
-  expect(define(FULL, {}, { DOCS_TOKEN: 'secret' })).toEqual({
+  expect(define(FULL, {}, { DOCS_TOKEN: 'secret', VECTORS_KEY: 'key' })).toEqual({
     name: 'harness_agent',
     description: 'Helps.',
     instruction: 'Help {name?}.',
@@ -63,6 +65,7 @@ test('a full file becomes a definition', () => {
     sampling: { temperature: 0.2, maxOutputTokens: 100 },
     maxLlmCalls: 7,
     compaction: { tokenBudget: 5000 },
+    memory: { embeddings: { name: 'vectors', provider: 'openai', apiKey: 'key', dimensions: 256 } },
     subAgents: [
       {
         name: 'writer',
@@ -110,7 +113,7 @@ test('an empty file has defaults; the environment wins over the file', () => {
     mcpServers: [],
     maxLlmCalls: 3,
   };
-  expect(define(FULL, settings, { DOCS_TOKEN: '' })).toMatchObject(settings);
+  expect(define(FULL, settings, { DOCS_TOKEN: '', VECTORS_KEY: '' })).toMatchObject(settings);
 });
 
 test.each([

@@ -1,0 +1,121 @@
+import type { ModelRequest } from '../../agent/definition/model.ts';
+import { AgentError, LimitError } from '../../core/errors.ts';
+import type { SessionKey } from '../../core/session.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import type { Log } from '../../platform/log.ts';
+import { backOffMs, type QueueContext, runLeasedQueue } from '../../platform/work/leased-queue.ts';
+import type { Embedder, HostedAgent } from '../apps/hosted-agent.ts';
+import { spend } from '../budgets/budget-store.ts';
+import { overBudgetError } from '../budgets/budget.ts';
+import { reserveCall } from '../budgets/reserve-call.ts';
+import * as store from './embedding-store.ts';
+import type { Near } from './memory-store.ts';
+
+/** Published when memories were added that are to get vectors. */
+export const EMBEDDINGS_TOPIC = 'embeddings';
+/** Users whose memories this process embeds at once, and memories of one call. */
+const [MAX_JOBS, MAX_BATCH] = [4, 16];
+/** A call ends well before its lease, so that no other process makes it too; a search soon does without. */
+const [CALL_MS, LEASE_MS, QUERY_MS] = [60_000, 120_000, 3_000];
+/** About an hour and a half; the next addition to the memory of the user begins anew. */
+const MAX_ATTEMPTS = 10;
+const BACK_OFF = { firstMs: 10_000, maxMs: 3_600_000 };
+/** Longest pause between two looks: nothing tells of what was put back. */
+const MAX_PAUSE_MS = 5_000;
+/** Numbers of a vector: what pgvector takes. */
+const MAX_DIMENSIONS = 16_000;
+
+type User = Pick<SessionKey, 'appName' | 'userId'>;
+type Agents = ReadonlyMap<string, HostedAgent>;
+type EmbeddingContext = QueueContext & { database: DatabasePool; agents: Agents };
+
+/** Looks for pgvector where an application asks for embeddings; warns where memory is searched by words alone. */
+export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: Log): Promise<void> {
+  const asking = [...agents].filter(([, { embedder }]) => embedder);
+  const schema = asking.length === 0 || db.isOnCluster ? undefined : await store.findVectorSchema(db);
+  for (const [app, agent] of asking) {
+    const { embedder } = agent;
+    agent.embedder = schema && embedder?.model.embed ? { ...embedder, schema } : undefined;
+    const why = schema ? `${embedder?.model.provider} makes no vectors` : 'the database has no extension `vector`';
+    if (!agent.embedder) log.warn({ app }, `memory is searched by words alone: ${why}`);
+  }
+}
+
+/** Names what makes two vectors comparable. */
+const toVectorName = ({ modelName, dimensions }: Embedder) => [modelName, dimensions ?? []].flat().join(' ');
+
+/** Makes vectors of texts within the budgets of a user, and counts them. @throws {LimitError} where less is left */
+async function embed(db: Database, embedder: Embedder, user: User, texts: string[], signal: AbortSignal) {
+  const { model, schema: _, ...options } = embedder;
+  const { modelName } = options;
+  const contents: ModelRequest['contents'] = [{ parts: texts.map((text) => ({ text })) }];
+  const request = { modelName, instruction: '', contents, tools: [], sampling: { maxOutputTokens: 0 }, signal };
+  const reserved = await reserveCall(db, user, request);
+  if ('what' in reserved) throw overBudgetError(reserved);
+  try {
+    const answer = await model.embed?.(texts, { ...options, signal });
+    const { vectors = [], tokens = Math.ceil(texts.join('').length / 4) } = answer ?? {};
+    const use = { model: modelName, promptTokens: tokens, outputTokens: 0, reservation: reserved.reservation };
+    await spend(db, user, [use]);
+    if (vectors.every(({ length }) => length > 0 && length <= MAX_DIMENSIONS)) return vectors;
+    throw new AgentError('model_bad_response', `\`${modelName}\` made no vector, or one that is too long.`);
+  } finally {
+    reserved.end();
+  }
+}
+
+/** Returns the vector of a search; `undefined`, with a warning, where it is not to be had. */
+export async function findVector(
+  { database: { db }, log }: { database: DatabasePool; log: Log },
+  embedder: Embedder,
+  { appName, userId }: User,
+  query: string,
+): Promise<Near | undefined> {
+  const { schema = '' } = embedder;
+  const signal = AbortSignal.timeout(QUERY_MS);
+  const made = embed(db, embedder, { appName, userId }, [query], signal).catch((reason: unknown) => {
+    log.warn({ app: appName, reason: String(reason) }, 'memory was searched by words alone');
+  });
+  const [vector] = (await made) ?? [];
+  return vector && { vector, model: toVectorName(embedder), schema };
+}
+
+/** Makes the vectors of memories until the process drains, where an application asks for them. */
+export async function embedMemories(context: EmbeddingContext): Promise<void> {
+  const { agents, database } = context;
+  const appNames = [...agents].flatMap(([name, { embedder }]) => (embedder ? [name] : []));
+  if (appNames.length === 0) return;
+  await runLeasedQueue<store.EmbeddingJob>(context, {
+    name: 'embeddings',
+    topic: EMBEDDINGS_TOPIC,
+    maxJobs: MAX_JOBS,
+    claim: async ({ slots }) => {
+      const jobs = slots > 0 ? await store.claimJobs(database.db, appNames, slots, LEASE_MS) : [];
+      return { jobs, pauseMs: jobs.length > 0 ? 0 : MAX_PAUSE_MS };
+    },
+    run: (job) => embedBatch(context, job),
+    toLogFields: ({ appName }) => ({ appName }),
+  });
+}
+
+/** Embeds some memories of a user; a failure puts them back, and search goes on without their vectors. */
+async function embedBatch({ agents, database: { db }, draining, log }: EmbeddingContext, job: store.EmbeddingJob) {
+  const embedder = agents.get(job.appName)?.embedder;
+  if (!embedder) return;
+  const model = toVectorName(embedder);
+  // One alone after a failure: it may be what the model refuses.
+  const rows = await store.listUnembedded(db, job, model, job.attempts > 1 ? 1 : MAX_BATCH);
+  if (rows.length === 0) return store.endJob(db, job);
+  const signal = AbortSignal.any([draining, AbortSignal.timeout(CALL_MS)]);
+  const texts = rows.map(({ text }) => text);
+  try {
+    await store.saveVectors(db, job, model, rows, await embed(db, embedder, job, texts, signal));
+  } catch (error) {
+    if (draining.aborted) return store.endJob(db, job, 0);
+    const isRefused = error instanceof AgentError && error.code === 'model_rejected' && rows.length === 1;
+    if (isRefused) return store.saveVectors(db, job, model, rows, []);
+    log.warn({ app: job.appName, reason: String(error) }, 'memories wait for their vectors');
+    const pauseMs = error instanceof LimitError ? error.retryAfterSeconds * 1_000 : backOffMs(job.attempts, BACK_OFF);
+    await store.endJob(db, job, job.attempts < MAX_ATTEMPTS ? pauseMs : undefined);
+  }
+}
