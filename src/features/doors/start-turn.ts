@@ -67,7 +67,7 @@ export async function sendEvents(
 }
 
 /** A prompt, or the answer to what an invocation waits for. */
-interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stateDelta'> {
+export interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stateDelta'> {
   content: Content;
   /** The paused invocation that goes on [a new one]. */
   resumed?: string | undefined;

@@ -8,14 +8,14 @@ import type { SessionHistory } from '../../../conversation/sessions/history-stor
 import type { Answer } from '../../../platform/http/operation/operation.ts';
 import { invoke } from '../../../invocations/invoke.ts';
 import { disconnectSignal } from '../../../invocations/request.ts';
-import { sendEvents, toRun } from '../start-turn.ts';
+import { sendEvents, toRun, type TurnRequest } from '../start-turn.ts';
 import { RequestError } from './errors.ts';
 import { type ResponseRef, toResponseId } from './ids.ts';
 import { type Said, toTimeline } from './input.ts';
 import { ResponseState, waitForEnd } from './response.ts';
 import type { ChatRequest } from './schemas.ts';
 import type { OpenAiCall, OpenAiContext } from './start.ts';
-import { answerAndRemove, findAnswer, prepareAnswer, startAnswer, toSessionName } from './start.ts';
+import { endWithSession, findAnswer, prepareAnswer, startAnswer, toSessionName } from './start.ts';
 import { readEvents } from './stream.ts';
 
 type ChatCall = OpenAiCall<ChatRequest>;
@@ -36,7 +36,8 @@ export async function completeChat(context: OpenAiContext, call: ChatCall): Prom
   const timeline = toTimeline(body.messages, 'messages');
   const name = toSessionName(headers, body);
   const repeated = await findAnswer(context, call, timeline);
-  if (repeated) return showAnswer(context, call, repeated, repeated.key.sessionId !== name);
+  if (repeated)
+    return endWithSession(context, repeated, repeated.key.sessionId !== name, () => show(context, repeated, call));
   const { data: sessionId } = identifierSchema.safeParse(name);
   if (sessionId === undefined) return answer(context, call, timeline);
   const key = { appName: body.model, userId, sessionId };
@@ -64,23 +65,22 @@ async function answer(context: OpenAiContext, call: ChatCall, timeline: Said[], 
   const isTemporary = chat === undefined;
   const asked = { timeline: isTemporary ? timeline : timeline.slice(-1), ...chat, streaming, isTemporary };
   if (streaming || call.headers['idempotency-key'] !== undefined)
-    return showAnswer(context, call, await startAnswer(context, asked, call), isTemporary);
-  const prepared = await prepareAnswer(context, asked, call);
-  return answerAndRemove(context, prepared.ref, isTemporary, () => answerHere(context, prepared, call, isTemporary));
+    return startAnswer(context, asked, call, (ref) => show(context, ref, call));
+  const { ref, turn } = await prepareAnswer(context, asked, call);
+  return endWithSession(context, ref, isTemporary, () => answerHere(context, ref.key, turn, call, isTemporary));
 }
 
-const showAnswer = (context: OpenAiContext, call: ChatCall, ref: ResponseRef, isTemporary: boolean) =>
-  answerAndRemove(context, ref, isTemporary, async () =>
-    call.body.stream === true
-      ? sendChunks(context, ref, call)
-      : toAnswer(ref, await waitForEnd(context, ref, call.response)),
-  );
+const show = async (context: OpenAiContext, ref: ResponseRef, call: ChatCall): Promise<Answer> =>
+  call.body.stream === true
+    ? sendChunks(context, ref, call)
+    : toAnswer(ref, await waitForEnd(context, ref, call.response));
 
 /** Answers in this process, while the client waits: without a key nobody comes back for what is whole. */
 async function answerHere(
   context: OpenAiContext,
-  { ref: { key }, turn }: Awaited<ReturnType<typeof prepareAnswer>>,
-  { headers, response }: OpenAiCall,
+  key: SessionKey,
+  turn: TurnRequest,
+  { headers, response }: ChatCall,
   isTemporary: boolean,
 ): Promise<Answer> {
   // Nobody finds what a client left that named no session.

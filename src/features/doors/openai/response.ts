@@ -54,16 +54,12 @@ function readEcho(first: Event | undefined): JsonObject {
 
 /** Reasons of a model to stop that leave an answer incomplete. */
 const CUT_SHORT: Record<string, string> = { MAX_TOKENS: 'max_output_tokens', SAFETY: 'content_filter' };
-/** The status of a response by that of its invocation, but for one that has an answer. */
-const FAILURES = { failed: 'failed', interrupted: 'cancelled', cancelled: 'cancelled' } as const;
-/** Codes of a failure that are not `server_error`: the protocol's list of those is closed. */
-const CODES: Record<string, string> = {
-  budget_exceeded: 'rate_limit_exceeded',
-  model_rate_limited: 'rate_limit_exceeded',
-};
-
 /** The state of a response. */
 type Status = 'queued' | 'in_progress' | 'completed' | 'failed' | 'incomplete' | 'cancelled';
+/** The status of a response by that of its invocation, but for one that has an answer. */
+const FAILURES: Record<string, Status> = { failed: 'failed', interrupted: 'cancelled', cancelled: 'cancelled' };
+/** Codes of failures that are `rate_limit_exceeded`; others are `server_error`: the protocol's list is closed. */
+const LIMITS = new Set<string | undefined>(['budget_exceeded', 'model_rate_limited']);
 
 /** A response, as far as the steps of its invocation say it: always the same of the same steps. */
 export class ResponseState {
@@ -121,7 +117,7 @@ export class ResponseState {
   /** Ends it as its invocation ended, or paused. */
   end({ status, error, endTime }: Pick<Invocation, 'status' | 'error' | 'endTime'>): void {
     const isCut = Object.hasOwn(CUT_SHORT, this.#finishReason ?? '');
-    this.#status = FAILURES[status as keyof typeof FAILURES] ?? (isCut ? 'incomplete' : 'completed');
+    this.#status = FAILURES[status] ?? (isCut ? 'incomplete' : 'completed');
     this.#error = error;
     this.#lastTime = endTime ?? this.#lastTime;
     this.isOver = true;
@@ -129,7 +125,8 @@ export class ResponseState {
 
   /** Returns it as it is, or as it began. */
   toResponse(status = this.#status, output = this.output): Response {
-    const { code = '', message = 'It failed.' } = this.#error ?? {};
+    const { code, message = 'It failed.' } = this.#error ?? {};
+    const failure = { code: LIMITS.has(code) ? 'rate_limit_exceeded' : 'server_error', message };
     const { key } = this.#ref;
     const isOver = status !== 'queued' && status !== 'in_progress';
     return {
@@ -138,7 +135,7 @@ export class ResponseState {
       created_at: Math.floor(this.#first?.timestamp ?? 0),
       completed_at: isOver ? Math.floor(this.#lastTime) : null,
       status,
-      error: status === 'failed' ? { code: CODES[code] ?? 'server_error', message } : null,
+      error: status === 'failed' ? failure : null,
       incomplete_details: status === 'incomplete' ? { reason: CUT_SHORT[this.#finishReason ?? ''] } : null,
       model: key.appName,
       conversation: { id: toConversationId(key) },
@@ -164,11 +161,7 @@ function toUsage(used: readonly UsageMetadata[]): Response['usage'] {
 }
 
 /** Reads a response as far as it has come or, with a signal, to its end; not to that where it is left before. */
-export async function readResponse(
-  context: InvocationContext,
-  ref: ResponseRef,
-  signal?: AbortSignal,
-): Promise<ResponseState> {
+export async function readResponse(context: InvocationContext, ref: ResponseRef, signal?: AbortSignal) {
   const state = new ResponseState(ref);
   const turn = { ...ref, withText: false, isSoFar: signal === undefined };
   for await (const step of readTurn(context, turn, signal ?? new AbortController().signal)) {
@@ -179,11 +172,7 @@ export async function readResponse(
 }
 
 /** Waits for the end of a response. @throws {HandedOverError} where this process stops before */
-export async function waitForEnd(
-  context: InvocationContext,
-  ref: ResponseRef,
-  client: HttpResponse,
-): Promise<Response> {
+export async function waitForEnd(context: InvocationContext, ref: ResponseRef, client: HttpResponse) {
   const left = new AbortController();
   client.once('close', () => left.abort());
   const state = await readResponse(context, ref, AbortSignal.any([left.signal, context.draining]));

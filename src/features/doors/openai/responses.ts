@@ -16,7 +16,7 @@ import { type Page, toPage } from './items.ts';
 import { readResponse, waitForEnd } from './response.ts';
 import type { CreateResponse } from './schemas.ts';
 import type { OpenAiCall, OpenAiContext } from './start.ts';
-import { answerAndRemove, findAnswer, removeSession, startAnswer } from './start.ts';
+import { endWithSession, findAnswer, removeSession, startAnswer } from './start.ts';
 import { readEvents, toBrokenEvent } from './stream.ts';
 
 const ENDS = /^response\.(?:completed|failed|incomplete)$|^error$/;
@@ -30,14 +30,15 @@ export async function createResponse(context: OpenAiContext, call: OpenAiCall<Cr
   if (isTemporary && (background === true || conversation != null || previous != null))
     throw new RequestError(lasts, { param: 'store' });
   const timeline = toTimeline(body.input, 'input');
-  const streaming = stream === true || background === true;
-  const start = async () =>
-    startAnswer(context, { timeline, key: await findSession(context, call), streaming, isTemporary }, call);
-  const ref = (await findAnswer(context, call, timeline)) ?? (await start());
-  return answerAndRemove(context, ref, isTemporary, () => {
+  const answer = async (ref: ResponseRef) => {
     if (stream === true) return sendResponse(context, ref, response);
     return show(background === true ? readSoFar(context, ref) : waitForEnd(context, ref, response));
-  });
+  };
+  const repeated = await findAnswer(context, call, timeline);
+  if (repeated) return endWithSession(context, repeated, isTemporary, () => answer(repeated));
+  const streaming = stream === true || background === true;
+  const key = await findSession(context, call);
+  return startAnswer(context, { timeline, key, streaming, isTemporary }, call, answer);
 }
 
 const show = async (value: Promise<unknown>): Promise<Answer> => ({ kind: 'value', value: await value });

@@ -67,6 +67,9 @@ function toTools({ model, tools, tool_choice }: OpenAiCall['body']): ClientTool[
   return toClientTools(data);
 }
 
+/** An answer that has perhaps not begun. */
+type PreparedRef = Omit<ResponseRef, 'invocationId'> & { invocationId?: string };
+
 /** A question, and the session where it is asked. */
 interface Asked {
   timeline: Said[];
@@ -79,15 +82,18 @@ interface Asked {
   isTemporary: boolean;
 }
 
-/** Starts an answer, in the background. @throws as {@link prepareAnswer} */
-export async function startAnswer(context: OpenAiContext, asked: Asked, call: OpenAiCall): Promise<ResponseRef> {
+/** Starts an answer in the background, and shows it. @throws as {@link prepareAnswer} */
+export async function startAnswer(
+  context: OpenAiContext,
+  asked: Asked,
+  call: OpenAiCall,
+  show: (ref: ResponseRef) => Promise<Answer>,
+): Promise<Answer> {
   const { ref, turn } = await prepareAnswer(context, asked, call);
-  try {
-    return { ...ref, invocationId: (await startTurn(context, ref.key, turn, call)).invocationId };
-  } catch (error) {
-    if (asked.isTemporary) await removeSession(context, ref);
-    throw error;
-  }
+  return endWithSession(context, ref, asked.isTemporary, async () => {
+    ref.invocationId = (await startTurn(context, ref.key, turn, call)).invocationId;
+    return show(ref as ResponseRef);
+  });
 }
 
 /**
@@ -95,11 +101,8 @@ export async function startAnswer(context: OpenAiContext, asked: Asked, call: Op
  * @throws {RequestError} @throws {ConflictError} where calls would stay without an answer
  * @throws {ForbiddenError} for words of the agent in a session that stays, without the scope to import
  */
-export async function prepareAnswer(
-  context: OpenAiContext,
-  { timeline, history, streaming, isTemporary, ...asked }: Asked,
-  call: OpenAiCall,
-) {
+export async function prepareAnswer(context: OpenAiContext, asked: Asked, call: OpenAiCall) {
+  const { timeline, history, streaming, isTemporary } = asked;
   const { body, userId, principal } = call;
   const param = 'input' in body ? 'input' : 'messages';
   const last = timeline.at(-1);
@@ -128,7 +131,8 @@ export async function prepareAnswer(
     requested: toRequested(call),
     createSession: asked.key ? history === null && ('new' as const) : before.length === 0,
   };
-  return { ref: { key, answered: toAnswered(parts) }, turn };
+  const ref: PreparedRef = { key, answered: toAnswered(parts) };
+  return { ref, turn };
 }
 
 const toAnswered = (parts: Said['parts'] | undefined) => getFunctionResponses({ parts })[0]?.id ?? undefined;
@@ -140,21 +144,17 @@ export const toSessionName = (headers: OpenAiCall['headers'], { metadata }: Open
   headers['x-session-id'] ?? headers['x-openwebui-chat-id'] ?? metadata?.['session_id'];
 
 /** Finds the answer to an earlier request with the same key. @throws {KeyReusedError} */
-export async function findAnswer(
-  context: OpenAiContext,
-  call: OpenAiCall,
-  timeline: Said[],
-): Promise<ResponseRef | undefined> {
+export async function findAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Said[]) {
   const { idempotency } = toInvocationOptions(call.headers, toRequested(call));
   const user = { appName: call.body.model, userId: call.userId, sessionId: '' };
   const found = idempotency && (await findRepeated(context, user, idempotency));
   return found && { key: found.key, invocationId: found.invocationId, answered: toAnswered(timeline.at(-1)?.parts) };
 }
 
-/** Answers, and then deletes the session where it is temporary. */
-export async function answerAndRemove(
+/** Answers, and then deletes the session of an answer that is not to stay. */
+export async function endWithSession(
   context: OpenAiContext,
-  ref: Parameters<typeof removeSession>[1],
+  ref: PreparedRef,
   isTemporary: boolean,
   answer: () => Promise<Answer>,
 ): Promise<Answer> {
@@ -168,7 +168,7 @@ export async function answerAndRemove(
 /** Deletes a session and what quotes it, memories and evaluation cases too unless it is said; what runs there ends. */
 export async function removeSession(
   context: OpenAiContext,
-  { key, invocationId }: Pick<ResponseRef, 'key'> & Partial<ResponseRef>,
+  { key, invocationId }: PreparedRef,
   options = { copiesToo: true },
 ): Promise<void> {
   if (invocationId !== undefined) await askToCancel(context, key, invocationId);
