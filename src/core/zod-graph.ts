@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import { z } from 'zod';
 
 type Schema = z.core.$ZodType;
 
@@ -54,7 +54,7 @@ export function getChildren(schema: Schema): Children {
 }
 
 /** True when a schema, or one inside it, has a rule of code (`refine`, a transformation) beyond JSON Schema. */
-export function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
+function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
   if (seen.has(schema)) return false;
   seen.add(schema);
   const { checks, type } = getDefinition(schema);
@@ -64,6 +64,18 @@ export function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean
   if (inner) return hasRefinement(inner, seen);
   const { members, elements, branches } = getChildren(schema);
   return [...Object.values(members), ...elements, ...branches].some((child) => hasRefinement(child, seen));
+}
+
+/**
+ * Returns the part of a schema that has rules of code, for values that satisfy JSON Schema already: of objects only the
+ * members with such a rule. `undefined` where there is none.
+ */
+export function pickRefined(schema: Schema): Schema | undefined {
+  if (!hasRefinement(schema)) return undefined;
+  const { shape, checks } = getDefinition(schema);
+  if (!shape || checks?.length) return schema;
+  const members = Object.entries(shape).map(([name, member]) => [name, pickRefined(member)] as const);
+  return z.object(Object.fromEntries(members.filter(([, member]) => member)) as z.core.$ZodShape);
 }
 
 /**

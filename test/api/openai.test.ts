@@ -37,6 +37,7 @@ const paid = vi.fn<() => Promise<object>>(() => Promise.resolve({ paid: true }))
 const SCRIPT: Record<string, Part[]> = {
   note: [{ text: 'I note it.' }, callPart('note', { a: 1 })],
   pay: [callPart('pay', { amount: 5 })],
+  tear: [callPart('tear', {})],
   weather: [callPart('get_weather', { city: 'Bern' })],
 };
 const requests: ModelRequest[] = [];
@@ -62,6 +63,7 @@ const model: Model = {
 const agents = hostAgent(model, [
   tool('note', { run: () => Promise.resolve({ noted: true }) }),
   tool('pay', { needsConfirmation: true, run: paid }),
+  tool('tear', { run: () => Promise.resolve({ error: 'It is torn.' }) }),
 ]);
 
 const APP = 'harness_agent';
@@ -166,6 +168,18 @@ test('a confirmation is an approval request, and what it allows runs once', asyn
   const done = await client.responses.create({ model: APP, previous_response_id: asked.id, input: [approval] });
   expect(done.output).toMatchObject([{ type: 'mcp_call', name: 'pay', output: '{"paid":true}' }, { type: 'message' }]);
   expect(paid).toHaveBeenCalledTimes(1);
+});
+
+test('a tool of the agent that fails is a failed call, with its error as the protocol has it', async () => {
+  const stream = client.responses.stream({ model: APP, input: 'tear' });
+  const types: string[] = [];
+  for await (const event of stream) types.push(event.type);
+  expect(types).toContain('response.mcp_call.failed');
+  const content = [{ type: 'text', text: 'It is torn.' }];
+  const error = { type: 'mcp_tool_execution_error', content };
+  const made = await stream.finalResponse();
+  expect(made.output[0]).toMatchObject({ type: 'mcp_call', name: 'tear', status: 'failed', output: null, error });
+  expect((await elsewhere().responses.retrieve(made.id)).output[0]).toEqual(made.output[0]);
 });
 
 test('in the background: cancelled on another replica, resumed as a stream', async () => {

@@ -67,7 +67,7 @@ export async function sendEvents(
 }
 
 /** A prompt, or the answer to what an invocation waits for. */
-interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stateDelta'> {
+export interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stateDelta'> {
   content: Content;
   /** The paused invocation that goes on [a new one]. */
   resumed?: string | undefined;
@@ -108,20 +108,15 @@ interface StartedTurn {
   isNew: boolean;
 }
 
-/**
- * Starts a turn in a session, which is made where it may be absent, as an invocation in the background: it outlives its
- * client, unless `ON_DISCONNECT` says otherwise, and its process. A repeated request is attached to the first.
- * @returns its invocation
- */
-export async function startTurn(
-  context: InvocationContext,
+/** Returns a turn of a session, which is made where it may be absent, as an invocation in the background. */
+export function toRun(
+  context: Pick<InvocationContext, 'newId'>,
   key: SessionKey,
-  turn: TurnRequest,
-  { headers, request, response }: TurnCall,
-): Promise<StartedTurn> {
+  { requested, ...turn }: TurnRequest,
+  headers: TurnCall['headers'],
+): InvocationRequest {
   const { content, resumed, overrides, stateDelta, createSession = true, streaming = true } = turn;
-  const { requested = [key, content, resumed, overrides] } = turn;
-  const run: InvocationRequest = {
+  return {
     key,
     invocationId: resumed ?? newInvocationId(context),
     resumes: resumed !== undefined,
@@ -131,8 +126,22 @@ export async function startTurn(
     createSession,
     streaming,
     inBackground: true,
-    ...toInvocationOptions(headers, requested),
+    ...toInvocationOptions(headers, requested ?? [key, content, resumed, overrides]),
   };
+}
+
+/**
+ * Starts a turn: it outlives its client, unless `ON_DISCONNECT` says otherwise, and its process. A repeated request is
+ * attached to the first.
+ * @returns its invocation
+ */
+export async function startTurn(
+  context: InvocationContext,
+  key: SessionKey,
+  turn: TurnRequest,
+  { headers, request, response }: TurnCall,
+): Promise<StartedTurn> {
+  const run = toRun(context, key, turn, headers);
   const signal = disconnectSignal(context, response);
   const invocationId = await startOnce(context, run, getBodyBytes(request));
   const cancel = () =>

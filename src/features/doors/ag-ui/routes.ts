@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { sessionNotFound } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
+import { loadOnce, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, appSessionPath } from '../../../platform/http/operation/parameters.ts';
 import { doorOwner as owner, doorQuery as query, toDoorKey } from '../start-turn.ts';
 import { runInputSchema } from './input.ts';
@@ -21,7 +21,7 @@ const shared = {
   },
 } as const;
 const reading = { ...shared, scope: 'read', load: 'heavy', errors: { 404: 'There is nothing to replay.' } } as const;
-const loadRun = () => import('./run.ts');
+const loadRun = loadOnce(() => import('./run.ts'));
 
 const runAgUi = operation({
   ...shared,

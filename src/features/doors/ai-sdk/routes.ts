@@ -5,7 +5,7 @@ import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-conte
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
-import { type Operation, operation } from '../../../platform/http/operation/operation.ts';
+import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';
 import { doorOwner as owner, doorQuery, startTurn, toDoorKey } from '../start-turn.ts';
 
@@ -50,7 +50,7 @@ const stream = {
   },
 } as const;
 
-const loadChat = () => import('./read-chat.ts');
+const loadChat = loadOnce(() => import('./read-chat.ts'));
 
 const sendChat = operation({
   method: 'post',

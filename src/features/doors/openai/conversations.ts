@@ -1,5 +1,5 @@
 import { getFunctionCalls, type JsonObject } from '../../../core/content.ts';
-import { type Event, withoutRewound } from '../../../core/event.ts';
+import { withoutRewound } from '../../../core/event.ts';
 import { sessionTopic } from '../../../core/names.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { appendEvents } from '../../../conversation/sessions/append-store.ts';
@@ -7,34 +7,35 @@ import { listSessionEnds } from '../../../conversation/sessions/event-store.ts';
 import { changeLabels, findLabels } from '../../../conversation/sessions/label-store.ts';
 import { insertSession } from '../../../conversation/sessions/session-store.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
-import type { Principal } from '../../../platform/http/operation/principal.ts';
-import { readWhole } from '../turn.ts';
 import { parseConversationId, toConversationId } from './ids.ts';
-import { toInputItems, toTimeline } from './input.ts';
-import { type Page, toPage } from './page.ts';
-import type { InputItem } from './schemas.ts';
-import { type OpenAiContext, removeSession, toOwnEvents } from './start.ts';
-import { ResponseWriter } from './writer.ts';
+import { toOwnEvents, toTimeline } from './input.ts';
+import { itemReader, type Page, toPage } from './items.ts';
+import type { ChangedConversation, InputItem, NewConversation } from './schemas.ts';
+import { type OpenAiContext, removeSession } from './start.ts';
 
 /** The request of an operation about one conversation. */
-type OneCall = Pick<Call<{ conversationId: string }, never, never, never>, 'path' | 'notFound'>;
-type Metadata = Record<string, string> | null | undefined;
+type OneCall<Body = unknown, Query = unknown> = Call<{ conversationId: string }, Query, unknown, Body>;
+type NewCall = Call<unknown, { app_name: string }, unknown, NewConversation | undefined> & { userId: string };
 /** Most items of an addition: a message may have calls beside it. */
 const MAX_ADDED = 100;
 
 /** Makes a conversation: a session, whose labels are its notes. */
-export async function createConversation(
-  context: OpenAiContext,
-  key: SessionKey,
-  { items, metadata }: { items?: InputItem[] | null | undefined; metadata?: Metadata },
-  principal: Principal,
-): Promise<JsonObject> {
+export async function createConversation(context: OpenAiContext, call: NewCall): Promise<JsonObject> {
+  const { query, userId, principal, body: { items, metadata } = {} } = call;
+  const key = { appName: query.app_name, userId, sessionId: context.newId() };
   const events = toOwnEvents(context, key, toTimeline(items ?? [], 'items'), principal);
   await context.database.transaction(async (tx) => {
     await insertSession(tx, key, {}, events);
     if (metadata) await changeLabels(tx, key, metadata);
   });
   return (await readConversation(context, key)) ?? {};
+}
+
+async function readConversation({ database }: OpenAiContext, key: SessionKey): Promise<JsonObject | undefined> {
+  const [labels, [end]] = await Promise.all([findLabels(database.db, key), listSessionEnds(database.db, [key])]);
+  if (!labels || !end) return undefined;
+  const [created_at, metadata] = [Math.floor(Number(end.createTime)), JSON.parse(labels.text) as unknown];
+  return { id: toConversationId(key), object: 'conversation', created_at, metadata };
 }
 
 /** Returns the session of a path. @throws {NotFoundError} for the id of none */
@@ -51,22 +52,14 @@ export async function findConversation(context: OpenAiContext, call: OneCall): P
   return found;
 }
 
-async function readConversation({ database }: OpenAiContext, key: SessionKey): Promise<JsonObject | undefined> {
-  const [labels, [end]] = await Promise.all([findLabels(database.db, key), listSessionEnds(database.db, [key])]);
-  if (!labels || !end) return undefined;
-  const [created_at, metadata] = [Math.floor(Number(end.createTime)), JSON.parse(labels.text) as unknown];
-  return { id: toConversationId(key), object: 'conversation', created_at, metadata };
-}
-
 /** Replaces the notes of a conversation. */
 export async function changeConversation(
   context: OpenAiContext,
-  call: OneCall,
-  metadata: Metadata,
+  call: OneCall<ChangedConversation>,
 ): Promise<JsonObject> {
   const { metadata: before, ...found } = await findConversation(context, call);
   const removed = Object.keys(before as JsonObject).map((name) => [name, null]);
-  const changes = { ...Object.fromEntries(removed), ...metadata };
+  const changes = { ...Object.fromEntries(removed), ...call.body.metadata };
   const { text } = await changeLabels(context.database.db, toKey(call), changes);
   return { ...found, metadata: JSON.parse(text) as unknown };
 }
@@ -74,17 +67,8 @@ export async function changeConversation(
 /** Deletes a conversation, with all that quotes it but memories and evaluation cases. */
 export async function deleteConversation(context: OpenAiContext, call: OneCall): Promise<JsonObject> {
   const { id } = await findConversation(context, call);
-  await removeSession(context, toKey(call), { copiesToo: false });
+  await removeSession(context, { key: toKey(call) }, { copiesToo: false });
   return { id, object: 'conversation.deleted', deleted: true };
-}
-
-/** Lists what was said in a conversation, as items. */
-export async function listItems(
-  context: OpenAiContext,
-  { query, ...call }: OneCall & { query: Page },
-): Promise<JsonObject> {
-  const { key, events } = await findEvents(context, call);
-  return toPage(toItems(key, events), query);
 }
 
 async function findEvents({ histories, database }: OpenAiContext, call: OneCall) {
@@ -94,25 +78,18 @@ async function findEvents({ histories, database }: OpenAiContext, call: OneCall)
   return { key, events: withoutRewound(history.events) };
 }
 
-function toItems(key: SessionKey, events: Event[]): JsonObject[] {
-  const writer = new ResponseWriter({ key, invocationId: '' }, true);
-  return events.flatMap((event) => {
-    const { length } = writer.output;
-    for (const step of readWhole(event)) for (const _ of writer.take(step));
-    return [...(event.author === 'user' ? toInputItems(event) : []), ...writer.output.slice(length)];
-  });
+/** Lists what was said in a conversation, as items. */
+export async function listItems(context: OpenAiContext, call: OneCall<unknown, Page>): Promise<JsonObject> {
+  const { key, events } = await findEvents(context, call);
+  return toPage(events.flatMap(itemReader(key.appName)), call.query);
 }
 
 /** Appends messages to a conversation, and calls of the client's own tools with their answers. @returns them */
-export async function addItems(
-  context: OpenAiContext,
-  call: OneCall & { principal: Principal },
-  sent: InputItem[],
-): Promise<JsonObject> {
+export async function addItems(context: OpenAiContext, call: OneCall<{ items: InputItem[] }>): Promise<JsonObject> {
   const { key, events } = await findEvents(context, call);
   const known = events.flatMap(({ content }) => getFunctionCalls(content));
-  const added = toOwnEvents(context, key, toTimeline(sent, 'items'), call.principal, known);
+  const added = toOwnEvents(context, key, toTimeline(call.body.items, 'items'), call.principal, known);
   await appendEvents(context.database.db, key, added);
   context.notifications.publish(sessionTopic(key));
-  return toPage(toItems(key, added), { limit: MAX_ADDED, order: 'asc' });
+  return toPage(added.flatMap(itemReader(key.appName)), { limit: MAX_ADDED, order: 'asc' });
 }

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { HandedOverError, InvalidError } from '../../../core/errors.ts';
+import { looseObject } from '../../../core/members.ts';
 import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
 
 /** The parts of a refusal beside its sentence. */
@@ -21,21 +22,14 @@ export class RequestError extends InvalidError {
 }
 
 /** The body of refusals. */
-export const openAiErrorSchema = z
-  .looseObject({
-    error: z
-      .looseObject({
-        message: z.string().describe('A sentence for people.'),
-        type: z.string().describe('The kind of error.'),
-        param: z.string().nullable().describe('The member of the request that is wrong.'),
-        code: z.string().nullable().describe('A stable code.'),
-      })
-      .describe('What is wrong.'),
-  })
-  .describe('A refusal in the form of the OpenAI APIs.');
-
-/** The schema of refusals, for the document. */
-export const refusal = { $ref: '#/components/schemas/OpenAiError' };
+export const openAiErrorSchema = looseObject('A refusal in the form of the OpenAI APIs.', {
+  error: looseObject('What is wrong.', {
+    message: z.string().describe('A sentence for people.'),
+    type: z.string().describe('The kind of error.'),
+    param: z.string().nullable().describe('The member of the request that is wrong.'),
+    code: z.string().nullable().describe('A stable code.'),
+  }),
+});
 
 /** The types of errors by status, and their codes where nothing says more. */
 const KINDS: Record<number, [type: string, code: string | null]> = {
@@ -67,7 +61,3 @@ export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, me
   const headers = method === 'POST' && hasBegun ? { 'x-should-retry': 'false' } : {};
   return { status, body: { error: { message, type, param, code } }, headers };
 };
-
-/** Returns the code of a failed response: the protocol's list of those is closed. */
-export const toFailureCode = (code: string): string =>
-  code === 'budget_exceeded' || code === 'model_rate_limited' ? 'rate_limit_exceeded' : 'server_error';

@@ -1,12 +1,16 @@
 import { z } from 'zod';
 import { harnessOverridesSchema } from '../../../agent/definition/overrides.ts';
-import { jsonObject } from '../../../core/content.ts';
 import { bodyList, bodyText, flag, looseObject, name, optional, text } from '../../../core/members.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { newLabelsSchema } from '../../../conversation/sessions/label.ts';
+import { invocationHeaders } from '../../../invocations/request.ts';
 
-/** Most pairs of notes. */
-const MAX_METADATA = 16;
+/** Headers of what runs an agent, with the names that front ends give a user and a chat. */
+export const doorHeaders = invocationHeaders.extend({
+  'x-session-id': identifierSchema.optional().describe('The session of a chat [one that goes with the answer].'),
+  'x-openwebui-chat-id': identifierSchema.optional().describe('The same, as Open WebUI names it.'),
+  'x-openwebui-user-id': identifierSchema.optional().describe('The owner, as Open WebUI names it.'),
+});
 
 const content = looseObject('A part of a message; its `type` says which members it has.', {
   type: z.string().max(64).describe('For instance `input_text`, `input_image`, `input_file`, `text`, `image_url`.'),
@@ -36,13 +40,6 @@ const item = looseObject('An item or a message; its `type` says which members it
   ),
 });
 
-const metadata = z
-  .record(z.string().max(64), z.string().max(512))
-  .meta({ maxProperties: MAX_METADATA })
-  .refine((pairs) => Object.keys(pairs).length <= MAX_METADATA, `at most ${MAX_METADATA} pairs`)
-  .nullish()
-  .describe('Notes, by name.');
-
 const tool = looseObject('A tool of the client: only `function` is taken.', {
   type: z.string().max(64).describe('`function`; tools that the original hosts are refused.'),
   server_label: name('Of `mcp`: `model`, for clients that take calls only of servers that they name.'),
@@ -60,8 +57,12 @@ const form = <Shape extends z.ZodRawShape>(shape: Shape) =>
 const user = identifierSchema
   .nullish()
   .describe('The owner of the conversation [of a token: its user; of a key that acts for all, and locally: `user`].');
-const limit = z.int().min(1).max(2_147_483_647).nullish();
-const isChoice = (choice: unknown) => choice == null || choice === 'auto' || choice === 'none';
+const limit = z
+  .int()
+  .min(1)
+  .max(2_147_483_647)
+  .nullish()
+  .describe('Maximum number of tokens of one answer of the model.');
 /** Those of the runtime change the deployed agent, which needs the scope `override`. */
 const { temperature, top_p, presence_penalty, frequency_penalty, output_schema: schema } = harnessOverridesSchema.shape;
 
@@ -69,13 +70,12 @@ const { temperature, top_p, presence_penalty, frequency_penalty, output_schema: 
 const common = {
   model: identifierSchema.describe('The application that answers: an `id` of `/v1/models`.'),
   stream: flag('True: the answer comes as a stream.'),
-  metadata,
+  metadata: optional(
+    z.record(z.string().max(64), z.string().max(512)).meta({ maxProperties: 16 }),
+    'Notes, by name; 16 at most.',
+  ),
   tools: optional(bodyList(tool), 'Tools that the client runs: calls of them are answered with the next request.'),
-  tool_choice: z
-    .union([z.string().max(64), jsonObject])
-    .nullish()
-    .refine(isChoice, 'an agent cannot be made to call a tool: `auto` or `none`')
-    .describe('`auto` or `none`.'),
+  tool_choice: z.enum(['auto', 'none']).nullish().describe('An agent cannot be made to call a tool.'),
   temperature,
   top_p,
   presence_penalty,
@@ -96,15 +96,15 @@ export const createResponseSchema = looseObject('A request of the Responses API.
   background: flag('True: it is answered at once, and runs on.'),
   store: flag('False: nothing is kept once it is answered.'),
   text: optional(looseObject('The form of the answer.', { format: form({ schema }) }), 'The form of the answer.'),
-  max_output_tokens: limit.describe('Maximum number of tokens of one answer of the model.'),
+  max_output_tokens: limit,
 });
 
-const labels = newLabelsSchema.nullish().describe('Notes, by name: the labels of its session.');
+const metadata = newLabelsSchema.nullish().describe('Notes, by name: the labels of its session.');
 
 /** Body of a new conversation. */
 export const conversationSchema = looseObject('A conversation.', {
   items: optional(bodyList(item).max(20), 'Messages to begin with, 20 at most.'),
-  metadata: labels,
+  metadata,
   user,
 });
 
@@ -114,7 +114,7 @@ export const itemsSchema = looseObject('Items of a conversation.', {
 });
 
 /** Body of a change of a conversation. */
-export const metadataSchema = looseObject('What changes.', { metadata: labels });
+export const metadataSchema = looseObject('What changes.', { metadata });
 
 /** Body of a chat completion. */
 export const chatSchema = looseObject('A request of the Chat Completions API.', {
@@ -127,12 +127,16 @@ export const chatSchema = looseObject('A request of the Chat Completions API.', 
   ),
   response_format: form({ json_schema: optional(looseObject('Its schema.', { schema }), 'Its schema.') }),
   max_tokens: limit.describe('Another name of `max_completion_tokens`.'),
-  max_completion_tokens: limit.describe('Maximum number of tokens of one answer of the model.'),
+  max_completion_tokens: limit,
 });
 
 /** A checked request of the Responses API. */
 export type CreateResponse = z.input<typeof createResponseSchema>;
 /** A checked request of the Chat Completions API. */
 export type ChatRequest = z.input<typeof chatSchema>;
+/** A new conversation. */
+export type NewConversation = z.input<typeof conversationSchema>;
+/** A change of a conversation. */
+export type ChangedConversation = z.input<typeof metadataSchema>;
 /** An item as a client sends it. */
 export type InputItem = z.input<typeof item>;

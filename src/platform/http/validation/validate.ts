@@ -1,6 +1,7 @@
 import type { Request } from 'express';
+import { safeParse } from 'zod/v4/core';
 import { identifierSchema, nameError } from '../../../core/session.ts';
-import { hasRefinement } from '../../../core/zod-graph.ts';
+import { pickRefined } from '../../../core/zod-graph.ts';
 import type { Call, Operation, OperationBody } from '../operation/operation.ts';
 import { snakeCase } from '../operation/paths.ts';
 import { type ValidationDetail, ValidationFailedError, valueError } from '../operation/request-errors.ts';
@@ -77,14 +78,15 @@ interface CheckedBody {
 
 /**
  * Prepares the checks of one operation's bodies. Ajv decides, by the published document, and costs microseconds; zod
- * words what is refused. They agree but for rules that JSON Schema cannot say (`refine`): with those zod runs always.
+ * words what is refused. They agree but for rules that JSON Schema cannot say (`refine`): zod always checks the members
+ * with those.
  */
 function bodyChecker(
   { schema, required }: OperationBody,
   aliases: KeyAliases,
   gate: CheckBody,
 ): (sent: unknown) => Promise<CheckedBody> {
-  const hasOwnRules = hasRefinement(schema);
+  let refined: { schema: ReturnType<typeof pickRefined> } | undefined;
   return async (sent) => {
     // `null` counts as no body, and an optional body that is not there is an empty one.
     const isMissing = sent === undefined || sent === null;
@@ -92,7 +94,8 @@ function bodyChecker(
       return { value: undefined, details: [{ type: 'missing', loc: ['body'], msg: 'Field required', input: null }] };
     const value = isMissing ? {} : aliases.toSchema(sent);
     const [violation] = await gate(value);
-    if (!violation && !hasOwnRules) return { value };
+    refined ??= { schema: pickRefined(schema) };
+    if (!violation && (!refined.schema || safeParse(refined.schema, value).success)) return { value };
     const isExplained = !violation || countValues(value, MAX_EXPLAINED_VALUES) <= MAX_EXPLAINED_VALUES;
     const { error } = isExplained ? schema.safeParse(value, { error: nameRefusingType }) : {};
     if (error) return { value, details: toBodyDetails(error.issues, aliases, sent) };
