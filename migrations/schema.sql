@@ -1018,7 +1018,14 @@ begin
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token is null
     and (p_is_queued or not v_is_repeated) and not p_is_new
   returning s.last_sequence, s.update_time into v_last, v_changed;
-  if not found and p_creates and not v_is_forgotten and not exists (
+  if found then
+    if not v_goes_on and exists (
+      select from invocations w
+      where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+        and w.start_time is not null and w.request is not null and w.id <> p_invocation) then
+      raise exception 'an invocation of the session was left' using errcode = '40001';
+    end if;
+  elsif p_creates and not v_is_forgotten and not exists (
     select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session) then
     insert into sessions as s
       (app_name, user_id, id, lease_token, last_sequence, event_bytes, first_text, state, is_eval)

@@ -8,6 +8,7 @@
 --      goes on before all of them, also one whose place was taken for dead when it began.
 --   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates; p_is_new: only
 --      that), unless the key had an invocation that went with its session. Where another process inserts it at the same moment it is busy.
+--      An invocation that was left between 3 and the lock goes on first: the claim is made again, and refused.
 --   5. Begin the row of the invocation; a resumed one keeps its row, and names the version that it goes on with. The request gets the place where the run began.
 --      One that goes on keeps its request and what it was asked to end as, counts the attempt, and has the rest of its time.
 --   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed. An
@@ -19,7 +20,7 @@
 -- Where it does not claim: an earlier try whose answer was lost holds the session with this very token (renew_claim).
 -- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, tasks, user_states,
 -- app_states, budget_uses. A cancellation locks the same queued row; a finish the same session. It does not wait for a busy session.
--- Errors: as append_events and answer_calls; 23505 invocations_idempotency_key: another invocation has the key.
+-- Errors: as append_events and answer_calls; 40001: see 4; 23505 invocations_idempotency_key: another invocation has the key.
 -- Database time: 0.9 ms for a new session, 1.1 for a known one, 0.5 for one that is busy.
 --
 -- over: the budget that refused the claim. limited: the user has budgets, so calls of models are reserved.
@@ -92,7 +93,14 @@ begin
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token is null
     and (p_is_queued or not v_is_repeated) and not p_is_new
   returning s.last_sequence, s.update_time into v_last, v_changed;
-  if not found and p_creates and not v_is_forgotten and not exists (
+  if found then
+    if not v_goes_on and exists (
+      select from invocations w
+      where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+        and w.start_time is not null and w.request is not null and w.id <> p_invocation) then
+      raise exception 'an invocation of the session was left' using errcode = '40001';
+    end if;
+  elsif p_creates and not v_is_forgotten and not exists (
     select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session) then
     insert into sessions as s
       (app_name, user_id, id, lease_token, last_sequence, event_bytes, first_text, state, is_eval)

@@ -13,6 +13,7 @@ import {
   findLockHolder,
   hasFinished,
   type Lease,
+  putBack,
   renewLease,
 } from '../../src/invocations/lock-store.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
@@ -94,6 +95,29 @@ describe('claim', () => {
     expect(await claimSession(store.pool.db, lease, [textEvent('x')], false)).toBe(false);
     expect(await findLockHolder(store.pool.db, lease.key)).toEqual({ kind: 'absent' });
   });
+});
+
+test('a claim that has looked for waiting ones does not pass the invocation that is left before it goes on', async () => {
+  const left = { ...newLease(), kept: { version: 1 } };
+  await claim(left);
+  const next = { ...newLease(), key: left.key };
+  let claimed: Promise<boolean> | undefined;
+  const isBlocked = async () => {
+    const { rows } = await store.pool.db.execute(
+      sql`select from pg_stat_activity
+          where datname = current_database() and wait_event_type = 'Lock' and query like '%claim_session%'`,
+    );
+    return rows.length;
+  };
+  await store.pool.transaction(async (tx) => {
+    // It stops between its look at those that wait and the row of the session.
+    await tx.execute(sql`lock table sessions in share mode`);
+    claimed = claim(next, 'next');
+    await expect.poll(isBlocked, { timeout: 60_000 }).toBe(1);
+    await putBack(tx, left, randomUUID(), { wasLeft: true });
+  });
+  expect(await claimed).toBe(false);
+  expect([(await invocation(left))?.['status'], await texts(left)]).toEqual(['queued', ['hello']]);
 });
 
 describe('a dead invocation whose request is kept', () => {
