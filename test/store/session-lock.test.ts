@@ -97,7 +97,7 @@ describe('claim', () => {
   });
 });
 
-test('a claim that has looked for waiting ones does not pass the invocation that is left before it goes on', async () => {
+test('a claim that has looked at the queue does not pass the invocation that is left meanwhile', async () => {
   const left = { ...newLease(), kept: { version: 1 } };
   await claim(left);
   const next = { ...newLease(), key: left.key };
