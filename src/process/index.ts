@@ -22,6 +22,7 @@ export type {
   AgentSource,
   CompactionSettings,
   McpServer,
+  MemorySettings,
   ModelTarget,
   OpenApiSource,
   NamedModel,
