@@ -99,6 +99,8 @@ export const OPERATIONS: Record<string, Operation> = {
   health: get('/health'),
   ready: get('/ready'),
   version: get('/version'),
+  'state of the service': get('/service'),
+  'list the audit': get('/audit?limit=20'),
   'get the telemetry': get('/config/telemetry'),
   'set the telemetry': () => ({
     method: 'POST',
@@ -310,7 +312,5 @@ export const BOUND: Record<string, Operation> = Object.fromEntries(
     'list tool calls': get(`${of}/tool-calls`),
     'what a user used': get(`${of}/usage?by=day,model`),
     'list tasks': get('/tasks?limit=5'),
-    'list evaluation sets': get(`${D}/eval-sets`),
-    'list results': get(`${D}/eval-results`),
   }).map(([name, each]) => [`with a key: ${name}`, each]),
 );
