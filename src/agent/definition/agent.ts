@@ -238,7 +238,7 @@ export interface RemoteAgent {
 /** The tools of an agent's MCP servers, from elsewhere than the servers. */
 export type ServerTools = (agentName: string, servers: McpServer[]) => Tool[];
 
-/** How the memory of an application is searched. */
+/** Settings of the search in an application's memory. */
 export interface MemorySettings {
   /** The model that makes vectors of what is remembered and looked for, and their length [the model's]. */
   embeddings: ModelTarget & { dimensions?: number };
