@@ -11,6 +11,7 @@ import type { Tool } from '../../src/agent/definition/tool.ts';
 import { getFunctionResponses } from '../../src/core/content.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
+import { readBody } from '../support/edge.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
 
 /** Agents of other services, as tools of one here. */
@@ -166,9 +167,9 @@ test('a service that is away is asked again, and what it asks in a stream that s
   };
   const sent: string[] = [];
   const server = createServer((came, answer) => {
-    void came.toArray().then((chunks: Buffer[]) => {
+    void readBody(came).then((body) => {
       if (came.method === 'GET') return answer.end(JSON.stringify(card));
-      const asked = JSON.parse(Buffer.concat(chunks).toString()) as { id: number; method: string; params: object };
+      const asked = JSON.parse(body.toString()) as { id: number; method: string; params: object };
       const { id, method, params } = asked;
       if (method === 'SendMessage') sent.push(JSON.stringify(params));
       const result = results[method]?.shift();

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createTestDatabase } from '../support/database.ts';
+import { readBody } from '../support/edge.ts';
 import { report } from './support/faults.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
@@ -24,8 +25,7 @@ async function startGreedyModel() {
   let held = Promise.withResolvers<void>();
   const bounds: unknown[] = [];
   const answer = async (request: IncomingMessage, response: ServerResponse) => {
-    const chunks = (await request.toArray()) as Buffer[];
-    const body = JSON.parse(Buffer.concat(chunks).toString()) as { max_tokens?: number };
+    const body = JSON.parse((await readBody(request)).toString()) as { max_tokens?: number };
     bounds.push(body.max_tokens);
     await held.promise;
     const chunk = (choices: object[], more = {}) => `data: ${JSON.stringify({ ...CHUNK, choices, ...more })}\n\n`;

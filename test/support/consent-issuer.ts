@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { readBody } from './edge.ts';
 import { type FakeMcp, startMcpServer } from './mcp-server.ts';
 
 /** An authorization server, whose user says yes at once, and an MCP server that takes its tokens. */
@@ -17,12 +18,6 @@ export interface ConsentIssuer {
   open: (page: string) => Promise<URL>;
   close: () => Promise<void>;
 }
-
-const readForm = async (request: IncomingMessage) => {
-  const chunks: Buffer[] = [];
-  for await (const chunk of request) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks).toString();
-};
 
 /** Starts both on loopback. `internal` is an address that the MCP server names as its issuer instead. */
 export async function startConsentIssuer(internal?: string): Promise<ConsentIssuer> {
@@ -45,7 +40,8 @@ export async function startConsentIssuer(internal?: string): Promise<ConsentIssu
     return challenge === createHash('sha256').update(code_verifier).digest('base64url') ? give() : undefined;
   };
   const http = createServer((request, response) => {
-    void readForm(request).then((body) => {
+    void readBody(request).then((bytes) => {
+      const body = bytes.toString();
       const { pathname, searchParams } = new URL(request.url ?? '', url);
       const isJson = request.headers['content-type'] === 'application/json';
       const form = isJson ? {} : Object.fromEntries(new URLSearchParams(body));

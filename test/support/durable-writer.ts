@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import type { Pool } from 'pg';
 import type { TestApp } from './app.ts';
+import { readBody } from './edge.ts';
 
 /**
  * A writer of durable streams, for their suite: it makes its streams by writing and has paths of its own. A stream is
@@ -50,9 +51,7 @@ export async function startWriter(app: TestApp, sql: Pool): Promise<{ url: strin
     const { pathname, search } = new URL(request.url ?? '/', 'http://writer');
     const name = decodeURIComponent(pathname.replace('/v1/stream/', '')).replaceAll('/', '~');
     response.setHeader('x-content-type-options', 'nosniff');
-    const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk as Buffer);
-    const body = Buffer.concat(chunks);
+    const body = await readBody(request);
     const { method = '', headers } = request;
     const stream = streams.get(name);
     const type = headers['content-type'] ?? 'application/octet-stream';

@@ -1,4 +1,4 @@
-import { type IncomingHttpHeaders, type Server, createServer, request } from 'node:http';
+import { type IncomingHttpHeaders, type IncomingMessage, type Server, createServer, request } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { COMPONENTS } from '../../src/process/components.ts';
 import { type HttpAppOptions, createHttpApp } from '../../src/platform/http/http-app.ts';
@@ -73,6 +73,14 @@ export function close(server: Server): Promise<void> {
   return new Promise((resolve) => {
     server.close(() => resolve());
     server.closeAllConnections();
+  });
+}
+
+/** Reads the body of a request. Never settles for a client that leaves within it: there is nobody to answer. */
+export function readBody(request: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  return new Promise((resolve) => {
+    request.on('data', (chunk: Buffer) => chunks.push(chunk)).on('end', () => resolve(Buffer.concat(chunks)));
   });
 }
 

@@ -1,8 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
-import { text } from 'node:stream/consumers';
 import { SignJWT } from 'jose';
-import { close, listen } from './edge.ts';
+import { close, listen, readBody } from './edge.ts';
 import { signingKey } from './issuer.ts';
 
 /** An issuer that people log in at with a browser: authorization code with PKCE, for public clients. */
@@ -42,8 +41,8 @@ export async function startLoginIssuer(): Promise<LoginIssuer> {
       back.search = new URLSearchParams({ code, state: searchParams.get('state') ?? '' }).toString();
       return response.writeHead(303, { location: back.href }).end();
     }
-    return void text(request).then(async (body) => {
-      const form = new URLSearchParams(body);
+    return void readBody(request).then(async (body) => {
+      const form = new URLSearchParams(body.toString());
       const asked = codes.get(form.get('code') ?? '');
       codes.delete(form.get('code') ?? '');
       const challenge = createHash('sha256')

@@ -8,6 +8,7 @@ import { SSEServerTransport } from '@modelcontextprotocol/sdk/server/sse.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import { z } from 'zod';
 import { CallToolRequestSchema, ListToolsRequestSchema, type CallToolResult } from '@modelcontextprotocol/sdk/types.js';
+import { readBody } from './edge.ts';
 
 export interface FakeMcpTool {
   name: string;
@@ -118,7 +119,7 @@ export async function startMcpServer(tools: FakeMcpTool[], options: FakeMcpOptio
     await newServer(tools, options).connect(transport);
   };
   const handle = async (request: IncomingMessage, response: ServerResponse) => {
-    const body = await readBody(request);
+    const body = (await readBody(request)).toString();
     const message = body === '' ? undefined : (JSON.parse(body) as { method?: string });
     count(request.method);
     count(message?.method);
@@ -175,7 +176,7 @@ export async function startModernMcpServer(
   const counts: Record<string, number> = {};
   const headers: IncomingMessage['headers'][] = [];
   const handle = async (request: IncomingMessage, response: ServerResponse) => {
-    const body = await readBody(request);
+    const body = (await readBody(request)).toString();
     const message = body === '' ? undefined : (JSON.parse(body) as { method?: string });
     for (const what of [request.method, message?.method]) if (what) counts[what] = (counts[what] ?? 0) + 1;
     headers.push(request.headers);
@@ -203,10 +204,4 @@ async function serve(handle: (request: IncomingMessage, response: ServerResponse
     kill,
     close: async () => kill(),
   };
-}
-
-async function readBody(request: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of request) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks).toString();
 }

@@ -1,7 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
-import { close, listen } from './edge.ts';
+import { close, listen, readBody } from './edge.ts';
 
 /** What the server does instead of its work. */
 type S3Fault = 'overloaded' | 'forbidden' | 'silent' | 'flood';
@@ -48,7 +47,7 @@ async function serve(s3: S3Server, request: IncomingMessage, response: ServerRes
   const { method = '', headers } = request;
   const { pathname } = new URL(request.url ?? '', s3.url);
   s3.requests.push(`${method} ${pathname}`);
-  const body = await buffer(request);
+  const body = await readBody(request);
   const fault = (await s3.before?.(method)) ?? s3.fault;
   if (fault === 'silent') return;
   if (fault === 'flood') return pipeline(flood(s3), response).catch(() => undefined);

@@ -1,6 +1,7 @@
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Webhook } from 'standardwebhooks';
+import { readBody } from './edge.ts';
 
 /** A request as a receiver got it. */
 export interface Received {
@@ -35,9 +36,8 @@ export async function startReceiver(): Promise<Receiver> {
   let came = Promise.withResolvers<void>();
   const at = (path: string) => received.filter((each) => each.path === path);
   const take = async (request: IncomingMessage, response: ServerResponse) => {
-    const chunks = await request.toArray();
+    const body = (await readBody(request)).toString();
     const path = request.url ?? '';
-    const body = Buffer.concat(chunks as Buffer[]).toString();
     const message = JSON.parse(body) as Received['message'];
     received.push({ path, id: String(request.headers['webhook-id']), headers: request.headers, body, message });
     came.resolve();

@@ -276,7 +276,7 @@ test('close ends connections in use', async () => {
   answer = (_request, response) => void response.write('never the end');
   const egress = createEgress(LOCAL);
   const response = await egress.fetch(`http://127.0.0.1:${port}/`);
-  const rest = response.text();
+  const refusal = expect(response.text()).rejects.toThrow('terminated');
   await egress.close();
-  await expect(rest).rejects.toThrow('terminated');
+  await refusal;
 });
