@@ -80,10 +80,19 @@ const inGroup = (environment: Record<string, string>) =>
   startProcess('npm', ['start'], environment, { cwd: home, detached: true });
 const inTerminal = (environment: Record<string, string>) => {
   const [program, args] = terminal?.('exec npm start') ?? expect.unreachable();
-  return startProcess(program, args, { ...environment, SHELL: '/bin/sh' }, { cwd: home, detached: true });
+  const service = startProcess(program, args, { ...environment, SHELL: '/bin/sh' }, { cwd: home, detached: true });
+  service.child.stdin?.on('error', (error: NodeJS.ErrnoException) => expect(error.code).toBe('EPIPE'));
+  return service;
 };
 
-const signalGroup = ({ child }: ServiceProcess) => void process.kill(-(child.pid ?? 0), 'SIGINT');
+/** Whoever presses again and again may do so just after the last process of the group, or the terminal, has ended. */
+const signalGroup = ({ child }: ServiceProcess) => {
+  try {
+    process.kill(-(child.pid ?? 0), 'SIGINT');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+};
 const typeCtrlC = ({ child }: ServiceProcess) => void child.stdin?.write('\x03');
 
 /** The server whose directory the service has printed; undefined when it has ended and removed its file. */
