@@ -39,6 +39,8 @@ export interface FakeMcp {
   headers: IncomingMessage['headers'][];
   openSessions: () => number;
   openSockets: () => Promise<number>;
+  /** Connections that there have been. */
+  sockets: () => number;
   /** Breaks all connections and stops. */
   kill: () => void;
   close: () => Promise<void>;
@@ -190,6 +192,10 @@ async function serve(handle: (request: IncomingMessage, response: ServerResponse
   const http: HttpServer = createServer((request, response) => {
     handle(request, response).catch(() => response.destroy());
   });
+  // Long enough for a test on a busy machine; clients are told.
+  http.keepAliveTimeout = 60_000;
+  let sockets = 0;
+  http.on('connection', () => (sockets += 1));
   await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
   const kill = () => {
     http.close();
@@ -197,6 +203,7 @@ async function serve(handle: (request: IncomingMessage, response: ServerResponse
   };
   return {
     url: `http://127.0.0.1:${(http.address() as AddressInfo).port}/mcp`,
+    sockets: () => sockets,
     openSockets: () =>
       new Promise<number>((resolve, reject) =>
         http.getConnections((error, open) => (error ? reject(error) : resolve(open))),
