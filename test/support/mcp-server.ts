@@ -146,7 +146,7 @@ export async function startMcpServer(tools: FakeMcpTool[], options: FakeMcpOptio
 /** A server of the protocol of 2026-07-28 alone, of the official SDK. */
 export async function startModernMcpServer(
   tools: FakeMcpTool[],
-  { capabilities, methods = {} }: FakeMcpOptions = {},
+  { capabilities, methods = {}, intercept }: FakeMcpOptions = {},
 ): Promise<FakeMcp> {
   const create = () => {
     const server = new ModernServer(
@@ -182,6 +182,7 @@ export async function startModernMcpServer(
     const message = body === '' ? undefined : (JSON.parse(body) as { method?: string });
     for (const what of [request.method, message?.method]) if (what) counts[what] = (counts[what] ?? 0) + 1;
     headers.push(request.headers);
+    if (intercept?.(request, response, body)) return;
     await handler(request as Parameters<typeof handler>[0], response, message);
   };
   return { ...(await serve(handle)), counts, headers, openSessions: () => 0 };
