@@ -73,8 +73,9 @@ export async function connectMcpServers(
   };
   const results = await Promise.allSettled(servers.map(connect));
   const connections = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
-  let closing: Promise<void> | undefined;
-  const close = () => (closing ??= closeAll(connections));
+  let closing: Promise<unknown> | undefined;
+  const close = async () =>
+    void (await (closing ??= Promise.allSettled(connections.map((connection) => connection.close()))));
   const { count } = INPUT_LIMITS.mcpToolList;
   const isSkipped = (server?: McpServer) => (settings.onFailure ?? server?.onFailure) === 'skip' && !signal.aborted;
   const failure = results.find((result, place) => result.status === 'rejected' && !isSkipped(servers[place]));
@@ -87,10 +88,6 @@ export async function connectMcpServers(
     throw error;
   }
   return { tools: withUniqueNames(connections, new Set(taken)), close };
-}
-
-async function closeAll(connections: McpConnection[]): Promise<void> {
-  await Promise.allSettled(connections.map((connection) => connection.close()));
 }
 
 function withUniqueNames(connections: McpConnection[], taken: Set<string>): Tool[] {
