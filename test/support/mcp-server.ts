@@ -39,6 +39,8 @@ export interface FakeMcp {
   headers: IncomingMessage['headers'][];
   openSessions: () => number;
   openSockets: () => Promise<number>;
+  /** Connections that there have been. */
+  sockets: () => number;
   /** Breaks all connections and stops. */
   kill: () => void;
   close: () => Promise<void>;
@@ -144,7 +146,7 @@ export async function startMcpServer(tools: FakeMcpTool[], options: FakeMcpOptio
 /** A server of the protocol of 2026-07-28 alone, of the official SDK. */
 export async function startModernMcpServer(
   tools: FakeMcpTool[],
-  { capabilities, methods = {} }: FakeMcpOptions = {},
+  { capabilities, methods = {}, intercept }: FakeMcpOptions = {},
 ): Promise<FakeMcp> {
   const create = () => {
     const server = new ModernServer(
@@ -180,6 +182,7 @@ export async function startModernMcpServer(
     const message = body === '' ? undefined : (JSON.parse(body) as { method?: string });
     for (const what of [request.method, message?.method]) if (what) counts[what] = (counts[what] ?? 0) + 1;
     headers.push(request.headers);
+    if (intercept?.(request, response, body)) return;
     await handler(request as Parameters<typeof handler>[0], response, message);
   };
   return { ...(await serve(handle)), counts, headers, openSessions: () => 0 };
@@ -190,6 +193,10 @@ async function serve(handle: (request: IncomingMessage, response: ServerResponse
   const http: HttpServer = createServer((request, response) => {
     handle(request, response).catch(() => response.destroy());
   });
+  // Long enough for a test on a busy machine; clients are told.
+  http.keepAliveTimeout = 60_000;
+  let sockets = 0;
+  http.on('connection', () => (sockets += 1));
   await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
   const kill = () => {
     http.close();
@@ -197,6 +204,7 @@ async function serve(handle: (request: IncomingMessage, response: ServerResponse
   };
   return {
     url: `http://127.0.0.1:${(http.address() as AddressInfo).port}/mcp`,
+    sockets: () => sockets,
     openSockets: () =>
       new Promise<number>((resolve, reject) =>
         http.getConnections((error, open) => (error ? reject(error) : resolve(open))),

@@ -15,21 +15,15 @@ export async function within<Result>(
   signal: AbortSignal,
   work: (limit: AbortSignal) => Promise<Result>,
 ) {
-  const timer = new AbortController();
-  const handle = setTimeout(() => timer.abort(new TimedOut()), timeoutMs);
-  const limit = AbortSignal.any([signal, timer.signal]);
+  const late = AbortSignal.timeout(timeoutMs);
+  const limit = AbortSignal.any([signal, late]);
   try {
     limit.throwIfAborted();
     return await work(limit);
   } catch (error) {
-    if (timer.signal.aborted && !signal.aborted) throw timer.signal.reason;
-    throw error;
-  } finally {
-    clearTimeout(handle);
+    throw late.aborted && !signal.aborted ? late.reason : error;
   }
 }
-
-class TimedOut extends Error {}
 
 /** Returns the error of a server that gives more than it may. */
 export const tooMuch = (what: string) => new AgentError('mcp_failed', `It has ${what}.`);
@@ -56,7 +50,8 @@ export function toMcpError(
   const denial = [...causes(error)].find((each) => each instanceof AgentError);
   const status = getStatus(error);
   const code = error instanceof ProtocolError && error.code < STREAM_ENDED ? error.code : undefined;
-  const other = error instanceof TimedOut ? 'It took too long.' : 'The connection failed.';
+  const isLate = error instanceof DOMException && error.name === 'TimeoutError';
+  const other = isLate ? 'It took too long.' : 'The connection failed.';
   const answer = status === undefined ? code && `with error ${code}` : `HTTP ${status}`;
   const reason = denial?.message ?? (answer === undefined ? other : `It answered ${answer}.`);
   const isAnswered = denial ?? (status === undefined ? code !== undefined : status < 500);

@@ -1,7 +1,7 @@
 import type { PriorDiscovery } from '@modelcontextprotocol/client';
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
-import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
+import type { EgressPolicy, Sockets } from '../../platform/net/egress.ts';
 import { BoundedCache } from '../../platform/work/bounded-cache.ts';
 import { CallerCounts } from '../../platform/work/fair-semaphore.ts';
 import { SchemaSandbox } from '../arguments/schema-sandbox.ts';
@@ -44,8 +44,8 @@ export interface McpTools {
 }
 
 /**
- * Connects to all servers at once, with clients and connections of this invocation's own: its end cannot disturb
- * another. Tool names are made unique against `taken` and among the servers. `userId` is whose connections they are.
+ * Connects to all servers at once, with clients of this invocation's own: its end cannot disturb another. Tool names
+ * are made unique against `taken` and among the servers. `userId` is whose connections they are.
  * @throws {AgentError} of the first server that failed, or for more tools than 256, after all others were closed.
  */
 export async function connectMcpServers(
@@ -57,16 +57,15 @@ export async function connectMcpServers(
 ): Promise<McpTools> {
   // The SDK is loaded with the first server.
   const { connectMcp } = await import('./mcp.ts');
-  const egress = createEgress(settings.egress, userId);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
   const schemas = new SchemaSandbox();
   const memory = settings.connections ?? new McpConnections(Infinity);
   const credentials = settings.openCredentials?.(userId);
+  const around = { policy: settings.egress, signal, schemas, memory, credentials, userId };
   const connect = async (server: McpServer): Promise<McpConnection> => {
     const release = memory.take(userId, server);
     const own = { ...timeouts, callMs: server.callTimeoutMs ?? timeouts.callMs };
-    const connecting = connectMcp(server, { egress, timeouts: own, signal, schemas, memory, credentials, userId });
-    const connection = await connecting.catch((error: unknown) => {
+    const connection = await connectMcp(server, { ...around, timeouts: own }).catch((error: unknown) => {
       release();
       throw error;
     });
@@ -74,8 +73,9 @@ export async function connectMcpServers(
   };
   const results = await Promise.allSettled(servers.map(connect));
   const connections = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
-  let closing: Promise<void> | undefined;
-  const close = () => (closing ??= closeAll(connections, egress.close));
+  let closing: Promise<unknown> | undefined;
+  const close = async () =>
+    void (await (closing ??= Promise.allSettled(connections.map((connection) => connection.close()))));
   const { count } = INPUT_LIMITS.mcpToolList;
   const isSkipped = (server?: McpServer) => (settings.onFailure ?? server?.onFailure) === 'skip' && !signal.aborted;
   const failure = results.find((result, place) => result.status === 'rejected' && !isSkipped(servers[place]));
@@ -88,11 +88,6 @@ export async function connectMcpServers(
     throw error;
   }
   return { tools: withUniqueNames(connections, new Set(taken)), close };
-}
-
-async function closeAll(connections: McpConnection[], closeEgress: () => Promise<void>): Promise<void> {
-  await Promise.allSettled(connections.map((connection) => connection.close()));
-  await closeEgress().catch(() => {});
 }
 
 function withUniqueNames(connections: McpConnection[], taken: Set<string>): Tool[] {
@@ -124,8 +119,11 @@ const toName = (name: string) => {
 /** Counts the connections that each user has open to each MCP server, within this process, and knows their protocol. */
 export class McpConnections {
   readonly #open: CallerCounts;
-  /** The protocols of servers, each until a `performance.now()`: by address, or with what they have by principal. */
-  readonly eras = new BoundedCache<{ prior: PriorDiscovery; until: number }>();
+  /**
+   * The protocols of servers, each until a `performance.now()`: by address, or with what they have, and connections to
+   * it, by principal.
+   */
+  readonly eras = new BoundedCache<{ prior: PriorDiscovery; until: number; sockets?: Sockets }>();
   /** Tokens of the operator, by address and credentials. */
   readonly tokens = new BoundedCache<OperatorToken>();
 

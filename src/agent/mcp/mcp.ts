@@ -10,7 +10,7 @@ import { z } from 'zod';
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { orAborted } from '../../core/abort.ts';
-import type { Egress } from '../../platform/net/egress.ts';
+import { createEgress, createSockets, type Egress, type EgressPolicy } from '../../platform/net/egress.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import { type McpServer, toAddress } from '../definition/agent.ts';
 import type { UserCredentials } from '../definition/credentials.ts';
@@ -40,10 +40,12 @@ const NO_GRANTS =
   'asks each user for access, which needs RUNTIME_SECRET_KEY, and OAUTH_REDIRECT_URL but in mode local.';
 /** Maximum wait for the DELETE that ends a session. */
 const TERMINATE_MS = 2_000;
+/** Connections that the invocations of one principal share to a server that keeps no state. */
+const MAX_SOCKETS = 128;
 
 /** The parts of an invocation that its connections share, and what earlier connections learned of their servers. */
 interface Surroundings {
-  egress: Egress;
+  policy: EgressPolicy;
   timeouts: McpTimeouts;
   signal: AbortSignal;
   schemas: SchemaSandbox;
@@ -66,7 +68,7 @@ export interface McpConnection {
  * @throws {AgentError} `mcp_failed` with the server's name; nothing stays open then.
  */
 export async function connectMcp(server: McpServer, around: Surroundings): Promise<McpConnection> {
-  const { timeouts, signal, schemas, memory, credentials, userId } = around;
+  const { policy, timeouts, signal, schemas, memory, credentials, userId } = around;
   const fail = (what: string) => new AgentError('mcp_failed', `MCP server \`${server.name}\` ${what}`);
   if (server.command === undefined && !URL.canParse(server.url ?? '')) throw fail('has no valid address.');
   if (server.userOauth && !credentials) throw fail(NO_GRANTS);
@@ -74,26 +76,32 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
   const address = toAddress(server);
   const principal = JSON.stringify([userId, address, server.headers, server.oauth, server.userOauth]);
   const known = [principal, address].find((key) => (memory.eras.get(key)?.until ?? 0) > performance.now());
-  let close = async () => {};
+  const { prior: earlier, sockets } = memory.eras.get(known ?? '') ?? {};
+  const egress = createEgress(policy, userId, sockets);
+  let { close } = egress;
   try {
-    const connection = await connect(server, around, user, memory.eras.get(known ?? '')?.prior);
+    const connection = await connect(server, around, egress, user, earlier);
     const discover = connection.client.getDiscoverResult();
     const prior = discover ? { kind: 'modern' as const, discover } : { kind: 'legacy' as const };
     // What a user has granted, to which application, is another principal each time.
     if (!known && !(user && discover) && getText(prior).length <= MAX_ERA)
-      memory.eras.set(discover ? principal : address, { prior, until: performance.now() + ERA_MS });
+      memory.eras.set(discover ? principal : address, {
+        prior,
+        until: performance.now() + ERA_MS,
+        ...(discover && { sockets: createSockets(policy, MAX_SOCKETS) }),
+      });
     const { callMs, listMs } = timeouts;
     const connected: Connected = { ...connection, server, schemas, callMs, running: new Set(), ending: [] };
     listenTo(connected);
-    close = () => closeConnection(connected);
+    close = () => closeConnection(connected).then(egress.close);
     const declared = await within(listMs, signal, (limit) => listTools(connected.client, limit)).catch((error) => {
       throw toMcpError(server, 'did not list its tools', connected.bounded.failure ?? error, signal);
     });
     const tools = [...toTools(connected, declared), ...readingTools(connected)];
     return { server, close, tools: user ? [...tools.map((tool) => user.guard(tool)), user.toTool(true)] : tools };
   } catch (error) {
-    await close();
     if (user?.isMissing(error)) return { server, close, tools: [user.toTool(false)] };
+    await close();
     if (!known) throw error;
     // It may have been replaced since.
     memory.eras.delete(known);
@@ -103,11 +111,11 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
 
 async function connect(
   server: McpServer,
-  around: Surroundings,
+  { timeouts, signal, memory }: Surroundings,
+  egress: Egress,
   user: UserToken | undefined,
   prior: PriorDiscovery | undefined,
 ): Promise<Pick<Connected, 'client' | 'bounded'>> {
-  const { egress, timeouts, signal, memory } = around;
   const { oauth, transport: given, command } = server;
   const key = JSON.stringify([toAddress(server), oauth]);
   const operator = oauth && (memory.tokens.get(key) ?? new OperatorToken(oauth));

@@ -27,29 +27,52 @@ export interface Egress {
    * @throws {AgentError} `egress_denied` where the policy says no.
    */
   fetch: (url: string | URL, init?: RequestInit) => Promise<Response>;
-  /** Ends all connections, also those in use. */
+  /** Ends what is under way, and all connections of its own. */
   close: () => Promise<void>;
 }
 
 const MAX_REDIRECTS = 3;
+/** Longest time that a connection is kept idle, whatever the other side says. */
+const MAX_IDLE_MS = 30_000;
 const MAX_RESPONSE_BYTES = INPUT_LIMITS.fetchedAnswer.bytes;
 /** Azure's host agent: it answers instance secrets at an address that looks public. */
 const METADATA_ADDRESSES = new Set(['168.63.129.16']);
 const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR('2000::/3');
 
-/** A client of its own connections; close it. `userId`: for whom the answers are counted that are coming. */
-export function createEgress(policy: EgressPolicy, userId = ''): Egress {
+/** Connections to addresses that were checked. */
+export interface Sockets {
+  open: () => Promise<Agent>;
+  close: () => Promise<void>;
+}
+
+/** Opens at most so many connections to one origin; one that is idle ends after 4 s, or when the other side says. */
+export function createSockets(policy: EgressPolicy, maximum?: number): Sockets {
   let opening: Promise<Agent> | undefined;
+  return {
+    open: () => (opening ??= openAgent(policy, maximum)),
+    close: async () => (await opening)?.destroy(),
+  };
+}
+
+/**
+ * A client of its own connections, or of `kept` ones, which outlive it; close it. `userId`: for whom the answers are
+ * counted that are coming.
+ */
+export function createEgress(policy: EgressPolicy, userId = '', kept?: Sockets): Egress {
+  const sockets = kept ?? createSockets(policy);
   const incoming = new Incoming(userId);
+  const ending = new AbortController();
   return {
     fetch: async (url, init) => {
       const start = new URL(url);
-      const response = await fetchChecked(policy, await (opening ??= openAgent(policy)), start, init ?? {});
+      const signal = AbortSignal.any([ending.signal, ...(init?.signal ? [init.signal] : [])]);
+      const response = await fetchChecked(policy, await sockets.open(), start, { ...init, signal });
       return capped(response, incoming);
     },
     close: async () => {
       incoming.close();
-      await (await opening)?.destroy();
+      if (kept) ending.abort();
+      else await sockets.close();
     },
   };
 }
@@ -84,9 +107,10 @@ class Incoming {
 }
 
 /** undici is loaded with the first request that leaves: 109 modules, a fifth of all that a start would load. */
-async function openAgent(policy: EgressPolicy): Promise<Agent> {
+async function openAgent(policy: EgressPolicy, connections: number | null = null): Promise<Agent> {
   const undici = await import('undici');
-  return new undici.Agent({ connect: { lookup: checkedLookup(policy), autoSelectFamily: true, timeout: 10_000 } });
+  const connect = { lookup: checkedLookup(policy), autoSelectFamily: true, timeout: 10_000 };
+  return new undici.Agent({ connect, connections, keepAliveMaxTimeout: MAX_IDLE_MS });
 }
 
 async function fetchChecked(policy: EgressPolicy, dispatcher: Agent, start: URL, init: RequestInit): Promise<Response> {

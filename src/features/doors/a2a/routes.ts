@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { HARNESS_APP } from '../../../core/names.ts';
 import { bodyText } from '../../../core/members.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
-import { type Operation, operation } from '../../../platform/http/operation/operation.ts';
+import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, idInPath } from '../../../platform/http/operation/parameters.ts';
 import { doorOwner, doorQuery } from '../start-turn.ts';
 import { refusal, toRestRefusal, toRpcRefusal } from './errors.ts';
@@ -15,7 +15,8 @@ const TASKS = `${APP}/tasks`;
 const TASK = `${TASKS}/{task_id}`;
 const CARD = '/.well-known/agent-card.json';
 
-const load = () => import('./serve.ts');
+const load = loadOnce(() => import('./serve.ts'));
+const loadCard = loadOnce(() => import('./card.ts'));
 const serve = (name: string) => async (context: A2aContext, call: RestCall) =>
   (await load()).serveRest(context, name, call);
 const taskPath = appPath.extend({ taskId: idInPath('The task.') });
@@ -180,14 +181,13 @@ export const a2aOperations: Operation<A2aContext>[] = [
     summary: 'Get the agent card of an application',
     description: 'Where and how it is spoken to. Without the header `A2A-Version` clients of 0.3 can read it too.',
     parameters: { path: appPath },
-    handler: async (context: A2aContext, call) =>
-      (await import('./card.ts')).serveCard(context, call.path.appName, call),
+    handler: async (context: A2aContext, call) => (await loadCard()).serveCard(context, call.path.appName, call),
   }),
   operation({
     ...card,
     path: CARD,
     operationId: 'getFirstA2aCard',
     summary: `Get the agent card of ${HARNESS_APP}`,
-    handler: async (context: A2aContext, call) => (await import('./card.ts')).serveCard(context, HARNESS_APP, call),
+    handler: async (context: A2aContext, call) => (await loadCard()).serveCard(context, HARNESS_APP, call),
   }),
 ];

@@ -16,7 +16,7 @@ import { type InvocationRef, toHandle } from '../handle.ts';
 import { startTurn } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { type McpCall, toSentence } from './mcp-call.ts';
-import { hasForms, listQuestions, toAnswers, toInputRequests } from './questions.ts';
+import { hasForms, listQuestions, toInputRequests } from './questions.ts';
 import { findTask, type Found, hasTasks, readTask, resumeTask, toResult, toTask } from './tasks.ts';
 
 /** Longest prompt, in characters. */
@@ -100,11 +100,9 @@ async function answer(call: McpCall, appName: string, state: string, sent: JsonO
   const found = await findTask(call, state);
   if (found?.key.appName !== appName)
     throw new ProtocolError(ProtocolErrorCode.InvalidParams, 'requestState names nothing that waits for you.');
+  const missing = await resumeTask(call, found, sent);
   const { key, invocationId, invocation } = found;
-  if (invocation.status !== 'paused') return { key, invocationId, isOwn: false };
-  const answers = toAnswers(found.events, sent);
-  if (answers.missing.length > 0) return found;
-  return { ...(await resumeTask(call, found, answers.parts)), isOwn: true };
+  return missing.length > 0 ? found : { key, invocationId, isOwn: invocation.status === 'paused' };
 }
 
 const askAgain = (found: Found) =>

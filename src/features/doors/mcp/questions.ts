@@ -14,12 +14,6 @@ const CONFIRM = {
 };
 const ANSWER = { type: 'object', properties: { answer: { type: 'string', title: 'Answer' } }, required: ['answer'] };
 
-/** A form that a client shows to its person. */
-interface InputRequest {
-  method: 'elicitation/create';
-  params: { mode: 'form'; message: string; requestedSchema: object };
-}
-
 /** True for a client that shows forms to a person. */
 export function hasForms(request: ServerContext['mcpReq']): boolean {
   const { elicitation } = getCapabilities(request);
@@ -31,7 +25,7 @@ export const listQuestions = (events: Event[]): AskedCall[] =>
   listAskedCalls(events).filter(({ answeredBy }) => !answeredBy);
 
 /** Returns what its calls ask, as forms by the id of the call. */
-export function toInputRequests(events: Event[]): Record<string, InputRequest> {
+export function toInputRequests(events: Event[]) {
   const calls = new Map(
     events.flatMap(({ content }) => getFunctionCalls(content).map((call) => [call.id, call] as const)),
   );
@@ -39,13 +33,10 @@ export function toInputRequests(events: Event[]): Record<string, InputRequest> {
     listQuestions(events).map((question) => {
       const { name = question.name, args } = calls.get(question.toolCallId) ?? {};
       const quoted = `${name} ${JSON.stringify(args ?? {})}`;
-      const message = [
-        question.message,
-        quoted.length > MAX_QUOTED ? `${quoted.slice(0, MAX_QUOTED).toWellFormed()}…` : quoted,
-      ];
+      const shown = quoted.length > MAX_QUOTED ? `${quoted.slice(0, MAX_QUOTED).toWellFormed()}…` : quoted;
+      const message = [question.message, shown].filter(Boolean).join('\n');
       const requestedSchema = question.kind === 'confirmation' ? CONFIRM : ANSWER;
-      const params = { mode: 'form' as const, message: message.filter(Boolean).join('\n'), requestedSchema };
-      return [question.id, { method: 'elicitation/create' as const, params }];
+      return [question.id, { method: 'elicitation/create', params: { mode: 'form', message, requestedSchema } }];
     }),
   );
 }

@@ -4,10 +4,11 @@ import { NotFoundError } from '../../../core/errors.ts';
 import { bodyText } from '../../../core/members.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
-import { type Call, operation } from '../../../platform/http/operation/operation.ts';
+import { type Call, loadOnce, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath } from '../../../platform/http/operation/parameters.ts';
 import { doorOwner, doorQuery, toDoorUser } from '../start-turn.ts';
 
+const loadServe = loadOnce(() => import('./serve.ts'));
 const METADATA_PATH = '/.well-known/oauth-protected-resource/mcp';
 
 /** Dependencies of this door. */
@@ -76,7 +77,7 @@ async function serve(
   hosted: string[],
   call: Call<unknown, z.output<typeof doorQuery>, z.output<typeof invocationHeaders>, string>,
 ) {
-  const { serveMessage } = await import('./serve.ts');
+  const { serveMessage } = await loadServe();
   const { apps } = call.principal;
   const appNames = apps ? hosted.filter((name) => apps.has(name)) : hosted;
   return serveMessage(context, { ...call, appNames, userId: toDoorUser(call.principal, call.query.user_id) });

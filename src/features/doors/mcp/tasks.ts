@@ -3,7 +3,7 @@ import {
   MissingRequiredClientCapabilityError,
   type ServerContext,
 } from '@modelcontextprotocol/server';
-import { getAnswerText, type JsonObject, type Part } from '../../../core/content.ts';
+import { getAnswerText, type JsonObject } from '../../../core/content.ts';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
@@ -53,10 +53,18 @@ export async function readTask({ context }: McpCall, { key, invocationId }: Invo
   return { key, invocationId, invocation, events };
 }
 
-/** Goes on with a paused invocation, whose row keeps the idempotency key of the call that began it. */
-export function resumeTask(call: McpCall, { key, invocationId }: Found, parts: Part[]): Promise<InvocationRef> {
+/**
+ * Goes on with an invocation that waits for its user, once all is answered: nothing keeps half of the answers. Its row
+ * keeps the idempotency key of the call that began it. @returns the ids of what still waits
+ */
+export async function resumeTask(call: McpCall, found: Found, sent: JsonObject): Promise<string[]> {
+  const { key, invocationId, invocation, events } = found;
+  if (invocation.status !== 'paused') return [];
+  const { parts, missing } = toAnswers(events, sent);
+  if (missing.length > 0) return missing;
   const turn = { content: { role: 'user', parts }, resumed: invocationId, overrides: {}, streaming: false };
-  return startTurn(call.context, key, turn, { ...call, headers: {} });
+  await startTurn(call.context, key, turn, { ...call, headers: {} });
+  return [];
 }
 
 /** Returns an invocation as a result of a tool. */
@@ -129,12 +137,8 @@ export async function cancelTask(call: McpCall, taskId: string): Promise<JsonObj
 
 /** Answers what a task waits for; what it does not wait for, or not any more, is passed over. */
 export async function updateTask(call: McpCall, taskId: string, sent: JsonObject): Promise<JsonObject> {
-  const found = await requireTask(call, taskId);
-  if (found.invocation.status !== 'paused') return {};
-  const { parts, missing } = toAnswers(found.events, sent);
-  // Nothing keeps half of the answers: the agent goes on once it has all.
+  const missing = await resumeTask(call, await requireTask(call, taskId), sent);
   if (missing.length > 0) throw new InvalidError(`These wait for an answer, all in one update: ${missing.join(', ')}`);
-  await resumeTask(call, found, parts);
   return {};
 }
 

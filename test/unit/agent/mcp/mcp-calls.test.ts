@@ -494,37 +494,37 @@ describe.each([
     expect(answer?.response?.['error']).toContain('MCP server `docs` failed in `work`.');
     expect(end).toMatchObject({ error: undefined, output: 'ok' });
   });
-});
 
-test('a server that sends a call elsewhere is not followed', async () => {
-  const options: FakeMcpOptions = {
-    intercept(_request, response, body) {
-      if (!body.includes('tools/call')) return false;
-      response.writeHead(307, { location: 'http://169.254.169.254/mcp' }).end();
-      return true;
-    },
-  };
-  const { response } = await call(startMcpServer, [{ name: 'work' }], { options });
-  expect(response?.['error']).toContain('It answered HTTP 307.');
-});
+  test('that sends a call elsewhere is not followed', async () => {
+    const options: FakeMcpOptions = {
+      intercept(_request, response, body) {
+        if (!body.includes('tools/call')) return false;
+        response.writeHead(307, { location: 'http://169.254.169.254/mcp' }).end();
+        return true;
+      },
+    };
+    const { response } = await call(start, [{ name: 'work' }], { options });
+    expect(response?.['error']).toContain('It answered HTTP 307.');
+  });
 
-test('a server whose answer never ends is cut off at its bytes', async () => {
-  let sent = 0;
-  const options: FakeMcpOptions = {
-    intercept(_request, response, body) {
-      if (!body.includes('tools/call')) return false;
-      response.writeHead(200, { 'content-type': 'text/event-stream' });
-      const piece = `data: ${'x'.repeat(65_536)}\n`;
-      const write = () => {
-        while (!response.destroyed && response.write(piece)) sent += piece.length;
-      };
-      response.on('drain', write);
-      write();
-      return true;
-    },
-  };
-  const { response, end } = await call(startMcpServer, [{ name: 'work' }], { options });
-  expect(response?.['error']).toContain('MCP server `docs` failed in `work`.');
-  expect(end.output).toBe('ok');
-  expect(sent).toBeLessThan(64 * 1024 * 1024);
+  test('whose answer never ends is cut off at its bytes', async () => {
+    let sent = 0;
+    const options: FakeMcpOptions = {
+      intercept(_request, response, body) {
+        if (!body.includes('tools/call')) return false;
+        response.writeHead(200, { 'content-type': 'text/event-stream' });
+        const piece = `data: ${'x'.repeat(65_536)}\n`;
+        const write = () => {
+          while (!response.destroyed && response.write(piece)) sent += piece.length;
+        };
+        response.on('drain', write);
+        write();
+        return true;
+      },
+    };
+    const { response, end } = await call(start, [{ name: 'work' }], { options });
+    expect(response?.['error']).toContain('MCP server `docs` failed in `work`.');
+    expect(end.output).toBe('ok');
+    expect(sent).toBeLessThan(64 * 1024 * 1024);
+  });
 });

@@ -1,6 +1,6 @@
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import { connectMcpServers, McpConnections, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { getFunctionResponses } from '../../../../src/core/content.ts';
@@ -412,4 +412,61 @@ test('which protocol a server speaks is asked once, and again when it has been r
   connections.eras.delete(old.url);
   await connect(old);
   expect(old.counts).toMatchObject({ 'server/discover': 2, initialize: 4 });
+});
+
+describe('connections to a server that keeps no state', () => {
+  const begin = async (tool: FakeMcpTool = { name: 'work' }) => {
+    const server = await startModernMcpServer([tool]);
+    started.push(server);
+    const connections = new McpConnections(10);
+    const invoke = (userId: string, more = {}) =>
+      connectMcpServers([at('docs', server, more)], { ...settings, connections }, [], signal, userId);
+    /** Counts the new connections of some invocations; one that follows at once may need another. */
+    const count = async (times: number, userId: string, more = {}) => {
+      const before = server.sockets();
+      for (let done = 0; done < times; done += 1) {
+        const { tools, close } = await invoke(userId, more);
+        expect(await call(tools, [['work', {}]])).toEqual([{ response: { result: 'ok' } }]);
+        await close();
+      }
+      return server.sockets() - before;
+    };
+    return { invoke, count };
+  };
+
+  test('are kept for all invocations of one principal, and for no other', async () => {
+    const { count } = await begin();
+    for (const [userId, more] of [
+      ['ann'],
+      ['bob'],
+      ['ann', { headers: { authorization: 'Bearer of-another' } }],
+    ] as const) {
+      // The first one does not know yet that the server keeps nothing.
+      await count(1, userId, more);
+      const own = await count(6, userId, more);
+      expect(own).toBeGreaterThan(0);
+      expect(own).toBeLessThan(6);
+    }
+    expect(await count(6, 'ann')).toBeLessThan(6);
+  });
+
+  test('that an invocation has in use end with it, and disturb no other', async () => {
+    const calls: AbortSignal[] = [];
+    const { invoke } = await begin({
+      name: 'work',
+      call(_args, own) {
+        calls.push(own.signal);
+        return calls.length === 1 ? new Promise(() => {}) : { content: [] };
+      },
+    });
+    await (await invoke('ann')).close();
+    const [one, other] = [await invoke('ann'), await invoke('ann')];
+    const failed = call(one.tools, [['work', {}]]);
+    await expect.poll(() => calls.length).toBe(1);
+    await one.close();
+    expect((await failed)[0]?.response?.['error']).toContain('MCP server `docs` failed in `work`.');
+    await expect.poll(() => calls[0]?.aborted).toBe(true);
+    expect(await call(other.tools, [['work', {}]])).toEqual([{ response: { result: '' } }]);
+    await other.close();
+  });
 });

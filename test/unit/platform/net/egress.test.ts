@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTcpServer, type AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createEgress, type EgressPolicy } from '../../../../src/platform/net/egress.ts';
+import { createEgress, createSockets, type EgressPolicy } from '../../../../src/platform/net/egress.ts';
 
 /** Answers whatever the test put in; counts connections, not requests: a refused TLS handshake is a connection too. */
 let answer: (request: IncomingMessage, response: ServerResponse) => void = () => {};
@@ -276,7 +276,34 @@ test('close ends connections in use', async () => {
   answer = (_request, response) => void response.write('never the end');
   const egress = createEgress(LOCAL);
   const response = await egress.fetch(`http://127.0.0.1:${port}/`);
-  const refusal = expect(response.text()).rejects.toThrow('terminated');
-  await egress.close();
-  await refusal;
+  await Promise.all([expect(response.text()).rejects.toThrow('terminated'), egress.close()]);
+});
+
+test('connections that are kept outlive their clients, are no more than given, and each is checked', async () => {
+  answer = (_request, response) => void response.write('never the end');
+  const before = connections;
+  const sockets = createSockets(LOCAL, 1);
+  const [one, other] = [createEgress(LOCAL, '', sockets), createEgress(LOCAL, '', sockets)];
+  const url = `http://127.0.0.1:${port}/`;
+  const endless = await one.fetch(url);
+  answer = (_request, response) => response.end('here');
+  const waiting = other.fetch(url);
+  await Promise.all([expect(endless.text()).rejects.toThrow('aborted'), one.close()]);
+  for (const response of [await waiting, await other.fetch(url)]) expect(await response.text()).toBe('here');
+  // The one that was ended with its client, and one for both requests of the other.
+  expect(connections).toBe(before + 2);
+  await expect(one.fetch(url)).rejects.toThrow('aborted');
+  await other.close();
+  await sockets.close();
+
+  const names = [['10.0.0.1'], ['127.0.0.1']];
+  const inward = { ...PUBLIC, resolve: async () => names.shift() ?? [] };
+  const kept = createSockets(inward);
+  for (const _ of [1, 2]) {
+    const egress = createEgress(inward, '', kept);
+    await expect(egress.fetch(`https://rebind.example:${tcpPort}/`)).rejects.toMatchObject({ code: 'egress_denied' });
+    await egress.close();
+  }
+  expect(names).toEqual([]);
+  expect(connections).toBe(before + 2);
 });
