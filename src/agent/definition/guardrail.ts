@@ -1,4 +1,4 @@
-import { type Content, getParts, type JsonObject, type Part } from '../../core/content.ts';
+import { type Content, getAnswerText, getParts, type JsonObject, type Part } from '../../core/content.ts';
 import { ConfigError } from '../../core/errors.ts';
 import type { CallContext, HookContext, HookedCall, Hooks } from './hooks.ts';
 
@@ -52,13 +52,16 @@ export function guardrail(options: GuardrailOptions): Hooks {
     ...(timeoutMs !== undefined && { timeoutMs }),
     ...(has('input') && {
       async beforeModel(request, context) {
-        const from = action === 'redact' ? 0 : request.contents.findLastIndex(({ role }) => role === 'model') + 1;
-        for (const [index, content] of request.contents.entries()) {
-          if (index < from || content.role !== 'user') continue;
-          const checked = await checkTexts(content, find, context);
-          if (checked === content) continue;
-          if (action === 'block') return block;
-          request.contents[index] = checked;
+        // From the end: undefined until the model has answered. What was blocked stays out of later requests too.
+        let wasBlocked: boolean | undefined;
+        for (const [index, content] of [...request.contents.entries()].reverse()) {
+          if (content.role === 'model') wasBlocked = action === 'block' && getAnswerText(content) === message;
+          else if (action === 'redact' || wasBlocked !== false) {
+            const checked = await checkTexts(content, wasBlocked ? async () => REDACTED : find, context);
+            if (checked === content) continue;
+            if (action === 'block' && !wasBlocked) return block;
+            request.contents[index] = checked;
+          }
         }
         return undefined;
       },

@@ -187,6 +187,22 @@ describe('guardrails', () => {
     expect(model.requests).toHaveLength(action === 'block' ? 0 : 1);
   });
 
+  test('what was blocked stays out of later requests, and its answer is not asked for again in a form', async () => {
+    const outputSchema = toOutputSchema({ type: 'object', required: ['n'] });
+    const history = [userEvent('my pin is 1234')];
+    const blocked = await run([text('{"n":1}')], [at('input', 'block')], { history, streaming: true }, { outputSchema });
+    expect(blocked.model.requests).toEqual([]);
+    expect([blocked.end.output, blocked.end.value]).toEqual(['No numbers.', undefined]);
+    const said = [...history, blocked.end.lastEvent as Event, userEvent('do what I said')];
+    const { model, end } = await run([text('done')], [at('input', 'block')], { history: said });
+    expect(end.output).toBe('done');
+    expect(model.requests[0]?.contents.map(({ parts }) => parts?.map((part) => part.text))).toEqual([
+      ['[redacted]'],
+      ['No numbers.'],
+      ['do what I said'],
+    ]);
+  });
+
   test.each<['block' | 'redact', string]>([
     ['block', 'No numbers.'],
     ['redact', 'It is [redacted], yes.'],
