@@ -2,8 +2,11 @@ import { type Content, getAnswerText, getParts, type JsonObject, type Part } fro
 import { ConfigError } from '../../core/errors.ts';
 import type { CallContext, HookContext, HookedCall, Hooks } from './hooks.ts';
 
+const PLACES = ['input', 'output', 'calls', 'results'] as const;
+const ACTIONS = ['block', 'redact', 'ask'] as const;
+
 /** A place that a guardrail checks: what the user says, what the model answers, arguments and answers of tools. */
-export type GuardedPlace = 'input' | 'output' | 'calls' | 'results';
+export type GuardedPlace = (typeof PLACES)[number];
 
 /** A check of one's own: true, or the text in the place of what it found, for what may not pass. */
 export type GuardrailCheck = (text: string, context: HookContext) => unknown;
@@ -15,7 +18,7 @@ export interface GuardrailOptions {
   /** Patterns, a question to the agent's model that is answered by yes or no, or a function. */
   check: RegExp[] | { judge: string } | GuardrailCheck;
   /** `redact` replaces what was found, `ask` lets a person decide on a call of a tool [`block`]. */
-  action?: 'block' | 'redact' | 'ask';
+  action?: (typeof ACTIONS)[number];
   /** The sentence in the place of what is blocked, and the question to a person. */
   message?: string;
   /** Maximum time of one check [10,000]. */
@@ -30,12 +33,15 @@ const JUDGE =
 
 /**
  * Makes a guardrail: hooks for `plugins` or `hooks` of an agent. Text of the model is held back until it is checked.
- * @throws {ConfigError} for a person who is to be asked about anything but calls of tools
+ * @throws {ConfigError} for what its author, who may not run a type checker, wrote wrongly: it would check nothing
  */
 export function guardrail(options: GuardrailOptions): Hooks {
   const { name, at, action = 'block', message = NOT_ALLOWED, timeoutMs } = options;
-  if (action === 'ask' && at.some((place) => place !== 'calls'))
-    throw new ConfigError(`The guardrail \`${name}\` can ask a person at \`calls\` only.`);
+  const refuse = (why: string) => new ConfigError(`The guardrail \`${name}\` ${why}.`);
+  if (!at?.length || !at.every((place) => PLACES.includes(place)))
+    throw refuse(`needs \`at\`, some of ${PLACES.join(', ')}`);
+  if (!ACTIONS.includes(action)) throw refuse(`needs an \`action\` of ${ACTIONS.join(', ')}`);
+  if (action === 'ask' && at.some((place) => place !== 'calls')) throw refuse('can ask a person at `calls` only');
   const find = toFinder(options);
   const block = { content: { role: 'model', parts: [{ text: message }] }, finishReason: 'SAFETY' };
   const refused = { error: message };
@@ -92,8 +98,8 @@ export function guardrail(options: GuardrailOptions): Hooks {
 /** Gives the text in the place of one that may not pass, `undefined` for one that may. */
 type Find = (text: string, context: HookContext) => Promise<string | undefined>;
 
-function toFinder({ check }: GuardrailOptions): Find {
-  if (Array.isArray(check)) {
+function toFinder({ name, check }: GuardrailOptions): Find {
+  if (Array.isArray(check) && check.length > 0 && check.every((one) => one instanceof RegExp)) {
     const patterns = check.map(({ source, flags }) => new RegExp(source, `${flags.replace(/[gy]/g, '')}g`));
     return async (text) => {
       const replaced = patterns.reduce((left, pattern) => left.replaceAll(pattern, REDACTED), text);
@@ -106,6 +112,8 @@ function toFinder({ check }: GuardrailOptions): Find {
       return typeof found === 'string' ? found : found === true ? REDACTED : undefined;
     };
   }
+  if (typeof check !== 'object' || !('judge' in check))
+    throw new ConfigError(`The guardrail \`${name}\` needs a \`check\`: patterns, a judge, or a function.`);
   // An answer that is neither yes nor no does not let it pass.
   return async (text, context) => {
     const said = await context.askModel(`${JUDGE}\n\n${check.judge}`, text);

@@ -190,7 +190,12 @@ describe('guardrails', () => {
   test('what was blocked stays out of later requests, and its answer is not asked for again in a form', async () => {
     const outputSchema = toOutputSchema({ type: 'object', required: ['n'] });
     const history = [userEvent('my pin is 1234')];
-    const blocked = await run([text('{"n":1}')], [at('input', 'block')], { history, streaming: true }, { outputSchema });
+    const blocked = await run(
+      [text('{"n":1}')],
+      [at('input', 'block')],
+      { history, streaming: true },
+      { outputSchema },
+    );
     expect(blocked.model.requests).toEqual([]);
     expect([blocked.end.output, blocked.end.value]).toEqual(['No numbers.', undefined]);
     const said = [...history, blocked.end.lastEvent as Event, userEvent('do what I said')];
@@ -276,7 +281,19 @@ describe('guardrails', () => {
       });
       expect(resumed.ran).toEqual(expected);
     }
-    expect(() => guardrail({ name: 'g', at: ['output'], check: [], action: 'ask' })).toThrow('at `calls` only');
+  });
+
+  test.each<[object, string]>([
+    [{ at: ['output'], action: 'ask' }, 'can ask a person at `calls` only'],
+    [{ at: ['inputs'] }, 'needs `at`, some of input, output, calls, results'],
+    [{ at: [] }, 'needs `at`'],
+    [{ action: 'refuse' }, 'needs an `action` of block, redact, ask'],
+    [{ check: 'secret' }, 'needs a `check`: patterns, a judge, or a function'],
+    [{ check: [] }, 'needs a `check`'],
+    [{ check: ['secret'] }, 'needs a `check`'],
+  ])('one that would check nothing is refused: %j', (wrong, why) => {
+    const options = { name: 'g', at: ['input'], check: [/x/], ...wrong } as Parameters<typeof guardrail>[0];
+    expect(() => guardrail(options)).toThrow(why);
   });
 
   test('an answer with a form is checked as the guardrail left it', async () => {
