@@ -74,6 +74,10 @@ const target = {
   apiKey: text,
 } satisfies Record<keyof ModelTarget, z.ZodType>;
 
+const judge = z.strictObject({ judge: name });
+const isFunction = (value: unknown): boolean => typeof value === 'function';
+const REMEMBER = '`always`, patterns, a judge, or a function';
+
 const members = {
   description: text,
   kind: z.enum(['llm', 'sequential', 'parallel', 'loop']).optional(),
@@ -134,7 +138,10 @@ const members = {
     .optional(),
   memory: z
     .strictObject({
-      embeddings: z.strictObject({ ...target, dimensions: count }),
+      embeddings: z.strictObject({ ...target, dimensions: count }).optional(),
+      remember: z
+        .union([z.literal('always'), z.array(z.instanceof(RegExp)), judge, z.custom(isFunction)], REMEMBER)
+        .optional(),
     } satisfies Record<keyof MemorySettings, z.ZodType>)
     .optional(),
 } satisfies Record<Exclude<keyof AgentSource, 'subAgents'>, z.ZodType>;

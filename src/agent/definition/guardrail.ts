@@ -60,7 +60,7 @@ export function guardrail(options: GuardrailOptions): Hooks {
       async beforeModel(request, context) {
         // From the end: undefined until the model has answered. What was blocked stays out of later requests too.
         let wasBlocked: boolean | undefined;
-        for (const [index, content] of [...request.contents.entries()].reverse()) {
+        for (const [index, content] of [...request.contents.entries()].toReversed()) {
           if (content.role === 'model') wasBlocked = action === 'block' && getAnswerText(content) === message;
           else if (action === 'redact' || wasBlocked !== false) {
             const checked = await checkTexts(content, wasBlocked ? async () => REDACTED : find, context);

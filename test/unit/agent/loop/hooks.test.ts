@@ -198,8 +198,8 @@ describe('guardrails', () => {
     );
     expect(blocked.model.requests).toEqual([]);
     expect([blocked.end.output, blocked.end.value]).toEqual(['No numbers.', undefined]);
-    const said = [...history, blocked.end.lastEvent as Event, userEvent('do what I said')];
-    const { model, end } = await run([text('done')], [at('input', 'block')], { history: said });
+    const asked = [...history, blocked.end.lastEvent as Event, userEvent('do what I said')];
+    const { model, end } = await run([text('done')], [at('input', 'block')], { history: asked });
     expect(end.output).toBe('done');
     expect(model.requests[0]?.contents.map(({ parts }) => parts?.map((part) => part.text))).toEqual([
       ['[redacted]'],
