@@ -112,7 +112,8 @@ test('of an invocation that failed, and of a session that is gone, nothing is re
   await say('fail', { error: expect.stringContaining('away') });
   expect(await jobs()).toEqual([]);
   await sql.query(
-    `insert into memory_jobs (app_name, user_id, session_id, invocation_id) values ('harness_agent', 'ada', 'x', 'gone')`,
+    `insert into memory_jobs (app_name, user_id, session_id, invocation_id)
+     values ('harness_agent', 'ada', 'x', 'gone')`,
   );
   expect(await remembered()).toEqual([]);
 });
