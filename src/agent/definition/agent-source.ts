@@ -9,6 +9,7 @@ import type {
   ModelTarget,
   OpenApiSource,
 } from './agent.ts';
+import { isCheck } from './guardrail.ts';
 import { isOneServer, ONE_SERVER } from './harness-schema.ts';
 import type { Hooks } from './hooks.ts';
 import { EFFORTS, type Model, PROVIDERS, type Sampling } from './model.ts';
@@ -74,8 +75,6 @@ const target = {
   apiKey: text,
 } satisfies Record<keyof ModelTarget, z.ZodType>;
 
-const judge = z.strictObject({ judge: name });
-const isFunction = (value: unknown): boolean => typeof value === 'function';
 const REMEMBER = '`always`, patterns, a judge, or a function';
 
 const members = {
@@ -139,9 +138,7 @@ const members = {
   memory: z
     .strictObject({
       embeddings: z.strictObject({ ...target, dimensions: count }).optional(),
-      remember: z
-        .union([z.literal('always'), z.array(z.instanceof(RegExp)), judge, z.custom(isFunction)], REMEMBER)
-        .optional(),
+      remember: z.custom((value) => value === 'always' || isCheck(value), REMEMBER).optional(),
     } satisfies Record<keyof MemorySettings, z.ZodType>)
     .optional(),
 } satisfies Record<Exclude<keyof AgentSource, 'subAgents'>, z.ZodType>;

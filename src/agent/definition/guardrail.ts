@@ -42,6 +42,7 @@ export function guardrail(options: GuardrailOptions): Hooks {
     throw refuse(`needs \`at\`, some of ${PLACES.join(', ')}`);
   if (!ACTIONS.includes(action)) throw refuse(`needs an \`action\` of ${ACTIONS.join(', ')}`);
   if (action === 'ask' && at.some((place) => place !== 'calls')) throw refuse('can ask a person at `calls` only');
+  if (!isCheck(options.check)) throw refuse('needs a `check`: patterns, a judge, or a function');
   const find = toFinder(options);
   const block = { content: { role: 'model', parts: [{ text: message }] }, finishReason: 'SAFETY' };
   const refused = { error: message };
@@ -95,11 +96,17 @@ export function guardrail(options: GuardrailOptions): Hooks {
   };
 }
 
+/** True for patterns, a question to a model, or a function. */
+export const isCheck = (value: unknown): boolean =>
+  Array.isArray(value)
+    ? value.length > 0 && value.every((one) => one instanceof RegExp)
+    : typeof value === 'function' || typeof (value as { judge?: unknown } | undefined)?.judge === 'string';
+
 /** Gives the text in the place of one that may not pass, `undefined` for one that may. */
 type Find = (text: string, context: HookContext) => Promise<string | undefined>;
 
-function toFinder({ name, check }: GuardrailOptions): Find {
-  if (Array.isArray(check) && check.length > 0 && check.every((one) => one instanceof RegExp)) {
+function toFinder({ check }: GuardrailOptions): Find {
+  if (Array.isArray(check)) {
     const patterns = check.map(({ source, flags }) => new RegExp(source, `${flags.replace(/[gy]/g, '')}g`));
     return async (text) => {
       const replaced = patterns.reduce((left, pattern) => left.replaceAll(pattern, REDACTED), text);
@@ -112,8 +119,6 @@ function toFinder({ name, check }: GuardrailOptions): Find {
       return typeof found === 'string' ? found : found === true ? REDACTED : undefined;
     };
   }
-  if (typeof check !== 'object' || !('judge' in check))
-    throw new ConfigError(`The guardrail \`${name}\` needs a \`check\`: patterns, a judge, or a function.`);
   // An answer that is neither yes nor no does not let it pass.
   return async (text, context) => {
     const said = await context.askModel(`${JUDGE}\n\n${check.judge}`, text);

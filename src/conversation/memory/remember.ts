@@ -24,21 +24,12 @@ export async function rememberInvocation(
   signal: AbortSignal,
 ): Promise<void> {
   const events = await listInvocationEvents(db, key, invocationId);
-  const said = events.map(({ id, author, content }) => ({
-    id: id ?? '',
-    author: author ?? '',
-    text: getAnswerText(content),
-  }));
-  const chosen = await choose(
-    db,
-    remember,
-    key,
-    said.filter(({ text }) => text !== ''),
-    signal,
-  );
-  const ids = chosen.map(({ id }) => id);
-  for (let last: number | null | undefined = ids.length > 0 ? 0 : null; last != null; )
-    last = await addToMemory(db, key, last, embeds, ids);
+  const said = events.flatMap(({ id, author, content }) => {
+    const text = getAnswerText(content);
+    return id && author && text ? [{ id, author, text }] : [];
+  });
+  const ids = (await choose(db, remember, key, said, signal)).map(({ id }) => id);
+  for (let last: number | null | undefined = 0; last != null; ) last = await addToMemory(db, key, last, embeds, ids);
 }
 
 async function choose(
