@@ -135,6 +135,10 @@ export async function fill(sql: Client, size: Size): Promise<void> {
        '{"role": "user", "parts": [{"text": "some words"}]}',
        ${OLD}, to_tsvector('simple', case when n % 10 = 0 then 'some words of ' else 'another thing of ' end || n)
      from generate_series(1, ${memories}) n`,
+    `insert into memories (app_name, user_id, session_id, event_id, author, content, event_time, search_vector,
+                           embedding, embedding_model)
+     select 'meaning', user_id, session_id, event_id, author, content, event_time, search_vector,
+       array_fill(1::real, array[256]), 'instant' from memories where app_name = '${APP}'`,
     `insert into user_storage select app_name, user_id, 0, sum(event_bytes), 0, 0 from sessions group by 1, 2`,
     // Everything of it was counted.
     `insert into budget_uses (app_name, user_id, day, shard, invocations, prompt_tokens, output_tokens, cost)

@@ -18,6 +18,9 @@ import {
 } from './growth-request.ts';
 import { APP } from './seed.ts';
 
+/** The user in the application whose memory is searched by meaning too. */
+const MEANING = `/apps/meaning/users/${USER}`;
+
 /** What there is of the user that is measured, in both databases. */
 export const SEED: Request[] = [
   ...[0, 1, 2].map(
@@ -30,6 +33,8 @@ export const SEED: Request[] = [
   { method: 'POST', path: `${session}/artifacts`, body: { filename: 'note.txt', artifact: { text: 'hello' } } },
   { method: 'PATCH', path: `${of}/memory`, body: { sessionId: 's0' } },
   { method: 'PATCH', path: `${of}/memory`, body: { sessionId: 's1' } },
+  { method: 'POST', path: `${MEANING}/sessions`, body: { sessionId: 's', events: [event('e1'), event('e2')] } },
+  { method: 'PATCH', path: `${MEANING}/memory`, body: { sessionId: 's' } },
   { method: 'PATCH', path: `${session}/labels`, body: { project: 'atlas' } },
   { method: 'POST', path: '/harness/cronjobs', body: job('seed') },
   { method: 'POST', path: '/harness/webhooks', body: { ownerId: USER, url: 'https://hook.example/seed' } },
@@ -252,6 +257,7 @@ export const OPERATIONS: Record<string, Operation> = {
     () => ({ sessionId: 's2' }),
   ),
   'search the memory': get(`${of}/memory?query=some+words`),
+  'search the memory by meaning': get(`${MEANING}/memory?query=some+words`),
   'delete a session': send('DELETE', (n) => `${of}/sessions/new${n}`),
   'list tasks': get('/tasks?limit=5'),
   'list tasks of a user': get(`/tasks?ownerId=${USER}&limit=5`),

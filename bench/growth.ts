@@ -12,6 +12,7 @@ import { type Operation, type Request, USER } from './growth-request.ts';
 import { freePort, startPostgres } from './postgres.ts';
 import { type ServerProcess, startServer } from './processes.ts';
 import { createKey } from '../src/platform/http/access/key-ring.ts';
+import { installVectors } from '../test/support/vectors.ts';
 import { USER_SCOPES } from '../src/platform/http/operation/principal.ts';
 import openapi from '../src/platform/http/openapi/openapi.json' with { type: 'json' };
 
@@ -52,6 +53,7 @@ const MAIN = new URL('../src/main.ts', import.meta.url).pathname;
 const ENVIRONMENT = {
   LOG_LEVEL: 'error',
   MODEL_PROVIDER: 'offline',
+  AGENTS_DIR: new URL('./servers/agents', import.meta.url).pathname,
   DEV_UI: 'true',
   EVALS: 'true',
   CRONJOBS: 'true',
@@ -62,6 +64,7 @@ const ENVIRONMENT = {
 
 async function openSide(name: string, size: Size): Promise<Side> {
   const url = await postgres.createDatabase(name);
+  await installVectors(url);
   const port = await freePort();
   const server = await startServer([MAIN], port, '/ready', { ...ENVIRONMENT, DATABASE_URL: url, PORT: String(port) });
   const sql = new Client({ connectionString: url });
@@ -74,6 +77,7 @@ async function openSide(name: string, size: Size): Promise<Side> {
   const pool = new Pool(server.url, { connections: 4 });
   const side: Side = { name, url, server, pool, sql, sent: new Map(), ids: {} };
   for (const request of SEED) await request1(side, request);
+  while ((await sql.query('select from memory_jobs')).rowCount) await sleep(100);
   for (const [key, statement] of Object.entries(IDS))
     side.ids[key] = (await sql.query<{ id: string }>(statement)).rows[0]?.id ?? '';
   return side;

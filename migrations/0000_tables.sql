@@ -193,12 +193,14 @@ CREATE TABLE "cronjobs" (
 	CONSTRAINT "cronjobs_disabled_reason_check" CHECK (not enabled or disabled_reason is null)
 );
 --> statement-breakpoint
-CREATE TABLE "embedding_jobs" (
+CREATE TABLE "memory_jobs" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
+	"session_id" text collate "C" DEFAULT '' NOT NULL,
+	"invocation_id" text collate "C" DEFAULT '' NOT NULL,
 	"due_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	"attempts" smallint DEFAULT 0 NOT NULL,
-	CONSTRAINT "embedding_jobs_pkey" PRIMARY KEY("app_name","user_id")
+	CONSTRAINT "memory_jobs_pkey" PRIMARY KEY("app_name","user_id","session_id","invocation_id")
 );
 --> statement-breakpoint
 CREATE TABLE "eval_case_versions" (
@@ -688,7 +690,7 @@ CREATE INDEX "cronjob_runs_running_idx" ON "cronjob_runs" USING btree ("lease_ex
 CREATE INDEX "cronjobs_due_idx" ON "cronjobs" USING btree ("next_run_time") WHERE enabled;--> statement-breakpoint
 CREATE UNIQUE INDEX "cronjobs_id_idx" ON "cronjobs" USING btree ("id");--> statement-breakpoint
 CREATE INDEX "cronjobs_list_idx" ON "cronjobs" USING btree ("user_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST);--> statement-breakpoint
-CREATE INDEX "embedding_jobs_due_idx" ON "embedding_jobs" USING btree ("due_time");--> statement-breakpoint
+CREATE INDEX "memory_jobs_due_idx" ON "memory_jobs" USING btree ("due_time");--> statement-breakpoint
 CREATE INDEX "eval_case_versions_owner_idx" ON "eval_case_versions" USING btree ("app_name","owner_id");--> statement-breakpoint
 CREATE INDEX "eval_case_versions_quoted_idx" ON "eval_case_versions" USING hash ((payload #>> '{sessionInput,userId}'));--> statement-breakpoint
 CREATE INDEX "eval_cases_owner_idx" ON "eval_cases" USING btree ("app_name","owner_id");--> statement-breakpoint
@@ -1073,11 +1075,13 @@ comment on column memories.event_time is 'When it was said.';
 comment on column memories.search_vector is 'Its words for full-text search, configuration simple.';
 comment on column memories.embedding is 'Vector of its meaning; null where there is none yet, or the model takes no such text.';
 comment on column memories.embedding_model is 'Model and dimensions of the vector, or that refused the text.';
-comment on table embedding_jobs is 'Users some of whose memories may have no embedding yet; none where the application asks for no embeddings.';
-comment on column embedding_jobs.app_name is 'Application.';
-comment on column embedding_jobs.user_id is 'User.';
-comment on column embedding_jobs.due_time is 'When the next batch is due; of one that is under way, when its process is taken for dead.';
-comment on column embedding_jobs.attempts is 'Attempts since the last success.';
+comment on table memory_jobs is 'Users some of whose memories may have no embedding yet, and invocations of which something may be remembered; none where the application asks for neither.';
+comment on column memory_jobs.app_name is 'Application.';
+comment on column memory_jobs.user_id is 'User.';
+comment on column memory_jobs.session_id is 'Session of the invocation; empty where memories wait for embeddings.';
+comment on column memory_jobs.invocation_id is 'Invocation of which something may be remembered; empty where memories wait for embeddings.';
+comment on column memory_jobs.due_time is 'When the next batch is due; of one that is under way, when its process is taken for dead.';
+comment on column memory_jobs.attempts is 'Attempts since the last success.';
 comment on table model_prices is 'What models cost, in a currency of the operator.';
 comment on column model_prices.model is 'Model as the agent calls it; * for all that have no row.';
 comment on column model_prices.prompt_price is 'Price of a million prompt tokens.';

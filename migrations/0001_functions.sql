@@ -735,9 +735,10 @@ comment on function next_eval_case_version is 'The number of the next version of
 --   3. Keep what a replay needs beside the events (keep_tape).
 --   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
 --   5. At a pause, keep what it waits for (open_tasks) and its request, for who goes on with it.
+--   6. Where its agent remembers by itself, note that something of it may be remembered.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
--- tasks; in the order of claim_session. Errors: as append_events, but for AR414 and AR417, and as open_tasks. Database
+-- tasks, memory_jobs; in the order of claim_session. Errors: as append_events, but for AR414 and AR417, and as open_tasks. Database
 -- time: 0.9 ms.
 --
 -- last and lines: as append_events. unknown: how many calls became so here.
@@ -746,7 +747,7 @@ create function finish_invocation(
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
   p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
-  p_first_text text, p_limits jsonb,
+  p_first_text text, p_remembers boolean, p_limits jsonb,
   out last integer, out lines text, out unknown integer)
 language plpgsql as $$
 declare
@@ -800,6 +801,11 @@ begin
   -- 5
   if p_tasks is not null then
     perform open_tasks(p_app, p_user, p_session, p_invocation, p_tasks, (p_limits ->> 'openTasks')::integer);
+  end if;
+  -- 6
+  if p_remembers then
+    insert into memory_jobs (app_name, user_id, session_id, invocation_id)
+    values (p_app, p_user, p_session, p_invocation) on conflict do nothing;
   end if;
 end $$;
 comment on function finish_invocation is 'Ends an invocation: last events, status and answer, and the session released.';

@@ -91,7 +91,7 @@ declare
 begin
   for total in execute format(
     'select app_name, user_id, (%s sum(%s))::bigint as bytes from changed group by 1, 2 order by 1, 2', tg_argv[1],
-    case when is_memory then 'octet_length(content::text)' else 'artifact_size(size_bytes, part, custom_metadata)' end)
+    case when is_memory then 'octet_length(content::text) + 4 * coalesce(cardinality(embedding), 0)' else 'artifact_size(size_bytes, part, custom_metadata)' end)
   loop
     perform add_user_bytes(total.app_name, total.user_id, 0, case when is_memory then 0 else total.bytes end,
                            case when is_memory then total.bytes else 0 end);
@@ -342,7 +342,7 @@ declare
   name text;
 begin
   foreach name in array array[
-    'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'embedding_jobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
+    'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'memory_jobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
     'idempotency_keys', 'invocation_tapes', 'invocations', 'legal_holds', 'memories', 'score_jobs', 'session_verdicts', 'sessions', 'signals', 'spans', 'tool_calls',
     'user_credentials', 'user_erasures', 'user_states', 'user_storage', 'webhook_deliveries', 'webhooks']
   loop

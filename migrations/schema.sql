@@ -174,13 +174,6 @@ create table cronjobs (
   update_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
-create table embedding_jobs (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  due_time timestamp(6) with time zone default clock_timestamp() not null,
-  attempts smallint default 0 not null
-);
-
 create table eval_case_versions (
   app_name text collate "C" not null,
   eval_set_id text collate "C" not null,
@@ -375,6 +368,15 @@ create table memories (
   search_vector tsvector not null,
   embedding real[],
   embedding_model text
+);
+
+create table memory_jobs (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" default ''::text not null,
+  invocation_id text collate "C" default ''::text not null,
+  due_time timestamp(6) with time zone default clock_timestamp() not null,
+  attempts smallint default 0 not null
 );
 
 create table model_prices (
@@ -1165,7 +1167,7 @@ declare
 begin
   for total in execute format(
     'select app_name, user_id, (%s sum(%s))::bigint as bytes from changed group by 1, 2 order by 1, 2', tg_argv[1],
-    case when is_memory then 'octet_length(content::text)' else 'artifact_size(size_bytes, part, custom_metadata)' end)
+    case when is_memory then 'octet_length(content::text) + 4 * coalesce(cardinality(embedding), 0)' else 'artifact_size(size_bytes, part, custom_metadata)' end)
   loop
     perform add_user_bytes(total.app_name, total.user_id, 0, case when is_memory then 0 else total.bytes end,
                            case when is_memory then total.bytes else 0 end);
@@ -1338,7 +1340,7 @@ begin
     from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT last integer, OUT lines text, OUT unknown integer)
+CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_remembers boolean, p_limits jsonb, OUT last integer, OUT lines text, OUT unknown integer)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -1393,6 +1395,11 @@ begin
   -- 5
   if p_tasks is not null then
     perform open_tasks(p_app, p_user, p_session, p_invocation, p_tasks, (p_limits ->> 'openTasks')::integer);
+  end if;
+  -- 6
+  if p_remembers then
+    insert into memory_jobs (app_name, user_id, session_id, invocation_id)
+    values (p_app, p_user, p_session, p_invocation) on conflict do nothing;
   end if;
 end $function$;
 
@@ -2276,8 +2283,6 @@ alter table cronjobs add constraint cronjobs_session_id_check CHECK (((session_p
 
 alter table cronjobs add constraint cronjobs_session_policy_check CHECK ((session_policy = ANY (ARRAY['new'::text, 'fixed'::text])));
 
-alter table embedding_jobs add constraint embedding_jobs_pkey PRIMARY KEY (app_name, user_id);
-
 alter table eval_case_versions add constraint eval_case_versions_pkey PRIMARY KEY (app_name, eval_set_id, eval_id, version);
 
 alter table eval_case_versions add constraint eval_case_versions_version_check CHECK ((version > 0));
@@ -2335,6 +2340,8 @@ alter table invocations add constraint invocations_stop_requested_as_check CHECK
 alter table legal_holds add constraint legal_holds_pkey PRIMARY KEY (app_name, user_id, session_id);
 
 alter table memories add constraint memories_pkey PRIMARY KEY (app_name, user_id, session_id, event_id);
+
+alter table memory_jobs add constraint memory_jobs_pkey PRIMARY KEY (app_name, user_id, session_id, invocation_id);
 
 alter table model_prices add constraint model_prices_pkey PRIMARY KEY (model);
 
@@ -2450,8 +2457,6 @@ CREATE UNIQUE INDEX cronjobs_id_idx ON public.cronjobs USING btree (id);
 
 CREATE INDEX cronjobs_list_idx ON public.cronjobs USING btree (user_id, create_time DESC, id DESC);
 
-CREATE INDEX embedding_jobs_due_idx ON public.embedding_jobs USING btree (due_time);
-
 CREATE INDEX eval_case_versions_owner_idx ON public.eval_case_versions USING btree (app_name, owner_id);
 
 CREATE INDEX eval_case_versions_quoted_idx ON public.eval_case_versions USING hash (((payload #>> '{sessionInput,userId}'::text[])));
@@ -2501,6 +2506,8 @@ CREATE INDEX invocations_waiters_idx ON public.invocations USING btree (lease_ex
 CREATE INDEX memories_embedding_idx ON public.memories USING btree (app_name, user_id, event_time) WHERE (embedding IS NOT NULL);
 
 CREATE INDEX memories_search_idx ON public.memories USING gin (((search_vector || array_to_tsvector(ARRAY[md5(((app_name || chr(1)) || user_id))]))));
+
+CREATE INDEX memory_jobs_due_idx ON public.memory_jobs USING btree (due_time);
 
 CREATE INDEX score_jobs_due_idx ON public.score_jobs USING btree (app_name, rule_id, due_time);
 
@@ -2678,10 +2685,6 @@ alter table cronjobs enable row level security;
 alter table cronjobs force row level security;
 create policy of_user on cronjobs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
-alter table embedding_jobs enable row level security;
-alter table embedding_jobs force row level security;
-create policy of_user on embedding_jobs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
-
 alter table eval_case_versions enable row level security;
 alter table eval_case_versions force row level security;
 create policy of_user on eval_case_versions using (((( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR ((payload #>> '{sessionInput,userId}'::text[]) = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting))));
@@ -2739,6 +2742,10 @@ create policy of_user on legal_holds using (((user_id = ( SELECT current_setting
 alter table memories enable row level security;
 alter table memories force row level security;
 create policy of_user on memories using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table memory_jobs enable row level security;
+alter table memory_jobs force row level security;
+create policy of_user on memory_jobs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table score_jobs enable row level security;
 alter table score_jobs force row level security;
@@ -3726,10 +3733,6 @@ comment on column cronjobs.until is 'It fires before this time only; null withou
 comment on column cronjobs.update_time is 'When it was changed last.';
 comment on column cronjobs.user_id is 'Owner.';
 comment on column cronjobs.webhook_url is 'Address of the webhook that is sent how its runs end; null without one.';
-comment on column embedding_jobs.app_name is 'Application.';
-comment on column embedding_jobs.attempts is 'Attempts since the last success.';
-comment on column embedding_jobs.due_time is 'When the next batch is due; of one that is under way, when its process is taken for dead.';
-comment on column embedding_jobs.user_id is 'User.';
 comment on column eval_case_versions.app_name is 'Application.';
 comment on column eval_case_versions.create_time is 'When it was written.';
 comment on column eval_case_versions.eval_id is 'Case.';
@@ -4439,6 +4442,12 @@ comment on column memories.event_time is 'When it was said.';
 comment on column memories.search_vector is 'Its words for full-text search, configuration simple.';
 comment on column memories.session_id is 'Session that it was said in; the session may be deleted since.';
 comment on column memories.user_id is 'User.';
+comment on column memory_jobs.app_name is 'Application.';
+comment on column memory_jobs.attempts is 'Attempts since the last success.';
+comment on column memory_jobs.due_time is 'When the next batch is due; of one that is under way, when its process is taken for dead.';
+comment on column memory_jobs.invocation_id is 'Invocation of which something may be remembered; empty where memories wait for embeddings.';
+comment on column memory_jobs.session_id is 'Session of the invocation; empty where memories wait for embeddings.';
+comment on column memory_jobs.user_id is 'User.';
 comment on column model_prices.model is 'Model as the agent calls it; * for all that have no row.';
 comment on column model_prices.output_price is 'Price of a million answer and thought tokens.';
 comment on column model_prices.prompt_price is 'Price of a million prompt tokens.';
@@ -4630,7 +4639,7 @@ comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text
 comment on function delete_old_audit_entries() is 'Deletes entries of the audit that audit_retention does not keep, none of the last day, of many those of the callers who have the most. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Puts an invocation at the end of its session''s queue.';
 comment on function event_sizes(jsonb) is 'The size of each event of an array as text, bytes.';
-comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';
+comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,boolean,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
 comment on function insert_delivery_of_task() is 'For a trigger: a task was made, reminds, went to others at its deadline, or was decided.';
@@ -4689,7 +4698,6 @@ comment on table budget_uses is 'What was used, counted by the statements that b
 comment on table budgets is 'What users of an application may use in a day or a month of UTC. Read with each claim, so a change holds at once.';
 comment on table cronjob_runs is 'The runs of the cronjobs. A due time has one row, which is the claim to fire it.';
 comment on table cronjobs is 'Prompts that run on a schedule.';
-comment on table embedding_jobs is 'Users some of whose memories may have no embedding yet; none where the application asks for no embeddings.';
 comment on table eval_case_versions is 'What evaluation cases said and say; a run is about one version of each, whatever becomes of the case.';
 comment on table eval_cases is 'A conversation to evaluate an application with.';
 comment on table eval_run_cases is 'The cases of evaluation runs, each trial by itself; the row is the claim to work on it.';
@@ -4704,6 +4712,7 @@ comment on table invocation_tapes is 'What a replay needs to know of an invocati
 comment on table invocations is 'One prompt up to its final answer. The row is the truth about it.';
 comment on table legal_holds is 'What must not be deleted, whoever wants it: all data of a user, or one session. Triggers refuse it.';
 comment on table memories is 'What was said in sessions that were added to the memory of a user; searched by words.';
+comment on table memory_jobs is 'Users some of whose memories may have no embedding yet, and invocations of which something may be remembered; none where the application asks for neither.';
 comment on table model_prices is 'What models cost, in a currency of the operator.';
 comment on table rate_limits is 'What callers did in the running minute, by classes of operations, and wrong credentials. May be emptied at any time.';
 comment on table score_jobs is 'What is to be scored by a rule.';

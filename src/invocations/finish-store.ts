@@ -43,6 +43,8 @@ export interface InvocationOutcome {
   tape?: Tape | undefined;
   /** True: text of its events may be stored beside them, and goes. */
   hasDeltas?: boolean;
+  /** True: something of it may be remembered. */
+  remembers?: boolean;
   /** True: its process is taken for dead, and must not take this end for its own should it wake up. */
   revokesToken?: boolean;
 }
@@ -75,6 +77,7 @@ export async function finishInvocation(
     p_tasks: status === 'paused' ? toTasksParameter(outcome.waits) : null,
     ...toTapeParameters(db, lease.key, tape),
     p_has_deltas: outcome.hasDeltas === true,
+    p_remembers: outcome.remembers === true,
   });
   if (stored.last === null) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
   outcome.metrics?.unknownCalls(stored.unknown ?? 0);

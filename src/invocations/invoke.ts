@@ -8,6 +8,7 @@ import { isRefusal } from '../core/error-codes.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import { findConfirmations } from '../agent/loop/confirmation.ts';
 import { StoredSteps } from '../agent/loop/stored-steps.ts';
+import { MEMORY_TOPIC } from '../conversation/memory/embed-memories.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { freeTopic, sessionTopic } from '../core/names.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
@@ -268,7 +269,7 @@ async function toFailedEnding(
 
 /** Stores the last events, the status and the answer together; only then is the end reported. */
 async function finish(running: RunningInvocation, ending: InvocationEnding): Promise<InvocationEnd> {
-  const { context, request, lease, listener, signal, usage } = running;
+  const { context, request, agent, lease, listener, signal, usage } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;
   const { output, error, paused, value } = ending;
   const made = ending.events.filter((event) => running.stored?.has(event) !== true);
@@ -287,10 +288,12 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     uses: usage.take(),
     // What a process left that died goes with the end, in whatever process.
     hasDeltas: running.deltas !== undefined || request.goesOn !== undefined,
+    remembers: agent.remember !== undefined && !error && !paused,
     ...running.ledger.end(events),
     // Without its user event there is nothing to replay it from.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });
+  if (agent.remember) context.notifications.publish(MEMORY_TOPIC);
   notifyListener(listener, stored.slice(userEvents.length), events);
   return end;
 }

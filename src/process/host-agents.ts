@@ -127,11 +127,13 @@ async function readApis(definition: AgentDefinition, settings: McpSettings) {
 }
 
 async function host(definition: AgentDefinition, environment: AgentEnvironment): Promise<HostedAgent> {
-  const { embeddings } = definition.memory ?? {};
+  const { embeddings, remember: rule } = definition.memory ?? {};
   const length = embeddings?.dimensions ? { dimensions: embeddings.dimensions } : {};
+  const root = await check(definition, environment);
   return {
     name: definition.name,
-    version: toAgentVersion(definition, await check(definition, environment), VERSION),
+    version: toAgentVersion(definition, root, VERSION),
+    ...(rule && { remember: { rule, model: root.model, modelName: root.modelName } }),
     ...(embeddings && { embedder: { ...length, ...findNamedModel(environment, embeddings) } }),
     hasLiveApi: environment.model.live !== undefined && (definition.kind ?? 'llm') === 'llm',
     prepare: (overrides, signal, userId, serverTools) =>

@@ -28,7 +28,7 @@ import { wakeTasks } from '../invocations/waits/wake.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
 import { LIVE_LIMITS } from '../invocations/live/live-socket.ts';
-import { embedMemories, openEmbedders } from '../conversation/memory/embed-memories.ts';
+import { runMemoryJobs, openEmbedders } from '../conversation/memory/embed-memories.ts';
 import { runLive } from '../invocations/live/run-live.ts';
 import {
   type DatabaseAccess,
@@ -159,7 +159,7 @@ function startBackground(
   const worked = Promise.all([
     runBackgroundQueue(context),
     wakeTasks(context),
-    embedMemories(context),
+    runMemoryJobs(context),
     config.CRONJOBS && runCronjobs(context, toSchedulerSettings(config)),
     config.WEBHOOKS && sendDeliveries(context, toSenderSettings(config)),
     (config.DEV_UI || config.EVALS) && runEvalCases(context),

@@ -73,12 +73,12 @@ const search = async (user: string, words: string, on = app) => {
   );
 };
 const jobs = async (user: string) =>
-  (await sql.query<{ attempts: number }>('select attempts from embedding_jobs where user_id = $1', [user])).rows;
+  (await sql.query<{ attempts: number }>('select attempts from memory_jobs where user_id = $1', [user])).rows;
 /** Waits until what is due for a user is done; what was put back is due again at once. */
 const embedded = async (user: string) => {
   while ((await jobs(user)).length > 0) {
     await sql.query(
-      `update embedding_jobs set due_time = now() where user_id = $1 and due_time < now() + interval '90 s'`,
+      `update memory_jobs set due_time = now() where user_id = $1 and due_time < now() + interval '90 s'`,
       [user],
     );
     await remember('waker', [], crypto.randomUUID());
@@ -112,9 +112,22 @@ test('a model that fails leaves words, and the vectors come later', async () => 
   expect(await search('carl', 'ocean')).toEqual([]);
   while ((await jobs('carl'))[0]?.attempts !== 1) await remember('waker', [], crypto.randomUUID());
   fails = undefined;
-  await sql.query(`update embedding_jobs set due_time = now() where user_id = 'carl'`);
+  await sql.query(`update memory_jobs set due_time = now() where user_id = 'carl'`);
   await embedded('carl');
   expect(await search('carl', 'ocean')).toEqual(['the whale sings']);
+});
+
+test('what is imported is found by its meaning once its vectors are made again', async () => {
+  await remember('kim', ['the whale sings']);
+  await embedded('kim');
+  const lines = (await app.get(`${of('kim')}/export`)).text;
+  const imported = await app.send('POST', `${of('lee')}/import`, lines, {
+    'content-type': 'application/x-ndjson',
+    'x-requested-with': 'test',
+  });
+  expect(imported.status).toBe(200);
+  await embedded('lee');
+  expect(await search('lee', 'ocean')).toEqual(['the whale sings']);
 });
 
 test('a text that the model refuses holds up no other one', async () => {
@@ -137,7 +150,7 @@ test('a batch has 16 memories; the tenth attempt in vain ends the job, and the n
   asked.length = 0;
   await remember('eve', ['snow'], 'more');
   // Put back after the first: the lease of a claim is longer.
-  const isBack = `update embedding_jobs set due_time = now(), attempts = 9
+  const isBack = `update memory_jobs set due_time = now(), attempts = 9
     where user_id = 'eve' and attempts = 1 and due_time < now() + interval '90 s' returning user_id`;
   while ((await sql.query(isBack)).rows.length === 0) await remember('waker', [], crypto.randomUUID());
   while ((await jobs('eve')).length > 0) await remember('waker', [], crypto.randomUUID());
@@ -157,11 +170,11 @@ test('a user without budget has words, and the vectors when it opens again', asy
     const { rows } = await sql.query<{ hours: number }>(`
       select extract(epoch from due_time at time zone 'utc'
         - (date_trunc('month', now() at time zone 'utc') + interval '1 month')) / 3600 as hours
-      from embedding_jobs where user_id = 'finn' and attempts = 1`);
+      from memory_jobs where user_id = 'finn' and attempts = 1`);
     return Number(rows[0]?.hours);
   };
   // The lease of a claim is over in two minutes.
-  const isSoon = `select from embedding_jobs where user_id = 'finn' and due_time < now() + interval '3 m'`;
+  const isSoon = `select from memory_jobs where user_id = 'finn' and due_time < now() + interval '3 m'`;
   while ((await sql.query(isSoon)).rows.length > 0) await remember('waker', [], crypto.randomUUID());
   expect(await due()).toBeCloseTo(0, 1);
   expect(await search('finn', 'whale')).toEqual(['the whale sings']);
@@ -183,7 +196,7 @@ test('a process that stops ends its call, and leaves the job to others at once',
   await stopping.close();
   const reader = new Client(own.url);
   await reader.connect();
-  const { rows } = await reader.query('select due_time <= clock_timestamp() as due from embedding_jobs');
+  const { rows } = await reader.query('select due_time <= clock_timestamp() as due from memory_jobs');
   await reader.end();
   await own.drop();
   expect(rows).toEqual([{ due: true }]);

@@ -7,6 +7,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { searchMemories } from '../../src/conversation/memory/memory-store.ts';
+import { openPool } from '../support/store.ts';
+import { installVectors } from '../support/vectors.ts';
 import { type PostgresCluster, startCluster } from './support/cluster.ts';
 import {
   APP,
@@ -79,7 +82,7 @@ async function ask(server: ServerProcess, method: string, path: string, body: ob
 }
 
 /** Data of every kind, after which nothing of user `u` changes. */
-async function fill(server: ServerProcess): Promise<void> {
+async function fill(server: ServerProcess, database: string): Promise<void> {
   const s1 = sessionPath('u', 's1');
   await ask(server, 'POST', listPath('u'), { sessionId: 's1', state: { 'user:likes': 'tea', nul: 'a\u0000b' } });
   await ask(server, 'POST', `${s1}/events`, '{"author":"user","actions":{"stateDelta":{"n":12345678901234567890.10}}}');
@@ -92,6 +95,10 @@ async function fill(server: ServerProcess): Promise<void> {
   const artifact = { inlineData: { mimeType: 'application/octet-stream', data } };
   await ask(server, 'POST', `${s1}/artifacts`, { filename: 'user:bytes', artifact });
   await ask(server, 'PATCH', `/apps/${APP}/users/u/memory`, { sessionId: 's2' });
+  const sql = openSql(database);
+  await sql.query(`update memories set embedding = '{1,0}', embedding_model = 'm 2'
+                   where content::text like '%line 7"%'`);
+  await sql.end();
   await ask(server, 'POST', `${EVALS}/smoke/add-session`, { evalId: 'e1', sessionId: 's1', userId: 'u' });
   await ask(server, 'POST', `${EVALS}/smoke/run`, {
     evalMetrics: [{ metricName: 'response_match_score', threshold: 0.8 }],
@@ -184,7 +191,7 @@ describe.skipIf(home === undefined)('a dump that was taken while the service wor
     const environment = { ...modelSettings(model.baseUrl), ...settings };
     const before = await startServer(source?.url ?? '', environment);
     servers = [before];
-    await fill(before);
+    await fill(before, source?.url ?? '');
     const [running = '', waiting = ''] = await startLong(before);
     await eventually('it runs', PATIENCE_MS, async () => (await statusOf(before, running)) === 'running');
     expect(await statusOf(before, waiting)).toBe('queued');
@@ -215,6 +222,7 @@ describe.skipIf(home === undefined)('a dump that was taken while the service wor
     servers.push(after);
     const found = await bytesOf(after);
     expect(found.filter((answer, position) => answer !== same[position])).toEqual([]);
+    expect(await findByMeaning(url)).toEqual(['line 7']);
     const goesOn = `select from invocations where id = $1 and status = 'running' and attempt = 2`;
     const isGoingOn = async () => (await restored.query(goesOn, [running])).rowCount === 1;
     await eventually('what ran goes on', PATIENCE_MS, isGoingOn);
@@ -241,6 +249,18 @@ describe.skipIf(home === undefined)('a dump that was taken while the service wor
         `all restored; ${during} acknowledged while it ran; ${SAME.length} answers compared`,
     );
   });
+
+  /** What a memory with none of the words is found by: its vector was in the dump. */
+  const findByMeaning = async (url: string) => {
+    const admin = new URL(target?.url ?? '');
+    admin.pathname = new URL(url).pathname;
+    await installVectors(admin.href);
+    const pool = openPool(admin.href);
+    const near = { vector: [1, 0], model: 'm 2', schema: 'meaning' };
+    const found = await searchMemories(pool.db, { appName: APP, userId: 'u' }, 'sea', 5, near);
+    await pool.close();
+    return found.map((text) => (JSON.parse(text) as { content: { parts: { text: string }[] } }).content.parts[0]?.text);
+  };
 
   const invocationsWhenEnded = async (server: ServerProcess, ids: string[]) => {
     const statuses = () => Promise.all(ids.map((id) => statusOf(server, id)));

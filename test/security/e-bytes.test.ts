@@ -67,7 +67,8 @@ async function recount(user: string): Promise<Counted> {
        (select coalesce(sum(octet_length(request::text)), 0)::int from invocations where user_id = $1) e,
        (select coalesce(sum(size_bytes + octet_length(part::text) + octet_length(custom_metadata::text)), 0)::int
         from artifact_versions where user_id = $1) a,
-       (select coalesce(sum(octet_length(content::text)), 0)::int from memories where user_id = $1) m) sums`,
+       (select coalesce(sum(octet_length(content::text) + 4 * coalesce(cardinality(embedding), 0)), 0)::int
+        from memories where user_id = $1) m) sums`,
     [user],
   );
   return row as Counted;
@@ -239,6 +240,11 @@ describe('with a limit of 2 MiB', () => {
           [user, id],
         ),
       (user) => client.query(`delete from memories where user_id = $1`, [user]),
+      (user, id) =>
+        client.query(
+          `update memories set embedding = array_fill(1::real, array[$3::int]) where user_id = $1 and session_id = $2`,
+          [user, id, draw(9)],
+        ),
       (user, id) =>
         client.query(
           `update artifact_versions set size_bytes = size_bytes + 1 where user_id = $1 and session_id = $2`,

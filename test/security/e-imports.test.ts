@@ -286,7 +286,7 @@ const NOT_IMPORTED = [
   'budget_reservations',
   'budget_uses',
   'budgets',
-  'embedding_jobs',
+  'memory_jobs',
   'event_deltas',
   'idempotency_keys',
   'score_jobs',

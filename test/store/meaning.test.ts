@@ -1,7 +1,8 @@
 import { sql } from 'drizzle-orm';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { claimJobs, endJob, listUnembedded, saveVectors } from '../../src/conversation/memory/embedding-store.ts';
 import { addToMemory, type Near, searchMemories } from '../../src/conversation/memory/memory-store.ts';
+import { findUserStorage } from '../../src/conversation/storage/storage-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import { runAsUser } from '../../src/platform/context.ts';
@@ -42,7 +43,7 @@ async function remember(key: SessionKey, texts: [text: string, vector: number[]]
     texts.map(([text], n) => textEvent(text, { timestamp: n + 1 })),
   );
   for (let last: number | null | undefined = 0; last != null; ) last = await addToMemory(db, key, last, true);
-  const job = { ...key, attempts: 1 };
+  const job = { ...key, sessionId: '', invocationId: '', attempts: 1 };
   const vectors = new Map(texts);
   const rows = await listUnembedded(db, job, model, texts.length);
   await saveVectors(
@@ -52,8 +53,24 @@ async function remember(key: SessionKey, texts: [text: string, vector: number[]]
     rows,
     rows.map(({ text }) => vectors.get(text) ?? []),
   );
-  await db.execute(sql`delete from embedding_jobs`);
+  await db.execute(sql`delete from memory_jobs`);
 }
+
+test('vectors count for their user, and none is stored beyond what the user may keep', async () => {
+  const key = newKey();
+  const count = async () => (await findUserStorage(store.pool.db, key))?.memoryBytes ?? 0;
+  await remember(key, [['the sea', [1, 0]]]);
+  const before = await count();
+  const limited = openDatabase({ ...poolOptions(store.url, 1), maxUserBytes: before + 10_000 });
+  onTestFinished(() => limited.close());
+  const job = { ...key, sessionId: '', invocationId: '', attempts: 1 };
+  const rows = await listUnembedded(limited.db, job, 'large', 1);
+  const save = (numbers: number) => saveVectors(limited.db, job, 'large', rows, [Array<number>(numbers).fill(1)]);
+  await expect(save(4_000)).rejects.toMatchObject({ cause: { code: 'AR417' } });
+  expect(await count()).toBe(before);
+  await save(1_000);
+  expect((await count()) - before).toBe(4 * (1_000 - 2));
+});
 
 test('words and meaning are fused by reciprocal rank, in one statement', async () => {
   const key = newKey();

@@ -16,7 +16,7 @@ const OF_USERS = [
   'artifacts',
   'cronjob_runs',
   'cronjobs',
-  'embedding_jobs',
+  'memory_jobs',
   'eval_case_versions',
   'eval_cases',
   'eval_run_cases',

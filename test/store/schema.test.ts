@@ -41,13 +41,13 @@ test('a trigger keeps what is on legal hold, in every table of users but those o
     'budget_reservations',
     'budget_uses',
     'budgets',
-    // What is to be done about memories.
-    'embedding_jobs',
     // Replaced by the event, which is held.
     'event_deltas',
     // Copies of answers for a day.
     'idempotency_keys',
     'legal_holds',
+    // What is to be done about memories.
+    'memory_jobs',
     // What is to be done about a session.
     'score_jobs',
     'user_erasures',

@@ -9,6 +9,7 @@ import type {
   ModelTarget,
   OpenApiSource,
 } from './agent.ts';
+import { isCheck } from './guardrail.ts';
 import { isOneServer, ONE_SERVER } from './harness-schema.ts';
 import type { Hooks } from './hooks.ts';
 import { EFFORTS, type Model, PROVIDERS, type Sampling } from './model.ts';
@@ -74,6 +75,8 @@ const target = {
   apiKey: text,
 } satisfies Record<keyof ModelTarget, z.ZodType>;
 
+const REMEMBER = '`always`, patterns, a judge, or a function';
+
 const members = {
   description: text,
   kind: z.enum(['llm', 'sequential', 'parallel', 'loop']).optional(),
@@ -134,7 +137,8 @@ const members = {
     .optional(),
   memory: z
     .strictObject({
-      embeddings: z.strictObject({ ...target, dimensions: count }),
+      embeddings: z.strictObject({ ...target, dimensions: count }).optional(),
+      remember: z.custom((value) => value === 'always' || isCheck(value), REMEMBER).optional(),
     } satisfies Record<keyof MemorySettings, z.ZodType>)
     .optional(),
 } satisfies Record<Exclude<keyof AgentSource, 'subAgents'>, z.ZodType>;

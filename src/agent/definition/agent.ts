@@ -87,7 +87,7 @@ export interface AgentDefinition {
   maxLlmCalls?: number;
   /** [never]; the root's counts. */
   compaction?: CompactionSettings;
-  /** [searched by words alone]; the root's counts. */
+  /** The root's counts. */
   memory?: MemorySettings;
 }
 
@@ -238,10 +238,15 @@ export interface RemoteAgent {
 /** The tools of an agent's MCP servers, from elsewhere than the servers. */
 export type ServerTools = (agentName: string, servers: McpServer[]) => Tool[];
 
-/** Settings of the search in an application's memory. */
+/** Settings of an application's memory. */
 export interface MemorySettings {
-  /** The model that makes vectors of what is remembered and looked for, and their length [the model's]. */
-  embeddings: ModelTarget & { dimensions?: number };
+  /** The model that makes vectors of what is remembered and looked for, and their length [none: words alone]. */
+  embeddings?: ModelTarget & { dimensions?: number };
+  /**
+   * The part of an invocation that is remembered once it has succeeded: all, texts with one of the patterns, those for
+   * which a function returns true, or those that the agent's model chooses by this rule [what clients add].
+   */
+  remember?: 'always' | RegExp[] | { judge: string } | ((text: string, author: string) => unknown);
 }
 
 /** When and how much of a history is replaced by a summary. */

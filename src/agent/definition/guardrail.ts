@@ -1,9 +1,12 @@
-import { type Content, getParts, type JsonObject, type Part } from '../../core/content.ts';
+import { type Content, getAnswerText, getParts, type JsonObject, type Part } from '../../core/content.ts';
 import { ConfigError } from '../../core/errors.ts';
 import type { CallContext, HookContext, HookedCall, Hooks } from './hooks.ts';
 
+const PLACES = ['input', 'output', 'calls', 'results'] as const;
+const ACTIONS = ['block', 'redact', 'ask'] as const;
+
 /** A place that a guardrail checks: what the user says, what the model answers, arguments and answers of tools. */
-export type GuardedPlace = 'input' | 'output' | 'calls' | 'results';
+export type GuardedPlace = (typeof PLACES)[number];
 
 /** A check of one's own: true, or the text in the place of what it found, for what may not pass. */
 export type GuardrailCheck = (text: string, context: HookContext) => unknown;
@@ -15,7 +18,7 @@ export interface GuardrailOptions {
   /** Patterns, a question to the agent's model that is answered by yes or no, or a function. */
   check: RegExp[] | { judge: string } | GuardrailCheck;
   /** `redact` replaces what was found, `ask` lets a person decide on a call of a tool [`block`]. */
-  action?: 'block' | 'redact' | 'ask';
+  action?: (typeof ACTIONS)[number];
   /** The sentence in the place of what is blocked, and the question to a person. */
   message?: string;
   /** Maximum time of one check [10,000]. */
@@ -30,12 +33,16 @@ const JUDGE =
 
 /**
  * Makes a guardrail: hooks for `plugins` or `hooks` of an agent. Text of the model is held back until it is checked.
- * @throws {ConfigError} for a person who is to be asked about anything but calls of tools
+ * @throws {ConfigError} for what its author, who may not run a type checker, wrote wrongly: it would check nothing
  */
 export function guardrail(options: GuardrailOptions): Hooks {
   const { name, at, action = 'block', message = NOT_ALLOWED, timeoutMs } = options;
-  if (action === 'ask' && at.some((place) => place !== 'calls'))
-    throw new ConfigError(`The guardrail \`${name}\` can ask a person at \`calls\` only.`);
+  const refuse = (why: string) => new ConfigError(`The guardrail \`${name}\` ${why}.`);
+  if (!at?.length || !at.every((place) => PLACES.includes(place)))
+    throw refuse(`needs \`at\`, some of ${PLACES.join(', ')}`);
+  if (!ACTIONS.includes(action)) throw refuse(`needs an \`action\` of ${ACTIONS.join(', ')}`);
+  if (action === 'ask' && at.some((place) => place !== 'calls')) throw refuse('can ask a person at `calls` only');
+  if (!isCheck(options.check)) throw refuse('needs a `check`: patterns, a judge, or a function');
   const find = toFinder(options);
   const block = { content: { role: 'model', parts: [{ text: message }] }, finishReason: 'SAFETY' };
   const refused = { error: message };
@@ -52,13 +59,16 @@ export function guardrail(options: GuardrailOptions): Hooks {
     ...(timeoutMs !== undefined && { timeoutMs }),
     ...(has('input') && {
       async beforeModel(request, context) {
-        const from = action === 'redact' ? 0 : request.contents.findLastIndex(({ role }) => role === 'model') + 1;
-        for (const [index, content] of request.contents.entries()) {
-          if (index < from || content.role !== 'user') continue;
-          const checked = await checkTexts(content, find, context);
-          if (checked === content) continue;
-          if (action === 'block') return block;
-          request.contents[index] = checked;
+        // From the end: undefined until the model has answered. What was blocked stays out of later requests too.
+        let wasBlocked: boolean | undefined;
+        for (const [index, content] of [...request.contents.entries()].toReversed()) {
+          if (content.role === 'model') wasBlocked = action === 'block' && getAnswerText(content) === message;
+          else if (action === 'redact' || wasBlocked !== false) {
+            const checked = await checkTexts(content, wasBlocked ? async () => REDACTED : find, context);
+            if (checked === content) continue;
+            if (action === 'block' && !wasBlocked) return block;
+            request.contents[index] = checked;
+          }
         }
         return undefined;
       },
@@ -85,6 +95,12 @@ export function guardrail(options: GuardrailOptions): Hooks {
     ...(has('results') && { afterTool: (_call, response, context) => redacted(response, context) }),
   };
 }
+
+/** True for patterns, a question to a model, or a function. */
+export const isCheck = (value: unknown): boolean =>
+  Array.isArray(value)
+    ? value.length > 0 && value.every((one) => one instanceof RegExp)
+    : typeof value === 'function' || typeof (value as { judge?: unknown } | undefined)?.judge === 'string';
 
 /** Gives the text in the place of one that may not pass, `undefined` for one that may. */
 type Find = (text: string, context: HookContext) => Promise<string | undefined>;

@@ -58,7 +58,7 @@ export function toAgentDefinition(
     ...(maxLlmCalls === undefined ? {} : { maxLlmCalls }),
     ...(tokenBudget === undefined ? {} : { compaction: { tokenBudget } }),
     ...withoutAbsent(settings),
-    ...(file.memory && { memory: { embeddings: toEmbeddings(file.memory.embeddings, variables) } }),
+    ...(file.memory && { memory: toMemory(file.memory, variables) }),
     ...((model?.fallbacks || model?.first_token_ms) && { model: toModel(chain, variables) }),
   };
 }
@@ -101,10 +101,11 @@ function toModel(
   return withoutAbsent({ ...toTarget(model), fallbacks: fallbacks?.map(toTarget), firstTokenMs });
 }
 
-const toEmbeddings = (
-  { dimensions, ...model }: NonNullable<HarnessFile['memory']>['embeddings'],
-  variables: Variables,
-): MemorySettings['embeddings'] => withoutAbsent({ ...toModel(model, variables), dimensions });
+function toMemory({ embeddings, ...rest }: NonNullable<HarnessFile['memory']>, variables: Variables): MemorySettings {
+  if (!embeddings) return withoutAbsent(rest);
+  const { dimensions, ...model } = embeddings;
+  return withoutAbsent({ ...rest, embeddings: withoutAbsent({ ...toModel(model, variables), dimensions }) });
+}
 
 const mapValues = <From, To>(map: Record<string, From>, change: (value: From) => To): Record<string, To> =>
   Object.fromEntries(Object.entries(map).map(([name, value]) => [name, change(value)]));

@@ -194,9 +194,17 @@ export const harnessSchema = z.strictObject({
     .optional(),
   max_llm_calls: count.optional().describe('`limits.max_llm_calls` wins; `veadk harness add` writes it here.'),
   memory: z
-    .strictObject({ embeddings: z.strictObject({ ...ofAgent, dimensions: count.optional() }) })
-    .optional()
-    .describe('Memory is searched by meaning too, with vectors of this model.'),
+    .strictObject({
+      embeddings: z
+        .strictObject({ ...ofAgent, dimensions: count.optional() })
+        .optional()
+        .describe('Memory is searched by meaning too, with vectors of this model.'),
+      remember: z
+        .union([z.literal('always'), z.strictObject({ judge: z.string() })])
+        .optional()
+        .describe('What is remembered without a client: all, or what the model chooses.'),
+    })
+    .optional(),
   sub_agents: z.array(subAgent).optional(),
 });
 

@@ -85,6 +85,7 @@ export const toDefinitionText = (definition: AgentDefinition): string =>
 function hideHeaders(key: unknown, value: unknown): unknown {
   if (key === 'clientSecret' || key === 'apiKey') return '(hidden)';
   if (key === 'outputSchema') return (value as OutputSchema).schema;
+  if (typeof value === 'function') return '(code)';
   if (key !== 'headers' || typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(Object.keys(value).map((name) => [name, '(hidden)']));
 }

@@ -67,7 +67,7 @@ async function runTool(
   tool: Tool,
   call: OpenCall,
   kept: JsonObject | undefined,
-  marks: HookMarks,
+  marks: HookMarks | undefined,
 ): Promise<Answer> {
   const { signal } = turn;
   const { session, invocationId, services, log, ledger, transact = noTransaction } = invocation.input;
@@ -94,8 +94,7 @@ async function runTool(
   const run = async (sql: ToolSql): Promise<KeptAnswer> => {
     const value = await runWith({ tool: tool.name }, async () => tool.run(call.args, { ...context, sql }));
     const given = tool.longRunning === true && value === undefined ? undefined : toResponse(value);
-    const hooked = given && turn.agent.hooks;
-    const response = hooked ? toResponse(await afterTool(invocation, turn, call, given, marks)) : given;
+    const response = given && marks ? toResponse(await afterTool(invocation, turn, call, given, marks)) : given;
     // Copies: a tool that keeps working must not change an event that is stored already.
     const answer = { response, attachments: structuredClone(attachments), actions: structuredClone(actions) };
     return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? asking(answer) : answer;
@@ -112,7 +111,7 @@ async function runTool(
       const settled = await settleEarlier(invocation, turn, tool, call, earlier, undefined, error.message);
       return settled ?? failed(error.message);
     }
-    const instead = await onToolError(invocation, turn, call, error, marks);
+    const instead = marks && (await onToolError(invocation, turn, call, error, marks));
     if (instead) return instead;
     const lines = ownLines(error);
     if (lines.length === 0) return failed(errorText(error));
@@ -147,7 +146,7 @@ async function answerCall(
   call: OpenCall,
   decision: boolean | undefined,
   earlier: EarlierCall | undefined,
-  marks: HookMarks,
+  marks: HookMarks | undefined,
 ): Promise<Answer> {
   const tool = findTool(turn, call);
   if (!tool) {
@@ -173,7 +172,7 @@ async function answerCall(
     const again = toRecord(invocation, tool, call, more);
     await invocation.input.ledger?.write([again]);
   } else if (isRejected) return failed(REJECTED);
-  const hooked = turn.agent.hooks && decision !== true && (await askHooks(invocation, turn, call, marks));
+  const hooked = marks && decision !== true && (await askHooks(invocation, turn, call, marks));
   if (hooked) return hooked;
   if (!earlier && tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
   return runTool(invocation, turn, tool, call, earlier?.response?.kept, marks);
@@ -197,11 +196,11 @@ async function answerTraced(
   earlier: EarlierCall | undefined,
 ): Promise<Answer> {
   const step = invocation.input.observer?.toolCall(turn.agent.name, call);
-  const marks = newMarks();
+  const marks = turn.agent.hooks && newMarks();
   const run = () => answerCall(invocation, turn, call, decision, earlier, marks);
   const answer = await runInTrace(step?.traceparent, run);
   step?.end(answer.response, answer.stack);
-  if (!turn.agent.hooks) return answer;
+  if (!marks) return answer;
   // What was changed is told with the response; a call that waits for a person shows its arguments there.
   return { ...answer, actions: mergeActions([answer.actions, { stateDelta: marks.stateDelta }]), hooks: marks.changed };
 }
@@ -272,7 +271,7 @@ export async function callTools(
     ...(parts.length > 0 ? { content: { role: 'user', parts } } : {}),
     actions: mergeActions(answers.map((answer) => answer.actions)),
   });
-  const event = withMarks(made, { changed, stateDelta: {} });
+  const event = changed.length > 0 ? withMarks(made, { changed, stateDelta: {} }) : made;
   ledger?.writeWith(event.id, records);
   return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
 }

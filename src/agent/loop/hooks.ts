@@ -37,8 +37,8 @@ export function withMarks(event: NewEvent, { changed, stateDelta }: HookMarks): 
 }
 
 /** True where text waits for a hook that may replace it. */
-export const holdsText = (hooks: Hooks[] | undefined): boolean =>
-  hooks?.some((each) => each.afterModel !== undefined && each.passesText !== true) ?? false;
+export const holdsText = (hooks: Hooks[]): boolean =>
+  hooks.some((each) => each.afterModel !== undefined && each.passesText !== true);
 
 /** Runs the hooks of one kind in order, until one gives a value. @throws {AgentError} `hook_failed` */
 async function runHooks<Value>(
@@ -233,7 +233,7 @@ export async function onToolError(
   error: unknown,
   marks: HookMarks,
 ): Promise<Answer | undefined> {
-  if (!turn.agent.hooks || error instanceof AgentError) return undefined;
+  if (error instanceof AgentError) return undefined;
   const failure = error instanceof Error ? error : new Error(errorText(error));
   const told = { during: 'tool', error: failure, call: { id, name, args } } as const;
   try {

@@ -118,11 +118,11 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
   const { agent, signal } = turn;
   const { streaming, observer } = invocation.input;
   const ended = new AbortController();
-  const marks = newMarks();
+  const marks = agent.hooks && newMarks();
   // Made once: an answer can have hundreds of partial events, which differ in their deltas only.
   const partial = streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
   // Text that may be replaced, or asked for again, is shown when that is known.
-  const held = agent.outputSchema !== undefined || holdsText(agent.hooks);
+  const held = agent.outputSchema !== undefined || (agent.hooks !== undefined && holdsText(agent.hooks));
   const notes: ModelNotes = { failedTries: [] };
   const call: OpenModelCall = { marks, notes, id: partial?.id, request: undefined };
   let step: ObservedStep<NewEvent> | undefined;
@@ -130,9 +130,9 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
   try {
     const bound = AbortSignal.any([signal, ended.signal]);
     const request = { ...(await toRequest(invocation, turn, bound)), onFailedTry: noteTry(notes) };
-    const sent = agent.hooks ? { ...request, contents: [...request.contents], tools: [...request.tools] } : request;
+    const sent = marks ? { ...request, contents: [...request.contents], tools: [...request.tools] } : request;
     call.request = sent;
-    const given = agent.hooks && (await beforeModel(invocation, turn, sent, marks));
+    const given = marks && (await beforeModel(invocation, turn, sent, marks));
     step = observer?.modelCall(agent, request, sent);
     if (given) answer = await toAnswered(invocation, turn, given, call);
     const stream = askModels(invocation, agent, sent, notes);
@@ -154,7 +154,8 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
 
 /** A model call whose event is to come. */
 interface OpenModelCall {
-  marks: HookMarks;
+  /** Those of the hooks, where the agent has some. */
+  marks: HookMarks | undefined;
   notes: ModelNotes;
   /** The id of its partial events. */
   id: string | undefined;
@@ -168,9 +169,9 @@ async function toAnswered(
   given: ModelAnswer,
   { marks, notes, id }: OpenModelCall,
 ): Promise<NewEvent> {
-  const kept = turn.agent.hooks ? await afterModel(invocation, turn, given, marks) : given;
+  const kept = marks ? await afterModel(invocation, turn, given, marks) : given;
   const event = withNotes(await withOutput(toAnswerEvent(invocation, turn, kept), turn), notes);
-  return { ...withMarks(event, marks), ...(id !== undefined && { id }) };
+  return { ...(marks ? withMarks(event, marks) : event), ...(id !== undefined && { id }) };
 }
 
 /** Returns the event of a call that failed: the error, or what hooks give in its place. */
@@ -181,11 +182,11 @@ async function toFailed(
   call: OpenModelCall,
 ): Promise<NewEvent> {
   let error = toAgentError(invocation, turn, failure);
-  const { request, id } = call;
-  if (turn.agent.hooks && request && !turn.signal.aborted && error.code !== 'hook_failed') {
+  const { marks, request, id } = call;
+  if (marks && request && !turn.signal.aborted && error.code !== 'hook_failed') {
     try {
       const told = { during: 'model', error, request } as const;
-      const given = await onError<ModelAnswer>(invocation, turn, told, call.marks);
+      const given = await onError<ModelAnswer>(invocation, turn, told, marks);
       if (given) return await toAnswered(invocation, turn, given, call);
     } catch (another) {
       error = toAgentError(invocation, turn, another);

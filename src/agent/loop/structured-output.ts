@@ -16,10 +16,11 @@ const REJECTED = 'rejected';
 
 /**
  * Gives an answer of the model its value (`output`), where its agent's answers have a form. One that does not fit keeps
- * its text with the reason; answers with calls are not final and stay as they are.
+ * its text with the reason; answers with calls are not final and stay as they are, as does what was blocked.
  */
 export async function withOutput(event: NewEvent, { agent, signal }: AgentTurn): Promise<NewEvent> {
-  if (!agent.outputSchema || event.errorCode || getFunctionCalls(event.content).length > 0) return event;
+  const isBlocked = event.finishReason === 'SAFETY';
+  if (!agent.outputSchema || event.errorCode || isBlocked || getFunctionCalls(event.content).length > 0) return event;
   const text = withoutFence(getAnswerText(event.content));
   const value = parse(text);
   const problem = value === undefined ? NO_JSON : await agent.outputSchema.check(value, signal);

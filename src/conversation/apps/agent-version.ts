@@ -18,8 +18,9 @@ export function toAgentVersion(definition: AgentDefinition, root: PreparedAgent,
     return node ? [[agent.name, describe(agent, node)] as const] : [];
   });
   const { maxLlmCalls, compaction, model } = root;
-  const { embeddings } = definition.memory ?? {};
-  const memory = embeddings && [embeddings.name, embeddings.dimensions];
+  const { embeddings, remember } = definition.memory ?? {};
+  const rule = Array.isArray(remember) ? remember.map(String) : typeof remember === 'function' ? 'code' : remember;
+  const memory = definition.memory && [embeddings?.name, embeddings?.dimensions, rule];
   const settings = { runtime, provider: model.provider, maxLlmCalls, compaction, memory, root: root.name };
   const text = JSON.stringify({ ...settings, agents: Object.fromEntries(agents) }, sortMembers);
   const digest = createHash('sha256').update(text).digest('hex');

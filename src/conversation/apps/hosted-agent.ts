@@ -1,8 +1,17 @@
-import type { AgentOverrides, NamedModel, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
+import type {
+  AgentOverrides,
+  MemorySettings,
+  NamedModel,
+  PreparedAgent,
+  ServerTools,
+} from '../../agent/definition/agent.ts';
 import type { EvalModule } from '../../agent/definition/eval-module.ts';
 import type { Skill } from '../../agent/skills.ts';
 import type { AgentDescription } from './agent-description.ts';
 import type { AgentVersion } from './agent-version.ts';
+
+/** The rule of an application that remembers by itself, and the model that it may ask. */
+export type Remember = NamedModel & { rule: NonNullable<MemorySettings['remember']> };
 
 /** The model that makes vectors of memories, and their length [the model's]. */
 export type Embedder = NamedModel & {
@@ -23,6 +32,8 @@ export interface HostedAgent {
   hasTransactions?: boolean;
   /** Memory is searched by meaning too [by words alone]. */
   embedder?: Embedder | undefined;
+  /** It remembers by itself, as its rule chooses [what clients add]. */
+  remember?: Remember;
   /** Metrics of its own, and what masks sessions that become eval cases. */
   evals?: EvalModule;
   /**

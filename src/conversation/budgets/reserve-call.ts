@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ModelRequest } from '../../agent/definition/model.ts';
+import { type Model, type ModelAnswer, type ModelRequest, toCallUse } from '../../agent/definition/model.ts';
 import { abortError } from '../../core/abort.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { callFunction } from '../../platform/db/statement.ts';
-import type { OverBudget } from './budget.ts';
+import { spend } from './budget-store.ts';
+import { type OverBudget, overBudgetError } from './budget.ts';
 
 /** Output tokens of a call under a budget whose agent sets no `maxOutputTokens`: current models may answer so many. */
 const DEFAULT_OUTPUT_TOKENS = 8_192;
@@ -68,6 +69,28 @@ interface Reserved {
   over: OverBudget | null;
   limited: boolean;
 }
+
+/** Makes a model call within budgets and counts it. @throws {LimitError} where less is left than it may use */
+export type Spend = (model: Model, request: ModelRequest) => Promise<ModelAnswer>;
+
+/** Charges a model call beside the agent's own, that of a judge for instance, to a user. */
+export const spendWith =
+  (db: Database, user: Pick<SessionKey, 'appName' | 'userId'>): Spend =>
+  async (model, request) => {
+    const reserved = await reserveCall(db, user, request);
+    if ('what' in reserved) throw overBudgetError(reserved);
+    try {
+      const answer = model.generate(reserved.request);
+      for (;;) {
+        const step = await answer.next();
+        if (!step.done) continue;
+        await spend(db, user, [{ ...toCallUse(request.modelName, step.value), reservation: reserved.reservation }]);
+        return step.value;
+      }
+    } finally {
+      reserved.end();
+    }
+  };
 
 /** Bounds a model call: the most tokens of its prompt and of its answer, and the request that holds it to them. */
 export function boundCall(request: ModelRequest): { request: ModelRequest; prompt: number; output: number } {

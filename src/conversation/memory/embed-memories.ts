@@ -10,10 +10,11 @@ import { overBudgetError } from '../budgets/budget.ts';
 import { reserveCall } from '../budgets/reserve-call.ts';
 import * as store from './embedding-store.ts';
 import type { Near } from './memory-store.ts';
+import { rememberInvocation } from './remember.ts';
 
-/** Published when memories were added that are to get vectors. */
-export const EMBEDDINGS_TOPIC = 'embeddings';
-/** Users whose memories this process embeds at once, and memories of one call. */
+/** Published when there are memories to make, or vectors of them. */
+export const MEMORY_TOPIC = 'memory';
+/** Jobs that this process does at once, and memories of one call. */
 const [MAX_JOBS, MAX_BATCH] = [4, 16];
 /** A call ends well before its lease, so that no other process makes it too; a search soon does without. */
 const [CALL_MS, LEASE_MS, QUERY_MS] = [60_000, 120_000, 3_000];
@@ -27,7 +28,7 @@ const MAX_DIMENSIONS = 16_000;
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 type Agents = ReadonlyMap<string, HostedAgent>;
-type EmbeddingContext = QueueContext & { database: DatabasePool; agents: Agents };
+type MemoryContext = QueueContext & { database: DatabasePool; agents: Agents };
 
 /** Looks for pgvector where an application asks for embeddings; warns where memory is searched by words alone. */
 export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: Log): Promise<void> {
@@ -80,42 +81,54 @@ export async function findVector(
   return vector && { vector, model: toVectorName(embedder), schema };
 }
 
-/** Makes the vectors of memories until the process drains, where an application asks for them. */
-export async function embedMemories(context: EmbeddingContext): Promise<void> {
+/** Remembers, and makes vectors of memories, until the process drains, where an application asks for either. */
+export async function runMemoryJobs(context: MemoryContext): Promise<void> {
   const { agents, database } = context;
-  const appNames = [...agents].flatMap(([name, { embedder }]) => (embedder ? [name] : []));
+  const appNames = [...agents].flatMap(([name, { embedder, remember }]) => (embedder || remember ? [name] : []));
   if (appNames.length === 0) return;
-  await runLeasedQueue<store.EmbeddingJob>(context, {
-    name: 'embeddings',
-    topic: EMBEDDINGS_TOPIC,
+  await runLeasedQueue<store.MemoryJob>(context, {
+    name: 'memory jobs',
+    topic: MEMORY_TOPIC,
     maxJobs: MAX_JOBS,
     claim: async ({ slots }) => {
       const jobs = slots > 0 ? await store.claimJobs(database.db, appNames, slots, LEASE_MS) : [];
       return { jobs, pauseMs: jobs.length > 0 ? 0 : MAX_PAUSE_MS };
     },
-    run: (job) => embedBatch(context, job),
+    run: (job) => runJob(context, job),
     toLogFields: ({ appName }) => ({ appName }),
   });
 }
 
-/** Embeds some memories of a user; a failure puts them back, and search goes on without their vectors. */
-async function embedBatch({ agents, database: { db }, draining, log }: EmbeddingContext, job: store.EmbeddingJob) {
-  const embedder = agents.get(job.appName)?.embedder;
-  if (!embedder) return;
+/** Does a job; a failure puts it back, and search goes on without it. */
+async function runJob({ agents, database: { db }, draining, log }: MemoryContext, job: store.MemoryJob) {
+  const { embedder, remember } = agents.get(job.appName) ?? {};
+  const signal = AbortSignal.any([draining, AbortSignal.timeout(CALL_MS)]);
+  try {
+    if (job.invocationId === '') {
+      if (embedder) await embedBatch(db, embedder, job, signal);
+      return;
+    }
+    if (remember) await rememberInvocation(db, remember, job, embedder !== undefined, signal);
+    await store.endJob(db, job);
+  } catch (error) {
+    if (draining.aborted) return store.endJob(db, job, 0);
+    log.warn({ app: job.appName, reason: String(error) }, 'memories wait for their vectors, or to be remembered');
+    const pauseMs = error instanceof LimitError ? error.retryAfterSeconds * 1_000 : backOffMs(job.attempts, BACK_OFF);
+    await store.endJob(db, job, job.attempts < MAX_ATTEMPTS ? pauseMs : undefined);
+  }
+}
+
+async function embedBatch(db: Database, embedder: Embedder, job: store.MemoryJob, signal: AbortSignal) {
   const model = toVectorName(embedder);
   // One alone after a failure: it may be what the model refuses.
   const rows = await store.listUnembedded(db, job, model, job.attempts > 1 ? 1 : MAX_BATCH);
   if (rows.length === 0) return store.endJob(db, job);
-  const signal = AbortSignal.any([draining, AbortSignal.timeout(CALL_MS)]);
   const texts = rows.map(({ text }) => text);
   try {
     await store.saveVectors(db, job, model, rows, await embed(db, embedder, job, texts, signal));
   } catch (error) {
-    if (draining.aborted) return store.endJob(db, job, 0);
     const isRefused = error instanceof AgentError && error.code === 'model_rejected' && rows.length === 1;
-    if (isRefused) return store.saveVectors(db, job, model, rows, []);
-    log.warn({ app: job.appName, reason: String(error) }, 'memories wait for their vectors');
-    const pauseMs = error instanceof LimitError ? error.retryAfterSeconds * 1_000 : backOffMs(job.attempts, BACK_OFF);
-    await store.endJob(db, job, job.attempts < MAX_ATTEMPTS ? pauseMs : undefined);
+    if (!isRefused) throw error;
+    await store.saveVectors(db, job, model, rows, []);
   }
 }

@@ -1,18 +1,24 @@
 import { and, desc, eq, sql } from 'drizzle-orm';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { embeddingJobs, memories } from '../../platform/db/schema/schema.ts';
+import { memoryJobs, memories } from '../../platform/db/schema/schema.ts';
+import { limitedBytes } from '../storage/storage-store.ts';
 
-const j = embeddingJobs;
+const j = memoryJobs;
+const jobKey = sql`(${j.appName}, ${j.userId}, ${j.sessionId}, ${j.invocationId})`;
 const after = (ms: number) => sql`clock_timestamp() + ${ms} * interval '1 millisecond'`;
 /** Characters of a memory that its vector is about: models take some thousand tokens. */
 const MAX_CHARACTERS = 4_000;
 
-/** A user some of whose memories may have no vector, and the attempts since the last success, this one included. */
-export type EmbeddingJob = Pick<SessionKey, 'appName' | 'userId'> & { attempts: number };
+/**
+ * An invocation of which something may be remembered, or, where its names are empty, a user some of whose memories may
+ * have no vector; with the attempts since the last success, this one included.
+ */
+export type MemoryJob = SessionKey & { invocationId: string; attempts: number };
 
-const isOf = ({ appName, userId }: EmbeddingJob, table: typeof j | typeof memories) =>
-  and(eq(table.appName, appName), eq(table.userId, userId));
+const isOf = ({ appName, userId }: MemoryJob) => and(eq(memories.appName, appName), eq(memories.userId, userId));
+const isJob = ({ appName, userId, sessionId, invocationId }: MemoryJob) =>
+  sql`${jobKey} = (${appName}, ${userId}, ${sessionId}, ${invocationId})`;
 
 /** Finds the schema of pgvector, where all may use it. */
 export async function findVectorSchema(db: Database): Promise<string | undefined> {
@@ -22,21 +28,22 @@ export async function findVectorSchema(db: Database): Promise<string | undefined
   return rows[0]?.schema;
 }
 
-/** Claims the users of some applications that have waited longest: each has a batch in turn. One statement. */
+/** Claims the jobs of some applications that have waited longest: each user has a batch in turn. One statement. */
 export async function claimJobs(db: Database, appNames: string[], slots: number, leaseMs: number) {
-  const { rows } = await db.execute<EmbeddingJob>(sql`
+  const { rows } = await db.execute<MemoryJob & Record<string, unknown>>(sql`
     with due as (
-      select ${j.appName}, ${j.userId} from ${j}
+      select ${j.appName}, ${j.userId}, ${j.sessionId}, ${j.invocationId} from ${j}
       where ${j.dueTime} <= clock_timestamp() and ${j.appName} = any(${sql.param(appNames)}::text[])
       order by ${j.dueTime} limit ${slots} for update skip locked)
     update ${j} set due_time = ${after(leaseMs)}, attempts = ${j.attempts} + 1
-    from due where (${j.appName}, ${j.userId}) = (due.app_name, due.user_id)
-    returning ${j.appName} as "appName", ${j.userId} as "userId", ${j.attempts} as attempts`);
+    from due where ${jobKey} = (due.app_name, due.user_id, due.session_id, due.invocation_id)
+    returning ${j.appName} as "appName", ${j.userId} as "userId", ${j.sessionId} as "sessionId",
+      ${j.invocationId} as "invocationId", ${j.attempts} as attempts`);
   return rows;
 }
 
 /** Lists the newest memories of a user without a vector of a model. */
-export const listUnembedded = (db: Database, job: EmbeddingJob, model: string, limit: number) =>
+export const listUnembedded = (db: Database, job: MemoryJob, model: string, limit: number) =>
   db
     .select({
       sessionId: memories.sessionId,
@@ -46,29 +53,32 @@ export const listUnembedded = (db: Database, job: EmbeddingJob, model: string, l
         where coalesce(part ->> 'thought', 'false') <> 'true'), ${MAX_CHARACTERS})`,
     })
     .from(memories)
-    .where(and(isOf(job, memories), sql`${memories.embeddingModel} is distinct from ${model}`))
+    .where(and(isOf(job), sql`${memories.embeddingModel} is distinct from ${model}`))
     .orderBy(desc(memories.eventTime))
     .limit(limit);
 
-/** Saves the vectors of memories, none where the model refused the text; the next batch is due. */
+/** Saves the vectors of memories, which count for their user; none where the model refused it. The next are due. */
 export async function saveVectors(
   db: Database,
-  job: EmbeddingJob,
+  job: MemoryJob,
   model: string,
   rows: Pick<typeof memories.$inferSelect, 'sessionId' | 'eventId'>[],
   vectors: number[][],
 ): Promise<void> {
   const made = rows.map((row, index) => ({ ...row, vector: vectors[index] && `{${vectors[index].join()}}` }));
   await db.execute(sql`
-    with saved as (
-      update ${memories} set embedding = made.vector, embedding_model = ${model}
-      from json_to_recordset(${JSON.stringify(made)}) made("sessionId" text, "eventId" text, vector real[])
-      where ${isOf(job, memories)} and (${memories.sessionId}, ${memories.eventId}) = ("sessionId", "eventId"))
-    update ${j} set due_time = clock_timestamp(), attempts = 0 where ${isOf(job, j)}`);
+    with made as materialized (
+      select * from json_to_recordset(${JSON.stringify(made)}) m("sessionId" text, "eventId" text, vector real[])),
+    checked as materialized (
+      select ${limitedBytes(db, job, sql`(select coalesce(4 * sum(cardinality(vector)), 0) from made)`)}),
+    saved as (
+      update ${memories} set embedding = made.vector, embedding_model = ${model} from made, checked
+      where ${isOf(job)} and (${memories.sessionId}, ${memories.eventId}) = ("sessionId", "eventId"))
+    update ${j} set due_time = clock_timestamp(), attempts = 0 where ${isJob(job)}`);
 }
 
 /** Puts a job back for some time, or deletes it [unless more was added since it was claimed]. */
-export async function endJob(db: Database, job: EmbeddingJob, pauseMs?: number): Promise<void> {
-  if (pauseMs === undefined) await db.delete(j).where(and(isOf(job, j), eq(j.attempts, job.attempts)));
-  else await db.execute(sql`update ${j} set due_time = ${after(pauseMs)} where ${isOf(job, j)}`);
+export async function endJob(db: Database, job: MemoryJob, pauseMs?: number): Promise<void> {
+  if (pauseMs === undefined) await db.delete(j).where(and(isJob(job), eq(j.attempts, job.attempts)));
+  else await db.execute(sql`update ${j} set due_time = ${after(pauseMs)} where ${isJob(job)}`);
 }

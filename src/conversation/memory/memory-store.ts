@@ -2,8 +2,8 @@ import { type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
-import { embeddingJobs, memories } from '../../platform/db/schema/schema.ts';
-import { bytesBefore, insertSelect } from '../../platform/db/sql.ts';
+import { memoryJobs, memories } from '../../platform/db/schema/schema.ts';
+import { bytesBefore, getKey, insertSelect } from '../../platform/db/sql.ts';
 import { saidInSession } from '../sessions/event-store.ts';
 import { isSession } from '../sessions/session-key.ts';
 import { heldSession } from '../sessions/session-lease.ts';
@@ -40,6 +40,7 @@ const cutWords = (text: SQL): SQL => sql`regexp_replace(${text}, '(\\S{128})', '
  * Adds what was said in a session after a sequence to its user's memory, one batch; events that are there already stay
  * as they are. One statement, which holds the session meanwhile: nothing is added of one that is being deleted.
  * @param embeds true: what its user remembers and has no vector is due to get one
+ * @param only the events that are added [all]
  * @returns the sequence to go on after, `null` after the last; `undefined` when there is no such session.
  */
 export async function addToMemory(
@@ -47,6 +48,7 @@ export async function addToMemory(
   key: SessionKey,
   after: number,
   embeds = false,
+  only?: string[],
 ): Promise<number | null | undefined> {
   const head = sql`left(said.text, ${MAX_MEMORY})`;
   const content = sql`case when said.bytes <= ${MAX_MEMORY} then said.content else jsonb_build_object(
@@ -62,11 +64,12 @@ export async function addToMemory(
     searchVector: sql`to_tsvector('simple', ${cutWords(head)})`,
   });
   const isAdded = (eventId: AnyPgColumn) =>
-    sql`exists (select from ${memories} where ${isSession(key, memories)} and ${memories.eventId} = ${eventId})`;
+    sql`(exists (select from ${memories} where ${isSession(key, memories)} and ${memories.eventId} = ${eventId})
+      ${only ? sql`or ${eventId} <> all(${sql.param(only)}::text[])` : sql``})`;
   // The end of a job under way sees that it began anew.
   const due = sql`due as (
-    insert into ${embeddingJobs} (app_name, user_id) select ${key.appName}, ${key.userId} from held
-    on conflict (app_name, user_id) do update set attempts = 0),`;
+    insert into ${memoryJobs} (app_name, user_id) select ${key.appName}, ${key.userId} from held
+    on conflict (app_name, user_id, session_id, invocation_id) do update set attempts = 0),`;
   const { rows } = await db.execute<{ last: number | null }>(sql`
     with held as materialized (${heldSession(key)}),
     ${embeds ? due : sql``}
@@ -77,6 +80,18 @@ export async function addToMemory(
     added as (${insert} from held, said, checked where said.text is not null on conflict do nothing)
     select (select max(sequence) from said) as last from held`);
   return rows[0]?.last;
+}
+
+/** Notes that memories of a user may have no vectors. */
+export async function embedLater(
+  db: Database,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+): Promise<void> {
+  const target = getKey(memoryJobs);
+  await db
+    .insert(memoryJobs)
+    .values({ appName, userId })
+    .onConflictDoUpdate({ target, set: { attempts: 0 } });
 }
 
 /** Forgets what was said in a session; forgetting what is not there does nothing. */

@@ -10,7 +10,7 @@ import { userPath } from '../../platform/http/operation/parameters.ts';
 import type { HostedAgent } from '../apps/hosted-agent.ts';
 import { idempotencyHeaders, once } from '../idempotency/operations.ts';
 import { sendText } from '../sessions/send-text.ts';
-import { EMBEDDINGS_TOPIC, findVector } from './embed-memories.ts';
+import { MEMORY_TOPIC, findVector } from './embed-memories.ts';
 import { memoryQuerySchema } from './memory-query.ts';
 import { addToMemory, MAX_FOUND_BYTES, MAX_MEMORY, MAX_RANKED, searchMemories } from './memory-store.ts';
 import { looseObject } from '../../core/members.ts';
@@ -71,7 +71,7 @@ const addSession = operation({
     for (let last: number | null | undefined = 0; last != null && !call.response.destroyed; ) {
       last = await addToMemory(context.database.db, key, last, embeds);
     }
-    if (embeds) context.notifications.publish(EMBEDDINGS_TOPIC);
+    if (embeds) context.notifications.publish(MEMORY_TOPIC);
     return { kind: 'json', text };
   },
 });

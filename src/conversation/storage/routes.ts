@@ -10,7 +10,7 @@ const storageSchema = z
     maxBytes: z.int().nullable().describe('MAX_USER_BYTES; null where there is no limit.'),
     eventBytes: z.int().describe('Events and states of all sessions, and starts that wait, as JSON.'),
     artifactBytes: z.int().describe('All versions of artifacts with their metadata.'),
-    memoryBytes: z.int().describe('Memories as JSON, without the index of their words.'),
+    memoryBytes: z.int().describe('Memories as JSON with their vectors, without the index of their words.'),
   })
   .describe('Bytes that a user keeps in an application.');
 

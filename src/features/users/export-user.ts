@@ -11,6 +11,8 @@ import { INPUT_LIMITS } from '../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
 import { newLabelsSchema } from '../../conversation/sessions/label.ts';
 import { keyAliases } from '../../platform/http/validation/key-aliases.ts';
+import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
+import { embedLater } from '../../conversation/memory/memory-store.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { sqlState } from '../../platform/db/client.ts';
 import { countEvents } from '../../conversation/sessions/user-data-store.ts';
@@ -29,6 +31,7 @@ import {
 export interface ExportContext {
   database: DatabasePool;
   contentStore: ContentStore;
+  agents: ReadonlyMap<string, HostedAgent>;
 }
 
 /** The first words of an export. */
@@ -40,7 +43,7 @@ const VERSION = 1;
  * operator's, grants are secrets of this service, and scores and embeddings are still to be made here.
  */
 const LEFT_OUT = new Set([
-  'embedding_jobs',
+  'memory_jobs',
   'event_deltas',
   'idempotency_keys',
   'score_jobs',
@@ -103,7 +106,7 @@ interface Batch {
  * @throws {InvalidError} for a line that is none of an export
  */
 export async function importLines(
-  { database, contentStore }: ExportContext,
+  { database, contentStore, agents }: ExportContext,
   user: User,
   text: string,
   mayOverride: boolean,
@@ -113,7 +116,11 @@ export async function importLines(
   const insert = async () => {
     for (const [index, line] of lines.entries())
       addBatch(batches, await toBatch(contentStore, line, index + 1, mayOverride));
-    return database.transaction((tx) => insertBatches(tx, user, batches));
+    return database.transaction(async (tx) => {
+      const hasMemories = batches.some(({ table }) => table.name === 'memories');
+      if (hasMemories && agents.get(user.appName)?.embedder) await embedLater(tx, user);
+      return insertBatches(tx, user, batches);
+    });
   };
   const { imported, unused } = await insert().catch(async (error: unknown) => {
     // After a passing failure rows may name them.

@@ -12,7 +12,7 @@ import * as tables from './schema/schema.ts';
 const ON_COORDINATOR = new Set([
   'cronjobs',
   'cronjob_runs',
-  'embedding_jobs',
+  'memory_jobs',
   'score_jobs',
   'user_credentials',
   'webhooks',

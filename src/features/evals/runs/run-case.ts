@@ -1,7 +1,7 @@
 import type { JsonObject } from '../../../core/content.ts';
 import { LeaseLostError, LimitError, NotFoundError } from '../../../core/errors.ts';
 import { toCallUse } from '../../../agent/definition/model.ts';
-import { boundCall } from '../../../conversation/budgets/reserve-call.ts';
+import { boundCall, type Spend, spendWith } from '../../../conversation/budgets/reserve-call.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { addJudgeTokens } from './eval-run-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
@@ -11,7 +11,6 @@ import { toActualTurns } from '../cases/turns.ts';
 import { withoutHistory, readStoredCase, type StoredCase } from '../cases/eval-case.ts';
 import { type CaseOutcome, type ClaimedCase, restartEvalCase } from './claim-store.ts';
 import { toUses } from '../scoring/cost.ts';
-import { type Spend, spendWith } from '../judges/judge-model.ts';
 import { MetricError } from '../metrics/status.ts';
 import type { Turn } from '../metrics/turn.ts';
 import { runTurns, toSessionKey, type Speaker, type TurnsEnd } from './run-turns.ts';

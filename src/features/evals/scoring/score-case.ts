@@ -28,7 +28,8 @@ import { getCalls, type Turn, type TurnPair, getText } from '../metrics/turn.ts'
 import type { MetricResult, ScoredCase } from './score.ts';
 import type { PreparedAgent } from '../../../agent/definition/agent.ts';
 import type { StoredCase } from '../cases/eval-case.ts';
-import { judgeWith, type Spend, spendWith } from '../judges/judge-model.ts';
+import { type Spend, spendWith } from '../../../conversation/budgets/reserve-call.ts';
+import { judgeWith } from '../judges/judge-model.ts';
 import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';

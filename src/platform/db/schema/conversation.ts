@@ -165,13 +165,19 @@ export const memories = pgTable(
   ],
 );
 
-/** Users some of whose memories may have no embedding yet. */
-export const embeddingJobs = pgTable(
-  'embedding_jobs',
-  (c) => ({ ...ofUser(), dueTime: timeOfChange('due_time'), attempts: c.smallint('attempts').notNull().default(0) }),
+/** Users some of whose memories may have no embedding yet, and invocations of which something may be remembered. */
+export const memoryJobs = pgTable(
+  'memory_jobs',
+  (c) => ({
+    ...ofUser(),
+    sessionId: identifier('session_id').notNull().default(''),
+    invocationId: identifier('invocation_id').notNull().default(''),
+    dueTime: timeOfChange('due_time'),
+    attempts: c.smallint('attempts').notNull().default(0),
+  }),
   (t) => [
-    primaryKey({ name: 'embedding_jobs_pkey', columns: [t.appName, t.userId] }),
-    index('embedding_jobs_due_idx').on(t.dueTime),
+    primaryKey({ name: 'memory_jobs_pkey', columns: [t.appName, t.userId, t.sessionId, t.invocationId] }),
+    index('memory_jobs_due_idx').on(t.dueTime),
   ],
 );
 

@@ -11,7 +11,7 @@ export {
   artifactVersions,
   eventDeltas,
   events,
-  embeddingJobs,
+  memoryJobs,
   idempotencyKeys,
   legalHolds,
   memories,

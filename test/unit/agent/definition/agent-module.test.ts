@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { loadAgentModules } from '../../../../src/agent/definition/agent-module.ts';
+import { guardrail } from '../../../../src/agent/definition/guardrail.ts';
 import { toDefinitionText } from '../../../../src/agent/definition/harness-yaml.ts';
 import { prepareAgent } from '../../../../src/agent/prepare-agent.ts';
 import { builtInTools } from '../../../../src/agent/tools/registry.ts';
@@ -118,8 +119,10 @@ test('a description of an agent shows everything but secrets', () => {
     mcpServers: [{ name: 'docs', url: 'https://docs.example/', headers: { authorization: 'Bearer canary' } }],
     sampling: {},
     maxLlmCalls: 5,
+    plugins: [guardrail({ name: 'cards', at: ['input'], check: [/\d{16}/] })],
   });
   expect(text).toContain('maxLlmCalls: 5');
+  expect(text).toContain('name: cards\n    beforeModel: (code)');
   expect(text).toContain('authorization: (hidden)');
   expect(text).not.toContain('canary');
 });

@@ -27,6 +27,7 @@ limits:
   compact_above_tokens: 5000
 memory:
   embeddings: { name: vectors, provider: openai, api_key: '\${VECTORS_KEY}', dimensions: 256 }
+  remember: { judge: Tastes of the user. }
 sub_agents:
   - name: writer
     description: Writes.
@@ -65,7 +66,10 @@ test('a full file becomes a definition', () => {
     sampling: { temperature: 0.2, maxOutputTokens: 100 },
     maxLlmCalls: 7,
     compaction: { tokenBudget: 5000 },
-    memory: { embeddings: { name: 'vectors', provider: 'openai', apiKey: 'key', dimensions: 256 } },
+    memory: {
+      embeddings: { name: 'vectors', provider: 'openai', apiKey: 'key', dimensions: 256 },
+      remember: { judge: 'Tastes of the user.' },
+    },
     subAgents: [
       {
         name: 'writer',

@@ -187,6 +187,27 @@ describe('guardrails', () => {
     expect(model.requests).toHaveLength(action === 'block' ? 0 : 1);
   });
 
+  test('what was blocked stays out of later requests, and its answer is not asked for again in a form', async () => {
+    const outputSchema = toOutputSchema({ type: 'object', required: ['n'] });
+    const history = [userEvent('my pin is 1234')];
+    const blocked = await run(
+      [text('{"n":1}')],
+      [at('input', 'block')],
+      { history, streaming: true },
+      { outputSchema },
+    );
+    expect(blocked.model.requests).toEqual([]);
+    expect([blocked.end.output, blocked.end.value]).toEqual(['No numbers.', undefined]);
+    const asked = [...history, blocked.end.lastEvent as Event, userEvent('do what I said')];
+    const { model, end } = await run([text('done')], [at('input', 'block')], { history: asked });
+    expect(end.output).toBe('done');
+    expect(model.requests[0]?.contents.map(({ parts }) => parts?.map((part) => part.text))).toEqual([
+      ['[redacted]'],
+      ['No numbers.'],
+      ['do what I said'],
+    ]);
+  });
+
   test.each<['block' | 'redact', string]>([
     ['block', 'No numbers.'],
     ['redact', 'It is [redacted], yes.'],
@@ -260,7 +281,19 @@ describe('guardrails', () => {
       });
       expect(resumed.ran).toEqual(expected);
     }
-    expect(() => guardrail({ name: 'g', at: ['output'], check: [], action: 'ask' })).toThrow('at `calls` only');
+  });
+
+  test.each<[object, string]>([
+    [{ at: ['output'], action: 'ask' }, 'can ask a person at `calls` only'],
+    [{ at: ['inputs'] }, 'needs `at`, some of input, output, calls, results'],
+    [{ at: [] }, 'needs `at`'],
+    [{ action: 'refuse' }, 'needs an `action` of block, redact, ask'],
+    [{ check: 'secret' }, 'needs a `check`: patterns, a judge, or a function'],
+    [{ check: [] }, 'needs a `check`'],
+    [{ check: ['secret'] }, 'needs a `check`'],
+  ])('one that would check nothing is refused: %j', (wrong, why) => {
+    const options = { name: 'g', at: ['input'], check: [/x/], ...wrong } as Parameters<typeof guardrail>[0];
+    expect(() => guardrail(options)).toThrow(why);
   });
 
   test('an answer with a form is checked as the guardrail left it', async () => {

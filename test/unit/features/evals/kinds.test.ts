@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import type { Model } from '../../../../src/agent/definition/model.ts';
-import { judgeWith, type Spend } from '../../../../src/features/evals/judges/judge-model.ts';
+import type { Spend } from '../../../../src/conversation/budgets/reserve-call.ts';
+import { judgeWith } from '../../../../src/features/evals/judges/judge-model.ts';
 import { FINAL_RESPONSE_QUALITY, rubricsOfTurns } from '../../../../src/features/evals/judges/rubrics.ts';
 import {
   finalResponseMatch,
