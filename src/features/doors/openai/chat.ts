@@ -13,8 +13,7 @@ import { RequestError } from './errors.ts';
 import { type Said, toTimeline } from './items.ts';
 import { readEvents, readResponse, ResponseState } from './response.ts';
 import type { ChatRequest } from './schemas.ts';
-import type { OpenAiCall, OpenAiContext, Place } from './start.ts';
-import { endWithSession, findAnswer, isTemporary, prepareAnswer, startAnswer, toSessionName } from './start.ts';
+import { answer, isTemporary, type OpenAiCall, type OpenAiContext, toSessionName } from './start.ts';
 
 type ChatCall = OpenAiCall<ChatRequest>;
 
@@ -24,17 +23,24 @@ type ChatCall = OpenAiCall<ChatRequest>;
  * as for its title, leaves nothing in it.
  */
 export async function completeChat(context: OpenAiContext, call: ChatCall): Promise<Answer> {
-  const { body, userId } = call;
+  const { body, headers, response, userId } = call;
   const timeline = toTimeline(body.messages, 'messages');
-  const repeated = await findAnswer(context, call, timeline);
-  if (repeated) return endWithSession(context, repeated, call, () => show(context, repeated, call));
+  const streaming = body.stream === true;
+  const isHere = !streaming && headers['idempotency-key'] === undefined;
+  const asked = {
+    timeline,
+    streaming,
+    run: isHere ? (ref: InvocationRef, turn: TurnRequest) => answerHere(context, ref, turn, call) : undefined,
+    show: async (ref: InvocationRef) =>
+      streaming ? sendChunks(context, ref, call) : toAnswer(ref, await readResponse(context, ref, response)),
+  };
   const { data: sessionId } = identifierSchema.safeParse(toSessionName(call));
-  if (sessionId === undefined) return answer(context, call, timeline);
-  const key = { appName: body.model, userId, sessionId };
-  const goOn = async () => answer(context, call, timeline, await findChat(context, key, timeline));
-  if (timeline.length > 1) return goOn();
+  const key = sessionId === undefined ? undefined : { appName: body.model, userId, sessionId };
+  const goOn = () => answer(context, call, { ...asked, find: async () => key && findChat(context, key, timeline) });
+  if (!key || timeline.length > 1) return goOn();
   // A first prompt mostly begins its session, which is read only where it is there.
-  return answer(context, call, timeline, { key, history: null }).catch((error: unknown) => {
+  const find = () => Promise.resolve({ key, history: null });
+  return answer(context, call, { ...asked, find }).catch((error: unknown) => {
     if (error instanceof SessionExistsError) return goOn();
     throw error;
   });
@@ -51,21 +57,6 @@ async function findChat({ histories, database }: OpenAiContext, key: SessionKey,
   return stored.length === said.length ? { key, history } : undefined;
 }
 
-/** Answers in a session that goes on, or aside. */
-async function answer(context: OpenAiContext, call: ChatCall, timeline: Said[], place?: Place): Promise<Answer> {
-  const streaming = call.body.stream === true;
-  const asked = { timeline: place ? timeline.slice(-1) : timeline, place, streaming };
-  if (streaming || call.headers['idempotency-key'] !== undefined)
-    return startAnswer(context, asked, call, (ref) => show(context, ref, call));
-  const { ref, turn } = await prepareAnswer(context, asked, call);
-  return endWithSession(context, ref, call, () => answerHere(context, ref, turn, call));
-}
-
-const show = async (context: OpenAiContext, ref: InvocationRef, call: ChatCall): Promise<Answer> =>
-  call.body.stream === true
-    ? sendChunks(context, ref, call)
-    : toAnswer(ref, await readResponse(context, ref, call.response));
-
 /** Answers in this process, while the client waits: without a key nobody comes back for what is whole. */
 async function answerHere(
   context: OpenAiContext,
@@ -76,7 +67,7 @@ async function answerHere(
   // Nobody finds what a client left that named no session.
   const cancelOnDisconnect = context.cancelOnDisconnect || isTemporary(call, ref.key);
   const signal = disconnectSignal({ cancelOnDisconnect }, call.response);
-  const run = { ...toRun(context, ref.key, turn, call.headers), inBackground: false, signal };
+  const run = { ...toRun(context, ref.key, turn, call.headers), inBackground: false, streaming: false, signal };
   call.response.setHeader('x-invocation-id', ref.invocationId);
   const state = new ResponseState({ ...ref, answered: undefined });
   const { error, paused } = await invoke(context, run, ({ text }) => {

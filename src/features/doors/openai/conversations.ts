@@ -8,8 +8,8 @@ import { changeLabels, findLabels, type FoundLabels } from '../../../conversatio
 import { insertSession } from '../../../conversation/sessions/session-store.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import { parseId, toConversationId } from './ids.ts';
-import { itemReader, type Page, toOwnEvents, toPage, toTimeline } from './items.ts';
-import type { conversationSchema, itemsSchema, metadataSchema } from './schemas.ts';
+import { itemReader, toOwnEvents, toPage, toTimeline } from './items.ts';
+import type { conversationSchema, itemsSchema, metadataSchema, Page } from './schemas.ts';
 import { type OpenAiContext, removeSession } from './start.ts';
 
 /** The request of an operation about one conversation. */

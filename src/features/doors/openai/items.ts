@@ -13,7 +13,7 @@ import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { isProvisional, toResponse } from '../open-calls.ts';
 import { joinTexts } from '../text-cutter.ts';
 import { RequestError } from './errors.ts';
-import type { InputItem } from './schemas.ts';
+import type { InputItem, Page } from './schemas.ts';
 
 /** The words of one side in a request, in order. */
 export interface Said {
@@ -24,6 +24,12 @@ export interface Said {
 
 /** Items of this protocol that only repeat what the service knows by itself. */
 const KNOWN_ITEMS = new Set(['reasoning', 'item_reference', 'mcp_call', 'mcp_list_tools', 'mcp_approval_request']);
+/** The member of an answer that names what it answers, by its type. */
+const ANSWERS = new Map<string, 'call_id' | 'tool_call_id' | 'approval_request_id'>([
+  ['function_call_output', 'call_id'],
+  ['tool', 'tool_call_id'],
+  ['mcp_approval_response', 'approval_request_id'],
+]);
 
 /** Converts the input of a response, or the messages of a chat. @throws {RequestError} for what has no meaning here */
 export function toTimeline(input: string | InputItem[], param: string): Said[] {
@@ -75,29 +81,20 @@ export function toOwnEvents(
 }
 
 function toSaid(item: InputItem, place: string): Said {
-  const { role, approve, reason } = item;
-  const answer = (member: 'call_id' | 'tool_call_id' | 'approval_request_id', response: JsonObject): Said => {
-    const id = item[member];
-    if (!id) throw new RequestError('An answer names what it answers.', { param: `${place}.${member}` });
-    return { by: 'user', parts: [{ functionResponse: { id, name: '', response } }] };
-  };
+  const { role, content, output, approve, reason } = item;
   const type = item.type ?? (role === 'tool' ? role : role == null ? '(none)' : 'message');
-  switch (type) {
-    case 'message':
-      return toMessage(item, place);
-    case 'function_call':
-      return { by: 'agent', parts: [toCall(item.call_id, item, place)] };
-    case 'function_call_output':
-      return answer('call_id', toResponse(toText(item.output)));
-    case 'tool':
-      return answer('tool_call_id', toResponse(toText(item.content)));
-    case 'mcp_approval_response':
-      if (approve == null) throw new RequestError('An approval decides.', { param: `${place}.approve` });
-      return answer('approval_request_id', { confirmed: approve, ...(reason != null && { reason }) });
-    default:
-      if (KNOWN_ITEMS.has(type)) return { by: 'user', parts: [] };
-      throw new RequestError(`An item of type ${type} is not taken here.`, { param: `${place}.type` });
-  }
+  if (type === 'message') return toMessage(item, place);
+  if (type === 'function_call') return { by: 'agent', parts: [toCall(item.call_id, item, place)] };
+  if (KNOWN_ITEMS.has(type)) return { by: 'user', parts: [] };
+  const member = ANSWERS.get(type);
+  if (!member) throw new RequestError(`An item of type ${type} is not taken here.`, { param: `${place}.type` });
+  const id = item[member];
+  if (!id) throw new RequestError('An answer names what it answers.', { param: `${place}.${member}` });
+  const isApproval = member === 'approval_request_id';
+  if (isApproval && approve == null) throw new RequestError('An approval decides.', { param: `${place}.approve` });
+  const decision = { confirmed: approve, ...(reason != null && { reason }) };
+  const response = isApproval ? decision : toResponse(toText(type === 'tool' ? content : output));
+  return { by: 'user', parts: [{ functionResponse: { id, name: '', response } }] };
 }
 
 const toText = (content: InputItem['output']) =>
@@ -227,35 +224,24 @@ export function toTextItem(id: string, isThought: boolean, text: string): Item {
   return { id: `msg_${id}`, type: 'message', status: 'completed', role: 'assistant', content };
 }
 
+/** Returns a call as the items that show one have it. */
+const toCalled = ({ name, args }: FunctionCall) => ({ name: name ?? '', arguments: JSON.stringify(args ?? {}) });
+
 /** A call that the client or a person answers. */
-function toCallItem(id: string, { name, args }: FunctionCall, server_label: string): Item {
-  if (name === CONFIRMATION_CALL) {
-    const { name: tool, args: sent } = (args?.['originalFunctionCall'] ?? {}) as FunctionCall;
-    const called = { name: tool ?? '', arguments: JSON.stringify(sent ?? {}) };
-    return { id, type: 'mcp_approval_request', server_label, ...called };
-  }
-  const call = { call_id: id, name: name ?? '', arguments: JSON.stringify(args ?? {}) };
-  return { id: `fc_${id}`, type: 'function_call', ...call, status: 'completed' };
+function toCallItem(id: string, call: FunctionCall, server_label: string): Item {
+  if (call.name !== CONFIRMATION_CALL)
+    return { id: `fc_${id}`, type: 'function_call', call_id: id, ...toCalled(call), status: 'completed' };
+  const asked = (call.args?.['originalFunctionCall'] ?? {}) as FunctionCall;
+  return { id, type: 'mcp_approval_request', server_label, ...toCalled(asked) };
 }
 
 /** A call that the service has answered. */
-function toResultItem(id: string, { name, args }: FunctionCall, response: JsonObject, server_label: string): Item {
-  const call = { server_label, name: name ?? '', arguments: JSON.stringify(args ?? {}), approval_request_id: null };
+function toResultItem(id: string, call: FunctionCall, response: JsonObject, server_label: string): Item {
+  const item = { id, type: 'mcp_call', server_label, ...toCalled(call), approval_request_id: null } as const;
   const { error } = response;
-  if (error === undefined) {
-    const output = JSON.stringify(response);
-    return { id, type: 'mcp_call', ...call, status: 'completed', output, error: null };
-  }
+  if (error === undefined) return { ...item, status: 'completed', output: JSON.stringify(response), error: null };
   const content = [{ type: 'text', text: typeof error === 'string' ? error : JSON.stringify(error) }];
-  const failure = { type: 'mcp_tool_execution_error', content } as const;
-  return { id, type: 'mcp_call', ...call, status: 'failed', output: null, error: failure };
-}
-
-/** The start and the direction of a page of items. */
-export interface Page {
-  after?: string | undefined;
-  limit: number;
-  order: 'asc' | 'desc';
+  return { ...item, status: 'failed', output: null, error: { type: 'mcp_tool_execution_error', content } };
 }
 
 /** Returns a page of items given oldest first. @throws {RequestError} for an `after` that is none of them */

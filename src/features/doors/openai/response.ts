@@ -168,12 +168,11 @@ export function toBrokenEvent(sequence_number: number): ResponseStreamEvent {
 }
 
 /**
- * Converts the steps of an invocation to the events of a response, as a pure function of the steps: a client that comes
+ * Writes the steps of an invocation as the events of a response, as a pure function of the steps: a client that comes
  * back goes on by their numbers. Those jump, by the id of the event to come, where text of one begins: the numbers of
  * text that was taken back are nobody else's.
  */
-class EventWriter {
-  readonly #state: ResponseState;
+class EventWriter extends ResponseState {
   /** The item of the last event, and its place in the output. */
   #item: Item | undefined;
   #index = -1;
@@ -181,16 +180,11 @@ class EventWriter {
   #text: { id: string; isThought: boolean; text: string } | undefined;
   #textOf: string | undefined;
 
-  constructor(state: ResponseState) {
-    this.#state = state;
-  }
-
-  *take(step: TurnStep): Generator<ResponseStreamEvent> {
-    const state = this.#state;
-    const items = state.take(step);
-    if (!state.isShown) return;
+  *write(step: TurnStep): Generator<ResponseStreamEvent> {
+    const items = this.take(step);
+    if (!this.isShown) return;
     if (this.#number < 0)
-      for (const type of ['created', 'in_progress']) yield this.#event(type, { response: state.toResponse(true) });
+      for (const type of ['created', 'in_progress']) yield this.#event(type, { response: this.toResponse(true) });
     // What was sent of it will not come again.
     if (step.kind === 'void') yield toBrokenEvent(this.#number + 1);
     else if (step.kind === 'text') yield* this.#takeText(step);
@@ -198,8 +192,8 @@ class EventWriter {
       yield* this.#closeText();
       // The pieces of its texts have come before.
       for (const item of items) if (!(item.type in TEXTS)) yield* this.#takeItem(item);
-      if (!state.end) return;
-      const response = state.toResponse();
+      if (!this.end) return;
+      const response = this.toResponse();
       // There is no event for a cancelled one.
       yield this.#event(response.status === 'cancelled' ? 'incomplete' : `${response.status}`, { response });
     }
@@ -268,10 +262,9 @@ const getPart = (item: Item) => (item.type === 'reasoning' ? item.summary[0] : '
 
 /** Yields the events of a response, the same each time. Without a last one it goes on elsewhere. */
 export async function* readEvents(context: InvocationContext, ref: InvocationRef, signal: AbortSignal) {
-  const state = new ResponseState(ref);
-  const writer = new EventWriter(state);
+  const writer = new EventWriter(ref);
   for await (const step of readTurn(context, ref, signal)) {
-    yield* writer.take(step);
-    if (state.end || (state.isShown && step.kind === 'void')) return;
+    yield* writer.write(step);
+    if (writer.end || (writer.isShown && step.kind === 'void')) return;
   }
 }

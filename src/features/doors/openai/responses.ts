@@ -1,5 +1,6 @@
 import type { Response } from 'express';
 import type { ResponseStreamEvent } from 'openai/resources/responses/responses';
+import type { z } from 'zod';
 import type { JsonObject } from '../../../core/content.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import { forkAt } from '../../../conversation/sessions/fork-routes.ts';
@@ -10,11 +11,11 @@ import type { InvocationRef } from '../handle.ts';
 import { sendEvents } from '../start-turn.ts';
 import { RequestError } from './errors.ts';
 import { parseId } from './ids.ts';
-import { type Page, toPage, toTimeline } from './items.ts';
+import { toPage, toTimeline } from './items.ts';
 import { readEvents, readResponse, toBrokenEvent } from './response.ts';
-import type { CreateResponse } from './schemas.ts';
+import type { CreateResponse, Page, responseQuery } from './schemas.ts';
 import type { OpenAiCall, OpenAiContext, Place } from './start.ts';
-import { endWithSession, findAnswer, removeSession, startAnswer } from './start.ts';
+import { answer, removeSession } from './start.ts';
 
 const ENDS = /^response\.(?:completed|failed|incomplete)$|^error$/;
 
@@ -25,15 +26,14 @@ export async function createResponse(context: OpenAiContext, call: OpenAiCall<Cr
   const lasts = 'What runs in the background, or goes on, is stored: leave `store` out.';
   if (body.store === false && (background === true || conversation != null || previous != null))
     throw new RequestError(lasts, { param: 'store' });
-  const timeline = toTimeline(body.input, 'input');
-  const answer = async (ref: InvocationRef) =>
-    stream === true
-      ? sendResponse(context, ref, response)
-      : show(context, ref, background === true ? undefined : response);
-  const repeated = await findAnswer(context, call, timeline);
-  if (repeated) return endWithSession(context, repeated, call, () => answer(repeated));
-  const streaming = stream === true || background === true;
-  return startAnswer(context, { timeline, place: await findPlace(context, call), streaming }, call, answer);
+  const isHere = stream !== true && background !== true;
+  return answer(context, call, {
+    timeline: toTimeline(body.input, 'input'),
+    streaming: !isHere,
+    find: () => findPlace(context, call),
+    show: (ref) =>
+      stream === true ? sendResponse(context, ref, response) : show(context, ref, isHere ? response : undefined),
+  });
 }
 
 /** Answers a response as it stands or, where its client waits, at its end. */
@@ -101,7 +101,7 @@ async function findResponse({ feeds }: OpenAiContext, { path, notFound }: OneCal
 /** Answers a response as it stands, or its events. @throws {NotFoundError} */
 export async function getResponse(
   context: OpenAiContext,
-  call: OneCall<{ stream: boolean; starting_after?: number | undefined }>,
+  call: OneCall<z.output<typeof responseQuery>>,
 ): Promise<Answer> {
   const ref = await findResponse(context, call);
   const { stream, starting_after } = call.query;

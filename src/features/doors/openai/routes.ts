@@ -6,6 +6,7 @@ import { BUSY_ERRORS } from '../../../invocations/request.ts';
 import { overrideDemands } from '../../../platform/http/operation/demands.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { idInPath } from '../../../platform/http/operation/parameters.ts';
+import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { doorQuery, toClientUser } from '../start-turn.ts';
 import { toRefusal } from './errors.ts';
 import { parseId } from './ids.ts';
@@ -48,22 +49,10 @@ const named = {
   user: (sent: Sent) => toNamed(sent) as string,
   absent: (sent: Sent) => `User not found: ${toNamed(sent)}`,
 };
-const withUser = <Call extends Sent & { principal: Parameters<typeof toClientUser>[0] }>(call: Call) => ({
+const withUser = <Call extends Sent & { principal: Principal }>(call: Call) => ({
   ...call,
   userId: toClientUser(call.principal, toNamed(call)),
 });
-
-/** Returns the members of operations about one thing: its id says whose it is, or nothing that is found. */
-const about = <Name extends string>(name: Name, what: string, kind: 'resp_' | 'conv_') => {
-  type Path = Record<Name, string>;
-  const absent = (path: Path) => `${what} not found: ${path[name]}`;
-  const owner = {
-    user: ({ path }: { path: Path }) => parseId(kind, path[name])?.key.userId as string,
-    app: ({ path }: { path: Path }) => parseId(kind, path[name])?.key.appName as string,
-    absent: ({ path }: { path: Path }) => absent(path),
-  };
-  return { owner, absent, errors: { 404: `${what} not found.` } };
-};
 
 /** Returns what describes an answer, which is as the protocol has it. */
 const shown = (description: string, example: Record<string, unknown>) => ({
@@ -72,43 +61,49 @@ const shown = (description: string, example: Record<string, unknown>) => ({
   example,
 });
 /** Returns what describes an answer that is whole, or a stream where `stream` is true. */
-const streamed = (example: object, event: object) => ({
+const streamed = (example: object, event: string) => ({
   schema: z.string(),
   description: 'The answer: JSON, or a stream of events where `stream` is true.',
-  example: `data: ${JSON.stringify(event)}\n\n`,
+  example: event,
   mediaType: 'text/event-stream',
   json: { schema: { type: 'object', properties: {}, description: 'The whole answer.' }, example },
 });
 const show = async (found: Promise<object> | object) => ({ kind: 'value' as const, value: await found });
 
-const pageQuery = z.object({
-  after: z.string().max(4_096).optional().describe('Id of the item behind which the page begins.'),
-  limit: z.int().min(1).max(100).default(20).describe('Most items of the page.'),
-  order: z.enum(['asc', 'desc']).default('desc').describe('Oldest or newest first.'),
-});
-const page = shown('A page of items.', { object: 'list', data: [], first_id: null, last_id: null, has_more: false });
+/** Returns the members of operations about one thing: its id says whose it is, or nothing that is found. */
+const about = <Name extends string>(name: Name, what: string, kind: 'resp_' | 'conv_', example: { id: string }) => {
+  type Path = Record<Name, string>;
+  const absent = (path: Path) => `${what} not found: ${path[name]}`;
+  const owner = {
+    user: ({ path }: { path: Path }) => parseId(kind, path[name])?.key.userId as string,
+    app: ({ path }: { path: Path }) => parseId(kind, path[name])?.key.appName as string,
+    absent: ({ path }: { path: Path }) => absent(path),
+  };
+  const id = { [name]: idInPath(`The id of the ${what.toLowerCase()}.`) };
+  const path = z.object(id as Record<Name, ReturnType<typeof idInPath>>);
+  return {
+    owner,
+    absent,
+    errors: { 404: `${what} not found.` },
+    parameters: { path },
+    success: shown(`${what}.`, example),
+  };
+};
 
 const prompt = 'What is 17 * 23?';
+const page = shown('A page of items.', { object: 'list', data: [], first_id: null, last_id: null, has_more: false });
 const exampleResponse = { id: 'resp_czE', object: 'response', status: 'completed', model: HARNESS_APP, output: [] };
-const someResponse = streamed(exampleResponse, { type: 'response.created' });
-const responsePath = z.object({ responseId: idInPath('The response.') });
+const someResponse = streamed(exampleResponse, 'event: response.created\ndata: {"type":"response.created"}\n\n');
 const ofResponse = {
   path: '/v1/responses/{response_id}',
-  ...about('responseId', 'Response', 'resp_'),
-  parameters: { path: responsePath },
-  success: shown('The response.', exampleResponse),
+  ...about('responseId', 'Response', 'resp_', exampleResponse),
 };
-
 const metadata = { topic: 'sums' };
 const exampleConversation = { id: 'conv_czE', object: 'conversation', created_at: 1_795_200_809, metadata };
-const conversationPath = z.object({ conversationId: idInPath('The conversation.') });
 const ofConversation = {
   path: '/v1/conversations/{conversation_id}',
-  ...about('conversationId', 'Conversation', 'conv_'),
-  parameters: { path: conversationPath },
-  success: shown('The conversation.', exampleConversation),
+  ...about('conversationId', 'Conversation', 'conv_', exampleConversation),
 };
-
 const exampleModel = { id: HARNESS_APP, object: 'model', created: 0, owned_by: 'agent-runtime' };
 
 /** The operations of this door. */
@@ -131,13 +126,7 @@ export const openAiOperations: Operation<OpenAiContext>[] = [
     description:
       'As it stands, or as a stream: events and their numbers are the same each time, and never expire. Behind a ' +
       'number of text that was taken back comes the event `error`: it is read from its beginning.',
-    parameters: {
-      path: responsePath,
-      query: z.object({
-        stream: z.boolean().default(false).describe('True: its events.'),
-        starting_after: z.int().min(-1).optional().describe('Only events after this number.'),
-      }),
-    },
+    parameters: { ...ofResponse.parameters, query: schemas.responseQuery },
     success: someResponse,
     handler: async (context: OpenAiContext, call) => (await responses()).getResponse(context, call),
   }),
@@ -161,7 +150,7 @@ export const openAiOperations: Operation<OpenAiContext>[] = [
     ...ofResponse,
     path: `${ofResponse.path}/input_items`,
     load: 'heavy',
-    parameters: { path: responsePath, query: pageQuery },
+    parameters: { ...ofResponse.parameters, query: schemas.pageQuery },
     success: page,
     handler: async (context: OpenAiContext, call) => show((await responses()).listInput(context, call)),
   }),
@@ -202,7 +191,7 @@ export const openAiOperations: Operation<OpenAiContext>[] = [
     ...ofConversation,
     path: `${ofConversation.path}/items`,
     load: 'heavy',
-    parameters: { path: conversationPath, query: pageQuery },
+    parameters: { ...ofConversation.parameters, query: schemas.pageQuery },
     success: page,
     handler: async (context: OpenAiContext, call) => show((await conversations()).listItems(context, call)),
   }),
@@ -249,7 +238,7 @@ export const openAiOperations: Operation<OpenAiContext>[] = [
       required: true,
       example: { model: HARNESS_APP, messages: [{ role: 'user', content: prompt }] },
     },
-    success: streamed({ object: 'chat.completion', choices: [] }, { object: 'chat.completion.chunk' }),
+    success: streamed({ object: 'chat.completion', choices: [] }, 'data: {"object":"chat.completion.chunk"}\n\n'),
     handler: async (context: OpenAiContext, call) => (await chat()).completeChat(context, withUser(call)),
   }),
 ];

@@ -12,6 +12,19 @@ export const doorHeaders = invocationHeaders.extend({
   'x-openwebui-user-id': identifierSchema.optional().describe('The owner, as Open WebUI names it.'),
 });
 
+/** The start and the direction of a page of items. */
+export const pageQuery = z.object({
+  after: z.string().max(4_096).optional().describe('Id of the item behind which the page begins.'),
+  limit: z.int().min(1).max(100).default(20).describe('Most items of the page.'),
+  order: z.enum(['asc', 'desc']).default('desc').describe('Oldest or newest first.'),
+});
+
+/** The form in which a response is read. */
+export const responseQuery = z.object({
+  stream: z.boolean().default(false).describe('True: its events.'),
+  starting_after: z.int().min(-1).optional().describe('Only events after this number.'),
+});
+
 const content = looseObject('A part of a message; its `type` says which members it has.', {
   type: z.string().max(64).describe('For instance `input_text`, `input_image`, `input_file`, `text`, `image_url`.'),
 });
@@ -127,5 +140,7 @@ export const chatSchema = looseObject('A request of the Chat Completions API.', 
 export type CreateResponse = z.input<typeof createResponseSchema>;
 /** A checked request of the Chat Completions API. */
 export type ChatRequest = z.input<typeof chatSchema>;
+/** The request for a page. */
+export type Page = z.output<typeof pageQuery>;
 /** An item as a client sends it. */
 export type InputItem = z.input<typeof item>;

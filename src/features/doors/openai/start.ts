@@ -16,7 +16,7 @@ import type { Answer } from '../../../platform/http/operation/operation.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import type { InvocationRef } from '../handle.ts';
 import { answerAll } from '../open-calls.ts';
-import { findPaused, startTurn, type TurnCall } from '../start-turn.ts';
+import { findPaused, startTurn, type TurnCall, type TurnRequest } from '../start-turn.ts';
 import { RequestError, toPlace } from './errors.ts';
 import { nameAnswers, type Said, toOwnEvents } from './items.ts';
 import { withEcho } from './response.ts';
@@ -72,25 +72,33 @@ export interface Place {
   history?: SessionHistory | null;
 }
 
-/** A question. */
+/** A question, and the way in which it is answered. */
 interface Asked {
   timeline: Said[];
-  /** [a new session, to which the client brings what was said before] */
-  place?: Place | undefined;
   streaming: boolean;
+  /** Finds the session to go on with; `undefined`: a new one, to which the client brings what was said before. */
+  find: () => Promise<Place | undefined>;
+  /** Runs a turn in this process [in the background, and then shows it]. */
+  run?: ((ref: InvocationRef, turn: TurnRequest) => Promise<Answer>) | undefined;
+  show: (ref: InvocationRef) => Promise<Answer>;
 }
 
-/** Starts an answer in the background, and shows it. @throws as {@link prepareAnswer} */
-export async function startAnswer(
-  context: OpenAiContext,
-  asked: Asked,
-  call: OpenAiCall,
-  show: (ref: InvocationRef) => Promise<Answer>,
-): Promise<Answer> {
-  const { ref, turn } = await prepareAnswer(context, asked, call);
-  return endWithSession(context, ref, call, async () =>
-    show({ ...ref, ...(await startTurn(context, ref.key, turn, call)) }),
-  );
+/**
+ * Answers a question, or shows the answer to an earlier request with the same key; a session that goes with the answer
+ * is deleted then. @throws as {@link prepareAnswer} @throws {KeyReusedError}
+ */
+export async function answer(context: OpenAiContext, call: OpenAiCall, asked: Asked): Promise<Answer> {
+  const { timeline, streaming, find, run, show } = asked;
+  const repeated = await findAnswer(context, call, timeline);
+  const { ref, turn } = repeated ?? (await prepareAnswer(context, call, timeline, await find()));
+  try {
+    if (!turn) return await show(ref);
+    if (run) return await run(ref, turn);
+    return await show({ ...ref, ...(await startTurn(context, ref.key, { ...turn, streaming }, call)) });
+  } finally {
+    // In this process nothing runs any more.
+    if (isTemporary(call, ref.key)) await removeSession(context, run ? { key: ref.key } : ref);
+  }
 }
 
 /**
@@ -98,13 +106,14 @@ export async function startAnswer(
  * @throws {RequestError} @throws {ConflictError} where calls would stay without an answer
  * @throws {ForbiddenError} for words of the agent in a session that stays, without the scope to import
  */
-export async function prepareAnswer(context: OpenAiContext, { timeline, place, streaming }: Asked, call: OpenAiCall) {
+async function prepareAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Said[], place: Place | undefined) {
   const { body, userId, principal } = call;
   const param = 'input' in body ? 'input' : 'messages';
   const last = timeline.at(-1);
   if (last?.by !== 'user')
     throw new RequestError('There is nothing new to answer: the user says the last word.', { param });
-  const before = timeline.slice(0, -1);
+  // A session has what was said before.
+  const before = place ? [] : timeline.slice(0, -1);
   const overrides = withoutAbsent({ ...toOverrides(body), clientTools: toTools(body) });
   const key = place?.key ?? { appName: body.model, userId, sessionId: context.newId() };
   const paused = await findPaused(context, key, place?.history);
@@ -114,19 +123,18 @@ export async function prepareAnswer(context: OpenAiContext, { timeline, place, s
   const parts = resumed
     ? [...answers, ...last.parts.filter(({ functionResponse }) => !functionResponse)]
     : nameAnswers(last.parts, before.flatMap(getFunctionCalls));
-  if (!place && before.length > 0) {
+  if (before.length > 0) {
     const events = toOwnEvents(context, key, before, isTemporary(call, key) ? undefined : principal);
     await insertSession(context.database.db, key, {}, events);
   }
   const invocationId = resumed ?? newInvocationId(context);
-  const turn = {
+  const turn: TurnRequest = {
     content: { role: 'user', parts: param === 'input' ? withEcho(parts, body) : parts },
     resumed,
     invocationId,
     overrides,
-    streaming,
     requested: toRequested(call),
-    createSession: place ? place.history === null && ('new' as const) : before.length === 0,
+    createSession: place ? place.history === null && 'new' : before.length === 0,
   };
   return { ref: { key, invocationId, answered: toAnswered(parts) }, turn };
 }
@@ -139,33 +147,21 @@ const toRequested = (call: OpenAiCall) => [call.userId, call.body, toSessionName
 export const toSessionName = ({ headers, body: { metadata } }: OpenAiCall): string | undefined =>
   headers['x-session-id'] ?? headers['x-openwebui-chat-id'] ?? metadata?.['session_id'];
 
-/** Finds the answer to an earlier request with the same key. @throws {KeyReusedError} */
-export async function findAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Said[]) {
+async function findAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Said[]) {
   const { idempotency } = toInvocationOptions(call.headers, toRequested(call));
   const user = { appName: call.body.model, userId: call.userId, sessionId: '' };
   const found = idempotency && (await findRepeated(context, user, idempotency));
-  return found && { ...found, answered: toAnswered(timeline.at(-1)?.parts) };
+  return found && { ref: { ...found, answered: toAnswered(timeline.at(-1)?.parts) }, turn: undefined };
 }
 
 /** True where the session goes with the answer: the client named none, or wants nothing kept. */
-export const isTemporary = (call: OpenAiCall, { sessionId }: SessionKey) =>
+export const isTemporary = (call: OpenAiCall, { sessionId }: SessionKey): boolean =>
   'input' in call.body ? call.body.store === false : sessionId !== toSessionName(call);
 
-/** Answers, and then deletes the session of an answer that is not to stay. */
-export async function endWithSession(
-  context: OpenAiContext,
-  ref: InvocationRef,
-  call: OpenAiCall,
-  answer: () => Promise<Answer>,
-): Promise<Answer> {
-  try {
-    return await answer();
-  } finally {
-    if (isTemporary(call, ref.key)) await removeSession(context, ref);
-  }
-}
-
-/** Deletes a session and what quotes it, memories and evaluation cases too unless it is said; what runs there ends. @returns false without one */
+/**
+ * Deletes a session and what quotes it, memories and evaluation cases too unless it is said; what runs there ends.
+ * @returns false where there is none
+ */
 export async function removeSession(
   context: OpenAiContext,
   { key, invocationId }: Partial<InvocationRef> & { key: SessionKey },
