@@ -162,24 +162,20 @@ export function itemReader(serverLabel: string): (event: Event) => Item[] {
 }
 
 function toUserItems({ id: eventId, content }: Event): Item[] {
-  const items: Item[] = [];
-  const said: ResponseInputContent[] = [];
-  const toMessage = (id: string, role: 'user' | 'system', parts: ResponseInputContent[]) =>
-    items.push({ id: `msg_${id}`, type: 'message', status: 'completed', role, content: parts });
-  for (const [index, part] of getParts(content).entries()) {
-    const id = `${eventId}_${index}`;
-    const system = part.partMetadata?.[NOTE];
-    if (part.functionResponse) items.push(toAnswerItem(id, part.functionResponse));
-    else if (typeof system === 'string') toMessage(id, 'system', [{ type: 'input_text', text: system }]);
-    else said.push(...toInputContent(part));
-  }
-  if (said.length > 0) toMessage(eventId ?? '', 'user', said);
-  return items;
+  const toMessage = (id: string, role: 'user' | 'system', parts: ResponseInputContent[]): Item[] =>
+    parts.length > 0 ? [{ id: `msg_${id}`, type: 'message', status: 'completed', role, content: parts }] : [];
+  const others = getParts(content).flatMap(({ functionResponse, partMetadata }, index) => {
+    const system = partMetadata?.[NOTE];
+    if (functionResponse) return toAnswerItem(`${eventId}_${index}`, functionResponse);
+    if (typeof system !== 'string') return [];
+    return toMessage(`${eventId}_${index}`, 'system', [{ type: 'input_text', text: system }]);
+  });
+  return [...others, ...toMessage(eventId ?? '', 'user', getParts(content).flatMap(toInputContent))];
 }
 
-function toInputContent({ text, inlineData, fileData }: Part): ResponseInputContent[] {
+function toInputContent({ text, inlineData, fileData, partMetadata }: Part): ResponseInputContent[] {
   const file = inlineData ?? fileData;
-  if (typeof text === 'string') return [{ type: 'input_text', text }];
+  if (typeof text === 'string') return partMetadata?.[NOTE] === undefined ? [{ type: 'input_text', text }] : [];
   if (!file) return [];
   const { mimeType, displayName } = file;
   const url = inlineData ? `data:${mimeType};base64,${inlineData.data}` : (fileData?.fileUri ?? '');

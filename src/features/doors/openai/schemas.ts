@@ -50,23 +50,16 @@ const tool = looseObject('A tool of the client: only `function` is taken.', {
   server_label: name('Of `mcp`: `model`, for clients that take calls only of servers that they name.'),
 });
 
-/** Changes of the deployed agent, which need the scope `override`. */
-const {
-  temperature,
-  top_p,
-  presence_penalty,
-  frequency_penalty,
-  max_tokens,
-  output_schema: schema,
-} = harnessOverridesSchema.shape;
-const form = <Shape extends z.ZodRawShape>(shape: Shape) =>
-  optional(
-    looseObject('The form of the answer.', {
-      type: z.enum(['text', 'json_object', 'json_schema']).describe('Its kind.'),
-      ...shape,
-    }),
-    'The form of the answer [text].',
-  );
+const { temperature, top_p, presence_penalty, frequency_penalty, max_tokens, output_schema } =
+  harnessOverridesSchema.shape;
+/** Changes of the deployed agent, as the own wire has them: they need the scope `override`. */
+export const samplingSchema = z.object({ temperature, top_p, presence_penalty, frequency_penalty });
+const schema = { schema: output_schema };
+const format = looseObject('The form of the answer.', {
+  type: z.enum(['text', 'json_object', 'json_schema']).describe('What the answer is.'),
+  ...schema,
+  json_schema: optional(looseObject('Its schema.', schema), 'Of a chat: its schema.'),
+});
 
 const user = optional(
   identifierSchema,
@@ -83,10 +76,7 @@ const common = {
   ),
   tools: optional(bodyList(tool), 'Tools that the client runs: calls of them are answered with the next request.'),
   tool_choice: z.enum(['auto', 'none']).nullish().describe('An agent cannot be made to call a tool.'),
-  temperature,
-  top_p,
-  presence_penalty,
-  frequency_penalty,
+  ...samplingSchema.shape,
   user,
 };
 
@@ -102,7 +92,7 @@ export const createResponseSchema = looseObject('A request of the Responses API.
   ),
   background: flag('True: it is answered at once, and runs on.'),
   store: flag('False: nothing is kept once it is answered.'),
-  text: optional(looseObject('The form of the answer.', { format: form({ schema }) }), 'The form of the answer.'),
+  text: optional(looseObject('Its text.', { format: optional(format, 'Its form [text].') }), 'The text of the answer.'),
   max_output_tokens: max_tokens,
 });
 
@@ -131,7 +121,7 @@ export const chatSchema = looseObject('A request of the Chat Completions API.', 
   messages: bodyList(item).min(1).describe('The whole conversation, oldest first.'),
   n: z.literal(1).nullish().describe('There is one answer.'),
   stream_options: optional(streamOptions, 'How it streams.'),
-  response_format: form({ json_schema: optional(looseObject('Its schema.', { schema }), 'Its schema.') }),
+  response_format: optional(format, 'The form of the answer [text].'),
   max_tokens,
   max_completion_tokens: max_tokens,
 });

@@ -20,7 +20,7 @@ import { findPaused, startTurn, type TurnCall, type TurnRequest } from '../start
 import { RequestError, toPlace } from './errors.ts';
 import { nameAnswers, type Said, toOwnEvents } from './items.ts';
 import { withEcho } from './response.ts';
-import type { ChatRequest, CreateResponse, doorHeaders } from './schemas.ts';
+import { type ChatRequest, type CreateResponse, type doorHeaders, samplingSchema } from './schemas.ts';
 
 /** Dependencies of this door. */
 export type OpenAiContext = InvocationContext & Pick<SessionContext, 'copyArtifacts' | 'forgetSessions'>;
@@ -36,16 +36,13 @@ export interface OpenAiCall<Body = CreateResponse | ChatRequest> extends TurnCal
 /** Returns the members of a request that only the scope for overrides allows. */
 export function toOverrides(sent: CreateResponse | ChatRequest): AgentOverrides {
   const body: Partial<CreateResponse & ChatRequest> = sent;
-  const { temperature, top_p, presence_penalty, frequency_penalty } = body;
-  const { type, schema } = body.text?.format ?? { ...body.response_format, ...body.response_format?.json_schema };
+  const { type, schema, json_schema: chat } = body.text?.format ?? body.response_format ?? {};
+  const form = type === 'json_schema' ? (schema ?? chat?.schema ?? {}) : undefined;
   return toAgentOverrides({
-    temperature,
-    top_p,
-    presence_penalty,
-    frequency_penalty,
+    ...samplingSchema.parse(body),
     system_prompt: body.instructions,
     max_tokens: body.max_output_tokens ?? body.max_completion_tokens ?? body.max_tokens,
-    output_schema: type === 'json_object' ? { type: 'object' } : type === 'json_schema' ? (schema ?? {}) : undefined,
+    output_schema: type === 'json_object' ? { type: 'object' } : form,
   });
 }
 
