@@ -15,8 +15,6 @@ import { type OpenAiContext, removeSession } from './start.ts';
 /** The request of an operation about one conversation. */
 type OneCall<Body = unknown, Query = unknown> = Call<{ conversationId: string }, Query, unknown, Body>;
 type NewBody = z.input<typeof conversationSchema> | undefined;
-/** Most items of an addition: a message may have calls beside it. */
-const MAX_ADDED = 100;
 
 /** Makes a conversation: a session, whose labels are its notes. */
 export function createConversation(
@@ -95,5 +93,6 @@ export async function addItems(
   const added = toOwnEvents(context, key, toTimeline(call.body.items, 'items'), call.principal, known);
   await appendEvents(context.database.db, key, added);
   context.notifications.publish(sessionTopic(key));
-  return toPage(added.flatMap(itemReader(key.appName)), { limit: MAX_ADDED, order: 'asc' });
+  const items = added.flatMap(itemReader(key.appName));
+  return toPage(items, { limit: items.length, order: 'asc' });
 }
