@@ -9,13 +9,16 @@ import { changeRefused, hasVersion } from './precondition.ts';
 import { isSession } from './session-key.ts';
 import { rowVersion } from './session-text.ts';
 
-/** The labels of a session as JSON text, with the version that the session has. */
+/** The labels of a session as JSON text, with the version that the session has, and since when there is one. */
 export interface FoundLabels {
   text: string;
   version: string;
+  /** Unix time in seconds. */
+  createTime: number;
 }
 
-const columns = { text: sql<string>`${sessions.labels}::text`, version: rowVersion(sessions) };
+const createTime = sql<number>`extract(epoch from ${sessions.createTime})::float8`;
+const columns = { text: sql<string>`${sessions.labels}::text`, version: rowVersion(sessions), createTime };
 
 /** The labels of a session; `undefined` where there is no session. */
 export async function findLabels(db: Database, key: SessionKey): Promise<FoundLabels | undefined> {

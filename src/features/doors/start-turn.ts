@@ -71,6 +71,8 @@ export interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stat
   content: Content;
   /** The paused invocation that goes on [a new one]. */
   resumed?: string | undefined;
+  /** Id of a new one [a fresh one]. */
+  invocationId?: string;
   /** All that makes two requests the same [the session and all members]. */
   requested?: unknown;
   /** False: the session has to be there; `new`: it must not [true]. */
@@ -115,10 +117,11 @@ export function toRun(
   { requested, ...turn }: TurnRequest,
   headers: TurnCall['headers'],
 ): InvocationRequest {
-  const { content, resumed, overrides, stateDelta, createSession = true, streaming = true } = turn;
+  const { content, resumed, invocationId = resumed ?? newInvocationId(context), overrides, stateDelta } = turn;
+  const { createSession = true, streaming = true } = turn;
   return {
     key,
-    invocationId: resumed ?? newInvocationId(context),
+    invocationId,
     resumes: resumed !== undefined,
     content,
     overrides,

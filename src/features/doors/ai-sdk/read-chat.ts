@@ -5,26 +5,19 @@ import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { findCurrent, findInvocationText } from '../../../invocations/invocation-store.ts';
+import type { InvocationRef } from '../handle.ts';
 import { sendEvents } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { type AiVersion, ChunkWriter, type UiChunk } from './chunks.ts';
 
-/** An answer to stream: an invocation, or the rest of one after the answer to a call. */
-export interface ChatRun {
-  key: SessionKey;
-  invocationId: string;
-  /** Id of the call with whose answer the stream begins [all of the invocation]. */
-  answered?: string | undefined;
-}
-
 /** Returns the id of a run, which alone says what to stream. */
-function toRunId({ key, invocationId, answered }: ChatRun): string {
+function toRunId({ key, invocationId, answered }: InvocationRef): string {
   const names = [key.sessionId, invocationId, ...(answered === undefined ? [] : [answered])];
   return `run.${names.map((name) => Buffer.from(name).toString('base64url')).join('.')}`;
 }
 
 /** Reads the id of a run; `undefined` for the id of a chat. */
-export function parseRunId({ appName, userId }: Omit<SessionKey, 'sessionId'>, id: string): ChatRun | undefined {
+export function parseRunId({ appName, userId }: Omit<SessionKey, 'sessionId'>, id: string): InvocationRef | undefined {
   if (!/^run(\.[\w-]+){2,3}$/.test(id)) return undefined;
   const names = id.split('.').map((name) => Buffer.from(name, 'base64url').toString());
   const [, sessionId = '', invocationId = '', answered] = names;
@@ -39,7 +32,7 @@ export async function findRun(
   { database }: Pick<InvocationContext, 'database'>,
   key: SessionKey,
   isAny = false,
-): Promise<ChatRun | undefined> {
+): Promise<InvocationRef | undefined> {
   const run = parseRunId(key, key.sessionId);
   if (run) {
     if ((await findInvocationText(database.db, run.key, run.invocationId)) !== undefined) return run;
@@ -55,7 +48,7 @@ export async function findRun(
  */
 export async function sendRun(
   context: InvocationContext,
-  run: ChatRun,
+  run: InvocationRef,
   { version, startIndex = 0 }: { version: AiVersion; startIndex?: number | undefined },
   response: Response,
 ): Promise<{ kind: 'sent' }> {
@@ -85,7 +78,7 @@ const END = new Set(['error', 'abort', 'finish']);
 
 async function* readChunks(
   context: InvocationContext,
-  run: ChatRun & { isSoFar?: boolean },
+  run: InvocationRef & { isSoFar?: boolean },
   version: AiVersion,
   signal: AbortSignal,
 ): AsyncGenerator<UiChunk> {

@@ -1,14 +1,17 @@
 import { once } from 'node:events';
-import type { Request, Response } from 'express';
-import { InvalidError, type NotFoundError } from '../../../core/errors.ts';
+import type { Response } from 'express';
+import type { z } from 'zod';
+import { InvalidError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { listEventsAfter } from '../../../conversation/sessions/event-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { followSession } from '../../../invocations/follow.ts';
+import type { Call } from '../../../platform/http/operation/operation.ts';
 import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
 import { INT32_MAX } from '../../../platform/http/operation/parameters.ts';
 import { readTurn, readWhole, type TurnStep } from '../turn.ts';
+import type { readHeaders, readQuery } from './routes.ts';
 
 /** Events of one answer, which its bytes make fewer. */
 const PAGE = 100;
@@ -29,13 +32,7 @@ export interface Source {
   invocationId?: string;
 }
 
-/** Query and headers of a read. */
-export interface Asked {
-  offset?: string | undefined;
-  live?: 'long-poll' | 'sse' | undefined;
-  cursor?: string | undefined;
-  'if-none-match'?: string | undefined;
-}
+type ReadCall = Call<unknown, z.output<typeof readQuery>, z.output<typeof readHeaders>, unknown>;
 
 /** A message with the place behind it. */
 interface Message {
@@ -68,20 +65,19 @@ function toSequence(offset: string): number {
 export async function sendStream(
   context: InvocationContext,
   source: Source,
-  asked: Asked,
-  { request, response, notFound }: { request: Request; response: Response; notFound: () => NotFoundError },
+  call: ReadCall,
 ): Promise<{ kind: 'sent' }> {
-  const { live, offset = '-1' } = asked;
-  if (live && asked.offset === undefined) throw new InvalidError('offset: a live read must say where it begins.');
+  const { live, offset = '-1' } = call.query;
+  if (live && call.query.offset === undefined) throw new InvalidError('offset: a live read must say where it begins.');
   if (offset !== '-1' && offset !== 'now') toSequence(offset);
-  const isHead = request.method === 'HEAD';
+  const isHead = call.request.method === 'HEAD';
   const from = offset === '-1' ? toOffset(0) : offset;
   const page = await readPage(context, source, isHead ? 'now' : from);
-  if (!page) throw notFound();
-  if (isHead) send(response, page, { isBare: true, cache: 'no-store' });
-  else if (live === 'sse') await sendLive(context, source, page, { asked, response });
-  else if (live) await sendPoll(context, source, page, { asked, response });
-  else sendPage(page, { asked, from, response });
+  if (!page) throw call.notFound();
+  if (isHead) send(call.response, page, { isBare: true, cache: 'no-store' });
+  else if (live === 'sse') await sendLive(context, source, page, call);
+  else if (live) await sendPoll(context, source, page, call);
+  else sendPage(page, from, call);
   return { kind: 'sent' };
 }
 
@@ -101,11 +97,11 @@ function send(
   response.writeHead(status).end(isBare ? undefined : toBody(messages));
 }
 
-function sendPage(page: Page, { asked, from, response }: { asked: Asked; from: string; response: Response }): void {
+function sendPage(page: Page, from: string, { headers, response }: ReadCall): void {
   if (from === 'now') return send(response, page, { cache: 'no-store' });
   const etag = `"${page.created}:${from}:${page.next}${page.isClosed && page.isUpToDate ? ':c' : ''}"`;
   response.setHeader('etag', etag);
-  send(response, page, { cache: CACHEABLE, status: asked['if-none-match'] === etag ? 304 : 200 });
+  send(response, page, { cache: CACHEABLE, status: headers['if-none-match'] === etag ? 304 : 200 });
 }
 
 /** Answers with what there is; where there is nothing, with the next messages or at the end of the time. */
@@ -113,9 +109,9 @@ async function sendPoll(
   context: InvocationContext,
   source: Source,
   page: Page,
-  { asked, response }: { asked: Asked; response: Response },
+  { query, response }: ReadCall,
 ): Promise<void> {
-  response.setHeader('stream-cursor', toCursor(asked.cursor));
+  response.setHeader('stream-cursor', toCursor(query.cursor));
   let found = page;
   if (page.messages.length === 0 && page.isUpToDate && !page.isClosed) {
     const gone = new AbortController();
@@ -134,11 +130,11 @@ async function sendLive(
   context: InvocationContext,
   source: Source,
   first: Page,
-  { asked, response }: { asked: Asked; response: Response },
+  { query, response }: ReadCall,
 ): Promise<void> {
   const stream = openEventStream(response, { comments: true, isJoined: true });
   const signal = AbortSignal.any([stream.signal, context.draining, AbortSignal.timeout(SSE_MS)]);
-  let cursor = toCursor(asked.cursor);
+  let cursor = toCursor(query.cursor);
   let page: Page | undefined = first;
   const sendNext = async ({ messages, next, isUpToDate, isClosed }: Page) => {
     if (messages.length > 0) await stream.send(toBody(messages), undefined, 'data');

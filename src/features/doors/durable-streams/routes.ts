@@ -2,13 +2,14 @@ import { z } from 'zod';
 import { sessionNotFound } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { invocationNotFound } from '../../../invocations/request.ts';
-import { type Operation, operation } from '../../../platform/http/operation/operation.ts';
+import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appSessionPath, invocationPath } from '../../../platform/http/operation/parameters.ts';
 import { doorOwner as owner, doorQuery, toDoorKey } from '../start-turn.ts';
 
 const SESSION = '/durable-streams/{app_name}/sessions/{session_id}';
 
-const query = doorQuery.extend({
+/** The query of a read. */
+export const readQuery = doorQuery.extend({
   offset: z
     .string()
     .max(256)
@@ -17,7 +18,8 @@ const query = doorQuery.extend({
   live: z.enum(['long-poll', 'sse']).optional().describe('Wait for what is to come [what there is].'),
   cursor: z.string().max(256).optional().describe('The `Stream-Cursor` of the answer before.'),
 });
-const headers = z.object({
+/** The headers of a read. */
+export const readHeaders = z.object({
   'if-none-match': z.string().max(512).optional().describe('The `ETag` of an answer that the client has.'),
 });
 const shared = {
@@ -42,19 +44,19 @@ const shared = {
   bare: { 204: 'Nothing came.', 304: 'The client has it.' },
 } as const;
 
+const loadStream = loadOnce(() => import('./read-stream.ts'));
+
 const readSession = operation({
   ...shared,
   path: SESSION,
   operationId: 'readSessionStream',
   summary: 'Read the events of a session as a durable stream',
   description: 'The protocol of Durable Streams, for reading: each message is an event. `HEAD` says where it ends.',
-  parameters: { path: appSessionPath, query, headers },
+  parameters: { path: appSessionPath, query: readQuery, headers: readHeaders },
   errors: { 400: 'The offset is none.', 404: 'No such session.' },
   absent: ({ sessionId }) => sessionNotFound(sessionId),
-  handler: async (context: InvocationContext, { path, ...call }) => {
-    const { sendStream } = await import('./read-stream.ts');
-    return sendStream(context, { key: toDoorKey(path, call) }, { ...call.query, ...call.headers }, call);
-  },
+  handler: async (context: InvocationContext, call) =>
+    (await loadStream()).sendStream(context, { key: toDoorKey(call.path, call) }, call),
 });
 
 const readInvocation = operation({
@@ -65,13 +67,12 @@ const readInvocation = operation({
   description:
     'Messages are `{"piece": …}`, text as it comes, and `{"event": …}`, which replaces the pieces so far. Closed ' +
     'when it has ended.',
-  parameters: { path: invocationPath.omit({ userId: true }), query, headers },
+  parameters: { path: invocationPath.omit({ userId: true }), query: readQuery, headers: readHeaders },
   errors: { 400: 'The offset is none.', 404: 'No such invocation.' },
   absent: ({ invocationId }) => invocationNotFound(invocationId),
-  handler: async (context: InvocationContext, { path, ...call }) => {
-    const { sendStream } = await import('./read-stream.ts');
-    const { invocationId } = path;
-    return sendStream(context, { key: toDoorKey(path, call), invocationId }, { ...call.query, ...call.headers }, call);
+  handler: async (context: InvocationContext, call) => {
+    const source = { key: toDoorKey(call.path, call), invocationId: call.path.invocationId };
+    return (await loadStream()).sendStream(context, source, call);
   },
 });
 

@@ -1,30 +1,21 @@
 import type { ChatCompletionChunk } from 'openai/resources/chat/completions';
 import type { Response, ResponseFunctionToolCall, ResponseStreamEvent } from 'openai/resources/responses/responses';
-import { getFunctionResponses } from '../../../core/content.ts';
+import { type Content, getFunctionResponses } from '../../../core/content.ts';
 import { type Event, withoutRewound } from '../../../core/event.ts';
 import { SessionExistsError } from '../../../core/errors.ts';
 import { identifierSchema, type SessionKey } from '../../../core/session.ts';
-import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
 import type { Answer } from '../../../platform/http/operation/operation.ts';
 import { invoke } from '../../../invocations/invoke.ts';
 import { disconnectSignal } from '../../../invocations/request.ts';
+import { type InvocationRef, toHandle } from '../handle.ts';
 import { sendEvents, toRun, type TurnRequest } from '../start-turn.ts';
 import { RequestError } from './errors.ts';
-import { type ResponseRef, toResponseId } from './ids.ts';
-import { type Said, toTimeline } from './input.ts';
-import { ResponseState, waitForEnd } from './response.ts';
+import { type Said, toTimeline } from './items.ts';
+import { readEvents, readResponse, ResponseState } from './response.ts';
 import type { ChatRequest } from './schemas.ts';
-import type { OpenAiCall, OpenAiContext } from './start.ts';
-import { endWithSession, findAnswer, prepareAnswer, startAnswer, toSessionName } from './start.ts';
-import { readEvents } from './stream.ts';
+import { answer, isTemporary, type OpenAiCall, type OpenAiContext, toSessionName } from './start.ts';
 
 type ChatCall = OpenAiCall<ChatRequest>;
-
-/** A session that a chat goes on with, and its events; `null`: it has to be new. */
-interface Chat {
-  key: SessionKey;
-  history: SessionHistory | null;
-}
 
 /**
  * Answers a request of the Chat Completions API. It runs in the session that it names, where the messages go on with
@@ -32,19 +23,24 @@ interface Chat {
  * as for its title, leaves nothing in it.
  */
 export async function completeChat(context: OpenAiContext, call: ChatCall): Promise<Answer> {
-  const { body, headers, userId } = call;
+  const { body, headers, response, userId } = call;
   const timeline = toTimeline(body.messages, 'messages');
-  const name = toSessionName(headers, body);
-  const repeated = await findAnswer(context, call, timeline);
-  if (repeated)
-    return endWithSession(context, repeated, repeated.key.sessionId !== name, () => show(context, repeated, call));
-  const { data: sessionId } = identifierSchema.safeParse(name);
-  if (sessionId === undefined) return answer(context, call, timeline);
-  const key = { appName: body.model, userId, sessionId };
-  const goOn = async () => answer(context, call, timeline, await findChat(context, key, timeline));
-  if (timeline.length > 1) return goOn();
+  const streaming = body.stream === true;
+  const isHere = !streaming && headers['idempotency-key'] === undefined;
+  const asked = {
+    timeline,
+    streaming,
+    run: isHere ? (ref: InvocationRef, turn: TurnRequest) => answerHere(context, ref, turn, call) : undefined,
+    show: async (ref: InvocationRef) =>
+      streaming ? sendChunks(context, ref, call) : toAnswer(ref, await readResponse(context, ref, response)),
+  };
+  const { data: sessionId } = identifierSchema.safeParse(toSessionName(call));
+  const key = sessionId === undefined ? undefined : { appName: body.model, userId, sessionId };
+  const goOn = () => answer(context, call, { ...asked, find: async () => key && findChat(context, key, timeline) });
+  if (!key || timeline.length > 1) return goOn();
   // A first prompt mostly begins its session, which is read only where it is there.
-  return answer(context, call, timeline, { key, history: null }).catch((error: unknown) => {
+  const find = () => Promise.resolve({ key, history: null });
+  return answer(context, call, { ...asked, find }).catch((error: unknown) => {
     if (error instanceof SessionExistsError) return goOn();
     throw error;
   });
@@ -53,60 +49,46 @@ export async function completeChat(context: OpenAiContext, call: ChatCall): Prom
 /** Finds the session to go on with: one with as many prompts as the messages have before the last. */
 async function findChat({ histories, database }: OpenAiContext, key: SessionKey, timeline: Said[]) {
   const history = (await histories.find(database.db, key)) ?? null;
-  const isPrompt = ({ author, content }: Event) => author === 'user' && getFunctionResponses(content).length === 0;
-  const stored = withoutRewound(history?.events ?? []).filter(isPrompt).length;
-  const isSaid = (said: Said) => said.by === 'user' && getFunctionResponses(said).length === 0;
-  return stored === timeline.slice(0, -1).filter(isSaid).length ? { key, history } : undefined;
+  const isPrompt = (content: Content | null | undefined) => getFunctionResponses(content).length === 0;
+  const stored = withoutRewound(history?.events ?? []).filter(
+    ({ author, content }) => author === 'user' && isPrompt(content),
+  );
+  const said = timeline.slice(0, -1).filter((each) => each.by === 'user' && isPrompt(each));
+  return stored.length === said.length ? { key, history } : undefined;
 }
-
-/** Answers in a session that goes on, or aside. */
-async function answer(context: OpenAiContext, call: ChatCall, timeline: Said[], chat?: Chat): Promise<Answer> {
-  const streaming = call.body.stream === true;
-  const isTemporary = chat === undefined;
-  const asked = { timeline: isTemporary ? timeline : timeline.slice(-1), ...chat, streaming, isTemporary };
-  if (streaming || call.headers['idempotency-key'] !== undefined)
-    return startAnswer(context, asked, call, (ref) => show(context, ref, call));
-  const { ref, turn } = await prepareAnswer(context, asked, call);
-  return endWithSession(context, ref, isTemporary, () => answerHere(context, ref.key, turn, call, isTemporary));
-}
-
-const show = async (context: OpenAiContext, ref: ResponseRef, call: ChatCall): Promise<Answer> =>
-  call.body.stream === true
-    ? sendChunks(context, ref, call)
-    : toAnswer(ref, await waitForEnd(context, ref, call.response));
 
 /** Answers in this process, while the client waits: without a key nobody comes back for what is whole. */
 async function answerHere(
   context: OpenAiContext,
-  key: SessionKey,
+  ref: InvocationRef,
   turn: TurnRequest,
-  { headers, response }: ChatCall,
-  isTemporary: boolean,
+  call: ChatCall,
 ): Promise<Answer> {
   // Nobody finds what a client left that named no session.
-  const signal = disconnectSignal({ cancelOnDisconnect: isTemporary || context.cancelOnDisconnect }, response);
-  const run = { ...toRun(context, key, turn, headers), inBackground: false, signal };
-  const ref = { key, invocationId: run.invocationId };
-  response.setHeader('x-invocation-id', run.invocationId);
-  const state = new ResponseState(ref);
+  const cancelOnDisconnect = context.cancelOnDisconnect || isTemporary(call, ref.key);
+  const signal = disconnectSignal({ cancelOnDisconnect }, call.response);
+  const run = { ...toRun(context, ref.key, turn, call.headers), inBackground: false, streaming: false, signal };
+  call.response.setHeader('x-invocation-id', ref.invocationId);
+  const state = new ResponseState({ ...ref, answered: undefined });
   const { error, paused } = await invoke(context, run, ({ text }) => {
     state.take({ kind: 'event', event: JSON.parse(text) as Event, sequence: 0 });
   });
   const isStopped = error?.code === 'cancelled' || error?.code === 'interrupted';
   const status = isStopped ? 'cancelled' : error ? 'failed' : paused ? 'paused' : 'succeeded';
-  state.end({ status, ...(error && { error: { ...error } }) });
-  return toAnswer(ref, state.toResponse());
+  state.end = { status, ...(error && { error: { ...error } }) };
+  return toAnswer(ref, state);
 }
 
 /** Returns the members that a completion and its chunks have in common. */
-const toFrame = (ref: ResponseRef, created: number) => ({
-  id: toResponseId(ref, 'chatcmpl-'),
+const toFrame = (ref: InvocationRef, created: number) => ({
+  id: `chatcmpl-${toHandle(ref)}`,
   model: ref.key.appName,
   created,
   system_fingerprint: null,
 });
 
-function toAnswer(ref: ResponseRef, response: Response): Answer {
+function toAnswer(ref: InvocationRef, state: ResponseState): Answer {
+  const response = state.toResponse();
   const { usage, ...choice } = toCompletion(response);
   const choices = [{ index: 0, ...choice, logprobs: null }];
   return { kind: 'value', value: { ...toFrame(ref, response.created_at), object: 'chat.completion', choices, usage } };
@@ -116,7 +98,7 @@ const toError = (message: string, type: string, code: string | null = null) => (
   error: { message, type, param: null, code },
 });
 
-function sendChunks(context: OpenAiContext, ref: ResponseRef, { body, response }: ChatCall): Promise<Answer> {
+function sendChunks(context: OpenAiContext, ref: InvocationRef, { body, response }: ChatCall): Promise<Answer> {
   const withUsage = body.stream_options?.include_usage === true;
   const toExpired = (message: string) => toError(message, 'authentication_error');
   return sendEvents(context, response, toExpired, async function* (signal) {

@@ -1,74 +1,73 @@
+import type { z } from 'zod';
 import { getFunctionCalls, type JsonObject } from '../../../core/content.ts';
 import { withoutRewound } from '../../../core/event.ts';
 import { sessionTopic } from '../../../core/names.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { appendEvents } from '../../../conversation/sessions/append-store.ts';
-import { listSessionEnds } from '../../../conversation/sessions/event-store.ts';
-import { changeLabels, findLabels } from '../../../conversation/sessions/label-store.ts';
+import { changeLabels, findLabels, type FoundLabels } from '../../../conversation/sessions/label-store.ts';
 import { insertSession } from '../../../conversation/sessions/session-store.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
-import { parseConversationId, toConversationId } from './ids.ts';
-import { toOwnEvents, toTimeline } from './input.ts';
-import { itemReader, type Page, toPage } from './items.ts';
-import type { ChangedConversation, InputItem, NewConversation } from './schemas.ts';
+import { parseId, toConversationId } from './ids.ts';
+import { itemReader, toOwnEvents, toPage, toTimeline } from './items.ts';
+import type { conversationSchema, itemsSchema, metadataSchema, Page } from './schemas.ts';
 import { type OpenAiContext, removeSession } from './start.ts';
 
 /** The request of an operation about one conversation. */
 type OneCall<Body = unknown, Query = unknown> = Call<{ conversationId: string }, Query, unknown, Body>;
-type NewCall = Call<unknown, { app_name: string }, unknown, NewConversation | undefined> & { userId: string };
-/** Most items of an addition: a message may have calls beside it. */
-const MAX_ADDED = 100;
+type NewBody = z.input<typeof conversationSchema> | undefined;
 
 /** Makes a conversation: a session, whose labels are its notes. */
-export async function createConversation(context: OpenAiContext, call: NewCall): Promise<JsonObject> {
+export function createConversation(
+  context: OpenAiContext,
+  call: Call<unknown, { app_name: string }, unknown, NewBody> & { userId: string },
+): Promise<JsonObject> {
   const { query, userId, principal, body: { items, metadata } = {} } = call;
   const key = { appName: query.app_name, userId, sessionId: context.newId() };
   const events = toOwnEvents(context, key, toTimeline(items ?? [], 'items'), principal);
-  await context.database.transaction(async (tx) => {
+  return context.database.transaction(async (tx) => {
     await insertSession(tx, key, {}, events);
-    if (metadata) await changeLabels(tx, key, metadata);
+    return toConversation(key, await changeLabels(tx, key, metadata ?? {}));
   });
-  return (await readConversation(context, key)) ?? {};
 }
 
-async function readConversation({ database }: OpenAiContext, key: SessionKey): Promise<JsonObject | undefined> {
-  const [labels, [end]] = await Promise.all([findLabels(database.db, key), listSessionEnds(database.db, [key])]);
-  if (!labels || !end) return undefined;
-  const [created_at, metadata] = [Math.floor(Number(end.createTime)), JSON.parse(labels.text) as unknown];
-  return { id: toConversationId(key), object: 'conversation', created_at, metadata };
-}
+const toConversation = (key: SessionKey, { text, createTime }: FoundLabels): JsonObject => ({
+  id: toConversationId(key),
+  object: 'conversation',
+  created_at: Math.floor(createTime),
+  metadata: JSON.parse(text) as unknown,
+});
 
 /** Returns the session of a path. @throws {NotFoundError} for the id of none */
 function toKey({ path, notFound }: OneCall): SessionKey {
-  const key = parseConversationId(path.conversationId);
-  if (!key) throw notFound();
-  return key;
+  const ref = parseId('conv_', path.conversationId);
+  if (!ref) throw notFound();
+  return ref.key;
 }
 
 /** Finds the conversation that a path names. @throws {NotFoundError} */
-export async function findConversation(context: OpenAiContext, call: OneCall): Promise<JsonObject> {
-  const found = await readConversation(context, toKey(call));
-  if (!found) throw call.notFound();
-  return found;
+export async function findConversation({ database }: OpenAiContext, call: OneCall): Promise<JsonObject> {
+  const key = toKey(call);
+  const labels = await findLabels(database.db, key);
+  if (!labels) throw call.notFound();
+  return toConversation(key, labels);
 }
 
 /** Replaces the notes of a conversation. */
 export async function changeConversation(
   context: OpenAiContext,
-  call: OneCall<ChangedConversation>,
+  call: OneCall<z.input<typeof metadataSchema>>,
 ): Promise<JsonObject> {
-  const { metadata: before, ...found } = await findConversation(context, call);
+  const { metadata: before } = await findConversation(context, call);
   const removed = Object.keys(before as JsonObject).map((name) => [name, null]);
   const changes = { ...Object.fromEntries(removed), ...call.body.metadata };
-  const { text } = await changeLabels(context.database.db, toKey(call), changes);
-  return { ...found, metadata: JSON.parse(text) as unknown };
+  const key = toKey(call);
+  return toConversation(key, await changeLabels(context.database.db, key, changes));
 }
 
 /** Deletes a conversation, with all that quotes it but memories and evaluation cases. */
 export async function deleteConversation(context: OpenAiContext, call: OneCall): Promise<JsonObject> {
-  const { id } = await findConversation(context, call);
-  await removeSession(context, { key: toKey(call) }, { copiesToo: false });
-  return { id, object: 'conversation.deleted', deleted: true };
+  if (!(await removeSession(context, { key: toKey(call) }, { copiesToo: false }))) throw call.notFound();
+  return { id: call.path.conversationId, object: 'conversation.deleted', deleted: true };
 }
 
 async function findEvents({ histories, database }: OpenAiContext, call: OneCall) {
@@ -85,11 +84,15 @@ export async function listItems(context: OpenAiContext, call: OneCall<unknown, P
 }
 
 /** Appends messages to a conversation, and calls of the client's own tools with their answers. @returns them */
-export async function addItems(context: OpenAiContext, call: OneCall<{ items: InputItem[] }>): Promise<JsonObject> {
+export async function addItems(
+  context: OpenAiContext,
+  call: OneCall<z.input<typeof itemsSchema>>,
+): Promise<JsonObject> {
   const { key, events } = await findEvents(context, call);
   const known = events.flatMap(({ content }) => getFunctionCalls(content));
   const added = toOwnEvents(context, key, toTimeline(call.body.items, 'items'), call.principal, known);
   await appendEvents(context.database.db, key, added);
   context.notifications.publish(sessionTopic(key));
-  return toPage(added.flatMap(itemReader(key.appName)), { limit: MAX_ADDED, order: 'asc' });
+  const items = added.flatMap(itemReader(key.appName));
+  return toPage(items, { limit: items.length, order: 'asc' });
 }

@@ -1,10 +1,145 @@
 import type { ResponseInputContent, ResponseItem } from 'openai/resources/responses/responses';
 import { CONFIRMATION_CALL } from '../../../agent/loop/confirmation.ts';
-import { type FunctionCall, getParts, type JsonObject, type Part } from '../../../core/content.ts';
-import type { Event } from '../../../core/event.ts';
-import { isProvisional } from '../open-calls.ts';
+import { base64Error } from '../../../core/base64.ts';
+import { type FunctionCall, getFunctionCalls, getParts, type JsonObject, type Part } from '../../../core/content.ts';
+import type { Event, NewEvent } from '../../../core/event.ts';
+import { parseArguments } from '../../../core/parse-json.ts';
+import type { SessionKey } from '../../../core/session.ts';
+import { checkEventSize } from '../../../conversation/sessions/session-context.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
+import { requireScope } from '../../../platform/http/access/authorize.ts';
+import { eventDemands } from '../../../platform/http/operation/demands.ts';
+import type { Principal } from '../../../platform/http/operation/principal.ts';
+import { isProvisional, toResponse } from '../open-calls.ts';
 import { joinTexts } from '../text-cutter.ts';
 import { RequestError } from './errors.ts';
+import type { InputItem, Page } from './schemas.ts';
+
+/** The words of one side in a request, in order. */
+export interface Said {
+  /** `agent`: what the client says that the agent has answered before. */
+  by: 'user' | 'agent';
+  parts: Part[];
+}
+
+/** Items of this protocol that only repeat what the service knows by itself. */
+const KNOWN_ITEMS = new Set(['reasoning', 'item_reference', 'mcp_call', 'mcp_list_tools', 'mcp_approval_request']);
+/** The member of an answer that names what it answers, by its type. */
+const ANSWERS = new Map<string, 'call_id' | 'tool_call_id' | 'approval_request_id'>([
+  ['function_call_output', 'call_id'],
+  ['tool', 'tool_call_id'],
+  ['mcp_approval_response', 'approval_request_id'],
+]);
+
+/** Converts the input of a response, or the messages of a chat. @throws {RequestError} for what has no meaning here */
+export function toTimeline(input: string | InputItem[], param: string): Said[] {
+  const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
+  const timeline: Said[] = [];
+  for (const [index, item] of items.entries()) {
+    const { by, parts } = toSaid(item, `${param}[${index}]`);
+    const last = timeline.at(-1);
+    if (last?.by === by) last.parts.push(...parts);
+    else if (parts.length > 0) timeline.push({ by, parts });
+  }
+  return timeline;
+}
+
+/** Names the answers to calls that the client brought itself. @throws {RequestError} for other answers */
+export function nameAnswers(parts: Part[], calls: readonly FunctionCall[]): Part[] {
+  return parts.map((part) => {
+    const { functionResponse } = part;
+    if (!functionResponse) return part;
+    const call = calls.find(({ id }) => id === functionResponse.id);
+    if (!call) throw new RequestError(`No call ${functionResponse.id} waits for an answer.`, { param: 'input' });
+    return { functionResponse: { ...functionResponse, name: call.name } };
+  });
+}
+
+/** Returns what a client says was said, as events that its principal may store. @throws {ForbiddenError} */
+export function toOwnEvents(
+  { agents, newId, limits }: InvocationContext,
+  { appName }: SessionKey,
+  said: Said[],
+  principal: Principal | undefined,
+  known: readonly FunctionCall[] = [],
+): NewEvent[] {
+  const calls = [...known, ...said.flatMap(getFunctionCalls)];
+  const events = said.map((each) => {
+    const isUser = each.by === 'user';
+    return {
+      id: newId(),
+      invocationId: `p-${newId()}`,
+      author: isUser ? 'user' : (agents.get(appName)?.name ?? appName),
+      content: { role: isUser ? 'user' : 'model', parts: nameAnswers(each.parts, calls) },
+      // Calls that a client brings are its own.
+      ...(!isUser && { longRunningToolIds: getFunctionCalls(each).flatMap(({ id }) => id ?? []) }),
+    };
+  });
+  if (principal) for (const demand of eventDemands(events)) requireScope(principal, demand);
+  for (const event of events) checkEventSize(event, limits.eventBytes);
+  return events;
+}
+
+function toSaid(item: InputItem, place: string): Said {
+  const { role, content, output, approve, reason } = item;
+  const type = item.type ?? (role === 'tool' ? role : role == null ? '(none)' : 'message');
+  if (type === 'message') return toMessage(item, place);
+  if (type === 'function_call') return { by: 'agent', parts: [toCall(item.call_id, item, place)] };
+  if (KNOWN_ITEMS.has(type)) return { by: 'user', parts: [] };
+  const member = ANSWERS.get(type);
+  if (!member) throw new RequestError(`An item of type ${type} is not taken here.`, { param: `${place}.type` });
+  const id = item[member];
+  if (!id) throw new RequestError('An answer names what it answers.', { param: `${place}.${member}` });
+  const isApproval = member === 'approval_request_id';
+  if (isApproval && approve == null) throw new RequestError('An approval decides.', { param: `${place}.approve` });
+  const decision = { confirmed: approve, ...(reason != null && { reason }) };
+  const response = isApproval ? decision : toResponse(toText(type === 'tool' ? content : output));
+  return { by: 'user', parts: [{ functionResponse: { id, name: '', response } }] };
+}
+
+const toText = (content: InputItem['output']) =>
+  typeof content === 'string' ? content : JSON.stringify(content ?? null);
+
+function toMessage({ role, content, tool_calls: calls }: InputItem, place: string): Said {
+  const sent = typeof content === 'string' ? content && [{ type: 'text', text: content }] : content;
+  const parts = (sent || []).map((part, index) => toPart(part, `${place}.content[${index}]`));
+  const called = (calls ?? []).map((call) => toCall(call.id, call.function, place));
+  if (role === 'user') return { by: 'user', parts };
+  if (role === 'assistant') return { by: 'agent', parts: [...parts, ...called] };
+  if (role !== 'system' && role !== 'developer')
+    throw new RequestError(`There is no role ${role}.`, { param: `${place}.role` });
+  return { by: 'user', parts: [toSystemPart(parts.map(({ text }) => text ?? '').join('\n'))] };
+}
+
+function toCall(id: InputItem['call_id'], call: Pick<InputItem, 'name' | 'arguments'>, place: string): Part {
+  const args = parseArguments(call.arguments ?? '');
+  if (!args) throw new RequestError('The arguments of the call are no JSON object.', { param: `${place}.arguments` });
+  return { functionCall: { id: id ?? '', name: call.name ?? '', args } };
+}
+
+/** Converts a part, by the names that both APIs have for its members. */
+function toPart(part: JsonObject, param: string): Part {
+  const { type, text, image_url: image } = part;
+  if (/^(?:(?:in|out)put_)?text$/.test(String(type)) && typeof text === 'string') return { text };
+  if (type === 'input_image' || type === 'image_url') {
+    const url = typeof image === 'object' ? (image as JsonObject | null)?.['url'] : image;
+    return toFile(url, { mimeType: 'image/*' }, `${param}.image_url`);
+  }
+  if (type !== 'input_file' && type !== 'file')
+    throw new RequestError(`A part of type ${String(type)} is not taken here.`, { param: `${param}.type` });
+  const { file_data: data, file_url: url, filename } = (part['file'] ?? part) as JsonObject;
+  const named = typeof filename === 'string' ? { displayName: filename } : {};
+  if (typeof data !== 'string') return toFile(url, named, `${param}.file_url`);
+  return toFile(data.startsWith('data:') ? data : `data:;base64,${data}`, named, `${param}.file_data`);
+}
+
+function toFile(url: unknown, named: { mimeType?: string; displayName?: string }, param: string): Part {
+  if (typeof url !== 'string') throw new RequestError('There is no files API: send data or an address.', { param });
+  if (!url.startsWith('data:')) return { fileData: { fileUri: url, ...named } };
+  const [, mimeType = 'application/octet-stream', data = ''] = /^data:([^;,]{1,256})?;base64,(.*)$/s.exec(url) ?? [];
+  if (data === '' || base64Error(data) !== undefined) throw new RequestError('The data is no base64.', { param });
+  return { inlineData: { data, ...named, mimeType } };
+}
 
 /** An item of a conversation, as this protocol shows it. */
 export type Item = ResponseItem & { id: string };
@@ -15,7 +150,7 @@ const MAX_CHARACTERS = 4_194_304;
 const NOTE = 'openAiSystem';
 
 /** Returns a message of the system as its model is told it: as the application's word, no instruction of the agent. */
-export const toSystemPart = (text: string): Part => ({
+const toSystemPart = (text: string): Part => ({
   text: `The application says:\n${text}`,
   partMetadata: { [NOTE]: text },
 });
@@ -27,24 +162,20 @@ export function itemReader(serverLabel: string): (event: Event) => Item[] {
 }
 
 function toUserItems({ id: eventId, content }: Event): Item[] {
-  const items: Item[] = [];
-  const said: ResponseInputContent[] = [];
-  const toMessage = (id: string, role: 'user' | 'system', parts: ResponseInputContent[]) =>
-    items.push({ id: `msg_${id}`, type: 'message', status: 'completed', role, content: parts });
-  for (const [index, part] of getParts(content).entries()) {
-    const id = `${eventId}_${index}`;
-    const system = part.partMetadata?.[NOTE];
-    if (part.functionResponse) items.push(toAnswerItem(id, part.functionResponse));
-    else if (typeof system === 'string') toMessage(id, 'system', [{ type: 'input_text', text: system }]);
-    else said.push(...toInputContent(part));
-  }
-  if (said.length > 0) toMessage(eventId ?? '', 'user', said);
-  return items;
+  const toMessage = (id: string, role: 'user' | 'system', parts: ResponseInputContent[]): Item[] =>
+    parts.length > 0 ? [{ id: `msg_${id}`, type: 'message', status: 'completed', role, content: parts }] : [];
+  const others = getParts(content).flatMap(({ functionResponse, partMetadata }, index) => {
+    const system = partMetadata?.[NOTE];
+    if (functionResponse) return toAnswerItem(`${eventId}_${index}`, functionResponse);
+    if (typeof system !== 'string') return [];
+    return toMessage(`${eventId}_${index}`, 'system', [{ type: 'input_text', text: system }]);
+  });
+  return [...others, ...toMessage(eventId ?? '', 'user', getParts(content).flatMap(toInputContent))];
 }
 
-function toInputContent({ text, inlineData, fileData }: Part): ResponseInputContent[] {
+function toInputContent({ text, inlineData, fileData, partMetadata }: Part): ResponseInputContent[] {
   const file = inlineData ?? fileData;
-  if (typeof text === 'string') return [{ type: 'input_text', text }];
+  if (typeof text === 'string') return partMetadata?.[NOTE] === undefined ? [{ type: 'input_text', text }] : [];
   if (!file) return [];
   const { mimeType, displayName } = file;
   const url = inlineData ? `data:${mimeType};base64,${inlineData.data}` : (fileData?.fileUri ?? '');
@@ -89,35 +220,24 @@ export function toTextItem(id: string, isThought: boolean, text: string): Item {
   return { id: `msg_${id}`, type: 'message', status: 'completed', role: 'assistant', content };
 }
 
+/** Returns a call as the items that show one have it. */
+const toCalled = ({ name, args }: FunctionCall) => ({ name: name ?? '', arguments: JSON.stringify(args ?? {}) });
+
 /** A call that the client or a person answers. */
-function toCallItem(id: string, { name, args }: FunctionCall, server_label: string): Item {
-  if (name === CONFIRMATION_CALL) {
-    const { name: tool, args: sent } = (args?.['originalFunctionCall'] ?? {}) as FunctionCall;
-    const called = { name: tool ?? '', arguments: JSON.stringify(sent ?? {}) };
-    return { id, type: 'mcp_approval_request', server_label, ...called };
-  }
-  const call = { call_id: id, name: name ?? '', arguments: JSON.stringify(args ?? {}) };
-  return { id: `fc_${id}`, type: 'function_call', ...call, status: 'completed' };
+function toCallItem(id: string, call: FunctionCall, server_label: string): Item {
+  if (call.name !== CONFIRMATION_CALL)
+    return { id: `fc_${id}`, type: 'function_call', call_id: id, ...toCalled(call), status: 'completed' };
+  const asked = (call.args?.['originalFunctionCall'] ?? {}) as FunctionCall;
+  return { id, type: 'mcp_approval_request', server_label, ...toCalled(asked) };
 }
 
 /** A call that the service has answered. */
-function toResultItem(id: string, { name, args }: FunctionCall, response: JsonObject, server_label: string): Item {
-  const call = { server_label, name: name ?? '', arguments: JSON.stringify(args ?? {}), approval_request_id: null };
+function toResultItem(id: string, call: FunctionCall, response: JsonObject, server_label: string): Item {
+  const item = { id, type: 'mcp_call', server_label, ...toCalled(call), approval_request_id: null } as const;
   const { error } = response;
-  if (error === undefined) {
-    const output = JSON.stringify(response);
-    return { id, type: 'mcp_call', ...call, status: 'completed', output, error: null };
-  }
+  if (error === undefined) return { ...item, status: 'completed', output: JSON.stringify(response), error: null };
   const content = [{ type: 'text', text: typeof error === 'string' ? error : JSON.stringify(error) }];
-  const failure = { type: 'mcp_tool_execution_error', content } as const;
-  return { id, type: 'mcp_call', ...call, status: 'failed', output: null, error: failure };
-}
-
-/** The start and the direction of a page of items. */
-export interface Page {
-  after?: string | undefined;
-  limit: number;
-  order: 'asc' | 'desc';
+  return { ...item, status: 'failed', output: null, error: { type: 'mcp_tool_execution_error', content } };
 }
 
 /** Returns a page of items given oldest first. @throws {RequestError} for an `after` that is none of them */

@@ -1,42 +1,27 @@
+import { hash } from 'node:crypto';
 import type { Response as HttpResponse } from 'express';
-import type { Response } from 'openai/resources/responses/responses';
+import type { Response, ResponseStatus, ResponseStreamEvent } from 'openai/resources/responses/responses';
 import { HandedOverError } from '../../../core/errors.ts';
 import { getFunctionResponses, getParts, type JsonObject, type Part } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
-import type { UsageMetadata } from '../../../core/model-metadata.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
+import { toTokens } from '../../../observability/tokens.ts';
+import type { InvocationRef } from '../handle.ts';
 import { readTurn, type TurnStep } from '../turn.ts';
-import { type ResponseRef, toConversationId, toResponseId } from './ids.ts';
-import { type Item, itemReader } from './items.ts';
+import { toConversationId, toResponseId } from './ids.ts';
+import { type Item, itemReader, toTextItem } from './items.ts';
 
 /** Member of the notes of a first part: what a response repeats of its request. */
 const NOTE = 'openAiRequest';
 
 /** The members that a response repeats, with what they are where the request has none. */
-const DEFAULTS: JsonObject = {
-  background: false,
-  frequency_penalty: 0,
-  instructions: null,
-  max_output_tokens: null,
-  max_tool_calls: null,
-  metadata: {},
-  parallel_tool_calls: true,
-  presence_penalty: 0,
-  previous_response_id: null,
-  prompt_cache_key: null,
-  reasoning: null,
-  safety_identifier: null,
-  service_tier: 'default',
-  store: true,
-  temperature: 1,
-  text: { format: { type: 'text' } },
-  tool_choice: 'auto',
-  tools: [],
-  top_logprobs: 0,
-  top_p: 1,
-  truncation: 'disabled',
-};
+const SAMPLING = { temperature: 1, top_p: 1, presence_penalty: 0, frequency_penalty: 0, top_logprobs: 0 };
+const FORM = { instructions: null, reasoning: null, text: { format: { type: 'text' } }, max_output_tokens: null };
+const TOOLS = { tools: [], tool_choice: 'auto', parallel_tool_calls: true, max_tool_calls: null };
+const PLACE = { store: true, background: false, previous_response_id: null, metadata: {} };
+const IGNORED = { prompt_cache_key: null, safety_identifier: null, service_tier: 'default', truncation: 'disabled' };
+const DEFAULTS: JsonObject = { ...SAMPLING, ...FORM, ...TOOLS, ...PLACE, ...IGNORED };
 
 /** Notes what a response repeats of its request on the first part of what the user says: a replay has it too. */
 export function withEcho([first, ...others]: Part[], request: JsonObject): Part[] {
@@ -54,10 +39,8 @@ function readEcho(first: Event | undefined): JsonObject {
 
 /** Reasons of a model to stop that leave an answer incomplete. */
 const CUT_SHORT: Record<string, string> = { MAX_TOKENS: 'max_output_tokens', SAFETY: 'content_filter' };
-/** The state of a response. */
-type Status = 'queued' | 'in_progress' | 'completed' | 'failed' | 'incomplete' | 'cancelled';
 /** The status of a response by that of its invocation, but for one that has an answer. */
-const FAILURES: Record<string, Status> = { failed: 'failed', interrupted: 'cancelled', cancelled: 'cancelled' };
+const FAILURES: Record<string, ResponseStatus> = { failed: 'failed', interrupted: 'cancelled', cancelled: 'cancelled' };
 /** Codes of failures that are `rate_limit_exceeded`; others are `server_error`: the protocol's list is closed. */
 const LIMITS = new Set<string | undefined>(['budget_exceeded', 'model_rate_limited']);
 
@@ -68,19 +51,15 @@ export class ResponseState {
   readonly output: Item[] = [];
   /** False before the answer to a call with which it begins. */
   isShown: boolean;
-  isOver = false;
   /** Sequence of its last event. */
   lastSequence = 0;
-  readonly #ref: ResponseRef;
+  /** The end of its invocation, or of its part of that [it goes on]. */
+  end: Pick<Invocation, 'status' | 'error' | 'endTime'> | undefined;
+  readonly #events: Event[] = [];
+  readonly #ref: InvocationRef;
   readonly #toItems: ReturnType<typeof itemReader>;
-  readonly #used: UsageMetadata[] = [];
-  #status: Status = 'queued';
-  #error: Invocation['error'];
-  #first: Event | undefined;
-  #lastTime = 0;
-  #finishReason: string | undefined;
 
-  constructor(ref: ResponseRef) {
+  constructor(ref: InvocationRef) {
     this.#ref = ref;
     this.#toItems = itemReader(ref.key.appName);
     this.isShown = ref.answered === undefined;
@@ -88,94 +67,204 @@ export class ResponseState {
 
   /** Takes a whole event or the end. @returns the items of the output that come with it */
   take(step: TurnStep): Item[] {
-    if (this.isOver || step.kind === 'text' || step.kind === 'void') return [];
+    if (this.end || step.kind === 'text' || step.kind === 'void') return [];
     if (step.kind === 'end') {
-      if (this.isShown) this.end(step.invocation);
+      if (this.isShown) this.end = step.invocation;
       return [];
     }
     const { event, sequence } = step;
     const isUser = event.author === 'user';
     const answers = isUser ? getFunctionResponses(event.content) : [];
-    if (answers.length > 0 && this.#first) {
+    if (answers.length > 0 && this.#events.length > 0) {
       // The rest of the invocation is a response of its own.
-      this.end({ status: 'paused', endTime: event.timestamp ?? undefined });
+      this.end = { status: 'paused', endTime: event.timestamp ?? undefined };
       return [];
     }
     this.isShown ||= answers.some(({ id }) => id === this.#ref.answered);
     // The calls before it may be answered in it.
     const items = this.#toItems(event);
     if (!this.isShown) return [];
-    if (!this.#first) [this.#first, this.#status] = [event, 'in_progress'];
     this.lastSequence = sequence;
-    this.#lastTime = event.timestamp ?? this.#lastTime;
-    this.#finishReason = event.finishReason ?? this.#finishReason;
-    if (event.usageMetadata) this.#used.push(event.usageMetadata);
+    this.#events.push(event);
     (isUser ? this.said : this.output).push(...items);
     return isUser ? [] : items;
   }
 
-  /** Ends it as its invocation ended, or paused. */
-  end({ status, error, endTime }: Pick<Invocation, 'status' | 'error' | 'endTime'>): void {
-    const isCut = Object.hasOwn(CUT_SHORT, this.#finishReason ?? '');
-    this.#status = FAILURES[status] ?? (isCut ? 'incomplete' : 'completed');
-    this.#error = error;
-    this.#lastTime = endTime ?? this.#lastTime;
-    this.isOver = true;
-  }
-
   /** Returns it as it is, or as it began. */
-  toResponse(status = this.#status, output = this.output): Response {
-    const { code, message = 'It failed.' } = this.#error ?? {};
-    const failure = { code: LIMITS.has(code) ? 'rate_limit_exceeded' : 'server_error', message };
+  toResponse(hasBegun = false): Response {
     const { key } = this.#ref;
-    const isOver = status !== 'queued' && status !== 'in_progress';
+    const events = this.#events;
+    const end = hasBegun ? undefined : this.end;
+    const { code, message = 'It failed.' } = end?.error ?? {};
+    const failure = { code: LIMITS.has(code) ? 'rate_limit_exceeded' : 'server_error', message };
+    const reason = CUT_SHORT[events.findLast(({ finishReason }) => finishReason)?.finishReason ?? ''];
+    const stands = events.length > 0 ? 'in_progress' : 'queued';
+    const status = end ? (FAILURES[end.status] ?? (reason ? 'incomplete' : 'completed')) : stands;
     return {
       id: toResponseId(this.#ref),
       object: 'response',
-      created_at: Math.floor(this.#first?.timestamp ?? 0),
-      completed_at: isOver ? Math.floor(this.#lastTime) : null,
+      created_at: Math.floor(events[0]?.timestamp ?? 0),
+      completed_at: end ? Math.floor(end.endTime ?? events.at(-1)?.timestamp ?? 0) : null,
       status,
       error: status === 'failed' ? failure : null,
-      incomplete_details: status === 'incomplete' ? { reason: CUT_SHORT[this.#finishReason ?? ''] } : null,
+      incomplete_details: status === 'incomplete' ? { reason } : null,
       model: key.appName,
       conversation: { id: toConversationId(key) },
-      ...readEcho(this.#first),
-      output: [...output],
-      usage: isOver ? toUsage(this.#used) : null,
+      ...readEcho(events[0]),
+      output: hasBegun ? [] : [...this.output],
+      usage: end ? toUsage(events) : null,
     } as unknown as Response;
   }
 }
 
-function toUsage(used: readonly UsageMetadata[]): Response['usage'] {
-  type Count = 'promptTokenCount' | 'cachedContentTokenCount' | 'candidatesTokenCount' | 'thoughtsTokenCount';
-  const sum = (name: Count) => used.reduce((total, each) => total + (each[name] ?? 0), 0);
-  const [input, reasoning] = [sum('promptTokenCount'), sum('thoughtsTokenCount')];
-  const output = sum('candidatesTokenCount') + reasoning;
+function toUsage(events: readonly Event[]): Response['usage'] {
+  const used = events.map(toTokens);
+  const sum = (name: keyof (typeof used)[number]) => used.reduce((total, each) => total + each[name], 0);
+  const [input, output] = [sum('input_tokens'), sum('output_tokens')];
   return {
     input_tokens: input,
-    input_tokens_details: { cached_tokens: sum('cachedContentTokenCount'), cache_write_tokens: 0 },
+    input_tokens_details: { cached_tokens: sum('cache_read.input_tokens'), cache_write_tokens: 0 },
     output_tokens: output,
-    output_tokens_details: { reasoning_tokens: reasoning },
+    output_tokens_details: { reasoning_tokens: sum('reasoning.output_tokens') },
     total_tokens: input + output,
   };
 }
 
-/** Reads a response as far as it has come or, with a signal, to its end; not to that where it is left before. */
-export async function readResponse(context: InvocationContext, ref: ResponseRef, signal?: AbortSignal) {
+/**
+ * Reads a response as far as it has come or, where its client waits, to its end.
+ * @throws {HandedOverError} where the client leaves, or this process stops, before that
+ */
+export async function readResponse(context: InvocationContext, ref: InvocationRef, client?: HttpResponse) {
+  const left = new AbortController();
+  client?.once('close', () => left.abort());
+  const signal = client ? AbortSignal.any([left.signal, context.draining]) : left.signal;
   const state = new ResponseState(ref);
-  const turn = { ...ref, withText: false, isSoFar: signal === undefined };
-  for await (const step of readTurn(context, turn, signal ?? new AbortController().signal)) {
+  for await (const step of readTurn(context, { ...ref, withText: false, isSoFar: !client }, signal)) {
     state.take(step);
-    if (state.isOver) break;
+    if (state.end) return state;
   }
+  if (client) throw new HandedOverError(ref.invocationId);
   return state;
 }
 
-/** Waits for the end of a response. @throws {HandedOverError} where this process stops before */
-export async function waitForEnd(context: InvocationContext, ref: ResponseRef, client: HttpResponse) {
-  const left = new AbortController();
-  client.once('close', () => left.abort());
-  const state = await readResponse(context, ref, AbortSignal.any([left.signal, context.draining]));
-  if (!state.isOver) throw new HandedOverError(ref.invocationId);
-  return state.toResponse();
+/** The names of a text's events, and the members that these have. */
+const TEXTS = {
+  message: { text: 'output_text', part: 'content_part', place: { content_index: 0 }, more: { logprobs: [] } },
+  reasoning: { text: 'reasoning_summary_text', part: 'reasoning_summary_part', place: { summary_index: 0 }, more: {} },
+};
+
+/** The members that items do not have yet when they begin, by their type. */
+const BEGINNINGS: Record<string, JsonObject> = {
+  message: { content: [], status: 'in_progress' },
+  reasoning: { summary: [] },
+  function_call: { arguments: '', status: 'in_progress' },
+  mcp_call: { arguments: '', output: null, error: null, status: 'in_progress' },
+};
+
+/** Returns the event that ends a stream whose text was taken back. */
+export function toBrokenEvent(sequence_number: number): ResponseStreamEvent {
+  const message = 'The answer began again, as the process that made it is gone: read it from its first event.';
+  return { type: 'error', sequence_number, code: 'server_error', message, param: null };
+}
+
+/**
+ * Writes the steps of an invocation as the events of a response, as a pure function of the steps: a client that comes
+ * back goes on by their numbers. Those jump, by the id of the event to come, where text of one begins: the numbers of
+ * text that was taken back are nobody else's.
+ */
+class EventWriter extends ResponseState {
+  /** The item of the last event, and its place in the output. */
+  #item: Item | undefined;
+  #index = -1;
+  #number = -1;
+  #text: { id: string; isThought: boolean; text: string } | undefined;
+  #textOf: string | undefined;
+
+  *write(step: TurnStep): Generator<ResponseStreamEvent> {
+    const items = this.take(step);
+    if (!this.isShown) return;
+    if (this.#number < 0)
+      for (const type of ['created', 'in_progress']) yield this.#event(type, { response: this.toResponse(true) });
+    // What was sent of it will not come again.
+    if (step.kind === 'void') yield toBrokenEvent(this.#number + 1);
+    else if (step.kind === 'text') yield* this.#takeText(step);
+    else {
+      yield* this.#closeText();
+      // The pieces of its texts have come before.
+      for (const item of items) if (!(item.type in TEXTS)) yield* this.#takeItem(item);
+      if (!this.end) return;
+      const response = this.toResponse();
+      // There is no event for a cancelled one.
+      yield this.#event(response.status === 'cancelled' ? 'incomplete' : `${response.status}`, { response });
+    }
+  }
+
+  *#takeText({ eventId, part, isThought, text: delta }: TurnStep & { kind: 'text' }): Generator<ResponseStreamEvent> {
+    const { text, part: partName, place, more } = TEXTS[isThought ? 'reasoning' : 'message'];
+    const id = `${eventId}_${part}`;
+    if (this.#text?.id !== id) {
+      yield* this.#closeText();
+      if (this.#textOf !== eventId) this.#number += parseInt(hash('sha1', eventId).slice(0, 8), 16);
+      this.#textOf = eventId;
+      this.#text = { id, isThought, text: '' };
+      const item = toTextItem(id, isThought, '');
+      yield this.#begin(item);
+      yield this.#ofItem(`${partName}.added`, { ...place, part: getPart(item) });
+    }
+    this.#text.text += delta;
+    yield this.#ofItem(`${text}.delta`, { ...place, delta, ...more });
+  }
+
+  *#closeText(): Generator<ResponseStreamEvent> {
+    if (!this.#text) return;
+    const { id, isThought, text } = this.#text;
+    const { text: textName, part: partName, place, more } = TEXTS[isThought ? 'reasoning' : 'message'];
+    const item = toTextItem(id, isThought, text);
+    yield this.#ofItem(`${textName}.done`, { ...place, text, ...more });
+    yield this.#ofItem(`${partName}.done`, { ...place, part: getPart(item) });
+    yield this.#event('output_item.done', { output_index: this.#index, item });
+    this.#text = undefined;
+  }
+
+  /** Takes an item that comes at once. */
+  *#takeItem(item: Item): Generator<ResponseStreamEvent> {
+    yield this.#begin(item);
+    if (item.type === 'function_call' || item.type === 'mcp_call') {
+      const { type, name, arguments: text, status } = item;
+      const isOwn = type === 'mcp_call';
+      if (isOwn) yield this.#ofItem('mcp_call.in_progress', {});
+      yield this.#ofItem(`${type}_arguments.delta`, { delta: text });
+      yield this.#ofItem(`${type}_arguments.done`, isOwn ? { arguments: text } : { name, arguments: text });
+      if (isOwn) yield this.#ofItem(`mcp_call.${status}`, {});
+    }
+    yield this.#event('output_item.done', { output_index: this.#index, item });
+  }
+
+  #begin(item: Item): ResponseStreamEvent {
+    this.#item = item;
+    this.#index += 1;
+    const begun = { ...item, ...BEGINNINGS[item.type] };
+    return this.#event('output_item.added', { output_index: this.#index, item: begun });
+  }
+
+  #ofItem(type: string, members: JsonObject): ResponseStreamEvent {
+    return this.#event(type, { item_id: this.#item?.id, output_index: this.#index, ...members });
+  }
+
+  #event(type: string, members: JsonObject): ResponseStreamEvent {
+    this.#number += 1;
+    return { type: `response.${type}`, sequence_number: this.#number, ...members } as unknown as ResponseStreamEvent;
+  }
+}
+
+/** Returns the one part of a text. */
+const getPart = (item: Item) => (item.type === 'reasoning' ? item.summary[0] : 'content' in item && item.content?.[0]);
+
+/** Yields the events of a response, the same each time. Without a last one it goes on elsewhere. */
+export async function* readEvents(context: InvocationContext, ref: InvocationRef, signal: AbortSignal) {
+  const writer = new EventWriter(ref);
+  for await (const step of readTurn(context, ref, signal)) {
+    yield* writer.write(step);
+    if (writer.end || (writer.isShown && step.kind === 'void')) return;
+  }
 }

@@ -12,32 +12,37 @@ export const doorHeaders = invocationHeaders.extend({
   'x-openwebui-user-id': identifierSchema.optional().describe('The owner, as Open WebUI names it.'),
 });
 
+/** The start and the direction of a page of items. */
+export const pageQuery = z.object({
+  after: z.string().max(4_096).optional().describe('Id of the item behind which the page begins.'),
+  limit: z.int().min(1).max(100).default(20).describe('Most items of the page.'),
+  order: z.enum(['asc', 'desc']).default('desc').describe('Oldest or newest first.'),
+});
+
+/** The form in which a response is read. */
+export const responseQuery = z.object({
+  stream: z.boolean().default(false).describe('True: its events.'),
+  starting_after: z.int().min(-1).optional().describe('Only events after this number.'),
+});
+
 const content = looseObject('A part of a message; its `type` says which members it has.', {
   type: z.string().max(64).describe('For instance `input_text`, `input_image`, `input_file`, `text`, `image_url`.'),
 });
-const contents = z
-  .union([bodyText, bodyList(content)])
-  .describe('A text, or parts in order: text, images and files, as data or by address.');
-
-const called = {
-  name: name('Of a call: the tool.'),
-  arguments: text('Of a call: its arguments as JSON text.'),
-};
+const contents = optional(z.union([bodyText, bodyList(content)]), 'A text, or parts in order: text, images, files.');
+const called = { name: name('The tool of a call.'), arguments: text('The arguments of a call, as JSON text.') };
+const call = looseObject('A call in a chat.', { id: name('Its id.'), function: looseObject('What it calls.', called) });
 const item = looseObject('An item or a message; its `type` says which members it has.', {
   type: text('Its kind: `message` [where it has a `role`], `function_call_output`, `mcp_approval_response`.', 64),
   role: text('Of a message: `user`, `assistant`, `system`, `developer`; in a chat also `tool`.', 64),
-  content: contents.nullish().describe('Of a message: what is said.'),
+  content: contents.describe('Of a message: what is said.'),
   call_id: name('Of a call or its output: the call.'),
   ...called,
-  output: contents.nullish().describe('Of the output of a call.'),
+  output: contents.describe('Of the output of a call.'),
   approval_request_id: name('Of an approval: what was asked.'),
   approve: flag('Of an approval: the decision.'),
   reason: text('Of an approval: why.'),
   tool_call_id: name('Of a tool in a chat: the call that it answers.'),
-  tool_calls: optional(
-    bodyList(looseObject('A call.', { id: name('Its id.'), function: looseObject('What is called.', called) })),
-    'Of the assistant in a chat: calls of tools of the client.',
-  ),
+  tool_calls: optional(bodyList(call), 'Of the assistant in a chat: calls of tools of the client.'),
 });
 
 const tool = looseObject('A tool of the client: only `function` is taken.', {
@@ -45,26 +50,21 @@ const tool = looseObject('A tool of the client: only `function` is taken.', {
   server_label: name('Of `mcp`: `model`, for clients that take calls only of servers that they name.'),
 });
 
-const form = <Shape extends z.ZodRawShape>(shape: Shape) =>
-  optional(
-    looseObject('The form of the answer.', {
-      type: z.enum(['text', 'json_object', 'json_schema']).describe('What the answer is.'),
-      ...shape,
-    }),
-    'The form of the answer [text]; another one than the deployed needs the scope `override`.',
-  );
+const { temperature, top_p, presence_penalty, frequency_penalty, max_tokens, output_schema } =
+  harnessOverridesSchema.shape;
+/** Changes of the deployed agent, as the own wire has them: they need the scope `override`. */
+export const samplingSchema = z.object({ temperature, top_p, presence_penalty, frequency_penalty });
+const schema = { schema: output_schema };
+const format = looseObject('The form of the answer.', {
+  type: z.enum(['text', 'json_object', 'json_schema']).describe('What the answer is.'),
+  ...schema,
+  json_schema: optional(looseObject('Its schema.', schema), 'Of a chat: its schema.'),
+});
 
-const user = identifierSchema
-  .nullish()
-  .describe('The owner of the conversation [of a token: its user; of a key that acts for all, and locally: `user`].');
-const limit = z
-  .int()
-  .min(1)
-  .max(2_147_483_647)
-  .nullish()
-  .describe('Maximum number of tokens of one answer of the model.');
-/** Those of the runtime change the deployed agent, which needs the scope `override`. */
-const { temperature, top_p, presence_penalty, frequency_penalty, output_schema: schema } = harnessOverridesSchema.shape;
+const user = optional(
+  identifierSchema,
+  'The owner [of a token: its user; of a key that acts for all, and locally: `user`].',
+);
 
 /** Members of both kinds of requests. */
 const common = {
@@ -76,10 +76,7 @@ const common = {
   ),
   tools: optional(bodyList(tool), 'Tools that the client runs: calls of them are answered with the next request.'),
   tool_choice: z.enum(['auto', 'none']).nullish().describe('An agent cannot be made to call a tool.'),
-  temperature,
-  top_p,
-  presence_penalty,
-  frequency_penalty,
+  ...samplingSchema.shape,
   user,
 };
 
@@ -89,17 +86,17 @@ export const createResponseSchema = looseObject('A request of the Responses API.
   input: z.union([bodyText, bodyList(item)]).describe('What is new: a text, or items.'),
   instructions: text("Replaces the agent's instruction for this answer."),
   previous_response_id: text('The response to go on from; where that went on since, from a copy of then.', 4_096),
-  conversation: z
-    .union([z.string().max(4_096), looseObject('A conversation.', { id: z.string().max(4_096).describe('Its id.') })])
-    .nullish()
-    .describe('The conversation to go on with; not beside `previous_response_id`.'),
+  conversation: optional(
+    z.union([z.string().max(4_096), looseObject('A conversation.', { id: z.string().max(4_096).describe('Its id.') })]),
+    'The conversation to go on with; not beside `previous_response_id`.',
+  ),
   background: flag('True: it is answered at once, and runs on.'),
   store: flag('False: nothing is kept once it is answered.'),
-  text: optional(looseObject('The form of the answer.', { format: form({ schema }) }), 'The form of the answer.'),
-  max_output_tokens: limit,
+  text: optional(looseObject('Its text.', { format: optional(format, 'Its form [text].') }), 'The text of the answer.'),
+  max_output_tokens: max_tokens,
 });
 
-const metadata = newLabelsSchema.nullish().describe('Notes, by name: the labels of its session.');
+const metadata = optional(newLabelsSchema, 'Notes, by name: the labels of its session.');
 
 /** Body of a new conversation. */
 export const conversationSchema = looseObject('A conversation.', {
@@ -116,27 +113,24 @@ export const itemsSchema = looseObject('Items of a conversation.', {
 /** Body of a change of a conversation. */
 export const metadataSchema = looseObject('What changes.', { metadata });
 
+const streamOptions = looseObject('How it streams.', { include_usage: flag('True: the last piece has the usage.') });
+
 /** Body of a chat completion. */
 export const chatSchema = looseObject('A request of the Chat Completions API.', {
   ...common,
   messages: bodyList(item).min(1).describe('The whole conversation, oldest first.'),
   n: z.literal(1).nullish().describe('There is one answer.'),
-  stream_options: optional(
-    looseObject('How it streams.', { include_usage: flag('True: the last piece has the usage.') }),
-    'How it streams.',
-  ),
-  response_format: form({ json_schema: optional(looseObject('Its schema.', { schema }), 'Its schema.') }),
-  max_tokens: limit.describe('Another name of `max_completion_tokens`.'),
-  max_completion_tokens: limit,
+  stream_options: optional(streamOptions, 'How it streams.'),
+  response_format: optional(format, 'The form of the answer [text].'),
+  max_tokens,
+  max_completion_tokens: max_tokens,
 });
 
 /** A checked request of the Responses API. */
 export type CreateResponse = z.input<typeof createResponseSchema>;
 /** A checked request of the Chat Completions API. */
 export type ChatRequest = z.input<typeof chatSchema>;
-/** A new conversation. */
-export type NewConversation = z.input<typeof conversationSchema>;
-/** A change of a conversation. */
-export type ChangedConversation = z.input<typeof metadataSchema>;
+/** The request for a page. */
+export type Page = z.output<typeof pageQuery>;
 /** An item as a client sends it. */
 export type InputItem = z.input<typeof item>;

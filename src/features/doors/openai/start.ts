@@ -3,24 +3,24 @@ import type { AgentOverrides } from '../../../agent/definition/agent.ts';
 import { type ClientTool, clientToolsSchema, toClientTools } from '../../../agent/definition/client-tools.ts';
 import { toAgentOverrides } from '../../../agent/definition/overrides.ts';
 import { withoutAbsent } from '../../../agent/definition/snake-case.ts';
-import { getFunctionCalls, getFunctionResponses, type JsonObject } from '../../../core/content.ts';
+import { getFunctionCalls, getFunctionResponses } from '../../../core/content.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { SessionContext } from '../../../conversation/sessions/session-context.ts';
 import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
 import { deleteSession, insertSession } from '../../../conversation/sessions/session-store.ts';
-import type { InvocationContext } from '../../../invocations/context.ts';
+import { type InvocationContext, newInvocationId } from '../../../invocations/context.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import { toInvocationOptions } from '../../../invocations/request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
 import type { Answer } from '../../../platform/http/operation/operation.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
+import type { InvocationRef } from '../handle.ts';
 import { answerAll } from '../open-calls.ts';
-import { findPaused, startTurn, type TurnCall } from '../start-turn.ts';
+import { findPaused, startTurn, type TurnCall, type TurnRequest } from '../start-turn.ts';
 import { RequestError, toPlace } from './errors.ts';
-import type { ResponseRef } from './ids.ts';
-import { nameAnswers, type Said, toOwnEvents } from './input.ts';
+import { nameAnswers, type Said, toOwnEvents } from './items.ts';
 import { withEcho } from './response.ts';
-import type { ChatRequest, CreateResponse, doorHeaders } from './schemas.ts';
+import { type ChatRequest, type CreateResponse, type doorHeaders, samplingSchema } from './schemas.ts';
 
 /** Dependencies of this door. */
 export type OpenAiContext = InvocationContext & Pick<SessionContext, 'copyArtifacts' | 'forgetSessions'>;
@@ -30,25 +30,20 @@ export interface OpenAiCall<Body = CreateResponse | ChatRequest> extends TurnCal
   body: Body;
   principal: Principal;
   userId: string;
-  /** With the names that front ends give a conversation. */
-  headers: TurnCall['headers'] & z.output<typeof doorHeaders>;
+  headers: z.output<typeof doorHeaders>;
 }
 
-/** Returns the members of a request that only the scope for overrides allows, as overrides of the own wire. */
-export function toHarness(sent: CreateResponse | ChatRequest): JsonObject | undefined {
+/** Returns the members of a request that only the scope for overrides allows. */
+export function toOverrides(sent: CreateResponse | ChatRequest): AgentOverrides {
   const body: Partial<CreateResponse & ChatRequest> = sent;
-  const { temperature, top_p, presence_penalty, frequency_penalty } = body;
-  const { type, schema } = body.text?.format ?? { ...body.response_format, ...body.response_format?.json_schema };
-  const given = withoutAbsent({
-    temperature,
-    top_p,
-    presence_penalty,
-    frequency_penalty,
+  const { type, schema, json_schema: chat } = body.text?.format ?? body.response_format ?? {};
+  const form = type === 'json_schema' ? (schema ?? chat?.schema ?? {}) : undefined;
+  return toAgentOverrides({
+    ...samplingSchema.parse(body),
     system_prompt: body.instructions,
     max_tokens: body.max_output_tokens ?? body.max_completion_tokens ?? body.max_tokens,
-    output_schema: type === 'json_object' ? { type: 'object' } : type === 'json_schema' ? (schema ?? {}) : undefined,
+    output_schema: type === 'json_object' ? { type: 'object' } : form,
   });
-  return Object.keys(given).length > 0 ? given : undefined;
 }
 
 /** Returns the client's tools. @throws {RequestError} for those that an agent has not */
@@ -67,33 +62,40 @@ function toTools({ model, tools, tool_choice }: OpenAiCall['body']): ClientTool[
   return toClientTools(data);
 }
 
-/** An answer that has perhaps not begun. */
-type PreparedRef = Omit<ResponseRef, 'invocationId'> & { invocationId?: string };
-
-/** A question, and the session where it is asked. */
-interface Asked {
-  timeline: Said[];
-  /** The session to go on with [a new one, to which the client brings what was said before]. */
-  key?: SessionKey | undefined;
-  /** The events of that session, where they were read; `null`: it has to be new. */
-  history?: SessionHistory | null | undefined;
-  streaming: boolean;
-  /** True: the session goes with the answer. */
-  isTemporary: boolean;
+/** A session that an answer goes on with. */
+export interface Place {
+  key: SessionKey;
+  /** Its events; `null`: it has to be new [nothing waits in it]. */
+  history?: SessionHistory | null;
 }
 
-/** Starts an answer in the background, and shows it. @throws as {@link prepareAnswer} */
-export async function startAnswer(
-  context: OpenAiContext,
-  asked: Asked,
-  call: OpenAiCall,
-  show: (ref: ResponseRef) => Promise<Answer>,
-): Promise<Answer> {
-  const { ref, turn } = await prepareAnswer(context, asked, call);
-  return endWithSession(context, ref, asked.isTemporary, async () => {
-    ref.invocationId = (await startTurn(context, ref.key, turn, call)).invocationId;
-    return show(ref as ResponseRef);
-  });
+/** A question, and the way in which it is answered. */
+interface Asked {
+  timeline: Said[];
+  streaming: boolean;
+  /** Finds the session to go on with; `undefined`: a new one, to which the client brings what was said before. */
+  find: () => Promise<Place | undefined>;
+  /** Runs a turn in this process [in the background, and then shows it]. */
+  run?: ((ref: InvocationRef, turn: TurnRequest) => Promise<Answer>) | undefined;
+  show: (ref: InvocationRef) => Promise<Answer>;
+}
+
+/**
+ * Answers a question, or shows the answer to an earlier request with the same key; a session that goes with the answer
+ * is deleted then. @throws as {@link prepareAnswer} @throws {KeyReusedError}
+ */
+export async function answer(context: OpenAiContext, call: OpenAiCall, asked: Asked): Promise<Answer> {
+  const { timeline, streaming, find, run, show } = asked;
+  const repeated = await findAnswer(context, call, timeline);
+  const { ref, turn } = repeated ?? (await prepareAnswer(context, call, timeline, await find()));
+  try {
+    if (!turn) return await show(ref);
+    if (run) return await run(ref, turn);
+    return await show({ ...ref, ...(await startTurn(context, ref.key, { ...turn, streaming }, call)) });
+  } finally {
+    // In this process nothing runs any more.
+    if (isTemporary(call, ref.key)) await removeSession(context, run ? { key: ref.key } : ref);
+  }
 }
 
 /**
@@ -101,79 +103,71 @@ export async function startAnswer(
  * @throws {RequestError} @throws {ConflictError} where calls would stay without an answer
  * @throws {ForbiddenError} for words of the agent in a session that stays, without the scope to import
  */
-export async function prepareAnswer(context: OpenAiContext, asked: Asked, call: OpenAiCall) {
-  const { timeline, history, streaming, isTemporary } = asked;
+async function prepareAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Said[], place: Place | undefined) {
   const { body, userId, principal } = call;
   const param = 'input' in body ? 'input' : 'messages';
   const last = timeline.at(-1);
   if (last?.by !== 'user')
     throw new RequestError('There is nothing new to answer: the user says the last word.', { param });
-  const before = timeline.slice(0, -1);
-  const clientTools = toTools(body);
-  const overrides: AgentOverrides = { ...toAgentOverrides(toHarness(body)), ...(clientTools && { clientTools }) };
-  const key = asked.key ?? { appName: body.model, userId, sessionId: context.newId() };
-  const { db } = context.database;
-  const known = asked.key && history === undefined ? await context.histories.find(db, key) : history;
-  const paused = await findPaused(context, key, known);
+  // A session has what was said before.
+  const before = place ? [] : timeline.slice(0, -1);
+  const overrides = withoutAbsent({ ...toOverrides(body), clientTools: toTools(body) });
+  const key = place?.key ?? { appName: body.model, userId, sessionId: context.newId() };
+  const paused = await findPaused(context, key, place?.history);
   const sent = new Map(getFunctionResponses(last).map(({ id, response }) => [id, response ?? {}]));
   const answers = answerAll(paused?.calls ?? [], ({ id }) => sent.get(id));
-  const isResumed = answers.length > 0;
-  const parts = isResumed
+  const resumed = answers.length > 0 ? paused?.invocationId : undefined;
+  const parts = resumed
     ? [...answers, ...last.parts.filter(({ functionResponse }) => !functionResponse)]
-    : nameAnswers(last.parts, getFunctionCalls({ parts: before.flatMap((said) => said.parts) }));
-  if (!asked.key && before.length > 0)
-    await insertSession(db, key, {}, toOwnEvents(context, key, before, isTemporary ? undefined : principal));
-  const turn = {
+    : nameAnswers(last.parts, before.flatMap(getFunctionCalls));
+  if (before.length > 0) {
+    const events = toOwnEvents(context, key, before, isTemporary(call, key) ? undefined : principal);
+    await insertSession(context.database.db, key, {}, events);
+  }
+  const invocationId = resumed ?? newInvocationId(context);
+  const turn: TurnRequest = {
     content: { role: 'user', parts: param === 'input' ? withEcho(parts, body) : parts },
-    resumed: isResumed ? paused?.invocationId : undefined,
+    resumed,
+    invocationId,
     overrides,
-    streaming,
     requested: toRequested(call),
-    createSession: asked.key ? history === null && ('new' as const) : before.length === 0,
+    createSession: place ? place.history === null && 'new' : before.length === 0,
   };
-  const ref: PreparedRef = { key, answered: toAnswered(parts) };
-  return { ref, turn };
+  return { ref: { key, invocationId, answered: toAnswered(parts) }, turn };
 }
 
-const toAnswered = (parts: Said['parts'] | undefined) => getFunctionResponses({ parts })[0]?.id ?? undefined;
+const toAnswered = (parts: Said['parts'] = []) => getFunctionResponses({ parts })[0]?.id ?? undefined;
 
-const toRequested = ({ body, userId, headers }: OpenAiCall) => [userId, body, toSessionName(headers, body)];
+const toRequested = (call: OpenAiCall) => [call.userId, call.body, toSessionName(call)];
 
 /** Returns the name that the request of a front end gives its conversation. */
-export const toSessionName = (headers: OpenAiCall['headers'], { metadata }: OpenAiCall['body']): string | undefined =>
+export const toSessionName = ({ headers, body: { metadata } }: OpenAiCall): string | undefined =>
   headers['x-session-id'] ?? headers['x-openwebui-chat-id'] ?? metadata?.['session_id'];
 
-/** Finds the answer to an earlier request with the same key. @throws {KeyReusedError} */
-export async function findAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Said[]) {
+async function findAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Said[]) {
   const { idempotency } = toInvocationOptions(call.headers, toRequested(call));
   const user = { appName: call.body.model, userId: call.userId, sessionId: '' };
   const found = idempotency && (await findRepeated(context, user, idempotency));
-  return found && { key: found.key, invocationId: found.invocationId, answered: toAnswered(timeline.at(-1)?.parts) };
+  return found && { ref: { ...found, answered: toAnswered(timeline.at(-1)?.parts) }, turn: undefined };
 }
 
-/** Answers, and then deletes the session of an answer that is not to stay. */
-export async function endWithSession(
-  context: OpenAiContext,
-  ref: PreparedRef,
-  isTemporary: boolean,
-  answer: () => Promise<Answer>,
-): Promise<Answer> {
-  try {
-    return await answer();
-  } finally {
-    if (isTemporary) await removeSession(context, ref);
-  }
-}
+/** True where the session goes with the answer: the client named none, or wants nothing kept. */
+export const isTemporary = (call: OpenAiCall, { sessionId }: SessionKey): boolean =>
+  'input' in call.body ? call.body.store === false : sessionId !== toSessionName(call);
 
-/** Deletes a session and what quotes it, memories and evaluation cases too unless it is said; what runs there ends. */
+/**
+ * Deletes a session and what quotes it, memories and evaluation cases too unless it is said; what runs there ends.
+ * @returns false where there is none
+ */
 export async function removeSession(
   context: OpenAiContext,
-  { key, invocationId }: PreparedRef,
+  { key, invocationId }: Partial<InvocationRef> & { key: SessionKey },
   options = { copiesToo: true },
-): Promise<void> {
+): Promise<boolean> {
   if (invocationId !== undefined) await askToCancel(context, key, invocationId);
-  await context.database.transaction(async (tx) => {
-    await deleteSession(tx, key);
+  return context.database.transaction(async (tx) => {
+    const isDeleted = await deleteSession(tx, key);
     await context.forgetSessions(tx, [key], options);
+    return isDeleted;
   });
 }
