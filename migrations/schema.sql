@@ -2968,7 +2968,7 @@ create view inspect.eval_cases as
     session_user_id AS user_id,
     session_id,
     error,
-    (((result -> 'efficiency'::text) -> 'tokenUsage'::text) ->> 'overall'::text)::double precision AS tokens_per_turn,
+    (((result -> 'efficiency'::text) -> 'tokenUsage'::text) ->> 'totalTokens'::text)::double precision AS tokens_per_turn,
     end_time - start_time AS duration,
     end_time
    FROM eval_run_cases;

@@ -57,7 +57,7 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     agentHash: run.agentHash,
     modelName: run.modelName,
     // Never a whole second: Python prints `.0` after it, JavaScript does not, and the time names the result.
-    resultTime: sql`now + case when date_trunc('second', now) = now then interval '1 microsecond' else interval '0' end`,
+    resultTime: sql`now + (date_trunc('second', now) = now)::int * interval '1 microsecond'`,
   });
   const insertCases = insertSelect(evalRunCases, {
     appName,
