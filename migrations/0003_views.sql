@@ -192,7 +192,7 @@ comment on column inspect.errors.user_id is 'Owner of the session.';
 create view inspect.eval_cases as
 select app_name, run_id, eval_set_id, eval_id, case_version, trial, status, result ->> 'finalStatus' as verdict,
        session_user_id as user_id, session_id, error,
-       (result -> 'efficiency' -> 'tokenUsage' ->> 'overall')::float8 as tokens_per_turn,
+       (result -> 'efficiency' -> 'tokenUsage' ->> 'totalTokens')::float8 as tokens_per_turn,
        end_time - start_time as duration, end_time
 from eval_run_cases;
 comment on view inspect.eval_cases is 'The cases of evaluation runs, each trial by itself; ask for app_name and run_id.';

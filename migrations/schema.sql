@@ -954,12 +954,13 @@ begin
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean)
+CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
 declare
   v_sizes integer[] := event_sizes(p_events);
+  v_is_made boolean := false;
   v_is_forgotten boolean := false;
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
@@ -1036,6 +1037,7 @@ begin
        coalesce(p_first_text, ''), limited_state(coalesce(p_delta -> 'session', '{}'), p_limits), p_is_eval)
     on conflict (app_name, user_id, id) do nothing
     returning s.last_sequence, s.update_time into v_last, v_changed;
+    v_is_made := found;
   end if;
   if v_last is null then
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
@@ -1082,7 +1084,14 @@ begin
         and t.state = 'open' and t.kind in ('sleep', 'signal'));
   end if;
   -- 7
-  perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_made);
+  if v_is_made then
+    select (coalesce(p_delta -> 'session', '{}') || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text
+    into state_text
+    from (select) one
+    left join app_states a on a.app_name = p_app
+    left join user_states u on u.app_name = p_app and u.user_id = p_user;
+  end if;
   -- 8
   if not p_is_free then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;
@@ -2966,7 +2975,7 @@ create view inspect.eval_cases as
     session_user_id AS user_id,
     session_id,
     error,
-    (((result -> 'efficiency'::text) -> 'tokenUsage'::text) ->> 'overall'::text)::double precision AS tokens_per_turn,
+    (((result -> 'efficiency'::text) -> 'tokenUsage'::text) ->> 'totalTokens'::text)::double precision AS tokens_per_turn,
     end_time - start_time AS duration,
     end_time
    FROM eval_run_cases;

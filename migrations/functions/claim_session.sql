@@ -14,7 +14,8 @@
 --   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed. An
 --      invocation that its tasks have queued brings what they were answered with. A message that interrupts
 --      (p_ends_sleeps) ends invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
---   7. Merge shared state and insert the events (store_events).
+--   7. Merge shared state and insert the events (store_events). Of a session that was made here this is all there is to
+--      read, so it is returned.
 --   8. Count the invocation.
 --
 -- Where it does not claim: an earlier try whose answer was lost holds the session with this very token (renew_claim).
@@ -23,16 +24,19 @@
 -- Errors: as append_events and answer_calls; 40001: see 4; 23505 invocations_idempotency_key: another invocation has the key.
 -- Database time: 0.9 ms for a new session, 1.1 for a known one, 0.5 for one that is busy.
 --
--- over: the budget that refused the claim. limited: the user has budgets, so calls of models are reserved.
+-- over: the budget that refused the claim. limited: the user has budgets, so calls of models are reserved. lines and
+-- state_text: of a session that was made its events, as append_events returns them, null for none, and its state
+-- with the shared ones.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
   p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
-  out claimed boolean, out over json, out limited boolean)
+  out claimed boolean, out over json, out limited boolean, out lines text, out state_text text)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
+  v_is_made boolean := false;
   v_is_forgotten boolean := false;
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
@@ -109,6 +113,7 @@ begin
        coalesce(p_first_text, ''), limited_state(coalesce(p_delta -> 'session', '{}'), p_limits), p_is_eval)
     on conflict (app_name, user_id, id) do nothing
     returning s.last_sequence, s.update_time into v_last, v_changed;
+    v_is_made := found;
   end if;
   if v_last is null then
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
@@ -155,7 +160,14 @@ begin
         and t.state = 'open' and t.kind in ('sleep', 'signal'));
   end if;
   -- 7
-  perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_made);
+  if v_is_made then
+    select (coalesce(p_delta -> 'session', '{}') || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text
+    into state_text
+    from (select) one
+    left join app_states a on a.app_name = p_app
+    left join user_states u on u.app_name = p_app and u.user_id = p_user;
+  end if;
   -- 8
   if not p_is_free then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;

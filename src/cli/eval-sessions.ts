@@ -28,13 +28,7 @@ export async function addSessions(set: string, options: AddSessionsOptions): Pro
   if (!Number.isInteger(limit) || limit < 1 || limit > MAX_SESSIONS)
     throw new CommandError(`--limit is a whole number from 1 to ${MAX_SESSIONS}.`, 2);
   const sessions = options.where === undefined ? undefined : await choose(options.where, options.app, limit);
-  const wanted = {
-    limit,
-    ...(sessions ? { sessions } : {}),
-    ...(options.tool === undefined ? {} : { tool: options.tool }),
-    ...(options.label ? { labels: options.label } : {}),
-    ...(options.error === undefined ? {} : { hasError: options.error }),
-  };
+  const wanted = { limit, sessions, tool: options.tool, labels: options.label, hasError: options.error };
   await withApi(options, async (api) => {
     const path = `/dev/apps/${encodeURIComponent(options.app)}/eval-sets/${encodeURIComponent(set)}/add-sessions`;
     const { evalIds } = await api.send<{ evalIds: string[] }>('POST', path, wanted);

@@ -4,7 +4,7 @@ import type { EvalRun } from '../features/evals/runs/eval-run.ts';
 import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
 import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from '../features/evals/runs/test-config.ts';
 import { type Api, type GlobalOptions, readFrames, withApi } from './api.ts';
-import { CommandError, print, printList, readJsonFile, toBar } from './output.ts';
+import { cannotRun, CommandError, print, printList, readJsonFile, toBar } from './output.ts';
 
 /** Options of a run, as given on the command line. */
 interface EvalOptions extends GlobalOptions {
@@ -26,11 +26,6 @@ interface Summary {
 
 const runsPath = ({ app }: GlobalOptions) => `/dev/apps/${encodeURIComponent(app)}/eval-runs`;
 
-/** Ends with exit code 2, not 1, where the run could not be made. */
-const orCannotRun = (error: unknown): never => {
-  throw new CommandError(error instanceof Error ? error.message : String(error), 2);
-};
-
 /**
  * Runs sets and prints for each a table or a line of JSON.
  * @returns 0 when all cases passed, else 1
@@ -44,11 +39,11 @@ export async function runSets(sets: string[], options: EvalOptions): Promise<num
     const { metrics, userSimulator } = readTestConfig(file);
     const wanted = {
       evalMetrics: metrics,
-      ...(userSimulator ? { userSimulatorConfig: userSimulator } : {}),
+      userSimulatorConfig: userSimulator,
       trials: Number(options.trials),
-      ...(options.parallelism ? { parallelism: Number(options.parallelism) } : {}),
-      ...(options.model ? { modelExecutionMode: options.model } : {}),
-      ...(options.tools ? { toolExecutionMode: options.tools } : {}),
+      parallelism: options.parallelism && Number(options.parallelism),
+      modelExecutionMode: options.model,
+      toolExecutionMode: options.tools,
     };
     const selected = [...parseSelectors(sets)];
     if (options.junit && selected.length > 1) throw new CommandError('--junit takes one set.', 2);
@@ -59,7 +54,7 @@ export async function runSets(sets: string[], options: EvalOptions): Promise<num
       return exitCode;
     });
   };
-  return work().catch(orCannotRun);
+  return work().catch(cannotRun);
 }
 
 async function runSet(
@@ -104,7 +99,7 @@ export const exportSet = (set: string, options: GlobalOptions & { out?: string }
     if (dropped) console.error(`The file lacks what some version of ADK refuses: ${dropped.join(', ')}.`);
     if (options.out === undefined) print(text);
     else writeFileSync(options.out, `${text}\n`);
-  }).catch(orCannotRun);
+  }).catch(cannotRun);
 
 /** Compares a run with an earlier one. @returns the exit code: 1 for a regression */
 export const compareRuns = (run: string, baseline: string, options: GlobalOptions): Promise<number> =>
@@ -113,7 +108,7 @@ export const compareRuns = (run: string, baseline: string, options: GlobalOption
     if (options.json) print(JSON.stringify(comparison));
     else print(toTable(cases, { threshold: 1, allowNotEvaluated: true }, comparison));
     return comparison?.regression === true ? 1 : 0;
-  }).catch(orCannotRun);
+  }).catch(cannotRun);
 
 /** Waits for the end of a run; shows its progress in a terminal. */
 async function follow(api: Api, path: string): Promise<void> {

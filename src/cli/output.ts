@@ -81,6 +81,11 @@ export class CommandError extends Error {
   }
 }
 
+/** Ends a command with exit code 2, not 1: what it was to say something about could not be run. */
+export const cannotRun = (error: unknown): never => {
+  throw new CommandError(error instanceof Error ? error.message : String(error), 2);
+};
+
 /** Reads a file of JSON. @throws {CommandError} where it is none */
 export function readJsonFile(file: string): unknown {
   const text = readFileSync(file, 'utf8');

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Replay } from '../invocations/replay/replay.ts';
 import { type Api, sessionPath, withApi } from './api.ts';
-import { CommandError, print, toBar } from './output.ts';
+import { cannotRun, CommandError, print, toBar } from './output.ts';
 import type { ReplayOptions } from './replay.ts';
 import { type GateReport, type Outcome, type Sampled, toExitCode, toHtml, toJunit, toText } from './replay-report.ts';
 
@@ -47,9 +47,7 @@ export const runGate = (options: GateOptions): Promise<number> =>
     } finally {
       process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
     }
-  }).catch((error: unknown) => {
-    throw new CommandError(error instanceof Error ? error.message : String(error), 2);
-  });
+  }).catch(cannotRun);
 
 function readOptions({ since, sample, live, budget, model, tools }: GateOptions) {
   if (model === 'live' || tools === 'live')

@@ -1,7 +1,7 @@
 import type { Replay } from '../invocations/replay/replay.ts';
 import { type GlobalOptions, sessionPath, withApi } from './api.ts';
 import { SHOWN, toDifferenceLines } from './replay-report.ts';
-import { CommandError, style, toLine, toShown } from './output.ts';
+import { cannotRun, CommandError, style, toLine, toShown } from './output.ts';
 
 /** Options of a replay, as given on the command line. */
 export interface ReplayOptions extends GlobalOptions {
@@ -27,9 +27,7 @@ export const replay = (session: string, invocation: string | undefined, options:
     console.log(options.json ? toShown(JSON.stringify(result)) : toText(id, result));
     if (result.status === 'stopped') throw new CommandError(result.stopped ?? 'It stopped.', 2);
     return result.status === 'same' ? 0 : 1;
-  }).catch((error: unknown) => {
-    throw new CommandError(error instanceof Error ? error.message : String(error), 2);
-  });
+  }).catch(cannotRun);
 
 function toText(id: string, { status, events, difference, output, notes, ...calls }: Replay): string {
   const what = `${events} events compared, ${calls.liveModelCalls} live model calls, ${calls.liveToolCalls} of tools`;

@@ -150,7 +150,8 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   if (goesOn) signal.throwIfAborted();
   const prepared = request.prepared ?? (await agent.prepare(request.overrides, signal, key.userId));
   try {
-    const history = await persist(() => context.histories.find(context.database.db, key), lease.durationMs);
+    const find = () => context.histories.find(context.database.db, key);
+    const history = lease.history ?? (await persist(find, lease.durationMs));
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
     const before = goesOn ? takeStored(running, history, goesOn.sequence) : history.events;
     const known = [...before, ...running.userEvents];

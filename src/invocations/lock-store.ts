@@ -2,6 +2,8 @@ import { and, eq, not, sql } from 'drizzle-orm';
 import { type OverBudget, overBudgetError } from '../conversation/budgets/budget.ts';
 import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
 import { toEventParameters } from '../conversation/sessions/append-store.ts';
+import { toHistory } from '../conversation/sessions/history-cache.ts';
+import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import { lockSession, releaseSession } from '../conversation/sessions/session-lease.ts';
 import { LeaseLostError, RepeatedInvocationError } from '../core/errors.ts';
@@ -37,6 +39,8 @@ export interface Lease {
   isFree?: true;
   /** False where no budget applies to its user, as its claim or its last append found: no model call is reserved. */
   isLimited?: boolean;
+  /** The history of the session, where its claim made it: nothing else is there to be read. */
+  history?: SessionHistory;
 }
 
 /**
@@ -70,7 +74,14 @@ async function claim(
   events: NewEvent[],
   how: { p_is_queued: boolean; p_creates: boolean; p_is_new: boolean },
 ): Promise<boolean> {
-  const call = callFunction<{ claimed: boolean; over: OverBudget | null; limited: boolean }>(db, 'claim_session', {
+  type Claimed = {
+    claimed: boolean;
+    over: OverBudget | null;
+    limited: boolean;
+    lines: string | null;
+    state_text: string | null;
+  };
+  const call = callFunction<Claimed>(db, 'claim_session', {
     ...toLeaseParameters(lease),
     ...toEventParameters(db, lease.key, events),
     ...how,
@@ -83,9 +94,10 @@ async function claim(
   });
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
   // Only an earlier try of this very claim has brought the event, and has been taken over since.
-  const { claimed, over, limited } = await onConflict(once, 'events_id_key', () => leaseLost(lease));
+  const { claimed, over, limited, ...made } = await onConflict(once, 'events_id_key', () => leaseLost(lease));
   if (!claimed && over) throw overBudgetError(over);
   lease.isLimited = limited;
+  if (made.state_text !== null) lease.history = toHistory(made.lines, made.state_text);
   return claimed;
 }
 

@@ -163,15 +163,17 @@ describe('an invocation', () => {
     expectPaired(stored);
   });
 
-  test('its cost in round trips: 3, and 2 more for a step with tools', async () => {
-    const least = (budget: number, sessionId: string, ...answers: Parameters<typeof play>) =>
-      leastStatements(budget, () => {
+  test('its cost in round trips: 3, 2 in a new session, and 2 more for a step with tools', async () => {
+    const least = (budget: number, sessionId: (run: number) => string, ...answers: Parameters<typeof play>) =>
+      leastStatements(budget, (run) => {
         play(...answers);
-        return invoke(sessionId);
+        return invoke(sessionId(run));
       });
-    expect(await least(3, 'plain', { text: ['Hello.'] })).toBe(3);
+    const isNew = (run: number) => `new-${run}`;
+    expect(await least(2, isNew, { text: ['Hello.'] })).toBe(2);
+    expect(await least(3, () => 'new-0', { text: ['Hello.'] })).toBe(3);
     const calls = [call('calculator', { expression: '1' }, 'a'), call('calculator', { expression: '2' }, 'b')];
-    expect(await least(5, 'with-tools', { calls }, { text: ['Done.'] })).toBe(5);
+    expect(await least(5, () => 'new-1', { calls }, { text: ['Done.'] })).toBe(5);
   });
 
   test.each(['of the request', 'of the deployment'])('a tool of an MCP server %s', async (whose) => {

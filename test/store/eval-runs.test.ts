@@ -87,7 +87,6 @@ describe('claims', () => {
       sessionId: expect.stringMatching(/^adk-eval-session-[0-9a-f-]{36}$/),
       sessionCount: 1,
       losses: 0,
-      isResumed: false,
       leaseToken: expect.any(String),
       metrics: [],
       userSimulator: null,
@@ -129,7 +128,7 @@ describe('survival', () => {
     const { appName, runId } = await newRun(['a']);
     const [lost] = (await claim(appName, 1, 0)) as [ClaimedCase];
     const [taken] = (await claim(appName)) as [ClaimedCase];
-    expect(taken).toEqual({ ...lost, isResumed: true, losses: 1, leaseToken: expect.any(String) });
+    expect(taken).toEqual({ ...lost, losses: 1, leaseToken: expect.any(String) });
     expect(taken.leaseToken).not.toBe(lost.leaseToken);
     expect(await finishEvalCase(store.pool.db, lost, outcome)).toBe(false);
     expect(await restartEvalCase(store.pool.db, lost)).toBeUndefined();
@@ -152,7 +151,7 @@ describe('survival', () => {
     const [first] = (await claim(appName)) as [ClaimedCase];
     await releaseEvalCase(store.pool.db, first);
     const [second] = (await claim(appName)) as [ClaimedCase];
-    expect([second.sessionId, second.isResumed]).toEqual([first.sessionId, true]);
+    expect(second.sessionId).toBe(first.sessionId);
     const restarted = await restartEvalCase(store.pool.db, second);
     expect(restarted).not.toBe(first.sessionId);
     expect(await restartEvalCase(store.pool.db, second)).toBeUndefined();

@@ -39,58 +39,24 @@ const listNodes = (node: AgentNode): AgentNode[] => [
   ),
 ];
 
-/** Named one by one: addresses and headers of servers may hold secrets. */
-const describe = (
-  {
-    skills,
-    mcpServers,
-    confirmTools,
-    toolEffects,
-    toolLimits,
-    askWhenUnknown,
-    asTool,
-    subAgents = [],
-  }: AgentDefinition,
-  {
-    kind,
-    description,
-    instruction,
-    appendedInstruction,
-    modelName,
-    model: { provider },
-    fallbacks,
-    firstTokenMs,
-    sampling,
-    outputKey,
-    maxIterations,
-    tools,
-  }: AgentNode,
-) => ({
-  kind,
-  description,
-  instruction,
-  appendedInstruction,
-  modelName,
-  provider,
-  fallbacks: fallbacks?.map((each) => ({ provider: each.model.provider, modelName: each.modelName })),
-  firstTokenMs,
-  sampling,
-  outputKey,
-  maxIterations,
-  skills,
-  confirmTools,
-  toolEffects,
-  toolLimits,
-  askWhenUnknown,
-  asTool,
+/** Some members of a value. Named one by one: others, as addresses and headers of servers, may hold secrets. */
+const only = <Value>(value: Value, names: (keyof Value)[]) =>
+  Object.fromEntries(names.map((name) => [name, value[name]]));
+
+const describe = (definition: AgentDefinition, node: AgentNode) => ({
+  ...only(definition, ['skills', 'confirmTools', 'toolEffects', 'toolLimits', 'askWhenUnknown', 'asTool']),
+  ...only(node, ['kind', 'description', 'instruction', 'appendedInstruction', 'modelName', 'firstTokenMs']),
+  ...only(node, ['sampling', 'outputKey', 'maxIterations']),
+  provider: node.model.provider,
+  fallbacks: node.fallbacks?.map((each) => ({ provider: each.model.provider, modelName: each.modelName })),
   tools: Object.fromEntries(
-    tools.map(({ name, description: purpose, parameters, needsConfirmation, longRunning, effect }) => [
-      name,
-      { description: purpose, parameters, needsConfirmation, longRunning, effect },
+    node.tools.map((tool) => [
+      tool.name,
+      only(tool, ['description', 'parameters', 'needsConfirmation', 'longRunning', 'effect']),
     ]),
   ),
-  mcpServers: mcpServers.map(({ name, transport, resources, prompts }) => ({ name, transport, resources, prompts })),
-  subAgents: subAgents.map(({ name }) => name),
+  mcpServers: definition.mcpServers.map((server) => only(server, ['name', 'transport', 'resources', 'prompts'])),
+  subAgents: (definition.subAgents ?? []).map(({ name }) => name),
 });
 
 /** Puts the members of objects in one order: how a definition was written makes no other version. */

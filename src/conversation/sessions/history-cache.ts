@@ -1,8 +1,16 @@
+import type { JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
+import { unescapeJson } from '../../platform/db/json-escape.ts';
 import { newPauses } from '../../platform/work/loop-turns.ts';
-import { findHistoryAfter, type HistoryPart, type HistoryPlace, type SessionHistory } from './history-store.ts';
+import {
+  findHistoryAfter,
+  type HistoryPart,
+  type HistoryPlace,
+  type SessionHistory,
+  toEvents,
+} from './history-store.ts';
 
 /** The cached history of a session. */
 interface Kept {
@@ -83,6 +91,13 @@ async function findFrozen(db: Database, key: SessionKey, after: number): Promise
     freeze(event);
   }
   return part;
+}
+
+/** Returns the history of a session that a claim has made, frozen, from its events, one a line, and its state. */
+export function toHistory(lines: string | null, state: string): SessionHistory {
+  const events = toEvents(lines?.replaceAll('\n', ',') ?? '');
+  for (const event of events) freeze(event);
+  return { events, runtimeEventIds: new Set(), state: JSON.parse(unescapeJson(state)) as JsonObject };
 }
 
 /** An event that an agent changed would be changed for the next invocation too: to try it is an error. */

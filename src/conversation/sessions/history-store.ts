@@ -108,7 +108,8 @@ const selectFurtherHistory = statement<HistoryPage>(
     where ${isSession(KEY, s)} and extract(epoch from ${s.createTime}) = ${value('created')}::numeric`,
 );
 
-const toEvents = (texts: string) => JSON.parse(`[${unescapeJson(texts)}]`) as Event[];
+/** Parses events as the database has them, JSON with a comma between two. */
+export const toEvents = (texts: string) => JSON.parse(`[${unescapeJson(texts)}]`) as Event[];
 
 /** Sessions of at most so many bytes are read together, and at most so many of them in one statement (12.5 MiB). */
 const SMALL_BYTES = 65_536;

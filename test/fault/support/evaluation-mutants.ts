@@ -232,7 +232,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: divides by the untimed turns too',
-    changes: change('toEfficiency', 'toMeans(timed)', 'toMeans(timed, timed.length)'),
+    changes: change('toEfficiency', 'toMeans(turns.map(toDurations))', 'toMeans(turns.map(toDurations), turns.length)'),
     tests: ['efficiency'],
   },
   {

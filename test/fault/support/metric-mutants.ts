@@ -60,19 +60,13 @@ export const METRIC_MUTANTS: Mutant[] = [
     ': hits / expected.length',
   ),
   of('scores no calls where none was expected as 0', 'trajectory', 'trajectoryDetails', '=== 0 ? 1 :', '=== 0 ? 0 :'),
-  of(
-    'counts turns without a figure in the mean',
-    'efficiency',
-    'toFigures',
-    'sum(known) / known.length',
-    'sum(known) / perInvocation.length',
-  ),
+  of('counts turns without a figure in the mean', 'efficiency', 'toOverall', '/ known.length', '/ scores.length'),
   of(
     'divides tokens by the turns that have some',
     'efficiency',
     'toEfficiency',
-    'toMeans(tokens, turns.length)',
-    'toMeans(tokens, tokens.filter(({ totalTokens }) => totalTokens !== undefined).length)',
+    'toMeans(turns.map(countTokens), turns.length)',
+    'toMeans(turns.map(countTokens))',
   ),
   of('has less than no time for the framework', 'efficiency', 'toDurations', 'Math.max(0, rest)', 'rest'),
   of(

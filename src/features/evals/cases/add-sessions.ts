@@ -11,7 +11,7 @@ import type { Database } from '../../../platform/db/database.ts';
 import type { EvalContext } from '../sets/context.ts';
 import { evalCaseSchema } from '../sets/eval-set.ts';
 import type { EvalSetKey } from '../sets/eval-set-store.ts';
-import { type EvalCase, toInitialState, withPlaceholders } from './eval-case.ts';
+import { type EvalCase, withPlaceholders } from './eval-case.ts';
 import { toEvalInvocations } from './turns.ts';
 import { insertEvalCase } from './eval-case-store.ts';
 
@@ -92,7 +92,8 @@ async function toCase(
   const conversation = toEvalInvocations(history.events.slice(sequence));
   if (sequence > 0) return { evalId, conversation, sessionInput: { appName, userId, state: {}, sessionId, sequence } };
   const initial = await findInitialState(db, key);
-  const state = withPlaceholders(initial ?? toInitialState(history.state, history.events), instructions);
+  if (!initial) return undefined;
+  const state = withPlaceholders(initial, instructions);
   return { evalId, conversation, sessionInput: { appName, userId, state } };
 }
 

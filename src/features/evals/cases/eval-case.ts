@@ -27,13 +27,6 @@ export interface EvalCase {
   sessionInput: { appName: string; userId: string; state: JsonObject; sessionId?: string; sequence?: number };
 }
 
-/** The part of a session's own state that no event changed: what the conversation started from; no shared scopes. */
-export function toInitialState(state: JsonObject, events: Event[]): JsonObject {
-  const changed = new Set(events.flatMap((event) => Object.keys(event.actions?.stateDelta ?? {})));
-  const kept = Object.entries(state).filter(([key]) => !changed.has(key) && !/^(app|user):/.test(key));
-  return Object.fromEntries(kept);
-}
-
 /** A state with `''` for each `{word}` of the instructions without a value: a model call with an open one fails. */
 export function withPlaceholders(state: JsonObject, instructions: string[]): JsonObject {
   const words = instructions.flatMap((text) =>

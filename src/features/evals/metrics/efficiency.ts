@@ -1,11 +1,15 @@
+import { toOverall } from './status.ts';
 import { getCalls, type Turn } from './turn.ts';
 
-/** Calls, tokens and times of a case. They inform: no threshold, no part in the status of the case. */
+/**
+ * Calls, tokens and times of a case, each the mean of its turns; null where nothing is known, and what was not reported
+ * is absent, not 0. They inform: no threshold, no part in the status of the case.
+ */
 export interface Efficiency {
-  toolCallCount: Figures;
-  inferenceCallCount: Figures;
-  tokenUsage: Figures & Detailed<Tokens>;
-  invocationDuration: Figures & Detailed<Durations>;
+  toolCallCount: number | null;
+  inferenceCallCount: number | null;
+  tokenUsage: Tokens | null;
+  invocationDuration: Durations | null;
 }
 
 /** The metrics that ADK adds to each run; they refuse a threshold. */
@@ -16,17 +20,6 @@ export const EFFICIENCY_METRICS = [
   'invocation_duration_v1',
 ];
 
-/** One figure for each turn and their mean; null where nothing is known. */
-interface Figures {
-  overall: number | null;
-  perInvocation: (number | null)[];
-}
-/** Means of all turns, null without turns, and the figures of each turn; what was not reported is absent, not 0. */
-interface Detailed<Details> {
-  overallDetails: Details | null;
-  perInvocationDetails: Details[];
-}
-
 /** Tokens; input is prompt and tool use, output candidates and reasoning, cached ones are part of the prompt. */
 type Tokens = Partial<Record<`${TokenKind}Tokens`, number>>;
 type TokenKind = 'total' | 'input' | 'prompt' | 'cached' | 'toolUse' | 'output' | 'candidates' | 'reasoning';
@@ -35,33 +28,12 @@ type TokenKind = 'total' | 'input' | 'prompt' | 'cached' | 'toolUse' | 'output' 
 type Durations = Partial<Record<'totalSeconds' | 'modelSeconds' | 'toolSeconds' | 'frameworkSeconds', number>>;
 
 /** The efficiency of a conversation, from its events and its durations alone. */
-export function toEfficiency(turns: Turn[]): Efficiency {
-  const tokens = turns.map(countTokens);
-  const timed = turns.map(toDurations);
-  const meanTokens = toMeans(tokens, turns.length);
-  const meanDurations = rounded(toMeans(timed));
-  return {
-    toolCallCount: toFigures(turns.map(({ intermediateData }) => getCalls(intermediateData).length)),
-    inferenceCallCount: toFigures(turns.map(countInferenceCalls)),
-    tokenUsage: {
-      overall: meanTokens.totalTokens ?? null,
-      perInvocation: tokens.map(({ totalTokens }) => totalTokens ?? null),
-      overallDetails: turns.length === 0 ? null : meanTokens,
-      perInvocationDetails: tokens,
-    },
-    invocationDuration: {
-      overall: meanDurations.totalSeconds ?? null,
-      perInvocation: timed.map(({ totalSeconds }) => totalSeconds ?? null),
-      overallDetails: turns.length === 0 ? null : meanDurations,
-      perInvocationDetails: timed.map(rounded),
-    },
-  };
-}
-
-function toFigures(perInvocation: (number | null)[]): Figures {
-  const known = perInvocation.filter((figure) => figure !== null);
-  return { overall: known.length === 0 ? null : sum(known) / known.length, perInvocation };
-}
+export const toEfficiency = (turns: Turn[]): Efficiency => ({
+  toolCallCount: toOverall(turns.map(({ intermediateData }) => getCalls(intermediateData).length)),
+  inferenceCallCount: toOverall(turns.map(countInferenceCalls)),
+  tokenUsage: turns.length === 0 ? null : toMeans(turns.map(countTokens), turns.length),
+  invocationDuration: turns.length === 0 ? null : rounded(toMeans(turns.map(toDurations))),
+});
 
 const sum = (values: number[]) => values.reduce((total, value) => total + value, 0);
 

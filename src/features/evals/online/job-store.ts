@@ -76,12 +76,13 @@ export async function findNextDueMs(db: Database): Promise<number | null | undef
 const hasToken = (...tokens: string[]): SQL => sql`${j.leaseToken} = any(${sql.param(tokens)}::uuid[])`;
 
 /** Prolongs the leases of jobs. @returns the tokens that are still held; the others are another's */
-export async function renewJobs(db: Database, tokens: string[], leaseMs: number): Promise<string[]> {
+export async function renewJobs(db: Database, jobs: ScoreJob[], leaseMs: number): Promise<Set<string | null>> {
+  const isHeld = hasToken(...jobs.map(({ leaseToken }) => leaseToken));
   const held = db
     .update(j)
     .set({ dueTime: leaseEnd(leaseMs) })
-    .where(hasToken(...tokens));
-  return (await held.returning({ token: j.leaseToken })).flatMap(({ token }) => token ?? []);
+    .where(isHeld);
+  return new Set((await held.returning({ token: j.leaseToken })).map(({ token }) => token));
 }
 
 /** Deletes a job that this process holds. @returns false where it is another's by now, or its session goes on */

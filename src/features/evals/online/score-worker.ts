@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto';
 import { listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
-import { toLabelChoice } from '../../../conversation/sessions/label.ts';
 import { AppError, isPassingFailure, LeaseLostError } from '../../../core/errors.ts';
 import { findInvocationText, listInvocationsText } from '../../../invocations/invocation-store.ts';
 import { insertDelivery } from '../../../invocations/webhooks/delivery-store.ts';
@@ -64,14 +63,8 @@ export async function runScoreRules(context: EvalContext): Promise<void> {
       renewalMs: leaseTimes.renewalMs,
       cancelTopic: RULES_TOPIC,
       renew: async (jobs, stop) => {
-        const tokens = new Set(
-          await renewJobs(
-            db,
-            jobs.map(({ leaseToken }) => leaseToken),
-            leaseMs,
-          ),
-        );
-        const lost = jobs.filter(({ leaseToken }) => !tokens.has(leaseToken));
+        const held = await renewJobs(db, jobs, leaseMs);
+        const lost = jobs.filter(({ leaseToken }) => !held.has(leaseToken));
         for (const job of lost) stop(job, new LeaseLostError('The session goes on, or the rule is gone.'));
         return lost;
       },
@@ -90,14 +83,7 @@ export async function runScoreRules(context: EvalContext): Promise<void> {
 async function scoreJob(context: EvalContext, job: ScoreJob, signal: AbortSignal): Promise<void> {
   const { db } = context.database;
   const { appName, ruleId, rule } = job;
-  const [chosen] = await listChosenSessions(db, {
-    appName,
-    keys: [job],
-    tool: rule.tool ?? undefined,
-    hasError: rule.hasError ?? undefined,
-    labels: rule.labels ? toLabelChoice(rule.labels) : undefined,
-    limit: 1,
-  });
+  const [chosen] = await listChosenSessions(db, { ...rule, appName, keys: [job], limit: 1 });
   const isWanted = rule.agentVersion == null || (await isOfVersion(db, job, rule.agentVersion));
   if (!chosen || !isWanted) {
     await endJob(db, job);

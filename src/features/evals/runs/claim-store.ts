@@ -26,8 +26,6 @@ export interface ClaimedCase
   sessionCount: number;
   /** Processes that ended while they held it. */
   losses: number;
-  /** True where another process had it before: turns may have happened. */
-  isResumed: boolean;
   leaseToken: string;
   /** JSON text of the case as it was when the run was requested. */
   caseText: string;
@@ -107,7 +105,7 @@ async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }
   };
   const { rows } = await tx.execute<Omit<ClaimedCase, keyof typeof ofRun>>(sql`
     with chosen as (
-      select ${c.place} as place, ${c.trial} as trial, ${c.sessionId} is not null as is_resumed from ${c}
+      select ${c.place} as place, ${c.trial} as trial from ${c}
       where ${isOfRun} and ${isClaimable} and not ${isOwn} order by ${c.place}, ${c.trial}
       limit least(${slots}::int, greatest(0, ${run.parallelism}::int -
                   (select count(*)::int from ${c} where ${isOfRun} and ${isHeld})))
@@ -120,7 +118,7 @@ async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }
     where ${isOfRun} and ${c.place} = chosen.place and ${c.trial} = chosen.trial and ${isItsVersion}
     returning ${c.place} as place, ${c.trial} as trial, ${c.evalId} as "evalId", ${c.sessionUserId} as "userId",
               ${c.sessionId} as "sessionId", ${c.sessionCount} as "sessionCount", ${c.losses} as losses,
-              chosen.is_resumed as "isResumed", ${c.leaseToken} as "leaseToken", ${c.lastSequence} as "lastSequence",
+              ${c.leaseToken} as "leaseToken", ${c.lastSequence} as "lastSequence",
               ${evalCaseVersions.payload}::text as "caseText"`);
   if (rows.length > 0 && run.status === 'queued') {
     const isThisRun = and(eq(evalRuns.appName, run.appName), eq(evalRuns.id, run.id));

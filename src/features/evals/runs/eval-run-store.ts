@@ -12,40 +12,41 @@ import { selectCounts, meanScores, runCounts } from './trend-store.ts';
 import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, CaseTexts, Outcome, RunCase } from './eval-run.ts';
 
 /** How often a moment is taken anew where another run of the application has it. */
-export const MAX_TRIES = 10;
+const MAX_TRIES = 10;
 
 /** The condition that a run has not ended. */
 export const isOpen = inArray(evalRuns.status, ['queued', 'running']);
 
-/** The error where a requester has as many open runs in an application as are allowed. */
-export const tooManyOpen = (appName: string, maxOpen: number) =>
-  new ConflictError(`${maxOpen} of your evaluation runs of ${appName} have not ended yet. Wait, or cancel one.`);
-/** The number of runs of a requester in an application that have not ended. */
-export const countOpen = (appName: string, requestedBy: string | undefined): SQL => sql`(
-  select count(*)::int as count from ${evalRuns} where ${isOpen} and ${evalRuns.appName} = ${appName}
-    and ${evalRuns.requestedBy} is not distinct from ${requestedBy ?? null}::text)`;
-/** The error where each of {@link MAX_TRIES} moments was another run's. */
-export const sameMoment = () => new ConflictError('Other evaluation runs began in the same moment. Try again.');
-/** The time that names a result, never a whole second: Python prints `.0` after it, JavaScript does not. */
-export const toResultTime = (now: SQL): SQL => sql`${now} + case when date_trunc('second', ${now}) = ${now}
-                                      then interval '1 microsecond' else interval '0' end`;
-
-/** Inserts a run with its cases, waiting. @throws {ConflictError} where its requester has `maxOpen` open runs. */
+/**
+ * Inserts a run with its cases, waiting.
+ * @throws {ConflictError} where its requester has `maxOpen` open runs, and where of a run to judge no case was done
+ */
 export async function insertEvalRun(db: Database, run: NewEvalRun, maxOpen: number): Promise<void> {
+  const { appName, cases } = run;
   for (let tries = 0; tries < MAX_TRIES; tries += 1) {
-    const { rows } = await db.execute<{ open: number; created: number }>(insertion(run, maxOpen));
-    if (rows[0]?.created === 1) return;
-    if ((rows[0]?.open ?? 0) >= maxOpen) throw tooManyOpen(run.appName, maxOpen);
+    const { rows } = await db.execute<{ open: number; cases: number; created: number }>(insertion(run, maxOpen));
+    const [row = { open: 0, cases: 0, created: 0 }] = rows;
+    if (row.created === 1) return;
+    if (row.cases === 0 && 'judgedRunId' in cases)
+      throw new ConflictError(
+        `No case of the evaluation run ${cases.judgedRunId} was done: there is nothing to judge.`,
+      );
+    if (row.open >= maxOpen)
+      throw new ConflictError(
+        `${maxOpen} of your evaluation runs of ${appName} have not ended yet. Wait, or cancel one.`,
+      );
   }
-  throw sameMoment();
+  throw new ConflictError('Other evaluation runs began in the same moment. Try again.');
 }
 
 function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, maxOpen: number): SQL {
+  const requestedBy = run.requestedBy ?? null;
   const insertRun = insertSelect(evalRuns, {
     appName,
     id: sql`${runId}::uuid`,
     evalSetId,
-    requestedBy: run.requestedBy ?? null,
+    requestedBy,
+    judgedRunId: 'judgedRunId' in cases ? sql`${cases.judgedRunId}::uuid` : null,
     metrics: sql`${escapeJson(run.metrics)}::jsonb`,
     userSimulator: run.userSimulator == null ? null : sql`${escapeJson(run.userSimulator)}::jsonb`,
     modelExecutionMode: run.modelExecutionMode,
@@ -55,32 +56,50 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     maxJudgeTokens: sql`${run.maxJudgeTokens}::bigint`,
     agentHash: run.agentHash,
     modelName: run.modelName,
-    resultTime: toResultTime(sql`moment.now`),
+    // Never a whole second: Python prints `.0` after it, JavaScript does not, and the time names the result.
+    resultTime: sql`now + (date_trunc('second', now) = now)::int * interval '1 microsecond'`,
   });
   const insertCases = insertSelect(evalRunCases, {
     appName,
     runId: sql`created.id`,
     place: sql`given.place`,
-    trial: sql`trial`,
+    trial: sql`given.trial`,
     evalSetId,
     evalId: sql`given.eval_id`,
-    caseVersion: sql`given.version`,
-    sessionUserId: sql`given.user_id`,
-    ownerId: run.requestedBy ?? null,
+    caseVersion: sql`given.case_version`,
+    sessionUserId: sql`given.session_user_id`,
+    ownerId: requestedBy,
+    sessionId: sql`given.session_id`,
+    sessionCount: sql`given.session_count`,
+    lastSequence: sql`given.last_sequence`,
   });
-  const column = (of: (one: NewEvalRun['cases'][number]) => unknown) => sql.param(cases.map(of));
   return sql`
-    with open as ${countOpen(appName, run.requestedBy)},
+    with open as (
+      select count(*)::int as count from ${evalRuns} where ${isOpen} and ${evalRuns.appName} = ${appName}
+        and ${evalRuns.requestedBy} is not distinct from ${requestedBy}::text),
+    given as (${givenCases(appName, cases, run.trials)}),
     created as (
-      ${insertRun} from open, (select clock_timestamp() as now) moment where open.count < ${maxOpen}
+      ${insertRun} from open, (select clock_timestamp() as now) moment
+      where open.count < ${maxOpen} and exists (select from given)
       on conflict on constraint eval_runs_result_time_key do nothing returning ${evalRuns.id} as id),
-    filled as (
-      ${insertCases}
-      from created, generate_series(1, ${run.trials}::int) trial,
-           unnest(${column(({ evalId }) => evalId)}::text[], ${column(({ version }) => version)}::int[],
-                  ${column(({ userId }) => userId)}::text[]) with ordinality as given(eval_id, version, user_id, place)
-      returning 1)
-    select open.count as open, (select count(*)::int from created) as created from open`;
+    filled as (${insertCases} from created, given returning 1)
+    select open.count as open, (select count(*)::int from given) as cases,
+           (select count(*)::int from created) as created from open`;
+}
+
+/** A query for the cases of a run to come. */
+function givenCases(appName: string, cases: NewEvalRun['cases'], trials: number): SQL {
+  if ('judgedRunId' in cases)
+    return sql`
+      select place, trial, eval_id, case_version, session_user_id, session_id, 1 as session_count, last_sequence
+      from ${evalRunCases} where app_name = ${appName} and run_id = ${cases.judgedRunId}::uuid and status = 'done'`;
+  const column = (name: 'evalId' | 'version' | 'userId') => sql.param(cases.map((one) => one[name]));
+  return sql`
+    select place, trial, eval_id, case_version, session_user_id, null as session_id, 0 as session_count,
+           null::int as last_sequence
+    from generate_series(1, ${trials}::int) trial,
+         unnest(${column('evalId')}::text[], ${column('version')}::int[], ${column('userId')}::text[])
+           with ordinality as one(eval_id, case_version, session_user_id, place)`;
 }
 
 /** The condition that a case of a run has not ended. */

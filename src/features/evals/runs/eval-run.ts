@@ -184,7 +184,7 @@ export const runTopic = (runId: string) => `eval:${runId}`;
 /** The key of a run. */
 export type EvalRunKey = Pick<NewEvalRun, 'appName' | 'runId'>;
 
-/** A run as it is requested; `cases` in the order of its result. */
+/** A run as it is requested. */
 export interface NewEvalRun extends ExecutionModes {
   appName: string;
   runId: string;
@@ -198,7 +198,8 @@ export interface NewEvalRun extends ExecutionModes {
   maxJudgeTokens: number;
   agentHash: string;
   modelName: string;
-  cases: { evalId: string; version: number; userId: string }[];
+  /** In the order of its result; of a run that judges another one those of it that were done, in their sessions. */
+  cases: { evalId: string; version: number; userId: string }[] | { judgedRunId: string };
 }
 
 /** A run as it stands. */

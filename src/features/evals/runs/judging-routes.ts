@@ -10,8 +10,10 @@ import {
   evalRunSchema,
   EVALS_TOPIC,
   maxJudgeTokens,
+  type NewEvalRun,
 } from './eval-run.ts';
-import { insertJudging, listJudgeCounts, listVerdicts, saveVerdict } from './judging-store.ts';
+import { insertEvalRun } from './eval-run-store.ts';
+import { listJudgeCounts, listVerdicts, saveVerdict } from './judging-store.ts';
 import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { agreement, cohensKappa } from '../metrics/statistics.ts';
 import { evalOperation, getAuthor, getRequester, ofSet, SET_PATH } from '../sets/context.ts';
@@ -45,20 +47,22 @@ const judgeRun = evalOperation({
   },
   handler: async (context, { path, body, principal }) => {
     const { database, newId, notifications } = context;
-    const { counts } = await existing(context, path, principal);
-    if (counts.total > MAX_CASES)
-      throw new InvalidError(`The run has ${counts.total} cases; the maximum is ${MAX_CASES}.`);
+    const judged = await existing(context, path, principal);
+    if (judged.counts.total > MAX_CASES)
+      throw new InvalidError(`The run has ${judged.counts.total} cases; the maximum is ${MAX_CASES}.`);
     checkAsked(body.evalMetrics);
-    const judging = {
+    const judging: NewEvalRun = {
+      ...judged,
       appName: path.appName,
       runId: newId(),
-      judgedRunId: path.runId,
       requestedBy: getRequester(principal),
       metrics: withoutKnownNulls(judgeSchema, body).evalMetrics as EvalMetric[],
+      userSimulator: undefined,
       parallelism: DEFAULT_PARALLELISM,
       maxJudgeTokens: body.maxJudgeTokens ?? DEFAULT_JUDGE_TOKENS,
+      cases: { judgedRunId: path.runId },
     };
-    await insertJudging(database.db, judging, MAX_OPEN_RUNS);
+    await insertEvalRun(database.db, judging, MAX_OPEN_RUNS);
     notifications.publish(EVALS_TOPIC);
     return { kind: 'value', status: 202, value: toWire(path.appName, await existing(context, judging, principal)) };
   },

@@ -1,79 +1,11 @@
 import { sql } from 'drizzle-orm';
-import { ConflictError } from '../../../core/errors.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeJson, escapeText, unescapeText } from '../../../platform/db/json-escape.ts';
+import { escapeText, unescapeText } from '../../../platform/db/json-escape.ts';
 import { evalRunCases, evalRuns, evalVerdicts } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import { PAGE_NAMES, readPages } from '../sets/bounds.ts';
 import type { Verdicts } from '../metrics/statistics.ts';
-import { countOpen, MAX_TRIES, toResultTime, sameMoment, tooManyOpen } from './eval-run-store.ts';
-import type { EvalRunKey, NewEvalRun } from './eval-run.ts';
-
-/** A run that judges the stored turns of another one. */
-export interface NewJudging
-  extends Pick<NewEvalRun, 'appName' | 'runId' | 'requestedBy' | 'metrics' | 'parallelism' | 'maxJudgeTokens'> {
-  judgedRunId: string;
-}
-
-/**
- * Inserts a run that judges the stored turns of another one: its cases that were done, each in the session that it had.
- * @throws {ConflictError} where its requester has `maxOpen` runs that have not ended, and where no case was done.
- */
-export async function insertJudging(
-  db: Database,
-  { appName, runId, judgedRunId, ...run }: NewJudging,
-  maxOpen: number,
-): Promise<void> {
-  const insertRun = insertSelect(evalRuns, {
-    appName,
-    id: sql`${runId}::uuid`,
-    evalSetId: sql`judged.eval_set_id`,
-    requestedBy: run.requestedBy ?? null,
-    judgedRunId: sql`judged.id`,
-    metrics: sql`${escapeJson(run.metrics)}::jsonb`,
-    modelExecutionMode: sql`judged.model_execution_mode`,
-    toolExecutionMode: sql`judged.tool_execution_mode`,
-    trials: sql`judged.trials`,
-    parallelism: sql`${run.parallelism}::int`,
-    maxJudgeTokens: sql`${run.maxJudgeTokens}::bigint`,
-    agentHash: sql`judged.agent_hash`,
-    modelName: sql`judged.model_name`,
-    resultTime: toResultTime(sql`moment.now`),
-  });
-  const insertCases = insertSelect(evalRunCases, {
-    appName,
-    runId: sql`created.id`,
-    place: sql`c.place`,
-    trial: sql`c.trial`,
-    evalSetId: sql`c.eval_set_id`,
-    evalId: sql`c.eval_id`,
-    caseVersion: sql`c.case_version`,
-    sessionUserId: sql`c.session_user_id`,
-    ownerId: run.requestedBy ?? null,
-    sessionId: sql`c.session_id`,
-    sessionCount: sql`1`,
-    lastSequence: sql`c.last_sequence`,
-  });
-  const insertion = sql`
-    with judged as (select * from ${evalRuns} where app_name = ${appName} and id = ${judgedRunId}::uuid),
-    cases as (select c.* from ${evalRunCases} c
-              where c.app_name = ${appName} and c.run_id = ${judgedRunId}::uuid and c.status = 'done'),
-    open as ${countOpen(appName, run.requestedBy)},
-    created as (${insertRun} from judged, open, (select clock_timestamp() as now) moment
-                where open.count < ${maxOpen} and exists (select from cases)
-                on conflict on constraint eval_runs_result_time_key do nothing returning ${evalRuns.id} as id),
-    filled as (${insertCases} from created, cases c returning 1)
-    select open.count as open, (select count(*)::int from cases) as cases,
-           (select count(*)::int from created) as created from open`;
-  for (let tries = 0; tries < MAX_TRIES; tries += 1) {
-    const { rows } = await db.execute<{ open: number; cases: number; created: number }>(insertion);
-    if (rows[0]?.created === 1) return;
-    if (rows[0]?.cases === 0)
-      throw new ConflictError(`No case of the evaluation run ${judgedRunId} was done: there is nothing to judge.`);
-    if ((rows[0]?.open ?? 0) >= maxOpen) throw tooManyOpen(appName, maxOpen);
-  }
-  throw sameMoment();
-}
+import type { EvalRunKey } from './eval-run.ts';
 
 /** A person's verdict on a turn. */
 export interface Verdict {

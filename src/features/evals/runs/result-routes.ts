@@ -21,7 +21,7 @@ import { once } from '../../../conversation/idempotency/operations.ts';
 import type { Call, Answer } from '../../../platform/http/operation/operation.ts';
 import { evalSetNotFound } from '../sets/eval-set-store.ts';
 import { exampleCaseResult, caseResultsSchema, runEvalSchema, runResultsSchema } from './eval-run.ts';
-import { runErrors, toRunRequest } from './routes.ts';
+import { runErrors } from './routes.ts';
 import { exampleMetrics } from '../metrics/criteria.ts';
 import { startRun, waitForRun } from './start-run.ts';
 import { Readable } from 'node:stream';
@@ -183,7 +183,7 @@ type RunCall = Call<
  */
 async function runAndRead(context: EvalContext, operationId: string, call: RunCall): Promise<AsyncGenerator<string[]>> {
   const { path, principal, response } = call;
-  const start = async (inside: EvalContext) => (await startRun(inside, path, toRunRequest(call.body), principal)) ?? '';
+  const start = async (inside: EvalContext) => (await startRun(inside, path, call.body, principal)) ?? '';
   const runId = await once(context, { operationId }, call, start);
   const run =
     runId !== '' && (await waitForRun(context, { appName: path.appName, runId }, principal, toGoneSignal(response)));

@@ -1,6 +1,5 @@
 import { z } from 'zod';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
-import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { appPath, evalRunPath, pageSize } from '../../../platform/http/operation/parameters.ts';
 import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
@@ -9,11 +8,9 @@ import {
   exampleCaseSummary,
   exampleRun,
   evalRunSchema,
-  runEvalSchema,
   runSummarySchema,
   startRunSchema,
   CANCEL_TOPIC,
-  DEFAULT_JUDGE_TOKENS,
   runTopic,
   type EvalRun,
   type EvalRunKey,
@@ -21,7 +18,7 @@ import {
 import { toResultId } from './result-document.ts';
 import { evalOperation, DEV_APP_PATH, type EvalContext, getRequester } from '../sets/context.ts';
 import { cancelEvalRun, listEvalRuns } from './eval-run-store.ts';
-import { findRun, followRun, type RunRequest, startRun } from './start-run.ts';
+import { findRun, followRun, startRun } from './start-run.ts';
 import { compareWith, summarizeRun } from './summary.ts';
 import { exampleMetrics } from '../metrics/criteria.ts';
 
@@ -58,7 +55,7 @@ const startEvalRun = evalOperation({
   success: { ...oneRun, status: 202 },
   errors: { 400: 'There is nothing to run, or too much.', 404: runErrors[404], 409: runErrors[409] },
   handler: async (context, { path: { appName }, body, principal }) => {
-    const runId = await startRun(context, { appName, evalSetId: body.evalSetId }, toRunRequest(body), principal);
+    const runId = await startRun(context, { appName, evalSetId: body.evalSetId }, body, principal);
     if (runId === undefined) throw new InvalidError(`Eval set \`${body.evalSetId}\` has no cases.`);
     const run = await existing(context, { appName, runId }, principal);
     return { kind: 'value', status: 202, value: toWire(appName, run) };
@@ -170,21 +167,6 @@ const summarizeOne = evalOperation({
 
 /** Evaluation runs: start, list, get, follow, cancel, summarize. */
 export const evalRunOperations = [startEvalRun, listAll, getOne, followOne, cancelOne, summarizeOne];
-
-/** The request of a body, from either list of ids. */
-export function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
-  const named = [body.evalCaseIds, body.evalIds].find((ids) => ids != null && ids.length > 0);
-  return {
-    evalIds: named ?? [],
-    metrics: withoutKnownNulls(runEvalSchema, body).evalMetrics,
-    userSimulator: body.userSimulatorConfig,
-    modelExecutionMode: body.modelExecutionMode ?? null,
-    toolExecutionMode: body.toolExecutionMode ?? null,
-    trials: body.trials ?? 1,
-    parallelism: body.parallelism ?? undefined,
-    maxJudgeTokens: body.maxJudgeTokens ?? DEFAULT_JUDGE_TOKENS,
-  };
-}
 
 /** A run as a caller may see it. @throws {NotFoundError} where there is none. */
 export async function existing(context: EvalContext, key: EvalRunKey, principal: Principal): Promise<EvalRun> {

@@ -1,22 +1,25 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { z } from 'zod';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
+import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { type Demand, SHARED_STATE_DEMAND } from '../../../platform/http/operation/demands.ts';
 import { mayActFor, requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { Wakeup } from '../../../platform/work/poll-loop.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { type EvalSetKey, evalSetNotFound, findSetModes, type SetModes } from '../sets/eval-set-store.ts';
+import { type EvalSetKey, evalSetNotFound, findSetModes } from '../sets/eval-set-store.ts';
 import { checkAsked, MAX_CASES } from '../sets/bounds.ts';
 import { toExecutionMode } from '../sets/eval-set.ts';
 import { insertEvalRun, listEvalRuns } from './eval-run-store.ts';
 import {
+  DEFAULT_JUDGE_TOKENS,
   DEFAULT_PARALLELISM,
   type EvalRun,
   EVALS_TOPIC,
   type EvalRunKey,
   MAX_PARALLELISM,
-  type NewEvalRun,
+  runEvalSchema,
   runTopic,
 } from './eval-run.ts';
 import { listRunnableCases, type RunnableCase } from '../cases/eval-case-store.ts';
@@ -31,16 +34,6 @@ const WRITTEN_CALLS_DEMAND: Demand = {
   scope: 'override',
   because: 'with a stored model and live tools the cases say what tools are called with.',
 };
-
-/** A run as a caller asks for it. */
-export interface RunRequest
-  extends SetModes,
-    Pick<NewEvalRun, 'metrics' | 'userSimulator' | 'trials' | 'maxJudgeTokens'> {
-  /** Without any all cases of the set. */
-  evalIds: string[];
-  /** Cases at once [as the operator allows]. */
-  parallelism: number | undefined;
-}
 
 /** Longest pause between two polls of a run: notifications only save time, they may be lost. */
 const POLL_MS = 1_000;
@@ -62,7 +55,7 @@ const TEST_USER = 'test_user_id';
 export async function startRun(
   { database, agents, newId, notifications }: EvalContext,
   key: EvalSetKey,
-  request: RunRequest,
+  body: z.input<typeof runEvalSchema>,
   principal: Principal,
 ): Promise<string | undefined> {
   const agent = agents.get(key.appName);
@@ -70,19 +63,22 @@ export async function startRun(
   const requestedBy = getRequester(principal);
   const set = await findSetModes(database.db, { ...key, ownerId: requestedBy });
   if (!set) throw new NotFoundError(evalSetNotFound(key));
-  readSimulatedUser(request.userSimulator);
-  checkAsked(request.metrics, request.userSimulator);
-  const cases = chooseCases(key, await listRunnableCases(database.db, key), request.evalIds);
+  const { userSimulatorConfig: userSimulator, parallelism, maxJudgeTokens } = body;
+  const metrics = withoutKnownNulls(runEvalSchema, body).evalMetrics;
+  readSimulatedUser(userSimulator);
+  checkAsked(metrics, userSimulator);
+  const evalIds = body.evalCaseIds?.length ? body.evalCaseIds : (body.evalIds ?? []);
+  const cases = chooseCases(key, await listRunnableCases(database.db, key), evalIds);
   if (cases.length === 0) return undefined;
   if (cases.some(({ writesSharedState }) => writesSharedState)) requireScope(principal, SHARED_STATE_DEMAND);
-  const modelExecutionMode = toExecutionMode(request.modelExecutionMode, set.modelExecutionMode);
-  const toolExecutionMode = toExecutionMode(request.toolExecutionMode, set.toolExecutionMode);
+  const modelExecutionMode = toExecutionMode(body.modelExecutionMode, set.modelExecutionMode);
+  const toolExecutionMode = toExecutionMode(body.toolExecutionMode, set.toolExecutionMode);
   if (modelExecutionMode === 'stored' && toolExecutionMode === 'live') requireScope(principal, WRITTEN_CALLS_DEMAND);
-  const total = cases.length * request.trials;
+  const trials = body.trials ?? 1;
+  const total = cases.length * trials;
   if (total > MAX_CASES)
     throw new InvalidError(`The run has ${total} cases, trials counted; the maximum is ${MAX_CASES}.`);
   const runId = newId();
-  const { metrics, userSimulator, trials, maxJudgeTokens, parallelism = DEFAULT_PARALLELISM } = request;
   const run = {
     ...key,
     runId,
@@ -92,8 +88,8 @@ export async function startRun(
     modelExecutionMode,
     toolExecutionMode,
     trials,
-    parallelism: Math.min(parallelism, MAX_PARALLELISM),
-    maxJudgeTokens,
+    parallelism: Math.min(parallelism ?? DEFAULT_PARALLELISM, MAX_PARALLELISM),
+    maxJudgeTokens: maxJudgeTokens ?? DEFAULT_JUDGE_TOKENS,
     agentHash: agent.version.digest,
     modelName: agent.describe().model,
     cases: cases.map((one) => ({ ...one, userId: chooseUser(key, one, principal) })),

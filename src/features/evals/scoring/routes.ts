@@ -12,7 +12,7 @@ import { pageQuery, toPage, toPlace } from '../../../platform/http/operation/cur
 import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import { type ChosenSession, listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
 import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
-import { labelCondition, MAX_LABELS, toLabelChoice } from '../../../conversation/sessions/label.ts';
+import { labelCondition, MAX_LABELS } from '../../../conversation/sessions/label.ts';
 import { addSessions } from '../cases/add-sessions.ts';
 import { computeCost } from './cost.ts';
 import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
@@ -189,17 +189,15 @@ function choose(
   unscoredBy?: string,
 ): Promise<ChosenSession[]> {
   const { atLeast = 0, atMost = 1, metricName } = wanted.score ?? {};
-  const scored = metricName === undefined ? undefined : hasScore(metricName, atLeast, atMost);
   return listChosenSessions(database.reads, {
+    ...wanted,
     appName,
     userIds: readableUsers(principal, wanted.users ?? undefined),
-    keys: wanted.sessions ?? undefined,
-    updatedFrom: wanted.updatedFrom ?? undefined,
-    updatedBefore: wanted.updatedBefore ?? undefined,
-    tool: wanted.tool ?? undefined,
-    hasError: wanted.hasError ?? undefined,
-    labels: wanted.labels ? toLabelChoice(wanted.labels) : undefined,
-    also: [scored, unscoredBy === undefined ? undefined : isUnscored(unscoredBy)].filter((one) => one !== undefined),
+    keys: wanted.sessions,
+    also: [
+      metricName === undefined ? undefined : hasScore(metricName, atLeast, atMost),
+      unscoredBy === undefined ? undefined : isUnscored(unscoredBy),
+    ],
     limit,
   });
 }

@@ -32,16 +32,10 @@ export interface ScoredCase {
   agents?: JsonObject;
 }
 
-/** The means over the turns as answers show them; the rest of the total is time of neither model nor tool. */
-export function toShownEfficiency(efficiency: Efficiency) {
-  const { overallDetails } = efficiency.invocationDuration;
-  const { frameworkSeconds: _rest, ...durations } = overallDetails ?? {};
-  return {
-    toolCallCount: efficiency.toolCallCount.overall,
-    inferenceCallCount: efficiency.inferenceCallCount.overall,
-    tokenUsage: efficiency.tokenUsage.overallDetails,
-    invocationDuration: overallDetails && durations,
-  };
+/** The efficiency as answers show it: the rest of the total is time of neither model nor tool. */
+export function toShownEfficiency({ invocationDuration, ...others }: Efficiency) {
+  const { frameworkSeconds: _rest, ...durations } = invocationDuration ?? {};
+  return { ...others, invocationDuration: invocationDuration && durations };
 }
 
 /** A reason where ADK's models allow a text and its clients print one: the rationale of a rubric without a score. */

@@ -119,8 +119,10 @@ test('an answer of a simulated user in several parts', () =>
 
 test('durations of which a side is absent', () =>
   checkAll('durations', kinds.durations, ({ turns, score, overall, perInvocation }) => {
-    const { invocationDuration: found } = toEfficiency(turns.map((one) => ({ userContent: { parts: [] }, ...one })));
-    expect([found.overall, found.overallDetails, found.perInvocationDetails]).toEqual([score, overall, perInvocation]);
+    const timed = turns.map((one) => ({ userContent: { parts: [] }, ...one }));
+    const found = toEfficiency(timed).invocationDuration;
+    const each = timed.map((turn) => toEfficiency([turn]).invocationDuration);
+    expect([found?.totalSeconds ?? null, found, each]).toEqual([score, overall, perInvocation]);
   }));
 
 test('a rubric that is answered with no verdict', () =>

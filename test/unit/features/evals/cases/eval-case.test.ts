@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { type Event, isFinalResponse, withoutRewound } from '../../../../../src/core/event.ts';
-import { toInitialState, withPlaceholders } from '../../../../../src/features/evals/cases/eval-case.ts';
+import { withPlaceholders } from '../../../../../src/features/evals/cases/eval-case.ts';
 import { type EvalInvocation, toEvalInvocations } from '../../../../../src/features/evals/cases/turns.ts';
 import { checkAll, vectorsOf } from '../vectors.ts';
 
@@ -67,14 +67,6 @@ test('every plain placeholder of the instructions has a value', () =>
 
 test("a placeholder keeps the session's own value", () => {
   expect(withPlaceholders({ a: 1, z: 2 }, ['{a} {b}'])).toEqual({ a: 1, b: '', z: 2 });
-});
-
-test('the initial state has no shared keys and none that an event changed', () => {
-  const events = [{ actions: { stateDelta: { changed: 2 } } }, {}];
-  expect(toInitialState({ kept: 1, changed: 2, 'app:a': 1, 'user:b': 1, apple: 3 }, events)).toEqual({
-    kept: 1,
-    apple: 3,
-  });
 });
 
 const text = (author: string, invocationId: string, said: string): Event => ({

@@ -125,7 +125,7 @@ test('the judge is the model that the criterion names, else the default; a thres
 test('efficiency is always there, outside of the results', async () => {
   const sent = [{ metricName: 'tool_call_count_v1' }];
   const { overall, efficiency, finalStatus } = await scoreCase([{ actual: withCalls('f', 'g') }], sent, context());
-  expect([overall, finalStatus, efficiency.toolCallCount.overall]).toEqual([[], 'NOT_EVALUATED', 2]);
+  expect([overall, finalStatus, efficiency.toolCallCount]).toEqual([[], 'NOT_EVALUATED', 2]);
 });
 
 test('turns are paired with the rubrics of the case and of their own; another number of turns is refused', () => {
