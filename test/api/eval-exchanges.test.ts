@@ -135,7 +135,7 @@ async function runAgain(result: Json): Promise<void> {
 /** Sends a request as it was recorded; the result that it names is the newest of ours. */
 async function send({ method, path, request }: Exchange): Promise<Answer> {
   const results = path.includes('<seconds>') ? ((await app.get(`${D}/eval_results`)).body as string[]) : [];
-  const sent = path.replace(/[^/]*<seconds>$/, results.at(-1) ?? '');
+  const sent = path.replace(/[^/]*<seconds>$/, results[0] ?? '');
   const { status, body } = await app.send(method, sent, request === undefined ? undefined : filled(request));
   return { status, response: inOrder(body as Json) };
 }

@@ -137,7 +137,7 @@ describe('a run', () => {
 
     const ids = (await app.get(`${D}/eval_results`)).body as string[];
     expect((await app.get(`${D}/eval-results`)).body).toEqual({ evalResultIds: ids });
-    const last = ids.at(-1) ?? '';
+    const last = ids[0] ?? '';
     expect(last).toMatch(/^harness_agent_both_\d+\.\d{1,6}$/);
     for (const spelling of ['eval_results', 'eval-results']) {
       expect((await app.get(`${D}/${spelling}/${last}`)).body).toEqual({
@@ -300,7 +300,7 @@ describe('a run', () => {
     const ran = await app.get(`/apps/harness_agent/users/eve/sessions/${result?.sessionId}`);
     expect(ran.body).toMatchObject({ state: { topic: 'second' }, events: [{}, {}, {}, {}] });
     const ids = (await app.get(`${D}/eval_results`)).body as string[];
-    const read = (await app.get(`${D}/eval_results/${ids.at(-1)}`)).body as { evalCaseResults: Result[] };
+    const read = (await app.get(`${D}/eval_results/${ids[0]}`)).body as { evalCaseResults: Result[] };
     expect(read.evalCaseResults).toEqual(results(body));
   });
 

@@ -96,16 +96,29 @@ test('names of sets and results, and verdicts, come page by page, each once and 
   const names = verdicts.map(({ metricName }) => metricName);
   expect([verdicts[0], names]).toEqual([{ ...verdict, trial: 1, author: 'local' }, names.toSorted()]);
   expect(new Set(names).size).toBe(2_500);
-  const sets = (await service.get(`${D}/eval_sets`)).body as string[];
+  // The clients of ADK name no page: they get the first 1,000 sets, and the last 100 results.
+  const list = async (path: string) => {
+    const pages: string[][] = [];
+    for (let cursor: string | null = ''; cursor !== null; ) {
+      const page = await service.get(`${D}/${path}${cursor && `?cursor=${cursor}`}`);
+      pages.push(page.body as string[]);
+      cursor = page.headers.get('x-next-cursor');
+    }
+    return { ids: pages.flat(), sizes: pages.map(({ length }) => length) };
+  };
+  const { ids: sets, sizes } = await list('eval_sets');
+  expect(sizes).toEqual([1_000, 1_000, 502]);
   expect([new Set(sets).size, sets]).toEqual([2_502, sets.toSorted()]);
-  expect((await service.get(`${D}/eval-sets`)).body).toEqual({ evalSetIds: sets });
-  const results = (await service.get(`${D}/eval_results`)).body as string[];
+  expect((await service.get(`${D}/eval-sets`)).body).toEqual({ evalSetIds: sets.slice(0, 1_000) });
+  const { ids: results, sizes: ofResults } = await list('eval_results');
+  expect(ofResults).toEqual([...Array.from({ length: 25 }, () => 100), 1]);
   const timeOf = (id: string) => Number(id.split('_').at(-1));
   expect([new Set(results).size, results]).toEqual([
     2_501,
-    results.toSorted((one, other) => timeOf(one) - timeOf(other)),
+    results.toSorted((one, other) => timeOf(other) - timeOf(one)),
   ]);
-  expect((await service.get(`${D}/eval-results`)).body).toEqual({ evalResultIds: results });
+  expect((await service.get(`${D}/eval-results`)).body).toEqual({ evalResultIds: results.slice(0, 100) });
+  expect((await service.get(`${D}/eval-results?cursor=yesterday`)).status).toBe(422);
 });
 
 test('what is too large, or too much, is refused with 413 where it is written', async () => {
