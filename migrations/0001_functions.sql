@@ -931,7 +931,7 @@ begin
       union all (select 'tasks', create_time from tasks where state = 'open' limit 1001)
       union all (select 'cronjob runs', next_attempt_time from cronjob_runs where status in ('queued', 'retrying') order by 2 limit 1001)
       union all (select 'webhook deliveries', next_attempt_time from webhook_deliveries
-        where status = 'pending' and (lease_token is null or next_attempt_time <= clock_timestamp()) order by 2 limit 1001)
+        where status = 'pending' and (lease_token is null or next_attempt_time <= now()) order by 2 limit 1001)
       union all (select 'evaluation cases', r.create_time
         from eval_runs r join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
         where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)
@@ -944,13 +944,13 @@ begin
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
       -- A delivery under way is due again when its lease ends, which is less than a minute.
       union all select 'webhook deliveries', (select count(lease_token) from webhook_deliveries
-        where status = 'pending' and next_attempt_time between clock_timestamp() and clock_timestamp() + interval '1 minute')
+        where status = 'pending' and next_attempt_time between now() and now() + interval '1 minute')
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
       union all select 'scores', (select count(*) from score_jobs where lease_token is not null))
-  select json_agg(json_build_object('name', name, 'waiting', least(coalesce(waiting, 0), 1000), 'more', coalesce(waiting, 0) > 1000, 'running', running,
+  select json_agg(json_build_object('name', name, 'waiting', least(waiting, 1000), 'more', waiting > 1000, 'running', running,
       'oldestSeconds', case when waiting > 0 then greatest(extract(epoch from clock_timestamp() - oldest), 0) end) order by name)
-    into queues from works left join (
-      select name, count(*) as waiting, min(since) as oldest from waits group by name) waited using (name);
+    into queues from (
+      select name, running, count(since) as waiting, min(since) as oldest from works left join waits using (name) group by 1, 2) each;
 end $$;
 comment on function service_state is 'The replicas that listen at this database, and what waits and runs in each queue.';
 
