@@ -1626,9 +1626,9 @@ AS $function$
 declare
   rest integer := (p_wanted ->> 'limit')::integer;
   below bigint := least((p_wanted ->> 'cursor')::bigint, 1 + (select max(id) from (
-    select id from audit_log where time < coalesce(to_timestamp((p_wanted ->> 'to')::float8), 'infinity')
+    select id from audit_log where time < coalesce(to_timestamp((p_wanted ->> 'to')::float8 + 1), 'infinity')
     order by time desc limit 100) newest));
-  since timestamptz := coalesce(to_timestamp((p_wanted ->> 'from')::float8), '-infinity');
+  since timestamptz := coalesce(to_timestamp((p_wanted ->> 'from')::float8 - 1), '-infinity');
 begin
   select json_strip_nulls(json_build_object(
       'items', coalesce(json_agg(json_build_object('time', extract(epoch from time), 'decision', decision, 'callerKind', caller_kind,

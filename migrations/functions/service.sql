@@ -40,15 +40,15 @@ end $$;
 comment on function service_state is 'The replicas that listen at this database, and what waits and runs in each queue.';
 
 -- list_audit: a page of the audit, the last entry first, of those that p_wanted asks for: decision, caller, operation, appName,
--- userId, from and to (Unix seconds), limit, and cursor: entries with a smaller id. A page looks through 10,000 entries, of
--- which the first is the last before `to`, by the index of times: ids follow these but for those stored side by side.
+-- userId, from and to (Unix seconds), limit, and cursor: entries with a smaller id. A page looks through 10,000 entries, from
+-- those about `to` on, by the index of times: ids follow these, give or take what is stored within a second.
 create function list_audit(p_wanted json, out page json) language plpgsql stable as $$
 declare
   rest integer := (p_wanted ->> 'limit')::integer;
   below bigint := least((p_wanted ->> 'cursor')::bigint, 1 + (select max(id) from (
-    select id from audit_log where time < coalesce(to_timestamp((p_wanted ->> 'to')::float8), 'infinity')
+    select id from audit_log where time < coalesce(to_timestamp((p_wanted ->> 'to')::float8 + 1), 'infinity')
     order by time desc limit 100) newest));
-  since timestamptz := coalesce(to_timestamp((p_wanted ->> 'from')::float8), '-infinity');
+  since timestamptz := coalesce(to_timestamp((p_wanted ->> 'from')::float8 - 1), '-infinity');
 begin
   select json_strip_nulls(json_build_object(
       'items', coalesce(json_agg(json_build_object('time', extract(epoch from time), 'decision', decision, 'callerKind', caller_kind,

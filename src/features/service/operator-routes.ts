@@ -77,7 +77,8 @@ const getState = operation({
 });
 
 const filter = (which: string) => z.string().max(256).optional().describe(`Only ${which}.`);
-const time = (which: string) => z.number().optional().describe(`Only those stored ${which}, Unix seconds.`);
+const time = (which: string) =>
+  z.number().min(0).max(9e12).optional().describe(`Only those stored ${which}, Unix seconds.`);
 
 const listAudit = operation({
   ...forOperators,
