@@ -96,7 +96,7 @@ test('names of sets and results, and verdicts, come page by page, each once and 
   const names = verdicts.map(({ metricName }) => metricName);
   expect([verdicts[0], names]).toEqual([{ ...verdict, trial: 1, author: 'local' }, names.toSorted()]);
   expect(new Set(names).size).toBe(2_500);
-  // The clients of ADK name no page: they get the first 1,000 sets, and the last 100 results.
+  // The clients of ADK name no page: they get the first 300 sets, and the last 100 results.
   const list = async (path: string) => {
     const pages: string[][] = [];
     for (let cursor: string | null = ''; cursor !== null; ) {
@@ -107,9 +107,9 @@ test('names of sets and results, and verdicts, come page by page, each once and 
     return { ids: pages.flat(), sizes: pages.map(({ length }) => length) };
   };
   const { ids: sets, sizes } = await list('eval_sets');
-  expect(sizes).toEqual([1_000, 1_000, 502]);
+  expect(sizes).toEqual([...Array.from({ length: 8 }, () => 300), 102]);
   expect([new Set(sets).size, sets]).toEqual([2_502, sets.toSorted()]);
-  expect((await service.get(`${D}/eval-sets`)).body).toEqual({ evalSetIds: sets.slice(0, 1_000) });
+  expect((await service.get(`${D}/eval-sets`)).body).toEqual({ evalSetIds: sets.slice(0, 300) });
   const { ids: results, sizes: ofResults } = await list('eval_results');
   expect(ofResults).toEqual([...Array.from({ length: 25 }, () => 100), 1]);
   const timeOf = (id: string) => Number(id.split('_').at(-1));

@@ -59,9 +59,9 @@ const createEvalSet = evalOperation({
   },
 });
 
-const setsQuery = pageQuery('sets').extend({ limit: pageSize('Maximum number of sets.').default(1_000) });
+const setsQuery = pageQuery('sets').extend({ limit: pageSize('Maximum number of sets.').default(300) });
 const listed = {
-  description: 'The clients of ADK get the first 1,000; the header `X-Next-Cursor` is the `cursor` of the next ones.',
+  description: 'The clients of ADK get the first 300; the header `X-Next-Cursor` is the `cursor` of the next ones.',
   parameters: { path: appPath, query: setsQuery },
 };
 type ListCall = Call<z.output<typeof appPath>, z.output<typeof setsQuery>, unknown, unknown>;
