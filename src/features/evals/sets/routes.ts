@@ -5,7 +5,6 @@ import { InvalidError } from '../../../core/errors.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { pageQuery } from '../../../platform/http/operation/cursor.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import { appPath, evalSetPath, pageSize } from '../../../platform/http/operation/parameters.ts';
 import {
@@ -59,7 +58,10 @@ const createEvalSet = evalOperation({
   },
 });
 
-const setsQuery = pageQuery('sets').extend({ limit: pageSize('Maximum number of sets.').default(300) });
+const setsQuery = z.object({
+  limit: pageSize('Maximum number of sets.').default(300),
+  cursor: z.string().max(256).regex(EVAL_SET_ID).optional().describe('The header `X-Next-Cursor` of the page before.'),
+});
 const listed = {
   description: 'The clients of ADK get the first 300; the header `X-Next-Cursor` is the `cursor` of the next ones.',
   parameters: { path: appPath, query: setsQuery },
