@@ -66,7 +66,7 @@ export const DOORS: Record<string, Operation> = {
     method: 'POST',
     path: `${A2A}/message:send?${AS_USER}`,
     body: { message: { messageId: `a2a${n}`, role: 'ROLE_USER', parts: [{ text: 'hello' }] } },
-    keep: ['a2aTask', /"id": ?"([^"]+\.[^"]+)"/],
+    keep: ['a2aTask', /"task": ?{"id": ?"([^"]+)"/],
   }),
   'A2A: get a task': read(`${A2A}/tasks/{a2aTask}`),
   'A2A: list tasks': read(`${A2A}/tasks?pageSize=20`),

@@ -317,6 +317,5 @@ export const BOUND: Record<string, Operation> = Object.fromEntries(
     'list artifacts': get(`${session}/artifacts`),
     'list tool calls': get(`${of}/tool-calls`),
     'what a user used': get(`${of}/usage?by=day,model`),
-    'list tasks': get('/tasks?limit=5'),
   }).map(([name, each]) => [`with a key: ${name}`, each]),
 );

@@ -935,47 +935,63 @@ comment on function limited_size is 'The size of a session, or an error when it 
 --
 -- A replica is the connection that it listens on, which names it: `agent-runtime/<version> <host>`. Behind a pooler
 -- without a way past it none listens. A wait is counted from when the work was due; what is due later counts as
--- waiting, and has waited for nothing.
+-- waiting, and has waited for nothing. Of each queue the 1,000 first due are counted, so that a look costs the same
+-- however many wait; tasks have no index by their age, so their oldest is that of those counted.
 create function service_state(out replicas json, out queues json) language plpgsql stable as $$
 begin
   select coalesce(json_agg(json_build_object('version', split_part(split_part(application_name, '/', 2), ' ', 1),
       'host', split_part(application_name, ' ', 2), 'startTime', extract(epoch from backend_start)) order by backend_start), '[]')
     into replicas from pg_stat_activity
     where datname = current_database() and application_name like 'agent-runtime/%';
-  select json_agg(json_build_object('name', name, 'waiting', waiting, 'running', running,
+  with waits(name, since) as (
+      (select 'invocations', create_time from invocations where status = 'queued' and request is not null order by 2 limit 1001)
+      union all (select 'invocations', create_time from invocations where status = 'queued' and request is null limit 1001)
+      union all (select 'tasks', create_time from tasks where state = 'open' limit 1001)
+      union all (select 'cronjob runs', next_attempt_time from cronjob_runs where status in ('queued', 'retrying') order by 2 limit 1001)
+      union all (select 'webhook deliveries', next_attempt_time from webhook_deliveries
+        where status = 'pending' and (lease_token is null or next_attempt_time <= now()) order by 2 limit 1001)
+      union all (select 'evaluation cases', r.create_time
+        from eval_runs r join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
+        where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)
+      union all select 'scores', due_time from score_rules r cross join lateral (
+        select due_time from score_jobs j where j.app_name = r.app_name and j.rule_id = r.id and lease_token is null
+        order by 1 limit 1001) due),
+    works(name, running) as (
+      select 'invocations', (select count(*) from invocations where status = 'running')
+      union all select 'tasks', 0
+      union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
+      -- A delivery under way is due again when its lease ends, which is less than a minute.
+      union all select 'webhook deliveries', (select count(lease_token) from webhook_deliveries
+        where status = 'pending' and next_attempt_time between now() and now() + interval '1 minute')
+      union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
+      union all select 'scores', (select count(*) from score_jobs where lease_token is not null))
+  select json_agg(json_build_object('name', name, 'waiting', least(waiting, 1000), 'more', waiting > 1000, 'running', running,
       'oldestSeconds', case when waiting > 0 then greatest(extract(epoch from clock_timestamp() - oldest), 0) end) order by name)
     into queues from (
-      select 'invocations' as name, count(*) filter (where status = 'queued') as waiting,
-        count(*) filter (where status = 'running') as running, min(create_time) filter (where status = 'queued') as oldest
-        from invocations where status in ('queued', 'running')
-      union all select 'tasks', count(*), 0, min(create_time) from tasks where state = 'open'
-      union all select 'cronjob runs', count(*) filter (where status <> 'running'), count(*) filter (where status = 'running'),
-        min(next_attempt_time) from cronjob_runs where status in ('queued', 'retrying', 'running')
-      union all select 'webhook deliveries', count(*) filter (where lease_token is null), count(lease_token),
-        min(next_attempt_time) filter (where lease_token is null) from webhook_deliveries where status = 'pending'
-      union all select 'evaluation cases', count(*) filter (where c.status = 'waiting'), count(*) filter (where c.status = 'running'),
-        min(r.create_time) filter (where c.status = 'waiting')
-        from eval_run_cases c join eval_runs r on r.app_name = c.app_name and r.id = c.run_id
-        where c.status in ('waiting', 'running')
-      union all select 'scores', count(*) filter (where lease_token is null), count(lease_token),
-        min(due_time) filter (where lease_token is null) from score_jobs) each;
+      select name, running, count(since) as waiting, min(since) as oldest from works left join waits using (name) group by 1, 2) each;
 end $$;
 comment on function service_state is 'The replicas that listen at this database, and what waits and runs in each queue.';
 
 -- list_audit: a page of the audit, the last entry first, of those that p_wanted asks for: decision, caller, operation, appName,
--- userId, from and to (Unix seconds), limit, and cursor, the id of the last entry of the page before.
+-- userId, from and to (Unix seconds), limit, and cursor: entries with a smaller id. A page looks through 10,000 entries, from
+-- those about `to` on, by the index of times: ids follow these, give or take what is stored within a second.
 create function list_audit(p_wanted json, out page json) language plpgsql stable as $$
 declare
   rest integer := (p_wanted ->> 'limit')::integer;
+  below bigint := least((p_wanted ->> 'cursor')::bigint, 1 + (select max(id) from (
+    select id from audit_log where time < coalesce(to_timestamp((p_wanted ->> 'to')::float8 + 1), 'infinity')
+    order by time desc limit 100) newest));
+  since timestamptz := coalesce(to_timestamp((p_wanted ->> 'from')::float8 - 1), '-infinity');
 begin
   select json_strip_nulls(json_build_object(
       'items', coalesce(json_agg(json_build_object('time', extract(epoch from time), 'decision', decision, 'callerKind', caller_kind,
         'caller', caller, 'address', address, 'operation', operation, 'resource', resource, 'reason', reason,
         'requestId', request_id, 'leftOut', left_out) order by id desc) filter (where place <= rest), '[]'),
-      'nextCursor', case when count(*) > rest then (min(id) filter (where place <= rest))::text end))
+      'nextCursor', case when count(*) > rest then min(id) filter (where place <= rest)
+        when (select time from audit_log where id < below - 10000 order by id desc limit 1) >= since then below - 10000 end::text))
     into page from (
       select *, row_number() over (order by id desc) as place from audit_log
-      where id < coalesce((p_wanted ->> 'cursor')::bigint, 9223372036854775807)
+      where id < below and id >= below - 10000
         and coalesce(decision = p_wanted ->> 'decision', true) and (p_wanted ->> 'caller' is null or caller = p_wanted ->> 'caller')
         and (p_wanted ->> 'operation' is null or operation = p_wanted ->> 'operation')
         and (p_wanted ->> 'appName' is null or resource ->> 'appName' = p_wanted ->> 'appName')

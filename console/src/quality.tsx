@@ -36,7 +36,12 @@ function OfApp({ app }: { app: string }) {
   const place = usePlace();
   const sets = useQuery({
     queryKey: ['eval-sets', app],
-    queryFn: () => ask(api.GET(place('/apps/{app_name}/eval-sets'), { params: { path: { app_name: app } } })),
+    queryFn: () =>
+      ask(
+        api.GET(place('/apps/{app_name}/eval-sets'), {
+          params: { path: { app_name: app }, query: { limit: 1000 } },
+        }),
+      ),
   });
   const runs = useQuery({
     queryKey: ['eval-runs', app, set],

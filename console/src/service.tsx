@@ -53,10 +53,13 @@ export function Service() {
             <section aria-label="Queues">
               <h2>Queues</h2>
               <Table label="Queues" head={['Queue', 'Waiting', 'Running', 'Oldest wait']}>
-                {queues.map(({ name, waiting, running, oldestSeconds }) => (
+                {queues.map(({ name, waiting, more, running, oldestSeconds }) => (
                   <tr key={name}>
                     <td>{name}</td>
-                    <td className="number">{formatCount(waiting)}</td>
+                    <td className="number">
+                      {formatCount(waiting)}
+                      {more && '+'}
+                    </td>
                     <td className="number">{formatCount(running)}</td>
                     <td className="number">{oldestSeconds === null ? '–' : formatSeconds(oldestSeconds)}</td>
                   </tr>
@@ -165,7 +168,7 @@ export function AuditList() {
       <ForAdmins query={query}>
         {({ pages }) => {
           const entries = pages.flatMap(({ items }) => items);
-          if (entries.length === 0) return <Empty>No entry fits. AUDIT says what is kept.</Empty>;
+          if (entries.length === 0 && !query.hasNextPage) return <Empty>No entry fits. AUDIT says what is kept.</Empty>;
           return (
             <>
               <Table label="Audit" head={['Operation', 'Decision', 'When', 'Caller', 'Address', 'About', 'Why']}>

@@ -48,6 +48,16 @@ describe('sets', () => {
     expect((await app.get(`${at}/eval_sets`)).body).toEqual(ids);
     expect((await app.get(`${at}/eval-sets`)).body).toEqual({ evalSetIds: ids });
     expect((await app.get('/dev/apps/other/eval_sets')).body).toEqual([]);
+    const nul = await app.get(`${at}/eval_sets?cursor=a%00`);
+    expect(nul.status).toBe(422);
+    for (const [query, id, next] of [
+      ['', 'A_set', 'A_set'],
+      ['&cursor=A_set', 'b_set', 'b_set'],
+      ['&cursor=b_set', 'c_set', null],
+    ]) {
+      const page = await app.get(`${at}/eval_sets?limit=1${query}`);
+      expect([page.body, page.headers.get('x-next-cursor')]).toEqual([[id], next]);
+    }
     for (const spelling of ['eval_sets', 'eval-sets']) {
       expect((await app.get(`${at}/${spelling}/b_set`)).body).toEqual(created.body);
       const [gone = ''] = ids.splice(0, 1);

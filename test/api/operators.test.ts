@@ -1,6 +1,7 @@
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Client } from 'pg';
 import { expect, test } from 'vitest';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { SCOPES } from '../../src/platform/http/operation/principal.ts';
@@ -23,6 +24,12 @@ const environment = {
 const app = testApp(environment);
 const as = (key: string) => ({ authorization: `Bearer ${key}` });
 const get = (path: string, key = operator.key) => app.get(path, as(key));
+async function sql(statements: string) {
+  const client = new Client({ connectionString: app.databaseUrl });
+  await client.connect();
+  await client.query(statements);
+  await client.end();
+}
 
 test('are for the scope admin', async () => {
   for (const path of ['/service', '/audit']) {
@@ -44,12 +51,12 @@ test('the state: replicas with their versions, queues with the oldest wait, jobs
       .toMatchObject({
         replicas: [replica, replica],
         queues: [
-          { name: 'cronjob runs', waiting: 0, running: 0, oldestSeconds: null },
-          { name: 'evaluation cases', waiting: 0, running: 0, oldestSeconds: null },
-          { name: 'invocations', waiting: 0, running: 0, oldestSeconds: null },
-          { name: 'scores', waiting: 0, running: 0, oldestSeconds: null },
-          { name: 'tasks', waiting: 1, running: 0, oldestSeconds: expect.any(Number) },
-          { name: 'webhook deliveries', waiting: 0, running: 0, oldestSeconds: null },
+          { name: 'cronjob runs', waiting: 0, more: false, running: 0, oldestSeconds: null },
+          { name: 'evaluation cases', waiting: 0, more: false, running: 0, oldestSeconds: null },
+          { name: 'invocations', waiting: 0, more: false, running: 0, oldestSeconds: null },
+          { name: 'scores', waiting: 0, more: false, running: 0, oldestSeconds: null },
+          { name: 'tasks', waiting: 1, more: false, running: 0, oldestSeconds: expect.any(Number) },
+          { name: 'webhook deliveries', waiting: 0, more: false, running: 0, oldestSeconds: null },
         ],
         sweeps: expect.arrayContaining([{ job: 'deleting old prompts', secondsAgo: expect.any(Number) }]),
       });
@@ -59,6 +66,22 @@ test('the state: replicas with their versions, queues with the oldest wait, jobs
     await other.close();
   }
   await expect.poll(async () => ((await get('/service')).body as { replicas: object[] }).replicas.length).toBe(1);
+});
+
+test('of a long queue the first 1,000 are counted, and work under way beside them', async () => {
+  await sql(`set session_replication_role = 'replica';
+    insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form)
+    select 'a', 'u', 's', 't' || n, 'i', 'c', 'ask', 'call', '{}' from generate_series(1, 1001) n;
+    insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time,
+                                    lease_token, next_attempt_time)
+    select 'a', 'u', 'd' || n, 'w', 'h', '', 'pending', now(),
+      case when n > 1 then gen_random_uuid() end, now() + (n - 3) * interval '10 seconds'
+    from generate_series(1, 5) n`);
+  const { queues } = (await get('/service')).body as { queues: { name: string }[] };
+  const find = (name: string) => queues.find((queue) => queue.name === name);
+  expect(find('tasks')).toMatchObject({ waiting: 1_000, more: true });
+  // One is due, of two the process has died, and two are being sent.
+  expect(find('webhook deliveries')).toMatchObject({ waiting: 3, more: false, running: 2 });
 });
 
 test('the audit: the last entry first, by pages, with filters', async () => {
@@ -95,6 +118,21 @@ test('the audit: the last entry first, by pages, with filters', async () => {
   expect(await count(`from=${oldest}&to=${newest + 0.001}`)).toBe(3);
   expect([await count(`to=${oldest}`), await count(`from=${newest + 0.001}`)]).toEqual([0, 0]);
   expect((await get('/audit?cursor=x')).status).toBe(422);
+});
+
+test('a page of the audit looks through 10,000 entries, from the end of the time that is asked for', async () => {
+  await sql(`insert into audit_log (time, caller_kind, caller, resource, decision, request_id)
+    select now() - interval '2 days' + n * interval '1 second', 'key',
+      case when n % 10000 = 1 then 'rare' else 'other' end, '{}', 'allowed', 'r' || n
+    from generate_series(1, 20002) n`);
+  const pages: { items: { requestId: string }[]; nextCursor?: string }[] = [];
+  const [from, to] = [Date.now() / 1000 - 86_400 * 3, Date.now() / 1000 - 86_400];
+  do {
+    const cursor = pages.at(-1)?.nextCursor;
+    const page = await get(`/audit?caller=rare&from=${from}&to=${to}${cursor ? `&cursor=${cursor}` : ''}`);
+    pages.push(page.body as (typeof pages)[number]);
+  } while (pages.at(-1)?.nextCursor);
+  expect(pages.map(({ items }) => items.map(({ requestId }) => requestId))).toEqual([['r20001'], ['r10001'], ['r1']]);
 });
 
 test('keys: who may do what, and no secret', async () => {

@@ -96,16 +96,32 @@ test('names of sets and results, and verdicts, come page by page, each once and 
   const names = verdicts.map(({ metricName }) => metricName);
   expect([verdicts[0], names]).toEqual([{ ...verdict, trial: 1, author: 'local' }, names.toSorted()]);
   expect(new Set(names).size).toBe(2_500);
-  const sets = (await service.get(`${D}/eval_sets`)).body as string[];
+  // The clients of ADK name no page: they get the first 300 sets, and the last 100 results.
+  const list = async (path: string) => {
+    const pages: string[][] = [];
+    for (let cursor: string | null = ''; cursor !== null; ) {
+      const page = await service.get(`${D}/${path}${cursor && `?cursor=${cursor}`}`);
+      pages.push(page.body as string[]);
+      cursor = page.headers.get('x-next-cursor');
+    }
+    return pages;
+  };
+  const sizes = (pages: string[][]) => pages.map(({ length }) => length);
+  const pagesOfSets = await list('eval_sets');
+  const sets = pagesOfSets.flat();
+  expect(sizes(pagesOfSets)).toEqual([...Array.from({ length: 8 }, () => 300), 102]);
   expect([new Set(sets).size, sets]).toEqual([2_502, sets.toSorted()]);
-  expect((await service.get(`${D}/eval-sets`)).body).toEqual({ evalSetIds: sets });
-  const results = (await service.get(`${D}/eval_results`)).body as string[];
+  expect((await service.get(`${D}/eval-sets`)).body).toEqual({ evalSetIds: sets.slice(0, 300) });
+  const pagesOfResults = await list('eval_results');
+  const results = pagesOfResults.toReversed().flat();
+  expect(sizes(pagesOfResults)).toEqual([...Array.from({ length: 25 }, () => 100), 1]);
   const timeOf = (id: string) => Number(id.split('_').at(-1));
   expect([new Set(results).size, results]).toEqual([
     2_501,
     results.toSorted((one, other) => timeOf(one) - timeOf(other)),
   ]);
-  expect((await service.get(`${D}/eval-results`)).body).toEqual({ evalResultIds: results });
+  expect((await service.get(`${D}/eval-results`)).body).toEqual({ evalResultIds: results.slice(-100) });
+  expect((await service.get(`${D}/eval-results?cursor=yesterday`)).status).toBe(422);
 });
 
 test('what is too large, or too much, is refused with 413 where it is written', async () => {

@@ -10,6 +10,8 @@ export const SESSION_PATH = `${SESSIONS_PATH}/{session_id}`;
 
 /** The answer's header that says where the next page begins; absent on the last one. */
 export const NEXT_CURSOR_HEADER = 'x-next-cursor';
+/** The header as an operation documents it. */
+export const nextCursorHeader = { 'X-Next-Cursor': 'The `cursor` of the next page; absent on the last one.' };
 
 /** Dependencies of the session operations. */
 export interface SessionContext {

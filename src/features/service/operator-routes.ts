@@ -31,9 +31,12 @@ const stateSchema = z.looseObject({
   }),
   queues: list('The work that all replicas share.', {
     name: text('What waits there.'),
-    waiting: number('How many wait, those that are due later included.'),
+    waiting: number('How many wait, those that are due later included; at most 1,000 are counted.'),
+    more: z.boolean().describe('Whether more than those wait.'),
     running: number('How many are worked on.'),
-    oldestSeconds: number('Wait of the one that was due first; null where none waits.').nullable(),
+    oldestSeconds: number(
+      'Wait of the one that was due first, of tasks among those counted; null where none waits.',
+    ).nullable(),
   }),
   sweeps: list('Jobs of the sweep that the replica which answers has done.', {
     job: text('Its purpose.'),
@@ -58,7 +61,7 @@ const getState = operation({
     description: 'The state of the service, without secrets.',
     example: {
       replicas: [{ version: '0.1.0', host: 'runtime-1', startTime: 1_767_225_600 }],
-      queues: [{ name: 'invocations', waiting: 2, running: 1, oldestSeconds: 3.5 }],
+      queues: [{ name: 'invocations', waiting: 2, more: false, running: 1, oldestSeconds: 3.5 }],
       sweeps: [{ job: 'going on with erasures', secondsAgo: 12 }],
       keys: [{ id: 'batch', scopes: ['invoke', 'read'] }],
     },
@@ -74,14 +77,17 @@ const getState = operation({
 });
 
 const filter = (which: string) => z.string().max(256).optional().describe(`Only ${which}.`);
-const time = (which: string) => z.number().optional().describe(`Only those stored ${which}, Unix seconds.`);
+const time = (which: string) =>
+  z.number().min(0).max(9e12).optional().describe(`Only those stored ${which}, Unix seconds.`);
 
 const listAudit = operation({
   ...forOperators,
   path: '/audit',
   operationId: 'listAudit',
   summary: 'List the audit',
-  description: 'The last entry first. `AUDIT` says what is added.',
+  description:
+    'The last entry first. `AUDIT` says what is added. A page looks through 10,000 entries: it may be empty and have ' +
+    'a `nextCursor`.',
   parameters: {
     query: pageQuery('entries').extend({
       cursor: z

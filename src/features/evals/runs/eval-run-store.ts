@@ -1,4 +1,4 @@
-import { type SQL, and, eq, inArray, sql } from 'drizzle-orm';
+import { type SQL, and, desc, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
@@ -6,7 +6,6 @@ import { insertSelect } from '../../../platform/db/sql.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import { joinEventBytes } from '../../../conversation/sessions/history-store.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
-import { PAGE_NAMES, readPages } from '../sets/bounds.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
 import { selectCounts, meanScores, runCounts } from './trend-store.ts';
 import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, CaseTexts, Outcome, RunCase } from './eval-run.ts';
@@ -139,21 +138,19 @@ export async function listEvalRuns(db: Database, filter: RunFilter): Promise<Eva
   }));
 }
 
-/** The sets and moments of the results of an application, oldest first: those of runs that were not cancelled. */
-export function listResultMoments(
+/** Lists the sets and moments of results, newest first, of runs that were not cancelled; those before a moment. */
+export async function listResultMoments(
   db: Database,
-  filter: RunFilter,
-): AsyncGenerator<{ evalSetId: string; resultMicroseconds: number }[]> {
-  return readPages(async (after) => {
-    const isAfter = after && sql`${evalRuns.resultTime} > ${toMoment(after.resultMicroseconds)}`;
-    const rows = await db
-      .select({ evalSetId: evalRuns.evalSetId, resultMicroseconds: microseconds })
-      .from(evalRuns)
-      .where(and(matches(filter), eq(evalRuns.status, 'done'), isAfter))
-      .orderBy(evalRuns.resultTime)
-      .limit(PAGE_NAMES);
-    return rows.map((row) => ({ ...row, resultMicroseconds: Number(row.resultMicroseconds) }));
-  });
+  { before, limit, ...filter }: RunFilter & { before: number | undefined; limit: number },
+): Promise<{ evalSetId: string; resultMicroseconds: number }[]> {
+  const isBefore = before === undefined ? undefined : sql`${evalRuns.resultTime} < ${toMoment(before)}`;
+  const rows = await db
+    .select({ evalSetId: evalRuns.evalSetId, resultMicroseconds: microseconds })
+    .from(evalRuns)
+    .where(and(matches(filter), eq(evalRuns.status, 'done'), isBefore))
+    .orderBy(desc(evalRuns.resultTime))
+    .limit(limit);
+  return rows.map((row) => ({ ...row, resultMicroseconds: Number(row.resultMicroseconds) }));
 }
 
 /** The columns of a case of a run. */

@@ -3,7 +3,6 @@ import type { Database } from '../../../platform/db/database.ts';
 import { escapeText, unescapeText } from '../../../platform/db/json-escape.ts';
 import { evalRunCases, evalRuns, evalVerdicts } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
-import { PAGE_NAMES, readPages } from '../sets/bounds.ts';
 import type { Verdicts } from '../metrics/statistics.ts';
 import type { EvalRunKey } from './eval-run.ts';
 
@@ -42,10 +41,13 @@ export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, 
   return rows.length > 0;
 }
 
+/** Rows of a page of verdicts. */
+const PAGE_ROWS = 1_000;
+
 /** The verdicts of people on the turns of a run as JSON, by case, trial, turn, metric and author, page by page. */
 export async function* listVerdicts(db: Database, { appName, runId }: EvalRunKey): AsyncGenerator<string[]> {
-  const read = async (after?: Verdict & { place: number }) => {
-    const { rows } = await db.execute<Record<string, never>>(sql`
+  for (let after: (Verdict & { place: number }) | undefined; ; ) {
+    const result = await db.execute<Record<string, never>>(sql`
       select * from (
         select c.place as place, c.eval_id as "evalId", c.trial as trial, v.turn as turn,
                v.metric_name as "metricName", v.author as author, v.passed as passed, v.comment as comment
@@ -56,13 +58,13 @@ export async function* listVerdicts(db: Database, { appName, runId }: EvalRunKey
       where ${after === undefined} or (place, trial, turn, "metricName", author) > (
         ${after?.place ?? 0}::int, ${after?.trial ?? 0}::int, ${after?.turn ?? 0}::int,
         ${after?.metricName ?? ''}, ${after?.author ?? ''})
-      order by place, trial, turn, "metricName", author limit ${PAGE_NAMES}`);
-    return rows as unknown as (Verdict & { place: number })[];
-  };
-  for await (const rows of readPages(read)) {
+      order by place, trial, turn, "metricName", author limit ${PAGE_ROWS}`);
+    const rows = result.rows as unknown as (Verdict & { place: number })[];
     yield rows.map(({ place: _place, comment, ...verdict }) =>
       JSON.stringify({ ...verdict, ...(comment === null ? {} : { comment: unescapeText(comment) }) }),
     );
+    if (rows.length < PAGE_ROWS) return;
+    after = rows.at(-1);
   }
 }
 

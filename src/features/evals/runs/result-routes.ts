@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { jsonObject } from '../../../core/content.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import type { Principal } from '../../../platform/http/operation/principal.ts';
+import { pageQuery } from '../../../platform/http/operation/cursor.ts';
 import { appPath, evalResultPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import { toResultId, readResult } from './result-document.ts';
 import { listEvalRuns, listResultMoments } from './eval-run-store.ts';
@@ -13,6 +13,7 @@ import {
   idsSchema,
   OLD_SET_PATHS,
   SET_PATH,
+  takePage,
   toGoneSignal,
 } from '../sets/context.ts';
 import type { Response, Request } from 'express';
@@ -29,6 +30,7 @@ import { pipeline } from 'node:stream/promises';
 import { constants, createGzip } from 'node:zlib';
 import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
 import { sendText } from '../../../conversation/sessions/send-text.ts';
+import { nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
 import { streamList } from '../sets/bounds.ts';
 import { looseObject } from '../../../core/members.ts';
 
@@ -42,22 +44,37 @@ const evalResultSchema = looseObject('What one run of an evaluation set gave.', 
 
 const exampleResultIds = ['harness_agent_arithmetic_1767225800.5'];
 
+const resultsQuery = pageQuery('results').extend({
+  cursor: z
+    .string()
+    .regex(/^\d{1,16}$/)
+    .optional()
+    .describe('The header `X-Next-Cursor` of the page before.'),
+});
+const listed = {
+  description:
+    'Newest last. The clients of ADK, of which its Web UI then reads each one, get the last 100; the header ' +
+    '`X-Next-Cursor` is the `cursor` of those before.',
+  parameters: { path: appPath, query: resultsQuery },
+};
+
 const listEvalResults = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/eval-results`,
   operationId: 'listEvalResults',
   load: 'heavy',
   summary: 'List evaluation results',
-  parameters: { path: appPath },
+  ...listed,
   success: {
-    schema: z.looseObject({ evalResultIds: z.array(z.string()).describe('Oldest first.') }),
+    schema: z.looseObject({ evalResultIds: z.array(z.string()).describe('Newest last.') }),
     description: 'The identifiers, in an object.',
     example: { evalResultIds: exampleResultIds },
+    headers: nextCursorHeader,
   },
-  handler: async ({ database }, { path, principal, response }) => {
-    const ids = listResultIds(database.reads, path.appName, principal);
-    return sendText(response, await streamList(ids, '{"evalResultIds":[', ']}'));
-  },
+  handler: async ({ database }, call) => ({
+    kind: 'value',
+    value: { evalResultIds: await readIds(database.reads, call) },
+  }),
 });
 
 const listEvalResultIdsOperation = evalOperation({
@@ -66,10 +83,9 @@ const listEvalResultIdsOperation = evalOperation({
   aliases: ['/apps/{app_name}/eval_results'],
   operationId: 'listEvalResultIds',
   summary: 'List evaluation results as a bare array',
-  parameters: { path: appPath },
-  success: { schema: idsSchema, description: 'The identifiers, oldest first.', example: exampleResultIds },
-  handler: async ({ database }, { path, principal, response }) =>
-    sendText(response, await streamList(listResultIds(database.reads, path.appName, principal))),
+  ...listed,
+  success: { schema: idsSchema, description: 'The identifiers.', example: exampleResultIds, headers: nextCursorHeader },
+  handler: async ({ database }, call) => ({ kind: 'value', value: await readIds(database.reads, call) }),
 });
 
 const getEvalResult = evalOperation({
@@ -109,12 +125,15 @@ const getEvalResult = evalOperation({
   },
 });
 
-async function* listResultIds(db: Database, appName: string, principal: Principal): AsyncGenerator<string[]> {
-  for await (const moments of listResultMoments(db, { appName, requestedBy: getRequester(principal) })) {
-    yield moments.map(({ evalSetId, resultMicroseconds }) =>
-      JSON.stringify(toResultId(appName, evalSetId, resultMicroseconds).evalSetResultId),
-    );
-  }
+type ListCall = Call<z.output<typeof appPath>, z.output<typeof resultsQuery>, unknown, unknown>;
+
+/** The ids of a page of the caller's results; its cursor is the moment that its first one began. */
+async function readIds(db: Database, { path: { appName }, query, principal, response }: ListCall): Promise<string[]> {
+  const before = query.cursor === undefined ? undefined : Number(query.cursor);
+  const filter = { appName, requestedBy: getRequester(principal), before, limit: query.limit + 1 };
+  const found = await listResultMoments(db, filter);
+  const page = takePage(response, found, query.limit, ({ resultMicroseconds }) => String(resultMicroseconds));
+  return page.toReversed().map((one) => toResultId(appName, one.evalSetId, one.resultMicroseconds).evalSetResultId);
 }
 
 /** The moment at the end of the id of a result. */

@@ -11,7 +11,7 @@ import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { pageQuery, toPage, toPlace } from '../../../platform/http/operation/cursor.ts';
 import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import { type ChosenSession, listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
-import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
+import { NEXT_CURSOR_HEADER, nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
 import { labelCondition, MAX_LABELS } from '../../../conversation/sessions/label.ts';
 import { addSessions } from '../cases/add-sessions.ts';
 import { computeCost } from './cost.ts';
@@ -166,7 +166,7 @@ const listScores = evalOperation({
     schema: z.array(sessionScoreSchema),
     description: 'The scores, newest first.',
     example: [exampleScore],
-    headers: { 'X-Next-Cursor': 'The `cursor` of the next page; absent on the last one.' },
+    headers: nextCursorHeader,
   },
   handler: async ({ database }, { path: { appName }, query, principal, response }) => {
     const { userId, sessionId, ruleId, limit, cursor } = query;

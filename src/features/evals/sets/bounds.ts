@@ -94,16 +94,3 @@ export async function streamList(
   };
   return { first, rest: rest() };
 }
-
-/** Rows of a page of names. */
-export const PAGE_NAMES = 1_000;
-
-/** The pages of a list that is read from place to place. */
-export async function* readPages<Row>(read: (after: Row | undefined) => Promise<Row[]>): AsyncGenerator<Row[]> {
-  for (let after: Row | undefined; ; ) {
-    const rows = await read(after);
-    if (rows.length > 0) yield rows;
-    if (rows.length < PAGE_NAMES) return;
-    after = rows.at(-1);
-  }
-}

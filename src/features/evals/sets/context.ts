@@ -1,6 +1,7 @@
 import type { Response } from 'express';
 import { z } from 'zod';
 import type { Config } from '../../../config/config.ts';
+import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { operation } from '../../../platform/http/operation/operation.ts';
 import { evalSetPath } from '../../../platform/http/operation/parameters.ts';
@@ -26,6 +27,14 @@ export const ofSet = {
 
 /** A list of identifiers as the older spellings answer it. */
 export const idsSchema = z.array(z.string());
+
+/** Returns a page of the rows that were found, one more where another follows, whose cursor is set as header. */
+export function takePage<Row>(response: Response, found: Row[], limit: number, toCursor: (row: Row) => string): Row[] {
+  const page = found.slice(0, limit);
+  const last = found.length > limit && page.at(-1);
+  if (last) response.setHeader(NEXT_CURSOR_HEADER, toCursor(last));
+  return page;
+}
 
 const SHARED = { area: 'Evaluation (development server)', scope: 'develop', owner: 'caller' } as const;
 type Definition<

@@ -5,7 +5,7 @@ import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/sche
 import { insertSelect } from '../../../platform/db/sql.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
 import { ConflictError, NotFoundError, TooLargeError } from '../../../core/errors.ts';
-import { checkCase, inParts, MAX_CASES, PAGE_NAMES, readPages } from './bounds.ts';
+import { checkCase, inParts, MAX_CASES } from './bounds.ts';
 import type { EvalSetDocument } from './eval-set.ts';
 import { toStoredCase } from './intermediate-data.ts';
 
@@ -115,16 +115,18 @@ export async function insertEvalSet(
   if (rows.length === 0) throw new ConflictError(`EvalSet ${evalSetId} already exists for app ${appName}.`);
 }
 
-/** The ids of an application's sets as JSON, of one owner where it is given, sorted by code point, page by page. */
-export async function* listEvalSetIds(db: Database, appName: string, ownerId?: string): AsyncGenerator<string[]> {
-  const read = (after?: { id: string }) =>
-    db
-      .select({ id: evalSets.id })
-      .from(evalSets)
-      .where(and(eq(evalSets.appName, appName), isOwnedBy(ownerId), after && gt(evalSets.id, after.id)))
-      .orderBy(evalSets.id)
-      .limit(PAGE_NAMES);
-  for await (const rows of readPages(read)) yield rows.map(({ id }) => JSON.stringify(id));
+/** Lists the ids of an application's sets, of one owner where it is given, sorted by code point, after one of them. */
+export async function listEvalSetIds(
+  db: Database,
+  appName: string,
+  { ownerId, after = '', limit }: { ownerId: string | undefined; after?: string | undefined; limit: number },
+): Promise<string[]> {
+  const { rows } = await db.execute<{ ids: string[] }>(sql`
+    select coalesce(json_agg(page.id order by page.id), '[]') as ids from (
+      select ${evalSets.id} as id from ${evalSets}
+      where ${and(eq(evalSets.appName, appName), isOwnedBy(ownerId), gt(evalSets.id, after))}
+      order by ${evalSets.id} limit ${limit}) page`);
+  return rows[0]?.ids ?? [];
 }
 
 /** A set without its cases, and these as JSON, oldest first, some at a time; `undefined` without such a set. */

@@ -4,7 +4,9 @@ import { jsonObject } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { identifierSchema } from '../../../core/session.ts';
-import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import type { Call } from '../../../platform/http/operation/operation.ts';
+import { appPath, evalSetPath, pageSize } from '../../../platform/http/operation/parameters.ts';
 import {
   DEV_APP_PATH,
   evalOperation,
@@ -13,6 +15,7 @@ import {
   ofSet,
   OLD_SET_PATHS,
   SET_PATH,
+  takePage,
   toOwnKey,
 } from './context.ts';
 import {
@@ -28,6 +31,7 @@ import { deleteEvalSet, findEvalSet, insertEvalSet, listEvalSetIds } from './eva
 import { streamList } from './bounds.ts';
 import { collect, type JsonStream } from '../../../conversation/sessions/json-stream.ts';
 import { sendText } from '../../../conversation/sessions/send-text.ts';
+import { nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
 
 const exampleIds = ['arithmetic', 'small_talk'];
 const TOO_LARGE = 'A case is too large, or there are too many.';
@@ -54,6 +58,22 @@ const createEvalSet = evalOperation({
   },
 });
 
+const setsQuery = z.object({
+  limit: pageSize('Maximum number of sets.').default(300),
+  cursor: z.string().max(256).regex(EVAL_SET_ID).optional().describe('The header `X-Next-Cursor` of the page before.'),
+});
+const listed = {
+  description: 'The clients of ADK get the first 300; the header `X-Next-Cursor` is the `cursor` of the next ones.',
+  parameters: { path: appPath, query: setsQuery },
+};
+type ListCall = Call<z.output<typeof appPath>, z.output<typeof setsQuery>, unknown, unknown>;
+
+/** The ids of a page of the caller's sets. */
+async function readIds(db: Database, { path, query: { cursor, limit }, principal, response }: ListCall) {
+  const filter = { ownerId: getRequester(principal), after: cursor, limit: limit + 1 };
+  return takePage(response, await listEvalSetIds(db, path.appName, filter), limit, (id) => id);
+}
+
 const createEvalSetWithId = evalOperation({
   method: 'post',
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}`,
@@ -74,16 +94,17 @@ const listEvalSets = evalOperation({
   path: `${DEV_APP_PATH}/eval-sets`,
   operationId: 'listEvalSets',
   summary: 'List evaluation sets',
-  parameters: { path: appPath },
+  ...listed,
   success: {
     schema: z.looseObject({ evalSetIds: z.array(z.string()).describe('Sorted by code point.') }),
     description: 'The identifiers, in an object.',
     example: { evalSetIds: exampleIds },
+    headers: nextCursorHeader,
   },
-  handler: async ({ database }, { path, principal, response }) => {
-    const ids = listEvalSetIds(database.reads, path.appName, getRequester(principal));
-    return sendText(response, await streamList(ids, '{"evalSetIds":[', ']}'));
-  },
+  handler: async ({ database }, call) => ({
+    kind: 'value',
+    value: { evalSetIds: await readIds(database.reads, call) },
+  }),
 });
 
 const listEvalSetIdsOperation = evalOperation({
@@ -92,10 +113,14 @@ const listEvalSetIdsOperation = evalOperation({
   aliases: ['/apps/{app_name}/eval_sets'],
   operationId: 'listEvalSetIds',
   summary: 'List evaluation sets as a bare array',
-  parameters: { path: appPath },
-  success: { schema: idsSchema, description: 'The identifiers, sorted by code point.', example: exampleIds },
-  handler: async ({ database }, { path, principal, response }) =>
-    sendText(response, await streamList(listEvalSetIds(database.reads, path.appName, getRequester(principal)))),
+  ...listed,
+  success: {
+    schema: idsSchema,
+    description: 'The identifiers, sorted by code point.',
+    example: exampleIds,
+    headers: nextCursorHeader,
+  },
+  handler: async ({ database }, call) => ({ kind: 'value', value: await readIds(database.reads, call) }),
 });
 
 const getEvalSet = evalOperation({
