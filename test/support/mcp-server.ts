@@ -52,6 +52,8 @@ export interface FakeMcpOptions {
   /** Answers instead of the server: true means it did. */
   intercept?: (request: IncomingMessage, response: ServerResponse, body: string) => boolean;
   sse?: boolean;
+  /** True: without sessions, and without a stream of its own. */
+  stateless?: boolean;
   /** Further capabilities of the server, and what answers their methods. */
   capabilities?: Record<string, object>;
   methods?: Record<string, (params: Record<string, unknown>, inputResponses?: Record<string, unknown>) => object>;
@@ -107,7 +109,7 @@ export async function startMcpServer(tools: FakeMcpTool[], options: FakeMcpOptio
   };
   const create = async () => {
     const transport = new StreamableHTTPServerTransport({
-      sessionIdGenerator: () => randomUUID(),
+      ...(!options.stateless && { sessionIdGenerator: () => randomUUID() }),
       onsessioninitialized: (id) => void sessions.set(id, transport),
       onsessionclosed: (id) => void sessions.delete(id),
     });
@@ -136,6 +138,7 @@ export async function startMcpServer(tools: FakeMcpTool[], options: FakeMcpOptio
       return;
     }
     const id = request.headers['mcp-session-id'];
+    if (options.stateless && request.method === 'GET') return void response.writeHead(405).end();
     const transport = typeof id === 'string' ? sessions.get(id) : await create();
     if (transport) await transport.handleRequest(request, response, message);
     else response.writeHead(404).end();

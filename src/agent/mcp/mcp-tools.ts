@@ -119,11 +119,10 @@ const toName = (name: string) => {
 /** Counts the connections that each user has open to each MCP server, within this process, and knows their protocol. */
 export class McpConnections {
   readonly #open: CallerCounts;
-  /**
-   * The protocols of servers, each until a `performance.now()`: by address, or with what they have, and connections to
-   * it, by principal.
-   */
-  readonly eras = new BoundedCache<{ prior: PriorDiscovery; until: number; sockets?: Sockets }>();
+  /** The protocols of servers, each until a `performance.now()`: by address, or with what they have by principal. */
+  readonly eras = new BoundedCache<{ prior: PriorDiscovery; until: number }>();
+  /** Connections to servers that keep no state, by principal. */
+  readonly sockets = new BoundedCache<Sockets>();
   /** Tokens of the operator, by address and credentials. */
   readonly tokens = new BoundedCache<OperatorToken>();
 

@@ -76,20 +76,19 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
   const address = toAddress(server);
   const principal = JSON.stringify([userId, address, server.headers, server.oauth, server.userOauth]);
   const known = [principal, address].find((key) => (memory.eras.get(key)?.until ?? 0) > performance.now());
-  const { prior: earlier, sockets } = memory.eras.get(known ?? '') ?? {};
-  const egress = createEgress(policy, userId, sockets);
+  const egress = createEgress(policy, userId, memory.sockets.get(principal));
   let { close } = egress;
   try {
-    const connection = await connect(server, around, egress, user, earlier);
+    const connection = await connect(server, around, egress, user, memory.eras.get(known ?? '')?.prior);
     const discover = connection.client.getDiscoverResult();
     const prior = discover ? { kind: 'modern' as const, discover } : { kind: 'legacy' as const };
     // What a user has granted, to which application, is another principal each time.
     if (!known && !(user && discover) && getText(prior).length <= MAX_ERA)
-      memory.eras.set(discover ? principal : address, {
-        prior,
-        until: performance.now() + ERA_MS,
-        ...(discover && { sockets: createSockets(policy, MAX_SOCKETS) }),
-      });
+      memory.eras.set(discover ? principal : address, { prior, until: performance.now() + ERA_MS });
+    const { transport } = connection.bounded;
+    const isStateless = transport instanceof StreamableHTTPClientTransport && transport.sessionId === undefined;
+    if (isStateless && !user && !memory.sockets.has(principal))
+      memory.sockets.set(principal, createSockets(policy, MAX_SOCKETS));
     const { callMs, listMs } = timeouts;
     const connected: Connected = { ...connection, server, schemas, callMs, running: new Set(), ending: [] };
     listenTo(connected);
