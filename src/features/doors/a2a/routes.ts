@@ -13,14 +13,17 @@ import type { RestCall } from './serve.ts';
 const APP = '/a2a/{app_name}';
 const TASKS = `${APP}/tasks`;
 const TASK = `${TASKS}/{task_id}`;
+const PUSHES = `${TASK}/pushNotificationConfigs`;
 const CARD = '/.well-known/agent-card.json';
 
 const load = () => import('./serve.ts');
 const serve = (name: string) => async (context: A2aContext, call: RestCall) =>
   (await load()).serveRest(context, name, call);
 const taskPath = appPath.extend({ taskId: idInPath('The task.') });
+const pushPath = taskPath.extend({ configId: idInPath('The configuration.') });
 
 const task = { id: 'YWdlbnQ.czE.ZS0x', contextId: 's1', status: { state: 'TASK_STATE_COMPLETED' } };
+const push = { id: 'c1', taskId: task.id, url: 'https://example.com/hooks/agent' };
 const message = { messageId: 'm1', role: 'ROLE_USER', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] };
 const rpc = { jsonrpc: '2.0', id: 1, method: 'SendMessage', params: { message } };
 const asJson = (description: string, value: object) => ({
@@ -163,6 +166,49 @@ export const a2aOperations: Operation<A2aContext>[] = [
   }),
   subscribe('get'),
   subscribe('post'),
+  operation({
+    ...ofTask,
+    method: 'post',
+    path: PUSHES,
+    operationId: 'createA2aPushConfig',
+    scope: 'write',
+    summary: 'Have an address told of a task',
+    description: 'How it ends or what it waits for, sent as webhooks are, with the `token` and the credentials given.',
+    body: sent(push),
+    success: shown('The configuration.', push),
+    handler: serve('CreateTaskPushNotificationConfig'),
+  }),
+  operation({
+    ...ofTask,
+    ...reading,
+    path: PUSHES,
+    operationId: 'listA2aPushConfigs',
+    summary: 'List the addresses that are told of a task',
+    success: shown('The configurations.', { configs: [push] }),
+    handler: serve('ListTaskPushNotificationConfigs'),
+  }),
+  operation({
+    ...ofTask,
+    ...reading,
+    path: `${PUSHES}/{config_id}`,
+    operationId: 'getA2aPushConfig',
+    summary: 'Get an address that is told of a task',
+    parameters: { ...ofTask.parameters, path: pushPath },
+    success: shown('The configuration.', push),
+    handler: serve('GetTaskPushNotificationConfig'),
+  }),
+  operation({
+    ...ofTask,
+    method: 'delete',
+    path: `${PUSHES}/{config_id}`,
+    operationId: 'deleteA2aPushConfig',
+    scope: 'write',
+    summary: 'Have an address told of a task no more',
+    description: 'What waits is not sent any more.',
+    parameters: { ...ofTask.parameters, path: pushPath },
+    success: shown('An empty object.', {}),
+    handler: serve('DeleteTaskPushNotificationConfig'),
+  }),
   operation({
     ...reading,
     path: `${APP}/extendedAgentCard`,
