@@ -8,13 +8,13 @@ import { askToCancel } from '../../../invocations/fence.ts';
 import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
 import { toCursor, readCursor } from '../../../platform/http/operation/cursor.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import type { InvocationRef } from '../handle.ts';
+import { type InvocationRef, toHandle } from '../handle.ts';
 import { answerCalls, toResponse } from '../open-calls.ts';
 import { startTurn, type TurnCall } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { A2aError } from './errors.ts';
 import type { A2aMessage, getParams, listParams, sendParams, taskParams } from './params.ts';
-import { addPush, checkPush } from './push.ts';
+import { checkPush, createPush } from './push.ts';
 import {
   type Found,
   getMessageId,
@@ -55,7 +55,7 @@ async function begin(call: A2aCall, { message, configuration }: z.output<typeof 
   const push = configuration?.taskPushNotificationConfig;
   if (push) checkPush(call, push);
   const found = await start(call, message);
-  if (push) await addPush(call, found, push);
+  if (push) await createPush(call, { ...push, taskId: toHandle(found) });
   return found;
 }
 

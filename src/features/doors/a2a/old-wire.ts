@@ -22,29 +22,18 @@ function toOldPush({ taskId, authentication, ...config }: JsonObject): JsonObjec
   return { taskId, pushNotificationConfig: { ...config, ...schemes } };
 }
 
-/** Returns what 0.3 says of push notifications as 1.0 has it: of a client's schemes the first one. */
-function fromOldPush(config: unknown): JsonObject {
-  const { authentication, ...rest } = toMembers(config);
-  if (!authentication) return rest;
-  const { schemes, credentials } = toMembers(authentication);
-  return {
-    ...rest,
-    authentication: { scheme: Array.isArray(schemes) ? (schemes[0] as unknown) : schemes, credentials },
-  };
-}
-
 /** Returns the parameters of a method of 0.3 as 1.0 has them. @throws {A2aError} */
 export function fromOldParams(name: string, { message, configuration, ...rest }: JsonObject): JsonObject {
-  const { pushNotificationConfig: push, pushNotificationConfigId: id, ...others } = rest;
-  if (name.startsWith('CreateTaskPush')) return { ...fromOldPush(push), taskId: rest['taskId'] };
-  if (name.includes('TaskPush')) return { ...others, taskId: rest['id'], id };
+  const { pushNotificationConfig: push, pushNotificationConfigId, id, taskId } = rest;
+  if (name.startsWith('CreateTaskPush')) return { ...toMembers(push), taskId };
+  if (name.includes('TaskPush')) return { taskId: id, id: pushNotificationConfigId };
   if (!message) return rest;
-  const { blocking, pushNotificationConfig, ...wanted } = toMembers(configuration);
+  const { blocking, pushNotificationConfig: taskPushNotificationConfig, ...wanted } = toMembers(configuration);
   try {
     const sent = legacyPushNotificationToV1StreamResponse({ ...toMembers(message), kind: 'message' });
     const read = StreamResponse.toJSON(sent) as JsonObject;
-    const config = pushNotificationConfig ? { taskPushNotificationConfig: fromOldPush(pushNotificationConfig) } : {};
-    return { ...rest, ...read, configuration: { ...wanted, ...config, returnImmediately: blocking === false } };
+    const asked = { ...wanted, taskPushNotificationConfig, returnImmediately: blocking === false };
+    return { ...rest, ...read, configuration: asked };
   } catch (error) {
     // The package looks at some members only as it converts them.
     const why = error instanceof TypeError ? `not as version ${OLD_VERSION} has it` : (error as Error).message;

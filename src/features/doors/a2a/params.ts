@@ -51,7 +51,11 @@ const pushSchema = z.looseObject({
   id: inHeader,
   url: z.string().min(1).max(1_024),
   token: inHeader,
-  authentication: z.looseObject({ scheme: inHeader, credentials: inHeader }).nullish(),
+  // Version 0.3 has several schemes, of which the first one is taken.
+  authentication: z
+    .looseObject({ scheme: inHeader, schemes: z.array(inHeader).nullish(), credentials: inHeader })
+    .transform(({ scheme, schemes, credentials }) => ({ scheme: scheme ?? schemes?.[0], credentials }))
+    .nullish(),
 });
 /** An address that a client is told at of a task, and how it knows who tells it. */
 export type A2aPush = z.output<typeof pushSchema>;

@@ -5,10 +5,14 @@ import { tellClients } from '../../../invocations/invocation-store.ts';
 import { toAddress, toEgressPolicy } from '../../../invocations/webhooks/address.ts';
 import { insertDelivery } from '../../../invocations/webhooks/delivery-store.ts';
 import { newSecret } from '../../../invocations/webhooks/webhook.ts';
-import { deleteWebhook, listPushes, replacePush } from '../../../invocations/webhooks/webhook-store.ts';
+import {
+  deleteWebhook,
+  listPushes,
+  replacePush,
+  type WebhookRow,
+} from '../../../invocations/webhooks/webhook-store.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { ValidationFailedError } from '../../../platform/http/operation/request-errors.ts';
-import { type InvocationRef, toHandle } from '../handle.ts';
 import { A2aError } from './errors.ts';
 import type { A2aCall } from './methods.ts';
 import type { A2aPush, createPushParams, pushParams } from './params.ts';
@@ -41,49 +45,42 @@ const toKey = ({ appName, userId }: A2aCall, taskId: string, id: string) => ({
   id: hash('sha256', JSON.stringify([userId, taskId, id])),
 });
 
-/** Has an address told how a task ends, or what it waits for; at once where it does already. */
-export async function addPush(call: A2aCall, ref: InvocationRef, wanted: A2aPush): Promise<JsonObject> {
+/** Has an address told how a task ends or what it waits for, at once where it does; in place of one with its id. */
+export async function createPush(
+  call: A2aCall,
+  { taskId, ...wanted }: z.output<typeof createPushParams>,
+): Promise<JsonObject> {
   const { href: url, host } = checkPush(call, wanted);
+  const ref = toRef(call, taskId);
   const { id = 'default', token, authentication } = wanted;
   const { scheme, credentials = '' } = authentication ?? {};
-  const taskId = toHandle(ref);
-  const shown = { id, taskId, token, authentication: scheme === undefined ? undefined : { scheme } };
-  const headers = {
-    ...(call.isOld ? {} : { 'content-type': 'application/a2a+json' }),
-    ...(token && { 'x-a2a-notification-token': token }),
-    ...(scheme && { authorization: `${scheme} ${credentials}`.trim() }),
+  const ids = { sessionId: ref.key.sessionId, invocationId: ref.invocationId };
+  const push = {
+    ...ids,
+    isOld: call.isOld,
+    shown: { id, taskId, token, ...(scheme && { authentication: { scheme } }) },
+    headers: {
+      ...(!call.isOld && { 'content-type': 'application/a2a+json' }),
+      ...(token && { 'x-a2a-notification-token': token }),
+      ...(scheme && { authorization: `${scheme} ${credentials}`.trim() }),
+    },
   };
-  const { invocationId } = ref;
-  const { sessionId } = ref.key;
-  const push = { sessionId, invocationId, isOld: call.isOld, shown, headers };
   const hook = { ...toKey(call, taskId, id), url, host, secret: newSecret(), includesOutput: false, push };
   await call.context.database.transaction(async (tx) => {
-    // Its row is locked: it ends before this, and is told here, or behind it.
+    // Its row is locked: either it has ended and is told so here, or its end finds the address.
     const status = await tellClients(tx, ref);
     if (!status) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
     const others = (await listPushes(tx, hook, taskId)).filter((other) => other.id !== hook.id);
     if (others.length >= MAX_PUSHES)
       throw new A2aError('INVALID_PARAMS', `The task has ${MAX_PUSHES} configurations, the most. Delete one first.`);
     await replacePush(tx, hook);
-    if (status !== 'queued' && status !== 'running')
-      await insertDelivery(tx, hook, 'task', { sessionId, invocationId, status });
+    if (status !== 'queued' && status !== 'running') await insertDelivery(tx, hook, 'task', { ...ids, status });
   });
-  return toConfig({ url, push });
+  return toConfig(hook);
 }
 
 /** Returns what a client is shown: no credentials. */
-const toConfig = ({ url, push }: Pick<Awaited<ReturnType<typeof listPushes>>[number], 'url' | 'push'>): JsonObject => ({
-  ...push?.shown,
-  url,
-});
-
-/** Makes a configuration, in place of that with its id. */
-export async function createPush(
-  call: A2aCall,
-  { taskId, ...wanted }: z.output<typeof createPushParams>,
-): Promise<JsonObject> {
-  return addPush(call, toRef(call, taskId), wanted);
-}
+const toConfig = ({ url, push }: Pick<WebhookRow, 'url' | 'push'>): JsonObject => ({ ...push?.shown, url });
 
 /** Lists the configurations of a task. */
 export async function listPush(call: A2aCall, { taskId }: { taskId: string }): Promise<{ configs: JsonObject[] }> {

@@ -8,7 +8,7 @@ import { doorOwner, doorQuery } from '../start-turn.ts';
 import { refusal, toRestRefusal, toRpcRefusal } from './errors.ts';
 import { getParams, listParams } from './params.ts';
 import type { A2aContext } from './methods.ts';
-import type { RestCall } from './serve.ts';
+import type { Came } from './serve.ts';
 
 const APP = '/a2a/{app_name}';
 const TASKS = `${APP}/tasks`;
@@ -17,10 +17,9 @@ const PUSHES = `${TASK}/pushNotificationConfigs`;
 const CARD = '/.well-known/agent-card.json';
 
 const load = () => import('./serve.ts');
-const serve = (name: string) => async (context: A2aContext, call: RestCall) =>
+const serve = (name: string) => async (context: A2aContext, call: Came) =>
   (await load()).serveRest(context, name, call);
 const taskPath = appPath.extend({ taskId: idInPath('The task.') });
-const pushPath = taskPath.extend({ configId: idInPath('The configuration.') });
 
 const task = { id: 'YWdlbnQ.czE.ZS0x', contextId: 's1', status: { state: 'TASK_STATE_COMPLETED' } };
 const push = { id: 'c1', taskId: task.id, url: 'https://example.com/hooks/agent' };
@@ -65,6 +64,12 @@ const ofTask = {
   errors: { 400: 'It cannot be done with this task.', 404: 'No such task.' },
   success: shown('The task.', task),
 };
+const ofPush = { ...ofTask, success: shown('The configuration.', push) };
+const onePush = {
+  ...ofPush,
+  path: `${PUSHES}/{config_id}`,
+  parameters: { ...ofTask.parameters, path: taskPath.extend({ configId: idInPath('The configuration.') }) },
+} as const;
 
 const subscribe = (method: 'get' | 'post') =>
   operation({
@@ -167,7 +172,7 @@ export const a2aOperations: Operation<A2aContext>[] = [
   subscribe('get'),
   subscribe('post'),
   operation({
-    ...ofTask,
+    ...ofPush,
     method: 'post',
     path: PUSHES,
     operationId: 'createA2aPushConfig',
@@ -175,7 +180,6 @@ export const a2aOperations: Operation<A2aContext>[] = [
     summary: 'Have an address told of a task',
     description: 'How it ends or what it waits for, sent as webhooks are, with the `token` and the credentials given.',
     body: sent(push),
-    success: shown('The configuration.', push),
     handler: serve('CreateTaskPushNotificationConfig'),
   }),
   operation({
@@ -188,24 +192,19 @@ export const a2aOperations: Operation<A2aContext>[] = [
     handler: serve('ListTaskPushNotificationConfigs'),
   }),
   operation({
-    ...ofTask,
+    ...onePush,
     ...reading,
-    path: `${PUSHES}/{config_id}`,
     operationId: 'getA2aPushConfig',
     summary: 'Get an address that is told of a task',
-    parameters: { ...ofTask.parameters, path: pushPath },
-    success: shown('The configuration.', push),
     handler: serve('GetTaskPushNotificationConfig'),
   }),
   operation({
-    ...ofTask,
+    ...onePush,
     method: 'delete',
-    path: `${PUSHES}/{config_id}`,
     operationId: 'deleteA2aPushConfig',
     scope: 'write',
     summary: 'Have an address told of a task no more',
     description: 'What waits is not sent any more.',
-    parameters: { ...ofTask.parameters, path: pushPath },
     success: shown('An empty object.', {}),
     handler: serve('DeleteTaskPushNotificationConfig'),
   }),

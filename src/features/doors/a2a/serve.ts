@@ -42,9 +42,10 @@ const METHODS: Record<string, (call: A2aCall, params: JsonObject) => Result> = {
 };
 
 /** A request, and what the operation knows of it. */
-interface Came extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
+export interface Came extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
   path: { appName: string; taskId?: string; configId?: string };
   query: { user_id?: string | undefined };
+  body?: string | undefined;
 }
 
 /** Runs a method, which is one of {@link METHODS}. */
@@ -76,7 +77,7 @@ function readBody(text: string): JsonObject {
 }
 
 /** Serves one message of JSON-RPC, of 1.0 or of 0.3. @throws {ForbiddenError} without the scope of its method */
-export async function serveRpc(context: A2aContext, { body, ...came }: Came & { body: string }): Promise<Answer> {
+export async function serveRpc(context: A2aContext, { body = '', ...came }: Came): Promise<Answer> {
   let id: unknown = null;
   try {
     const { jsonrpc, method: name, params = {}, ...message } = readBody(body);
@@ -108,13 +109,8 @@ export async function serveRpc(context: A2aContext, { body, ...came }: Came & { 
   }
 }
 
-/** A request of HTTP+JSON. */
-export interface RestCall extends Came {
-  body?: string | undefined;
-}
-
-/** Serves one such request; its parameters are those of the path, the query and the body. */
-export async function serveRest(context: A2aContext, name: string, { body, ...came }: RestCall): Promise<Answer> {
+/** Serves one request of HTTP+JSON; its parameters are those of the path, the query and the body. */
+export async function serveRest(context: A2aContext, name: string, { body, ...came }: Came): Promise<Answer> {
   if (readVersion(came.request) === OLD_VERSION)
     throw new A2aError('VERSION_NOT_SUPPORTED', `Version ${OLD_VERSION} is spoken here over JSON-RPC only.`);
   const { taskId, configId } = came.path;
