@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import type { z } from 'zod';
-import { CALLS, CHAIN, CHAIN_STATE } from '../../../agent/a2a/wire.ts';
+import { CALLS, CHAIN, CHAIN_STATE, TIME } from '../../../agent/a2a/wire.ts';
 import type { Config } from '../../../config/config.ts';
 import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
@@ -10,7 +10,7 @@ import { toCursor, readCursor } from '../../../platform/http/operation/cursor.ts
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
 import { answerCalls, toResponse } from '../open-calls.ts';
-import { startTurn, type TurnCall } from '../start-turn.ts';
+import { startTurn, type TurnCall, type TurnRequest } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { A2aError } from './errors.ts';
 import type { A2aMessage, getParams, listParams, sendParams, taskParams } from './params.ts';
@@ -92,11 +92,11 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
   return look(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 
-/** Reads which agents wait for the answer: none of them is asked in turn; and how many calls of a model it may take. */
-function toLimits({ metadata }: A2aMessage): { overrides: { llmCallsAtMost?: number }; stateDelta?: JsonObject } {
-  const { [CHAIN]: chain, [CALLS]: llmCallsAtMost } = metadata ?? {};
+/** Reads which agents wait for the answer, none of which is asked in turn, and the model calls and time it may take. */
+function toLimits({ metadata }: A2aMessage): Pick<TurnRequest, 'overrides' | 'stateDelta'> {
+  const { [CHAIN]: chain, [CALLS]: llmCallsAtMost, [TIME]: timeAtMostMs } = metadata ?? {};
   return {
-    overrides: { ...(llmCallsAtMost && { llmCallsAtMost }) },
+    overrides: { ...(llmCallsAtMost && { llmCallsAtMost }), ...(timeAtMostMs && { timeAtMostMs }) },
     ...(chain && { stateDelta: { [CHAIN_STATE]: chain } }),
   };
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { CALLS, callsSchema, CHAIN, chainSchema } from '../../../agent/a2a/wire.ts';
+import { CALLS, callsSchema, CHAIN, chainSchema, TIME } from '../../../agent/a2a/wire.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { identifierSchema } from '../../../core/session.ts';
 
@@ -32,7 +32,13 @@ const messageSchema = z.looseObject({
   taskId: text,
   role: z.enum(['ROLE_USER', 'ROLE_AGENT']),
   parts: z.array(partSchema).min(1),
-  metadata: z.looseObject({ [CHAIN]: chainSchema.optional(), [CALLS]: callsSchema.min(1).optional() }).nullish(),
+  metadata: z
+    .looseObject({
+      [CHAIN]: chainSchema.optional(),
+      [CALLS]: callsSchema.min(1).optional(),
+      [TIME]: z.int().min(1).optional(),
+    })
+    .nullish(),
 });
 /** A message of a client. */
 export type A2aMessage = z.output<typeof messageSchema>;
