@@ -599,6 +599,7 @@ CREATE TABLE "user_erasures" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
 	"counts" jsonb DEFAULT '{}'::jsonb NOT NULL,
+	"webhook_id" text,
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	"update_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "user_erasures_pkey" PRIMARY KEY("app_name","user_id")
@@ -1172,6 +1173,7 @@ comment on table user_erasures is 'Users that are being erased. The row goes wit
 comment on column user_erasures.app_name is 'The application.';
 comment on column user_erasures.user_id is 'The user.';
 comment on column user_erasures.counts is 'Rows deleted so far, by table.';
+comment on column user_erasures.webhook_id is 'Webhook that is told when it is done; null for none.';
 comment on column user_erasures.create_time is 'When it was requested first.';
 comment on column user_erasures.update_time is 'When somebody last worked on it: the sweeper takes up what was left.';
 comment on table user_states is 'State keys with the prefix user:, shared by all sessions of a user in an application.';

@@ -532,6 +532,7 @@ create table user_erasures (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
   counts jsonb default '{}'::jsonb not null,
+  webhook_id text,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
   update_time timestamp(6) with time zone default clock_timestamp() not null
 );
@@ -4586,6 +4587,7 @@ comment on column user_erasures.counts is 'Rows deleted so far, by table.';
 comment on column user_erasures.create_time is 'When it was requested first.';
 comment on column user_erasures.update_time is 'When somebody last worked on it: the sweeper takes up what was left.';
 comment on column user_erasures.user_id is 'The user.';
+comment on column user_erasures.webhook_id is 'Webhook that is told when it is done; null for none.';
 comment on column user_states.app_name is 'Application.';
 comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column user_states.update_time is 'Last merge.';
