@@ -601,6 +601,7 @@ CREATE TABLE "user_erasures" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
 	"counts" jsonb DEFAULT '{}'::jsonb NOT NULL,
+	"webhook_id" text,
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	"update_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "user_erasures_pkey" PRIMARY KEY("app_name","user_id")
@@ -659,9 +660,9 @@ CREATE TABLE "webhooks" (
 	"old_secret" text,
 	"old_secret_expire_time" timestamp (6) with time zone,
 	"is_silent" boolean DEFAULT true NOT NULL,
+	"push" jsonb,
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "webhooks_pkey" PRIMARY KEY("app_name","user_id","id"),
-	CONSTRAINT "webhooks_url_key" UNIQUE("app_name","user_id","url"),
 	CONSTRAINT "webhooks_old_secret_check" CHECK ((old_secret is null) = (old_secret_expire_time is null))
 );
 --> statement-breakpoint
@@ -738,6 +739,7 @@ CREATE INDEX "user_erasures_age_idx" ON "user_erasures" USING btree ("update_tim
 CREATE INDEX "webhook_deliveries_due_idx" ON "webhook_deliveries" USING btree ("next_attempt_time") WHERE status = 'pending';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_pending_idx" ON "webhook_deliveries" USING btree ("app_name","user_id") WHERE status = 'pending';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_list_idx" ON "webhook_deliveries" USING btree ("app_name","user_id","webhook_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST);--> statement-breakpoint
+CREATE UNIQUE INDEX "webhooks_url_key" ON "webhooks" USING btree ("app_name","user_id","url") WHERE push is null;--> statement-breakpoint
 CREATE UNIQUE INDEX "webhooks_id_idx" ON "webhooks" USING btree ("id");--> statement-breakpoint
 CREATE INDEX "webhooks_list_idx" ON "webhooks" USING btree ("user_id","create_time");--> statement-breakpoint
 comment on table agent_prompts is 'What agents give their models beside the conversation, each once per application: a replay names what has changed since. Forgotten after 90 days without use.';
@@ -1057,7 +1059,7 @@ comment on column invocations.start_time is 'When it took the session.';
 comment on column invocations.end_time is 'When it ended.';
 comment on column invocations.request is 'What another process needs to begin it or to go on with it, as JSON; null where none can, and once it has ended.';
 comment on column invocations.attempt is 'Processes that began it: one that ends with its process is taken up by another, so often.';
-comment on column invocations.webhook_url is 'Address of the webhook that is sent how it ends; null without one.';
+comment on column invocations.webhook_url is 'Address of the webhook that is sent how it ends; empty where only clients of its task are told, null without any.';
 comment on table legal_holds is 'What must not be deleted, whoever wants it: all data of a user, or one session. Triggers refuse it.';
 comment on column legal_holds.app_name is 'The application.';
 comment on column legal_holds.user_id is 'The user.';
@@ -1175,6 +1177,7 @@ comment on table user_erasures is 'Users that are being erased. The row goes wit
 comment on column user_erasures.app_name is 'The application.';
 comment on column user_erasures.user_id is 'The user.';
 comment on column user_erasures.counts is 'Rows deleted so far, by table.';
+comment on column user_erasures.webhook_id is 'Webhook that is told when it is done; null for none.';
 comment on column user_erasures.create_time is 'When it was requested first.';
 comment on column user_erasures.update_time is 'When somebody last worked on it: the sweeper takes up what was left.';
 comment on table user_states is 'State keys with the prefix user:, shared by all sessions of a user in an application.';
@@ -1227,4 +1230,5 @@ comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. No
 comment on column webhooks.old_secret is 'The secret before, which signs too until old_secret_expire_time; null where there is none.';
 comment on column webhooks.old_secret_expire_time is 'Until when the old secret signs.';
 comment on column webhooks.is_silent is 'The last attempt at its host got no answer, or there was none yet: one delivery at a time until one comes.';
+comment on column webhooks.push is 'The task of A2A whose client is told of it here, with the headers to send; null for a webhook of all that names it.';
 comment on column webhooks.create_time is 'When it was registered.';

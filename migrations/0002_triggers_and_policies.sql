@@ -209,37 +209,56 @@ execute function refuse_on_hold('session_id');
 create function webhook_time(moment timestamptz) returns text language sql immutable
 return to_char(moment at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
 comment on function webhook_time is 'A moment as deliveries write it.';
+create function push_payload(push jsonb, data jsonb, moment timestamptz) returns json language plpgsql immutable as $$
+declare
+  task text := push #>> '{shown,taskId}';
+  state text := case data ->> 'status' when 'succeeded' then 'COMPLETED' when 'paused' then 'INPUT_REQUIRED'
+                                       when 'cancelled' then 'CANCELED' else 'FAILED' end;
+begin
+  if (push ->> 'isOld')::boolean then
+    return json_build_object('kind', 'task', 'id', task, 'contextId', data ->> 'sessionId', 'status',
+      json_build_object('state', replace(lower(state), '_', '-'), 'timestamp', webhook_time(moment)));
+  end if;
+  return json_build_object('statusUpdate', json_build_object('taskId', task, 'contextId', data ->> 'sessionId', 'status',
+    json_build_object('state', 'TASK_STATE_' || state, 'timestamp', webhook_time(moment))));
+end $$;
+comment on function push_payload is 'What the client of a task of A2A is told of it: an update of its status; in version 0.3 the task.';
 create function insert_webhook_delivery(app text, owner text, address text, type text, data jsonb) returns void
 language plpgsql as $$
 declare
   max_pending integer := coalesce(nullif(current_setting('agent_runtime.max_pending_deliveries', true), ''), '1000');
   hook record;
   is_full boolean;
-  payload text;
   now_time timestamptz := date_trunc('milliseconds', clock_timestamp()); -- the places of pages
 begin
-  -- Locked, so that one that is being deleted does not keep the invocation from ending.
-  select * into hook from webhooks
-  where app_name = app and user_id = owner and url = address for key share;
-  if not found then return; end if;
-  is_full := (select count(*) >= max_pending from (
-    select from webhook_deliveries
-    where app_name = app and user_id = owner and status = 'pending' limit max_pending) pending);
   data := jsonb_strip_nulls(data);
-  if not hook.includes_output then data := data - 'output' - 'outputTruncated'; end if;
-  payload := json_build_object('type', type, 'timestamp', webhook_time(now_time), 'data', data);
-  insert into webhook_deliveries
-    (app_name, user_id, id, webhook_id, host, payload, status, next_attempt_time, retry_end_time, answers, create_time,
-     end_time)
-  values
-    (app, owner, 'msg_' || gen_random_uuid(), hook.id, hook.host, payload,
-     case when is_full then 'failed' else 'pending' end, case when not is_full then now_time end,
-     now_time + interval '24 hours',
-     case when is_full then jsonb_build_array(jsonb_build_object(
-       'at', webhook_time(now_time), 'error', 'Not sent: ' || max_pending || ' deliveries of the user wait already.'))
-     else '[]' end,
-     now_time, case when is_full then now_time end);
-  perform pg_notify('agent_runtime', '["webhooks"]');
+  -- Locked, so that one that is being deleted does not keep the invocation from ending.
+  for hook in
+    select * from webhooks
+    where app_name = app and user_id = owner
+      and (push is null and url = address or push is not null and (id = address
+           or type like 'invocation.%' and push ->> 'invocationId' = data ->> 'invocationId'))
+    for key share
+  loop
+    is_full := (select count(*) >= max_pending from (
+      select from webhook_deliveries
+      where app_name = app and user_id = owner and status = 'pending' limit max_pending) pending);
+    insert into webhook_deliveries
+      (app_name, user_id, id, webhook_id, host, payload, status, next_attempt_time, retry_end_time, answers,
+       create_time, end_time)
+    values
+      (app, owner, 'msg_' || gen_random_uuid(), hook.id, hook.host,
+       case when hook.push is not null then push_payload(hook.push, data, now_time)
+       else json_build_object('type', type, 'timestamp', webhook_time(now_time), 'data',
+              case when hook.includes_output then data else data - 'output' - 'outputTruncated' end) end,
+       case when is_full then 'failed' else 'pending' end, case when not is_full then now_time end,
+       now_time + interval '24 hours',
+       case when is_full then jsonb_build_array(jsonb_build_object(
+         'at', webhook_time(now_time), 'error', 'Not sent: ' || max_pending || ' deliveries of the user wait already.'))
+       else '[]' end,
+       now_time, case when is_full then now_time end);
+    perform pg_notify('agent_runtime', '["webhooks"]');
+  end loop;
 end $$;
 comment on function insert_webhook_delivery is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
 create function insert_delivery_of_invocation() returns trigger language plpgsql as $$

@@ -534,6 +534,7 @@ create table user_erasures (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
   counts jsonb default '{}'::jsonb not null,
+  webhook_id text,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
   update_time timestamp(6) with time zone default clock_timestamp() not null
 );
@@ -583,6 +584,7 @@ create table webhooks (
   old_secret text,
   old_secret_expire_time timestamp(6) with time zone,
   is_silent boolean default true not null,
+  push jsonb,
   create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
@@ -1493,31 +1495,36 @@ declare
   max_pending integer := coalesce(nullif(current_setting('agent_runtime.max_pending_deliveries', true), ''), '1000');
   hook record;
   is_full boolean;
-  payload text;
   now_time timestamptz := date_trunc('milliseconds', clock_timestamp()); -- the places of pages
 begin
-  -- Locked, so that one that is being deleted does not keep the invocation from ending.
-  select * into hook from webhooks
-  where app_name = app and user_id = owner and url = address for key share;
-  if not found then return; end if;
-  is_full := (select count(*) >= max_pending from (
-    select from webhook_deliveries
-    where app_name = app and user_id = owner and status = 'pending' limit max_pending) pending);
   data := jsonb_strip_nulls(data);
-  if not hook.includes_output then data := data - 'output' - 'outputTruncated'; end if;
-  payload := json_build_object('type', type, 'timestamp', webhook_time(now_time), 'data', data);
-  insert into webhook_deliveries
-    (app_name, user_id, id, webhook_id, host, payload, status, next_attempt_time, retry_end_time, answers, create_time,
-     end_time)
-  values
-    (app, owner, 'msg_' || gen_random_uuid(), hook.id, hook.host, payload,
-     case when is_full then 'failed' else 'pending' end, case when not is_full then now_time end,
-     now_time + interval '24 hours',
-     case when is_full then jsonb_build_array(jsonb_build_object(
-       'at', webhook_time(now_time), 'error', 'Not sent: ' || max_pending || ' deliveries of the user wait already.'))
-     else '[]' end,
-     now_time, case when is_full then now_time end);
-  perform pg_notify('agent_runtime', '["webhooks"]');
+  -- Locked, so that one that is being deleted does not keep the invocation from ending.
+  for hook in
+    select * from webhooks
+    where app_name = app and user_id = owner
+      and (push is null and url = address or push is not null and (id = address
+           or type like 'invocation.%' and push ->> 'invocationId' = data ->> 'invocationId'))
+    for key share
+  loop
+    is_full := (select count(*) >= max_pending from (
+      select from webhook_deliveries
+      where app_name = app and user_id = owner and status = 'pending' limit max_pending) pending);
+    insert into webhook_deliveries
+      (app_name, user_id, id, webhook_id, host, payload, status, next_attempt_time, retry_end_time, answers,
+       create_time, end_time)
+    values
+      (app, owner, 'msg_' || gen_random_uuid(), hook.id, hook.host,
+       case when hook.push is not null then push_payload(hook.push, data, now_time)
+       else json_build_object('type', type, 'timestamp', webhook_time(now_time), 'data',
+              case when hook.includes_output then data else data - 'output' - 'outputTruncated' end) end,
+       case when is_full then 'failed' else 'pending' end, case when not is_full then now_time end,
+       now_time + interval '24 hours',
+       case when is_full then jsonb_build_array(jsonb_build_object(
+         'at', webhook_time(now_time), 'error', 'Not sent: ' || max_pending || ' deliveries of the user wait already.'))
+       else '[]' end,
+       now_time, case when is_full then now_time end);
+    perform pg_notify('agent_runtime', '["webhooks"]');
+  end loop;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.is_forgotten_key(p_app text, p_user text, p_key text)
@@ -1801,6 +1808,24 @@ begin
              when b.cost >= b.max_cost or b.cost + p_cost > b.max_cost then 'cost' end as what
       from budgets_for(p_app, p_user) b) spent
     where spent.what is not null order by spent.opens desc limit 1);
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.push_payload(push jsonb, data jsonb, moment timestamp with time zone)
+ RETURNS json
+ LANGUAGE plpgsql
+ IMMUTABLE
+AS $function$
+declare
+  task text := push #>> '{shown,taskId}';
+  state text := case data ->> 'status' when 'succeeded' then 'COMPLETED' when 'paused' then 'INPUT_REQUIRED'
+                                       when 'cancelled' then 'CANCELED' else 'FAILED' end;
+begin
+  if (push ->> 'isOld')::boolean then
+    return json_build_object('kind', 'task', 'id', task, 'contextId', data ->> 'sessionId', 'status',
+      json_build_object('state', replace(lower(state), '_', '-'), 'timestamp', webhook_time(moment)));
+  end if;
+  return json_build_object('statusUpdate', json_build_object('taskId', task, 'contextId', data ->> 'sessionId', 'status',
+    json_build_object('state', 'TASK_STATE_' || state, 'timestamp', webhook_time(moment))));
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.record_calls(p_app text, p_user text, p_session text, p_invocation text, p_calls jsonb)
@@ -2428,8 +2453,6 @@ alter table webhooks add constraint webhooks_old_secret_check CHECK (((old_secre
 
 alter table webhooks add constraint webhooks_pkey PRIMARY KEY (app_name, user_id, id);
 
-alter table webhooks add constraint webhooks_url_key UNIQUE (app_name, user_id, url);
-
 alter table artifact_versions add constraint artifact_versions_artifact_fkey FOREIGN KEY (app_name, user_id, session_id, artifact_name) REFERENCES artifacts(app_name, user_id, session_id, name) ON DELETE CASCADE;
 
 alter table cronjob_runs add constraint cronjob_runs_cronjob_fkey FOREIGN KEY (app_name, user_id, cronjob_id) REFERENCES cronjobs(app_name, user_id, id) ON DELETE CASCADE;
@@ -2579,6 +2602,8 @@ CREATE INDEX webhook_deliveries_pending_idx ON public.webhook_deliveries USING b
 CREATE UNIQUE INDEX webhooks_id_idx ON public.webhooks USING btree (id);
 
 CREATE INDEX webhooks_list_idx ON public.webhooks USING btree (user_id, create_time);
+
+CREATE UNIQUE INDEX webhooks_url_key ON public.webhooks USING btree (app_name, user_id, url) WHERE (push IS NULL);
 
 CREATE TRIGGER artifact_versions_erasure BEFORE INSERT ON public.artifact_versions FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
@@ -4449,7 +4474,7 @@ comment on column invocations.status is 'queued, running, paused (waits for a pe
 comment on column invocations.stop_requested_as is 'cancelled or interrupted: what its process is requested to end it as.';
 comment on column invocations.tool_calls is 'Tool calls made.';
 comment on column invocations.user_id is 'Owner of the session.';
-comment on column invocations.webhook_url is 'Address of the webhook that is sent how it ends; null without one.';
+comment on column invocations.webhook_url is 'Address of the webhook that is sent how it ends; empty where only clients of its task are told, null without any.';
 comment on column legal_holds.app_name is 'The application.';
 comment on column legal_holds.create_time is 'When it was set.';
 comment on column legal_holds.reason is 'Why, in the words of whoever set it.';
@@ -4594,6 +4619,7 @@ comment on column user_erasures.counts is 'Rows deleted so far, by table.';
 comment on column user_erasures.create_time is 'When it was requested first.';
 comment on column user_erasures.update_time is 'When somebody last worked on it: the sweeper takes up what was left.';
 comment on column user_erasures.user_id is 'The user.';
+comment on column user_erasures.webhook_id is 'Webhook that is told when it is done; null for none.';
 comment on column user_states.app_name is 'Application.';
 comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column user_states.update_time is 'Last merge.';
@@ -4627,6 +4653,7 @@ comment on column webhooks.includes_output is 'Deliveries carry the beginning of
 comment on column webhooks.is_silent is 'The last attempt at its host got no answer, or there was none yet: one delivery at a time until one comes.';
 comment on column webhooks.old_secret is 'The secret before, which signs too until old_secret_expire_time; null where there is none.';
 comment on column webhooks.old_secret_expire_time is 'Until when the old secret signs.';
+comment on column webhooks.push is 'The task of A2A whose client is told of it here, with the headers to send; null for a webhook of all that names it.';
 comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. Not answered again, not in any view.';
 comment on column webhooks.url is 'Address, as a browser writes it; requests and cronjobs name it.';
 comment on column webhooks.user_id is 'Owner.';
@@ -4686,6 +4713,7 @@ comment on function next_eval_case_version(text,text,text) is 'The number of the
 comment on function next_time(timestamp with time zone,timestamp with time zone) is 'The time of a change: the moment, and after the change before.';
 comment on function open_tasks(text,text,text,text,jsonb,integer) is 'Keeps the calls that a pausing invocation leaves open.';
 comment on function over_budget(text,text,bigint,numeric) is 'The budget that has nothing left for a user, or less than a model call may use, as JSON; null for none.';
+comment on function push_payload(jsonb,jsonb,timestamp with time zone) is 'What the client of a task of A2A is told of it: an update of its status; in version 0.3 the task.';
 comment on function record_calls(text,text,text,text,jsonb) is 'Writes into the ledger that calls of tools begin, or what became of them.';
 comment on function refuse_audit_change() is 'For a trigger: no entry of the audit is changed, and none is deleted but by delete_old_audit_entries.';
 comment on function refuse_on_hold() is 'For a trigger: what is on legal hold is not deleted. Its argument is the column with the session, or empty.';

@@ -11,6 +11,8 @@ import { type Lease, renewLease } from './lock-store.ts';
 export interface Fence {
   /** Aborted by a time limit or stop (`AgentError`), by the caller, or by a lost lease ({@link LeaseLostError}). */
   signal: AbortSignal;
+  /** The moment at which the time limit ends it, by `performance.now()`. */
+  endTime: number;
   /** Stops the timers and the renewal of the lease. */
   release(): void;
 }
@@ -28,6 +30,7 @@ export function fenceIn(
   const timer = setTimeout(() => limit.abort(new AgentError('time_limit', message)), Math.max(0, timeoutMs - spentMs));
   return {
     signal: AbortSignal.any([kept.signal, limit.signal, outside]),
+    endTime: performance.now() + timeoutMs - spentMs,
     release: () => {
       clearTimeout(timer);
       kept.stop();

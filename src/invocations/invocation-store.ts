@@ -223,6 +223,19 @@ export async function forgetInvocationKeys(db: Database, hours: number, signal?:
   await inBatches(() => db.update(invocations).set({ idempotencyKey: null }).where(isNext), signal);
 }
 
+/** Has the outbox filled for clients of an invocation's task. @returns its status; `undefined` without an invocation */
+export async function tellClients(
+  db: Database,
+  of: { key: SessionKey; invocationId: string },
+): Promise<InvocationStatus | undefined> {
+  const [row] = await db
+    .update(invocations)
+    .set({ webhookUrl: sql`coalesce(${invocations.webhookUrl}, '')` })
+    .where(isInvocation(of))
+    .returning({ status: invocations.status });
+  return row?.status;
+}
+
 /** Asks all active invocations of a user to end as cancelled, as {@link requestStop} does. @returns them */
 export function requestStopOfUser(
   db: Database,

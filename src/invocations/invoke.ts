@@ -22,7 +22,7 @@ import {
 import { InvocationLedger } from './call-ledger.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './claim-request.ts';
 import { DeltaWriter } from './delta-writer.ts';
-import { fenceIn } from './fence.ts';
+import { type Fence, fenceIn } from './fence.ts';
 import { HandOver } from './hand-over.ts';
 import {
   checkSize,
@@ -80,9 +80,7 @@ interface ClaimedInvocation {
 }
 
 /** A claimed invocation between its limits. */
-interface RunningInvocation extends ClaimedInvocation {
-  /** Signal of its fence. */
-  signal: AbortSignal;
+interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'endTime'> {
   /** User events that are not stored yet; emptied when they are. */
   userEvents: NewEvent[];
   usage: Usage;
@@ -111,8 +109,9 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const publish = () => context.notifications.publish(sessionTopic(lease.key));
   publish();
   const { limits, leaseTimes } = context;
-  const { goesOn } = claimed.request;
-  const times = { timeoutMs: limits.timeoutMs, spentMs: goesOn?.spentMs, renewalMs: leaseTimes.renewalMs };
+  const { goesOn, overrides } = claimed.request;
+  const timeoutMs = Math.min(limits.timeoutMs, overrides.timeAtMostMs ?? Infinity);
+  const times = { timeoutMs, spentMs: goesOn?.spentMs, renewalMs: leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
   const observer = context.observe?.(lease);
   // What is made ready for it is a live session with sound, or a replay.
@@ -121,7 +120,7 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   try {
     const userEvents = deferredUserEvents(claimed.request, context.newId);
     const usage = newUsage(goesOn);
-    const fenced = { ...claimed, signal: fence.signal, userEvents, usage, observer, deltas };
+    const fenced = { ...claimed, ...fence, userEvents, usage, observer, deltas };
     const ledger = new InvocationLedger(context.database.db, lease, context);
     const limitReached = new AbortController();
     const running: RunningInvocation = { ...fenced, ledger, limitReached, handOver: new HandOver(fenced) };
@@ -168,6 +167,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       runtimeEventIds: history.runtimeEventIds,
       state,
       signal: AbortSignal.any([signal, running.limitReached.signal]),
+      endTime: running.endTime,
       streaming: request.streaming,
       eventBytes: limits.eventBytes,
       stored: running.stored,

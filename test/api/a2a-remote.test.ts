@@ -190,6 +190,18 @@ test('a service that is away is asked again, and what it asks in a stream that s
   const asked = await run(await startFront({ url }), [{ text: 'hello' }]);
   expect(JSON.stringify(asked)).toContain('The agent `helper` asks: Which city?');
   expect(sent).toEqual([sent[0], sent[0]]);
+  expect(sent[0]).toMatch(/"agent-runtime\/timeMs":[1-9]/);
+});
+
+test('a task ends with the time that is left to the agent above', async () => {
+  const held = Promise.withResolvers<void>();
+  onTestFinished(() => held.resolve());
+  const back = await startBack(held.promise);
+  const metadata = { 'agent-runtime/timeMs': 1 };
+  const message = { messageId: 'm', role: 'ROLE_USER', parts: [{ text: 'hello' }], metadata };
+  const rpc = { jsonrpc: '2.0', id: 1, method: 'SendMessage', params: { message } };
+  const { text } = await back.post('/a2a/harness_agent', rpc, { 'a2a-version': '1.0' });
+  expect(text).toContain('longer than its limit of 0.001 s');
 });
 
 /** Starts a server of the official package, of one version. */

@@ -107,6 +107,15 @@ test('pages of deliveries hold each once where several were made in one millisec
   expect(seen).toEqual(['d4', 'd3', 'd2', 'd1']);
 });
 
+test('a webhook of the application is told that a user was erased', async () => {
+  const hook = await register();
+  const erase = (webhookId: string) => app.send('DELETE', `/apps/harness_agent/users/gone?webhookId=${webhookId}`);
+  expect(await erase('none')).toMatchObject({ status: 400, body: { detail: 'Webhook not found: none' } });
+  expect((await erase(hook.webhookId)).status).toBe(200);
+  const data = { appName: 'harness_agent', userId: 'gone', counts: {} };
+  await deliveryOnce(hook, { payload: expect.objectContaining({ type: 'user.erased', data }) as Delivery['payload'] });
+});
+
 describe('a webhook', () => {
   test('is registered with a secret that is answered once', async () => {
     const path = `/${randomUUID()}`;

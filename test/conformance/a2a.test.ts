@@ -12,7 +12,7 @@ import { parse } from 'yaml';
 import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
 import type { Part } from '../../src/core/content.ts';
 import { hostAgent } from '../support/agents.ts';
-import { startApp } from '../support/app.ts';
+import { startApp, type TestApp } from '../support/app.ts';
 import { callPart } from '../support/scripted-model.ts';
 
 /**
@@ -80,10 +80,11 @@ const ask = {
 
 /**
  * Starts the service behind a proxy that gives each message an id of its own: the suite has one for many messages, and
- * the same message again is here the same task.
+ * the same message again is here the same task. It hands push notifications on too: the suite's receiver has any port,
+ * and the service sends to origins that it is told.
  */
 async function startUnderTest(): Promise<string> {
-  const app = await startApp({ DOORS: 'a2a' }, { agents: hostAgent(model, [ask]) });
+  let app: TestApp | undefined;
   let count = 0;
   const proxy = createServer((came, answer) => {
     const chunks: Buffer[] = [];
@@ -91,29 +92,32 @@ async function startUnderTest(): Promise<string> {
     came.on('end', () => {
       const body = Buffer.concat(chunks)
         .toString()
-        .replaceAll(/("messageId"\s*:\s*"[^"]+)"/g, (_, before: string) => `${before}-${++count}"`);
+        .replaceAll(/("messageId"\s*:\s*"[^"]+)"/g, (_, before: string) => `${before}-${++count}"`)
+        .replaceAll(/http:\/\/localhost:(\d+)\/webhook/g, `${toOrigin()}/hooks/$1`);
       const { 'content-length': _, 'transfer-encoding': __, ...headers } = came.headers;
       const options = { method: came.method, headers: { ...headers, 'content-length': Buffer.byteLength(body) } };
-      const sent = request(
-        new URL(came.url === '/' ? '/a2a/harness_agent' : (came.url ?? ''), app.url),
-        options,
-        (got) => {
-          answer.writeHead(got.statusCode ?? 502, got.headers);
-          got.pipe(answer);
-        },
-      );
+      const [, port] = /^\/hooks\/(\d+)$/.exec(came.url ?? '') ?? [];
+      const path = came.url === '/' ? '/a2a/harness_agent' : (came.url ?? '');
+      const sent = request(port ? `http://127.0.0.1:${port}/webhook` : new URL(path, app?.url), options, (got) => {
+        answer.writeHead(got.statusCode ?? 502, got.headers);
+        got.pipe(answer);
+      });
       answer.on('close', () => sent.destroy());
       sent.on('error', () => answer.destroy());
       sent.end(body);
     });
   }).listen(0, '127.0.0.1');
+  const toOrigin = () => `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
   await new Promise((resolve) => proxy.once('listening', resolve));
+  const hosts = { WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: `example.com,${toOrigin()}` };
+  const started = await startApp({ DOORS: 'a2a', ...hosts }, { agents: hostAgent(model, [ask]) });
+  app = started;
   onTestFinished(async () => {
     proxy.closeAllConnections();
     proxy.close();
-    await app.close();
+    await started.close();
   });
-  return `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  return toOrigin();
 }
 
 /** Runs a suite. @returns how many of its tests there were, and those that did not pass */

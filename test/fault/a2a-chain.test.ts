@@ -10,6 +10,7 @@ import { APP, modelSettings, report } from './support/faults.ts';
 import { answerFor, type Message, type ModelServer, promptFor, startModelServer } from './support/model-server.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
+import { type Receiver, startReceiver } from '../support/webhook-receiver.ts';
 
 /** Three services, each the agent of the one before, whose processes are killed while they wait for one another. */
 
@@ -20,6 +21,7 @@ const MAX_CALLS = 8;
 
 const services = [testDatabase(), testDatabase(), testDatabase()].map((database, place) => ({ database, place }));
 let model: ModelServer;
+let receiver: Receiver;
 let directory: string;
 const ports: number[] = [];
 const servers: ServerProcess[] = [];
@@ -47,6 +49,8 @@ async function start(place: number): Promise<void> {
     HARNESS_FILE: file,
     PORT: String(ports[place]),
     DOORS: 'a2a',
+    WEBHOOKS: 'true',
+    WEBHOOKS_ALLOWED_HOSTS: receiver.origin,
     SESSION_LEASE_MS: '1000',
   });
 }
@@ -54,12 +58,14 @@ async function start(place: number): Promise<void> {
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'agent-runtime-chain-'));
   model = await startModelServer(script);
+  receiver = await startReceiver();
   for (const _ of services) ports.push(await freePort());
   await Promise.all(services.map(({ place }) => start(place)));
 });
 afterAll(async () => {
   await Promise.all(servers.map((server) => server.kill()));
   await model.close();
+  await receiver.close();
   await rm(directory, { recursive: true });
 });
 
@@ -76,7 +82,7 @@ async function read<Row extends object>(place: number, statement: string): Promi
   }
 }
 
-test('each task is done once, in one trace, within the calls of the first', async () => {
+test('each task is done once, in one trace, within the calls of the first; an erasure there is told', async () => {
   const draw = random('chain of services');
   let kills = 0;
   for (let round = 0; round < ROUNDS; round++) {
@@ -112,4 +118,21 @@ test('each task is done once, in one trace, within the calls of the first', asyn
   expect(Math.max(...calls)).toBeLessThanOrEqual(MAX_CALLS);
   const expected = Array.from({ length: ROUNDS }, (_, round) => ({ id: toTrace(round) }));
   for (const each of traces) expect(each).toEqual(expected);
+
+  // The other two have the user of a client that names none; their operators hear of the erasure, and erase too.
+  const webhook = await servers[0]?.post('/harness/webhooks', {
+    ownerId: 'operator',
+    url: `${receiver.origin}/erased`,
+  });
+  const { webhookId } = JSON.parse(webhook?.text ?? '') as { webhookId: string };
+  const erase = async (place: number, path: string) =>
+    expect((await fetch(`http://127.0.0.1:${ports[place]}/apps/${APP}/users/${path}`, { method: 'DELETE' })).ok).toBe(
+      true,
+    );
+  await erase(0, `u?webhookId=${webhookId}`);
+  const [told] = await receiver.until('/erased', 1);
+  expect(told?.message).toMatchObject({ type: 'user.erased', data: { userId: 'u', counts: { sessions: ROUNDS } } });
+  await Promise.all([erase(1, 'user'), erase(2, 'user')]);
+  const left = services.map(({ place }) => read(place, 'select from sessions'));
+  expect(await Promise.all(left)).toEqual([[], [], []]);
 });

@@ -39,6 +39,7 @@ export function hintsOf(names: Names, operationId: string): Hints {
     delivery_id: names.deliveryId,
     call_id: names.callId,
     task_id: operationId.includes('A2a') ? toHandle({ key: names, invocationId }) : names.taskId,
+    config_id: `config-of-${userId}`,
     rule_id: names.ruleId,
     token: names.token,
     response_id: toResponseId({ key: names, invocationId }),

@@ -278,7 +278,7 @@ const FROM_THE_LINE: Record<string, string[]> = {
   ],
   user_states: ['state', 'update_time'],
   webhook_deliveries: ['id', 'webhook_id', 'host', 'payload', 'attempt', 'retry_end_time', 'answers', 'create_time'],
-  webhooks: ['id', 'url', 'includes_output', 'secret', 'old_secret', 'old_secret_expire_time', 'create_time'],
+  webhooks: ['id', 'url', 'includes_output', 'secret', 'old_secret', 'old_secret_expire_time', 'push', 'create_time'],
 };
 /** Tables that no import brings. */
 const NOT_IMPORTED = [

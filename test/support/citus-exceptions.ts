@@ -14,6 +14,7 @@ export const FILES_NOT_FOR_CLUSTERS: Record<string, string> = {
   'test/store/rights.test.ts': NO_ROW_SECURITY,
   'test/store/webhooks.test.ts': NO_WEBHOOKS,
   'test/store/plans.test.ts': OF_ONE_SERVER,
+  'test/api/a2a-push.test.ts': NO_WEBHOOKS,
   'test/api/exact-json.test.ts': NO_WEBHOOKS,
   'test/api/metrics.test.ts': NO_WEBHOOKS,
   'test/api/user-export.test.ts': NO_WEBHOOKS,

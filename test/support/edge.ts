@@ -77,10 +77,10 @@ export function close(server: Server): Promise<void> {
 }
 
 /** Reads the body of a request. Never settles for a client that leaves within it: there is nobody to answer. */
-export function readBody(request: IncomingMessage): Promise<Buffer> {
+export function readBody(incoming: IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = [];
   return new Promise((resolve) => {
-    request.on('data', (chunk: Buffer) => chunks.push(chunk)).on('end', () => resolve(Buffer.concat(chunks)));
+    incoming.on('data', (chunk: Buffer) => chunks.push(chunk)).on('end', () => resolve(Buffer.concat(chunks)));
   });
 }
 

@@ -55,10 +55,11 @@ const BOUNDS = {
   'one row, which was bounded when it was written':
     'getSessionLabels loadArtifact loadArtifactVersion harnessRuntimeGetArtifactMetadata getCronjob getCronjobRun ' +
     'getInvocation getTask getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun ' +
-    'getOpenAiConversation',
+    'getOpenAiConversation getA2aPushConfig',
   'as many rows as a page has, each small':
     'getUsage getUserUsage ' +
     'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listEvalCases ' +
+    'listA2aPushConfigs ' +
     'listSessionVerdicts listScoreRules summarizeEvalRun listEvalJudges listUsers listToolCalls listVersions ' +
     'sampleInvocations listAudit',
   'a page that ends where its bytes do':

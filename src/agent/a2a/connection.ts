@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { AgentCard } from '@a2a-js/sdk';
+import { AgentCard } from '@a2a-js/sdk';
 import { DefaultAgentCardResolver, JsonRpcTransportFactory, type Transport } from '@a2a-js/sdk/client';
 import { A2AError } from '@a2a-js/sdk/errors';
-import { z } from 'zod';
 import { AgentError, UnknownOutcomeError } from '../../core/errors.ts';
 import { currentContext } from '../../platform/context.ts';
 import type { Egress } from '../../platform/net/egress.ts';
@@ -22,13 +21,6 @@ const MAX_TRIES = 10;
 const AWAY = new Set([502, 503, 504]);
 /** Most characters of what the other agent says of itself. */
 export const MAX_SAID = 4_000;
-
-const cardSchema = z.looseObject({
-  supportedInterfaces: z.array(
-    z.looseObject({ url: z.url(), protocolBinding: z.string(), protocolVersion: z.string() }),
-  ),
-  capabilities: z.looseObject({ streaming: z.boolean().optional() }).optional(),
-});
 
 /** An agent of another service, and the way to it. */
 export interface Peer {
@@ -60,16 +52,16 @@ export async function connect(peer: Peer): Promise<{ transport: Transport; strea
   const at = url.endsWith('.json') ? url : new URL(CARD, url.endsWith('/') ? url : `${url}/`).href;
   const legacyCompat = { enabled: true };
   const resolver = new DefaultAgentCardResolver({ fetchImpl: toFetch(peer), legacyCompat });
-  const read = cardSchema.safeParse(await awaitAnswer(peer, resolver.resolve(at, ''))).data;
-  const all = read?.supportedInterfaces.filter(({ protocolBinding }) => protocolBinding === 'JSONRPC') ?? [];
+  const card = AgentCard.fromJSON((await awaitAnswer(peer, resolver.resolve(at, ''))) ?? {});
+  const all = card.supportedInterfaces.filter(({ protocolBinding }) => protocolBinding === 'JSONRPC');
   const speaks = (version: string) => all.find((each) => each.protocolVersion.startsWith(version));
   const found = speaks(VERSION) ?? speaks(OLD_VERSION);
   if (!found) throw toFailure(peer, `its card names no JSON-RPC of A2A ${VERSION} or ${OLD_VERSION}`);
-  if (new URL(found.url).origin !== new URL(at).origin) throw toFailure(peer, 'its card leads to another host');
+  if (URL.parse(found.url)?.origin !== new URL(at).origin) throw toFailure(peer, 'its card leads to another host');
   const version = found.protocolVersion.startsWith(VERSION) ? VERSION : OLD_VERSION;
   const factory = new JsonRpcTransportFactory({ fetchImpl: toFetch(peer, version), legacyCompat });
-  const transport = await factory.create(found.url, { supportedInterfaces: [found] } as unknown as AgentCard);
-  return { transport, streams: read?.capabilities?.streaming === true };
+  const transport = await factory.create(found.url, { ...card, supportedInterfaces: [found] });
+  return { transport, streams: card.capabilities?.streaming === true };
 }
 
 /**

@@ -11,7 +11,7 @@ import type { AgentDefinition, RemoteAgent } from '../definition/agent.ts';
 import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
 import { requestConfirmation } from '../mcp/mcp-question.ts';
 import { awaitAnswer, connect, MAX_SAID, type Peer, POLL_MS, toFailure, toNext } from './connection.ts';
-import { CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN } from './wire.ts';
+import { CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN, TIME } from './wire.ts';
 
 /** Most characters of an answer that the model is given. */
 const MAX_TEXT = 100_000;
@@ -73,13 +73,14 @@ async function ask(call: RemoteCall, request: string): Promise<JsonObject> {
 
 /** Sends a message, and does not wait for its task. @returns the task's id, or the answer where there is none */
 async function send(call: RemoteCall, said: JsonObject): Promise<string | JsonObject> {
-  const { state, modelCalls } = call.context;
+  const { state, modelCalls, endTime } = call.context;
   if (modelCalls.left < 1) throw toFailure(call, 'no model call is left to this invocation');
   const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
   const { url } = call.remote;
   if (chain.includes(url) || chain.length >= MAX_CHAIN)
     throw toFailure(call, 'it is one of the agents that wait for this answer, or there are too many of them');
-  const metadata = { [CHAIN]: [...chain, url], [CALLS]: modelCalls.left };
+  const timeMs = Math.max(1, Math.floor((endTime ?? Infinity) - performance.now()));
+  const metadata = { [CHAIN]: [...chain, url], [CALLS]: modelCalls.left, ...(endTime && { [TIME]: timeMs }) };
   const message = { role: 'ROLE_USER', ...said, metadata };
   const request = SendMessageRequest.fromJSON({ message, configuration: { returnImmediately: true } });
   const answer = await awaitAnswer(call, call.transport.sendMessage(request));

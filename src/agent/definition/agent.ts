@@ -104,6 +104,8 @@ export interface AgentOverrides {
   maxLlmCalls?: number;
   /** Lowers the limit of model calls and never raises it. */
   llmCallsAtMost?: number;
+  /** Lowers the time limit of the invocation and never raises it. */
+  timeAtMostMs?: number;
   /** Replaces the members that it has. */
   sampling?: Sampling;
   /** Form of the answer, JSON Schema that is not to be trusted: of all agents that may give the last one. */

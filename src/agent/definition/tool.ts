@@ -62,6 +62,8 @@ export interface ToolContext {
   sql: ToolSql;
   log: ToolLog;
   signal: AbortSignal;
+  /** The moment at which the time limit ends the invocation, by `performance.now()` [none is known]. */
+  endTime?: number | undefined;
   /** The model calls of this invocation. */
   modelCalls: {
     left: number;

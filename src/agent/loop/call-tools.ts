@@ -56,9 +56,12 @@ export function toOpenCalls(event: Event): OpenCall[] {
   });
 }
 
-const toModelCalls = ({ input, used }: InvocationState) => ({
-  left: input.agent.maxLlmCalls - used.llmCalls,
-  add: (count: number) => void (used.llmCalls += count),
+const toLimits = ({ input, used }: InvocationState) => ({
+  endTime: input.endTime,
+  modelCalls: {
+    left: input.agent.maxLlmCalls - used.llmCalls,
+    add: (count: number) => void (used.llmCalls += count),
+  },
 });
 
 async function runTool(
@@ -88,7 +91,7 @@ async function runTool(
     services,
     log: toToolLog(log, { tool: call.name, callId: call.id }),
     signal,
-    modelCalls: toModelCalls(invocation),
+    ...toLimits(invocation),
     askAgent: (agent: AgentNode, request: string) => invocation.askAgent(agent, request, signal, operationId),
   };
   const run = async (sql: ToolSql): Promise<KeptAnswer> => {

@@ -30,6 +30,8 @@ export interface RunInput {
   state: JsonObject;
   /** Aborted with an `AgentError` as its reason (cancelled, interrupted, time limit). */
   signal: AbortSignal;
+  /** The moment at which its time limit ends it, by `performance.now()` [none is known]. */
+  endTime?: number;
   /** True: partial events are yielded too. */
   streaming: boolean;
   /** Maximum size of the answers of one step's tools together, in characters of JSON: that of an event [1,048,576]. */

@@ -10,6 +10,8 @@ import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import { listHolds } from '../../conversation/holds/hold-store.ts';
 import { countAnswersNaming, deleteAnswersNaming } from '../../conversation/idempotency/key-store.ts';
+import { insertDelivery } from '../../invocations/webhooks/delivery-store.ts';
+import { findWebhook } from '../../invocations/webhooks/webhook-store.ts';
 import { forgetInTasks } from '../../invocations/waits/task-store.ts';
 import { countRunning, requestStopOfUser } from '../../invocations/invocation-store.ts';
 import { countAppStateKeys, deleteAppStateKeys } from '../../conversation/sessions/user-data-store.ts';
@@ -79,13 +81,13 @@ export async function countUserData(
 /**
  * Erases a user from every table and the object store: no new data is taken, running invocations are cancelled, then
  * rows go in short statements, until a pass over all tables finds none. It can be cut off at any place and repeated;
- * when its time is over it answers `running`.
+ * when its time is over it answers `running`. A webhook is told of the end, in the transaction that ends it.
  * @throws {ConflictError} where something of the user is on legal hold
  */
-export async function eraseUser(context: EraseContext, user: User, sliceMs = SLICE_MS): Promise<Erasure> {
+export async function eraseUser(context: EraseContext, user: User, webhookId?: string): Promise<Erasure> {
   const { database, tracing, log } = context;
-  const until = performance.now() + sliceMs;
-  await begin(database, user);
+  const until = performance.now() + SLICE_MS;
+  await begin(database, user, webhookId);
   await stopInvocations(context, user);
   for (let isClean = false; !isClean; ) {
     // Spans that this process has not stored yet would come after the deletion.
@@ -95,7 +97,13 @@ export async function eraseUser(context: EraseContext, user: User, sliceMs = SLI
     isClean = rows === 0;
   }
   await runAsSystem(() => deleteUserStorage(database.db, user));
-  const counts = await endErasure(database.db, user);
+  const end = async (tx: Database) => {
+    const ended = await endErasure(tx, user);
+    const webhook = ended.webhookId === null ? undefined : await findWebhook(tx, ended.webhookId, undefined);
+    if (webhook) await insertDelivery(tx, webhook, 'user.erased', { ...user, counts: ended.counts });
+    return ended.counts;
+  };
+  const counts = await runAsSystem(() => database.transaction(end));
   log.info({ counts }, 'a user was erased');
   return { status: 'done', counts };
 }
@@ -110,10 +118,10 @@ export async function goOnErasing(context: EraseContext): Promise<void> {
   if (failure) throw failure.reason;
 }
 
-async function begin(database: DatabasePool, user: User): Promise<void> {
+async function begin(database: DatabasePool, user: User, webhookId?: string): Promise<void> {
   const isMarked = await database.transaction(async (tx) => {
     if (await findHold(tx, user)) return false;
-    await markErasure(tx, user);
+    await markErasure(tx, user, webhookId);
     return true;
   });
   if (!isMarked) await endErasure(database.db, user);

@@ -12,15 +12,19 @@ const belongsTo = ({ appName, userId }: User) =>
 /**
  * Marks a user as being erased, in a transaction: from its end on triggers refuse new data. It waits for statements
  * that add some. What is marked already stays so.
+ * @param webhookId - the webhook that is told of its end
  */
-export async function markErasure(tx: Database, { appName, userId }: User): Promise<void> {
+export async function markErasure(tx: Database, { appName, userId }: User, webhookId?: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(user_data_lock(${appName}, ${userId}))`);
   await tx
     .insert(userErasures)
-    .values({ appName, userId })
+    .values({ appName, userId, webhookId })
     .onConflictDoUpdate({
       target: [userErasures.appName, userErasures.userId],
-      set: { updateTime: sql`excluded.update_time` },
+      set: {
+        updateTime: sql`excluded.update_time`,
+        webhookId: sql`coalesce(excluded.webhook_id, ${userErasures.webhookId})`,
+      },
     });
 }
 
@@ -43,10 +47,11 @@ export async function addCounts(db: Database, user: User, counts: Counts): Promi
   return (row?.counts as Counts | undefined) ?? counts;
 }
 
-/** Removes the mark: the user may come again. @returns what was deleted, by table */
-export async function endErasure(db: Database, user: User): Promise<Counts> {
-  const [row] = await db.delete(userErasures).where(belongsTo(user)).returning({ counts: userErasures.counts });
-  return (row?.counts as Counts | undefined) ?? {};
+/** Removes the mark: the user may come again. @returns what was deleted, by table, and who is told of it */
+export async function endErasure(db: Database, user: User): Promise<{ counts: Counts; webhookId: string | null }> {
+  const { counts, webhookId } = userErasures;
+  const [row] = await db.delete(userErasures).where(belongsTo(user)).returning({ counts, webhookId });
+  return { counts: (row?.counts as Counts | undefined) ?? {}, webhookId: row?.webhookId ?? null };
 }
 
 /** Users whose erasure has not moved on for so many seconds, the longest first; at most `limit`. */

@@ -2,6 +2,10 @@ import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
 import { bodyText } from '../../core/members.ts';
 import type { Config } from '../../config/config.ts';
+import { InvalidError } from '../../core/errors.ts';
+import { identifierSchema } from '../../core/session.ts';
+import { findWebhook } from '../../invocations/webhooks/webhook-store.ts';
+import { runAsSystem } from '../../platform/context.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import { exportUser, type ExportContext, importLines } from './export-user.ts';
@@ -37,17 +41,24 @@ const eraseOne = operation({
     'erasing who is not there succeeds too.',
   parameters: {
     path: userPath,
-    query: z.object({ dryRun: z.boolean().default(false).describe('True: count and change nothing.') }),
+    query: z.object({
+      dryRun: z.boolean().default(false).describe('True: count and change nothing.'),
+      webhookId: identifierSchema.optional().describe('A webhook of the application that is sent `user.erased`.'),
+    }),
   },
   success: {
     schema: erasureSchema,
     description: 'What was deleted since the erasure began.',
     example: { status: 'done', counts: { events: 42, sessions: 3 } },
   },
-  errors: { 409: 'Something of the user is on legal hold.' },
-  handler: async (context: EraseContext, { path, query }) => {
-    if (query.dryRun) return { kind: 'value', value: { status: 'dryRun', counts: await countUserData(context, path) } };
-    return { kind: 'value', value: await eraseUser(context, path) };
+  errors: { 400: 'The webhook is none of the application.', 409: 'Something of the user is on legal hold.' },
+  handler: async (context: EraseContext, { path, query: { dryRun, webhookId } }) => {
+    if (dryRun) return { kind: 'value', value: { status: 'dryRun', counts: await countUserData(context, path) } };
+    const { db } = context.database;
+    const webhook = webhookId && (await runAsSystem(() => findWebhook(db, webhookId, undefined)));
+    if (webhookId && (!webhook || webhook.appName !== path.appName))
+      throw new InvalidError(`Webhook not found: ${webhookId}`);
+    return { kind: 'value', value: await eraseUser(context, path, webhookId) };
   },
 });
 

@@ -31,8 +31,14 @@ const isForWebhook = (webhook: WebhookKey) => and(isOfUser(webhook), eq(d.webhoo
 const isDelivery = (delivery: DeliveryRow) => and(isOfUser(delivery), eq(d.id, delivery.id));
 
 /** Puts what is to be sent to a webhook into the outbox; its `type` and data are the documented ones. */
-export async function insertDelivery(tx: Database, webhook: WebhookRow, type: string, data: object): Promise<void> {
-  const { appName: app, userId: owner, url: address } = webhook;
+export async function insertDelivery(
+  tx: Database,
+  webhook: WebhookKey & Pick<WebhookRow, 'url' | 'push'>,
+  type: string,
+  data: object,
+): Promise<void> {
+  const { appName: app, userId: owner, push, id, url } = webhook;
+  const address = push ? id : url;
   await callFunction(tx, 'insert_webhook_delivery', { app, owner, address, type, data: escapeJson(data) });
 }
 
@@ -237,8 +243,9 @@ export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promi
   await notifyOnCommit(tx, WEBHOOKS_TOPIC);
 }
 
-/** Deletes the deliveries about sessions, waiting ones too. */
+/** Deletes the deliveries about sessions, waiting ones too, and the webhooks of clients of their tasks. */
 export async function deleteSessionDeliveries(tx: Database, keys: readonly SessionKey[]): Promise<void> {
+  await tx.delete(webhooks).where(isOneOfUsers(keys, webhooks, sql`${webhooks.push} ->> 'sessionId'`));
   await tx.delete(d).where(isOneOfUsers(keys, d, sql`${d.payload}::json #>> '{data,sessionId}'`));
 }
 

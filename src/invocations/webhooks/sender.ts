@@ -174,7 +174,7 @@ function toReason(error: unknown): string {
   return `The request failed: ${typeof code === 'string' ? code : 'the connection broke'}.`;
 }
 
-/** Returns the headers of Standard Webhooks; a replaced secret signs too while it is valid. */
+/** Returns the headers of Standard Webhooks, with those of a client; a replaced secret signs too while it is valid. */
 function signedHeaders({ delivery, webhook, now }: ClaimedDelivery): Record<string, string> {
   const { secret, oldSecret, oldSecretExpireTime } = webhook;
   const isOldValid = oldSecret !== null && oldSecretExpireTime !== null && oldSecretExpireTime > now;
@@ -186,5 +186,6 @@ function signedHeaders({ delivery, webhook, now }: ClaimedDelivery): Record<stri
     'webhook-id': delivery.id,
     'webhook-timestamp': String(Math.floor(now.getTime() / 1000)),
     'webhook-signature': secrets.map((each) => new Webhook(each).sign(delivery.id, now, body)).join(' '),
+    ...webhook.push?.headers,
   };
 }

@@ -1,4 +1,4 @@
-import { and, desc, eq, ne, sql } from 'drizzle-orm';
+import { and, desc, eq, isNull, ne, sql } from 'drizzle-orm';
 import { ConflictError } from '../../core/errors.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { webhooks } from '../../platform/db/schema/schema.ts';
@@ -10,6 +10,8 @@ export type WebhookKey = Pick<WebhookRow, 'appName' | 'userId' | 'id'>;
 
 const isWebhook = ({ appName, userId, id }: WebhookKey) =>
   and(eq(webhooks.appName, appName), eq(webhooks.userId, userId), eq(webhooks.id, id));
+/** The condition that a webhook is one that its user has registered: not for the client of one task. */
+const isRegistered = isNull(webhooks.push);
 
 /**
  * Inserts a webhook, in a transaction. Its user's inserts wait for each other, so that the limit holds for requests at
@@ -21,7 +23,7 @@ export async function insertWebhook(
   limit: number,
 ): Promise<WebhookRow> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`webhooks of ${webhook.userId}`}, 0))`);
-  const count = await tx.$count(webhooks, eq(webhooks.userId, webhook.userId));
+  const count = await tx.$count(webhooks, and(eq(webhooks.userId, webhook.userId), isRegistered));
   if (count >= limit)
     throw new ConflictError(`The user has ${count} webhooks; WEBHOOKS_MAX_PER_USER allows ${limit}. Delete one first.`);
   const [inserted] = await tx.insert(webhooks).values(webhook).onConflictDoNothing().returning();
@@ -38,7 +40,7 @@ export async function findWebhookByUrl(
   const [found] = await db
     .select()
     .from(webhooks)
-    .where(and(eq(webhooks.appName, appName), eq(webhooks.userId, userId), eq(webhooks.url, url)));
+    .where(and(eq(webhooks.appName, appName), eq(webhooks.userId, userId), eq(webhooks.url, url), isRegistered));
   return found;
 }
 
@@ -52,14 +54,42 @@ export async function findWebhook(
   const [found] = await db
     .select()
     .from(webhooks)
-    .where(and(eq(webhooks.id, id), own))
+    .where(and(eq(webhooks.id, id), own, isRegistered))
     .limit(1);
   return found;
 }
 
 /** Lists the webhooks of a user over all applications, newest first; their number is limited. */
 export const listWebhooks = (db: Database, userId: string): Promise<WebhookRow[]> =>
-  db.select().from(webhooks).where(eq(webhooks.userId, userId)).orderBy(desc(webhooks.createTime), desc(webhooks.id));
+  db
+    .select()
+    .from(webhooks)
+    .where(and(eq(webhooks.userId, userId), isRegistered))
+    .orderBy(desc(webhooks.createTime), desc(webhooks.id));
+
+/** Lists the webhooks that clients of one task of a user have made, oldest first. */
+export const listPushes = (
+  db: Database,
+  { appName, userId }: Pick<WebhookKey, 'appName' | 'userId'>,
+  taskId: string,
+): Promise<WebhookRow[]> =>
+  db
+    .select()
+    .from(webhooks)
+    .where(
+      and(
+        eq(webhooks.appName, appName),
+        eq(webhooks.userId, userId),
+        sql`${webhooks.push} #>> '{shown,taskId}' = ${taskId}`,
+      ),
+    )
+    .orderBy(webhooks.createTime, webhooks.id);
+
+/** Inserts a webhook for a client of one task, in place of that with its id. */
+export async function replacePush(tx: Database, webhook: typeof webhooks.$inferInsert): Promise<void> {
+  await deleteWebhook(tx, webhook);
+  await tx.insert(webhooks).values(webhook);
+}
 
 /** Replaces the secret of a webhook; the old one signs too for `graceSeconds`. @returns `undefined` without one. */
 export async function replaceSecret(

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client, escapeIdentifier } from 'pg';
 import { vi } from 'vitest';
+import { toHandle } from '../../../src/features/doors/handle.ts';
 import type { TestApp } from '../../support/app.ts';
 import type { Names } from './requests.ts';
 
@@ -116,6 +117,18 @@ export async function insertOthers(url: string, names: Names): Promise<void> {
     `insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, end_time)
      values ($1, $2, $3, $4, 'example.com', '{"type":"invocation.ended","data":{}}', 'delivered', now(), now())`,
     [appName, userId, deliveryId, webhookId],
+  );
+  const taskHandle = toHandle({ key: names, invocationId });
+  const push = {
+    sessionId,
+    invocationId,
+    shown: { id: `config-of-${userId}`, taskId: taskHandle },
+    headers: {},
+  };
+  await client.query(
+    `insert into webhooks (app_name, user_id, id, url, host, includes_output, secret, push)
+     values ($1, $2, $3, 'https://example.com/push', 'example.com', false, 'whsec_c2VjcmV0', $4)`,
+    [appName, userId, `push-of-${userId}`, push],
   );
   await client.query(
     `insert into tool_calls

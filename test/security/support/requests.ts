@@ -94,6 +94,10 @@ const A2A = [
   'subscribeToA2aTask',
   'resubscribeToA2aTask',
   'getExtendedA2aCard',
+  'createA2aPushConfig',
+  'listA2aPushConfigs',
+  'getA2aPushConfig',
+  'deleteA2aPushConfig',
 ];
 
 /** Parameters of the query without which an operation is not served. */
@@ -205,6 +209,7 @@ export function toRequest(operation: Operation<unknown>, path: string, names: Na
 function valueOf(names: Names, parameter: string, path: string): string {
   const name = camelCase(parameter);
   if (name === 'taskId' && path.startsWith('/a2a/')) return toHandle({ key: names, invocationId: names.invocationId });
+  if (name === 'configId') return `config-of-${names.userId}`;
   if (name === 'responseId') return toResponseId({ key: names, invocationId: names.invocationId });
   if (name === 'conversationId') return toConversationId(names);
   if (name === 'itemId') return `msg_${names.eventId}_0`;

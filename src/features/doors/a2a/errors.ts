@@ -1,20 +1,6 @@
+import { A2A_ERROR_CODE as CODES, A2A_ERROR_DOMAIN as domain, ERROR_INFO_TYPE } from '@a2a-js/sdk/errors';
 import { InvalidError } from '../../../core/errors.ts';
 import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
-
-/** Errors of the protocol, with their codes. */
-const CODES = {
-  TASK_NOT_FOUND: -32_001,
-  TASK_NOT_CANCELABLE: -32_002,
-  PUSH_NOTIFICATION_NOT_SUPPORTED: -32_003,
-  UNSUPPORTED_OPERATION: -32_004,
-  CONTENT_TYPE_NOT_SUPPORTED: -32_005,
-  VERSION_NOT_SUPPORTED: -32_009,
-  PARSE_ERROR: -32_700,
-  INVALID_REQUEST: -32_600,
-  METHOD_NOT_FOUND: -32_601,
-  INVALID_PARAMS: -32_602,
-};
-const INTERNAL_ERROR = -32_603;
 
 /** An error as clients of this protocol know it. */
 export class A2aError extends InvalidError {
@@ -47,9 +33,7 @@ const NAMES: Record<number, string> = {
   503: 'UNAVAILABLE',
 };
 
-const toDetails = (reason: string) => [
-  { '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason, domain: 'a2a-protocol.org' },
-];
+const toDetails = (reason: string) => [{ '@type': ERROR_INFO_TYPE, reason, domain }];
 
 /** Returns an error of the protocol as it is shown. */
 export const showError = ({ reason, message }: A2aError): Shown => ({
@@ -78,7 +62,7 @@ function toShown({ status: plain, detail, limit }: Parameters<ToRefusal>[0], err
   const place = first?.loc.slice(1).join('.') || 'request';
   const message = typeof detail === 'string' ? detail : `${place}: ${first?.msg ?? 'not valid'}`;
   if (status === 415) return { ...showError(new A2aError('CONTENT_TYPE_NOT_SUPPORTED', message)), status };
-  const code = status >= 500 ? INTERNAL_ERROR : status === 400 ? CODES.INVALID_PARAMS : CODES.INVALID_REQUEST;
+  const code = status >= 500 ? CODES.INTERNAL_ERROR : status === 400 ? CODES.INVALID_PARAMS : CODES.INVALID_REQUEST;
   return { status, code, message, reason: limit ?? NAMES[status] ?? 'INTERNAL' };
 }
 

@@ -1,23 +1,26 @@
 import { hash } from 'node:crypto';
 import type { z } from 'zod';
-import { CALLS, CHAIN, CHAIN_STATE } from '../../../agent/a2a/wire.ts';
+import { CALLS, CHAIN, CHAIN_STATE, TIME } from '../../../agent/a2a/wire.ts';
 import type { Config } from '../../../config/config.ts';
 import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
 import { toCursor, readCursor } from '../../../platform/http/operation/cursor.ts';
-import { type InvocationRef, readHandle } from '../handle.ts';
+import type { Principal } from '../../../platform/http/operation/principal.ts';
+import { type InvocationRef, toHandle } from '../handle.ts';
 import { answerCalls, toResponse } from '../open-calls.ts';
-import { startTurn, type TurnCall } from '../start-turn.ts';
+import { startTurn, type TurnCall, type TurnRequest } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { A2aError } from './errors.ts';
 import type { A2aMessage, getParams, listParams, sendParams, taskParams } from './params.ts';
+import { checkPush, createPush } from './push.ts';
 import {
   type Found,
   getMessageId,
   listQuestions,
   toParts,
+  toRef,
   toStatuses,
   toStatusUpdate,
   toTask,
@@ -31,21 +34,33 @@ const CANCEL_MS = 5_000;
 
 /** Dependencies of this door. */
 export interface A2aContext extends InvocationContext {
-  config: Pick<Config, 'auth'>;
+  config: Pick<Config, 'auth' | 'WEBHOOKS' | 'WEBHOOKS_ALLOWED_HOSTS'>;
   version: string;
 }
 
 /** One request of a client of an application, and whose it is. */
 export interface A2aCall extends TurnCall {
   context: A2aContext;
+  principal: Principal;
   appName: string;
   userId: string;
   /** Address of the service, as the client named it. */
   base: string;
+  /** True: in the words of 0.3. */
+  isOld: boolean;
+}
+
+/** Sends a message, and has the address that it names told of its task. */
+async function begin(call: A2aCall, { message, configuration }: z.output<typeof sendParams>): Promise<Found> {
+  const push = configuration?.taskPushNotificationConfig;
+  if (push) checkPush(call, push);
+  const found = await start(call, message);
+  if (push) await createPush(call, { ...push, taskId: toHandle(found) });
+  return found;
 }
 
 /** Sends a message: a new task, or the answer to what one waits for. @returns the task as it stands */
-async function begin(call: A2aCall, { message }: z.output<typeof sendParams>): Promise<Found> {
+async function start(call: A2aCall, message: A2aMessage): Promise<Found> {
   const { context, appName, userId } = call;
   const { messageId, contextId, taskId, metadata: _, ...requested } = message;
   const parts = toParts(message);
@@ -77,11 +92,11 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
   return look(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 
-/** Reads which agents wait for the answer: none of them is asked in turn; and how many calls of a model it may take. */
-function toLimits({ metadata }: A2aMessage): { overrides: { llmCallsAtMost?: number }; stateDelta?: JsonObject } {
-  const { [CHAIN]: chain, [CALLS]: llmCallsAtMost } = metadata ?? {};
+/** Reads which agents wait for the answer, none of which is asked in turn, and the model calls and time it may take. */
+function toLimits({ metadata }: A2aMessage): Pick<TurnRequest, 'overrides' | 'stateDelta'> {
+  const { [CHAIN]: chain, [CALLS]: llmCallsAtMost, [TIME]: timeAtMostMs } = metadata ?? {};
   return {
-    overrides: { ...(llmCallsAtMost && { llmCallsAtMost }) },
+    overrides: { ...(llmCallsAtMost && { llmCallsAtMost }), ...(timeAtMostMs && { timeAtMostMs }) },
     ...(chain && { stateDelta: { [CHAIN_STATE]: chain } }),
   };
 }
@@ -120,12 +135,7 @@ async function look({ context, base }: A2aCall, { key, invocationId }: Invocatio
   return found;
 }
 
-/** Finds a task among those that the user has with the application. @throws {A2aError} */
-async function findTask(call: A2aCall, taskId: string): Promise<Found> {
-  const ref = readHandle(taskId, call.userId);
-  if (ref?.key.appName !== call.appName) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
-  return look(call, ref);
-}
+const findTask = (call: A2aCall, taskId: string) => look(call, toRef(call, taskId));
 
 const isActive = ({ invocation: { status } }: Found) => status === 'running' || status === 'queued';
 const isOver = (found: Found) => !isActive(found) && found.invocation.status !== 'paused';

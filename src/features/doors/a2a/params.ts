@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { CALLS, callsSchema, CHAIN, chainSchema } from '../../../agent/a2a/wire.ts';
+import { CALLS, callsSchema, CHAIN, chainSchema, TIME } from '../../../agent/a2a/wire.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { identifierSchema } from '../../../core/session.ts';
 
@@ -32,22 +32,54 @@ const messageSchema = z.looseObject({
   taskId: text,
   role: z.enum(['ROLE_USER', 'ROLE_AGENT']),
   parts: z.array(partSchema).min(1),
-  metadata: z.looseObject({ [CHAIN]: chainSchema.optional(), [CALLS]: callsSchema.min(1).optional() }).nullish(),
+  metadata: z
+    .looseObject({
+      [CHAIN]: chainSchema.optional(),
+      [CALLS]: callsSchema.min(1).optional(),
+      [TIME]: z.int().min(1).optional(),
+    })
+    .nullish(),
 });
 /** A message of a client. */
 export type A2aMessage = z.output<typeof messageSchema>;
 
 const historyLength = z.int().min(0).max(2_147_483_647).nullish().describe('Most messages of the history [all].');
 
+const taskId = z.string().min(1).max(4_096);
 /** The parameters of methods that name a task. */
-export const taskParams = z.looseObject({ id: z.string().min(1).max(4_096) });
+export const taskParams = z.looseObject({ id: taskId });
 /** Those of a look at a task. */
 export const getParams = taskParams.extend({ historyLength });
+
+/** A text that a header can have. */
+const inHeader = text.pipe(z.stringFormat('header', /^[!-~](?:[ -~]*[!-~])?$/).optional());
+const pushSchema = z.looseObject({
+  id: inHeader,
+  url: z.string().min(1).max(1_024),
+  token: inHeader,
+  // Version 0.3 has several schemes, of which the first one is taken.
+  authentication: z
+    .looseObject({ scheme: inHeader, schemes: z.array(inHeader).nullish(), credentials: inHeader })
+    .transform(({ scheme, schemes, credentials }) => ({ scheme: scheme ?? schemes?.[0], credentials }))
+    .nullish(),
+});
+/** An address that a client is told at of a task, and how it knows who tells it. */
+export type A2aPush = z.output<typeof pushSchema>;
+/** The parameters of the method that makes one. */
+export const createPushParams = pushSchema.extend({ taskId });
+/** Those of methods about the ones of a task. */
+export const pushParams = z.looseObject({ taskId, id: text });
 
 /** The parameters of methods that send a message. */
 export const sendParams = z.looseObject({
   message: messageSchema,
-  configuration: z.looseObject({ historyLength, returnImmediately: z.boolean().nullish() }).nullish(),
+  configuration: z
+    .looseObject({
+      historyLength,
+      returnImmediately: z.boolean().nullish(),
+      taskPushNotificationConfig: pushSchema.nullish(),
+    })
+    .nullish(),
 });
 
 /** The parameters of the list. */

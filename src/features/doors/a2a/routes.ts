@@ -8,20 +8,22 @@ import { doorOwner, doorQuery } from '../start-turn.ts';
 import { refusal, toRestRefusal, toRpcRefusal } from './errors.ts';
 import { getParams, listParams } from './params.ts';
 import type { A2aContext } from './methods.ts';
-import type { RestCall } from './serve.ts';
+import type { Came } from './serve.ts';
 
 const APP = '/a2a/{app_name}';
 const TASKS = `${APP}/tasks`;
 const TASK = `${TASKS}/{task_id}`;
+const PUSHES = `${TASK}/pushNotificationConfigs`;
 const CARD = '/.well-known/agent-card.json';
 
 const load = loadOnce(() => import('./serve.ts'));
 const loadCard = loadOnce(() => import('./card.ts'));
-const serve = (name: string) => async (context: A2aContext, call: RestCall) =>
+const serve = (name: string) => async (context: A2aContext, call: Came) =>
   (await load()).serveRest(context, name, call);
 const taskPath = appPath.extend({ taskId: idInPath('The task.') });
 
 const task = { id: 'YWdlbnQ.czE.ZS0x', contextId: 's1', status: { state: 'TASK_STATE_COMPLETED' } };
+const push = { id: 'c1', taskId: task.id, url: 'https://example.com/hooks/agent' };
 const message = { messageId: 'm1', role: 'ROLE_USER', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] };
 const rpc = { jsonrpc: '2.0', id: 1, method: 'SendMessage', params: { message } };
 const asJson = (description: string, value: object) => ({
@@ -63,6 +65,12 @@ const ofTask = {
   errors: { 400: 'It cannot be done with this task.', 404: 'No such task.' },
   success: shown('The task.', task),
 };
+const ofPush = { ...ofTask, success: shown('The configuration.', push) };
+const onePush = {
+  ...ofPush,
+  path: `${PUSHES}/{config_id}`,
+  parameters: { ...ofTask.parameters, path: taskPath.extend({ configId: idInPath('The configuration.') }) },
+} as const;
 
 const subscribe = (method: 'get' | 'post') =>
   operation({
@@ -164,6 +172,43 @@ export const a2aOperations: Operation<A2aContext>[] = [
   }),
   subscribe('get'),
   subscribe('post'),
+  operation({
+    ...ofPush,
+    method: 'post',
+    path: PUSHES,
+    operationId: 'createA2aPushConfig',
+    scope: 'write',
+    summary: 'Have an address told of a task',
+    description: 'How it ends or what it waits for, sent as webhooks are, with the `token` and the credentials given.',
+    body: sent(push),
+    handler: serve('CreateTaskPushNotificationConfig'),
+  }),
+  operation({
+    ...ofTask,
+    ...reading,
+    path: PUSHES,
+    operationId: 'listA2aPushConfigs',
+    summary: 'List the addresses that are told of a task',
+    success: shown('The configurations.', { configs: [push] }),
+    handler: serve('ListTaskPushNotificationConfigs'),
+  }),
+  operation({
+    ...onePush,
+    ...reading,
+    operationId: 'getA2aPushConfig',
+    summary: 'Get an address that is told of a task',
+    handler: serve('GetTaskPushNotificationConfig'),
+  }),
+  operation({
+    ...onePush,
+    method: 'delete',
+    operationId: 'deleteA2aPushConfig',
+    scope: 'write',
+    summary: 'Have an address told of a task no more',
+    description: 'What waits is not sent any more.',
+    success: shown('An empty object.', {}),
+    handler: serve('DeleteTaskPushNotificationConfig'),
+  }),
   operation({
     ...reading,
     path: `${APP}/extendedAgentCard`,

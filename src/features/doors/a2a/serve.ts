@@ -13,7 +13,8 @@ import { A2aError, showError, toRestError, toRpcError } from './errors.ts';
 import * as methods from './methods.ts';
 import type { A2aCall, A2aContext, Updates } from './methods.ts';
 import { fromOldParams, toOldResult } from './old-wire.ts';
-import { getParams, listParams, sendParams, taskParams } from './params.ts';
+import { createPushParams, getParams, listParams, pushParams, sendParams, taskParams } from './params.ts';
+import * as push from './push.ts';
 
 type Result = Promise<JsonObject | Updates>;
 
@@ -26,9 +27,6 @@ const method =
     throw new A2aError('INVALID_PARAMS', `${path.join('.') || 'params'}: ${message}`);
   };
 
-const NO_PUSH = 'Push notifications are not supported: subscribe to the task, or let the operator register a webhook.';
-const refusePush = () => Promise.reject(new A2aError('PUSH_NOTIFICATION_NOT_SUPPORTED', NO_PUSH));
-
 const METHODS: Record<string, (call: A2aCall, params: JsonObject) => Result> = {
   SendMessage: method(sendParams, methods.sendMessage),
   SendStreamingMessage: method(sendParams, methods.streamMessage),
@@ -36,21 +34,29 @@ const METHODS: Record<string, (call: A2aCall, params: JsonObject) => Result> = {
   ListTasks: method(listParams, methods.listTasks),
   CancelTask: method(taskParams, methods.cancelTask),
   SubscribeToTask: method(taskParams, methods.subscribe),
-  CreateTaskPushNotificationConfig: refusePush,
-  GetTaskPushNotificationConfig: refusePush,
-  ListTaskPushNotificationConfigs: refusePush,
-  DeleteTaskPushNotificationConfig: refusePush,
+  CreateTaskPushNotificationConfig: method(createPushParams, push.createPush),
+  GetTaskPushNotificationConfig: method(pushParams, push.getPush),
+  ListTaskPushNotificationConfigs: method(pushParams, push.listPush),
+  DeleteTaskPushNotificationConfig: method(pushParams, push.deletePush),
   GetExtendedAgentCard: ({ context, appName, request }) => toCard(context, appName, request, true),
 };
 
 /** A request, and what the operation knows of it. */
-interface Came extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
-  path: { appName: string; taskId?: string };
+export interface Came extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
+  path: { appName: string; taskId?: string; configId?: string };
   query: { user_id?: string | undefined };
+  body?: string | undefined;
 }
 
-const toCall = (context: A2aContext, { path, query, ...came }: Came): A2aCall => ({
+/** Runs a method, which is one of {@link METHODS}. */
+function runMethod(name: string, call: A2aCall, params: JsonObject): Result {
+  if (name.includes('PushNotification')) push.requirePush(call);
+  return (METHODS[name] as (typeof METHODS)[string])(call, params);
+}
+
+const toCall = (context: A2aContext, { path, query, ...came }: Came, isOld = false): A2aCall => ({
   ...came,
+  isOld,
   context,
   appName: path.appName,
   userId: toClientUser(came.principal, query.user_id),
@@ -71,7 +77,7 @@ function readBody(text: string): JsonObject {
 }
 
 /** Serves one message of JSON-RPC, of 1.0 or of 0.3. @throws {ForbiddenError} without the scope of its method */
-export async function serveRpc(context: A2aContext, { body, ...came }: Came & { body: string }): Promise<Answer> {
+export async function serveRpc(context: A2aContext, { body = '', ...came }: Came): Promise<Answer> {
   let id: unknown = null;
   try {
     const { jsonrpc, method: name, params = {}, ...message } = readBody(body);
@@ -82,15 +88,15 @@ export async function serveRpc(context: A2aContext, { body, ...came }: Came & { 
     const version = readVersion(came.request);
     const isOld = version !== VERSION && isLegacyJsonRpcMethod(name);
     const known = isOld ? legacyJsonRpcToV1Method(name) : name;
-    const run = Object.hasOwn(METHODS, known) && (isOld || version !== OLD_VERSION) ? METHODS[known] : undefined;
-    if (!run) throw new A2aError('METHOD_NOT_FOUND', `Method not found: ${name}`);
+    if (!Object.hasOwn(METHODS, known) || (version === OLD_VERSION && !isOld))
+      throw new A2aError('METHOD_NOT_FOUND', `Method not found: ${name}`);
     if (typeof params !== 'object' || params === null || Array.isArray(params))
       throw new A2aError('INVALID_PARAMS', 'params: not an object');
-    const scope = /^(?:Send|Cancel)/.test(known) ? 'invoke' : 'read';
+    const scope = /^(?:Send|Cancel)/.test(known) ? 'invoke' : /^(?:Create|Delete)/.test(known) ? 'write' : 'read';
     requireScope(came.principal, { scope, because: 'this method needs it.' });
-    if (known.startsWith('Send')) await came.countAgain('invoke');
-    const sent = isOld ? fromOldParams(params as JsonObject) : toCamel(params as JsonObject);
-    const result = await run(toCall(context, came), sent);
+    if (known.startsWith('Send') || scope === 'write') await came.countAgain(scope);
+    const sent = isOld ? fromOldParams(known, params as JsonObject) : toCamel(params as JsonObject);
+    const result = await runMethod(known, toCall(context, came, isOld), sent);
     const toResult = (value: JsonObject) => ({ jsonrpc: '2.0', id, result: isOld ? toOldResult(value) : value });
     if (typeof result !== 'function') return { kind: 'value', value: toResult(result) };
     const toExpired = (text: string) => toRpcError(id, { code: -32_600, message: text, reason: 'UNAUTHENTICATED' });
@@ -103,18 +109,14 @@ export async function serveRpc(context: A2aContext, { body, ...came }: Came & { 
   }
 }
 
-/** A request of HTTP+JSON. */
-export interface RestCall extends Came {
-  body?: string | undefined;
-}
-
-/** Serves one such request; its parameters are those of the path, the query and the body. */
-export async function serveRest(context: A2aContext, name: string, { body, ...came }: RestCall): Promise<Answer> {
+/** Serves one request of HTTP+JSON; its parameters are those of the path, the query and the body. */
+export async function serveRest(context: A2aContext, name: string, { body, ...came }: Came): Promise<Answer> {
   if (readVersion(came.request) === OLD_VERSION)
     throw new A2aError('VERSION_NOT_SUPPORTED', `Version ${OLD_VERSION} is spoken here over JSON-RPC only.`);
-  const { taskId: id } = came.path;
-  const sent = { ...(body === undefined ? {} : readBody(body)), ...came.query, ...(id && { id }) };
-  const result = await METHODS[name]?.(toCall(context, came), sent);
+  const { taskId, configId } = came.path;
+  const ids = name.includes('Push') ? { taskId, ...(configId && { id: configId }) } : taskId && { id: taskId };
+  const sent = { ...(body === undefined ? {} : readBody(body)), ...came.query, ...ids };
+  const result = await runMethod(name, toCall(context, came), sent);
   const toExpired = (message: string) => toRestError({ status: 401, message, reason: 'UNAUTHENTICATED' });
   if (typeof result === 'function') return sendEvents(context, came.response, toExpired, result);
   came.response.type('application/a2a+json').end(JSON.stringify(result));

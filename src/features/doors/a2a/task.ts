@@ -9,7 +9,7 @@ import {
 } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
-import { type InvocationRef, toHandle } from '../handle.ts';
+import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
 import { type AskedCall, listAskedCalls } from '../open-calls.ts';
 import type { TurnStep } from '../turn.ts';
 import { A2aError } from './errors.ts';
@@ -39,6 +39,13 @@ const STATES: Record<Invocation['status'], string> = {
   interrupted: 'TASK_STATE_FAILED',
   cancelled: 'TASK_STATE_CANCELED',
 };
+
+/** Returns the invocation that is a task of a user with an application. @throws {A2aError} for what is none */
+export function toRef({ appName, userId }: { appName: string; userId: string }, taskId: string): InvocationRef {
+  const ref = readHandle(taskId, userId);
+  if (ref?.key.appName !== appName) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
+  return ref;
+}
 
 /** Lists the statuses of invocations whose tasks have a state. */
 export const toStatuses = (state: string): Invocation['status'][] =>

@@ -217,6 +217,7 @@ export const userErasures = pgTable(
   (c) => ({
     ...ofUser(),
     counts: c.jsonb('counts').notNull().default(emptyObject),
+    webhookId: c.text('webhook_id'),
     createTime: timeOfChange('create_time'),
     updateTime: timeOfChange('update_time'),
   }),

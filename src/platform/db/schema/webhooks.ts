@@ -1,6 +1,18 @@
 import { sql } from 'drizzle-orm';
-import { check, foreignKey, index, pgTable, primaryKey, unique, uniqueIndex } from 'drizzle-orm/pg-core';
+import { check, foreignKey, index, pgTable, primaryKey, uniqueIndex } from 'drizzle-orm/pg-core';
 import { identifier, ofUser, time, timeOfChange } from './columns.ts';
+
+/** The one task that a webhook is told of, for a client that asked for push notifications. */
+export interface Push {
+  sessionId: string;
+  invocationId: string;
+  /** True: it is told in the words of version 0.3. */
+  isOld: boolean;
+  /** The part that its client is shown. */
+  shown: { id: string; taskId: string; token?: string | undefined; authentication?: { scheme: string } | undefined };
+  /** The headers that are sent, with the client's secrets. */
+  headers: Record<string, string>;
+}
 
 /** Addresses that users have registered, with the secrets that sign what is sent there. */
 export const webhooks = pgTable(
@@ -15,11 +27,12 @@ export const webhooks = pgTable(
     oldSecret: c.text('old_secret'),
     oldSecretExpireTime: time('old_secret_expire_time'),
     isSilent: c.boolean('is_silent').notNull().default(true),
+    push: c.jsonb('push').$type<Push>(),
     createTime: timeOfChange('create_time'),
   }),
   (t) => [
     primaryKey({ name: 'webhooks_pkey', columns: [t.appName, t.userId, t.id] }),
-    unique('webhooks_url_key').on(t.appName, t.userId, t.url),
+    uniqueIndex('webhooks_url_key').on(t.appName, t.userId, t.url).where(sql`push is null`),
     check('webhooks_old_secret_check', sql`(old_secret is null) = (old_secret_expire_time is null)`),
     // Operations find it by its id alone: no import brings one that another user has.
     uniqueIndex('webhooks_id_idx').on(t.id),
