@@ -121,6 +121,19 @@ export function a2aSentOf(names: Names): Arbitrary<object> {
   return fc.record({ message, configuration: fc.object() }, { requiredKeys: ['message'] });
 }
 
+/** Push configurations, for addresses that are nowhere, or not let in. */
+export const a2aPushOf = (taskId: Arbitrary<string> = fc.string()): Arbitrary<object> =>
+  fc.record(
+    {
+      url: fc.oneof(fc.constantFrom('https://client.example/told', 'http://127.0.0.1/'), fc.string()),
+      id: fc.oneof(fc.constantFrom('default', 'c'), fc.string()),
+      token: fc.string(),
+      authentication: fc.oneof(fc.record({ scheme: fc.string(), credentials: fc.string() }), fc.object()),
+      taskId,
+    },
+    { requiredKeys: ['url', 'taskId'] },
+  );
+
 /** Messages of a client of A2A by JSON-RPC, by their methods, and some that are none. */
 export function a2aMessagesOf(names: Names): Arbitrary<object> {
   const id = fc.oneof(fc.constant(toHandle({ key: names, invocationId: names.invocationId })), fc.string());
@@ -132,6 +145,10 @@ export function a2aMessagesOf(names: Names): Arbitrary<object> {
     ListTasks: fc.record({ pageSize: fc.integer(), pageToken: fc.string() }, { requiredKeys: [] }),
     CancelTask: fc.record({ id }),
     SubscribeToTask: fc.record({ id }),
+    CreateTaskPushNotificationConfig: a2aPushOf(id),
+    'tasks/pushNotificationConfig/set': fc.record({ taskId: id, pushNotificationConfig: a2aPushOf() }),
+    'tasks/pushNotificationConfig/list': fc.record({ id }),
+    DeleteTaskPushNotificationConfig: fc.record({ taskId: id, id: fc.string() }),
   };
   const methods = Object.entries(sent).map(([method, params]) =>
     fc.record({ jsonrpc: fc.constant('2.0'), id: fc.nat(), method: fc.constant(method), params }),

@@ -5,6 +5,7 @@ import { type Schema, type Schemas, type Source, valid } from './arbitrary.ts';
 import { faultsOf } from './fault.ts';
 import {
   a2aMessagesOf,
+  a2aPushOf,
   a2aSentOf,
   type Hints,
   hintsOf,
@@ -137,6 +138,8 @@ function bodyOf(
     return a2aMessagesOf(names).map((value) => ({ mediaType: 'application/json', media, value }));
   if (operationId.endsWith('A2aMessage'))
     return a2aSentOf(names).map((value) => ({ mediaType: 'application/json', media, value }));
+  if (operationId === 'createA2aPushConfig')
+    return a2aPushOf().map((value) => ({ mediaType: 'application/json', media, value }));
   const value = operationId === 'importUser' ? linesOf(exported) : valid(media.schema, source, example);
   return value.map((each) => ({ mediaType, media, value: each }));
 }

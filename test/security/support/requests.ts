@@ -138,6 +138,7 @@ const HEADERS: Record<string, (names: Names) => Record<string, string>> = {
   callA2a: () => JSON_TYPE,
   sendA2aMessage: () => JSON_TYPE,
   streamA2aMessage: () => JSON_TYPE,
+  createA2aPushConfig: () => JSON_TYPE,
 };
 
 /** What of a request writes the state that all users share, for each operation whose content may ask for it. */

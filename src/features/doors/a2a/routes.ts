@@ -23,7 +23,7 @@ const serve = (name: string) => async (context: A2aContext, call: Came) =>
 const taskPath = appPath.extend({ taskId: idInPath('The task.') });
 
 const task = { id: 'YWdlbnQ.czE.ZS0x', contextId: 's1', status: { state: 'TASK_STATE_COMPLETED' } };
-const push = { id: 'c1', taskId: task.id, url: 'https://example.com/hooks/agent' };
+const push = { id: 'c1', taskId: task.id, url: 'https://client.example/told' };
 const message = { messageId: 'm1', role: 'ROLE_USER', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] };
 const rpc = { jsonrpc: '2.0', id: 1, method: 'SendMessage', params: { message } };
 const asJson = (description: string, value: object) => ({
