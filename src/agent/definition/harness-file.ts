@@ -1,28 +1,15 @@
-import type { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
-import {
-  DEFAULT_MAX_LLM_CALLS,
-  type AgentDefinition,
-  type AgentModel,
-  type HarnessFile,
-  type McpServer,
-  type MemorySettings,
-  type OpenApiSource,
-} from './agent.ts';
+import { DEFAULT_MAX_LLM_CALLS, type AgentDefinition, type HarnessFile, type McpServer } from './agent.ts';
 import { mcpServersSchema } from './harness-schema.ts';
 import { toOutputSchema } from './output-schema.ts';
 import { toSampling, withoutAbsent } from './snake-case.ts';
-import type { ToolLimits } from './tool.ts';
 
 /** Tools of an agent for which none are named. */
 const DEFAULT_TOOLS = ['current_time', 'calculator'];
 const DEFAULT_PROMPT = 'You are a helpful assistant.';
 
 type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];
-type WrittenLimits = NonNullable<SubAgent['tool_limits']>[string];
-type WrittenApi = NonNullable<SubAgent['openapi']>[number];
-type WrittenModel = Exclude<SubAgent['model'], string | undefined>;
 
 /** Members that are given win over the file's: what the environment says of the agent. */
 type Settings = { [Name in keyof AgentDefinition]?: AgentDefinition[Name] | undefined };
@@ -58,8 +45,8 @@ export function toAgentDefinition(
     ...(maxLlmCalls === undefined ? {} : { maxLlmCalls }),
     ...(tokenBudget === undefined ? {} : { compaction: { tokenBudget } }),
     ...withoutAbsent(settings),
-    ...(file.memory && { memory: toMemory(file.memory, variables) }),
-    ...((model?.fallbacks || model?.first_token_ms) && { model: toModel(chain, variables) }),
+    ...(file.memory && { memory: toWords(file.memory, variables, HARNESS_APP) }),
+    ...((model?.fallbacks || model?.first_token_ms) && { model: toWords(chain, variables, name) }),
   };
 }
 
@@ -70,78 +57,55 @@ function toDefinition(agent: SubAgent, variables: Variables): AgentDefinition {
     instruction: agent.system_prompt ?? '',
     tools: agent.tools ?? [],
     skills: agent.skills ?? [],
-    mcpServers: (agent.mcp_servers ?? []).map((server) => fillHeaders(server, variables)),
+    mcpServers: toWords(agent.mcp_servers ?? [], variables, agent.name),
     confirmTools: agent.confirm_tools,
     toolEffects: agent.tool_effects,
-    toolLimits: agent.tool_limits && mapValues(agent.tool_limits, toLimits),
-    openapi: agent.openapi?.map((source) => toOpenApi(source, variables)),
+    toolLimits: toWords(agent.tool_limits, variables, agent.name, 'tool_limits'),
+    openapi: toWords(agent.openapi, variables, agent.name),
     askWhenUnknown: agent.ask_when_unknown,
     kind: agent.type,
     modelName: typeof agent.model === 'string' ? agent.model : undefined,
-    model: typeof agent.model === 'object' ? toModel(agent.model, variables) : undefined,
+    model: typeof agent.model === 'object' ? toWords(agent.model, variables, agent.name) : undefined,
     sampling: agent.sampling && toSampling(agent.sampling),
     subAgents: agent.sub_agents?.map((each) => toDefinition(each, variables)),
     asTool: agent.as_tool,
-    remote: agent.remote && {
-      url: agent.remote.url,
-      headers: fillAll(agent.remote.headers, agent.name, variables),
-    },
+    remote: toWords(agent.remote, variables, agent.name),
     outputSchema: agent.output_schema && toOutputSchema(agent.output_schema),
     outputKey: agent.output_key,
     maxIterations: agent.max_iterations,
   });
 }
 
-function toModel(
-  { fallbacks, first_token_ms: firstTokenMs, ...model }: WrittenModel,
-  variables: Variables,
-): AgentModel {
-  const toTarget = ({ api_key, base_url: baseUrl, ...rest }: WrittenModel) =>
-    withoutAbsent({ ...rest, baseUrl, apiKey: api_key && fill(api_key, rest.name, variables) });
-  return withoutAbsent({ ...toTarget(model), fallbacks: fallbacks?.map(toTarget), firstTokenMs });
-}
+type Camel<Name> = Name extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail> & string>}` : Name;
+/** The members of what is written, in the agent's words. */
+type InWords<Value> = Value extends (infer Each)[]
+  ? InWords<Each>[]
+  : Value extends object
+    ? { [Name in keyof Value as Camel<Name>]: InWords<Exclude<Value[Name], undefined>> }
+    : Value;
 
-function toMemory({ embeddings, ...rest }: NonNullable<HarnessFile['memory']>, variables: Variables): MemorySettings {
-  if (!embeddings) return withoutAbsent(rest);
-  const { dimensions, ...model } = embeddings;
-  return withoutAbsent({ ...rest, embeddings: withoutAbsent({ ...toModel(model, variables), dimensions }) });
-}
+/** Members with names that others chose. */
+const RECORDS = new Set(['headers', 'env', 'tool_limits']);
+/** Members whose texts may name variables, in records each of their texts. */
+const FILLED = new Set(['headers', 'env', 'api_key', 'client_secret']);
 
-const mapValues = <From, To>(map: Record<string, From>, change: (value: From) => To): Record<string, To> =>
-  Object.fromEntries(Object.entries(map).map(([name, value]) => [name, change(value)]));
-
-const toLimits = ({ timeout_ms, max_result_characters, ...rest }: WrittenLimits): ToolLimits =>
-  withoutAbsent({ ...rest, timeoutMs: timeout_ms, maxResultCharacters: max_result_characters });
-
-function toOpenApi(source: WrittenApi, variables: Variables): OpenApiSource {
-  const { base_url: baseUrl, headers, user_oauth, ...rest } = source;
-  const userOauth = user_oauth && { ...toUserOauth(user_oauth, rest.name, variables), issuer: user_oauth.issuer };
-  return withoutAbsent({ ...rest, baseUrl, headers: fillAll(headers, rest.name, variables), userOauth });
-}
-
-type WrittenAccess = NonNullable<z.output<typeof mcpServersSchema>[number]['user_oauth']>;
-
-const toUserOauth = (
-  { client_id: clientId, client_secret: secret, ...more }: WrittenAccess,
-  name: string,
-  variables: Variables,
-) => ({ ...more, clientId, clientSecret: secret && fill(secret, name, variables) });
-
-function fillHeaders(server: z.output<typeof mcpServersSchema>[number], variables: Variables): McpServer {
-  const { name, headers, env, call_timeout_ms: callTimeoutMs, on_failure: onFailure, user_oauth, ...more } = server;
-  const oauth = server.oauth && {
-    clientId: server.oauth.client_id,
-    clientSecret: fill(server.oauth.client_secret, name, variables),
-    issuer: server.oauth.issuer,
-    scope: server.oauth.scope,
+/** Returns what is written in the agent's words, variables filled in; `owner` is whose they are. */
+function toWords<Value>(value: Value, variables: Variables, owner: string, member = ''): InWords<Value> {
+  const convert = (): unknown => {
+    if (typeof value === 'string') return FILLED.has(member) ? fill(value, owner, variables) : value;
+    if (Array.isArray(value)) return value.map((each: unknown) => toWords(each, variables, owner, member));
+    if (typeof value !== 'object' || value === null) return value;
+    const isRecord = RECORDS.has(member);
+    const name = !isRecord && 'name' in value && typeof value.name === 'string' ? value.name : owner;
+    const toName = (key: string) => key.replaceAll(/_(.)/g, (_whole, letter: string) => letter.toUpperCase());
+    const given = Object.entries(withoutAbsent(value)).map(([key, each]) => [
+      isRecord ? key : toName(key),
+      toWords(each, variables, name, isRecord && FILLED.has(member) ? member : key),
+    ]);
+    return Object.fromEntries(given);
   };
-  const userOauth = user_oauth && toUserOauth(user_oauth, name, variables);
-  const filled = { headers: fillAll(headers, name, variables), env: fillAll(env, name, variables) };
-  return withoutAbsent({ ...more, name, ...filled, callTimeoutMs, onFailure, oauth, userOauth });
+  return convert() as InWords<Value>;
 }
-
-const fillAll = (texts: Record<string, string> | undefined, name: string, variables: Variables) =>
-  texts && mapValues(texts, (value) => fill(value, name, variables));
 
 /** A secret stands in the environment and not in the file. */
 const fill = (value: string, server: string, variables: Variables) =>
@@ -158,7 +122,7 @@ const fill = (value: string, server: string, variables: Variables) =>
 export function parseMcpServers(text: string, variables: Variables): McpServer[] {
   const given = text.trim().startsWith('[') ? parseJson(text) : text.split(',').map(toNamedUrl);
   const parsed = mcpServersSchema.safeParse(given);
-  if (parsed.success) return parsed.data.map((server) => fillHeaders(server, variables));
+  if (parsed.success) return toWords(parsed.data, variables, 'MCP_SERVERS');
   const [issue] = parsed.error.issues;
   const place = issue?.path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('') ?? '';
   throw new ConfigError(`MCP_SERVERS${place}: found a wrong value; allowed: ${issue?.message ?? 'a list'}.`);
