@@ -94,7 +94,7 @@ export async function answer(context: OpenAiContext, call: OpenAiCall, asked: As
     return await show({ ...ref, ...(await startTurn(context, ref.key, { ...turn, streaming }, call)) });
   } finally {
     // In this process nothing runs any more.
-    if (isTemporary(call, ref.key)) await removeSession(context, run ? { key: ref.key } : ref);
+    if (isTemporary(call, ref.key)) await removeSession(context, run ? { ...ref, invocationId: '' } : ref);
   }
 }
 
@@ -161,10 +161,10 @@ export const isTemporary = (call: OpenAiCall, { sessionId }: SessionKey): boolea
  */
 export async function removeSession(
   context: OpenAiContext,
-  { key, invocationId }: Partial<InvocationRef> & { key: SessionKey },
+  { key, invocationId }: InvocationRef,
   options = { copiesToo: true },
 ): Promise<boolean> {
-  if (invocationId !== undefined) await askToCancel(context, key, invocationId);
+  if (invocationId !== '') await askToCancel(context, key, invocationId);
   return context.database.transaction(async (tx) => {
     const isDeleted = await deleteSession(tx, key);
     await context.forgetSessions(tx, [key], options);
