@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { Content } from '../../core/content.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
+import type { InvocationRef } from './handle.ts';
 import { type AskedCall, listAskedCalls } from './open-calls.ts';
 import { identifierSchema, type SessionKey } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
@@ -102,14 +103,6 @@ export async function findPaused(
   return { invocationId, calls: waiting.filter((call) => call.invocationId === invocationId) };
 }
 
-/** A turn that has begun, or waits. */
-interface StartedTurn {
-  key: SessionKey;
-  invocationId: string;
-  /** False where an earlier request with the same key has started it. */
-  isNew: boolean;
-}
-
 /** Returns a turn of a session, which is made where it may be absent, as an invocation in the background. */
 export function toRun(
   context: Pick<InvocationContext, 'newId'>,
@@ -136,14 +129,14 @@ export function toRun(
 /**
  * Starts a turn: it outlives its client, unless `ON_DISCONNECT` says otherwise, and its process. A repeated request is
  * attached to the first.
- * @returns its invocation
+ * @returns its invocation; not `isNew` where an earlier request with the same key has started it
  */
 export async function startTurn(
   context: InvocationContext,
   key: SessionKey,
   turn: TurnRequest,
   { headers, request, response }: TurnCall,
-): Promise<StartedTurn> {
+): Promise<InvocationRef & { isNew: boolean }> {
   const run = toRun(context, key, turn, headers);
   const signal = disconnectSignal(context, response);
   const invocationId = await startOnce(context, run, getBodyBytes(request));

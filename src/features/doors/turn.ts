@@ -1,10 +1,10 @@
 import type { Event } from '../../core/event.ts';
-import type { SessionKey } from '../../core/session.ts';
 import { findPlaceBefore } from '../../conversation/sessions/event-store.ts';
 import { followSession } from '../../invocations/follow.ts';
 import type { Invocation } from '../../invocations/invocation.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import type { SessionFeeds } from '../../invocations/session-feed.ts';
+import type { InvocationRef } from './handle.ts';
 import { type Piece, TextCutter } from './text-cutter.ts';
 
 /**
@@ -18,9 +18,7 @@ export type TurnStep =
   | { kind: 'end'; invocation: Invocation };
 
 /** An invocation to read. */
-interface Turn {
-  key: SessionKey;
-  invocationId: string;
+interface Turn extends Pick<InvocationRef, 'key' | 'invocationId'> {
   /** Sequence of the event behind which it is read [all of it]. */
   after?: number | undefined;
   /** True: what there is by now, whole events only, instead of what is to come. */

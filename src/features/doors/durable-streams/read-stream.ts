@@ -3,13 +3,13 @@ import type { Response } from 'express';
 import type { z } from 'zod';
 import { InvalidError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
-import type { SessionKey } from '../../../core/session.ts';
 import { listEventsAfter } from '../../../conversation/sessions/event-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { followSession } from '../../../invocations/follow.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
 import { INT32_MAX } from '../../../platform/http/operation/parameters.ts';
+import type { InvocationRef } from '../handle.ts';
 import { readTurn, readWhole, type TurnStep } from '../turn.ts';
 import type { readHeaders, readQuery } from './routes.ts';
 
@@ -25,12 +25,6 @@ const MAX_JITTER = 180;
 const CACHEABLE = 'private, max-age=60, stale-while-revalidate=300';
 const DIGITS = 10;
 const OFFSET = /^(\d{10})_(\d{10})$/;
-
-/** A stream: the events of a session, or text and events of one of its invocations. */
-export interface Source {
-  key: SessionKey;
-  invocationId?: string;
-}
 
 type ReadCall = Call<unknown, z.output<typeof readQuery>, z.output<typeof readHeaders>, unknown>;
 
@@ -61,10 +55,10 @@ function toSequence(offset: string): number {
   return sequence;
 }
 
-/** Answers a read of a stream, as its protocol says. */
+/** Answers a read as the protocol says: of the events of a session, or of the text and the events of an invocation. */
 export async function sendStream(
   context: InvocationContext,
-  source: Source,
+  source: InvocationRef,
   call: ReadCall,
 ): Promise<{ kind: 'sent' }> {
   const { live, offset = '-1' } = call.query;
@@ -107,7 +101,7 @@ function sendPage(page: Page, from: string, { headers, response }: ReadCall): vo
 /** Answers with what there is; where there is nothing, with the next messages or at the end of the time. */
 async function sendPoll(
   context: InvocationContext,
-  source: Source,
+  source: InvocationRef,
   page: Page,
   { query, response }: ReadCall,
 ): Promise<void> {
@@ -128,7 +122,7 @@ async function sendPoll(
 /** Sends what there is and what comes, for a minute: the client comes back. */
 async function sendLive(
   context: InvocationContext,
-  source: Source,
+  source: InvocationRef,
   first: Page,
   { query, response }: ReadCall,
 ): Promise<void> {
@@ -156,7 +150,7 @@ async function sendLive(
 }
 
 /** Reads whole events behind a place; `undefined` where there is no such stream. */
-async function readPage(context: InvocationContext, source: Source, offset: string): Promise<Page | undefined> {
+async function readPage(context: InvocationContext, source: InvocationRef, offset: string): Promise<Page | undefined> {
   const { key, invocationId } = source;
   const isClosed = await hasEnded(context, source);
   if (isClosed === undefined) return undefined;
@@ -166,7 +160,7 @@ async function readPage(context: InvocationContext, source: Source, offset: stri
   const { events, lastSequence, createTime: created } = found;
   const last = events.at(-1)?.sequence ?? after;
   const messages = events
-    .filter((event) => invocationId === undefined || event.invocationId === invocationId)
+    .filter((event) => invocationId === '' || event.invocationId === invocationId)
     .flatMap(({ sequence, text }) => toMessages(source, text, sequence))
     .filter((message) => message.offset > offset);
   const start = offset === 'now' ? toOffset(lastSequence) : offset;
@@ -174,8 +168,8 @@ async function readPage(context: InvocationContext, source: Source, offset: stri
   return { messages, next, isUpToDate: last >= lastSequence, isClosed, created };
 }
 
-function toMessages({ invocationId }: Source, text: string, sequence: number): Message[] {
-  if (invocationId === undefined) return [{ offset: toOffset(sequence), text }];
+function toMessages({ invocationId }: InvocationRef, text: string, sequence: number): Message[] {
+  if (invocationId === '') return [{ offset: toOffset(sequence), text }];
   return [...readWhole(JSON.parse(text) as Event, sequence)].flatMap(toMessage);
 }
 
@@ -192,12 +186,12 @@ function toMessage(step: TurnStep): Message[] {
 /** Yields messages behind a place as they come, and at last that no more will, until `signal` aborts. */
 async function* follow(
   context: InvocationContext,
-  { key, invocationId }: Source,
+  { key, invocationId }: InvocationRef,
   offset: string,
   signal: AbortSignal,
 ): AsyncGenerator<Pick<Page, 'messages' | 'next' | 'isClosed'>> {
   const after = toSequence(offset);
-  if (invocationId === undefined) {
+  if (invocationId === '') {
     for await (const { kind, position, text } of followSession(context, key, { sequence: after, delta: 0 }, signal)) {
       const next = toOffset(position.sequence);
       if (kind === 'event') yield { messages: [{ offset: next, text }], next, isClosed: false };
@@ -215,8 +209,11 @@ async function* follow(
 }
 
 /** True where a stream gets no messages any more; `undefined` where there is none. */
-async function hasEnded({ feeds }: InvocationContext, { key, invocationId }: Source): Promise<boolean | undefined> {
-  if (invocationId === undefined) return false;
+async function hasEnded(
+  { feeds }: InvocationContext,
+  { key, invocationId }: InvocationRef,
+): Promise<boolean | undefined> {
+  if (invocationId === '') return false;
   const invocation = await feeds.readInvocation(key, invocationId);
   return invocation && !['queued', 'running', 'paused'].includes(invocation.status);
 }

@@ -56,7 +56,7 @@ const readSession = operation({
   errors: { 400: 'The offset is none.', 404: 'No such session.' },
   absent: ({ sessionId }) => sessionNotFound(sessionId),
   handler: async (context: InvocationContext, call) =>
-    (await loadStream()).sendStream(context, { key: toDoorKey(call.path, call) }, call),
+    (await loadStream()).sendStream(context, { key: toDoorKey(call.path, call), invocationId: '' }, call),
 });
 
 const readInvocation = operation({

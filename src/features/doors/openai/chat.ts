@@ -84,7 +84,6 @@ const toFrame = (ref: InvocationRef, created: number) => ({
   id: `chatcmpl-${toHandle(ref)}`,
   model: ref.key.appName,
   created,
-  system_fingerprint: null,
 });
 
 function toAnswer(ref: InvocationRef, state: ResponseState): Answer {

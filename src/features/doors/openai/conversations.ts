@@ -66,7 +66,8 @@ export async function changeConversation(
 
 /** Deletes a conversation, with all that quotes it but memories and evaluation cases. */
 export async function deleteConversation(context: OpenAiContext, call: OneCall): Promise<JsonObject> {
-  if (!(await removeSession(context, { key: toKey(call) }, { copiesToo: false }))) throw call.notFound();
+  if (!(await removeSession(context, { key: toKey(call), invocationId: '' }, { copiesToo: false })))
+    throw call.notFound();
   return { id: call.path.conversationId, object: 'conversation.deleted', deleted: true };
 }
 

@@ -12,11 +12,10 @@ import { type InvocationContext, newInvocationId } from '../../../invocations/co
 import { askToCancel } from '../../../invocations/fence.ts';
 import { toInvocationOptions } from '../../../invocations/request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
-import type { Answer } from '../../../platform/http/operation/operation.ts';
-import type { Principal } from '../../../platform/http/operation/principal.ts';
+import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
 import type { InvocationRef } from '../handle.ts';
 import { answerAll } from '../open-calls.ts';
-import { findPaused, startTurn, type TurnCall, type TurnRequest } from '../start-turn.ts';
+import { findPaused, startTurn, type TurnRequest } from '../start-turn.ts';
 import { RequestError, toPlace } from './errors.ts';
 import { nameAnswers, type Said, toOwnEvents } from './items.ts';
 import { withEcho } from './response.ts';
@@ -25,13 +24,11 @@ import { type ChatRequest, type CreateResponse, type doorHeaders, samplingSchema
 /** Dependencies of this door. */
 export type OpenAiContext = InvocationContext & Pick<SessionContext, 'copyArtifacts' | 'forgetSessions'>;
 
-/** The request, with who makes it. */
-export interface OpenAiCall<Body = CreateResponse | ChatRequest> extends TurnCall {
-  body: Body;
-  principal: Principal;
+/** The request, with its user. */
+export type OpenAiCall<Body = CreateResponse | ChatRequest> = Call<unknown, unknown, Headers, Body> & {
   userId: string;
-  headers: z.output<typeof doorHeaders>;
-}
+};
+type Headers = z.output<typeof doorHeaders>;
 
 /** Returns the members of a request that only the scope for overrides allows. */
 export function toOverrides(sent: CreateResponse | ChatRequest): AgentOverrides {
@@ -94,7 +91,7 @@ export async function answer(context: OpenAiContext, call: OpenAiCall, asked: As
     return await show({ ...ref, ...(await startTurn(context, ref.key, { ...turn, streaming }, call)) });
   } finally {
     // In this process nothing runs any more.
-    if (isTemporary(call, ref.key)) await removeSession(context, run ? { key: ref.key } : ref);
+    if (isTemporary(call, ref.key)) await removeSession(context, run ? { ...ref, invocationId: '' } : ref);
   }
 }
 
@@ -161,10 +158,10 @@ export const isTemporary = (call: OpenAiCall, { sessionId }: SessionKey): boolea
  */
 export async function removeSession(
   context: OpenAiContext,
-  { key, invocationId }: Partial<InvocationRef> & { key: SessionKey },
+  { key, invocationId }: InvocationRef,
   options = { copiesToo: true },
 ): Promise<boolean> {
-  if (invocationId !== undefined) await askToCancel(context, key, invocationId);
+  if (invocationId !== '') await askToCancel(context, key, invocationId);
   return context.database.transaction(async (tx) => {
     const isDeleted = await deleteSession(tx, key);
     await context.forgetSessions(tx, [key], options);
