@@ -3,7 +3,7 @@ import { NotFoundError } from '../../core/errors.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { type Principal, visibleTo } from '../../platform/http/operation/principal.ts';
 import type { z } from 'zod';
-import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
+import { escapeJson, escapeText, unescapeValue, unescapeText } from '../../platform/db/json-escape.ts';
 import type { cronjobRunSchema, cronjobSchema } from './cronjob.ts';
 import { type CronjobRow, type CronjobWithRun, findCronjob, lockCronjob } from './cronjob-store.ts';
 import type { RunRow } from './run-store.ts';
@@ -11,13 +11,12 @@ import type { Schedule } from './schedule.ts';
 
 /** Converts a value for a jsonb column. */
 export const toStored = (value: unknown): unknown => JSON.parse(escapeJson(value));
-const fromStored = (stored: unknown): unknown => JSON.parse(unescapeJson(JSON.stringify(stored)));
 
 /** Returns the schedule of a cronjob's row. */
-export const toSchedule = ({ schedule }: Pick<CronjobRow, 'schedule'>): Schedule => fromStored(schedule) as Schedule;
+export const toSchedule = ({ schedule }: Pick<CronjobRow, 'schedule'>): Schedule => unescapeValue(schedule) as Schedule;
 /** Returns the overrides of a cronjob's row. */
 export const toHarness = ({ harness }: Pick<CronjobRow, 'harness'>) =>
-  fromStored(harness) as z.infer<typeof cronjobSchema>['harness'];
+  unescapeValue(harness) as z.infer<typeof cronjobSchema>['harness'];
 
 /** Converts a text for a column: trimmed, and without the code units that PostgreSQL refuses. */
 export const toText = (text: string): string => escapeText(text.trim());

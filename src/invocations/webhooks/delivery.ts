@@ -1,6 +1,6 @@
 import { backOffMs } from '../../platform/work/leased-queue.ts';
 import type { z } from 'zod';
-import { unescapeJson } from '../../platform/db/json-escape.ts';
+import { unescapeJson, unescapeValue } from '../../platform/db/json-escape.ts';
 import type { DeliveryRow } from './delivery-store.ts';
 import type { DeliveryAnswer, deliverySchema, webhookSchema } from './webhook.ts';
 import type { WebhookRow } from './webhook-store.ts';
@@ -21,7 +21,7 @@ export const retryPauseMs = (attempt: number, random?: () => number): number =>
 export const withAnswer = (delivery: DeliveryRow, answer: DeliveryAnswer): DeliveryAnswer[] =>
   [...getAnswers(delivery), answer].slice(-MAX_ANSWERS);
 
-const getAnswers = ({ answers }: DeliveryRow) => JSON.parse(unescapeJson(JSON.stringify(answers))) as DeliveryAnswer[];
+const getAnswers = ({ answers }: DeliveryRow) => unescapeValue<DeliveryAnswer[]>(answers);
 
 /** Returns the body of a delivery: the bytes that are signed and sent, the same at each attempt. */
 export const getBody = ({ payload }: DeliveryRow): string => unescapeJson(payload);

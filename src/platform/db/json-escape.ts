@@ -26,12 +26,14 @@ export function unescapeJson(text: string): string {
   return text.replace(MARKED, (_, code: string) => (code === MARK_CODE ? MARK : `\\u${code}`));
 }
 
+/** The value that was stored as jsonb, from what the driver parsed of it. */
+export const unescapeValue = <Value>(stored: unknown): Value =>
+  JSON.parse(unescapeJson(JSON.stringify(stored))) as Value;
+
 /** A plain string for a text column, which refuses the same code units; undone by {@link unescapeText}. */
 export function escapeText(value: string): string {
   return JSON.parse(escapeJson(value)) as string;
 }
 
 /** The inverse of {@link escapeText}. */
-export function unescapeText(stored: string): string {
-  return JSON.parse(unescapeJson(JSON.stringify(stored))) as string;
-}
+export const unescapeText = (stored: string): string => unescapeValue(stored);

@@ -3,9 +3,9 @@ import { isSession } from '../../../conversation/sessions/session-key.ts';
 import { getSession } from '../../../conversation/sessions/session-lease.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
+import { unescapeValue } from '../../../platform/db/json-escape.ts';
 import { scoreJobs, scoreRules } from '../../../platform/db/schema/schema.ts';
 import { getKey, names } from '../../../platform/db/sql.ts';
-import { readDefinition } from './rule-store.ts';
 import type { ScoreRule } from './score-rule.ts';
 
 const j = scoreJobs;
@@ -58,7 +58,7 @@ export async function claimJobs(db: Database, { slots, appNames, full, leaseMs }
     returning ${j.appName} as "appName", ${j.userId} as "userId", ${j.sessionId} as "sessionId",
               ${j.ruleId} as "ruleId", ${j.invocationId} as "invocationId", ${j.leaseToken} as "leaseToken",
               ${j.losses} as losses, due.definition as definition`);
-  return rows.map(({ definition, ...job }) => ({ ...job, rule: readDefinition(definition) }));
+  return rows.map(({ definition, ...job }) => ({ ...job, rule: unescapeValue<ScoreRule>(definition) }));
 }
 
 /** Milliseconds until a score is due, negative where one is; null where none waits, `undefined` without a rule. */

@@ -2,7 +2,7 @@ import { and, asc, eq, sql } from 'drizzle-orm';
 import { listDayUses, saveBudget } from '../../../conversation/budgets/budget-store.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
+import { escapeJson, unescapeValue } from '../../../platform/db/json-escape.ts';
 import { scoreJobs, scoreRules } from '../../../platform/db/schema/schema.ts';
 import { excluded } from '../../../platform/db/sql.ts';
 import { MAX_RULES, type ScoreRule, toPayer } from './score-rule.ts';
@@ -60,16 +60,12 @@ export async function listRules(db: Database, appName: string) {
     rows.map((row) => toPayer(row.id)),
   );
   return rows.map((row) => ({
-    ...readDefinition(row.definition),
+    ...unescapeValue<ScoreRule>(row.definition),
     ruleId: row.id,
     today: { scored: row.scored, ...(uses.get(toPayer(row.id)) ?? { tokens: 0, cost: 0 }) },
     skipped: row.skipped,
   }));
 }
-
-/** A rule as its row has it. */
-export const readDefinition = (definition: unknown): ScoreRule =>
-  JSON.parse(unescapeJson(JSON.stringify(definition))) as ScoreRule;
 
 /** Counts a score that begins; no two processes take the last one of a day. @returns false for none left */
 export async function countScore(db: Database, appName: string, id: string, maxPerDay: number): Promise<boolean> {

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
 import { AppError, isPassingFailure, LeaseLostError } from '../../../core/errors.ts';
 import { findInvocationText, listInvocationsText } from '../../../invocations/invocation-store.ts';
@@ -128,13 +128,11 @@ async function scoreOrSayWhy(
 /** Saves a score, ends its job and tells the webhook of its rule of one that failed, all or nothing. */
 async function save(context: EvalContext, job: ScoreJob, lastSequence: number, scored: ScoredCase): Promise<void> {
   const { ruleId, invocationId, rule } = job;
-  const hash = createHash('sha256')
-    .update(JSON.stringify([ruleId, invocationId, rule.evalMetrics]))
-    .digest('hex');
+  const metricsHash = hash('sha256', JSON.stringify([ruleId, invocationId, rule.evalMetrics]));
   const score = { lastSequence, scored, ruleId, invocationId: invocationId || null };
   const saveOnce = async (tx: Database) => {
     if (!(await endJob(tx, job))) throw new LeaseLostError('The session is scored elsewhere, goes on, or is gone.');
-    if (!(await saveSessionScore(tx, job, score, hash)) || scored.finalStatus !== 'FAILED') return;
+    if (!(await saveSessionScore(tx, job, score, metricsHash)) || scored.finalStatus !== 'FAILED') return;
     const webhook = rule.webhookId ? await findWebhook(tx, rule.webhookId, undefined) : undefined;
     if (webhook?.appName === job.appName) await tell(tx, webhook, job, lastSequence, scored);
   };

@@ -1,6 +1,6 @@
 import { type SQL, and, asc, eq, getTableColumns, notInArray, sql } from 'drizzle-orm';
 import type { Database, DatabasePool } from '../../../platform/db/database.ts';
-import { escapeJson, escapeText, unescapeJson } from '../../../platform/db/json-escape.ts';
+import { escapeJson, escapeText, unescapeJson, unescapeValue } from '../../../platform/db/json-escape.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import { EVAL_SESSION_ID_PREFIXES } from '../../../core/session.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
@@ -97,8 +97,8 @@ async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }
     appName: run.appName,
     runId: run.id,
     evalSetId: run.evalSetId,
-    metrics: unescaped(run.metrics) as EvalMetric[],
-    userSimulator: unescaped(run.userSimulator),
+    metrics: unescapeValue<EvalMetric[]>(run.metrics),
+    userSimulator: unescapeValue(run.userSimulator),
     isJudging: run.judgedRunId !== null,
     modelExecutionMode: run.modelExecutionMode,
     toolExecutionMode: run.toolExecutionMode,
@@ -126,8 +126,6 @@ async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }
   }
   return rows.map((row) => ({ ...row, ...ofRun, caseText: unescapeJson(row.caseText) }));
 }
-
-const unescaped = (value: unknown): unknown => JSON.parse(unescapeJson(JSON.stringify(value)));
 
 /** The key of a claimed case with its lease token. */
 type Claim = Pick<ClaimedCase, 'appName' | 'runId' | 'place' | 'trial' | 'leaseToken'>;

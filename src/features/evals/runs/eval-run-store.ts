@@ -1,6 +1,6 @@
 import { type SQL, and, desc, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
+import { escapeJson, unescapeJson, unescapeValue } from '../../../platform/db/json-escape.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import { ConflictError } from '../../../core/errors.ts';
@@ -121,7 +121,7 @@ const matches = ({ appName, requestedBy, runId, resultMicroseconds, evalSetId }:
 export async function listEvalRuns(db: Database, filter: RunFilter): Promise<EvalRun[]> {
   const { rows } = await db.execute<Record<keyof EvalRun, never>>(sql`
     select ${evalRuns.id} as "runId", ${evalRuns.evalSetId} as "evalSetId", ${evalRuns.status} as status,
-           ${evalRuns.metrics}::text as metrics, ${evalRuns.userSimulator}::text as "userSimulator",
+           ${evalRuns.metrics} as metrics, ${evalRuns.userSimulator} as "userSimulator",
            ${evalRuns.modelExecutionMode} as "modelExecutionMode", ${evalRuns.toolExecutionMode} as "toolExecutionMode",
            ${evalRuns.trials} as trials, ${evalRuns.parallelism} as parallelism, ${evalRuns.agentHash} as "agentHash",
            ${evalRuns.maxJudgeTokens}::float8 as "maxJudgeTokens", ${evalRuns.judgeTokens}::float8 as "judgeTokens",
@@ -130,11 +130,10 @@ export async function listEvalRuns(db: Database, filter: RunFilter): Promise<Eva
            extract(epoch from ${evalRuns.createTime})::float8 as "createTime",
            extract(epoch from ${evalRuns.endTime})::float8 as "endTime", ${runCounts} as counts
     from ${evalRuns} where ${matches(filter)} order by ${evalRuns.resultTime} desc limit ${filter.limit ?? null}`);
-  const parsed = (text: string | null): unknown => (text === null ? undefined : JSON.parse(unescapeJson(text)));
-  return rows.map((row: Record<string, unknown>) => ({
-    ...(row as unknown as EvalRun),
-    metrics: parsed(row['metrics'] as string) as EvalMetric[],
-    userSimulator: parsed(row['userSimulator'] as string | null),
+  return (rows as unknown as EvalRun[]).map(({ metrics, userSimulator, ...run }) => ({
+    ...run,
+    metrics: unescapeValue<EvalMetric[]>(metrics),
+    userSimulator: unescapeValue(userSimulator),
   }));
 }
 
@@ -236,10 +235,8 @@ export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunC
     .from(evalRunCases)
     .where(isOfRun(key))
     .orderBy(evalRunCases.place, evalRunCases.trial);
-  return rows.map((row) => ({ ...row, scored: unescapedJson(row.scored) }));
+  return rows.map((row) => ({ ...row, scored: unescapeValue<Outcome | null>(row.scored) }));
 }
-
-const unescapedJson = <Value>(value: Value): Value => JSON.parse(unescapeJson(JSON.stringify(value))) as Value;
 
 /** Ends a run and its cases that have not ended; what works on them loses its claim. False where it had ended. */
 export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<boolean> {

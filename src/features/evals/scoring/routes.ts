@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { z } from 'zod';
 import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
@@ -132,15 +132,15 @@ const scoreSessions = evalOperation({
   success: { schema: z.array(sessionScoreSchema), description: 'What was scored.', example: [exampleScore] },
   handler: async (context, { path: { appName }, body, principal, response }) => {
     const metrics = withoutKnownNulls(scoreSchema, body).evalMetrics as EvalMetric[];
-    const hash = createHash('sha256').update(JSON.stringify(metrics)).digest('hex');
+    const metricsHash = hash('sha256', JSON.stringify(metrics));
     const signal = toGoneSignal(response);
     const scores: SessionScore[] = [];
-    for (const one of await choose(context, appName, body, principal, body.limit ?? MAX_SCORED, hash)) {
+    for (const one of await choose(context, appName, body, principal, body.limit ?? MAX_SCORED, metricsHash)) {
       if (signal.aborted) break;
       const key = { appName, userId: one.userId, sessionId: one.sessionId };
       const scored = await scoreSession(context, key, one.lastSequence, metrics, signal);
       // One that was deleted since it was chosen is not scored, as if it had been deleted before.
-      const isKept = scored && (await saveSessionScore(context.database.db, key, { ...one, scored }, hash));
+      const isKept = scored && (await saveSessionScore(context.database.db, key, { ...one, scored }, metricsHash));
       if (!isKept) continue;
       scores.push({ ...one, scored });
       context.tracing?.traceScore?.({ key, invocationId: '', results: scored.overall });

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { setImmediate as giveWay } from 'node:timers/promises';
 import type { EvalModule, MetricTurn, OwnMetric } from '../../../agent/definition/eval-module.ts';
 import { finalResponseMatch, safety, type Scenario, simulatorQuality } from '../judges/verdicts.ts';
@@ -209,8 +209,8 @@ function watchJudge(context: ScoringContext) {
   };
   const judgedBy = (): Pick<MetricResult, 'judge'> => {
     if (words.size === 0) return {};
-    const hash = createHash('sha256').update([...words].toSorted().join('\n'));
-    return { judge: { model, promptVersion: hash.digest('hex').slice(0, 12) } };
+    const promptVersion = hash('sha256', [...words].toSorted().join('\n')).slice(0, 12);
+    return { judge: { model, promptVersion } };
   };
   return { watched: { ...context, judgeFor }, judgedBy };
 }

@@ -48,6 +48,8 @@ export const evalCaseVersions = pgTable(
   ],
 );
 
+const each = evalCaseVersions;
+
 /** Cases of evaluation sets; each shows its newest version. */
 export const evalCases = pgTable(
   'eval_cases',
@@ -73,12 +75,7 @@ export const evalCases = pgTable(
     foreignKey({
       name: 'eval_cases_version_fkey',
       columns: [t.appName, t.evalSetId, t.id, t.version],
-      foreignColumns: [
-        evalCaseVersions.appName,
-        evalCaseVersions.evalSetId,
-        evalCaseVersions.evalId,
-        evalCaseVersions.version,
-      ],
+      foreignColumns: [each.appName, each.evalSetId, each.evalId, each.version],
     }),
   ],
 );
@@ -186,12 +183,7 @@ export const evalRunCases = pgTable(
     foreignKey({
       name: 'eval_run_cases_version_fkey',
       columns: [t.appName, t.evalSetId, t.evalId, t.caseVersion],
-      foreignColumns: [
-        evalCaseVersions.appName,
-        evalCaseVersions.evalSetId,
-        evalCaseVersions.evalId,
-        evalCaseVersions.version,
-      ],
+      foreignColumns: [each.appName, each.evalSetId, each.evalId, each.version],
     }),
   ],
 );
