@@ -103,6 +103,8 @@ export async function startWriter(app: TestApp, sql: Pool): Promise<{ url: strin
     return end(204);
   }
 
+  // On a busy machine a connection may be closed as idle just when the next request is on its way over it.
+  server.keepAliveTimeout = 0;
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
   return {

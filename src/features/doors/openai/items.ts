@@ -83,7 +83,7 @@ export function toOwnEvents(
 function toSaid(item: InputItem, place: string): Said {
   const { role, content, output, approve, reason } = item;
   const type = item.type ?? (role === 'tool' ? role : role == null ? '(none)' : 'message');
-  if (type === 'message') return toMessage(item, place);
+  if (type === 'message') return readMessage(item, place);
   if (type === 'function_call') return { by: 'agent', parts: [toCall(item.call_id, item, place)] };
   if (KNOWN_ITEMS.has(type)) return { by: 'user', parts: [] };
   const member = ANSWERS.get(type);
@@ -100,7 +100,7 @@ function toSaid(item: InputItem, place: string): Said {
 const toText = (content: InputItem['output']) =>
   typeof content === 'string' ? content : JSON.stringify(content ?? null);
 
-function toMessage({ role, content, tool_calls: calls }: InputItem, place: string): Said {
+function readMessage({ role, content, tool_calls: calls }: InputItem, place: string): Said {
   const sent = typeof content === 'string' ? content && [{ type: 'text', text: content }] : content;
   const parts = (sent || []).map((part, index) => toPart(part, `${place}.content[${index}]`));
   const called = (calls ?? []).map((call) => toCall(call.id, call.function, place));

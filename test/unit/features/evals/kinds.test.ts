@@ -121,7 +121,7 @@ test('durations of which a side is absent', () =>
   checkAll('durations', kinds.durations, ({ turns, score, overall, perInvocation }) => {
     const timed = turns.map((one) => ({ userContent: { parts: [] }, ...one }));
     const found = toEfficiency(timed).invocationDuration;
-    const each = timed.map((turn) => toEfficiency([turn]).invocationDuration);
+    const each = timed.map((one) => toEfficiency([one]).invocationDuration);
     expect([found?.totalSeconds ?? null, found, each]).toEqual([score, overall, perInvocation]);
   }));
 
