@@ -2,11 +2,8 @@ import { type Content, getAnswerText, getParts, type JsonObject, type Part } fro
 import { ConfigError } from '../../core/errors.ts';
 import type { CallContext, HookContext, HookedCall, Hooks } from './hooks.ts';
 
-const PLACES = ['input', 'output', 'calls', 'results'] as const;
-const ACTIONS = ['block', 'redact', 'ask'] as const;
-
 /** A place that a guardrail checks: what the user says, what the model answers, arguments and answers of tools. */
-export type GuardedPlace = (typeof PLACES)[number];
+export type GuardedPlace = 'input' | 'output' | 'calls' | 'results';
 
 /** A check of one's own: true, or the text in the place of what it found, for what may not pass. */
 export type GuardrailCheck = (text: string, context: HookContext) => unknown;
@@ -18,13 +15,15 @@ export interface GuardrailOptions {
   /** Patterns, a question to the agent's model that is answered by yes or no, or a function. */
   check: RegExp[] | { judge: string } | GuardrailCheck;
   /** `redact` replaces what was found, `ask` lets a person decide on a call of a tool [`block`]. */
-  action?: (typeof ACTIONS)[number];
+  action?: 'block' | 'redact' | 'ask';
   /** The sentence in the place of what is blocked, and the question to a person. */
   message?: string;
   /** Maximum time of one check [10,000]. */
   timeoutMs?: number;
 }
 
+const PLACES: GuardedPlace[] = ['input', 'output', 'calls', 'results'];
+const ACTIONS = ['block', 'redact', 'ask'];
 /** Stands where something was found. */
 const REDACTED = '[redacted]';
 const NOT_ALLOWED = 'This is not allowed here.';
