@@ -21,7 +21,7 @@ export const retryPauseMs = (attempt: number, random?: () => number): number =>
 export const withAnswer = (delivery: DeliveryRow, answer: DeliveryAnswer): DeliveryAnswer[] =>
   [...getAnswers(delivery), answer].slice(-MAX_ANSWERS);
 
-const getAnswers = ({ answers }: DeliveryRow) => unescapeValue<DeliveryAnswer[]>(answers);
+const getAnswers = ({ answers }: DeliveryRow) => unescapeValue(answers) as DeliveryAnswer[];
 
 /** Returns the body of a delivery: the bytes that are signed and sent, the same at each attempt. */
 export const getBody = ({ payload }: DeliveryRow): string => unescapeJson(payload);

@@ -27,8 +27,7 @@ export function unescapeJson(text: string): string {
 }
 
 /** The value that was stored as jsonb, from what the driver parsed of it. */
-export const unescapeValue = <Value>(stored: unknown): Value =>
-  JSON.parse(unescapeJson(JSON.stringify(stored))) as Value;
+export const unescapeValue = (stored: unknown): unknown => JSON.parse(unescapeJson(JSON.stringify(stored)));
 
 /** A plain string for a text column, which refuses the same code units; undone by {@link unescapeText}. */
 export function escapeText(value: string): string {
@@ -36,4 +35,4 @@ export function escapeText(value: string): string {
 }
 
 /** The inverse of {@link escapeText}. */
-export const unescapeText = (stored: string): string => unescapeValue(stored);
+export const unescapeText = (stored: string): string => unescapeValue(stored) as string;

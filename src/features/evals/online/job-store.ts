@@ -58,7 +58,7 @@ export async function claimJobs(db: Database, { slots, appNames, full, leaseMs }
     returning ${j.appName} as "appName", ${j.userId} as "userId", ${j.sessionId} as "sessionId",
               ${j.ruleId} as "ruleId", ${j.invocationId} as "invocationId", ${j.leaseToken} as "leaseToken",
               ${j.losses} as losses, due.definition as definition`);
-  return rows.map(({ definition, ...job }) => ({ ...job, rule: unescapeValue<ScoreRule>(definition) }));
+  return rows.map(({ definition, ...job }) => ({ ...job, rule: unescapeValue(definition) as ScoreRule }));
 }
 
 /** Milliseconds until a score is due, negative where one is; null where none waits, `undefined` without a rule. */

@@ -60,7 +60,7 @@ export async function listRules(db: Database, appName: string) {
     rows.map((row) => toPayer(row.id)),
   );
   return rows.map((row) => ({
-    ...unescapeValue<ScoreRule>(row.definition),
+    ...(unescapeValue(row.definition) as ScoreRule),
     ruleId: row.id,
     today: { scored: row.scored, ...(uses.get(toPayer(row.id)) ?? { tokens: 0, cost: 0 }) },
     skipped: row.skipped,

@@ -97,7 +97,7 @@ async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }
     appName: run.appName,
     runId: run.id,
     evalSetId: run.evalSetId,
-    metrics: unescapeValue<EvalMetric[]>(run.metrics),
+    metrics: unescapeValue(run.metrics) as EvalMetric[],
     userSimulator: unescapeValue(run.userSimulator),
     isJudging: run.judgedRunId !== null,
     modelExecutionMode: run.modelExecutionMode,

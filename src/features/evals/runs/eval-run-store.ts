@@ -132,7 +132,7 @@ export async function listEvalRuns(db: Database, filter: RunFilter): Promise<Eva
     from ${evalRuns} where ${matches(filter)} order by ${evalRuns.resultTime} desc limit ${filter.limit ?? null}`);
   return (rows as unknown as EvalRun[]).map(({ metrics, userSimulator, ...run }) => ({
     ...run,
-    metrics: unescapeValue<EvalMetric[]>(metrics),
+    metrics: unescapeValue(metrics) as EvalMetric[],
     userSimulator: unescapeValue(userSimulator),
   }));
 }
@@ -235,7 +235,7 @@ export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunC
     .from(evalRunCases)
     .where(isOfRun(key))
     .orderBy(evalRunCases.place, evalRunCases.trial);
-  return rows.map((row) => ({ ...row, scored: unescapeValue<Outcome | null>(row.scored) }));
+  return rows.map((row) => ({ ...row, scored: unescapeValue(row.scored) as Outcome | null }));
 }
 
 /** Ends a run and its cases that have not ended; what works on them loses its claim. False where it had ended. */

@@ -14,7 +14,7 @@ import {
 } from './eval-run.ts';
 import { insertEvalRun } from './eval-run-store.ts';
 import { listJudgeCounts, listVerdicts, saveVerdict } from './judging-store.ts';
-import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
+import { evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { agreement, cohensKappa } from '../metrics/statistics.ts';
 import { evalOperation, getAuthor, getRequester, ofSet, SET_PATH } from '../sets/context.ts';
 import { existing, ofRun, RUN_PATH, toWire } from './routes.ts';
@@ -56,7 +56,7 @@ const judgeRun = evalOperation({
       appName: path.appName,
       runId: newId(),
       requestedBy: getRequester(principal),
-      metrics: withoutKnownNulls(judgeSchema, body).evalMetrics as EvalMetric[],
+      metrics: withoutKnownNulls(judgeSchema, body).evalMetrics,
       userSimulator: undefined,
       parallelism: DEFAULT_PARALLELISM,
       maxJudgeTokens: body.maxJudgeTokens ?? DEFAULT_JUDGE_TOKENS,
