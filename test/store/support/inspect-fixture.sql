@@ -72,7 +72,7 @@ values ('a', '00000000-0000-4000-8000-00000000000a', 'smoke', 'u', 'done', '[]',
 insert into eval_run_cases (app_name, run_id, place, trial, eval_set_id, eval_id, case_version, status, session_user_id, session_id,
                             error, result, start_time, end_time)
 values ('a', '00000000-0000-4000-8000-00000000000a', 0, 1, 'smoke', 'c1', 1, 'done', 'u', 'e1', null,
-        '{"finalStatus": "PASSED", "efficiency": {"tokenUsage": {"overall": 12.5}}, "overall": [{"metricName": "m", "score": 0.75, "status": "PASSED", "judge": {"model": "judge-1", "promptVersion": "p1"}}], "turns": [[{"metricName": "m", "status": "PASSED"}]]}',
+        '{"finalStatus": "PASSED", "efficiency": {"tokenUsage": {"totalTokens": 12.5}}, "overall": [{"metricName": "m", "score": 0.75, "status": "PASSED", "judge": {"model": "judge-1", "promptVersion": "p1"}}], "turns": [[{"metricName": "m", "status": "PASSED"}]]}',
         '2026-01-01 00:00:10Z', '2026-01-01 00:00:12Z'),
        ('a', '00000000-0000-4000-8000-00000000000a', 1, 1, 'smoke', 'c2', 2, 'error', 'u', null, 'SECRET problem', null,
         '2026-01-01 00:00:12Z', '2026-01-01 00:00:13Z');
