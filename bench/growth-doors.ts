@@ -5,6 +5,7 @@ import { APP } from './seed.ts';
 
 const AS_USER = `user_id=${USER}`;
 const A2A = `/a2a/${APP}`;
+const PUSHES = `${A2A}/tasks/{a2aTask}/pushNotificationConfigs`;
 const AG_UI = `/ag-ui/${APP}`;
 const CHAT = `/ai-sdk/${APP}/chat`;
 const STREAM = `/durable-streams/${APP}/sessions/seeded`;
@@ -70,6 +71,14 @@ export const DOORS: Record<string, Operation> = {
   }),
   'A2A: get a task': read(`${A2A}/tasks/{a2aTask}`),
   'A2A: list tasks': read(`${A2A}/tasks?pageSize=20`),
+  'A2A: have an address told': () => ({
+    method: 'POST',
+    path: `${PUSHES}?${AS_USER}`,
+    body: { id: 'p', url: 'https://client.example/told' },
+  }),
+  'A2A: list addresses': read(PUSHES),
+  'A2A: get an address': read(`${PUSHES}/p`),
+  'A2A: delete an address': () => ({ method: 'DELETE', path: `${PUSHES}/p?${AS_USER}` }),
   'A2A: call': () => ({
     method: 'POST',
     path: `${A2A}?${AS_USER}`,
