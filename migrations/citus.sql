@@ -113,4 +113,5 @@ begin
   -- They may be part of a statement that a node carries out on its parts, and only read.
   alter function budget_uses_of_app(text, date) set citus.allow_nested_distributed_execution = on;
   alter function assert_user_storage set citus.allow_nested_distributed_execution = on;
+  alter function budgets_for(text, text) set citus.allow_nested_distributed_execution = on;
 end $$;
