@@ -208,7 +208,8 @@ export async function putBack(
   const leaseExpireTime = sql`statement_timestamp() + ${pauseMs} * interval '1 millisecond'`;
   const attempt = sql`${invocations.attempt} - ${Number(wasLeft)}`;
   // Immutable, which to_jsonb and the epoch of a moment with its zone are not: a cluster takes nothing else here.
-  const ended = sql`extract(epoch from least(${invocations.leaseExpireTime}, statement_timestamp()) at time zone 'UTC')`;
+  const last = sql`least(${invocations.leaseExpireTime}, statement_timestamp())`;
+  const ended = sql`extract(epoch from ${last} at time zone 'UTC')`;
   const spent = sql`(1000 * (${ended} - (${invocations.request} #>> '{began,at}')::numeric))::text::jsonb`;
   const request = sql`jsonb_set(${invocations.request}, '{began,spentMs}', ${spent})`;
   const paused = isPaused && ({ status: 'paused', endTime: sql`statement_timestamp()` } as const);
