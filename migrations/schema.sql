@@ -645,7 +645,7 @@ CREATE OR REPLACE FUNCTION public.answer_calls(p_app text, p_user text, p_sessio
 AS $function$
 declare
   v_id text;
-  t tasks;
+  t record;
 begin
   -- Ids of calls come from models, and may come again: the newest is meant.
   for v_id in
@@ -656,8 +656,8 @@ begin
     select * into t from tasks k
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id for update;
     if t.state <> 'open' then
-      raise exception '%', answered_text(t) using errcode = 'AR410';
-    elsif not may_answer(t, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
+      raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
+    elsif not may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
       raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
     end if;
     update tasks k set state = 'done', due_time = null, decided_by = p_user, decided_via = 'run',
@@ -666,16 +666,16 @@ begin
   end loop;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.answered_text(t tasks)
+CREATE OR REPLACE FUNCTION public.answered_text(p_id text, p_state text, p_by text, p_via text, p_at timestamp with time zone)
  RETURNS text
  LANGUAGE sql
  STABLE
 AS $function$
-  select case when t.state = 'cancelled' then format('Task %s was cancelled.', t.id)
-              else format('Task %s was answered before: %s at %s.', t.id,
-                          case when t.decided_via = 'deadline' then 'by its deadline'
-                               else format('by %s, through %s,', coalesce(t.decided_by, 'a system'), t.decided_via) end,
-                          to_char(t.decide_time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
+  select case when p_state = 'cancelled' then format('Task %s was cancelled.', p_id)
+              else format('Task %s was answered before: %s at %s.', p_id,
+                          case when p_via = 'deadline' then 'by its deadline'
+                               else format('by %s, through %s,', coalesce(p_by, 'a system'), p_via) end,
+                          to_char(p_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
 $function$;
 
 CREATE OR REPLACE FUNCTION public.append_deltas(p_app text, p_user text, p_session text, p_lease uuid, p_after bigint, p_event_ids text[], p_payloads text[], OUT last bigint, OUT sequence integer)
@@ -899,19 +899,19 @@ CREATE OR REPLACE FUNCTION public.change_task(p_app text, p_user text, p_session
  LANGUAGE plpgsql
 AS $function$
 declare
-  t tasks;
+  t record;
   v_now constant timestamptz := clock_timestamp();
   v_entry constant jsonb := jsonb_build_object('by', p_by, 'at', extract(epoch from v_now));
 begin
   select * into t from tasks k
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id for update;
   if t.state <> 'open' then
-    raise exception '%', answered_text(t) using errcode = 'AR410';
+    raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
   elsif t.version <> p_version then
     raise exception 'The task was changed meanwhile. Read it again.' using errcode = 'AR410';
   elsif p_action <> 'comment' and not (
       case when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
-           else may_answer(t, p_by, p_groups) end) then
+           else may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_by, p_groups) end) then
     raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
   end if;
   case p_action
@@ -936,7 +936,7 @@ begin
       t.token_expire_time := v_now + (p_change ->> 'seconds')::integer * interval '1 second';
     when 'postpone' then
       t.expire_time := v_now + (p_change ->> 'seconds')::integer * interval '1 second';
-      t.due_time := next_due(t);
+      t.due_time := next_due(t.create_time, t.expire_time, t.rules, t.reminders);
     else null;
   end case;
   if p_action = 'reject'
@@ -1680,14 +1680,14 @@ begin
     select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.may_answer(t tasks, p_by text, p_groups text[])
+CREATE OR REPLACE FUNCTION public.may_answer(p_user text, p_rules jsonb, p_assigned_users text[], p_assigned_groups text[], p_by text, p_groups text[])
  RETURNS boolean
  LANGUAGE sql
  IMMUTABLE
 AS $function$
-  select not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
-     and case when t.assigned_users = '{}' and t.assigned_groups = '{}' then p_by = t.user_id
-              else p_by = any(t.assigned_users) or t.assigned_groups && p_groups end
+  select not (p_by = p_user and coalesce(p_rules -> 'excludesRequester' = 'true', false))
+     and case when p_assigned_users = '{}' and p_assigned_groups = '{}' then p_by = p_user
+              else p_by = any(p_assigned_users) or p_assigned_groups && p_groups end
 $function$;
 
 CREATE OR REPLACE FUNCTION public.merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
@@ -1720,13 +1720,13 @@ begin
   end if;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.next_due(t tasks)
+CREATE OR REPLACE FUNCTION public.next_due(p_made timestamp with time zone, p_expires timestamp with time zone, p_rules jsonb, p_reminders integer)
  RETURNS timestamp with time zone
  LANGUAGE sql
  IMMUTABLE
 AS $function$
-  select least(t.expire_time, t.create_time
-               + (t.rules #>> array['remindAfter', t.reminders::text])::float8 * interval '1 second')
+  select least(p_expires, p_made
+               + (p_rules #>> array['remindAfter', p_reminders::text])::float8 * interval '1 second')
 $function$;
 
 CREATE OR REPLACE FUNCTION public.next_eval_case_version(app text, eval_set text, eval_case text)
@@ -1781,7 +1781,7 @@ begin
          v_now
   from jsonb_array_elements(p_tasks) w(task);
   -- A signal that came before the wait is looked at at once.
-  update tasks t set due_time = least(next_due(t), (
+  update tasks t set due_time = least(next_due(t.create_time, t.expire_time, t.rules, t.reminders), (
     select v_now from signals s
     where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session and s.name = t.signal_name limit 1))
   where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
@@ -2178,10 +2178,10 @@ AS $function$
 declare
   -- Functions of a cluster's updates may not be volatile.
   v_token constant uuid := gen_random_uuid();
-  t tasks;
+  t record;
   v_now constant timestamptz := clock_timestamp();
   v_status text;
-  v_parts jsonb;
+  v_message jsonb;
 begin
   woke := false;
   -- 1
@@ -2210,7 +2210,7 @@ begin
     end if;
     update tasks k set
       reminders = t.reminders, assigned_users = t.assigned_users, assigned_groups = t.assigned_groups, rules = t.rules,
-      expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t) else v_now end,
+      expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t.create_time, t.expire_time, t.rules, t.reminders) else v_now end,
       state = t.state, answer = t.answer, version = k.version + 1,
       decided_via = case when t.state = 'answered' then 'deadline' end,
       decide_time = case when t.state = 'answered' then v_now end
@@ -2233,8 +2233,10 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  select jsonb_agg(jsonb_build_object('functionResponse', jsonb_build_object(
-           'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id) into v_parts
+  -- Made before the update, where a cluster takes no function that is not immutable.
+  select jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', jsonb_agg(
+           jsonb_build_object('functionResponse', jsonb_build_object(
+             'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id))) into v_message
   from tasks k
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.invocation_id = t.invocation_id
     and k.state = 'answered';
@@ -2251,7 +2253,7 @@ begin
                    else case when i.request is null or i.request ? 'endsBecause'
                              then '{"version": 1, "overrides": {}, "streaming": false}'
                              else i.request - 'began' - 'stateDelta' end
-                        || jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', v_parts)) end
+                        || v_message end
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
     and (t.kind <> 'budget' or v_status = 'paused');
   woke := true;
@@ -4660,7 +4662,7 @@ comment on column webhooks.user_id is 'Owner.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to the bytes that a user keeps in an application.';
 comment on function alert_budgets(text,text) is 'Tells the webhooks of budgets that 50, 80 or 100 % of them are used.';
 comment on function answer_calls(text,text,text,text[]) is 'Closes the tasks of calls that a message of the session''s user answers.';
-comment on function answered_text(tasks) is 'The sentence for an answer that comes too late.';
+comment on function answered_text(text,text,text,text,timestamp with time zone) is 'The sentence for an answer that comes too late.';
 comment on function append_deltas(text,text,text,uuid,bigint,text[],text[]) is 'Stores pieces of the text of events to come, while the lease is the caller''s.';
 comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,boolean,jsonb,text[],jsonb) is 'Stores events at the end of a session, with the state that they change.';
 comment on function artifact_size(bigint,jsonb,jsonb) is 'The size of a version of an artifact with what is stored beside its bytes.';
@@ -4706,9 +4708,9 @@ comment on function limited_size(bigint,jsonb) is 'The size of a session, or an 
 comment on function limited_state(jsonb,jsonb) is 'The state, or an error when it is larger than the limits.';
 comment on function list_audit(json) is 'A page of the audit, the last entry first.';
 comment on function lock_budgets(text,text) is 'Lets what takes from the budgets of a user go in turn.';
-comment on function may_answer(tasks,text,text[]) is 'True where a person may answer a task.';
+comment on function may_answer(text,jsonb,text[],text[],text,text[]) is 'True where a person may answer a task.';
 comment on function merge_app_state(text,text,jsonb,boolean,jsonb) is 'Merges a delta into the state that all users of an application share.';
-comment on function next_due(tasks) is 'The next moment at which something happens to an open task.';
+comment on function next_due(timestamp with time zone,timestamp with time zone,jsonb,integer) is 'The next moment at which something happens to an open task.';
 comment on function next_eval_case_version(text,text,text) is 'The number of the next version of a case, whosever the versions before are.';
 comment on function next_time(timestamp with time zone,timestamp with time zone) is 'The time of a change: the moment, and after the change before.';
 comment on function open_tasks(text,text,text,text,jsonb,integer) is 'Keeps the calls that a pausing invocation leaves open.';

@@ -31,7 +31,7 @@ begin
          v_now
   from jsonb_array_elements(p_tasks) w(task);
   -- A signal that came before the wait is looked at at once.
-  update tasks t set due_time = least(next_due(t), (
+  update tasks t set due_time = least(next_due(t.create_time, t.expire_time, t.rules, t.reminders), (
     select v_now from signals s
     where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session and s.name = t.signal_name limit 1))
   where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
@@ -41,28 +41,33 @@ end $$;
 comment on function open_tasks is 'Keeps the calls that a pausing invocation leaves open.';
 
 -- The next moment at which something happens to an open task: a reminder, or its deadline.
-create function next_due(t tasks) returns timestamptz language sql immutable as $$
-  select least(t.expire_time, t.create_time
-               + (t.rules #>> array['remindAfter', t.reminders::text])::float8 * interval '1 second')
+-- No function names the type of the table: a cluster makes functions before its nodes have tables.
+create function next_due(p_made timestamptz, p_expires timestamptz, p_rules jsonb, p_reminders integer)
+returns timestamptz language sql immutable as $$
+  select least(p_expires, p_made
+               + (p_rules #>> array['remindAfter', p_reminders::text])::float8 * interval '1 second')
 $$;
 comment on function next_due is 'The next moment at which something happens to an open task.';
 
 -- True where a person may answer a task: one of those that it is assigned to, else the user of its session; not the one
 -- who asked, where another has to.
-create function may_answer(t tasks, p_by text, p_groups text[]) returns boolean language sql immutable as $$
-  select not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
-     and case when t.assigned_users = '{}' and t.assigned_groups = '{}' then p_by = t.user_id
-              else p_by = any(t.assigned_users) or t.assigned_groups && p_groups end
+create function may_answer(
+  p_user text, p_rules jsonb, p_assigned_users text[], p_assigned_groups text[], p_by text, p_groups text[])
+returns boolean language sql immutable as $$
+  select not (p_by = p_user and coalesce(p_rules -> 'excludesRequester' = 'true', false))
+     and case when p_assigned_users = '{}' and p_assigned_groups = '{}' then p_by = p_user
+              else p_by = any(p_assigned_users) or p_assigned_groups && p_groups end
 $$;
 comment on function may_answer is 'True where a person may answer a task.';
 
 -- The sentence for an answer that comes too late.
-create function answered_text(t tasks) returns text language sql stable as $$
-  select case when t.state = 'cancelled' then format('Task %s was cancelled.', t.id)
-              else format('Task %s was answered before: %s at %s.', t.id,
-                          case when t.decided_via = 'deadline' then 'by its deadline'
-                               else format('by %s, through %s,', coalesce(t.decided_by, 'a system'), t.decided_via) end,
-                          to_char(t.decide_time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
+create function answered_text(p_id text, p_state text, p_by text, p_via text, p_at timestamptz)
+returns text language sql stable as $$
+  select case when p_state = 'cancelled' then format('Task %s was cancelled.', p_id)
+              else format('Task %s was answered before: %s at %s.', p_id,
+                          case when p_via = 'deadline' then 'by its deadline'
+                               else format('by %s, through %s,', coalesce(p_by, 'a system'), p_via) end,
+                          to_char(p_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
 $$;
 comment on function answered_text is 'The sentence for an answer that comes too late.';
 
@@ -73,7 +78,7 @@ comment on function answered_text is 'The sentence for an answer that comes too 
 create function answer_calls(p_app text, p_user text, p_session text, p_calls text[]) returns void language plpgsql as $$
 declare
   v_id text;
-  t tasks;
+  t record;
 begin
   -- Ids of calls come from models, and may come again: the newest is meant.
   for v_id in
@@ -84,8 +89,8 @@ begin
     select * into t from tasks k
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id for update;
     if t.state <> 'open' then
-      raise exception '%', answered_text(t) using errcode = 'AR410';
-    elsif not may_answer(t, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
+      raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
+    elsif not may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
       raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
     end if;
     update tasks k set state = 'done', due_time = null, decided_by = p_user, decided_via = 'run',
@@ -106,19 +111,19 @@ create function change_task(
   p_action text, p_change jsonb) returns void
 language plpgsql as $$
 declare
-  t tasks;
+  t record;
   v_now constant timestamptz := clock_timestamp();
   v_entry constant jsonb := jsonb_build_object('by', p_by, 'at', extract(epoch from v_now));
 begin
   select * into t from tasks k
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id for update;
   if t.state <> 'open' then
-    raise exception '%', answered_text(t) using errcode = 'AR410';
+    raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
   elsif t.version <> p_version then
     raise exception 'The task was changed meanwhile. Read it again.' using errcode = 'AR410';
   elsif p_action <> 'comment' and not (
       case when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
-           else may_answer(t, p_by, p_groups) end) then
+           else may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_by, p_groups) end) then
     raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
   end if;
   case p_action
@@ -143,7 +148,7 @@ begin
       t.token_expire_time := v_now + (p_change ->> 'seconds')::integer * interval '1 second';
     when 'postpone' then
       t.expire_time := v_now + (p_change ->> 'seconds')::integer * interval '1 second';
-      t.due_time := next_due(t);
+      t.due_time := next_due(t.create_time, t.expire_time, t.rules, t.reminders);
     else null;
   end case;
   if p_action = 'reject'
@@ -179,10 +184,10 @@ create function wake_task(p_app text, p_user text, p_session text, p_id text, ou
 declare
   -- Functions of a cluster's updates may not be volatile.
   v_token constant uuid := gen_random_uuid();
-  t tasks;
+  t record;
   v_now constant timestamptz := clock_timestamp();
   v_status text;
-  v_parts jsonb;
+  v_message jsonb;
 begin
   woke := false;
   -- 1
@@ -211,7 +216,7 @@ begin
     end if;
     update tasks k set
       reminders = t.reminders, assigned_users = t.assigned_users, assigned_groups = t.assigned_groups, rules = t.rules,
-      expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t) else v_now end,
+      expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t.create_time, t.expire_time, t.rules, t.reminders) else v_now end,
       state = t.state, answer = t.answer, version = k.version + 1,
       decided_via = case when t.state = 'answered' then 'deadline' end,
       decide_time = case when t.state = 'answered' then v_now end
@@ -234,8 +239,10 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  select jsonb_agg(jsonb_build_object('functionResponse', jsonb_build_object(
-           'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id) into v_parts
+  -- Made before the update, where a cluster takes no function that is not immutable.
+  select jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', jsonb_agg(
+           jsonb_build_object('functionResponse', jsonb_build_object(
+             'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id))) into v_message
   from tasks k
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.invocation_id = t.invocation_id
     and k.state = 'answered';
@@ -252,7 +259,7 @@ begin
                    else case when i.request is null or i.request ? 'endsBecause'
                              then '{"version": 1, "overrides": {}, "streaming": false}'
                              else i.request - 'began' - 'stateDelta' end
-                        || jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', v_parts)) end
+                        || v_message end
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
     and (t.kind <> 'budget' or v_status = 'paused');
   woke := true;

@@ -207,8 +207,10 @@ export async function putBack(
 ): Promise<boolean> {
   const leaseExpireTime = sql`statement_timestamp() + ${pauseMs} * interval '1 millisecond'`;
   const attempt = sql`${invocations.attempt} - ${Number(wasLeft)}`;
-  const ended = sql`extract(epoch from least(${invocations.leaseExpireTime}, statement_timestamp()))`;
-  const spent = sql`to_jsonb(1000 * (${ended} - (${invocations.request} #>> '{began,at}')::numeric))`;
+  // Immutable, which to_jsonb and the epoch of a moment with its zone are not: a cluster takes nothing else here.
+  const last = sql`least(${invocations.leaseExpireTime}, statement_timestamp())`;
+  const ended = sql`extract(epoch from ${last} at time zone 'UTC')`;
+  const spent = sql`(1000 * (${ended} - (${invocations.request} #>> '{began,at}')::numeric))::text::jsonb`;
   const request = sql`jsonb_set(${invocations.request}, '{began,spentMs}', ${spent})`;
   const paused = isPaused && ({ status: 'paused', endTime: sql`statement_timestamp()` } as const);
   const { rowCount } = await tx

@@ -153,7 +153,7 @@ describe('a dead invocation whose request is kept', () => {
     const shift = (began: number, ended: number) =>
       store.pool.db.execute(sql`
         update invocations set lease_expire_time = now() - ${ended} * interval '1 s',
-          request = jsonb_set(request, '{began,at}', to_jsonb((request #>> '{began,at}')::numeric - ${began}))
+          request = jsonb_set(request, '{began,at}', ((request #>> '{began,at}')::numeric - ${began})::text::jsonb)
         where id = ${lease.invocationId}`);
     for (const attempt of [1, 2]) {
       await shift(5_000, 4_000);

@@ -2,6 +2,7 @@
 
 const NO_ROW_SECURITY = 'row-level security is void on a cluster: its policies look at settings of the connection';
 const NO_WEBHOOKS = 'WEBHOOKS=true is refused on a cluster';
+const NO_VECTORS = 'memory is searched by words alone on a cluster: no vectors are made there';
 const OF_ONE_SERVER = 'the test looks at plans, locks or roles of one server';
 const OWN_STATEMENTS = 'a statement of the test itself is none that a cluster takes; those of the service are';
 const LOGGED = 'the test compares all that is printed, and there it says that row-level security is void';
@@ -14,9 +15,12 @@ export const FILES_NOT_FOR_CLUSTERS: Record<string, string> = {
   'test/store/rights.test.ts': NO_ROW_SECURITY,
   'test/store/webhooks.test.ts': NO_WEBHOOKS,
   'test/store/plans.test.ts': OF_ONE_SERVER,
+  'test/store/meaning.test.ts': NO_VECTORS,
+  'test/api/meaning.test.ts': NO_VECTORS,
   'test/api/a2a-push.test.ts': NO_WEBHOOKS,
   'test/api/exact-json.test.ts': NO_WEBHOOKS,
   'test/api/metrics.test.ts': NO_WEBHOOKS,
+  'test/api/online-scores.test.ts': NO_WEBHOOKS,
   'test/api/user-export.test.ts': NO_WEBHOOKS,
   'test/api/webhooks.test.ts': NO_WEBHOOKS,
   'test/api/pooler.test.ts': 'there is no pooler before the coordinator',
@@ -38,6 +42,7 @@ const TESTS: Record<string, Record<string, string>> = {
     'a port that is taken': LOGGED,
   },
   'test/api/stopping-claims.test.ts': { 'that claims a webhook delivery': NO_WEBHOOKS },
+  'test/api/tasks.test.ts': { 'answers in place of a person': NO_WEBHOOKS },
   'test/store/history-cache.test.ts': {
     'is not read again': OWN_STATEMENTS,
     'lets the least recently used go': OWN_STATEMENTS,
@@ -56,7 +61,10 @@ const TESTS: Record<string, Record<string, string>> = {
     'every table, view and column': OWN_SCHEMA,
     'eight migrations of one empty database': OWN_SCHEMA,
   },
-  'test/store/session-lock.test.ts': { 'a look that had to wait': OF_ONE_SERVER },
+  'test/store/session-lock.test.ts': {
+    'a look that had to wait': OF_ONE_SERVER,
+    'a claim that has looked at the queue': OF_ONE_SERVER,
+  },
   'test/store/start.test.ts': {
     'a journal of drizzle that may not be read': OF_ONE_SERVER,
     'a schema of their choice': OF_ONE_SERVER,

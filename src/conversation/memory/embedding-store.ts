@@ -6,7 +6,9 @@ import { limitedBytes } from '../storage/storage-store.ts';
 
 const j = memoryJobs;
 const jobKey = sql`(${j.appName}, ${j.userId}, ${j.sessionId}, ${j.invocationId})`;
-const after = (ms: number) => sql`clock_timestamp() + ${ms} * interval '1 millisecond'`;
+// Of the statement: a cluster takes no volatile function in an update.
+const now = sql`statement_timestamp()`;
+const after = (ms: number) => sql`${now} + ${ms} * interval '1 millisecond'`;
 /** Characters of a memory that its vector is about: models take some thousand tokens. */
 const MAX_CHARACTERS = 4_000;
 
@@ -33,7 +35,7 @@ export async function claimJobs(db: Database, appNames: string[], slots: number,
   const { rows } = await db.execute<MemoryJob & Record<string, unknown>>(sql`
     with due as (
       select ${j.appName}, ${j.userId}, ${j.sessionId}, ${j.invocationId} from ${j}
-      where ${j.dueTime} <= clock_timestamp() and ${j.appName} = any(${sql.param(appNames)}::text[])
+      where ${j.dueTime} <= ${now} and ${j.appName} = any(${sql.param(appNames)}::text[])
       order by ${j.dueTime} limit ${slots} for update skip locked)
     update ${j} set due_time = ${after(leaseMs)}, attempts = ${j.attempts} + 1
     from due where ${jobKey} = (due.app_name, due.user_id, due.session_id, due.invocation_id)
@@ -74,7 +76,7 @@ export async function saveVectors(
     saved as (
       update ${memories} set embedding = made.vector, embedding_model = ${model} from made, checked
       where ${isOf(job)} and (${memories.sessionId}, ${memories.eventId}) = ("sessionId", "eventId"))
-    update ${j} set due_time = clock_timestamp(), attempts = 0 where ${isJob(job)}`);
+    update ${j} set due_time = ${now}, attempts = 0 where ${isJob(job)}`);
 }
 
 /** Puts a job back for some time, or deletes it [unless more was added since it was claimed]. */

@@ -17,7 +17,8 @@ export interface FoundLabels {
   createTime: number;
 }
 
-const createTime = sql<number>`extract(epoch from ${sessions.createTime})::float8`;
+// Immutable, as of a moment with its zone it is not: a cluster takes nothing else from a row that it changes.
+const createTime = sql<number>`extract(epoch from ${sessions.createTime} at time zone 'UTC')::float8`;
 const columns = { text: sql<string>`${sessions.labels}::text`, version: rowVersion(sessions), createTime };
 
 /** The labels of a session; `undefined` where there is no session. */

@@ -189,8 +189,10 @@ export async function openBudgetTask(
 
 /** @throws {ConflictError} with whose answer was first, where calls that a message answers are answered already */
 export async function refuseAnswered(db: Database, key: SessionKey, callIds: string[]): Promise<void> {
+  const { id, state, decidedBy, decidedVia, decideTime } = tasks;
+  const said = sql<string>`answered_text(${id}, ${state}, ${decidedBy}, ${decidedVia}, ${decideTime})`;
   const newest = db
-    .selectDistinctOn([tasks.callId], { state: tasks.state, text: sql<string>`answered_text(${tasks})`.as('said') })
+    .selectDistinctOn([tasks.callId], { state, text: said.as('said') })
     .from(tasks)
     .where(and(isSession(key, tasks), sql`${tasks.callId} = any(${sql.param(callIds)}::text[])`))
     .orderBy(tasks.callId, sql`${tasks.createTime} desc`)

@@ -63,6 +63,8 @@ export async function distributeTables(client: Client, schema: string): Promise<
   // Replicas that start together take turns.
   await client.query('select pg_advisory_xact_lock($1)', [DISTRIBUTION_LOCK]);
   await client.query(`set local agent_runtime.all_users = 'on'`);
+  // Moments in definitions go to other nodes as text, which read it in a style of their own.
+  await client.query(`set local datestyle = 'ISO'; set local timezone = 'UTC'`);
   await client.query(`set local search_path = ${escapeIdentifier(schema)}`);
   await client.query(readFileSync(STATEMENTS, 'utf8'));
   await client.query('commit');
