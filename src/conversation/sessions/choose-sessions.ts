@@ -6,7 +6,7 @@ import { callsTool, hasErrorEvent } from './event-store.ts';
 import { toLabelChoice } from './label.ts';
 import { s } from './session-text.ts';
 
-/** Which sessions of an application are wanted, by all members that are given; those of evaluation runs never are. */
+/** A choice of sessions of an application, by all members that are given; it never has those of evaluation runs. */
 export interface SessionChoice {
   appName: string;
   /** Only those of these users. */

@@ -63,11 +63,11 @@ const pushSchema = z.looseObject({
     .transform(({ scheme, schemes, credentials }) => ({ scheme: scheme ?? schemes?.[0], credentials }))
     .nullish(),
 });
-/** An address that a client is told at of a task, and how it knows who tells it. */
+/** An address that is told of a task, and the credentials by which it knows who tells it. */
 export type A2aPush = z.output<typeof pushSchema>;
 /** The parameters of the method that makes one. */
 export const createPushParams = pushSchema.extend({ taskId });
-/** Those of methods about the ones of a task. */
+/** Parameters of methods about the push configurations of a task. */
 export const pushParams = z.looseObject({ taskId, id: text });
 
 /** The parameters of methods that send a message. */
