@@ -9,6 +9,7 @@ import {
   type NamedModel,
   type ServerTools,
   type PreparedAgent,
+  type RemoteAgent,
 } from './definition/agent.ts';
 import { addClientTools } from './definition/client-tools.ts';
 import { SchemaSandbox } from './arguments/schema-sandbox.ts';
@@ -23,6 +24,7 @@ import { loadSkills, skillsInstruction, skillTools } from './skills.ts';
 import type { Tool } from './definition/tool.ts';
 import { limitTool } from './tools/limit-tool.ts';
 import { findTools } from './tools/registry.ts';
+import { askPerson } from './tools/waits.ts';
 
 /** Services of the process that every agent uses. */
 export interface AgentEnvironment {
@@ -113,7 +115,7 @@ export async function prepareAgent(
     throw error;
   }
   const compaction = wanted.compaction ? { compaction: wanted.compaction } : {};
-  return { ...root, maxLlmCalls: wanted.maxLlmCalls, ...compaction, close };
+  return { ...root, maxLlmCalls: wanted.maxLlmCalls, maxTokens: overrides.tokensAtMost, ...compaction, close };
 }
 
 /**
@@ -167,31 +169,25 @@ async function toNode(
   environment: AgentEnvironment,
   unconnected: UnconnectedNode[],
 ): Promise<AgentNode> {
-  const { name, description, kind = 'llm', instruction, outputSchema, outputKey, maxIterations } = definition;
+  const { name, description, kind = 'llm', instruction, outputSchema, outputKey, maxIterations, remote } = definition;
   const model =
     definition.model ?? (definition.modelName === undefined ? above : { ...above, name: definition.modelName });
-  const own = { model, sampling: definition.sampling ?? sampling };
+  // What bounds the answers of the agent above says nothing of one elsewhere.
+  const own = { model, sampling: definition.sampling ?? (remote ? {} : sampling) };
   const toModel = (target: ModelTarget) => findNamedModel(environment, target);
-  const { fallbacks, firstTokenMs } = model;
+  const toModels = ({ fallbacks, firstTokenMs, ...target }: AgentModel) => ({
+    ...toModel(target),
+    ...(fallbacks && { fallbacks: fallbacks.map(toModel) }),
+    ...(firstTokenMs !== undefined && { firstTokenMs }),
+  });
   const hooks = [...plugins, ...(definition.hooks ? [definition.hooks] : [])];
-  const tools = findTools(environment.builtInTools, definition.tools);
+  const tools = remote ? [askPerson] : findTools(environment.builtInTools, definition.tools);
   const skills = await loadSkills(environment.skillsDir, definition.skills);
-  const all = definition.subAgents ?? [];
-  const egress = (environment.mcp ?? PUBLIC_ONLY).egress;
-  const remotes = await Promise.all(
-    all.flatMap(({ remote, ...child }) =>
-      remote ? [import('./a2a/remote.ts').then(({ remoteTool }) => remoteTool(child, remote, egress))] : [],
-    ),
-  );
-  if (remotes.length > 0 && kind !== 'llm')
-    throw new AgentError('remote_failed', `\`${name}\` has no model that could ask an agent of another service.`);
   const children = await Promise.all(
-    all
-      .filter(({ remote }) => !remote)
-      .map(async (child) => ({
-        isTool: child.asTool === true && kind === 'llm',
-        node: await toNode(child, { ...own, plugins }, environment, unconnected),
-      })),
+    (definition.subAgents ?? []).map(async (child) => ({
+      isTool: child.asTool === true && kind === 'llm',
+      node: await toNode(child, { ...own, plugins }, environment, unconnected),
+    })),
   );
   const node: AgentNode = {
     name,
@@ -199,14 +195,11 @@ async function toNode(
     kind,
     instruction,
     appendedInstruction: skillsInstruction(skills),
-    ...toModel(model),
-    ...(fallbacks && { fallbacks: fallbacks.map(toModel) }),
-    ...(firstTokenMs !== undefined && { firstTokenMs }),
+    ...(remote ? await toRemote(name, remote, environment) : toModels(model)),
     sampling: own.sampling,
     tools: [
       ...tools,
       ...skillTools(skills),
-      ...remotes,
       ...children.flatMap((child) => (child.isTool ? [agentTool(child.node)] : [])),
     ],
     subAgents: children.flatMap((child) => (child.isTool ? [] : [child.node])),
@@ -217,6 +210,12 @@ async function toNode(
   };
   unconnected.push({ node, servers: definition.mcpServers, definition });
   return node;
+}
+
+/** Returns the model of an agent of another service. */
+async function toRemote(name: string, remote: RemoteAgent, { mcp = PUBLIC_ONLY }: AgentEnvironment) {
+  const { remoteModel } = await import('./a2a/remote.ts');
+  return { model: remoteModel(name, remote, mcp.egress), modelName: name, isRemote: true };
 }
 
 /** Connects the servers of one agent and gives the node their tools. @returns what closes the connections */

@@ -26,7 +26,13 @@ export function findAgent(
 /** Returns what an invocation names as its version: marked where its request changed the agent. */
 function toVersionName(
   version: AgentVersion | undefined,
-  { llmCallsAtMost: _calls, timeAtMostMs: _time, unsupported: _refused, ...changes }: AgentOverrides,
+  {
+    llmCallsAtMost: _calls,
+    tokensAtMost: _tokens,
+    timeAtMostMs: _time,
+    unsupported: _refused,
+    ...changes
+  }: AgentOverrides,
 ): string | undefined {
   if (!version) return undefined;
   const { digest } = version;

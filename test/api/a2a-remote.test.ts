@@ -14,7 +14,7 @@ import { startApp, type TestApp } from '../support/app.ts';
 import { readBody } from '../support/edge.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
 
-/** Agents of other services, as tools of one here. */
+/** Agents of other services, as tools of one here and handed over to. */
 
 const answersOf = ({ contents }: ModelRequest) => getFunctionResponses(contents.at(-1)).map(({ response }) => response);
 const wordOf = ({ contents }: ModelRequest) => contents.at(-1)?.parts?.at(-1)?.text ?? '';
@@ -22,16 +22,19 @@ const wordOf = ({ contents }: ModelRequest) => contents.at(-1)?.parts?.at(-1)?.t
 /** Starts a service whose agent hands each request on to another one. */
 async function startFront(
   remote: { url: string; headers?: Record<string, string> },
-  maxLlmCalls = 100,
+  { maxLlmCalls = 100, asTool = true, maxOutputTokens = 0 } = {},
 ): Promise<TestApp> {
   const model = scriptedModel([
     (request: ModelRequest) => {
       const answers = answersOf(request);
       if (answers.length > 0) return [{ text: `Got ${JSON.stringify(answers)}` }];
-      return [callPart('helper', { request: wordOf(request) })];
+      if (asTool) return [callPart('helper', { request: wordOf(request) })];
+      return [callPart('transfer_to_agent', { agent_name: 'helper' })];
     },
   ]);
-  const helper = { name: 'helper', description: '', instruction: '', tools: [], skills: [], mcpServers: [], remote };
+  const of = { description: '', instruction: '', tools: [], skills: [], mcpServers: [] };
+  const sampling = maxOutputTokens ? { maxOutputTokens } : {};
+  const helper = { name: 'helper', ...of, remote, asTool, sampling };
   const app = await startApp(
     { DOORS: 'a2a' },
     { agents: hostAgent(model, [], { subAgents: [helper], maxLlmCalls }), sweepIntervalMs: 50 },
@@ -53,8 +56,11 @@ const ask: Tool = {
 const note: Tool = { ...ask, name: 'note', longRunning: false, run: () => Promise.resolve({ done: true }) };
 
 /** Starts a service whose agent answers; `hold` is waited for before it does. */
-async function startBack(hold: Promise<void> = Promise.resolve()): Promise<TestApp & { count: () => number }> {
+async function startBack(
+  hold: Promise<void> = Promise.resolve(),
+): Promise<TestApp & { count: () => number; bounds: () => unknown[] }> {
   let count = 0;
+  const bounds: unknown[] = [];
   const scripted = scriptedModel([
     (request: ModelRequest) => {
       const answers = answersOf(request);
@@ -67,13 +73,14 @@ async function startBack(hold: Promise<void> = Promise.resolve()): Promise<TestA
     provider: 'scripted',
     async *generate(request: ModelRequest) {
       count += 1;
+      bounds.push(request.sampling.maxOutputTokens);
       await hold;
       return yield* scripted.generate(request);
     },
   };
   const app = await startApp({ DOORS: 'a2a' }, { agents: hostAgent(model, [ask, note]) });
   onTestFinished(() => app.close());
-  return { ...app, count: () => count };
+  return { ...app, count: () => count, bounds: () => bounds };
 }
 
 const SESSIONS = '/apps/harness_agent/users/u/sessions';
@@ -98,25 +105,110 @@ test('an agent of another service answers like a tool, in a session of its own t
   expect((await back.get('/apps/harness_agent/users/user/sessions')).body).toHaveLength(2);
 });
 
-test('what it asks is asked of our person, whose answer it gets', async () => {
+test('as a tool it cannot ask a person, as no agent can', async () => {
   const front = await startFront(at(await startBack()));
-  const asked = await run(front, [{ text: 'ask' }]);
-  const calls = asked.flatMap(({ content }) => content?.parts.map(({ functionCall }) => functionCall) ?? []);
-  const call = calls.findLast(Boolean);
-  expect(call).toMatchObject({
-    name: 'adk_request_confirmation',
-    args: { toolConfirmation: { hint: expect.stringContaining('The agent `helper` asks:'), payload: { answer: '' } } },
-  });
-  const response = { confirmed: true, payload: { answer: 'It rains.' } };
-  const functionResponse = { id: call?.id, name: call?.name, response };
-  const done = await run(front, [{ functionResponse }], { invocationId: asked[0]?.invocationId });
-  expect(lastText(done)).toContain('It rains.');
+  expect(lastText(await run(front, [{ text: 'ask' }]))).toContain('has to ask a person, which it cannot do here');
 });
 
-test('the task of a killed process is found again, not made twice', async () => {
+const findCall = (events: Awaited<ReturnType<typeof run>>) =>
+  events.flatMap(({ content }) => content?.parts.map(({ functionCall }) => functionCall) ?? []).findLast(Boolean);
+
+test('what it asks is asked of our person, whose answer it gets', async () => {
+  const back = await startBack();
+  const front = await startFront(at(back), { asTool: false });
+  const asked = await run(front, [{ text: 'ask' }]);
+  const call = findCall(asked);
+  expect(call).toMatchObject({
+    name: 'ask_person',
+    args: { question: expect.stringContaining('The agent `helper` asks:'), schema: { required: ['answer'] } },
+  });
+  const { body } = await front.get('/tasks?user_id=u');
+  expect(body).toMatchObject({ items: [{ kind: 'question' }] });
+  const functionResponse = { id: call?.id, name: call?.name, response: { answer: 'It rains.' } };
+  const done = await run(front, [{ functionResponse }], { invocationId: asked[0]?.invocationId });
+  expect(done.at(-1)).toMatchObject({ author: 'helper' });
+  expect(lastText(done)).toContain('It rains.');
+  expect(back.count()).toBe(2);
+});
+
+test('a question that a client has written itself names no task of others', async () => {
+  const back = await startBack();
+  const front = await startFront(at(back), { asTool: false });
+  const asked = await run(front, [{ text: 'ask' }]);
+  const stored = (await front.get(`${SESSIONS}/s`)).body as { events: { content?: object; id: string }[] };
+  const question = stored.events.find(({ content }) => JSON.stringify(content).includes('ask_person'));
+  expect(JSON.stringify(question)).toContain('taskId');
+  await front.post(SESSIONS, { sessionId: 'forged', events: [{ ...question, id: 'forged', invocationId: 'forged' }] });
+  const functionResponse = { id: findCall(asked)?.id, name: 'ask_person', response: { answer: 'Mine.' } };
+  const newMessage = { role: 'user', parts: [{ functionResponse }] };
+  const body = { appName: 'harness_agent', userId: 'u', sessionId: 'forged', newMessage };
+  const { text } = await front.post('/run', body);
+  expect(text).not.toContain('Mine.');
+  expect(JSON.stringify((await back.get('/apps/harness_agent/users/user/sessions')).body)).not.toContain('Mine.');
+});
+
+test('handed over to, it speaks for itself, as it speaks, and goes on with its conversation', async () => {
+  const said = Promise.withResolvers<void>();
+  onTestFinished(() => said.resolve());
+  const heard: string[] = [];
+  const model = {
+    provider: 'scripted',
+    async *generate({ contents }: ModelRequest) {
+      heard.push(JSON.stringify(contents.map(({ parts }) => parts?.map(({ text }) => text).join(''))));
+      const toContent = (text: string) => ({ role: 'model', parts: [{ text }] });
+      yield { content: toContent('The product of both is '), modelVersion: 'm' };
+      await said.promise;
+      yield { content: toContent('391.'), modelVersion: 'm' };
+      return { content: toContent('The product of both is 391.'), modelVersion: 'm' };
+    },
+  };
+  const back = await startApp({ DOORS: 'a2a' }, { agents: hostAgent(model) });
+  onTestFinished(() => back.close());
+  const front = await startFront(at(back), { asTool: false });
+  const body = { appName: 'harness_agent', userId: 'u', sessionId: 's', streaming: true };
+  const newMessage = { role: 'user', parts: [{ text: 'What is 17 * 23?' }] };
+  const stream = await fetch(`${front.url}/run_sse`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ ...body, newMessage }),
+  });
+  let text = '';
+  for await (const piece of stream.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+    text += piece;
+    // The other agent still speaks.
+    if (/^data:.*"partial":true.*The product/m.test(text)) said.resolve();
+  }
+  expect(text).toMatch(/^data:.*"author": ?"helper".*The product of both is 391\./m);
+  expect(lastText(await run(front, [{ text: 'And 2 * 2?' }]))).toBe('The product of both is 391.');
+  // It heard the person and itself: nothing of the tools of the agent that handed over.
+  expect(heard).toEqual(['["What is 17 * 23?"]', '["What is 17 * 23?","The product of both is 391.","And 2 * 2?"]']);
+  expect((await back.get('/apps/harness_agent/users/user/sessions')).body).toHaveLength(1);
+  const { events } = (await front.get(`${SESSIONS}/s`)).body as { events: { author: string }[] };
+  expect(events.map(({ author }) => author)).toEqual([...TURN, ...TURN]);
+});
+
+const TURN = ['user', 'harness_agent', 'harness_agent', 'helper'];
+
+test('in a workflow it hears the agents before it', async () => {
+  const back = await startBack();
+  const none = { description: '', instruction: '', tools: [], skills: [], mcpServers: [] };
+  const agents = hostAgent(scriptedModel([[{ text: 'A poem.' }]]), [], {
+    kind: 'sequential',
+    subAgents: [
+      { ...none, name: 'poet' },
+      { ...none, name: 'critic', remote: at(back) },
+    ],
+  });
+  const front = await startApp({}, { agents });
+  onTestFinished(() => front.close());
+  await front.post(SESSIONS, { sessionId: 's' });
+  expect(lastText(await run(front, [{ text: 'Write.' }]))).toBe('Echo [poet] said: A poem.');
+});
+
+test.each([true, false])('the task of a killed process is found again, not made twice: asTool %s', async (asTool) => {
   const hold = Promise.withResolvers<void>();
-  const back = await startBack(hold.promise);
-  const front = await startFront(at(back));
+  const { url, count } = await startOfficial('1.0', hold.promise);
+  const front = await startFront({ url }, { asTool });
   const sql = new Client({ connectionString: front.databaseUrl });
   await sql.connect();
   onTestFinished(() => sql.end());
@@ -125,15 +217,18 @@ test('the task of a killed process is found again, not made twice', async () => 
   });
   expect(started.status).toBe(200);
   const row = async () => (await sql.query('select state, attempt, response from tool_calls')).rows as object[];
-  const kept = { kept: { taskId: expect.any(String) as string } };
-  await expect.poll(row, { timeout: 60_000 }).toEqual([{ state: 'started', attempt: 1, response: kept }]);
+  await expect.poll(async () => JSON.stringify(await row()), { timeout: 60_000 }).toContain('"taskId"');
+  const token = async () => (await sql.query('select lease_token from invocations')).rows as unknown;
+  const first = await token();
   // As where its process had died.
   await sql.query(`update invocations set lease_expire_time = now() - interval '1 second'`);
-  await expect.poll(row, { timeout: 60_000 }).toMatchObject([{ state: 'started', attempt: 2 }]);
+  await expect.poll(token, { timeout: 60_000 }).not.toEqual(first);
   hold.resolve();
   const status = async () => (await sql.query('select status from invocations')).rows as unknown;
   await expect.poll(status, { timeout: 60_000 }).toEqual([{ status: 'succeeded' }]);
-  expect(back.count()).toBe(1);
+  expect(await row()).toMatchObject([{ state: 'done', attempt: 2 }]);
+  // It knows no message again: a second one would have been a second task.
+  expect(count()).toBe(1);
 });
 
 test('agents that would wait for one another end', async () => {
@@ -144,12 +239,12 @@ test('agents that would wait for one another end', async () => {
 });
 
 test.each([
-  [1, 'no model call is left', 0],
+  [1, 'Max number of llm calls', 0],
   [2, 'did not succeed: Max number of llm calls', 1],
   [4, 'Heard', 2],
 ])('of %i model calls the other agent has what is left: %s', async (most, answer, calls) => {
   const back = await startBack();
-  const front = await startFront(at(back), most);
+  const front = await startFront(at(back), { maxLlmCalls: most });
   const events = await run(front, [{ text: 'note' }]);
   expect(JSON.stringify(events)).toContain(answer);
   expect(back.count()).toBe(calls);
@@ -187,7 +282,7 @@ test('a service that is away is asked again, and what it asks in a stream that s
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const supportedInterfaces = [{ url, protocolBinding: 'JSONRPC', protocolVersion: '1.0' }];
   const card = { supportedInterfaces, capabilities: { streaming: true } };
-  const asked = await run(await startFront({ url }), [{ text: 'hello' }]);
+  const asked = await run(await startFront({ url }, { asTool: false }), [{ text: 'hello' }]);
   expect(JSON.stringify(asked)).toContain('The agent `helper` asks: Which city?');
   expect(sent).toEqual([sent[0], sent[0]]);
   expect(sent[0]).toMatch(/"agent-runtime\/timeMs":[1-9]/);
@@ -204,8 +299,12 @@ test('a task ends with the time that is left to the agent above', async () => {
   expect(text).toContain('longer than its limit of 0.001 s');
 });
 
-/** Starts a server of the official package, of one version. */
-async function startOfficial(protocolVersion: '1.0' | '0.3'): Promise<{ url: string }> {
+/** Starts a server of the official package, of one version; `hold` is waited for before it ends a task. */
+async function startOfficial(
+  protocolVersion: '1.0' | '0.3',
+  hold: Promise<void> = Promise.resolve(),
+): Promise<{ url: string; count: () => number }> {
+  let count = 0;
   const app = express();
   const server = createServer(app).listen(0, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));
@@ -222,7 +321,10 @@ async function startOfficial(protocolVersion: '1.0' | '0.3'): Promise<{ url: str
     skills: [],
   });
   const executor: AgentExecutor = {
-    execute: ({ taskId: id, contextId, userMessage }, bus) => {
+    execute: async ({ taskId: id, contextId, userMessage }, bus) => {
+      count += 1;
+      bus.publish(AgentEvent.task(Task.fromJSON({ id, contextId, status: { state: 'TASK_STATE_WORKING' } })));
+      await hold;
       const said = userMessage.parts[0]?.content;
       const text = `Official ${said?.$case === 'text' ? said.value : ''}`;
       const artifacts = [{ artifactId: 'a', parts: [{ text }] }];
@@ -230,7 +332,6 @@ async function startOfficial(protocolVersion: '1.0' | '0.3'): Promise<{ url: str
         AgentEvent.task(Task.fromJSON({ id, contextId, status: { state: 'TASK_STATE_COMPLETED' }, artifacts })),
       );
       bus.finished();
-      return Promise.resolve();
     },
     cancelTask: () => Promise.resolve(),
   };
@@ -238,10 +339,28 @@ async function startOfficial(protocolVersion: '1.0' | '0.3'): Promise<{ url: str
   const legacyCompat = { enabled: protocolVersion === '0.3' };
   app.use('/.well-known/agent-card.json', agentCardHandler({ agentCardProvider: requestHandler, legacyCompat }));
   app.use('/rpc', jsonRpcHandler({ requestHandler, userBuilder: UserBuilder.noAuthentication, legacyCompat }));
-  return { url };
+  return { url, count: () => count };
 }
 
 test.each(['1.0', '0.3'] as const)('a server of the official package is asked in %s', async (version) => {
   const front = await startFront(await startOfficial(version));
   expect(lastText(await run(front, [{ text: 'hello' }]))).toBe('Got [{"result":"Official hello"}]');
+  const other = await startFront(await startOfficial(version), { asTool: false });
+  expect(lastText(await run(other, [{ text: 'hello' }]))).toBe('Official hello');
+});
+
+test.each([true, false])('the tokens left are handed on, and those taken count here: asTool %s', async (asTool) => {
+  const back = await startBack();
+  const front = await startFront(at(back), { asTool, maxOutputTokens: 30 });
+  const events = JSON.stringify(await run(front, [{ text: 'note' }]));
+  // A call takes 17 tokens: the second one passes the 30, there is no third.
+  expect(events).toContain('Heard');
+  const [there] = (await back.get('/apps/harness_agent/users/user/sessions')).body as { id: string }[];
+  const path = `/apps/harness_agent/users/user/sessions/${there?.id}/invocations`;
+  expect((await back.get(path)).body).toMatchObject([{ llmCalls: 2, promptTokens: 20, outputTokens: 14 }]);
+  const [here] = (await front.get(`${SESSIONS}/s/invocations`)).body as { promptTokens: number; llmCalls: number }[];
+  expect(here).toMatchObject(asTool ? { llmCalls: 4, promptTokens: 40 } : { llmCalls: 3, promptTokens: 30 });
+  expect(back.bounds()).toEqual([30, 13]);
+  const poor = await startFront(at(back), { asTool, maxOutputTokens: 17 });
+  expect(JSON.stringify(await run(poor, [{ text: 'note' }]))).toContain('The `17` tokens that the caller left');
 });

@@ -36,7 +36,7 @@ function script(messages: Message[], { id }: { id: string }) {
 function toHarness(place: number): string {
   const url = `http://127.0.0.1:${ports[place + 1]}/a2a/${APP}`;
   const lines = place === 2 ? ['system_prompt: You are the last.'] : ['system_prompt: Hand it on.', 'sub_agents:'];
-  const next = ['  - name: next', '    description: Answers.', '    remote:', `      url: ${url}`];
+  const next = ['  - name: next', '    description: Answers.', '    as_tool: true', '    remote:', `      url: ${url}`];
   return [...lines, ...(place === 2 ? [] : next), `max_llm_calls: ${MAX_CALLS}`, ''].join('\n');
 }
 

@@ -1,121 +1,132 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Part, SendMessageRequest, type Task, TaskState, taskStateToJSON } from '@a2a-js/sdk';
+import { type Part as A2aPart, SendMessageRequest, type Task, TaskState, taskStateToJSON } from '@a2a-js/sdk';
 import type { Transport } from '@a2a-js/sdk/client';
 import { UnsupportedOperationError } from '@a2a-js/sdk/errors';
 import { z } from 'zod';
 import { abortError } from '../../core/abort.ts';
-import { type JsonObject, toMembers } from '../../core/content.ts';
+import { getFunctionResponses, getParts, type JsonObject, type Part, toMembers } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
-import type { AgentDefinition, RemoteAgent } from '../definition/agent.ts';
-import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
-import { requestConfirmation } from '../mcp/mcp-question.ts';
+import type { RemoteAgent } from '../definition/agent.ts';
+import type { Asker, Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
+import { askPerson } from '../tools/waits.ts';
 import { awaitAnswer, connect, MAX_SAID, type Peer, POLL_MS, toFailure, toNext } from './connection.ts';
-import { CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN, TIME } from './wire.ts';
+import { CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN, TIME, TOKENS, usedSchema } from './wire.ts';
 
-/** Most characters of an answer that the model is given. */
+/** Most characters of an answer. */
 const MAX_TEXT = 100_000;
 /** Most characters of the id of a task, or of a message. */
 const MAX_ID = 4_096;
-/** The part of a call that asked a person which the next attempt needs. */
-const keptSchema = z.looseObject({ taskId: z.string(), asked: z.string(), calls: z.array(z.looseObject({})) });
+/** Most characters of a question. */
+const MAX_QUESTION = 2_000;
+/** The note of a question to a person that says whose answer it waits for. */
+const NOTE = 'a2a';
+const noteSchema = z.looseObject({ taskId: z.string(), calls: z.array(z.looseObject({ callId: z.string() })) });
 
 const getState = ({ status }: Pick<Task, 'status'>) => status?.state ?? TaskState.UNRECOGNIZED;
 const RUNNING = [TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING];
 const WAITING = [TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED];
 
-const joinText = (parts: readonly Part[]): string =>
+const joinText = (parts: readonly A2aPart[]): string =>
   parts.map(({ content }) => (content?.$case === 'text' ? content.value : '')).join('');
-const listData = (parts: readonly Part[]): unknown[] =>
+const listData = (parts: readonly A2aPart[]): unknown[] =>
   parts.flatMap(({ content }) => (content?.$case === 'data' ? [content.value] : []));
 
-/** Returns an agent of another service, which speaks A2A, as a tool of an agent here. */
-export const remoteTool = (
-  { name, description }: Pick<AgentDefinition, 'name' | 'description'>,
-  remote: RemoteAgent,
-  policy: EgressPolicy,
-): Tool => ({
-  name,
-  description: description || `Asks the agent ${name}.`,
-  parameters: toParameters({ request: { type: 'string', minLength: 1, maxLength: MAX_TEXT } }, 'request'),
-  needsConfirmation: false,
-  // The message has the id of the operation: sent again it is the same task, and that is found again.
-  effect: 'idempotent',
-  calls: 'server',
-  async run(args, context) {
-    const egress = createEgress(policy, context.session.userId);
-    const peer = { name, remote, egress, signal: context.signal };
+/** One call of an agent of another service, and the way to it. */
+interface RemoteCall extends Peer {
+  asker: Asker;
+  transport: Transport;
+  streams: boolean;
+}
+
+/** Returns the model of an agent that runs in another service and speaks A2A: it says what that agent says. */
+export const remoteModel = (name: string, remote: RemoteAgent, policy: EgressPolicy): Model => ({
+  provider: 'a2a',
+  async *generate(request) {
+    const { asker, signal } = request;
+    if (!asker) throw new AgentError('remote_failed', `The agent \`${name}\` is asked by agents only.`);
+    const egress = createEgress(policy, asker.userId);
+    const peer: Peer = { name, remote, egress, signal };
     try {
-      return await ask({ ...peer, context, ...(await connect(peer)) }, String(args['request']));
+      const call = { ...peer, asker, ...(await connect(peer)) };
+      const begun = await begin(call, request);
+      return typeof begun === 'string' ? yield* follow(call, begun) : begun;
     } finally {
       await egress.close();
     }
   },
 });
 
-/** One call of a remote agent, and the way to it. */
-interface RemoteCall extends Peer {
-  context: ToolContext;
-  transport: Transport;
-  streams: boolean;
+/** Sends what the agent has not heard yet, or goes on with what an earlier attempt sent. @returns the id of its task */
+async function begin(call: RemoteCall, request: ModelRequest): Promise<string | ModelAnswer> {
+  const { question, kept, operationId, conversationId } = call.asker;
+  const { contents } = request;
+  const asked = noteSchema.safeParse(question?.partMetadata?.[NOTE]).data;
+  const answer = getFunctionResponses(contents.at(-1)).find(({ id }) => id === question?.functionCall?.id);
+  if (asked && answer) return bringAnswer(call, request, asked, answer.response ?? {});
+  if (typeof kept?.['taskId'] === 'string') return kept['taskId'];
+  const news = contents.slice(contents.findLastIndex(({ role }) => role === 'model') + 1);
+  const parts = news.flatMap(getParts).flatMap(toA2aPart);
+  return send(call, request, { messageId: operationId, contextId: conversationId, parts });
 }
 
-/** Asks, or goes on with what an earlier attempt began. @returns the response of the call */
-async function ask(call: RemoteCall, request: string): Promise<JsonObject> {
-  const { confirmation, kept, operationId } = call.context;
-  const asked = keptSchema.safeParse(confirmation?.kept).data;
-  if (asked) await bringAnswer(call, asked);
-  const known = asked?.taskId ?? kept?.['taskId'];
-  const first = { messageId: operationId, parts: [{ text: request }] };
-  const sent = typeof known === 'string' ? known : await send(call, first);
-  return typeof sent === 'string' ? follow(call, sent) : sent;
+function toA2aPart({ text, inlineData, fileData }: Part): JsonObject[] {
+  if (text) return [{ text }];
+  const { mimeType: mediaType, displayName: filename } = inlineData ?? fileData ?? {};
+  const content = inlineData ? { raw: inlineData.data } : { url: fileData?.fileUri };
+  return Object.values(content)[0] ? [{ ...content, mediaType, filename }] : [];
 }
 
 /** Sends a message, and does not wait for its task. @returns the task's id, or the answer where there is none */
-async function send(call: RemoteCall, said: JsonObject): Promise<string | JsonObject> {
-  const { state, modelCalls, endTime } = call.context;
-  if (modelCalls.left < 1) throw toFailure(call, 'no model call is left to this invocation');
+async function send(call: RemoteCall, { sampling }: ModelRequest, said: JsonObject): Promise<string | ModelAnswer> {
+  const { state, modelCalls, endTime } = call.asker;
   const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
   const { url } = call.remote;
   if (chain.includes(url) || chain.length >= MAX_CHAIN)
     throw toFailure(call, 'it is one of the agents that wait for this answer, or there are too many of them');
   const timeMs = Math.max(1, Math.floor((endTime ?? Infinity) - performance.now()));
-  const metadata = { [CHAIN]: [...chain, url], [CALLS]: modelCalls.left, ...(endTime && { [TIME]: timeMs }) };
+  const metadata = {
+    [CHAIN]: [...chain, url],
+    [CALLS]: modelCalls.left,
+    ...(endTime && { [TIME]: timeMs }),
+    ...(sampling.maxOutputTokens && { [TOKENS]: sampling.maxOutputTokens }),
+  };
   const message = { role: 'ROLE_USER', ...said, metadata };
   const request = SendMessageRequest.fromJSON({ message, configuration: { returnImmediately: true } });
   const answer = await awaitAnswer(call, call.transport.sendMessage(request));
-  if ('messageId' in answer) return { result: joinText(answer.parts).slice(0, MAX_TEXT) };
+  if ('messageId' in answer) return toText(call, joinText(answer.parts));
   if (!answer.id || answer.id.length > MAX_ID) throw toFailure(call, 'its task has no id of a usual length');
-  await call.context.keep({ taskId: answer.id });
+  await call.asker.keep({ taskId: answer.id });
   return answer.id;
 }
 
-/** Brings the answer of a person to a task; one that has it already goes on. */
-async function bringAnswer(call: RemoteCall, { taskId, asked, calls }: z.output<typeof keptSchema>): Promise<void> {
-  const { operationId, confirmation } = call.context;
-  const { confirmed = false, payload } = confirmation ?? {};
-  const result = typeof payload?.['answer'] === 'string' ? payload['answer'] : '';
-  const declined = { error: 'The person declined to answer.' };
-  const toResponse = ({ kind }: JsonObject) =>
-    kind === 'confirmation' ? { confirmed, ...payload } : confirmed ? { result } : declined;
-  const text = !confirmed ? declined.error : result || 'yes';
-  const parts = calls.map((each) => ({ data: { callId: each['callId'], response: toResponse(each) } }));
-  const messageId = `${operationId}/${asked}`;
-  await send(call, { taskId, messageId, parts: parts.length ? parts : [{ text }] }).catch((error: unknown) => {
+/** Brings the answer of a person to a task; one that has it already goes on. @returns the id of the task */
+async function bringAnswer(
+  call: RemoteCall,
+  request: ModelRequest,
+  { taskId, calls }: z.output<typeof noteSchema>,
+  answer: JsonObject,
+): Promise<string> {
+  const isOne = calls.length === 1;
+  const given = calls.map(({ callId }) => ({ data: { callId, response: isOne ? answer : answer[callId] } }));
+  const text = typeof answer['answer'] === 'string' ? answer['answer'] : JSON.stringify(answer);
+  const parts = given.length > 0 ? given : [{ text }];
+  await send(call, request, { taskId, messageId: call.asker.operationId, parts }).catch((error: unknown) => {
     if (!(error instanceof AgentError && error.cause instanceof UnsupportedOperationError)) throw error;
   });
+  return taskId;
 }
 
 /** Follows a task to its end, or to what it asks; where the invocation ends for good, it is cancelled. */
-async function follow(call: RemoteCall, id: string): Promise<JsonObject> {
+async function* follow(call: RemoteCall, id: string): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const { transport, streams, signal } = call;
   const task = { tenant: '', id };
+  const text = new TextSoFar(call.name);
   try {
     for (let pauseMs = POLL_MS.least; ; pauseMs = toNext(pauseMs)) {
       const found = await awaitAnswer(call, transport.getTask(task));
-      if (!RUNNING.includes(getState(found))) return toResult(call, found);
-      // A stream that breaks, or says more than is let in, is no end of the task.
-      if (streams) await listen(transport, id).catch(() => undefined);
+      if (!RUNNING.includes(getState(found))) return toAnswer(call, found);
+      if (streams) yield* listen(transport, id, text);
       await sleep(pauseMs, undefined, { signal });
     }
   } finally {
@@ -127,37 +138,91 @@ async function follow(call: RemoteCall, id: string): Promise<JsonObject> {
   }
 }
 
-/** Waits while a stream lasts, or until its task waits for us: what it is about is read of the task. */
-async function listen(transport: Transport, id: string): Promise<void> {
-  for await (const { payload } of transport.resubscribeTask({ tenant: '', id }))
-    if ((payload?.$case === 'task' || payload?.$case === 'statusUpdate') && WAITING.includes(getState(payload.value)))
-      return;
+/** Tells what is said while a stream lasts, or until its task waits for us. */
+async function* listen(transport: Transport, id: string, text: TextSoFar): AsyncGenerator<ModelDelta> {
+  try {
+    for await (const { payload } of transport.resubscribeTask({ tenant: '', id })) {
+      if (payload?.$case === 'task')
+        for (const { artifactId, parts } of payload.value.artifacts) text.set(artifactId, joinText(parts));
+      if (payload?.$case === 'artifactUpdate') {
+        const { artifact, append } = payload.value;
+        if (artifact) text.set(artifact.artifactId, joinText(artifact.parts), append);
+      }
+      yield* text.takeNew();
+      if ((payload?.$case === 'task' || payload?.$case === 'statusUpdate') && WAITING.includes(getState(payload.value)))
+        return;
+    }
+  } catch {
+    // A stream that breaks, or says more than is let in, is no end of the task.
+  }
 }
 
-function toResult(call: RemoteCall, task: Task): JsonObject {
+/** The text of a task as it comes, by its artifacts. */
+class TextSoFar {
+  readonly #modelVersion: string;
+  readonly #texts = new Map<string, string>();
+  #told = '';
+
+  constructor(modelVersion: string) {
+    this.#modelVersion = modelVersion;
+  }
+
+  set(artifactId: string, text: string, append = false): void {
+    this.#texts.set(artifactId, append ? (this.#texts.get(artifactId) ?? '') + text : text);
+  }
+
+  /** Takes what has come since; text that takes the place of other text is seen once all is there. */
+  *takeNew(): Generator<ModelDelta> {
+    const whole = joinTexts([...this.#texts.values()]);
+    const text = whole.startsWith(this.#told) ? whole.slice(this.#told.length) : '';
+    if (text === '') return;
+    this.#told = whole;
+    yield { content: { role: 'model', parts: [{ text }] }, modelVersion: this.#modelVersion };
+  }
+}
+
+const joinTexts = (texts: string[]): string => texts.filter(Boolean).join('\n').slice(0, MAX_TEXT);
+
+const toText = ({ name }: Peer, text: string): ModelAnswer => ({
+  content: { role: 'model', parts: [{ text: text.slice(0, MAX_TEXT) }] },
+  modelVersion: name,
+});
+
+function toAnswer(call: RemoteCall, task: Task): ModelAnswer {
   const { status, artifacts, metadata } = task;
   const said = joinText(status?.message?.parts ?? []);
-  if (WAITING.includes(getState(task))) return askPerson(call, task);
-  call.context.modelCalls.add(callsSchema.safeParse(metadata?.[CALLS]).data ?? 0);
+  if (WAITING.includes(getState(task))) return toQuestion(call, task);
+  call.asker.modelCalls.count(callsSchema.safeParse(metadata?.[CALLS]).data ?? 1);
   if (getState(task) !== TaskState.TASK_STATE_COMPLETED) {
     const why = (said || taskStateToJSON(getState(task))).slice(0, MAX_SAID);
     throw new AgentError('remote_failed', `The agent \`${call.name}\` did not succeed: ${why}`);
   }
-  const texts = artifacts.map(({ parts }) => joinText(parts)).filter(Boolean);
   const values = artifacts.flatMap(({ parts }) => listData(parts));
-  const isFine = values.length > 0 && JSON.stringify(values).length <= MAX_TEXT;
-  return { result: (texts.join('\n') || said).slice(0, MAX_TEXT), ...(isFine && { data: values }) };
+  const data = values.length > 0 ? JSON.stringify(values.length === 1 ? values[0] : values) : '';
+  const { prompt, output } = usedSchema.safeParse(metadata?.[TOKENS]).data ?? {};
+  const usageMetadata = { promptTokenCount: prompt, candidatesTokenCount: output };
+  const text = joinTexts(artifacts.map(({ parts }) => joinText(parts))) || said || data;
+  return { ...toText(call, text), ...(prompt !== undefined && { usageMetadata }) };
 }
 
+const CONFIRMED = { type: 'object', properties: { confirmed: { type: 'boolean' } }, required: ['confirmed'] };
+const ANSWERED = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
+
 /** Puts the question of the other agent to the person of the session, as its words. */
-function askPerson({ name, context }: RemoteCall, { id: taskId, status }: Task): JsonObject {
-  const { parts = [], messageId = '' } = status?.message ?? {};
-  const values = listData(parts).map(toMembers);
-  const calls = values.flatMap(({ callId, kind }) => (callId ? [{ callId, kind }] : []));
+function toQuestion({ name }: Peer, { id: taskId, status }: Task): ModelAnswer {
+  const { parts = [] } = status?.message ?? {};
+  const calls = listData(parts)
+    .map(toMembers)
+    .filter(({ callId }) => typeof callId === 'string');
   const links = parts.flatMap(({ content }) => (content?.$case === 'url' ? [content.value] : []));
-  const needsAnswer = calls.length === 0 || calls.some(({ kind }) => kind !== 'confirmation');
-  const hint = [`The agent \`${name}\` asks: ${joinText(parts).slice(0, MAX_SAID)}`, ...links].join('\n');
-  const schema = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
-  const kept = { taskId, asked: messageId.slice(0, MAX_ID), calls };
-  return requestConfirmation(context, { hint, kept, ...(needsAnswer && { payload: { answer: '' }, schema }) });
+  const question = [`The agent \`${name}\` asks: ${joinText(parts)}`, ...links].join('\n').slice(0, MAX_QUESTION);
+  const forms = calls.map(({ callId, kind, schema }) => [
+    String(callId),
+    kind === 'confirmation' ? CONFIRMED : (schema ?? ANSWERED),
+  ]);
+  const all = { type: 'object', properties: Object.fromEntries(forms), required: forms.map(([callId]) => callId) };
+  const schema = forms.length > 1 ? all : (forms[0]?.[1] ?? ANSWERED);
+  const note = { taskId, calls: calls.map(({ callId }) => ({ callId })) };
+  const functionCall = { name: askPerson.name, args: { question, schema } };
+  return { content: { role: 'model', parts: [{ functionCall, partMetadata: { [NOTE]: note } }] }, modelVersion: name };
 }

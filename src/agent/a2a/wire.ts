@@ -18,5 +18,9 @@ export const chainSchema = z.array(z.string().max(2_048)).max(MAX_CHAIN);
 export const CALLS = 'agent-runtime/modelCalls';
 /** Such a number. */
 export const callsSchema = z.int().min(0).max(1_000_000);
+/** The member of the metadata of a message with the tokens that its answer may take, of a task with those taken. */
+export const TOKENS = 'agent-runtime/tokens';
+/** Such tokens of a task. */
+export const usedSchema = z.object({ prompt: callsSchema, output: callsSchema });
 /** The member of the metadata of a message with the time that is left to its answer, milliseconds. */
 export const TIME = 'agent-runtime/timeMs';

@@ -71,7 +71,7 @@ export interface AgentDefinition {
   subAgents?: AgentDefinition[];
   /** True: the agent above calls it like a tool and goes on itself, instead of handing over to it. */
   asTool?: boolean;
-  /** The service that it runs in, which speaks A2A: it is called like a tool [this one]. */
+  /** The service that it runs in, which speaks A2A [this one]. */
   remote?: RemoteAgent;
   /** Called while the agent runs. */
   hooks?: Hooks;
@@ -104,6 +104,8 @@ export interface AgentOverrides {
   maxLlmCalls?: number;
   /** Lowers the limit of model calls and never raises it. */
   llmCallsAtMost?: number;
+  /** Most tokens of the invocation, prompts and answers; the prompt of its last call may pass it. */
+  tokensAtMost?: number;
   /** Lowers the time limit of the invocation and never raises it. */
   timeAtMostMs?: number;
   /** Replaces the members that it has. */
@@ -148,6 +150,8 @@ export interface AgentNode {
   appendedInstruction: string;
   model: Model;
   modelName: string;
+  /** True: it runs in another service, and its model is the way to it [false]. */
+  isRemote?: boolean;
   /** Asked in order where the model fails before it begins an answer [none]. */
   fallbacks?: NamedModel[];
   firstTokenMs?: number;
@@ -166,6 +170,8 @@ export interface AgentNode {
 export interface PreparedAgent extends AgentNode {
   /** Maximum number of model calls of the invocation, those of sub-agents and summaries included. */
   maxLlmCalls: number;
+  /** Maximum number of tokens of the invocation, the prompt of its last call left out [no limit but budgets]. */
+  maxTokens?: number | undefined;
   compaction?: CompactionSettings;
   /** Ends the MCP sessions; safe to call twice, never throws. */
   close: () => Promise<void>;

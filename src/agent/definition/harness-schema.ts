@@ -150,14 +150,20 @@ interface SubAgent extends z.output<typeof members> {
   sub_agents?: SubAgent[] | undefined;
 }
 
-const subAgent: z.ZodType<SubAgent> = z.strictObject({
-  ...agent,
-  name: agentName,
-  model: agentModel.optional(),
-  as_tool: z.boolean().optional().describe('Called like a tool instead of handed over to.'),
-  remote: remote.optional().describe('An agent of another service, which speaks A2A; called like a tool.'),
-  sub_agents: z.lazy(() => z.array(subAgent)).optional(),
-});
+/** Members that an agent of another service has there. */
+const OWN = ['system_prompt', 'model', 'tools', 'skills', 'mcp_servers', 'openapi', 'sub_agents'] as const;
+const NOT_OWN = `one with remote has none of ${OWN.join(', ')} here`;
+
+const subAgent: z.ZodType<SubAgent> = z
+  .strictObject({
+    ...agent,
+    name: agentName,
+    model: agentModel.optional(),
+    as_tool: z.boolean().optional().describe('Called like a tool instead of handed over to.'),
+    remote: remote.optional().describe('The agent of another service, which speaks A2A, that it is.'),
+    sub_agents: z.lazy(() => z.array(subAgent)).optional(),
+  })
+  .refine((agent) => !agent.remote || OWN.every((name) => agent[name] === undefined), NOT_OWN);
 
 /**
  * Members that `veadk harness create` and `add` write (veadk-python 1.1.19) and that mean nothing here: they choose

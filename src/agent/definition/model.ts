@@ -1,4 +1,4 @@
-import type { Content, JsonObject } from '../../core/content.ts';
+import type { Content, JsonObject, Part } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { LiveModel } from './live.ts';
@@ -50,11 +50,38 @@ export interface ModelRequest {
   outputSchema?: JsonObject;
   /** Names calls with the same beginning, for providers that keep it by a key [none]. */
   cacheKey?: string;
+  /** For an agent of another service: the invocation that it works for. */
+  asker?: Asker;
   signal: AbortSignal;
   /** Called when the first of the answer has come, though nothing of it may be shown yet. */
   onBegin?(): void;
   /** Called with each try that failed. */
   onFailedTry?(failed: FailedTry): void;
+}
+
+/** The invocation that asks an agent of another service. */
+export interface Asker {
+  userId: string;
+  /** Names this call, the same when it is made again. */
+  operationId: string;
+  /** Names the conversation of the session with that agent [each call begins one]. */
+  conversationId?: string | undefined;
+  /** The part of its last answer that asked a person. */
+  question?: Part | undefined;
+  /** The state as the invocation sees it. */
+  state: Readonly<JsonObject>;
+  /** The moment at which the time limit ends the invocation, by `performance.now()` [none is known]. */
+  endTime?: number | undefined;
+  modelCalls: {
+    /** Calls left to the invocation, this one included. */
+    left: number;
+    /** Counts the calls made there: the first of them is this one. */
+    count(made: number): void;
+  };
+  /** The value that an earlier attempt at this call kept. */
+  kept?: JsonObject | undefined;
+  /** Keeps what another process needs to go on with this call, where this one dies. */
+  keep(value: JsonObject): Promise<void>;
 }
 
 /** A try of a model call that failed: the code of its error, or `passed_over` where it was not made. */

@@ -62,14 +62,6 @@ export interface ToolContext {
   sql: ToolSql;
   log: ToolLog;
   signal: AbortSignal;
-  /** The moment at which the time limit ends the invocation, by `performance.now()` [none is known]. */
-  endTime?: number | undefined;
-  /** The model calls of this invocation. */
-  modelCalls: {
-    left: number;
-    /** Counts calls that others made on its account. */
-    add(count: number): void;
-  };
   /** Asks another agent on this invocation's account: its model calls count, its events are not stored. */
   askAgent(agent: AgentNode, request: string): Promise<AgentReply>;
 }

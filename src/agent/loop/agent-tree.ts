@@ -1,3 +1,4 @@
+import { getFunctionResponses } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
@@ -37,7 +38,9 @@ export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {
     if (!author || author === 'user') continue;
     const path = pathTo(root, author);
     const speaker = path.at(-1);
-    if (speaker && path.every((agent) => agent.kind === 'llm')) return speaker;
+    // One of another service hands nothing over: it goes on only with what it has asked.
+    const isReached = !speaker?.isRemote || getFunctionResponses(history.at(-1)?.content).length > 0;
+    if (speaker && isReached && path.every((agent) => agent.kind === 'llm')) return speaker;
   }
   return root;
 }

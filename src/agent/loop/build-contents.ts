@@ -13,6 +13,8 @@ const HIDDEN_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
 export interface Audience {
   agentName: string;
   branch?: string | undefined;
+  /** True for an agent of another service: it hears what others said, and nothing of their tools [false]. */
+  isOutside?: boolean | undefined;
 }
 
 /**
@@ -48,7 +50,7 @@ const MIN_KNOWN = 32;
 const MAX_ADDED = 200;
 
 /** The contents of all frozen events at the beginning; `undefined` where they are few or change each other. */
-function knownContents(history: Event[], { agentName, branch }: Audience): KnownContents | undefined {
+function knownContents(history: Event[], { agentName, branch, isOutside }: Audience): KnownContents | undefined {
   const length = history.findLastIndex((event) => Object.isFrozen(event)) + 1;
   const last = history[length - 1];
   if (length < MIN_KNOWN || !last) return undefined;
@@ -56,7 +58,7 @@ function knownContents(history: Event[], { agentName, branch }: Audience): Known
   if (before?.length === length) return before;
   const added = before && toContents(history.slice(before.length, length), before);
   const goesOn = before && added?.isOwn === true;
-  const known = goesOn ? before : { agentName, branch, length: 0, contents: [] };
+  const known = goesOn ? before : { agentName, branch, isOutside, length: 0, contents: [] };
   const made = goesOn ? added : toContents(history.slice(0, length), known);
   if (made.changesEarlier) return undefined;
   const key = history[known.length - 1];
@@ -93,7 +95,7 @@ function toContents(history: Event[], audience: Audience): MadeContents {
     .filter((event) => event.partial !== true && isInBranch(event, audience.branch))
     .map(toShown)
     .filter((event) => getParts(event.content).length > 0)
-    .map((event) => (isForeign(event, audience) ? toContext(event) : event));
+    .map((event) => (isForeign(event, audience) ? toContext(event, audience) : event));
   const { slots, allAnswer } = fillSlots(events);
   const contents = pairCalls(events, slots).filter((content) => getParts(content).length > 0);
   const changesEarlier = history.some(isOfEarlier);
@@ -205,10 +207,11 @@ const toShown = (event: Event): Event => withVisibleParts(withSpoken(event));
 const isForeign = (event: Event, audience: Audience) => event.author !== 'user' && event.author !== audience.agentName;
 
 /** Presents another agent's event as context from the user (ADK `_present_other_agent_message`). */
-function toContext(event: Event): Event {
+function toContext(event: Event, { isOutside = false }: Audience): Event {
   const parts = getParts(event.content).flatMap((part): Part[] => {
     if (part.thought === true) return [];
     if (part.text) return [{ text: `[${event.author}] said: ${part.text}` }];
+    if (isOutside && (part.functionCall || part.functionResponse)) return [];
     if (part.functionCall) {
       const { name, args } = part.functionCall;
       return [{ text: `[${event.author}] called tool \`${name}\` with parameters: ${JSON.stringify(args ?? {})}` }];

@@ -56,14 +56,6 @@ export function toOpenCalls(event: Event): OpenCall[] {
   });
 }
 
-const toLimits = ({ input, used }: InvocationState) => ({
-  endTime: input.endTime,
-  modelCalls: {
-    left: input.agent.maxLlmCalls - used.llmCalls,
-    add: (count: number) => void (used.llmCalls += count),
-  },
-});
-
 async function runTool(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -77,6 +69,7 @@ async function runTool(
   const operationId = invocation.toOperationId(call);
   const actions = emptyActions();
   const attachments: Part[] = [];
+  const keep = (value: JsonObject) => keepFor(invocation, tool, call, value);
   const context = {
     session,
     invocationId,
@@ -86,13 +79,13 @@ async function runTool(
     actions,
     confirmation: call.confirmation,
     kept,
-    keep: (value: JsonObject) => keepFor(invocation, tool, call, value),
+    keep,
     attachments,
     services,
     log: toToolLog(log, { tool: call.name, callId: call.id }),
     signal,
-    ...toLimits(invocation),
-    askAgent: (agent: AgentNode, request: string) => invocation.askAgent(agent, request, signal, operationId),
+    askAgent: (agent: AgentNode, request: string) =>
+      invocation.askAgent(agent, request, signal, operationId, { kept: { ...kept }, keep }),
   };
   const run = async (sql: ToolSql): Promise<KeptAnswer> => {
     const value = await runWith({ tool: tool.name }, async () => tool.run(call.args, { ...context, sql }));

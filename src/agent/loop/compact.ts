@@ -79,11 +79,13 @@ const toLine = ({ role, parts }: Content) =>
 
 async function summarise(
   invocation: InvocationState,
-  { agent, signal }: AgentTurn,
+  { agent: speaker, signal }: AgentTurn,
   contents: Content[],
 ): Promise<string> {
   const transcript = contents.map(toLine).join('\n\n').slice(-MAX_TRANSCRIPT);
   const ended = new AbortController();
+  // An agent of another service has no model here.
+  const agent = speaker.isRemote ? invocation.input.agent : speaker;
   invocation.used.llmCalls += 1;
   const request: ModelRequest = {
     modelName: agent.modelName,

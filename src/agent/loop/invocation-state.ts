@@ -1,12 +1,13 @@
 import type { RunInput, UsedSoFar } from './run.ts';
 import type { OpenCall } from './call-tools.ts';
+import type { AskingCall } from './asker.ts';
 import { deriveId } from './call-ledger.ts';
 import { nodePath } from './agent-tree.ts';
 import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentReply } from '../definition/tool.ts';
 import type { AgentNode } from '../definition/agent.ts';
-import { type ModelAnswer, toCallUse } from '../definition/model.ts';
+import { type ModelAnswer, type Sampling, toCallUse } from '../definition/model.ts';
 
 /** The progress of one invocation, shared by all agents of its tree. */
 export interface InvocationState {
@@ -40,6 +41,7 @@ export type AskAgent = (
   request: string,
   signal: AbortSignal,
   operationId: string,
+  asking: AskingCall,
 ) => Promise<AgentReply>;
 
 /** One agent's turn within an invocation: its node, and what keeps parallel agents apart. */
@@ -123,6 +125,23 @@ export function countTokens(
   used.promptTokens += use.promptTokens;
   used.outputTokens += use.outputTokens;
   input.onUse?.(use);
+}
+
+/** Counts the tokens that the invocation may still take, in whatever process it began. */
+export function countTokensLeft({ input, used, events }: InvocationState): number {
+  if (input.agent.maxTokens === undefined) return Infinity;
+  const stored = events
+    .filter(({ invocationId }) => invocationId === input.invocationId)
+    .map((event) => toCallUse('', event))
+    .reduce((sum, { promptTokens, outputTokens }) => sum + promptTokens + outputTokens, 0);
+  return input.agent.maxTokens - Math.max(stored, used.promptTokens + used.outputTokens);
+}
+
+/** Returns the parameters of a model call, whose answer takes no more tokens than are left. */
+export function toSampling(invocation: InvocationState, sampling: Sampling): Sampling {
+  const left = countTokensLeft(invocation);
+  if (left === Infinity) return sampling;
+  return { ...sampling, maxOutputTokens: Math.min(left, sampling.maxOutputTokens ?? Infinity) };
 }
 
 /** The call's id where it is new, else a fresh one. */

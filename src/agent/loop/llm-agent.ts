@@ -4,6 +4,7 @@ import { AgentError } from '../../core/errors.ts';
 import { getAnswerText, getFunctionResponses, getParts, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
+import { beginRemoteCall, type RemoteCall } from './asker.ts';
 import { askModels, type ModelNotes, noteTry, withNotes } from './ask-model.ts';
 import { beginWith, type Decisions, deriveId, noteWaits } from './call-ledger.ts';
 import { callTools, toOpenCalls, withError, type OpenCall } from './call-tools.ts';
@@ -23,8 +24,10 @@ import {
 import { isRejected, MAX_REPAIRS, noOutput, withOutput } from './structured-output.ts';
 import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
 import {
+  countTokensLeft,
   newEvent,
   recordEvent,
+  toSampling,
   uniqueCallId,
   type InvocationState,
   type Steps,
@@ -104,11 +107,15 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
   const stored = invocation.input.stored?.take(turn, isOfModel);
   if (stored) return stored;
   const { signal } = turn;
-  const { maxLlmCalls } = invocation.input.agent;
+  const { maxLlmCalls, maxTokens } = invocation.input.agent;
   if (signal.aborted) return withError(newEvent(invocation, turn, {}), abortError(signal));
   if (invocation.used.llmCalls >= maxLlmCalls) {
     const text = `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`;
     return withError(newEvent(invocation, turn, {}), new AgentError('llm_calls_limit', text));
+  }
+  if (countTokensLeft(invocation) <= 0) {
+    const text = `The \`${maxTokens}\` tokens that the caller left to this invocation are used up`;
+    return withError(newEvent(invocation, turn, {}), new AgentError('budget_exceeded', text));
   }
   invocation.used.llmCalls += 1;
   return yield* callModel(invocation, turn);
@@ -126,10 +133,13 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
   const notes: ModelNotes = { failedTries: [] };
   const call: OpenModelCall = { marks, notes, id: partial?.id, request: undefined };
   let step: ObservedStep<NewEvent> | undefined;
+  let remote: RemoteCall | undefined;
   let answer: NewEvent | undefined;
   try {
     const bound = AbortSignal.any([signal, ended.signal]);
-    const request = { ...(await toRequest(invocation, turn, bound)), onFailedTry: noteTry(notes) };
+    remote = agent.isRemote ? await beginRemoteCall(invocation, turn) : undefined;
+    const asker = remote && { asker: remote.asker };
+    const request = { ...(await toRequest(invocation, turn, bound)), ...asker, onFailedTry: noteTry(notes) };
     const sent = marks ? { ...request, contents: [...request.contents], tools: [...request.tools] } : request;
     call.request = sent;
     const given = marks && (await beforeModel(invocation, turn, sent, marks));
@@ -149,6 +159,7 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
   } finally {
     ended.abort(CALL_ENDED);
     step?.end(answer);
+    if (answer) remote?.end(answer);
   }
 }
 
@@ -219,9 +230,11 @@ async function toRequest(
   return {
     modelName: agent.modelName,
     instruction: instruction + agent.appendedInstruction,
-    contents: ensureUserFirstAndLast(buildContents(invocation.events, { agentName: agent.name, branch })),
+    contents: ensureUserFirstAndLast(
+      buildContents(invocation.events, { agentName: agent.name, branch, isOutside: agent.isRemote }),
+    ),
     tools: agent.tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
-    sampling: agent.sampling,
+    sampling: toSampling(invocation, agent.sampling),
     ...(agent.outputSchema && { outputSchema: agent.outputSchema.schema }),
     ...(agent.sampling.promptCaching && { cacheKey: deriveId([session.appName, session.userId, session.sessionId]) }),
     signal,

@@ -4,6 +4,7 @@ import type { Event, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import type { AgentReply } from '../definition/tool.ts';
 import { findResumed, findSpeaker, pathTo, withTransfer } from './agent-tree.ts';
+import type { AskingCall } from './asker.ts';
 import { deriveId } from './call-ledger.ts';
 import { mergeActions, type OpenCall, withError } from './call-tools.ts';
 import { compactHistory } from './compact.ts';
@@ -78,10 +79,11 @@ export async function askAgent(
   request: string,
   signal: AbortSignal,
   operationId: string,
+  asking: AskingCall,
 ): Promise<AgentReply> {
   const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
   // Its steps are not stored, nor are its calls: what it does is one entry, that of the agent.
-  const input = { ...parent.input, stored: undefined, ledger: undefined };
+  const input = { ...parent.input, stored: undefined, ledger: undefined, asking };
   const toOperationId = nameInner(operationId);
   const own = { input, toOperationId, events: [prompt], callIds: new Set<string>(), output: '' };
   const invocation: InvocationState = { ...parent, ...own };

@@ -7,6 +7,7 @@ import type { AgentNode, PreparedAgent } from '../definition/agent.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/tool.ts';
 import type { CallLedger, Transact } from './call-ledger.ts';
+import type { AskingCall } from './asker.ts';
 import type { StoredSteps } from './stored-steps.ts';
 
 /** The input of one invocation. */
@@ -20,6 +21,8 @@ export interface RunInput {
   stored?: StoredSteps | undefined;
   /** Keeps what becomes of calls of tools [nothing is kept]. */
   ledger?: CallLedger | undefined;
+  /** The call of an agent that is a tool, for which this runs [the invocation itself]. */
+  asking?: AskingCall | undefined;
   /** Runs transactional tools [they fail]. */
   transact?: Transact | undefined;
   /** Counts what is used, for the caller, which stores it with each event [from zero]. */

@@ -26,7 +26,7 @@ export function describeAgent(
   modelName: string,
 ): AgentDescription {
   const describe = (agent: AgentDefinition, modelAbove: string): AgentDescription => {
-    const model = agent.model?.name ?? agent.modelName ?? modelAbove;
+    const model = agent.remote ? agent.name : (agent.model?.name ?? agent.modelName ?? modelAbove);
     return {
       name: agent.name,
       description: agent.description,

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import type { z } from 'zod';
-import { CALLS, CHAIN, CHAIN_STATE, TIME } from '../../../agent/a2a/wire.ts';
+import { CALLS, CHAIN, CHAIN_STATE, TIME, TOKENS } from '../../../agent/a2a/wire.ts';
 import type { Config } from '../../../config/config.ts';
 import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
@@ -92,11 +92,15 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
   return look(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 
-/** Reads which agents wait for the answer, none of which is asked in turn, and the model calls and time it may take. */
+/** Reads which agents wait for the answer, none of which is asked in turn, and the calls, tokens and time it may take. */
 function toLimits({ metadata }: A2aMessage): Pick<TurnRequest, 'overrides' | 'stateDelta'> {
-  const { [CHAIN]: chain, [CALLS]: llmCallsAtMost, [TIME]: timeAtMostMs } = metadata ?? {};
+  const { [CHAIN]: chain, [CALLS]: llmCallsAtMost, [TOKENS]: tokensAtMost, [TIME]: timeAtMostMs } = metadata ?? {};
   return {
-    overrides: { ...(llmCallsAtMost && { llmCallsAtMost }), ...(timeAtMostMs && { timeAtMostMs }) },
+    overrides: {
+      ...(llmCallsAtMost && { llmCallsAtMost }),
+      ...(tokensAtMost && { tokensAtMost }),
+      ...(timeAtMostMs && { timeAtMostMs }),
+    },
     ...(chain && { stateDelta: { [CHAIN_STATE]: chain } }),
   };
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { CALLS, callsSchema, CHAIN, chainSchema, TIME } from '../../../agent/a2a/wire.ts';
+import { CALLS, callsSchema, CHAIN, chainSchema, TIME, TOKENS } from '../../../agent/a2a/wire.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { identifierSchema } from '../../../core/session.ts';
 
@@ -36,6 +36,7 @@ const messageSchema = z.looseObject({
     .looseObject({
       [CHAIN]: chainSchema.optional(),
       [CALLS]: callsSchema.min(1).optional(),
+      [TOKENS]: z.int().min(1).optional(),
       [TIME]: z.int().min(1).optional(),
     })
     .nullish(),

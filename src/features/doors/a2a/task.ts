@@ -1,4 +1,4 @@
-import { CALLS } from '../../../agent/a2a/wire.ts';
+import { CALLS, TOKENS } from '../../../agent/a2a/wire.ts';
 import {
   getAnswerText,
   getFunctionCalls,
@@ -118,7 +118,11 @@ export function toTask(found: Found, { historyLength, includeArtifacts = true }:
     status: toStatus(found),
     ...(artifacts.length > 0 ? { artifacts } : {}),
     ...(history.length > 0 ? { history } : {}),
-    metadata: { invocationId: invocation.id, [CALLS]: invocation.llmCalls },
+    metadata: {
+      invocationId: invocation.id,
+      [CALLS]: invocation.llmCalls,
+      [TOKENS]: { prompt: invocation.promptTokens, output: invocation.outputTokens },
+    },
   };
 }
 
