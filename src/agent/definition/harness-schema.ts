@@ -163,7 +163,7 @@ const subAgent: z.ZodType<SubAgent> = z
     remote: remote.optional().describe('The agent of another service, which speaks A2A, that it is.'),
     sub_agents: z.lazy(() => z.array(subAgent)).optional(),
   })
-  .refine((agent) => !agent.remote || OWN.every((name) => agent[name] === undefined), NOT_OWN);
+  .refine((given) => !given.remote || OWN.every((name) => given[name] === undefined), NOT_OWN);
 
 /**
  * Members that `veadk harness create` and `add` write (veadk-python 1.1.19) and that mean nothing here: they choose
