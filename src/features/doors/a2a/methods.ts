@@ -34,7 +34,7 @@ const CANCEL_MS = 5_000;
 
 /** Dependencies of this door. */
 export interface A2aContext extends InvocationContext {
-  config: Pick<Config, 'auth' | 'WEBHOOKS' | 'WEBHOOKS_ALLOWED_HOSTS'>;
+  config: Pick<Config, 'auth' | 'A2A_CARD_KEY' | 'WEBHOOKS' | 'WEBHOOKS_ALLOWED_HOSTS'>;
   version: string;
 }
 
