@@ -294,7 +294,7 @@ test('an agent whose card is signed by a trusted key is asked', async () => {
   expect(lastText(await run(front, [{ text: 'hello' }]))).toBe('Got [{"result":"Echo hello"}]');
   // The credentials are for the agent, and not for who has the keys.
   expect(pages.seen).toEqual([{ path: '/keys', authorization: undefined }]);
-  // The official package signs what it has parsed, which lacks the security schemes.
+  // The official package signs what it has parsed, and sends it so.
   Object.assign(remote, await startOfficial('1.0', key.sign));
   expect(lastText(await run(front, [{ text: 'again' }]))).toBe('Got [{"result":"Official again"}]');
 });

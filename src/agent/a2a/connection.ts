@@ -75,11 +75,8 @@ export async function connect(peer: Peer): Promise<{ transport: Transport; strea
 async function checkSignature(peer: Peer, keys: string, said: AgentCard, card: AgentCard): Promise<void> {
   if (card.signatures.length === 0) throw toFailure(peer, 'its card is not signed');
   // The headers are for the agent alone.
-  const from = { ...peer, remote: { url: keys } };
-  const keySet = await toFetch(
-    from,
-    VERSION,
-  )(keys)
+  const fetchKeys = toFetch({ ...peer, remote: { url: keys } }, VERSION);
+  const keySet = await fetchKeys(keys)
     .then(async (answer) => {
       if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
       return createLocalJWKSet((await answer.json()) as JSONWebKeySet);
@@ -89,12 +86,12 @@ async function checkSignature(peer: Peer, keys: string, said: AgentCard, card: A
       const why = cause instanceof UnknownOutcomeError ? 'no answer' : (cause as Error).message.replace(/\.$/, '');
       throw toFailure(peer, `the keys for its card cannot be fetched: ${why}`, { cause });
     });
-  // As it was sent; and parsed, as the package signs it: without the security schemes, which nothing here reads.
-  const payloads = [said, card].map((form) => Buffer.from(canonicalizeAgentCard(form)).toString('base64url'));
-  const checks = card.signatures.slice(0, MAX_SIGNATURES).flatMap(({ protected: header, signature }) =>
+  // As it was sent: of a card that it has parsed the package leaves the security schemes out.
+  const payload = Buffer.from(canonicalizeAgentCard(said)).toString('base64url');
+  const checks = card.signatures
+    .slice(0, MAX_SIGNATURES)
     // A set has public keys only: neither `none` nor HS fits one.
-    payloads.map((payload) => flattenedVerify({ protected: header, signature, payload }, keySet)),
-  );
+    .map(({ protected: header, signature }) => flattenedVerify({ protected: header, signature, payload }, keySet));
   await Promise.any(checks).catch((cause: unknown) => {
     throw toFailure(peer, 'its card is signed by none of the keys for it', { cause });
   });
