@@ -8,9 +8,7 @@ const INTRODUCTION = `# Configuration
 Settings are environment variables, or lines of a \`.env\` file in the working directory; a variable of the environment
 wins. All are optional. A wrong value ends the start with a sentence that names the variable. \`MAX_…\` is a maximum;
 \`_MS\` are milliseconds, \`_BYTES\` bytes. Brackets have the default and what is allowed; switches are
-\`true\` or \`false\`.
-
-This page is made from \`src/config\` by \`npm run docs:config\`; change it there.
+\`true\` or \`false\`. \`npm run docs:config\` makes this page.
 `;
 
 /** Sentences above the settings of a subject. */

@@ -1,3 +1,4 @@
+import { createPrivateKey, type JsonWebKey } from 'node:crypto';
 import { z } from 'zod';
 import { documented, flag, list, splitAtCommas, text, whole } from './setting-schemas.ts';
 
@@ -22,6 +23,25 @@ export type DoorName = (typeof DOOR_NAMES)[number];
 /** The words of the setting. */
 const DOORS_ALLOWED = [...DOOR_NAMES, 'none'] as const;
 
+/** Algorithms of signatures by the curve of a key. */
+const ALGORITHMS: Record<string, string> = { 'P-256': 'ES256', 'P-384': 'ES384', 'P-521': 'ES512', Ed25519: 'EdDSA' };
+const CARD_KEY = 'a private JWK (EC, Ed25519, or RSA with `alg`) with a `kid`';
+
+/** Returns the key of a JWK and the header of what it signs, or nothing where it cannot sign. */
+function readCardKey(value: string) {
+  try {
+    const { kid, alg, ...jwk } = JSON.parse(value) as JsonWebKey;
+    const known = jwk.kty === 'RSA' ? /^[PR]S(?:256|384|512)$/.exec(String(alg))?.[0] : ALGORITHMS[String(jwk.crv)];
+    const key = createPrivateKey({ key: jwk, format: 'jwk' });
+    const { modulusLength = 2_048 } = key.asymmetricKeyDetails ?? {};
+    if (!known || (alg ?? known) !== known || modulusLength < 2_048 || !kid || typeof kid !== 'string')
+      return undefined;
+    return { key, header: { alg: known, kid, typ: 'JOSE' } };
+  } catch {
+    return undefined;
+  }
+}
+
 /** Doors. */
 export const DOORS = {
   DOORS: documented(
@@ -34,6 +54,11 @@ export const DOORS = {
       '[A2A](a2a.md).',
     DOORS_ALLOWED.map((name) => `\`${name}\``).join(', '),
     'all in mode `local` on a loopback `HOST`, else `none`',
+  ),
+  A2A_CARD_KEY: documented(
+    z.string().transform(readCardKey).refine(Boolean, CARD_KEY).optional(),
+    'Signs the cards of [A2A](a2a.md).',
+    CARD_KEY,
   ),
 };
 

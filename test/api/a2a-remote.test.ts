@@ -1,9 +1,10 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { AgentCard, Task } from '@a2a-js/sdk';
+import { AgentCard, generateAgentCardSignature, Task } from '@a2a-js/sdk';
 import { AgentEvent, type AgentExecutor, DefaultRequestHandler, InMemoryTaskStore } from '@a2a-js/sdk/server';
 import { agentCardHandler, jsonRpcHandler, UserBuilder } from '@a2a-js/sdk/server/express';
 import express from 'express';
+import { exportJWK, FlattenedSign, generateKeyPair } from 'jose';
 import { Client } from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
 import type { ModelRequest } from '../../src/agent/definition/model.ts';
@@ -21,7 +22,7 @@ const wordOf = ({ contents }: ModelRequest) => contents.at(-1)?.parts?.at(-1)?.t
 
 /** Starts a service whose agent hands each request on to another one. */
 async function startFront(
-  remote: { url: string; headers?: Record<string, string> },
+  remote: { url: string; headers?: Record<string, string>; keys?: string },
   { maxLlmCalls = 100, asTool = true, maxOutputTokens = 0 } = {},
 ): Promise<TestApp> {
   const model = scriptedModel([
@@ -58,6 +59,7 @@ const note: Tool = { ...ask, name: 'note', longRunning: false, run: () => Promis
 /** Starts a service whose agent answers; `hold` is waited for before it does. */
 async function startBack(
   hold: Promise<void> = Promise.resolve(),
+  environment: Record<string, string> = {},
 ): Promise<TestApp & { count: () => number; bounds: () => unknown[] }> {
   let count = 0;
   const bounds: unknown[] = [];
@@ -78,7 +80,7 @@ async function startBack(
       return yield* scripted.generate(request);
     },
   };
-  const app = await startApp({ DOORS: 'a2a' }, { agents: hostAgent(model, [ask, note]) });
+  const app = await startApp({ DOORS: 'a2a', ...environment }, { agents: hostAgent(model, [ask, note]) });
   onTestFinished(() => app.close());
   return { ...app, count: () => count, bounds: () => bounds };
 }
@@ -207,7 +209,7 @@ test('in a workflow it hears the agents before it', async () => {
 
 test.each([true, false])('the task of a killed process is found again, not made twice: asTool %s', async (asTool) => {
   const hold = Promise.withResolvers<void>();
-  const { url, count } = await startOfficial('1.0', hold.promise);
+  const { url, count } = await startOfficial('1.0', { hold: hold.promise });
   const front = await startFront({ url }, { asTool });
   const sql = new Client({ connectionString: front.databaseUrl });
   await sql.connect();
@@ -299,10 +301,15 @@ test('a task ends with the time that is left to the agent above', async () => {
   expect(text).toContain('longer than its limit of 0.001 s');
 });
 
+type Sign = (card: AgentCard) => Promise<AgentCard>;
+
 /** Starts a server of the official package, of one version; `hold` is waited for before it ends a task. */
 async function startOfficial(
   protocolVersion: '1.0' | '0.3',
-  hold: Promise<void> = Promise.resolve(),
+  {
+    hold = Promise.resolve(),
+    sign = (card: AgentCard) => Promise.resolve(card),
+  }: { hold?: Promise<void>; sign?: Sign } = {},
 ): Promise<{ url: string; count: () => number }> {
   let count = 0;
   const app = express();
@@ -310,7 +317,7 @@ async function startOfficial(
   await new Promise((resolve) => server.once('listening', resolve));
   onTestFinished(() => void server.close());
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const card = AgentCard.fromJSON({
+  const unsigned = AgentCard.fromJSON({
     name: 'official',
     description: 'Says hello.',
     version: '1',
@@ -318,8 +325,10 @@ async function startOfficial(
     capabilities: { streaming: true },
     defaultInputModes: ['text/plain'],
     defaultOutputModes: ['text/plain'],
+    securitySchemes: { bearer: { httpAuthSecurityScheme: { scheme: 'Bearer' } } },
     skills: [],
   });
+  const card = await sign(unsigned);
   const executor: AgentExecutor = {
     execute: async ({ taskId: id, contextId, userMessage }, bus) => {
       count += 1;
@@ -363,4 +372,116 @@ test.each([true, false])('the tokens left are handed on, and those taken count h
   expect(back.bounds()).toEqual([30, 13]);
   const poor = await startFront(at(back), { asTool, maxOutputTokens: 17 });
   expect(JSON.stringify(await run(poor, [{ text: 'note' }]))).toContain('The `17` tokens that the caller left');
+});
+
+async function createKey(kid: string, alg = 'ES256') {
+  const { privateKey, publicKey } = await generateKeyPair(alg, { extractable: true });
+  const header = { alg, kid, typ: 'JOSE' };
+  const sign = generateAgentCardSignature(privateKey, header);
+  return { sign, jwk: { ...(await exportJWK(privateKey)), kid }, shown: { ...(await exportJWK(publicKey)), kid } };
+}
+
+/** Starts a server that answers each GET with what is at its path, and nothing else. */
+async function startPages(pages: Record<string, unknown>) {
+  const posted: unknown[] = [];
+  const seen: { path: string | undefined; authorization: string | undefined }[] = [];
+  const server = createServer((came, answer) => {
+    if (came.method !== 'GET') posted.push(came.url);
+    seen.push({ path: came.url, authorization: came.headers.authorization });
+    const page = pages[came.url ?? ''];
+    if (typeof page === 'number') answer.writeHead(page);
+    answer.end(typeof page === 'string' ? page : JSON.stringify(page));
+  }).listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  onTestFinished(() => void server.close());
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, posted, seen };
+}
+
+test('an agent whose card is signed by a trusted key is asked', async () => {
+  const [key, other] = [await createKey('k1'), await createKey('k0')];
+  // A service with a login: its card has security schemes, which its signature covers.
+  const back = await startBack(undefined, {
+    A2A_CARD_KEY: JSON.stringify(key.jwk),
+    RUNTIME_API_KEYS: 'a-key-of-this-one-test',
+  });
+  const pages = await startPages({ '/keys': { keys: [other.shown, key.shown] } });
+  const headers = { authorization: 'Bearer a-key-of-this-one-test' };
+  const remote = { ...at(back), headers, keys: `${pages.url}/keys` };
+  const front = await startFront(remote);
+  expect(lastText(await run(front, [{ text: 'hello' }]))).toBe('Got [{"result":"Echo hello"}]');
+  // The credentials are for the agent, and not for who has the keys.
+  expect(pages.seen).toEqual([{ path: '/keys', authorization: undefined }]);
+  // The official package signs what it has parsed, and sends it so.
+  Object.assign(remote, await startOfficial('1.0', { sign: key.sign }));
+  expect(lastText(await run(front, [{ text: 'again' }]))).toBe('Got [{"result":"Official again"}]');
+});
+
+test('an agent whose card is not signed by a trusted key is not asked', async () => {
+  const [key, other] = [await createKey('k1'), await createKey('k1')];
+  const secret = new TextEncoder().encode('a secret that the set of keys gives away');
+  const pages: Record<string, unknown> = {};
+  const { url, posted } = await startPages(pages);
+  const json = {
+    name: 'one',
+    description: 'Says hello.',
+    version: '1',
+    supportedInterfaces: [{ url: `${url}/rpc`, protocolBinding: 'JSONRPC', protocolVersion: '1.0' }],
+    capabilities: {},
+    defaultInputModes: ['text/plain'],
+    defaultOutputModes: ['text/plain'],
+    skills: [],
+  };
+  const card = json as never as AgentCard;
+  const signed = await key.sign(card);
+  const payload = new TextEncoder().encode('{}');
+  const symmetric = await new FlattenedSign(payload).setProtectedHeader({ alg: 'HS256', kid: 'h' }).sign(secret);
+  const none = Buffer.from(JSON.stringify({ alg: 'none', kid: 'k1', typ: 'JOSE' })).toString('base64url');
+  const old = { name: 'one', url: `${url}/rpc`, protocolVersion: '0.3.0', capabilities: {}, skills: [] };
+  const signedOld = await key.sign({ name: 'one' } as AgentCard);
+  Object.assign(pages, {
+    '/signed.json': signed,
+    '/unsigned.json': card,
+    '/other.json': await other.sign(card),
+    '/changed.json': { ...signed, capabilities: { streaming: true } },
+    '/none.json': { ...card, signatures: [{ protected: none, signature: '' }] },
+    '/symmetric.json': { signatures: [symmetric] },
+    // The right one comes too late.
+    '/many.json': { ...card, signatures: [...Array.from({ length: 10 }, () => ({})), ...signed.signatures] },
+    '/old.json': { ...old, signatures: signedOld.signatures },
+    '/keys': { keys: [key.shown, { kty: 'oct', kid: 'h', k: Buffer.from(secret).toString('base64url') }] },
+    '/no-keys': 404,
+    '/text': '<html>',
+    '/no-set': {},
+    '/away': 503,
+  });
+  const remote = { url: '', keys: '' };
+  const [forged, absent] = [
+    'its card is signed by none of the keys for it.',
+    'the keys for its card cannot be fetched: ',
+  ];
+  const front = await startFront(remote);
+  for (const [cardPath, keys, sentence] of [
+    ['unsigned', `${url}/keys`, 'its card is not signed.'],
+    ['other', `${url}/keys`, forged],
+    ['changed', `${url}/keys`, forged],
+    ['none', `${url}/keys`, forged],
+    ['symmetric', `${url}/keys`, forged],
+    ['many', `${url}/keys`, forged],
+    ['old', `${url}/keys`, 'its card names no JSON-RPC'],
+    ['signed', `${url}/no-keys`, `${absent}HTTP 404.`],
+    ['signed', `${url}/text`, absent],
+    ['signed', `${url}/no-set`, `${absent}JSON Web Key Set malformed.`],
+    ['signed', `${url}/away`, `${absent}no answer.`],
+    ['signed', 'https://10.0.0.1/keys', `${absent}10.0.0.1 is not a public address.`],
+    ['signed', 'http://keys.example/keys', `${absent}keys.example may be called by https only.`],
+  ]) {
+    Object.assign(remote, { url: `${url}/${cardPath}.json`, keys });
+    const said = lastText(await run(front, [{ text: 'hello' }]));
+    expect(said).toContain(`The agent \`helper\` cannot be asked: ${sentence}`);
+  }
+  expect(posted).toEqual([]);
+  // One whose signature is right is.
+  Object.assign(remote, { url: `${url}/signed.json`, keys: `${url}/keys` });
+  await run(front, [{ text: 'hello' }]);
+  expect(posted).not.toEqual([]);
 });

@@ -1,16 +1,17 @@
-import { Message, Task, StreamResponse, TaskState } from '@a2a-js/sdk';
+import { type AgentCard, Message, Task, StreamResponse, TaskState, verifyAgentCardSignature } from '@a2a-js/sdk';
 import {
   ClientFactory,
   ClientFactoryOptions,
   DefaultAgentCardResolver,
   JsonRpcTransportFactory,
 } from '@a2a-js/sdk/client';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { exportJWK, flattenedVerify, generateKeyPair } from 'jose';
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
 import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
 import { getFunctionResponses, type Part } from '../../src/core/content.ts';
 import { hostAgent } from '../support/agents.ts';
-import { startApp, startOn, type TestApp } from '../support/app.ts';
+import { client as clientOf, startApp, startOn, type TestApp } from '../support/app.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
 
@@ -318,4 +319,81 @@ test('what is wrong is said in the words of the protocol', async () => {
   expect((await app.get('/.well-known/agent-card.json', { 'a2a-version': '1.0', 'if-none-match': etag })).status).toBe(
     304,
   );
+});
+
+/** Members of 0.3 in a card, which no signature covers. */
+const OLD_MEMBERS = new Set(['url', 'preferredTransport', 'protocolVersion', 'security']);
+const OLD_SCHEME = new Set(['type', 'scheme']);
+
+/** The form of RFC 8785 of what a signature of 1.0 covers: without what is empty, as in protocol buffers. */
+function toCovered(value: unknown): string | undefined {
+  if (typeof value !== 'object' || value === null) return value === '' ? undefined : JSON.stringify(value);
+  const members = Object.entries(value).map(([name, each]) => [name, toCovered(each)] as const);
+  const kept = members.filter(([, text]) => text !== undefined);
+  if (kept.length === 0) return undefined;
+  if (Array.isArray(value)) return `[${kept.map(([, text]) => text).join(',')}]`;
+  // In the order of UTF-16, as sort() has it.
+  return `{${kept
+    .map(([name, text]) => `${JSON.stringify(name)}:${text}`)
+    .sort()
+    .join(',')}}`;
+}
+
+test.each(['ES256', 'RS256'])('cards are signed by %s with the key of the operator, in each form', async (alg) => {
+  const { privateKey, publicKey } = await generateKeyPair(alg, { extractable: true });
+  const jwk = { ...(await exportJWK(privateKey)), alg };
+  const withKey = (kid: string) => ({
+    DOORS: 'a2a',
+    RUNTIME_API_KEYS: 'a-key-of-this-one-test',
+    A2A_CARD_KEY: JSON.stringify({ ...jwk, kid }),
+  });
+  const started = await startOn(app.databaseUrl, withKey('k1'), { agents });
+  onTestFinished(() => started.close());
+  const signed = clientOf(started.url);
+  const plain = { 'a2a-version': '1.0' };
+  const key = { authorization: 'Bearer a-key-of-this-one-test' };
+  const rpc = async (method: string, headers: object) => {
+    const answer = await signed.post(APP, { jsonrpc: '2.0', id: 1, method, params: {} }, { ...key, ...headers });
+    return (answer.body as { result: unknown }).result;
+  };
+  const cards = [
+    (await signed.get(CARD, plain)).body,
+    (await signed.get(CARD)).body,
+    (await signed.get('/.well-known/agent-card.json', plain)).body,
+    (await signed.get(`${APP}/extendedAgentCard`, { ...plain, ...key })).body,
+    await rpc('GetExtendedAgentCard', plain),
+    await rpc('agent/getAuthenticatedExtendedCard', {}),
+  ] as AgentCard[];
+  const verify = verifyAgentCardSignature((kid) => {
+    expect(kid).toBe('k1');
+    return Promise.resolve(publicKey);
+  });
+  for (const card of cards) {
+    await verify(card);
+    await expect(verify({ ...card, description: 'Changed.' })).rejects.toThrow(/No valid signatures/);
+    const { signatures, securitySchemes, ...members } = card as unknown as Record<string, unknown> & {
+      signatures: { protected: string; signature: string }[];
+      securitySchemes: { bearer: object };
+    };
+    const bearer = Object.entries(securitySchemes.bearer).filter(([name]) => !OLD_SCHEME.has(name));
+    const covered = toCovered({
+      ...Object.fromEntries(Object.entries(members).filter(([name]) => !OLD_MEMBERS.has(name))),
+      supportsAuthenticatedExtendedCard: '',
+      securitySchemes: { bearer: Object.fromEntries(bearer) },
+    });
+    const payload = Buffer.from(covered ?? '').toString('base64url');
+    expect(signatures).toHaveLength(1);
+    const { protectedHeader } = await flattenedVerify({ payload, ...signatures[0] } as never, publicKey);
+    expect(protectedHeader).toEqual({ alg, kid: 'k1', typ: 'JOSE' });
+  }
+  const [first, again] = [await signed.get(CARD), await signed.get(CARD)];
+  expect(first.text === again.text).toBe(alg === 'RS256');
+  const etag = first.headers.get('etag') ?? '';
+  expect(again.headers.get('etag')).toBe(etag);
+  expect(await signed.get(CARD, { 'if-none-match': etag })).toMatchObject({ status: 304, text: '' });
+  // With another key it is another card: its signature names that key.
+  const turned = await startOn(app.databaseUrl, withKey('k2'), { agents });
+  onTestFinished(() => turned.close());
+  expect((await clientOf(turned.url).get(CARD, { 'if-none-match': etag })).status).toBe(200);
+  expect((await app.get(CARD)).body).not.toHaveProperty('signatures');
 });

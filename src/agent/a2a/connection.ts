@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { AgentCard } from '@a2a-js/sdk';
+import { AgentCard, canonicalizeAgentCard } from '@a2a-js/sdk';
 import { DefaultAgentCardResolver, JsonRpcTransportFactory, type Transport } from '@a2a-js/sdk/client';
 import { A2AError } from '@a2a-js/sdk/errors';
+import { createLocalJWKSet, flattenedVerify, type JSONWebKeySet } from 'jose';
 import { AgentError, UnknownOutcomeError } from '../../core/errors.ts';
 import { currentContext } from '../../platform/context.ts';
 import type { Egress } from '../../platform/net/egress.ts';
@@ -19,6 +20,8 @@ export const toNext = (pauseMs: number): number => Math.min(2 * pauseMs, POLL_MS
 const MAX_TRIES = 10;
 /** Statuses of a service that starts or stops. */
 const AWAY = new Set([502, 503, 504]);
+/** Most signatures of a card that are looked at. */
+const MAX_SIGNATURES = 10;
 /** Most characters of what the other agent says of itself. */
 export const MAX_SAID = 4_000;
 
@@ -48,11 +51,15 @@ export async function awaitAnswer<Answer>(peer: Peer, asked: Promise<Answer>): P
 
 /** Finds in its card where an agent is spoken to, by JSON-RPC of either version; it may name no other origin. */
 export async function connect(peer: Peer): Promise<{ transport: Transport; streams: boolean }> {
-  const { url } = peer.remote;
+  const { url, keys } = peer.remote;
   const at = url.endsWith('.json') ? url : new URL(CARD, url.endsWith('/') ? url : `${url}/`).href;
   const legacyCompat = { enabled: true };
   const resolver = new DefaultAgentCardResolver({ fetchImpl: toFetch(peer), legacyCompat });
-  const card = AgentCard.fromJSON((await awaitAnswer(peer, resolver.resolve(at, ''))) ?? {});
+  // With keys nothing is read that a signature cannot cover: a card of 0.3 as 1.0, which the resolver makes.
+  const fetchSigned = () => toFetch(peer)(at, { headers: { 'a2a-version': VERSION } }).then((answer) => answer.json());
+  const said = ((await awaitAnswer(peer, keys ? fetchSigned() : resolver.resolve(at, ''))) ?? {}) as AgentCard;
+  const card = AgentCard.fromJSON(said);
+  if (keys) await checkSignature(peer, keys, said, card);
   const all = card.supportedInterfaces.filter(({ protocolBinding }) => protocolBinding === 'JSONRPC');
   const speaks = (version: string) => all.find((each) => each.protocolVersion.startsWith(version));
   const found = speaks(VERSION) ?? speaks(OLD_VERSION);
@@ -62,6 +69,32 @@ export async function connect(peer: Peer): Promise<{ transport: Transport; strea
   const factory = new JsonRpcTransportFactory({ fetchImpl: toFetch(peer, version), legacyCompat });
   const transport = await factory.create(found.url, { ...card, supportedInterfaces: [found] });
   return { transport, streams: card.capabilities?.streaming === true };
+}
+
+/** Verifies that a card is signed by a key that the operator trusts. @throws {AgentError} */
+async function checkSignature(peer: Peer, keys: string, said: AgentCard, card: AgentCard): Promise<void> {
+  if (card.signatures.length === 0) throw toFailure(peer, 'its card is not signed');
+  // The headers are for the agent alone.
+  const fetchKeys = toFetch({ ...peer, remote: { url: keys } }, VERSION);
+  const keySet = await fetchKeys(keys)
+    .then(async (answer) => {
+      if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+      return createLocalJWKSet((await answer.json()) as JSONWebKeySet);
+    })
+    .catch((cause: unknown) => {
+      if (peer.signal.aborted) throw cause;
+      const why = cause instanceof UnknownOutcomeError ? 'no answer' : (cause as Error).message.replace(/\.$/, '');
+      throw toFailure(peer, `the keys for its card cannot be fetched: ${why}`, { cause });
+    });
+  // As it was sent: of a card that it has parsed the package leaves the security schemes out.
+  const payload = Buffer.from(canonicalizeAgentCard(said)).toString('base64url');
+  const checks = card.signatures
+    .slice(0, MAX_SIGNATURES)
+    // A set has public keys only: neither `none` nor HS fits one.
+    .map(({ protected: header, signature }) => flattenedVerify({ protected: header, signature, payload }, keySet));
+  await Promise.any(checks).catch((cause: unknown) => {
+    throw toFailure(peer, 'its card is signed by none of the keys for it', { cause });
+  });
 }
 
 /**

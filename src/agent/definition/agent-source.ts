@@ -122,7 +122,13 @@ const members = {
     } satisfies Record<keyof Sampling, z.ZodType>)
     .optional(),
   asTool: z.boolean().optional(),
-  remote: z.strictObject({ url: z.url('a URL'), headers: z.record(z.string(), z.string()).optional() }).optional(),
+  remote: z
+    .strictObject({
+      url: z.url('a URL'),
+      headers: z.record(z.string(), z.string()).optional(),
+      keys: z.url('a URL').optional(),
+    })
+    .optional(),
   outputKey: text,
   hooks: z.custom<Hooks>(isHooks, NO_HOOKS).optional(),
   plugins: z.array(z.custom<Hooks>(isHooks, NO_HOOKS)).optional(),

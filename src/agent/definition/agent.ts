@@ -241,6 +241,8 @@ export interface OpenApiSource {
 export interface RemoteAgent {
   url: string;
   headers?: Record<string, string> | undefined;
+  /** Address of a JWK set, by one of whose keys the card has to be signed [signatures are not looked at]. */
+  keys?: string | undefined;
 }
 
 /** The tools of an agent's MCP servers, from elsewhere than the servers. */

@@ -93,6 +93,7 @@ const remote = z.strictObject({
     .record(z.string(), z.string())
     .optional()
     .describe('Sent to its origin and nowhere else; `${NAME}` is a variable of the environment.'),
+  keys: z.url('a URL').optional().describe('Address of a JWK set: one of its keys has to have signed the card.'),
 });
 
 const agent = {

@@ -1,4 +1,6 @@
+import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { configurationPage } from '../../../docs/configuration.ts';
 import { readConfig } from '../../../src/config/config.ts';
@@ -112,6 +114,56 @@ describe('a wrong value ends the start with a sentence', () => {
   });
 });
 
+describe('the key that signs cards', () => {
+  const { privateKey: ec, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const { privateKey: p384 } = generateKeyPairSync('ec', { namedCurve: 'P-384' });
+  const { privateKey: p521 } = generateKeyPairSync('ec', { namedCurve: 'P-521' });
+  const { privateKey: bitcoin } = generateKeyPairSync('ec', { namedCurve: 'secp256k1' });
+  const { privateKey: ed25519 } = generateKeyPairSync('ed25519');
+  const { privateKey: agreement } = generateKeyPairSync('x25519');
+  const { privateKey: rsa } = generateKeyPairSync('rsa', { modulusLength: 2_048 });
+  const { privateKey: short } = generateKeyPairSync('rsa', { modulusLength: 1_024 });
+  const toJwk = (key: KeyObject, more: object = {}): string =>
+    JSON.stringify({ ...key.export({ format: 'jwk' }), kid: 'k1', ...more });
+
+  test.each([
+    ['ES256', toJwk(ec)],
+    ['ES256', toJwk(ec, { alg: 'ES256', use: 'sig' })],
+    ['ES384', toJwk(p384)],
+    ['ES512', toJwk(p521)],
+    ['EdDSA', toJwk(ed25519)],
+    ['RS256', toJwk(rsa, { alg: 'RS256' })],
+    ['PS512', toJwk(rsa, { alg: 'PS512' })],
+  ])('signs by %s', (alg, value) => {
+    const { A2A_CARD_KEY: signer } = readConfig({ A2A_CARD_KEY: value });
+    expect(signer?.header).toEqual({ alg, kid: 'k1', typ: 'JOSE' });
+    const { d } = JSON.parse(value) as { d: string };
+    expect(inspect(signer, { depth: null, showHidden: true }) + JSON.stringify(signer)).not.toContain(d);
+  });
+
+  test.each([
+    ['no JSON', 'secret'],
+    ['no object', 'null'],
+    ['a public key', toJwk(publicKey)],
+    ['a symmetric key', JSON.stringify({ kty: 'oct', k: 'c2VjcmV0', kid: 'k1', alg: 'HS256' })],
+    ['no kid', toJwk(ec, { kid: undefined })],
+    ['an empty kid', toJwk(ec, { kid: '' })],
+    ['a kid that is no text', toJwk(ec, { kid: 1 })],
+    ['an algorithm of another curve', toJwk(ec, { alg: 'ES384' })],
+    ['an algorithm that does not sign', toJwk(ec, { alg: 'ECDH-ES' })],
+    ['a curve without an algorithm', toJwk(bitcoin)],
+    ['a key that cannot sign', toJwk(agreement)],
+    ['RSA without an algorithm', toJwk(rsa)],
+    ['RSA with one of a curve', toJwk(rsa, { crv: 'P-256', alg: 'ES256' })],
+    ['RSA that is too short', toJwk(short, { alg: 'RS256' })],
+    ['a curve that is none', toJwk(ec, { crv: 'constructor' })],
+  ])('%s is refused', (_, value) => {
+    expect(messageOf({ A2A_CARD_KEY: value })).toBe(
+      'A2A_CARD_KEY: found a wrong value; allowed: a private JWK (EC, Ed25519, or RSA with `alg`) with a `kid`.',
+    );
+  });
+});
+
 describe('docs/configuration.md', () => {
   const page = readFileSync(new URL('../../../docs/configuration.md', import.meta.url), 'utf8');
 
@@ -120,7 +172,7 @@ describe('docs/configuration.md', () => {
   });
 
   test('lists every variable once, with its meaning', () => {
-    const rows = [...page.matchAll(/^- `([A-Z_]+)`(?: \[[^\]]+\])?: ([A-Z].*\.)$/gm)];
+    const rows = [...page.matchAll(/^- `([A-Z\d_]+)`(?: \[[^\]]+\])?: ([A-Z].*\.)$/gm)];
     expect(rows.map(([, name]) => name)).toEqual(Object.keys(environmentSchema.shape));
   });
 });

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import type { AgentCard } from '@a2a-js/sdk';
 import type { Request } from 'express';
 import { OLD_VERSION, VERSION } from '../../../agent/a2a/wire.ts';
 import type { JsonObject } from '../../../core/content.ts';
@@ -22,7 +23,7 @@ export const toBase = ({ protocol, host }: Request): string => `${protocol}://${
 
 /**
  * Returns the card of an application: what it is called, and where and how it is spoken to. Clients that do not name
- * version 1.0 find the members of 0.3 in it too.
+ * version 1.0 find the members of 0.3 in it too, which no signature covers.
  * @param isExtended - with its skills, for who has a credential
  */
 export async function toCard(
@@ -60,9 +61,13 @@ export async function toCard(
     ],
     ...(isOpen ? {} : { securitySchemes: { bearer }, securityRequirements: [{ schemes: { bearer: { list: [] } } }] }),
   };
-  if (isPlain) return card;
   const old = { url, preferredTransport: 'JSONRPC', protocolVersion: '0.3.0', supportsAuthenticatedExtendedCard: true };
-  return { ...card, ...old, ...(isOpen ? {} : { security: [{ bearer: [] }] }) };
+  const shown = isPlain ? card : { ...card, ...old, ...(isOpen ? {} : { security: [{ bearer: [] }] }) };
+  const signer = config.A2A_CARD_KEY;
+  if (!signer) return shown;
+  const { generateAgentCardSignature } = await import('@a2a-js/sdk');
+  // As it is sent: of a card that it has parsed the package leaves the security schemes unsigned.
+  return { ...(await generateAgentCardSignature(signer.key, signer.header)(shown as object as AgentCard)) };
 }
 
 /** Sends the card of an application. @throws {NotFoundError} */
@@ -72,10 +77,12 @@ export async function serveCard(
   { request, response, notFound }: Pick<Call<never, never, never, never>, 'request' | 'response' | 'notFound'>,
 ): Promise<Answer> {
   if (!context.agents.has(appName)) throw notFound();
-  const text = JSON.stringify(await toCard(context, appName, request, false));
-  const etag = `"${hash('sha256', text).slice(0, 32)}"`;
+  const card = await toCard(context, appName, request, false);
+  // The signature of a card may be another one each time.
+  const same = JSON.stringify(card, (name, value: unknown) => (name === 'signature' ? undefined : value));
+  const etag = `W/"${hash('sha256', same).slice(0, 32)}"`;
   response.setHeader('cache-control', 'public, max-age=300').setHeader('etag', etag).vary('A2A-Version');
-  if (request.headers['if-none-match'] !== etag) return { kind: 'json', text };
+  if (request.headers['if-none-match'] !== etag) return { kind: 'json', text: JSON.stringify(card) };
   response.status(304).end();
   return { kind: 'sent' };
 }

@@ -34,7 +34,7 @@ const CANCEL_MS = 5_000;
 
 /** Dependencies of this door. */
 export interface A2aContext extends InvocationContext {
-  config: Pick<Config, 'auth' | 'WEBHOOKS' | 'WEBHOOKS_ALLOWED_HOSTS'>;
+  config: Pick<Config, 'auth' | 'A2A_CARD_KEY' | 'WEBHOOKS' | 'WEBHOOKS_ALLOWED_HOSTS'>;
   version: string;
 }
 
@@ -92,7 +92,7 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
   return look(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 
-/** Reads which agents wait for the answer, none of which is asked in turn, and what of calls, tokens and time is left. */
+/** Reads which agents wait for the answer, none of which is asked in turn, and what it may take of calls, tokens, time. */
 function toLimits({ metadata }: A2aMessage): Pick<TurnRequest, 'overrides' | 'stateDelta'> {
   const { [CHAIN]: chain, [CALLS]: llmCallsAtMost, [TOKENS]: tokensAtMost, [TIME]: timeAtMostMs } = metadata ?? {};
   return {
