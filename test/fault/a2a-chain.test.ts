@@ -12,12 +12,19 @@ import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 import { type Receiver, startReceiver } from '../support/webhook-receiver.ts';
 
-/** Three services, each the agent of the one before, whose processes are killed while they wait for one another. */
+/**
+ * Three services, each the agent of the one before, whose processes are killed while they wait for one another: the
+ * first one calls the second like a tool, which hands over to the third.
+ */
 
 const ROUNDS = either(3, 100);
 const LONGEST_LIFE_MS = 1_500;
 /** Model calls that an invocation of the first may take: two of it, two of the second, one of the third, and spare. */
 const MAX_CALLS = 8;
+/** Tokens that the user of the first may pay for, with those of the others; each call reserves some 10,000. */
+const MAX_TOKENS = 20_000 * ROUNDS;
+/** Tokens of a model call, which is made in each of two services, and twice in the first. */
+const TOKENS = 15;
 
 const services = [testDatabase(), testDatabase(), testDatabase()].map((database, place) => ({ database, place }));
 let model: ModelServer;
@@ -28,15 +35,17 @@ const servers: ServerProcess[] = [];
 
 /** The agent above hands its prompt on, those that are asked answer. */
 function script(messages: Message[], { id }: { id: string }) {
-  const isLast = JSON.stringify(messages.find(({ role }) => role === 'system')).includes('You are the last');
-  if (isLast || messages.at(-1)?.role === 'tool') return answerFor(id);
+  const instruction = JSON.stringify(messages.find(({ role }) => role === 'system'));
+  if (instruction.includes('You are the last') || messages.at(-1)?.role === 'tool') return answerFor(id);
+  if (instruction.includes('Hand it over')) return [{ name: 'transfer_to_agent', arguments: { agent_name: 'next' } }];
   return [{ name: 'next', arguments: { request: promptFor({ id, delayMs: 200 }) } }];
 }
 
 function toHarness(place: number): string {
   const url = `http://127.0.0.1:${ports[place + 1]}/a2a/${APP}`;
-  const lines = place === 2 ? ['system_prompt: You are the last.'] : ['system_prompt: Hand it on.', 'sub_agents:'];
-  const next = ['  - name: next', '    description: Answers.', '    as_tool: true', '    remote:', `      url: ${url}`];
+  const instruction = ['Ask the next one.', 'Hand it over.', 'You are the last.'][place];
+  const lines = [`system_prompt: ${instruction}`, ...(place === 2 ? [] : ['sub_agents:'])];
+  const next = ['  - name: next', `    as_tool: ${place === 0}`, '    remote:', `      url: ${url}`];
   return [...lines, ...(place === 2 ? [] : next), `max_llm_calls: ${MAX_CALLS}`, ''].join('\n');
 }
 
@@ -84,6 +93,13 @@ async function read<Row extends object>(place: number, statement: string): Promi
 
 test('each task is done once, in one trace, within the calls of the first; an erasure there is told', async () => {
   const draw = random('chain of services');
+  const set = async (path: string, body: object) => {
+    const headers = { 'content-type': 'application/json' };
+    const init = { method: 'PUT', headers, body: JSON.stringify(body) };
+    expect((await fetch(`http://127.0.0.1:${ports[0]}${path}`, init)).ok).toBe(true);
+  };
+  await set('/model-prices', { model: '*', promptPrice: 1, outputPrice: 1 });
+  await set(`/apps/${APP}/budgets`, { appliesTo: 'users', period: 'day', maxCost: MAX_TOKENS / 1_000_000 });
   let kills = 0;
   for (let round = 0; round < ROUNDS; round++) {
     const id = `chain-${round}`;
@@ -111,10 +127,21 @@ test('each task is done once, in one trace, within the calls of the first; an er
   );
   const readTraces = ({ place }: { place: number }) =>
     read<{ id: string }>(place, 'select distinct trace_id as id from spans order by 1');
+  const [used] = await read<{ tokens: number; cost: number }>(
+    0,
+    'select sum(prompt_tokens + output_tokens)::int as tokens, sum(cost)::float8 as cost from budget_uses',
+  );
   const calls = (rows[0] ?? []).map((row) => row.calls);
-  report('chain', `${ROUNDS} tasks, ${kills} kills, model calls of the first ${calls.join()}`);
+  report(
+    'chain',
+    `${ROUNDS} tasks, ${kills} kills, model calls of the first ${calls.join()}, tokens ${used?.tokens} of ${MAX_TOKENS}`,
+  );
   for (const each of rows) expect(each.map(({ status }) => status)).toEqual(Array(ROUNDS).fill('succeeded'));
   expect(Math.max(...calls)).toBeLessThanOrEqual(MAX_CALLS);
+  // What the others used is paid for at the first, once.
+  expect(used?.tokens).toBeGreaterThanOrEqual(4 * TOKENS * ROUNDS);
+  expect(used?.tokens).toBeLessThanOrEqual(MAX_TOKENS);
+  expect(used?.cost).toBeCloseTo((used?.tokens ?? 0) / 1_000_000, 9);
   const expected = Array.from({ length: ROUNDS }, (_, round) => ({ id: toTrace(round) }));
   // Spans are stored behind what they are of.
   for (const each of services) await expect.poll(() => readTraces(each), { timeout: 60_000 }).toEqual(expected);

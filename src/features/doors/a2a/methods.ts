@@ -92,7 +92,7 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
   return look(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 
-/** Reads which agents wait for the answer, none of which is asked in turn, and what it may take of calls, tokens, time. */
+/** Reads which agents wait for the answer, and are not asked in turn, and the calls, tokens and time it may take. */
 function toLimits({ metadata }: A2aMessage): Pick<TurnRequest, 'overrides' | 'stateDelta'> {
   const { [CHAIN]: chain, [CALLS]: llmCallsAtMost, [TOKENS]: tokensAtMost, [TIME]: timeAtMostMs } = metadata ?? {};
   return {
