@@ -215,7 +215,7 @@ async function toNode(
 /** Returns the model of an agent of another service. */
 async function toRemote(name: string, remote: RemoteAgent, { mcp = PUBLIC_ONLY }: AgentEnvironment) {
   const { remoteModel } = await import('./a2a/remote.ts');
-  return { model: remoteModel(name, remote, mcp.egress), modelName: name, isRemote: true };
+  return { model: remoteModel(name, remote, mcp), modelName: name, isRemote: true };
 }
 
 /** Connects the servers of one agent and gives the node their tools. @returns what closes the connections */

@@ -1,5 +1,8 @@
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { AgentCard, generateAgentCardSignature, Task } from '@a2a-js/sdk';
 import { AgentEvent, type AgentExecutor, DefaultRequestHandler, InMemoryTaskStore } from '@a2a-js/sdk/server';
 import { agentCardHandler, jsonRpcHandler, UserBuilder } from '@a2a-js/sdk/server/express';
@@ -12,6 +15,7 @@ import type { Tool } from '../../src/agent/definition/tool.ts';
 import { getFunctionResponses } from '../../src/core/content.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
+import { startConsentIssuer } from '../support/consent-issuer.ts';
 import { readBody } from '../support/edge.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
 
@@ -484,4 +488,60 @@ test('an agent whose card is not signed by a trusted key is not asked', async ()
   Object.assign(remote, { url: `${url}/signed.json`, keys: `${url}/keys` });
   await run(front, [{ text: 'hello' }]);
   expect(posted).not.toEqual([]);
+});
+
+test('each user grants the access with which it is asked', async () => {
+  const issuer = await startConsentIssuer();
+  const back = await startBack();
+  const bearers: (string | undefined)[] = [];
+  const guard = createServer((came, answer) => {
+    void readBody(came).then(async (body) => {
+      const { authorization } = came.headers;
+      const isCard = came.method === 'GET';
+      if (!isCard) bearers.push(authorization);
+      if (!isCard && !issuer.takes(authorization)) return answer.writeHead(401).end();
+      const { host, 'content-length': _, ...headers } = came.headers as Record<string, string>;
+      const init = { method: came.method ?? '', headers, ...(isCard ? {} : { body }) };
+      const got = await fetch(back.url + came.url, init);
+      answer.writeHead(got.status, { 'content-type': got.headers.get('content-type') ?? '' });
+      return answer.end((await got.text()).replaceAll(back.url, `http://${host}`));
+    });
+  }).listen(0, '127.0.0.1');
+  await new Promise((resolve) => guard.once('listening', resolve));
+  const url = `http://127.0.0.1:${(guard.address() as AddressInfo).port}`;
+  const file = join(await mkdtemp(join(tmpdir(), 'agent-runtime-remote-')), 'harness.yaml');
+  const remote = { url: `${url}/a2a/harness_agent`, user_oauth: { issuer: issuer.url } };
+  await writeFile(file, JSON.stringify({ model: { provider: 'offline' }, sub_agents: [{ name: 'helper', remote }] }));
+  const front = await startApp({
+    HARNESS_FILE: file,
+    RUNTIME_SECRET_KEY: 'kw7Jt2Qz9xL4mNs8Vb3c',
+    MCP_ALLOWED_HOSTS: [issuer.url, url].join(),
+  });
+  onTestFinished(async () => {
+    await front.close();
+    guard.closeAllConnections();
+    guard.close();
+    await issuer.close();
+  });
+  await front.post(SESSIONS, { sessionId: 's' });
+  const handOver = { text: 'use transfer_to_agent {"agent_name":"helper"}' };
+  const asked = await run(front, [handOver]);
+  const call = findCall(asked);
+  expect(call).toMatchObject({
+    name: 'ask_person',
+    args: { question: expect.stringContaining('needs your permission') },
+  });
+  const page = /Open (\S+),/.exec(String((call?.args as { question: string }).question))?.[1] ?? '';
+  const answer = (confirmed: boolean) => {
+    const functionResponse = { id: call?.id, name: call?.name, response: { confirmed } };
+    return run(front, [{ functionResponse }], { invocationId: asked[0]?.invocationId });
+  };
+  const { search } = await issuer.open(page);
+  expect((await front.get(`/oauth/callback${search}`)).status).toBe(200);
+  // What it was to hear before is what it hears.
+  expect(lastText(await answer(true))).toContain(`Echo ${handOver.text}`);
+  // An access that is over is renewed, and nobody is asked again.
+  issuer.expire();
+  expect(lastText(await run(front, [handOver]))).toContain(`Echo ${handOver.text}`);
+  expect(new Set(bearers.filter(Boolean)).size).toBe(2);
 });

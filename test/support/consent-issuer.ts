@@ -10,6 +10,8 @@ export interface ConsentIssuer {
   server: FakeMcp;
   /** Requests to its endpoints: path and form. */
   asked: { path: string; form: Record<string, string> }[];
+  /** True for a header with an access token that is good. */
+  takes: (authorization: string | undefined) => boolean;
   /** Takes back all access tokens that were given. */
   expire: () => void;
   /** The issuer that it says it is when it sends the browser back [its own]. */
@@ -74,6 +76,7 @@ export async function startConsentIssuer(internal?: string): Promise<ConsentIssu
     code_challenge_methods_supported: ['S256'],
     authorization_response_iss_parameter_supported: true,
   };
+  const takes = (authorization = '') => access.has(authorization.replace('Bearer ', ''));
   const server = await startMcpServer([{ name: 'work' }], {
     intercept(request, response) {
       const path = '/.well-known/oauth-protected-resource/mcp';
@@ -81,7 +84,7 @@ export async function startConsentIssuer(internal?: string): Promise<ConsentIssu
         json(response, 200, { resource: server.url, authorization_servers: [internal ?? url] });
         return true;
       }
-      if (access.has(request.headers.authorization?.replace('Bearer ', '') ?? '')) return false;
+      if (takes(request.headers.authorization)) return false;
       const challenge = `Bearer resource_metadata="${new URL(path, server.url).href}"`;
       response.writeHead(401, { 'www-authenticate': challenge }).end();
       return true;
@@ -92,6 +95,7 @@ export async function startConsentIssuer(internal?: string): Promise<ConsentIssu
     server,
     asked,
     names,
+    takes,
     expire: () => access.clear(),
     open: async (page) => new URL((await fetch(page, { redirect: 'manual' })).headers.get('location') ?? ''),
     close: async () => {

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { AgentCard, canonicalizeAgentCard } from '@a2a-js/sdk';
 import { DefaultAgentCardResolver, JsonRpcTransportFactory, type Transport } from '@a2a-js/sdk/client';
 import { A2AError } from '@a2a-js/sdk/errors';
+import type { AuthProvider } from '@modelcontextprotocol/client';
 import { createLocalJWKSet, flattenedVerify, type JSONWebKeySet } from 'jose';
 import { AgentError, UnknownOutcomeError } from '../../core/errors.ts';
 import { currentContext } from '../../platform/context.ts';
@@ -31,6 +32,8 @@ export interface Peer {
   remote: RemoteAgent;
   egress: Egress;
   signal: AbortSignal;
+  /** The user's own access to it [none]. */
+  access?: AuthProvider | undefined;
 }
 
 /** Returns the error of a call that does not come about. */
@@ -74,8 +77,8 @@ export async function connect(peer: Peer): Promise<{ transport: Transport; strea
 /** Verifies that a card is signed by a key that the operator trusts. @throws {AgentError} */
 async function checkSignature(peer: Peer, keys: string, said: AgentCard, card: AgentCard): Promise<void> {
   if (card.signatures.length === 0) throw toFailure(peer, 'its card is not signed');
-  // The headers are for the agent alone.
-  const fetchKeys = toFetch({ ...peer, remote: { url: keys } }, VERSION);
+  // Headers and access are for the agent alone.
+  const fetchKeys = toFetch({ ...peer, remote: { url: keys }, access: undefined }, VERSION);
   const keySet = await fetchKeys(keys)
     .then(async (answer) => {
       if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
@@ -110,7 +113,11 @@ const toFetch =
     if (version) headers.set('a2a-version', version);
     if (traceparent) headers.set('traceparent', traceparent);
     const isStream = headers.get('accept') === 'text/event-stream';
+    const access = version ? peer.access : undefined;
+    let isRenewed = false;
     for (let pauseMs = POLL_MS.least, tries = 1; ; pauseMs = toNext(pauseMs), tries += 1) {
+      const token = await access?.token();
+      if (token !== undefined) headers.set('authorization', `Bearer ${token}`);
       const limited = isStream ? signal : AbortSignal.any([signal, AbortSignal.timeout(REQUEST_MS)]);
       const sent = { ...init, headers, redirect: 'manual', signal: limited } as const;
       const [answer, cause] = await peer.egress
@@ -118,6 +125,12 @@ const toFetch =
         .then(async (came) => [isStream ? came : new Response((await came.text()) || null, came)] as const)
         .catch((error: unknown) => [undefined, error] as const);
       if (answer && !AWAY.has(answer.status)) {
+        if (answer.status === 401 && access && !isRenewed) {
+          const { fetch: fetchFn } = peer.egress;
+          await access.onUnauthorized?.({ response: answer, serverUrl: new URL(peer.remote.url), fetchFn });
+          isRenewed = true;
+          continue;
+        }
         if (!version && !answer.ok) throw toFailure(peer, `its card is answered with HTTP ${answer.status}`);
         return answer;
       }

@@ -4,11 +4,19 @@ import type { Transport } from '@a2a-js/sdk/client';
 import { UnsupportedOperationError } from '@a2a-js/sdk/errors';
 import { z } from 'zod';
 import { abortError } from '../../core/abort.ts';
-import { getFunctionResponses, getParts, type JsonObject, type Part, toMembers } from '../../core/content.ts';
+import {
+  type Content,
+  getFunctionResponses,
+  getParts,
+  type JsonObject,
+  type Part,
+  toMembers,
+} from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
-import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
+import { createEgress } from '../../platform/net/egress.ts';
 import type { RemoteAgent } from '../definition/agent.ts';
 import type { Asker, Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
+import type { McpSettings } from '../mcp/mcp-tools.ts';
 import { askPerson } from '../tools/waits.ts';
 import { awaitAnswer, connect, MAX_SAID, type Peer, POLL_MS, toFailure, toNext } from './connection.ts';
 import { CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN, TIME, TOKENS, usedSchema } from './wire.ts';
@@ -23,6 +31,7 @@ const MAX_QUESTION = 2_000;
 const NOTE = 'a2a';
 const noteSchema = z.looseObject({ taskId: z.string(), calls: z.array(z.looseObject({ callId: z.string() })) });
 
+const getNote = ({ partMetadata }: Part) => toMembers(partMetadata?.[NOTE]);
 const getState = ({ status }: Pick<Task, 'status'>) => status?.state ?? TaskState.UNRECOGNIZED;
 const RUNNING = [TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING];
 const WAITING = [TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED];
@@ -40,33 +49,49 @@ interface RemoteCall extends Peer {
 }
 
 /** Returns the model of an agent that runs in another service and speaks A2A: it says what that agent says. */
-export const remoteModel = (name: string, remote: RemoteAgent, policy: EgressPolicy): Model => ({
+export const remoteModel = (name: string, remote: RemoteAgent, settings: McpSettings): Model => ({
   provider: 'a2a',
   async *generate(request) {
     const { asker, signal } = request;
     if (!asker) throw new AgentError('remote_failed', `The agent \`${name}\` is asked by agents only.`);
-    const egress = createEgress(policy, asker.userId);
-    const peer: Peer = { name, remote, egress, signal };
+    const { sessionId, userId } = asker.session;
+    const egress = createEgress(settings.egress, userId);
+    const user = await openAccess(name, remote, settings, userId);
+    const peer: Peer = { name, remote, egress, signal, access: user?.toAuthProvider(egress.fetch) };
     try {
       const call = { ...peer, asker, ...(await connect(peer)) };
       const begun = await begin(call, request);
       return typeof begun === 'string' ? yield* follow(call, begun) : begun;
+    } catch (error) {
+      if (user?.isMissing(error) !== true) throw error;
+      return askWith(peer, (await user.ask(sessionId)).hint, CONFIRMED, { consent: true });
     } finally {
       await egress.close();
     }
   },
 });
 
+async function openAccess(name: string, { url, userOauth }: RemoteAgent, settings: McpSettings, userId: string) {
+  if (!userOauth) return undefined;
+  const { openUserToken } = await import('../mcp/mcp-consent.ts');
+  return openUserToken({ name, url, userOauth }, settings, userId);
+}
+
 /** Sends what the agent has not heard yet, or goes on with what an earlier attempt sent. @returns the id of its task */
 async function begin(call: RemoteCall, request: ModelRequest): Promise<string | ModelAnswer> {
   const { question, kept, operationId, conversationId } = call.asker;
   const { contents } = request;
-  const asked = noteSchema.safeParse(question?.partMetadata?.[NOTE]).data;
+  const asked = noteSchema.safeParse(question && getNote(question)).data;
   const answer = getFunctionResponses(contents.at(-1)).find(({ id }) => id === question?.functionCall?.id);
   if (asked && answer) return bringAnswer(call, request, asked, answer.response ?? {});
   if (typeof kept?.['taskId'] === 'string') return kept['taskId'];
-  const news = contents.slice(contents.findLastIndex(({ role }) => role === 'model') + 1);
-  const parts = news.flatMap(getParts).flatMap(toA2aPart);
+  // What asked for access only was no answer.
+  const isAnswer = (content: Content) => !getParts(content).some((part) => getNote(part)['consent'] === true);
+  const last = contents.findLastIndex((content) => content.role === 'model' && isAnswer(content));
+  const parts = contents
+    .slice(last + 1)
+    .flatMap(getParts)
+    .flatMap(toA2aPart);
   return send(call, request, { messageId: operationId, contextId: conversationId, parts });
 }
 
@@ -209,20 +234,24 @@ const CONFIRMED = { type: 'object', properties: { confirmed: { type: 'boolean' }
 const ANSWERED = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
 
 /** Puts the question of the other agent to the person of the session, as its words. */
-function toQuestion({ name }: Peer, { id: taskId, status }: Task): ModelAnswer {
+function toQuestion(peer: Peer, { id: taskId, status }: Task): ModelAnswer {
   const { parts = [] } = status?.message ?? {};
   const calls = listData(parts)
     .map(toMembers)
     .filter(({ callId }) => typeof callId === 'string');
   const links = parts.flatMap(({ content }) => (content?.$case === 'url' ? [content.value] : []));
-  const question = [`The agent \`${name}\` asks: ${joinText(parts)}`, ...links].join('\n').slice(0, MAX_QUESTION);
+  const question = [`The agent \`${peer.name}\` asks: ${joinText(parts)}`, ...links].join('\n');
   const forms = calls.map(({ callId, kind, schema }) => [
     String(callId),
     kind === 'confirmation' ? CONFIRMED : (schema ?? ANSWERED),
   ]);
   const all = { type: 'object', properties: Object.fromEntries(forms), required: forms.map(([callId]) => callId) };
   const schema = forms.length > 1 ? all : (forms[0]?.[1] ?? ANSWERED);
-  const note = { taskId, calls: calls.map(({ callId }) => ({ callId })) };
-  const functionCall = { name: askPerson.name, args: { question, schema } };
+  return askWith(peer, question, schema, { taskId, calls: calls.map(({ callId }) => ({ callId })) });
+}
+
+/** Returns a question to the person of the session, with what its answer is for. */
+function askWith({ name }: Peer, question: string, schema: unknown, note: JsonObject): ModelAnswer {
+  const functionCall = { name: askPerson.name, args: { question: question.slice(0, MAX_QUESTION), schema } };
   return { content: { role: 'model', parts: [{ functionCall, partMetadata: { [NOTE]: note } }] }, modelVersion: name };
 }

@@ -127,6 +127,7 @@ const members = {
       url: z.url('a URL'),
       headers: z.record(z.string(), z.string()).optional(),
       keys: z.url('a URL').optional(),
+      userOauth: userOauth.extend({ issuer: z.url() }).optional(),
     })
     .optional(),
   outputKey: text,

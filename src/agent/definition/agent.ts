@@ -243,6 +243,8 @@ export interface RemoteAgent {
   headers?: Record<string, string> | undefined;
   /** Address of a JWK set, by one of whose keys the card has to be signed [signatures are not looked at]. */
   keys?: string | undefined;
+  /** Each user grants access in a browser, at this issuer, to this client [one that is registered on the way]. */
+  userOauth?: (NonNullable<McpServer['userOauth']> & { issuer: string }) | undefined;
 }
 
 /** The tools of an agent's MCP servers, from elsewhere than the servers. */

@@ -94,6 +94,7 @@ const remote = z.strictObject({
     .optional()
     .describe('Sent to its origin and nowhere else; `${NAME}` is a variable of the environment.'),
   keys: z.url('a URL').optional().describe('Address of a JWK set: one of its keys has to have signed the card.'),
+  user_oauth: userOauth.extend({ issuer: z.url('a URL') }).optional(),
 });
 
 const agent = {

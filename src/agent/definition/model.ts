@@ -1,5 +1,6 @@
 import type { Content, JsonObject, Part } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
+import type { SessionKey } from '../../core/session.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { LiveModel } from './live.ts';
 
@@ -61,7 +62,7 @@ export interface ModelRequest {
 
 /** The invocation that asks an agent of another service. */
 export interface Asker {
-  userId: string;
+  session: SessionKey;
   /** Names this call, the same when it is made again. */
   operationId: string;
   /** Names the conversation of the session with that agent [each call begins one]. */

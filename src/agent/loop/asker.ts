@@ -35,7 +35,7 @@ export async function beginRemoteCall(invocation: InvocationState, turn: AgentTu
   const attempt = (earlier?.attempt ?? 0) + 1;
   const write = (kept: JsonObject) => ledger?.write([{ ...record, attempt, state: 'started', response: { kept } }]);
   const asker: Asker = {
-    userId: session.userId,
+    session,
     operationId,
     conversationId: asking ? undefined : deriveId([session.appName, session.userId, session.sessionId, name]),
     question: question ? getParts(asked.content).find(({ functionCall }) => functionCall) : undefined,

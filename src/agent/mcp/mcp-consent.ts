@@ -20,6 +20,7 @@ import { type McpServer, toAddress } from '../definition/agent.ts';
 import type { UserCredentials } from '../definition/credentials.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 import { requestConfirmation } from './mcp-question.ts';
+import type { McpSettings } from './mcp-tools.ts';
 
 /** A consent on its way, and the access that came of it. */
 type Grant = {
@@ -88,6 +89,18 @@ export async function revokeGrant(kept: JsonObject, fetchFn: FetchLike): Promise
   const basic = Buffer.from([client_id, client_secret ?? ''].map(encodeURIComponent).join(':')).toString('base64');
   const headers: Record<string, string> = client_secret ? { authorization: `Basic ${basic}` } : {};
   await fetchFn(endpoint, { method: 'POST', body, headers });
+}
+
+/** Opens the access of a user to a service of whose issuer the operator knows. @throws {AgentError} without a place */
+export function openUserToken(
+  server: { name: string; url: string; userOauth: NonNullable<McpServer['userOauth']> & { issuer: string } },
+  { openCredentials }: Pick<McpSettings, 'openCredentials'>,
+  userId: string,
+): UserToken {
+  const credentials = openCredentials?.(userId);
+  if (!credentials)
+    throw new AgentError('mcp_failed', `\`${server.name}\` needs what its user grants: set RUNTIME_SECRET_KEY.`);
+  return new UserToken(server, credentials, { authorizationServerUrl: server.userOauth.issuer });
 }
 
 /** The access of one user to one server, which the user grants in a browser. */
@@ -199,13 +212,15 @@ export class UserToken {
         } catch (error) {
           if (!this.isMissing(error)) throw error;
           if (isAnswer) return { error: 'The user was asked, and access is still missing or not enough.' };
-          return this.#ask(context);
+          const asked = await this.ask(context.session.sessionId);
+          return requestConfirmation(context, { ...asked, kept: { consent: this.#server.url } });
         }
       },
     };
   }
 
-  async #ask(context: Parameters<Tool['run']>[1]): Promise<JsonObject> {
+  /** Begins a consent. @returns the page that the user is to open, and a sentence with it */
+  async ask(sessionId: string): Promise<{ hint: string; url: string }> {
     const { name, url: serverUrl, userOauth = {} } = this.#server;
     const { clientId, issuer, scope } = userOauth;
     const { redirectUrl } = this.#credentials;
@@ -220,10 +235,9 @@ export class UserToken {
       redirectToAuthorization: (url: URL) => void (page = url),
     };
     await auth(provider, { serverUrl, ...this.#wanted, ...(this.#fetch && { fetchFn: this.#fetch }) });
-    const { sessionId } = context.session;
     await this.#credentials.begin({ resource: serverUrl, sessionId, state, kept: grant });
     const url = String(page);
     const hint = `\`${name}\` needs your permission. Open ${url}, and confirm when you have given it.`;
-    return requestConfirmation(context, { hint, url, kept: { consent: serverUrl } });
+    return { hint, url };
   }
 }

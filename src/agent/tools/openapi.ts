@@ -166,13 +166,9 @@ async function call(operation: Operation, name: string, settings: McpSettings, a
   const send = (token?: string) => request(operation, egress.fetch, args, context, token);
   try {
     if (!source.userOauth) return await read(name, await send());
-    const { UserToken } = await import('../mcp/mcp-consent.ts');
-    const credentials = settings.openCredentials?.(context.session.userId);
-    if (!credentials)
-      throw new AgentError('mcp_failed', `\`${source.name}\` needs what its user grants: set RUNTIME_SECRET_KEY.`);
-    const { issuer } = source.userOauth;
+    const { openUserToken } = await import('../mcp/mcp-consent.ts');
     const server = { name: source.name, url: base, userOauth: source.userOauth };
-    const token = new UserToken(server, credentials, { authorizationServerUrl: issuer });
+    const token = openUserToken(server, settings, context.session.userId);
     const access = token.toAuthProvider(egress.fetch);
     const run = async () => {
       const given = await access.token();
