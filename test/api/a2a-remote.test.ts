@@ -531,7 +531,7 @@ test('each user grants the access with which it is asked', async () => {
     name: 'ask_person',
     args: { question: expect.stringContaining('needs your permission') },
   });
-  const page = /Open (\S+),/.exec(String((call?.args as { question: string }).question))?.[1] ?? '';
+  const page = /Open ([^\s,]+),/.exec(JSON.stringify(call?.args))?.[1] ?? '';
   const answer = (confirmed: boolean) => {
     const functionResponse = { id: call?.id, name: call?.name, response: { confirmed } };
     return run(front, [{ functionResponse }], { invocationId: asked[0]?.invocationId });
