@@ -134,7 +134,7 @@ test('each task is done once, in one trace, within the calls of the first; an er
   const calls = (rows[0] ?? []).map((row) => row.calls);
   report(
     'chain',
-    `${ROUNDS} tasks, ${kills} kills, model calls of the first ${calls.join()}, ${used?.tokens} of ${MAX_TOKENS} tokens`,
+    `${ROUNDS} tasks, ${kills} kills, calls of the first ${calls.join()}, ${used?.tokens} of ${MAX_TOKENS} tokens`,
   );
   for (const each of rows) expect(each.map(({ status }) => status)).toEqual(Array(ROUNDS).fill('succeeded'));
   expect(Math.max(...calls)).toBeLessThanOrEqual(MAX_CALLS);
