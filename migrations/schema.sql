@@ -2121,12 +2121,13 @@ begin
         each.scored, each.passed
       from invocations i
       cross join lateral (
-        select coalesce(json_agg(m), '[]') as models, coalesce(sum(m.calls), 0) as calls, coalesce(sum(m.prompt), 0) as prompt,
+        select coalesce(jsonb_agg(m), '[]') as models, coalesce(sum(m.calls), 0) as calls, coalesce(sum(m.prompt), 0) as prompt,
                coalesce(sum(m.output), 0) as output
         from (
           select e.payload ->> 'modelVersion' as model, count(*) as calls, sum(used.prompt) as prompt,
             sum(used.output) as output,
-            sum((used.prompt * price.prompt_price + used.output * price.output_price) / 1000000) as cost
+            sum((used.prompt * price.prompt_price + used.output * price.output_price) / 1000000) as cost,
+            0 as invocations, 0 as failed, 0 as seconds, 0 as scored, 0 as passed
           from events e
           cross join lateral (
             select coalesce((e.payload -> 'usageMetadata' ->> 'promptTokenCount')::numeric, 0) as prompt,
@@ -2140,21 +2141,20 @@ begin
             and e.invocation_id = i.id and e.is_from_runtime and e.payload ? 'usageMetadata'
           group by 1) m) named
       cross join lateral (
-        select null as model, 1 as invocations, (i.status = 'failed')::int as failed, i.llm_calls - named.calls as calls,
-          i.prompt_tokens - named.prompt as prompt, i.output_tokens - named.output as output, null::numeric as cost,
-          coalesce(extract(epoch from i.end_time - i.start_time), 0) as seconds, scores.scored, scores.passed
-        from (
-          select count(*) as scored, count(*) filter (where r.result ->> 'finalStatus' = 'PASSED') as passed
-          from eval_session_scores r
-          where r.app_name = i.app_name and r.user_id = i.user_id and r.session_id = i.session_id
-            and r.result ->> 'finalStatus' in ('PASSED', 'FAILED')
-            and i.id = coalesce(r.invocation_id, (
-              select e.invocation_id from events e
-              where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
-                and e.sequence = r.last_sequence))) scores
-        union all
-        select m.model, 0, 0, m.calls, m.prompt, m.output, m.cost, 0, 0, 0
-        from json_to_recordset(named.models) m(model text, calls numeric, prompt numeric, output numeric, cost numeric)) each
+        select count(*) as scored, count(*) filter (where r.result ->> 'finalStatus' = 'PASSED') as passed
+        from eval_session_scores r
+        where r.app_name = i.app_name and r.user_id = i.user_id and r.session_id = i.session_id
+          and r.result ->> 'finalStatus' in ('PASSED', 'FAILED')
+          and i.id = coalesce(r.invocation_id, (
+            select e.invocation_id from events e
+            where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
+              and e.sequence = r.last_sequence))) scores
+      cross join lateral jsonb_to_recordset(named.models || jsonb_build_object(
+        'invocations', 1, 'failed', (i.status = 'failed')::int, 'calls', i.llm_calls - named.calls,
+        'prompt', i.prompt_tokens - named.prompt, 'output', i.output_tokens - named.output,
+        'seconds', coalesce(extract(epoch from i.end_time - i.start_time), 0), 'scored', scores.scored, 'passed', scores.passed
+      )) each(model text, invocations bigint, failed bigint, calls numeric, prompt numeric, output numeric, cost numeric,
+              seconds numeric, scored bigint, passed bigint)
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
     ) line
     where p_after is null
