@@ -1507,8 +1507,13 @@ begin
       select case when 'hour' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD"T"HH24":00:00Z"')
                   when 'day' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD') end as period,
         case when 'user' = any(p_by) then i.user_id end as "userId", case when 'model' = any(p_by) then each.model end as model,
-        case when 'version' = any(p_by) then i.agent_version end as version, each.invocations, each.failed, each.calls, each.prompt, each.output, each.cost, each.seconds,
-        each.scored, each.passed
+        case when 'version' = any(p_by) then i.agent_version end as version,
+        (each.calls is null)::int as invocations, (each.calls is null and i.status = 'failed')::int as failed,
+        coalesce(each.calls, i.llm_calls - named.calls) as calls, coalesce(each.prompt, i.prompt_tokens - named.prompt) as prompt,
+        coalesce(each.output, i.output_tokens - named.output) as output, each.cost,
+        case when each.calls is null then coalesce(extract(epoch from i.end_time - i.start_time), 0) else 0 end as seconds,
+        case when each.calls is null then scores.scored else 0 end as scored,
+        case when each.calls is null then scores.passed else 0 end as passed
       from invocations i
       cross join lateral (
         select coalesce(jsonb_agg(m), '[]') as models, coalesce(sum(m.calls), 0) as calls, coalesce(sum(m.prompt), 0) as prompt,
@@ -1516,8 +1521,7 @@ begin
         from (
           select e.payload ->> 'modelVersion' as model, count(*) as calls, sum(used.prompt) as prompt,
             sum(used.output) as output,
-            sum((used.prompt * price.prompt_price + used.output * price.output_price) / 1000000) as cost,
-            0 as invocations, 0 as failed, 0 as seconds, 0 as scored, 0 as passed
+            sum((used.prompt * price.prompt_price + used.output * price.output_price) / 1000000) as cost
           from events e
           cross join lateral (
             select coalesce((e.payload -> 'usageMetadata' ->> 'promptTokenCount')::numeric, 0) as prompt,
@@ -1539,12 +1543,9 @@ begin
             select e.invocation_id from events e
             where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
               and e.sequence = r.last_sequence))) scores
-      cross join lateral jsonb_to_recordset(named.models || jsonb_build_object(
-        'invocations', 1, 'failed', (i.status = 'failed')::int, 'calls', i.llm_calls - named.calls,
-        'prompt', i.prompt_tokens - named.prompt, 'output', i.output_tokens - named.output,
-        'seconds', coalesce(extract(epoch from i.end_time - i.start_time), 0), 'scored', scores.scored, 'passed', scores.passed
-      )) each(model text, invocations bigint, failed bigint, calls numeric, prompt numeric, output numeric, cost numeric,
-              seconds numeric, scored bigint, passed bigint)
+      -- The line without a model is the empty object. Not by a union, which a cluster plans for no list of rows.
+      cross join lateral jsonb_to_recordset('[{}]' || named.models)
+        each(model text, calls numeric, prompt numeric, output numeric, cost numeric)
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
     ) line
     where p_after is null
