@@ -104,12 +104,16 @@ begin
                       where o.classid = 'pg_proc'::regclass and o.objid = p.oid and o.distribution_argument_index is not null)
   loop
     perform create_distributed_function(called, distribution_arg_name => 'p_user', colocate_with => 'sessions');
-    -- There connections do not have a schema of their own choice in their path.
-    if current_schema() <> 'public' then execute format('alter function %s set search_path = %I', called, current_schema()); end if;
   end loop;
-  -- Another node may be asked for it, where connections do not have the schema in their path.
-  execute format('alter function budget_uses_of_app(text, date) set search_path = %I', current_schema());
-  execute format('alter function assert_user_storage set search_path = %I', current_schema());
+  -- On other nodes connections do not have a schema of their own choice in their path.
+  for called in
+    select p.oid from pg_proc p
+    where p.pronamespace = current_schema()::regnamespace and current_schema() <> 'public'
+      and coalesce(array_to_string(p.proconfig, ' '), '') not like '%search_path=%'
+      and not exists (select from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')
+  loop
+    execute format('alter function %s set search_path = %I', called, current_schema());
+  end loop;
   -- They may be part of a statement that a node carries out on its parts, and only read.
   alter function budget_uses_of_app(text, date) set citus.allow_nested_distributed_execution = on;
   alter function assert_user_storage set citus.allow_nested_distributed_execution = on;

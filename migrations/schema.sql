@@ -2117,11 +2117,16 @@ begin
       select case when 'hour' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD"T"HH24":00:00Z"')
                   when 'day' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD') end as period,
         case when 'user' = any(p_by) then i.user_id end as "userId", case when 'model' = any(p_by) then each.model end as model,
-        case when 'version' = any(p_by) then i.agent_version end as version, each.invocations, each.failed, each.calls, each.prompt, each.output, each.cost, each.seconds,
-        each.scored, each.passed
+        case when 'version' = any(p_by) then i.agent_version end as version,
+        (each.calls is null)::int as invocations, (each.calls is null and i.status = 'failed')::int as failed,
+        coalesce(each.calls, i.llm_calls - named.calls) as calls, coalesce(each.prompt, i.prompt_tokens - named.prompt) as prompt,
+        coalesce(each.output, i.output_tokens - named.output) as output, each.cost,
+        case when each.calls is null then coalesce(extract(epoch from i.end_time - i.start_time), 0) else 0 end as seconds,
+        case when each.calls is null then scores.scored else 0 end as scored,
+        case when each.calls is null then scores.passed else 0 end as passed
       from invocations i
       cross join lateral (
-        select coalesce(json_agg(m), '[]') as models, coalesce(sum(m.calls), 0) as calls, coalesce(sum(m.prompt), 0) as prompt,
+        select coalesce(jsonb_agg(m), '[]') as models, coalesce(sum(m.calls), 0) as calls, coalesce(sum(m.prompt), 0) as prompt,
                coalesce(sum(m.output), 0) as output
         from (
           select e.payload ->> 'modelVersion' as model, count(*) as calls, sum(used.prompt) as prompt,
@@ -2140,21 +2145,17 @@ begin
             and e.invocation_id = i.id and e.is_from_runtime and e.payload ? 'usageMetadata'
           group by 1) m) named
       cross join lateral (
-        select null as model, 1 as invocations, (i.status = 'failed')::int as failed, i.llm_calls - named.calls as calls,
-          i.prompt_tokens - named.prompt as prompt, i.output_tokens - named.output as output, null::numeric as cost,
-          coalesce(extract(epoch from i.end_time - i.start_time), 0) as seconds, scores.scored, scores.passed
-        from (
-          select count(*) as scored, count(*) filter (where r.result ->> 'finalStatus' = 'PASSED') as passed
-          from eval_session_scores r
-          where r.app_name = i.app_name and r.user_id = i.user_id and r.session_id = i.session_id
-            and r.result ->> 'finalStatus' in ('PASSED', 'FAILED')
-            and i.id = coalesce(r.invocation_id, (
-              select e.invocation_id from events e
-              where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
-                and e.sequence = r.last_sequence))) scores
-        union all
-        select m.model, 0, 0, m.calls, m.prompt, m.output, m.cost, 0, 0, 0
-        from json_to_recordset(named.models) m(model text, calls numeric, prompt numeric, output numeric, cost numeric)) each
+        select count(*) as scored, count(*) filter (where r.result ->> 'finalStatus' = 'PASSED') as passed
+        from eval_session_scores r
+        where r.app_name = i.app_name and r.user_id = i.user_id and r.session_id = i.session_id
+          and r.result ->> 'finalStatus' in ('PASSED', 'FAILED')
+          and i.id = coalesce(r.invocation_id, (
+            select e.invocation_id from events e
+            where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
+              and e.sequence = r.last_sequence))) scores
+      -- The line without a model is the empty object. Not by a union, which a cluster plans for no list of rows.
+      cross join lateral jsonb_to_recordset('[{}]' || named.models)
+        each(model text, calls numeric, prompt numeric, output numeric, cost numeric)
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
     ) line
     where p_after is null

@@ -27,8 +27,11 @@ const get = (path: string, key = operator.key) => app.get(path, as(key));
 async function sql(statements: string) {
   const client = new Client({ connectionString: app.databaseUrl });
   await client.connect();
-  await client.query(statements);
-  await client.end();
+  try {
+    await client.query(statements);
+  } finally {
+    await client.end();
+  }
 }
 
 test('are for the scope admin', async () => {
@@ -71,7 +74,8 @@ test('the state: replicas with their versions, queues with the oldest wait, jobs
 test('of a long queue the first 1,000 are counted, and work under way beside them', async () => {
   await sql(`set session_replication_role = 'replica';
     insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form)
-    select 'a', 'u', 's', 't' || n, 'i', 'c', 'ask', 'call', '{}' from generate_series(1, 1001) n;
+    select app_name, user_id, session_id, 't' || n, id, 'c', 'ask', 'call', '{}'
+    from invocations, generate_series(1, 1001) n;
     insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time,
                                     lease_token, next_attempt_time)
     select 'a', 'u', 'd' || n, 'w', 'h', '', 'pending', now(),

@@ -119,12 +119,14 @@ describe('the ledger', () => {
     await slow.begun;
     await expect.poll(async () => (await rows())[0]?.['state']).toBe('done');
     // What each further process sends first, that it begins, changes nothing of what is kept.
-    await sql.query(
-      `select record_calls(app_name, user_id, session_id, invocation_id,
+    const begun = await sql.query<{ session: string[]; calls: string }>(
+      `select array[app_name, user_id, session_id, invocation_id] as session,
          jsonb_build_array(jsonb_build_object('id', call_id, 'operationId', operation_id,
-           'tool', tool, 'effect', effect, 'state', 'started', 'attempt', 1)))
+           'tool', tool, 'effect', effect, 'state', 'started', 'attempt', 1))::text as calls
        from tool_calls where tool = 'charge'`,
     );
+    const { session = [], calls } = begun.rows[0] ?? {};
+    await sql.query('select record_calls($1, $2, $3, $4, $5)', [...session, calls]);
     await lose();
     await whenEndedAs('succeeded');
     released.resolve();
