@@ -237,6 +237,30 @@ test.each([true, false])('the task of a killed process is found again, not made 
   expect(count()).toBe(1);
 });
 
+test.each([true, false])('its task is cancelled with the invocation: asTool %s', async (asTool) => {
+  const hold = Promise.withResolvers<void>();
+  onTestFinished(() => hold.resolve());
+  const back = await startBack(hold.promise);
+  const front = await startFront(at(back), { asTool });
+  const newMessage = { role: 'user', parts: [{ text: 'x' }] };
+  const { body } = await front.post(`${SESSIONS}/s/invocations`, { newMessage });
+  await expect.poll(back.count, { timeout: 60_000 }).toBe(1);
+  await front.post(`${SESSIONS}/s/invocations/${(body as { id: string }).id}/cancel`, {});
+  const [there] = (await back.get('/apps/harness_agent/users/user/sessions')).body as { id: string }[];
+  const path = `/apps/harness_agent/users/user/sessions/${there?.id}/invocations`;
+  await expect.poll(async () => (await back.get(path)).text, { timeout: 60_000 }).toContain('"cancelled"');
+});
+
+test('what it says is bounded', async () => {
+  const back = await startApp(
+    { DOORS: 'a2a' },
+    { agents: hostAgent(scriptedModel([[{ text: 'x'.repeat(150_000) }]])) },
+  );
+  onTestFinished(() => back.close());
+  const front = await startFront(at(back), { asTool: false });
+  expect(lastText(await run(front, [{ text: 'much' }]))).toHaveLength(100_000);
+});
+
 test('agents that would wait for one another end', async () => {
   const remote = { url: 'http://127.0.0.1:1' };
   const front = await startFront(remote);
