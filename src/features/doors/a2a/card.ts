@@ -50,6 +50,7 @@ export async function toCard(
       { url, protocolBinding: 'JSONRPC', protocolVersion: VERSION },
       { url, protocolBinding: 'HTTP+JSON', protocolVersion: VERSION },
       { url, protocolBinding: 'JSONRPC', protocolVersion: OLD_VERSION },
+      { url, protocolBinding: 'HTTP+JSON', protocolVersion: OLD_VERSION },
     ],
     capabilities: { streaming: true, pushNotifications: config.WEBHOOKS, extendedAgentCard: true },
     defaultInputModes: [...MODES, 'image/*', 'audio/*', 'video/*', 'application/pdf'],
@@ -61,8 +62,9 @@ export async function toCard(
     ...(isOpen ? {} : { securitySchemes: { bearer }, securityRequirements: [{ schemes: { bearer: { list: [] } } }] }),
   };
   if (isPlain) return card;
+  const additionalInterfaces = ['JSONRPC', 'HTTP+JSON'].map((transport) => ({ url, transport }));
   const old = { url, preferredTransport: 'JSONRPC', protocolVersion: '0.3.0', supportsAuthenticatedExtendedCard: true };
-  return { ...card, ...old, ...(isOpen ? {} : { security: [{ bearer: [] }] }) };
+  return { ...card, ...old, additionalInterfaces, ...(isOpen ? {} : { security: [{ bearer: [] }] }) };
 }
 
 /** Sends the card of an application. @throws {NotFoundError} */
