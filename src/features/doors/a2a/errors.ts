@@ -55,25 +55,18 @@ export const toRestError = ({ status, code, message, reason }: Shown, isOld: boo
     ? { code, message }
     : { error: { code: status, status: NAMES[status] ?? 'INTERNAL', message, details: toDetails(reason) } };
 
-function show({ status: plain, detail, limit }: Parameters<ToRefusal>[0], error: unknown): Shown {
-  if (error instanceof A2aError) return showError(error);
+/** Returns a refusal in the words of the binding whose address was asked. */
+export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, { path }) => {
+  const toBody = (shown: Shown) => ({
+    status: shown.status,
+    body: /^\/a2a\/[^/]+\/?$/.test(path) ? toRpcError(null, shown) : toRestError(shown, isOldPath(path)),
+  });
+  if (error instanceof A2aError) return toBody(showError(error));
   const status = plain === 422 ? 400 : plain;
   const [first] = typeof detail === 'string' ? [] : detail;
   const place = first?.loc.slice(1).join('.') || 'request';
   const message = typeof detail === 'string' ? detail : `${place}: ${first?.msg ?? 'not valid'}`;
-  if (status === 415) return { ...showError(new A2aError('CONTENT_TYPE_NOT_SUPPORTED', message)), status };
+  if (status === 415) return toBody({ ...showError(new A2aError('CONTENT_TYPE_NOT_SUPPORTED', message)), status });
   const code = status >= 500 ? CODES.INTERNAL_ERROR : status === 400 ? CODES.INVALID_PARAMS : CODES.INVALID_REQUEST;
-  return { status, code, message, reason: limit ?? NAMES[status] ?? 'INTERNAL' };
-}
-
-/** Returns a refusal as clients of JSON-RPC read it. */
-export const toRpcRefusal: ToRefusal = (failure, error) => {
-  const shown = show(failure, error);
-  return { status: shown.status, body: toRpcError(null, shown) };
-};
-
-/** Returns a refusal as clients of HTTP+JSON read it. */
-export const toRestRefusal: ToRefusal = (failure, error, { path }) => {
-  const shown = show(failure, error);
-  return { status: shown.status, body: toRestError(shown, isOldPath(path)) };
+  return toBody({ status, code, message, reason: limit ?? NAMES[status] ?? 'INTERNAL' });
 };

@@ -25,10 +25,10 @@ export function toOldJson(result: JsonObject): JsonObject {
     const name = `tasks/${taskId as string}/pushNotificationConfigs/${config['id'] as string}`;
     return { name, pushNotificationConfig: toOldPush(config) };
   }
-  if (!statusUpdate) return toOldMembers(result);
-  const update = toMembers(statusUpdate);
-  const { state } = toMembers(update['status']);
-  return { statusUpdate: { ...toOldMembers(update), final: state !== 'TASK_STATE_WORKING' } };
+  if (!statusUpdate) return toMembers(toOldMembers(result));
+  const { status, ...update } = toMembers(statusUpdate);
+  const isOver = toMembers(status)['state'] !== 'TASK_STATE_WORKING';
+  return { statusUpdate: { ...update, status: toOldMembers(status), final: isOver } };
 }
 
 function toOldPush({ authentication, ...config }: JsonObject): JsonObject {
@@ -39,13 +39,12 @@ function toOldPush({ authentication, ...config }: JsonObject): JsonObject {
 }
 
 /** Renames what protocol buffers of 0.3 name otherwise; what a client or a model said is left as it is. */
-function toOldMembers({ parts, metadata, state, ...members }: JsonObject): JsonObject {
-  const convert = (value: unknown): unknown => {
-    if (Array.isArray(value)) return value.map(convert);
-    return typeof value === 'object' && value !== null ? toOldMembers(value as JsonObject) : value;
-  };
+function toOldMembers(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(toOldMembers);
+  if (value !== toMembers(value)) return value;
+  const { parts, metadata, state, ...members } = toMembers(value);
   return {
-    ...Object.fromEntries(Object.entries(members).map(([name, value]) => [name, convert(value)])),
+    ...Object.fromEntries(Object.entries(members).map(([name, member]) => [name, toOldMembers(member)])),
     ...(state !== undefined && { state: state === 'TASK_STATE_CANCELED' ? 'TASK_STATE_CANCELLED' : state }),
     ...(Array.isArray(parts) && { ['messageId' in members ? 'content' : 'parts']: parts.map(toOldPart) }),
     ...(metadata !== undefined && { metadata }),
@@ -59,48 +58,35 @@ function toOldPart({ text, data, raw, url, mediaType: mimeType }: JsonObject): J
   return { file: { ...(raw === undefined ? { fileWithUri: url } : { fileWithBytes: raw }), mimeType } };
 }
 
-/** Returns the parameters of a method of JSON-RPC of 0.3 as 1.0 has them. */
-export function fromOldParams(name: string, { message, configuration, ...rest }: JsonObject): JsonObject {
-  const { pushNotificationConfig: push, pushNotificationConfigId, id, taskId } = rest;
-  if (name.startsWith('CreateTaskPush')) return { ...toMembers(push), taskId };
-  if (name.includes('TaskPush')) return { taskId: id, id: pushNotificationConfigId };
-  if (!message) return rest;
-  const { blocking, pushNotificationConfig: taskPushNotificationConfig, ...wanted } = toMembers(configuration);
-  const { kind: _, role, parts, ...said } = toMembers(message);
-  // A part has the member that its kind names.
-  const toPart = (part: unknown) => {
-    const { kind, data, ...members } = toMembers(part);
-    return fromOldPart(kind === 'data' ? { data: { data } } : { [String(kind)]: members[String(kind)] });
-  };
-  const read = Array.isArray(parts) ? parts.map(toPart) : parts;
-  return {
-    ...rest,
-    message: { ...said, role: `ROLE_${String(role).toUpperCase()}`, parts: read },
-    configuration: { ...wanted, taskPushNotificationConfig, returnImmediately: blocking === false },
-  };
-}
-
-/** Returns the body of a request of HTTP+JSON of 0.3 as 1.0 has it. */
-export function fromOldJson(name: string, body: JsonObject): JsonObject {
-  const { config = body, message, request = message, configuration } = body;
-  if (!name.startsWith('Send')) return toMembers(toCamel(toMembers(config))['pushNotificationConfig'] ?? config);
-  const { content, ...said } = toCamel(toMembers(request));
-  const { blocking, pushNotification: taskPushNotificationConfig, ...wanted } = toCamel(toMembers(configuration));
+/** Returns what a client of 0.3 sends as 1.0 has it. @param isProto - true: over HTTP+JSON, as protocol buffers have it */
+export function fromOld(name: string, sent: JsonObject, isProto: boolean): JsonObject {
+  const { config = sent, message, request = message, configuration, ...rest } = sent;
+  if (name.includes('TaskPush')) {
+    const { pushNotificationConfig: push, pushNotificationConfigId, id, taskId = id } = toCamel(toMembers(config));
+    return { id: pushNotificationConfigId, ...toMembers(push ?? (isProto ? config : undefined)), taskId };
+  }
+  if (!name.startsWith('Send')) return rest;
+  const { kind: _, role, parts, content = parts, ...said } = toCamel(toMembers(request));
+  const { blocking, pushNotificationConfig, ...wanted } = toCamel(toMembers(configuration));
+  const { pushNotification: taskPushNotificationConfig = pushNotificationConfig, ...more } = wanted;
+  // Protocol buffers leave out what is false.
+  const returnImmediately = isProto && configuration ? blocking !== true : blocking === false;
   return {
     message: {
       ...said,
-      ...(Array.isArray(content) && { parts: content.map(fromOldPart) }),
+      role: isProto ? role : `ROLE_${String(role).toUpperCase()}`,
+      parts: Array.isArray(content) ? content.map((part) => fromOldPart(toMembers(part), isProto)) : content,
     },
-    // Protocol buffers leave out what is false.
-    configuration: configuration && { ...wanted, taskPushNotificationConfig, returnImmediately: blocking !== true },
+    configuration: { ...more, taskPushNotificationConfig, returnImmediately },
   };
 }
 
-/** Returns a part of protocol buffers, which have a value within another, as 1.0 has it. */
-function fromOldPart(part: unknown): JsonObject {
-  const { text, file, data } = toMembers(part);
-  if (data) return { data: toMembers(data)['data'] };
-  if (!file) return { text };
+/** Returns a part as 1.0 has it: `kind` names its member, but protocol buffers have none, and a value within another. */
+function fromOldPart({ kind, text, file, data }: JsonObject, isProto: boolean): JsonObject {
+  const is = (name: string, member: unknown) => (isProto ? member !== undefined : kind === name);
+  if (is('text', text)) return { text };
+  if (is('data', data)) return { data: isProto ? toMembers(data)['data'] : data };
+  if (!is('file', file)) return {};
   const { uri, bytes, mimeType: mediaType, name: filename, ...proto } = toCamel(toMembers(file));
   return { url: proto['fileWithUri'] || uri, raw: proto['fileWithBytes'] ?? bytes, mediaType, filename };
 }

@@ -5,7 +5,7 @@ import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts'
 import { type Call, loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, idInPath } from '../../../platform/http/operation/parameters.ts';
 import { doorOwner, doorQuery } from '../start-turn.ts';
-import { refusal, toRestRefusal, toRpcRefusal } from './errors.ts';
+import { refusal, toRefusal } from './errors.ts';
 import { getParams, listParams, toScope } from './params.ts';
 import type { A2aContext } from './methods.ts';
 
@@ -50,6 +50,7 @@ const running = {
   scope: 'invoke',
   owner: doorOwner,
   refusal,
+  toRefusal,
   errors: { 404: 'No such application or task.', ...BUSY_ERRORS },
   parameters: { path: appPath, query: doorQuery, headers: invocationHeaders },
   body: sent({ message }),
@@ -81,7 +82,7 @@ function rest(
     scope,
     owner: doorOwner,
     refusal,
-    toRefusal: toRestRefusal,
+    toRefusal,
     path: `${APP}${address}`,
     aliases: [`${APP}/v1${address}`],
     operationId,
@@ -102,7 +103,7 @@ const card = (path: string, operationId: string, more: Pick<Operation, 'summary'
   path,
   operationId,
   refusal,
-  toRefusal: toRestRefusal,
+  toRefusal,
   success: {
     schema: z.looseObject({ name: z.string().describe('The name of the agent.') }).describe('An agent card.'),
     description: 'The card.',
@@ -119,7 +120,6 @@ const card = (path: string, operationId: string, more: Pick<Operation, 'summary'
 export const a2aOperations: Operation<A2aContext>[] = [
   operation({
     ...running,
-    toRefusal: toRpcRefusal,
     path: APP,
     operationId: 'callA2a',
     // What a message turns out to be is counted too: a message to the agent as an invocation.

@@ -11,7 +11,7 @@ import { readVersion, toBase, toCard } from './card.ts';
 import { A2aError, isOldPath, showError, toRestError, toRpcError } from './errors.ts';
 import * as methods from './methods.ts';
 import type { A2aCall, A2aContext, Updates } from './methods.ts';
-import { fromOldJson, fromOldParams, toOldJson, toOldResult } from './old-wire.ts';
+import { fromOld, toOldJson, toOldResult } from './old-wire.ts';
 import * as schemas from './params.ts';
 import * as push from './push.ts';
 
@@ -103,7 +103,7 @@ export async function serveRpc(context: A2aContext, { body = '', ...came }: Came
     const scope = schemas.toScope(known);
     requireScope(came.principal, { scope, because: 'this method needs it.' });
     if (known.startsWith('Send') || scope === 'write') await came.countAgain(scope);
-    const sent = isOld ? fromOldParams(known, toMembers(params)) : schemas.toCamel(toMembers(params));
+    const sent = isOld ? fromOld(known, toMembers(params), false) : schemas.toCamel(toMembers(params));
     return await answer(context, known, came, sent, {
       isOld,
       toResult: (value) => ({ jsonrpc: '2.0', id, result: isOld ? toOldResult(value) : value }),
@@ -124,11 +124,7 @@ export async function serveRest(context: A2aContext, name: string, { body, ...ca
   const { taskId, configId } = came.path;
   const ids = name.includes('Push') ? { taskId, ...(configId && { id: configId }) } : taskId && { id: taskId };
   const read = body === undefined ? {} : readBody(body);
-  const sent = {
-    ...(isOld && body !== undefined ? fromOldJson(name, read) : read),
-    ...schemas.toCamel(came.query),
-    ...ids,
-  };
+  const sent = { ...(isOld ? fromOld(name, read, true) : read), ...schemas.toCamel(came.query), ...ids };
   const answered = await answer(context, name, came, sent, {
     isOld,
     toResult: isOld ? toOldJson : (value) => value,

@@ -93,12 +93,8 @@ function toArtifacts(event: Event, { key, base }: Found): JsonObject[] {
   ];
 }
 
-/** The part of a task that is shown. */
-interface Shown {
-  /** Most messages of its history, the newest [all]. */
-  historyLength?: number | null | undefined;
-  includeArtifacts?: boolean | undefined;
-}
+/** The part of a task that is shown: `historyLength` messages, the newest [all]. */
+export type Shown = { historyLength?: number | null | undefined; includeArtifacts?: boolean | undefined };
 
 /** Returns an invocation as a task. */
 export function toTask(found: Found, { historyLength, includeArtifacts = true }: Shown = {}): JsonObject {
