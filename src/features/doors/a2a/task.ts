@@ -57,7 +57,7 @@ export const toParts = ({ parts, messageId }: A2aMessage): Part[] =>
 
 function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayName }: A2aPart): Part {
   if (mimeType !== undefined && !MEDIA.test(mimeType))
-    throw new A2aError('CONTENT_TYPE_NOT_SUPPORTED', `Agents here are not given \`${mimeType}\`.`);
+    throw new A2aError('CONTENT_TYPE_NOT_SUPPORTED', `This content type is not supported: \`${mimeType}\`.`);
   if (text != null) return { text };
   if (data != null) return { text: JSON.stringify(data) };
   if (raw != null) return { inlineData: { data: raw, mimeType: mimeType ?? 'application/octet-stream', displayName } };
