@@ -58,7 +58,7 @@ function toOldPart({ text, data, raw, url, mediaType: mimeType }: JsonObject): J
   return { file: { ...(raw === undefined ? { fileWithUri: url } : { fileWithBytes: raw }), mimeType } };
 }
 
-/** Returns what a client of 0.3 sends as 1.0 has it. @param isProto - true: over HTTP+JSON, as protocol buffers have it */
+/** Returns what a client of 0.3 sends as 1.0 has it. @param isProto - true: as protocol buffers, over HTTP+JSON */
 export function fromOld(name: string, sent: JsonObject, isProto: boolean): JsonObject {
   const { config = sent, message, request = message, configuration, ...rest } = sent;
   if (name.includes('TaskPush')) {
@@ -81,9 +81,9 @@ export function fromOld(name: string, sent: JsonObject, isProto: boolean): JsonO
   };
 }
 
-/** Returns a part as 1.0 has it: `kind` names its member, but protocol buffers have none, and a value within another. */
+/** Returns a part as 1.0 has it: its kind names its member; protocol buffers have none, and a value within another. */
 function fromOldPart({ kind, text, file, data }: JsonObject, isProto: boolean): JsonObject {
-  const is = (name: string, member: unknown) => (isProto ? member !== undefined : kind === name);
+  const is = (name: string, member: unknown) => (isProto ? member != null : kind === name);
   if (is('text', text)) return { text };
   if (is('data', data)) return { data: isProto ? toMembers(data)['data'] : data };
   if (!is('file', file)) return {};
