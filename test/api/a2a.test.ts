@@ -4,8 +4,15 @@ import {
   ClientFactoryOptions,
   DefaultAgentCardResolver,
   JsonRpcTransportFactory,
+  RestTransportFactory,
 } from '@a2a-js/sdk/client';
 import { exportJWK, flattenedVerify, generateKeyPair } from 'jose';
+import {
+  ContentTypeNotSupportedError,
+  TaskNotCancelableError,
+  TaskNotFoundError,
+  UnsupportedOperationError,
+} from '@a2a-js/sdk/errors';
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
 import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
@@ -80,6 +87,7 @@ const say = (text: string, more: object = {}, parts: object[] = [{ text }]) => (
 });
 const toJson = (result: Message | Task) =>
   Task.toJSON(result as Task) as { id: string; contextId: string } & Record<string, unknown>;
+type Asks = { id: string; status: { message: { parts: { data?: { callId: string } }[] } } };
 const named = (id: string) => ({ id, tenant: '' });
 async function readAll(stream: AsyncIterable<StreamResponse>) {
   const updates: Record<string, never>[] = [];
@@ -202,10 +210,7 @@ test.each([
 ])('a confirmation is a clear yes: %j', async (said, times) => {
   paid.mockClear();
   const client = await connect(app.url);
-  const asks = Task.toJSON((await client.sendMessage(say('pay'))) as Task) as {
-    id: string;
-    status: { message: { parts: { data?: { callId: string } }[] } };
-  };
+  const asks = Task.toJSON((await client.sendMessage(say('pay'))) as Task) as Asks;
   const callId = asks.status.message.parts[1]?.data?.callId;
   await client.sendMessage(say('', { taskId: asks.id }, [{ data: { callId, response: said } }]));
   expect(paid).toHaveBeenCalledTimes(times);
@@ -225,14 +230,19 @@ test.each(BINDINGS)('%s: a task is cancelled on whatever replica it runs, once',
   await expect(client.getTask(named('no-task'))).rejects.toThrow(/not found/i);
 });
 
+const legacyCompat = { enabled: true };
+/** Connects a client that knows no version after 0.3. */
+const connectOld = (url: string, factory: typeof JsonRpcTransportFactory | typeof RestTransportFactory) => {
+  const fetchImpl: typeof fetch = async (address) => {
+    const { supportedInterfaces: _, ...card } = (await (await fetch(address)).json()) as Record<string, unknown>;
+    return Response.json(card);
+  };
+  const cardResolver = new DefaultAgentCardResolver({ legacyCompat, fetchImpl });
+  return new ClientFactory({ transports: [new factory({ legacyCompat })], cardResolver }).createFromUrl(url, CARD);
+};
+
 test('a client of 0.3 is served in its words', async () => {
-  const legacyCompat = { enabled: true };
-  const old = (url: string) =>
-    new ClientFactory({
-      transports: [new JsonRpcTransportFactory({ legacyCompat })],
-      cardResolver: new DefaultAgentCardResolver({ legacyCompat }),
-    }).createFromUrl(url, CARD);
-  const client = await old(app.url);
+  const client = await connectOld(app.url, JsonRpcTransportFactory);
   const made = toJson(await client.sendMessage(say('hello')));
   expect(made).toMatchObject({ status: { state: 'TASK_STATE_COMPLETED' } });
   const rpc = (method: string, params: object, headers = {}) =>
@@ -272,6 +282,8 @@ test('a client of 0.3 is served in its words', async () => {
     { role: undefined },
     { parts: [{ type: 'text', text: 'hello' }] },
     { parts: [{ kind: 'file' }] },
+    { parts: [{ kind: 'constructor' }, null] },
+    { parts: 'hello' },
   ])
     expect((await rpc('message/send', { message: { ...message, messageId: 'wrong', ...wrong } })).body).toMatchObject({
       error: { code: -32_602 },
@@ -284,6 +296,129 @@ test('a client of 0.3 is served in its words', async () => {
   });
   expect((await rpc('SendMessage', { message }, { 'a2a-version': '99.0' })).body).toMatchObject({
     error: { code: -32_009 },
+  });
+});
+
+test('a client of 0.3 is served over HTTP+JSON', async () => {
+  const asked: string[] = [];
+  const original = fetch;
+  const recording = vi.spyOn(globalThis, 'fetch').mockImplementation(async (...sent) => {
+    const { method, url } = new Request(...sent);
+    asked.push(`${method} ${new URL(url).pathname}`);
+    return original(...sent);
+  });
+  onTestFinished(() => recording.mockRestore());
+  const client = await connectOld(app.url, RestTransportFactory);
+  const made = toJson(await client.sendMessage(say('hello')));
+  expect(made).toMatchObject({
+    status: { state: 'TASK_STATE_COMPLETED' },
+    artifacts: [{ parts: [{ text: 'You said hello' }] }],
+    history: [{ role: 'ROLE_USER', parts: [{ text: 'hello' }] }],
+  });
+  const elsewhere = await connectOld(other.url, RestTransportFactory);
+  expect(toJson(await elsewhere.getTask(named(made.id)))).toEqual(made);
+  expect(toJson(await elsewhere.getTask({ ...named(made.id), historyLength: 0 }))).not.toHaveProperty('history');
+
+  const calls = spoken.calls.length;
+  const stream = client.sendMessageStream(say('speak'));
+  const first = StreamResponse.toJSON((await stream.next()).value as StreamResponse) as { task: { id: string } };
+  await vi.waitUntil(() => spoken.calls.length > calls, 60_000);
+  const call = spoken.calls.at(-1);
+  await call?.say('Some words that are long enough to be cut, ');
+  expect((await stream.next()).value).toMatchObject({ payload: { $case: 'artifactUpdate' } });
+  await stream.return();
+  const following = elsewhere.resubscribeTask(named(first.task.id));
+  expect((await following.next()).value).toMatchObject({ payload: { $case: 'task' } });
+  await call?.say('and some more of them.');
+  call?.end();
+  const updates = await readAll(following);
+  expect(textOf(updates)).toBe('Some words that are long enough to be cut, and some more of them.');
+  expect(updates.at(-1)).toMatchObject({ statusUpdate: { status: { state: 'TASK_STATE_COMPLETED' } } });
+
+  const asks = toJson(await client.sendMessage(say('ask')));
+  expect(asks).toMatchObject({
+    status: { state: 'TASK_STATE_INPUT_REQUIRED', message: { parts: [{}, { data: { name: 'ask' } }] } },
+  });
+  const parts = [
+    { data: { callId: (asks as unknown as Asks).status.message.parts[1]?.data?.callId, response: { rain: true } } },
+  ];
+  const answered = toJson(await client.sendMessage(say('', { taskId: asks.id }, parts)));
+  expect(JSON.stringify(answered['artifacts'])).toContain('rain');
+
+  const configuration = { acceptedOutputModes: [], taskPushNotificationConfig: undefined, returnImmediately: true };
+  const running = toJson(await client.sendMessage({ ...say('speak'), configuration }));
+  expect(running).not.toMatchObject({ status: { state: 'TASK_STATE_COMPLETED' } });
+  const cancel = { ...named(running.id), metadata: {} };
+  expect(toJson(await elsewhere.cancelTask(cancel))).toMatchObject({ status: { state: 'TASK_STATE_CANCELED' } });
+  await expect(client.cancelTask(cancel)).rejects.toThrow(TaskNotCancelableError);
+  await expect(client.getTask(named('no-task'))).rejects.toThrow(TaskNotFoundError);
+  await expect(readAll(client.resubscribeTask(named(made.id)))).rejects.toThrow(UnsupportedOperationError);
+  const wrong = say('', {}, [{ raw: 'AAAA', mediaType: 'application/x-unknown' }]);
+  await expect(client.sendMessage(wrong)).rejects.toThrow(ContentTypeNotSupportedError);
+  expect(await client.getAgentCard()).toMatchObject({ name: 'harness_agent' });
+  expect(new Set(asked.map((each) => each.replace(/tasks\/[^:]*/, 'tasks/{id}')))).toEqual(
+    new Set([
+      `GET ${CARD}`,
+      ...['message:send', 'message:stream', 'tasks/{id}:cancel'].map((path) => `POST ${APP}/v1/${path}`),
+      ...['tasks/{id}', 'tasks/{id}:subscribe', 'card'].map((path) => `GET ${APP}/v1/${path}`),
+    ]),
+  );
+});
+
+test('0.3 over HTTP+JSON: the names of protocol buffers, and what is wrong', async () => {
+  const send = (body: unknown, headers = {}) => app.post(`${APP}/v1/message:send`, body, headers);
+  const request = { message_id: 'old rest', role: 'ROLE_USER', content: [{ text: 'draw' }] };
+  const made = await send({ request, configuration: { blocking: true, history_length: 0 } });
+  expect(made.headers.get('content-type')).toBe('application/json');
+  const { task } = made.body as { task: { id: string } };
+  expect(task).toMatchObject({
+    artifacts: [
+      { parts: [{ file: { fileWithBytes: 'AAAA', mimeType: 'image/png' } }] },
+      { parts: [{ file: { fileWithUri: 'https://example.com/b' } }] },
+    ],
+  });
+  expect(task).not.toHaveProperty('history');
+  const parts = [
+    { file: { file_with_uri: '', file_with_bytes: 'AAAA', mime_type: 'image/png' } },
+    { data: { data: { callId: 'c', parts: [{ raw: 'kept' }] } } },
+  ];
+  const sent = (await send({ message: { ...request, message_id: 'files', content: parts } })).body;
+  expect(sent).toMatchObject({
+    task: {
+      history: [
+        { content: [{ file: { fileWithBytes: 'AAAA' } }, { text: '{"callId":"c","parts":[{"raw":"kept"}]}' }] },
+      ],
+    },
+  });
+  const nested = `${'{"content":['.repeat(40_000)}${']}'.repeat(40_000)}`;
+  for (const [body, code] of [
+    ['{', -32_700],
+    [nested, -32_700],
+    ['null', -32_602],
+    ['[1]', -32_602],
+    [{ message: 'm' }, -32_602],
+    [{ message: { ...request, content: 'text' } }, -32_602],
+    [{ message: { ...request, content: [null] } }, -32_602],
+    [{ message: { ...request, content: [{ file: [] }, { data: 1 }] } }, -32_602],
+    [{ message: request, configuration: { push_notification: 'p' } }, -32_602],
+  ] as const) {
+    const { status, body: refused } = await send(body);
+    expect([status, refused]).toEqual([400, { code, message: expect.any(String) }]);
+  }
+  const refused = async (path: string, headers = {}) => {
+    const { status, body } = await app.get(`${APP}${path}`, headers);
+    return [status, (body as { code?: number }).code];
+  };
+  expect(await refused('/v1/tasks/none')).toEqual([404, -32_001]);
+  expect(await refused(`/v1/tasks/${task.id}`, { 'a2a-version': '1.0' })).toEqual([400, -32_009]);
+  expect(await refused(`/v1/tasks/${task.id}`, { 'a2a-version': '0.3.1.2' })).toEqual([400, -32_009]);
+  expect(await refused(`/v1/tasks/${task.id}?historyLength=-1`)).toEqual([400, -32_602]);
+  expect(await refused(`/v1/tasks/${task.id}/pushNotificationConfigs`)).toEqual([400, -32_003]);
+  expect((await app.get(`${APP}/v1/tasks?pageSize=1&historyLength=1`)).body).toMatchObject({
+    tasks: [{ history: [{ content: expect.any(Array) }] }],
+  });
+  expect((await app.get(`${APP}/tasks/${task.id}`, { 'a2a-version': '0.3' })).body).toMatchObject({
+    error: { details: [{ reason: 'VERSION_NOT_SUPPORTED' }] },
   });
 });
 

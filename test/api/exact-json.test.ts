@@ -67,7 +67,10 @@ describe('what would change is refused with its place', () => {
     const text = `{"odd":9007199254740993,${request.body?.startsWith('{"') ? request.body.slice(1) : '"even":0}'}`;
     const { status, body } = await app.send(request.method, request.url, text, request.headers);
     const [plain, said] = refusal(['body', 'odd'], NOT_EXACT);
-    const own = operation.toRefusal?.({ status: 422, ...(said as { detail: [] }) }, undefined, request.method);
+    const own = operation.toRefusal?.({ status: 422, ...(said as { detail: [] }) }, undefined, {
+      method: request.method,
+      path: request.url,
+    });
     expect([status, body]).toEqual(own ? [own.status, own.body] : [plain, said]);
   });
 });

@@ -319,10 +319,10 @@ describe('the matrix', () => {
 });
 
 async function refusalOf(cell: Cell, outcome: Outcome) {
-  const { operation, caller, target } = cell;
+  const { operation, path, caller, target } = cell;
   const refusal = (status: number, detail: string) => {
     const body = exists[caller.mode].has(operation.operationId)
-      ? operation.toRefusal?.({ status, detail }, undefined, operation.method.toUpperCase()).body
+      ? operation.toRefusal?.({ status, detail }, undefined, { method: operation.method.toUpperCase(), path }).body
       : undefined;
     return { status, text: withoutNames(JSON.stringify(body ?? { detail })) };
   };

@@ -75,7 +75,7 @@ export function errorHandler(options: {
       options.log.error({ requestId, method: request.method, route, ...toLogFields(error) }, 'request failed');
     }
     if (response.headersSent) response.destroy();
-    else if (toRefusal) sendRefusal(response, failure, toRefusal(failure, error, request.method));
+    else if (toRefusal) sendRefusal(response, failure, toRefusal(failure, error, request));
     else sendFailure(response, failure, request.headers.accept === 'text/event-stream');
   };
 }

@@ -51,6 +51,7 @@ export async function toCard(
       { url, protocolBinding: 'JSONRPC', protocolVersion: VERSION },
       { url, protocolBinding: 'HTTP+JSON', protocolVersion: VERSION },
       { url, protocolBinding: 'JSONRPC', protocolVersion: OLD_VERSION },
+      { url, protocolBinding: 'HTTP+JSON', protocolVersion: OLD_VERSION },
     ],
     capabilities: { streaming: true, pushNotifications: config.WEBHOOKS, extendedAgentCard: true },
     defaultInputModes: [...MODES, 'image/*', 'audio/*', 'video/*', 'application/pdf'],
@@ -61,8 +62,10 @@ export async function toCard(
     ],
     ...(isOpen ? {} : { securitySchemes: { bearer }, securityRequirements: [{ schemes: { bearer: { list: [] } } }] }),
   };
+  const additionalInterfaces = ['JSONRPC', 'HTTP+JSON'].map((transport) => ({ url, transport }));
   const old = { url, preferredTransport: 'JSONRPC', protocolVersion: '0.3.0', supportsAuthenticatedExtendedCard: true };
-  const shown = isPlain ? card : { ...card, ...old, ...(isOpen ? {} : { security: [{ bearer: [] }] }) };
+  const security = isOpen ? {} : { security: [{ bearer: [] }] };
+  const shown = isPlain ? card : { ...card, ...old, additionalInterfaces, ...security };
   const signer = config.A2A_CARD_KEY;
   if (!signer) return shown;
   const { generateAgentCardSignature } = await import('@a2a-js/sdk');

@@ -12,15 +12,11 @@ export class A2aError extends InvalidError {
   }
 }
 
-/** A failure as it is shown: HTTP has its status, JSON-RPC its code. */
+/** A failure as it is shown: HTTP has its status, JSON-RPC and HTTP+JSON of 0.3 its code. */
 type Shown = { status: number; code: number; message: string; reason: string };
 
 /** The schema of refusals, for the document. */
-export const refusal = {
-  type: 'object',
-  properties: {},
-  description: 'An error of JSON-RPC, or `error` of HTTP+JSON.',
-};
+export const refusal = { type: 'object', properties: {}, description: 'An error of JSON-RPC, or of HTTP+JSON.' };
 
 /** Names of statuses as HTTP+JSON has them. */
 const NAMES: Record<number, string> = {
@@ -33,8 +29,6 @@ const NAMES: Record<number, string> = {
   503: 'UNAVAILABLE',
 };
 
-const toDetails = (reason: string) => [{ '@type': ERROR_INFO_TYPE, reason, domain }];
-
 /** Returns an error of the protocol as it is shown. */
 export const showError = ({ reason, message }: A2aError): Shown => ({
   status: reason === 'TASK_NOT_FOUND' ? 404 : 400,
@@ -43,37 +37,36 @@ export const showError = ({ reason, message }: A2aError): Shown => ({
   reason,
 });
 
-/** Returns an error as JSON-RPC has it. */
-export const toRpcError = (id: unknown, { code, message, reason }: Omit<Shown, 'status'>) => ({
+const toDetails = (reason: string) => [{ '@type': ERROR_INFO_TYPE, reason, domain }];
+
+/** Returns a failure as JSON-RPC has it. */
+export const toRpcError = (id: unknown, { code, message, reason }: Shown) => ({
   jsonrpc: '2.0',
   id,
   error: { code, message, data: toDetails(reason) },
 });
 
-/** Returns an error as HTTP+JSON has it. */
-export const toRestError = ({ status, message, reason }: Omit<Shown, 'code'>) => ({
-  error: { code: status, status: NAMES[status] ?? 'INTERNAL', message, details: toDetails(reason) },
-});
+/** True of an address of HTTP+JSON in 0.3. */
+export const isOldPath = (path: string): boolean => /^\/a2a\/[^/]+\/v1\//.test(path);
 
-function toShown({ status: plain, detail, limit }: Parameters<ToRefusal>[0], error: unknown): Shown {
-  if (error instanceof A2aError) return showError(error);
+/** Returns a failure as HTTP+JSON has it. */
+export const toRestError = ({ status, code, message, reason }: Shown, isOld: boolean) =>
+  isOld
+    ? { code, message }
+    : { error: { code: status, status: NAMES[status] ?? 'INTERNAL', message, details: toDetails(reason) } };
+
+/** Returns a refusal in the words of the binding whose address was asked. */
+export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, { path }) => {
+  const toBody = (shown: Shown) => ({
+    status: shown.status,
+    body: /^\/a2a\/[^/]+\/?$/.test(path) ? toRpcError(null, shown) : toRestError(shown, isOldPath(path)),
+  });
+  if (error instanceof A2aError) return toBody(showError(error));
   const status = plain === 422 ? 400 : plain;
   const [first] = typeof detail === 'string' ? [] : detail;
   const place = first?.loc.slice(1).join('.') || 'request';
   const message = typeof detail === 'string' ? detail : `${place}: ${first?.msg ?? 'not valid'}`;
-  if (status === 415) return { ...showError(new A2aError('CONTENT_TYPE_NOT_SUPPORTED', message)), status };
+  if (status === 415) return toBody({ ...showError(new A2aError('CONTENT_TYPE_NOT_SUPPORTED', message)), status });
   const code = status >= 500 ? CODES.INTERNAL_ERROR : status === 400 ? CODES.INVALID_PARAMS : CODES.INVALID_REQUEST;
-  return { status, code, message, reason: limit ?? NAMES[status] ?? 'INTERNAL' };
-}
-
-const refuse =
-  (toBody: (shown: Shown) => object): ToRefusal =>
-  (failure, error) => {
-    const shown = toShown(failure, error);
-    return { status: shown.status, body: toBody(shown) };
-  };
-
-/** Returns a refusal as clients of JSON-RPC read it. */
-export const toRpcRefusal = refuse((shown) => toRpcError(null, shown));
-/** Returns a refusal as clients of HTTP+JSON read it. */
-export const toRestRefusal = refuse(toRestError);
+  return toBody({ status, code, message, reason: limit ?? NAMES[status] ?? 'INTERNAL' });
+};

@@ -19,6 +19,7 @@ import {
   type Found,
   getMessageId,
   listQuestions,
+  type Shown,
   toParts,
   toRef,
   toStatuses,
@@ -181,7 +182,7 @@ export async function subscribe(call: A2aCall, { id }: z.output<typeof taskParam
 const follow = (
   call: A2aCall,
   found: Found,
-  { historyLength, fromAnswer = false }: { historyLength?: number | null | undefined; fromAnswer?: boolean },
+  { historyLength, fromAnswer = false }: Shown & { fromAnswer?: boolean },
 ): Updates =>
   async function* updates(signal) {
     const { key, invocationId } = found;

@@ -1,42 +1,92 @@
 import { StreamResponse } from '@a2a-js/sdk';
-import { legacyPushNotificationToV1StreamResponse } from '@a2a-js/sdk/compat/v0_3';
 import { V03PushNotificationSerializer } from '@a2a-js/sdk/compat/v0_3/server';
-import { OLD_VERSION } from '../../../agent/a2a/wire.ts';
 import { type JsonObject, toMembers } from '../../../core/content.ts';
-import { A2aError } from './errors.ts';
+import { toCamel } from './params.ts';
 
 /** The conversion to 0.3: what the package has for push notifications takes all that answers hold. */
 const serializer = new V03PushNotificationSerializer();
 
-/** Returns a result as 0.3 has it: what holds one thing by its name in 1.0 is that thing. */
-export function toOldResult(result: JsonObject): JsonObject | JsonObject[] | null {
-  if ('configs' in result) return (result['configs'] as JsonObject[]).map(toOldPush);
-  if ('taskId' in result) return toOldPush(result);
+/** Returns a result as JSON-RPC of 0.3 has it: what holds one thing by its name in 1.0 is that thing. */
+export function toOldResult(result: JsonObject): unknown {
+  const { configs, taskId, ...config } = result;
+  if (Array.isArray(configs)) return configs.map(toOldResult);
+  if (taskId) return { taskId, pushNotificationConfig: toOldPush(config) };
   if (Object.keys(result).length === 0) return null;
   const response = StreamResponse.fromJSON('status' in result ? { task: result } : result);
   return response.payload ? (JSON.parse(serializer.serialize(response).body) as JsonObject) : result;
 }
 
-function toOldPush({ taskId, authentication, ...config }: JsonObject): JsonObject {
-  const schemes = authentication ? { authentication: { schemes: [toMembers(authentication)['scheme']] } } : {};
-  return { taskId, pushNotificationConfig: { ...config, ...schemes } };
+/** Returns a result as HTTP+JSON of 0.3 has it: the JSON of its protocol buffers. */
+export function toOldJson(result: JsonObject): JsonObject {
+  const { configs, taskId, securityRequirements: security, statusUpdate, ...config } = result;
+  if (Array.isArray(configs)) return { configs: configs.map(toOldJson) };
+  if (security) return { ...result, security };
+  if (taskId) {
+    const name = `tasks/${taskId as string}/pushNotificationConfigs/${config['id'] as string}`;
+    return { name, pushNotificationConfig: toOldPush(config) };
+  }
+  if (!statusUpdate) return toMembers(toOldMembers(result));
+  const { status, ...update } = toMembers(statusUpdate);
+  const isOver = toMembers(status)['state'] !== 'TASK_STATE_WORKING';
+  return { statusUpdate: { ...update, status: toOldMembers(status), final: isOver } };
 }
 
-/** Returns the parameters of a method of 0.3 as 1.0 has them. @throws {A2aError} */
-export function fromOldParams(name: string, { message, configuration, ...rest }: JsonObject): JsonObject {
-  const { pushNotificationConfig: push, pushNotificationConfigId, id, taskId } = rest;
-  if (name.startsWith('CreateTaskPush')) return { ...toMembers(push), taskId };
-  if (name.includes('TaskPush')) return { taskId: id, id: pushNotificationConfigId };
-  if (!message) return rest;
-  const { blocking, pushNotificationConfig: taskPushNotificationConfig, ...wanted } = toMembers(configuration);
-  try {
-    const sent = legacyPushNotificationToV1StreamResponse({ ...toMembers(message), kind: 'message' });
-    const read = StreamResponse.toJSON(sent) as JsonObject;
-    const asked = { ...wanted, taskPushNotificationConfig, returnImmediately: blocking === false };
-    return { ...rest, ...read, configuration: asked };
-  } catch (error) {
-    // The package looks at some members only as it converts them.
-    const why = error instanceof TypeError ? `not as version ${OLD_VERSION} has it` : (error as Error).message;
-    throw new A2aError('INVALID_PARAMS', `message: ${why}`);
+function toOldPush({ authentication, ...config }: JsonObject): JsonObject {
+  return {
+    ...config,
+    ...(authentication ? { authentication: { schemes: [toMembers(authentication)['scheme']] } } : {}),
+  };
+}
+
+/** Renames what protocol buffers of 0.3 name otherwise; what a client or a model said is left as it is. */
+function toOldMembers(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(toOldMembers);
+  if (value !== toMembers(value)) return value;
+  const { parts, metadata, state, ...members } = toMembers(value);
+  return {
+    ...Object.fromEntries(Object.entries(members).map(([name, member]) => [name, toOldMembers(member)])),
+    ...(state !== undefined && { state: state === 'TASK_STATE_CANCELED' ? 'TASK_STATE_CANCELLED' : state }),
+    ...(Array.isArray(parts) && { ['messageId' in members ? 'content' : 'parts']: parts.map(toOldPart) }),
+    ...(metadata !== undefined && { metadata }),
+  };
+}
+
+function toOldPart({ text, data, raw, url, mediaType: mimeType }: JsonObject): JsonObject {
+  if (text !== undefined) return { text };
+  // These know objects only.
+  if (data !== undefined) return { data: { data: data === toMembers(data) ? data : { value: data } } };
+  return { file: { ...(raw === undefined ? { fileWithUri: url } : { fileWithBytes: raw }), mimeType } };
+}
+
+/** Returns what a client of 0.3 sends as 1.0 has it. @param isProto - true: as protocol buffers, over HTTP+JSON */
+export function fromOld(name: string, sent: JsonObject, isProto: boolean): JsonObject {
+  const { config = sent, message, request = message, configuration, ...rest } = sent;
+  if (name.includes('TaskPush')) {
+    const { pushNotificationConfig: push, pushNotificationConfigId, id, taskId = id } = toCamel(toMembers(config));
+    return { id: pushNotificationConfigId, ...toMembers(push ?? (isProto ? config : undefined)), taskId };
   }
+  if (!name.startsWith('Send')) return rest;
+  const { kind: _, role, parts, content = parts, ...said } = toCamel(toMembers(request));
+  const { blocking, pushNotificationConfig, ...wanted } = toCamel(toMembers(configuration));
+  const { pushNotification: taskPushNotificationConfig = pushNotificationConfig, ...more } = wanted;
+  // Protocol buffers leave out what is false.
+  const returnImmediately = isProto && configuration ? blocking !== true : blocking === false;
+  return {
+    message: {
+      ...said,
+      role: isProto ? role : `ROLE_${String(role).toUpperCase()}`,
+      parts: Array.isArray(content) ? content.map((part) => fromOldPart(toMembers(part), isProto)) : content,
+    },
+    configuration: { ...more, taskPushNotificationConfig, returnImmediately },
+  };
+}
+
+/** Returns a part as 1.0 has it: its kind names its member; protocol buffers have none, and a value within another. */
+function fromOldPart({ kind, text, file, data }: JsonObject, isProto: boolean): JsonObject {
+  const is = (name: string, member: unknown) => (isProto ? member != null : kind === name);
+  if (is('text', text)) return { text };
+  if (is('data', data)) return { data: isProto ? toMembers(data)['data'] : data };
+  if (!is('file', file)) return {};
+  const { uri, bytes, mimeType: mediaType, name: filename, ...proto } = toCamel(toMembers(file));
+  return { url: proto['fileWithUri'] || uri, raw: proto['fileWithBytes'] ?? bytes, mediaType, filename };
 }

@@ -1,7 +1,16 @@
 import { z } from 'zod';
 import { CALLS, callsSchema, CHAIN, chainSchema, TIME, TOKENS } from '../../../agent/a2a/wire.ts';
-import { jsonObject } from '../../../core/content.ts';
+import { type JsonObject, jsonObject } from '../../../core/content.ts';
 import { identifierSchema } from '../../../core/session.ts';
+import { camelCase } from '../../../platform/http/operation/paths.ts';
+
+/** Returns members by the names that JSON has; those of protocol buffers are understood too. */
+export const toCamel = (members: JsonObject): JsonObject =>
+  Object.fromEntries(Object.entries(members).map(([name, value]) => [camelCase(name), value]));
+
+/** Returns the scope that a method of the protocol needs. */
+export const toScope = (method: string): 'read' | 'write' | 'invoke' =>
+  /^(?:Send|Cancel)/.test(method) ? 'invoke' : /^(?:Create|Delete)/.test(method) ? 'write' : 'read';
 
 /** A text that is left out where it is empty, as in the JSON of protocol buffers. */
 const text = z

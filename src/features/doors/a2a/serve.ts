@@ -6,14 +6,13 @@ import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
-import { camelCase } from '../../../platform/http/operation/paths.ts';
 import { sendEvents, toClientUser, type TurnCall } from '../start-turn.ts';
 import { readVersion, toBase, toCard } from './card.ts';
-import { A2aError, showError, toRestError, toRpcError } from './errors.ts';
+import { A2aError, isOldPath, showError, toRestError, toRpcError } from './errors.ts';
 import * as methods from './methods.ts';
 import type { A2aCall, A2aContext, Updates } from './methods.ts';
-import { fromOldParams, toOldResult } from './old-wire.ts';
-import { createPushParams, getParams, listParams, pushParams, sendParams, taskParams } from './params.ts';
+import { fromOld, toOldJson, toOldResult } from './old-wire.ts';
+import * as schemas from './params.ts';
 import * as push from './push.ts';
 
 type Result = Promise<JsonObject | Updates>;
@@ -28,16 +27,16 @@ const method =
   };
 
 const METHODS: Record<string, (call: A2aCall, params: JsonObject) => Result> = {
-  SendMessage: method(sendParams, methods.sendMessage),
-  SendStreamingMessage: method(sendParams, methods.streamMessage),
-  GetTask: method(getParams, methods.getTask),
-  ListTasks: method(listParams, methods.listTasks),
-  CancelTask: method(taskParams, methods.cancelTask),
-  SubscribeToTask: method(taskParams, methods.subscribe),
-  CreateTaskPushNotificationConfig: method(createPushParams, push.createPush),
-  GetTaskPushNotificationConfig: method(pushParams, push.getPush),
-  ListTaskPushNotificationConfigs: method(pushParams, push.listPush),
-  DeleteTaskPushNotificationConfig: method(pushParams, push.deletePush),
+  SendMessage: method(schemas.sendParams, methods.sendMessage),
+  SendStreamingMessage: method(schemas.sendParams, methods.streamMessage),
+  GetTask: method(schemas.getParams, methods.getTask),
+  ListTasks: method(schemas.listParams, methods.listTasks),
+  CancelTask: method(schemas.taskParams, methods.cancelTask),
+  SubscribeToTask: method(schemas.taskParams, methods.subscribe),
+  CreateTaskPushNotificationConfig: method(schemas.createPushParams, push.createPush),
+  GetTaskPushNotificationConfig: method(schemas.pushParams, push.getPush),
+  ListTaskPushNotificationConfigs: method(schemas.pushParams, push.listPush),
+  DeleteTaskPushNotificationConfig: method(schemas.pushParams, push.deletePush),
   GetExtendedAgentCard: ({ context, appName, request }) => toCard(context, appName, request, true),
 };
 
@@ -48,24 +47,34 @@ export interface Came extends TurnCall, Pick<Call<never, never, never, never>, '
   body?: string | undefined;
 }
 
-/** Runs a method, which is one of {@link METHODS}. */
-function runMethod(name: string, call: A2aCall, params: JsonObject): Result {
-  if (name.includes('PushNotification')) push.requirePush(call);
-  return (METHODS[name] as (typeof METHODS)[string])(call, params);
+/** The words of a version in a binding. */
+interface Words {
+  isOld: boolean;
+  toResult: (value: JsonObject) => unknown;
+  toError: (shown: ReturnType<typeof showError>) => object;
 }
 
-const toCall = (context: A2aContext, { path, query, ...came }: Came, isOld = false): A2aCall => ({
-  ...came,
-  isOld,
-  context,
-  appName: path.appName,
-  userId: toClientUser(came.principal, query.user_id),
-  base: toBase(came.request),
-});
+/** The failure of a stream whose credential is not valid any more. */
+const EXPIRED = { status: 401, code: -32_600, reason: 'UNAUTHENTICATED' };
 
-/** Returns parameters by the names that JSON has; those of protocol buffers are understood too. */
-const toCamel = (params: JsonObject): JsonObject =>
-  Object.fromEntries(Object.entries(params).map(([name, value]) => [camelCase(name), value]));
+/** Runs a method, which is one of {@link METHODS}, and answers in these words. */
+async function answer(
+  context: A2aContext,
+  name: string,
+  { path, query, ...came }: Came,
+  params: JsonObject,
+  { isOld, toResult, toError }: Words,
+): Promise<Answer> {
+  const userId = toClientUser(came.principal, query.user_id);
+  const call = { ...came, isOld, context, appName: path.appName, userId, base: toBase(came.request) };
+  if (name.includes('PushNotification')) push.requirePush(call);
+  const result = await (METHODS[name] as (typeof METHODS)[string])(call, params);
+  if (typeof result !== 'function') return { kind: 'value', value: toResult(result) };
+  const toExpired = (message: string) => toError({ ...EXPIRED, message });
+  return sendEvents(context, came.response, toExpired, async function* (signal) {
+    for await (const update of result(signal)) yield toResult(update) as object;
+  });
+}
 
 function readBody(text: string): JsonObject {
   try {
@@ -90,18 +99,15 @@ export async function serveRpc(context: A2aContext, { body = '', ...came }: Came
     const known = isOld ? legacyJsonRpcToV1Method(name) : name;
     if (!Object.hasOwn(METHODS, known) || (version === OLD_VERSION && !isOld))
       throw new A2aError('METHOD_NOT_FOUND', `Method not found: ${name}`);
-    if (typeof params !== 'object' || params === null || Array.isArray(params))
-      throw new A2aError('INVALID_PARAMS', 'params: not an object');
-    const scope = /^(?:Send|Cancel)/.test(known) ? 'invoke' : /^(?:Create|Delete)/.test(known) ? 'write' : 'read';
+    if (params !== toMembers(params)) throw new A2aError('INVALID_PARAMS', 'params: not an object');
+    const scope = schemas.toScope(known);
     requireScope(came.principal, { scope, because: 'this method needs it.' });
     if (known.startsWith('Send') || scope === 'write') await came.countAgain(scope);
-    const sent = isOld ? fromOldParams(known, params as JsonObject) : toCamel(params as JsonObject);
-    const result = await runMethod(known, toCall(context, came, isOld), sent);
-    const toResult = (value: JsonObject) => ({ jsonrpc: '2.0', id, result: isOld ? toOldResult(value) : value });
-    if (typeof result !== 'function') return { kind: 'value', value: toResult(result) };
-    const toExpired = (text: string) => toRpcError(id, { code: -32_600, message: text, reason: 'UNAUTHENTICATED' });
-    return await sendEvents(context, came.response, toExpired, async function* (signal) {
-      for await (const update of result(signal)) yield toResult(update);
+    const sent = isOld ? fromOld(known, toMembers(params), false) : schemas.toCamel(toMembers(params));
+    return await answer(context, known, came, sent, {
+      isOld,
+      toResult: (value) => ({ jsonrpc: '2.0', id, result: isOld ? toOldResult(value) : value }),
+      toError: (shown) => toRpcError(id, shown),
     });
   } catch (error) {
     if (!(error instanceof A2aError) || came.response.headersSent) throw error;
@@ -111,14 +117,20 @@ export async function serveRpc(context: A2aContext, { body = '', ...came }: Came
 
 /** Serves one request of HTTP+JSON; its parameters are those of the path, the query and the body. */
 export async function serveRest(context: A2aContext, name: string, { body, ...came }: Came): Promise<Answer> {
-  if (readVersion(came.request) === OLD_VERSION)
-    throw new A2aError('VERSION_NOT_SUPPORTED', `Version ${OLD_VERSION} is spoken here over JSON-RPC only.`);
+  const isOld = isOldPath(came.request.path);
+  const version = readVersion(came.request);
+  if (version !== undefined && (version === OLD_VERSION) !== isOld)
+    throw new A2aError('VERSION_NOT_SUPPORTED', `This is not an address of version ${version}.`);
   const { taskId, configId } = came.path;
   const ids = name.includes('Push') ? { taskId, ...(configId && { id: configId }) } : taskId && { id: taskId };
-  const sent = { ...(body === undefined ? {} : readBody(body)), ...came.query, ...ids };
-  const result = await runMethod(name, toCall(context, came), sent);
-  const toExpired = (message: string) => toRestError({ status: 401, message, reason: 'UNAUTHENTICATED' });
-  if (typeof result === 'function') return sendEvents(context, came.response, toExpired, result);
-  came.response.type('application/a2a+json').end(JSON.stringify(result));
+  const read = body === undefined ? {} : readBody(body);
+  const sent = { ...(isOld ? fromOld(name, read, true) : read), ...schemas.toCamel(came.query), ...ids };
+  const answered = await answer(context, name, came, sent, {
+    isOld,
+    toResult: isOld ? toOldJson : (value) => value,
+    toError: (shown) => toRestError(shown, isOld),
+  });
+  if (isOld || answered.kind !== 'value') return answered;
+  came.response.type('application/a2a+json').end(JSON.stringify(answered.value));
   return { kind: 'sent' };
 }

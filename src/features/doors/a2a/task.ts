@@ -57,7 +57,7 @@ export const toParts = ({ parts, messageId }: A2aMessage): Part[] =>
 
 function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayName }: A2aPart): Part {
   if (mimeType !== undefined && !MEDIA.test(mimeType))
-    throw new A2aError('CONTENT_TYPE_NOT_SUPPORTED', `Agents here are not given \`${mimeType}\`.`);
+    throw new A2aError('CONTENT_TYPE_NOT_SUPPORTED', `This content type is not supported: \`${mimeType}\`.`);
   if (text != null) return { text };
   if (data != null) return { text: JSON.stringify(data) };
   if (raw != null) return { inlineData: { data: raw, mimeType: mimeType ?? 'application/octet-stream', displayName } };
@@ -93,12 +93,8 @@ function toArtifacts(event: Event, { key, base }: Found): JsonObject[] {
   ];
 }
 
-/** The part of a task that is shown. */
-interface Shown {
-  /** Most messages of its history, the newest [all]. */
-  historyLength?: number | null | undefined;
-  includeArtifacts?: boolean | undefined;
-}
+/** The part of a task that is shown: `historyLength` messages, the newest [all]. */
+export type Shown = { historyLength?: number | null | undefined; includeArtifacts?: boolean | undefined };
 
 /** Returns an invocation as a task. */
 export function toTask(found: Found, { historyLength, includeArtifacts = true }: Shown = {}): JsonObject {

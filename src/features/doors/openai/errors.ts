@@ -46,7 +46,7 @@ const KINDS: Record<number, [type: string, code: string | null]> = {
 export const toPlace = (keys: readonly PropertyKey[]): string => keys.join('.').replaceAll(/\.(\d+)/g, '[$1]');
 
 /** Returns a refusal as clients of this protocol read it. */
-export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, method) => {
+export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, { method }) => {
   const own: Reason = error instanceof RequestError ? error.reason : {};
   const status = own.status ?? (plain === 422 ? 400 : plain);
   const [first] = typeof detail === 'string' ? [] : detail;

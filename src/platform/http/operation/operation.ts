@@ -121,7 +121,7 @@ interface Refusal {
 export type ToRefusal = (
   refusal: Refusal,
   error: unknown,
-  method: string,
+  request: Pick<Request, 'method' | 'path'>,
 ) => { status: number; body: object; headers?: Record<string, string> };
 
 /** The members of all operations, whatever their types. */
