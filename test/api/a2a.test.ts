@@ -457,7 +457,7 @@ test('what is wrong is said in the words of the protocol', async () => {
 });
 
 /** Members of 0.3 in a card, which no signature covers. */
-const OLD_MEMBERS = new Set(['url', 'preferredTransport', 'protocolVersion', 'security']);
+const OLD_MEMBERS = new Set(['additionalInterfaces', 'url', 'preferredTransport', 'protocolVersion', 'security']);
 const OLD_SCHEME = new Set(['type', 'scheme']);
 
 /** The form of RFC 8785 of what a signature of 1.0 covers: without what is empty, as in protocol buffers. */
