@@ -33,6 +33,7 @@ export type {
   Model,
   ModelAnswer,
   ModelDelta,
+  Asker,
   ModelRequest,
   Sampling,
   ToolDeclaration,
