@@ -16,7 +16,9 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
  * replaced as a deployment does: what acts once never acts twice, and what cannot be known is said.
  */
 
-const RUNS = either(60, 1_000);
+const LEAST_RUNS = either(60, 1_000);
+/** Runs are begun until so many kills have come among them. */
+const LEAST_KILLS = either(5, 50);
 /** Runs that are begun at once, each in its own session. */
 const AT_ONCE = either(12, 40);
 /** A process lives so long, by the seed. */
@@ -131,13 +133,13 @@ const countOf = async (sql: string) => Number((await here.sql.query<{ n: string 
 
 test('what acts once never acts twice, and what cannot be known is listed', async () => {
   let [next, isOver] = [0, false];
+  const stops = { SIGKILL: 0, SIGTERM: 0 };
   const work = Array.from({ length: AT_ONCE }, async () => {
-    while (next < RUNS) await begin(next++);
+    while (next < LEAST_RUNS || stops.SIGKILL < LEAST_KILLS) await begin(next++);
   });
   const ended = Promise.all(work)
     .then(() => whenAtRest(here.sql, PATIENCE_MS))
     .finally(() => (isOver = true));
-  const stops = { SIGKILL: 0, SIGTERM: 0 };
   while (!isOver) {
     await Promise.race([sleep(draw.whole(SHORTEST_LIFE_MS, LONGEST_LIFE_MS)), ended]);
     if (isOver) break;
@@ -150,16 +152,17 @@ test('what acts once never acts twice, and what cannot be known is listed', asyn
     replicas[position] = await start();
   }
   await ended;
+  const runs = next;
 
   const { rows: statuses } = await here.sql.query(`select status, count(*)::int as n from invocations group by 1`);
   const timesOf = (name: string) =>
-    Array.from({ length: RUNS }, (_, n) => (came.get(`${name} s-${n}`) ?? []).length).toSorted((a, b) => b - a);
+    Array.from({ length: runs }, (_, n) => (came.get(`${name} s-${n}`) ?? []).length).toSorted((a, b) => b - a);
   const told = await countOf(
     `select count(*) as n from events, jsonb_path_query(payload, '$.content.parts[*].functionResponse') r
      where r ->> 'name' in ('charge', 'pay') and r #>> '{response,error}' ~ '${UNKNOWN.source}'`,
   );
   let listed = 0;
-  for (let n = 0; n < RUNS; n++) {
+  for (let n = 0; n < runs; n++) {
     const { body } = await (replicas[0] as ServerProcess).get(`/apps/${APP}/users/u-${n}/tool-calls?state=unknown`);
     listed += (body as { items: [] }).items.length;
   }
@@ -178,18 +181,18 @@ test('what acts once never acts twice, and what cannot be known is listed', asyn
   const bookings = new Set([...came].flatMap(([name, keys]) => (name.startsWith('book ') ? keys : [])));
   report(
     'effects',
-    `${RUNS} runs, ${stops.SIGKILL} kills, ${stops.SIGTERM} restarts, ${again} went on; ` +
+    `${runs} runs, ${stops.SIGKILL} kills, ${stops.SIGTERM} restarts, ${again} went on; ` +
       `${JSON.stringify(statuses)}; once: at most ${charge[0]} and ${pay[0]}, ${listed} unknown, all listed; ` +
       `idempotent: ${bookings.size} operations, ${effects.size} effects, ${book.reduce((a, b) => a + b, 0)} calls; ` +
       `transactional: ${ordered} rows, ${answered} of them answered, ${unknownOrders} unknown`,
   );
-  expect(statuses).toEqual([{ status: 'succeeded', n: RUNS }]);
+  expect(statuses).toEqual([{ status: 'succeeded', n: runs }]);
   expect([charge[0], pay[0]]).toEqual([1, 1]);
   // What never came is known to be open, or was never said to be done.
   expect(charge.filter((times) => times === 0).length).toBeLessThanOrEqual(listed);
   expect(pay.at(-1)).toBe(1);
-  expect([book.at(-1) === 0, bookings.size, effects.size]).toEqual([false, RUNS, RUNS]);
-  expect([ordered, answered, unknownOrders]).toEqual([RUNS, RUNS, 0]);
+  expect([book.at(-1) === 0, bookings.size, effects.size]).toEqual([false, runs, runs]);
+  expect([ordered, answered, unknownOrders]).toEqual([runs, runs, 0]);
   expect(listed).toBe(told);
   expect(open).toBe(0);
   expect(again).toBeGreaterThan(0);
