@@ -251,6 +251,37 @@ test.each([true, false])('its task is cancelled with the invocation: asTool %s',
   await expect.poll(async () => (await back.get(path)).text, { timeout: 60_000 }).toContain('"cancelled"');
 });
 
+test.each([true, false])('a task is cancelled too whose id comes behind that: asTool %s', async (asTool) => {
+  const [asked, hold, cancelled] = [0, 1, 2].map(() => Promise.withResolvers<void>());
+  const server = createServer((came, answer) => {
+    void readBody(came).then(async (body) => {
+      const supportedInterfaces = [{ url, protocolBinding: 'JSONRPC', protocolVersion: '1.0' }];
+      if (came.method === 'GET') return answer.end(JSON.stringify({ supportedInterfaces, capabilities: {} }));
+      const { id, method } = JSON.parse(body.toString()) as { id: number; method: string };
+      if (method === 'SendMessage') asked?.resolve();
+      if (method === 'SendMessage') await hold?.promise;
+      if (method === 'CancelTask') cancelled?.resolve();
+      const task = { id: 't', status: { state: 'TASK_STATE_WORKING' } };
+      return answer.end(JSON.stringify({ jsonrpc: '2.0', id, result: method === 'SendMessage' ? { task } : task }));
+    });
+  }).listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const front = await startFront({ url }, { asTool });
+  const newMessage = { role: 'user', parts: [{ text: 'x' }] };
+  const { body } = await front.post(`${SESSIONS}/s/invocations`, { newMessage });
+  await asked?.promise;
+  const path = `${SESSIONS}/s/invocations/${(body as { id: string }).id}`;
+  await front.post(`${path}/cancel`, {});
+  await expect.poll(async () => (await front.get(path)).text, { timeout: 60_000 }).toContain('"cancelled"');
+  hold?.resolve();
+  await cancelled?.promise;
+});
+
 test('what it says is bounded', async () => {
   const back = await startApp(
     { DOORS: 'a2a' },

@@ -118,10 +118,15 @@ async function send(call: RemoteCall, { sampling }: ModelRequest, said: JsonObje
   };
   const message = { role: 'ROLE_USER', ...said, metadata };
   const request = SendMessageRequest.fromJSON({ message, configuration: { returnImmediately: true } });
-  const answer = await awaitAnswer(call, call.transport.sendMessage(request));
+  // Not cut off where the invocation ends: it would leave a task whose id nobody has.
+  const whole = { signal: new AbortController().signal };
+  const answer = await awaitAnswer(call, call.transport.sendMessage(request, whole));
   if ('messageId' in answer) return toText(call, joinText(answer.parts));
   if (!answer.id || answer.id.length > MAX_ID) throw toFailure(call, 'its task has no id of a usual length');
-  await call.asker.keep({ taskId: answer.id });
+  await call.asker.keep({ taskId: answer.id }).catch((error: unknown) => {
+    // An invocation that has ended keeps nothing: its task is cancelled next.
+    if (!call.signal.aborted) throw error;
+  });
   return answer.id;
 }
 
