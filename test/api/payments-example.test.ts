@@ -4,6 +4,9 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { startApp } from '../support/app.ts';
 
+/** The state of a task whose answer may have come to its invocation already. */
+const DECIDED = expect.stringMatching(/^(?:answered|done)$/) as string;
+
 /** The example of `examples/waits`, in a folder of its own, as its document says. */
 
 test('a payment waits for two people who did not ask, and is made once', async () => {
@@ -21,7 +24,7 @@ test('a payment waits for two people who did not ask, and is made once', async (
   expect((await answer('u1')).status).toBe(403);
   expect(await answer('ann')).toMatchObject({ status: 200, body: { state: 'open', approvals: [{ by: 'ann' }] } });
   expect((await answer('ann')).status).toBe(409);
-  expect(await answer('bob')).toMatchObject({ status: 200, body: { state: 'answered', decidedBy: 'bob' } });
+  expect(await answer('bob')).toMatchObject({ status: 200, body: { state: DECIDED, decidedBy: 'bob' } });
   expect((await answer('eve')).status).toBe(409);
   const session = async () => (await app.get('/apps/payments/users/u1/sessions/s1')).text;
   await expect.poll(session, { timeout: 60_000 }).toContain('"transfer"');

@@ -7,6 +7,9 @@ import { builtInTools } from '../../src/agent/tools/registry.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 
+/** The state of a task whose answer may have come to its invocation already. */
+const DECIDED = expect.stringMatching(/^(?:answered|done)$/) as string;
+
 /** Tasks: what waits for a person, and its answers. The model calls the tool that a message names, then says `done`. */
 
 const USERS = '/apps/harness_agent/users';
@@ -135,7 +138,7 @@ describe('a task', () => {
     expect(got.headers.get('etag')).toBe('"1"');
     expect((await change(task.id, { action: 'answer' }, { 'if-match': '"7"' })).status).toBe(412);
     const answered = await change(task.id, { action: 'answer' }, { 'if-match': '"1"' });
-    expect(answered).toMatchObject({ status: 200, body: { state: 'answered', decidedBy: 'u', decidedVia: 'tasks' } });
+    expect(answered).toMatchObject({ status: 200, body: { state: DECIDED, decidedBy: 'u', decidedVia: 'tasks' } });
     await whenEnded();
     expect(ran).toBe(before + 1);
     expect((await responses()).at(-1)).toEqual({ paid: ran });
@@ -242,7 +245,7 @@ describe('who answers', () => {
     expect(await change(task.id, { action: 'answer', by: 'ann' })).toMatchObject({ body: { state: 'open' } });
     expect((await change(task.id, { action: 'answer', by: 'ann' })).status).toBe(409);
     const before = ran;
-    expect(await change(task.id, { action: 'answer', by: 'bob' })).toMatchObject({ body: { state: 'answered' } });
+    expect(await change(task.id, { action: 'answer', by: 'bob' })).toMatchObject({ body: { state: DECIDED } });
     await whenEnded();
     expect((await responses()).at(-1)).toEqual({ wired: before + 1 });
   });
