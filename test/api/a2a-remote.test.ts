@@ -1,5 +1,5 @@
 import { mkdtemp, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
+import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -23,6 +23,17 @@ import { callPart, scriptedModel } from '../support/scripted-model.ts';
 
 const answersOf = ({ contents }: ModelRequest) => getFunctionResponses(contents.at(-1)).map(({ response }) => response);
 const wordOf = ({ contents }: ModelRequest) => contents.at(-1)?.parts?.at(-1)?.text ?? '';
+
+/** Starts a server until the test ends. @returns its address */
+async function startServer(serve: RequestListener): Promise<string> {
+  const server = createServer(serve).listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
 
 /** Starts a service whose agent hands each request on to another one. */
 async function startFront(
@@ -253,7 +264,7 @@ test.each([true, false])('its task is cancelled with the invocation: asTool %s',
 
 test.each([true, false])('a task is cancelled too whose id comes behind that: asTool %s', async (asTool) => {
   const [asked, hold, cancelled] = [0, 1, 2].map(() => Promise.withResolvers<void>());
-  const server = createServer((came, answer) => {
+  const url = await startServer((came, answer) => {
     void readBody(came).then(async (body) => {
       const supportedInterfaces = [{ url, protocolBinding: 'JSONRPC', protocolVersion: '1.0' }];
       if (came.method === 'GET') return answer.end(JSON.stringify({ supportedInterfaces, capabilities: {} }));
@@ -264,13 +275,7 @@ test.each([true, false])('a task is cancelled too whose id comes behind that: as
       const task = { id: 't', status: { state: 'TASK_STATE_WORKING' } };
       return answer.end(JSON.stringify({ jsonrpc: '2.0', id, result: method === 'SendMessage' ? { task } : task }));
     });
-  }).listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
   });
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const front = await startFront({ url }, { asTool });
   const newMessage = { role: 'user', parts: [{ text: 'x' }] };
   const { body } = await front.post(`${SESSIONS}/s/invocations`, { newMessage });
@@ -322,7 +327,7 @@ test('a service that is away is asked again, and what it asks in a stream that s
     SubscribeToTask: [{ statusUpdate: toTask('INPUT_REQUIRED') }],
   };
   const sent: string[] = [];
-  const server = createServer((came, answer) => {
+  const url = await startServer((came, answer) => {
     void readBody(came).then((body) => {
       if (came.method === 'GET') return answer.end(JSON.stringify(card));
       const asked = JSON.parse(body.toString()) as { id: number; method: string; params: object };
@@ -334,13 +339,7 @@ test('a service that is away is asked again, and what it asks in a stream that s
       if (method !== 'SubscribeToTask') return answer.end(text);
       return answer.writeHead(200, { 'content-type': 'text/event-stream' }).write(`data: ${text}\n\n`);
     });
-  }).listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
   });
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const supportedInterfaces = [{ url, protocolBinding: 'JSONRPC', protocolVersion: '1.0' }];
   const card = { supportedInterfaces, capabilities: { streaming: true } };
   const asked = await run(await startFront({ url }, { asTool: false }), [{ text: 'hello' }]);
@@ -595,7 +594,7 @@ test('each user grants the access with which it is asked', async () => {
   expect((await front.get(`/oauth/callback${search}`)).status).toBe(200);
   // What it was to hear before is what it hears.
   expect(lastText(await answer(true))).toContain(`Echo ${handOver.text}`);
-  // An access that is over is renewed, and nobody is asked again.
+  // An access that is over is renewed without a question.
   issuer.expire();
   expect(lastText(await run(front, [handOver]))).toContain(`Echo ${handOver.text}`);
   expect(new Set(bearers.filter(Boolean)).size).toBe(2);

@@ -42,7 +42,7 @@ const listData = (parts: readonly A2aPart[]): unknown[] =>
   parts.flatMap(({ content }) => (content?.$case === 'data' ? [content.value] : []));
 
 /** One call of an agent of another service, and the way to it. */
-interface RemoteCall extends Peer {
+interface TaskCall extends Peer {
   asker: Asker;
   transport: Transport;
   streams: boolean;
@@ -78,7 +78,7 @@ async function openAccess(name: string, { url, userOauth }: RemoteAgent, setting
 }
 
 /** Sends what the agent has not heard yet, or goes on with what an earlier attempt sent. @returns the id of its task */
-async function begin(call: RemoteCall, request: ModelRequest): Promise<string | ModelAnswer> {
+async function begin(call: TaskCall, request: ModelRequest): Promise<string | ModelAnswer> {
   const { question, kept, operationId, conversationId } = call.asker;
   const { contents } = request;
   const asked = noteSchema.safeParse(question && getNote(question)).data;
@@ -103,7 +103,7 @@ function toA2aPart({ text, inlineData, fileData }: Part): JsonObject[] {
 }
 
 /** Sends a message, and does not wait for its task. @returns the task's id, or the answer where there is none */
-async function send(call: RemoteCall, { sampling }: ModelRequest, said: JsonObject): Promise<string | ModelAnswer> {
+async function send(call: TaskCall, { sampling }: ModelRequest, said: JsonObject): Promise<string | ModelAnswer> {
   const { state, modelCalls, endTime } = call.asker;
   const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
   const { url } = call.remote;
@@ -118,7 +118,7 @@ async function send(call: RemoteCall, { sampling }: ModelRequest, said: JsonObje
   };
   const message = { role: 'ROLE_USER', ...said, metadata };
   const request = SendMessageRequest.fromJSON({ message, configuration: { returnImmediately: true } });
-  // Not cut off where the invocation ends: it would leave a task whose id nobody has.
+  // Not cut off where the invocation ends: the id of its task would be lost.
   const whole = { signal: new AbortController().signal };
   const answer = await awaitAnswer(call, call.transport.sendMessage(request, whole));
   if ('messageId' in answer) return toText(call, joinText(answer.parts));
@@ -132,7 +132,7 @@ async function send(call: RemoteCall, { sampling }: ModelRequest, said: JsonObje
 
 /** Brings the answer of a person to a task; one that has it already goes on. @returns the id of the task */
 async function bringAnswer(
-  call: RemoteCall,
+  call: TaskCall,
   request: ModelRequest,
   { taskId, calls }: z.output<typeof noteSchema>,
   answer: JsonObject,
@@ -148,7 +148,7 @@ async function bringAnswer(
 }
 
 /** Follows a task to its end, or to what it asks; where the invocation ends for good, it is cancelled. */
-async function* follow(call: RemoteCall, id: string): AsyncGenerator<ModelDelta, ModelAnswer, void> {
+async function* follow(call: TaskCall, id: string): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const { transport, streams, signal } = call;
   const task = { tenant: '', id };
   const text = new TextSoFar(call.name);
@@ -218,7 +218,7 @@ const toText = ({ name }: Peer, text: string): ModelAnswer => ({
   modelVersion: name,
 });
 
-function toAnswer(call: RemoteCall, task: Task): ModelAnswer {
+function toAnswer(call: TaskCall, task: Task): ModelAnswer {
   const { status, artifacts, metadata } = task;
   const said = joinText(status?.message?.parts ?? []);
   if (WAITING.includes(getState(task))) return toQuestion(call, task);
