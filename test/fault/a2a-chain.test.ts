@@ -8,6 +8,7 @@ import { testDatabase } from '../support/database.ts';
 import { freePort } from './support/cluster.ts';
 import { APP, modelSettings, report } from './support/faults.ts';
 import { answerFor, type Message, type ModelServer, promptFor, startModelServer } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 import { type Receiver, startReceiver } from '../support/webhook-receiver.ts';
@@ -60,7 +61,7 @@ async function start(place: number): Promise<void> {
     DOORS: 'a2a',
     WEBHOOKS: 'true',
     WEBHOOKS_ALLOWED_HOSTS: receiver.origin,
-    SESSION_LEASE_MS: '1000',
+    SESSION_LEASE_MS: String(paced(1_000)),
   });
 }
 

@@ -25,6 +25,7 @@ import {
 import { newHistory, operate, type Target } from './support/history.ts';
 import { findViolations } from './support/invariants.ts';
 import { answerFor, type ModelServer, promptFor, startModelServer } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import { findPostgresPrograms, NO_PROGRAMS } from './support/postgres-programs.ts';
 import { random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
@@ -38,7 +39,7 @@ if (home === undefined) console.log(`  backup: ${NO_PROGRAMS}`);
 /** Longer than the test takes from the dump on: the model does not answer before. */
 const NEVER_MS = 600_000;
 const PATIENCE_MS = 120_000;
-const LEASE_MS = 3_000;
+const LEASE_MS = paced(3_000);
 const CLIENTS = 4;
 const settings = { SESSION_LEASE_MS: String(LEASE_MS), CRONJOBS: 'true' };
 const busy: Target[] = Array.from({ length: 4 }, (_, n) => ({ userId: 'busy', sessionId: `s-${n}` }));

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createTestDatabase } from '../support/database.ts';
 import { readBody } from '../support/edge.ts';
 import { report } from './support/faults.ts';
+import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
 
@@ -15,7 +16,7 @@ const CHUNK = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'gr
 const MAX_TOKENS = 40;
 /** Of a call that uses all that it may: 40 tokens at 0.001, and 100 of the prompt at a millionth. */
 const COST = 0.0401;
-const LEASE_MS = 3_000;
+const LEASE_MS = paced(3_000);
 const KILLS = either(5, 200);
 const CLIENTS = 8;
 const PATIENT = { timeout: 120_000 };

@@ -6,7 +6,7 @@ import type { Answer } from '../support/app.ts';
 import { APP, eventBody, invokeBody, listPath, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
 import { type Acked, findViolations } from './support/invariants.ts';
 import { answerFor, promptFor } from './support/model-server.ts';
-import { measureLoad } from './support/pace.ts';
+import { measureLoad, paced } from './support/pace.ts';
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
 import { holdAt, type Point, startVictim, type Stop, stopAt, type Victim } from './support/stops.ts';
 
@@ -17,7 +17,7 @@ import { holdAt, type Point, startVictim, type Stop, stopAt, type Victim } from 
  */
 
 /** Long enough for a busy machine that does all operations at once; the processes of operators have 15 s. */
-const LEASE_MS = 4_000;
+const LEASE_MS = paced(4_000);
 /** The lock of those who look for invocations of dead processes (`src/process/sweeper.ts`). */
 const DEAD_SWEEP = 7_240_003;
 /** The lease of the killed process and the work after it, times the load of the machine. */
@@ -248,7 +248,11 @@ async function useAgain({ userId, sessionId }: Point, killedAt: number): Promise
 
 describe('a process killed at any message to PostgreSQL', () => {
   // Every held operation keeps a connection, and a quarter of the pool is for reads.
-  const settings = { SESSION_LEASE_MS: String(LEASE_MS), DATABASE_POOL_SIZE: '128' };
+  const settings = {
+    SESSION_LEASE_MS: String(LEASE_MS),
+    SESSION_WAIT_MS: String(ENDED_WITHIN_MS),
+    DATABASE_POOL_SIZE: '128',
+  };
   let sweeping: PoolClient;
   beforeAll(async () => {
     // No process sweeps before the last test: what the next invocation finds, nobody has mended.

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Receiver, startReceiver } from '../support/webhook-receiver.ts';
 import { allEnded, allSent, insertDue, insertHook, violationsOf, wrongDeliveries } from './support/cronjobs.ts';
 import { eventually, report, stage } from './support/faults.ts';
+import { paced } from './support/pace.ts';
 import { type Message, type PostgresProxy, startProxy } from './support/postgres-proxy.ts';
 import { either } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
@@ -40,7 +41,7 @@ beforeAll(async () => {
     WEBHOOKS: 'true',
     WEBHOOKS_ALLOWED_HOSTS: receiver.origin,
     REQUEST_TIMEOUT_MS: '1000',
-    SESSION_LEASE_MS: '1000',
+    SESSION_LEASE_MS: String(paced(1_000)),
   });
   survivor = await startServer(here.databaseUrl, settings);
 });

@@ -12,12 +12,13 @@ import {
 } from './support/cronjobs.ts';
 import { modelSettings, openSql, report, stage } from './support/faults.ts';
 import { startCluster } from './support/cluster.ts';
+import { paced } from './support/pace.ts';
 import { startProxy } from './support/postgres-proxy.ts';
 import { either, random } from './support/seed.ts';
 import { spareServers, startServer } from './support/server-process.ts';
 
 /** Of the processes that are killed: so long their runs wait. */
-const LEASE_MS = 1_000;
+const LEASE_MS = paced(1_000);
 const KILLS = either(8, 50);
 const JOBS_PER_KILL = 24;
 const IDLE_SECONDS = 30;

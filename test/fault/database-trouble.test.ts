@@ -22,12 +22,12 @@ import {
 } from './support/faults.ts';
 import { type Acked, findViolations } from './support/invariants.ts';
 import { answerFor, type ModelServer, promptFor, startModelServer } from './support/model-server.ts';
-import { measureLoad } from './support/pace.ts';
+import { measureLoad, paced } from './support/pace.ts';
 import { type PostgresProxy, startProxy } from './support/postgres-proxy.ts';
 import { either } from './support/seed.ts';
 import { type ServerProcess, startServer, tryTo } from './support/server-process.ts';
 
-const LEASE_MS = 1_000;
+const LEASE_MS = paced(1_000);
 const REST_WITHIN_MS = 120_000;
 const settings = { SESSION_LEASE_MS: String(LEASE_MS) };
 

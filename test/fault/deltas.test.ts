@@ -10,6 +10,7 @@ import {
   readDoor,
 } from './support/door-readers.ts';
 import { eventually, listPath, modelSettings, report, sessionPath, stage } from './support/faults.ts';
+import { paced } from './support/pace.ts';
 import { either, isLong, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 import { startSpeaker } from './support/speaker.ts';
@@ -27,7 +28,7 @@ const SETS: Partial<Record<Kind, number>>[] = isLong
 /** Kills of the process that runs it. */
 const KILLS = either(2, 3);
 /** Longer than a machine with 1,000 readers is late: a lease that is missed is a death, and pauses grow with those. */
-const LEASE_MS = either(3_000, 10_000);
+const LEASE_MS = paced(either(3_000, 10_000));
 /** So many that the answer is not over before all is killed. */
 const WORDS = either(1_000, 1_500);
 const WORD_MS = either(20, 60);

@@ -8,6 +8,7 @@ import { allEnded, insertDue, violationsOf } from './support/cronjobs.ts';
 import { APP, invokeBody, listPath, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
 import { findViolations } from './support/invariants.ts';
 import { answerFor, type Message, promptFor, type ScriptedCall } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer, tryTo } from './support/server-process.ts';
 
@@ -58,7 +59,7 @@ const settings = () =>
     CRONJOBS: 'true',
     DRAIN_DELAY_MS: '300',
     SHUTDOWN_GRACE_MS: '2000',
-    SESSION_LEASE_MS: '5000',
+    SESSION_LEASE_MS: String(paced(5_000)),
     SESSION_WAIT_MS: '120000',
   });
 const start = () => startServer(here.servingUrl, settings());

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { APP, listPath, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
 import { findViolations } from './support/invariants.ts';
 import { answerFor, type Message, promptFor, type ScriptedCall } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
@@ -91,7 +92,7 @@ const start = (more = {}) =>
       ...more,
       AGENTS_DIR: agents,
       TOOLS: '',
-      SESSION_LEASE_MS: '2000',
+      SESSION_LEASE_MS: String(paced(2_000)),
       // Chance kills one invocation more often than a prompt that is to blame would be let.
       INVOCATION_ATTEMPTS: '100',
       // The pauses that follow many deaths count too.

@@ -2,12 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { eventually, report, stage } from './support/faults.ts';
 import { answerFor, promptFor } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import { startProxy } from './support/postgres-proxy.ts';
 import { either } from './support/seed.ts';
 import { startServer } from './support/server-process.ts';
 
 const here = stage();
-const LEASE_MS = 600;
+const LEASE_MS = paced(600);
 const CASES = 200;
 const KILLS = either(2, 10);
 const D = '/dev/apps/harness_agent';

@@ -7,7 +7,7 @@ import { type History, newHistory, operate, type Target, useEach } from './suppo
 import { finalOrder, historyViolations, nameOf } from './support/history-checks.ts';
 import { findViolations } from './support/invariants.ts';
 import { type ModelServer, startModelServer } from './support/model-server.ts';
-import { SHORT_LEASE_MS } from './support/pace.ts';
+import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 import { type FollowedStream, followStream } from './support/stream-follower.ts';
@@ -21,7 +21,8 @@ import { type FollowedStream, followStream } from './support/stream-follower.ts'
 const ANSWERS = either(60, 300);
 const CLIENTS = 8;
 const PATIENCE_MS = either(60_000, 300_000);
-const settings = { SESSION_LEASE_MS: String(SHORT_LEASE_MS * 2) };
+const LEASE_MS = paced(1_200);
+const settings = { SESSION_LEASE_MS: String(LEASE_MS) };
 const targets: Target[] = Array.from({ length: 4 }, (_, n) => ({ userId: 'u', sessionId: `s-${n}` }));
 
 let model: ModelServer;
@@ -116,7 +117,7 @@ const moreAnswers = (history: History) => {
  */
 async function failOver(history: History): Promise<{ firstMs: number; ackedBefore: number }> {
   await primary.stopImmediately();
-  await sleep(SHORT_LEASE_MS); // nobody promotes at once
+  await sleep(LEASE_MS); // nobody promotes at once
   const [before, ackedBefore] = [answersOf(history), history.acked.length];
   await standby.promote();
   const promotedAt = performance.now();

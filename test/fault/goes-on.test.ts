@@ -9,6 +9,7 @@ import { isEnd, openLive } from '../support/live-client.ts';
 import { APP, eventually, listPath, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
 import { findViolations } from './support/invariants.ts';
 import { answerFor, type Message, promptFor, type ScriptedCall } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import type { Message as WireMessage } from './support/postgres-proxy.ts';
 import { type ServerProcess, startServer, tryTo } from './support/server-process.ts';
 import { holdAt, type Point, startVictim, type Stop, stopAt } from './support/stops.ts';
@@ -18,7 +19,7 @@ import { holdAt, type Point, startVictim, type Stop, stopAt } from './support/st
  * a transfer, agents side by side and a confirmation. Another process takes it up, and it ends as if undisturbed.
  */
 
-const LEASE_MS = 3_000;
+const LEASE_MS = paced(3_000);
 /** The lease, and the work of all that were killed at once, on a busy machine. */
 const ENDED_WITHIN_MS = 120_000;
 /** Points that one kill ends: each holds a connection. */
@@ -92,6 +93,8 @@ const settings = (more = {}) =>
     TOOLS: '',
     SESSION_LEASE_MS: String(LEASE_MS),
     DATABASE_POOL_SIZE: '128',
+    // Calls of all points go on at once: half of it they wait for one of the few connections of the tools.
+    DATABASE_STATEMENT_TIMEOUT_MS: String(ENDED_WITHIN_MS),
     ...more,
   });
 beforeAll(async () => {

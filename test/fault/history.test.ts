@@ -7,7 +7,7 @@ import { whenAtRest } from './support/faults.ts';
 import { newHistory, operate, type Target, useEach } from './support/history.ts';
 import { historyViolations } from './support/history-checks.ts';
 import { type ModelServer, startModelServer } from './support/model-server.ts';
-import { SHORT_LEASE_MS } from './support/pace.ts';
+import { paced } from './support/pace.ts';
 import { type PostgresProxy, startProxy } from './support/postgres-proxy.ts';
 import { either, type Random, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
@@ -23,8 +23,9 @@ const DURATION_MS = either(20_000, 600_000);
 const NEMESIS_EVERY_MS = either(1_500, 4_000);
 const [CLIENTS, SESSIONS, USERS] = [16, 8, 2];
 const REST_WITHIN_MS = 120_000;
+const LEASE_MS = paced(600);
 const settings = {
-  SESSION_LEASE_MS: String(SHORT_LEASE_MS),
+  SESSION_LEASE_MS: String(LEASE_MS),
   SESSION_WAIT_MS: '5000',
   SHUTDOWN_GRACE_MS: '2000',
   DRAIN_DELAY_MS: '200',
@@ -85,7 +86,7 @@ const nemeses: Record<string, (replica: Replica) => Promise<unknown>> = {
   },
   async stop({ server }) {
     server.signal('SIGSTOP');
-    await sleep(SHORT_LEASE_MS * 2);
+    await sleep(LEASE_MS * 2);
     server.signal('SIGCONT');
   },
   async term(replica) {
@@ -166,7 +167,7 @@ test('a history of two replicas under faults has one order per session, and hold
   const counts = Map.groupBy(suffered, (name) => name);
   report(
     'history',
-    `${Math.round(DURATION_MS / 1_000)} s, lease ${SHORT_LEASE_MS} ms, ${history.operations} operations ` +
+    `${Math.round(DURATION_MS / 1_000)} s, lease ${LEASE_MS} ms, ${history.operations} operations ` +
       `(${history.acked.length} acknowledged, ${history.accepted.length} accepted in the background, ` +
       `${history.keyed.length} with keys and ${history.keyed.flatMap(({ answers }) => answers).length} answers to ` +
       `these, ${history.failed.length} refused, ${history.unsure} unsure, ` +

@@ -4,11 +4,12 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventBody, eventually, invokeBody, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
 import { type Acked, findViolations } from './support/invariants.ts';
 import { answerFor, promptFor } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import { isRenewal, startProxy } from './support/postgres-proxy.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
 
-const LEASE_MS = 600;
+const LEASE_MS = paced(600);
 const [KILLS, STOPS] = [either(8, 200), either(3, 200)];
 const CLIENTS = 8;
 const SESSIONS = 4;

@@ -7,12 +7,13 @@ import { startReceiver } from '../support/webhook-receiver.ts';
 import { insertDue, insertHook } from './support/cronjobs.ts';
 import { APP, eventually, report, stage } from './support/faults.ts';
 import { answerFor, promptFor } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
 /** A job that ended two processes is not begun a third time; a holder that was only frozen did not die. */
 
 const here = stage();
-const LEASE_MS = 600;
+const LEASE_MS = paced(600);
 const WITHIN_MS = 120_000;
 const D = `/dev/apps/${APP}`;
 const GIVEN_UP = 'Given up after two processes ended while they ran it.';

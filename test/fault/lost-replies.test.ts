@@ -4,6 +4,7 @@ import type { Answer } from '../support/app.ts';
 import { eventBody, invokeBody, listPath, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
 import { type Acked, findViolations } from './support/invariants.ts';
 import { answerFor, promptFor } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import { isRenewal, type Message, type PostgresProxy, type Rules, startProxy } from './support/postgres-proxy.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
@@ -13,7 +14,7 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
  * be told.
  */
 
-const LEASE_MS = 3_000;
+const LEASE_MS = paced(3_000);
 const REST_WITHIN_MS = 120_000;
 const MOST_MESSAGES = 12;
 /** A request that waits for its turn looks again and again: its sweep ends here. */

@@ -2,6 +2,7 @@ import { afterAll, expect, test } from 'vitest';
 import { connect, rpc } from '../support/mcp-client.ts';
 import { APP, stage } from './support/faults.ts';
 import { answerFor, promptFor } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
 /** Tasks of MCP are invocations: they outlive the process that began them, and any other answers for them. */
@@ -9,7 +10,7 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
 const here = stage();
 const servers: ServerProcess[] = [];
 const start = async () => {
-  const settings = { SESSION_LEASE_MS: '3000', DOORS: 'mcp', DATABASE_POOL_SIZE: '20' };
+  const settings = { SESSION_LEASE_MS: String(paced(3_000)), DOORS: 'mcp', DATABASE_POOL_SIZE: '20' };
   const server = await startServer(here.servingUrl, here.environment(settings));
   servers.push(server);
   return server;

@@ -1,6 +1,7 @@
 import OpenAI, { APIError } from 'openai';
 import { afterAll, expect, test } from 'vitest';
 import { APP, modelSettings, stage } from './support/faults.ts';
+import { paced } from './support/pace.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 import { startSpeaker } from './support/speaker.ts';
 
@@ -12,7 +13,7 @@ const here = stage();
 const speaker = await startSpeaker(WORDS, WORD_MS);
 const servers: ServerProcess[] = [];
 const start = async () => {
-  const settings = { DOORS: 'openai', TOOLS: '', SESSION_LEASE_MS: '3000' };
+  const settings = { DOORS: 'openai', TOOLS: '', SESSION_LEASE_MS: String(paced(3_000)) };
   const server = await startServer(here.servingUrl, { ...modelSettings(speaker.baseUrl), ...settings });
   servers.push(server);
   return { server, client: new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 }) };

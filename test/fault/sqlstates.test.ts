@@ -4,6 +4,7 @@ import type { Answer } from '../support/app.ts';
 import { APP, eventBody, invokeBody, listPath, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
 import { findViolations } from './support/invariants.ts';
 import { answerFor } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
@@ -13,7 +14,7 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
  */
 
 /** Long enough for a busy machine: what the process does when it loads code must not cost it the lease. */
-const LEASE_MS = 3_000;
+const LEASE_MS = paced(3_000);
 const REST_WITHIN_MS = 120_000;
 /** Cases at once. */
 const LANES = 12;

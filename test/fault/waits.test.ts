@@ -7,6 +7,7 @@ import { startReceiver } from '../support/webhook-receiver.ts';
 import { allSent, insertHook } from './support/cronjobs.ts';
 import { APP, eventually, listPath, report, stage } from './support/faults.ts';
 import { answerFor, type Message, promptFor, type ScriptedCall } from './support/model-server.ts';
+import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
 
@@ -89,7 +90,7 @@ test('replicas are killed among deadlines: each task ends once, each notice has 
     WEBHOOKS_ALLOWED_HOSTS: receiver.origin,
     // Of an attempt to send, which a killed process leaves behind, after it.
     REQUEST_TIMEOUT_MS: '1000',
-    SESSION_LEASE_MS: '1000',
+    SESSION_LEASE_MS: String(paced(1_000)),
   };
   const start = () => startServer(here.servingUrl, here.environment(settings));
   const draw = random('deadlines');

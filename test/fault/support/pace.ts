@@ -4,10 +4,9 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 
 /** A process that does nothing starts in 40 ms on an idle machine, in a second on one that others use. */
-const LEASE_PER_START = 15;
-const [SHORTEST_MS, LONGEST_MS] = [600, 6_000];
-const STARTS = 3;
 const IDLE_START_MS = 40;
+const STARTS = 3;
+const MOST_TIMES = 5;
 
 async function measureStart(): Promise<number> {
   const startedAt = performance.now();
@@ -15,19 +14,17 @@ async function measureStart(): Promise<number> {
   return performance.now() - startedAt;
 }
 
-async function slowestStart(): Promise<number> {
-  let slowest = 0;
+/** Measures how many times slower than an idle machine this one starts a process now, at least 1. */
+export async function measureLoad(): Promise<number> {
+  let slowest = IDLE_START_MS;
   for (let start = 0; start < STARTS; start++) slowest = Math.max(slowest, await measureStart());
-  return slowest;
+  return slowest / IDLE_START_MS;
 }
 
-/** Measures how many times slower than an idle machine this one starts a process now, at least 1. */
-export const measureLoad = async (): Promise<number> => Math.max(1, (await slowestStart()) / IDLE_START_MS);
+const loadAtStart = Math.min(MOST_TIMES, await measureLoad());
 
 /**
- * The lease of tests that wait for the end of many, milliseconds: as short as this machine can renew three times at its
- * load of the moment. One that is shorter ends invocations of the living.
+ * Returns the milliseconds that a lease of `idleMs` on an idle machine is given at the load of the moment at which the
+ * file was begun: one that is shorter than this machine can renew ends invocations of the living.
  */
-export const SHORT_LEASE_MS = Math.round(
-  Math.min(LONGEST_MS, Math.max(SHORTEST_MS, LEASE_PER_START * (await slowestStart()))),
-);
+export const paced = (idleMs: number): number => Math.round(idleMs * loadAtStart);
