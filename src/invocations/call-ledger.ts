@@ -23,7 +23,7 @@ import { listKeptResponses } from './tool-call-store.ts';
 
 /** The ledger of an invocation that runs here. */
 export class InvocationLedger implements CallLedger {
-  failure: unknown;
+  #failure: unknown;
   readonly #db: Database;
   readonly #lease: Lease;
   readonly #metrics: Metrics | undefined;
@@ -60,6 +60,8 @@ export class InvocationLedger implements CallLedger {
     return { calls, waits: this.#waits, metrics: this.#metrics };
   }
 
+  isFailure = (error: unknown) => error !== undefined && this.#failure === error;
+
   /** Lists what tools answered and no event has yet, by the ids of their calls. */
   listKept = () => listKeptResponses(this.#db, this.#lease.key, this.#lease.invocationId);
 
@@ -67,7 +69,7 @@ export class InvocationLedger implements CallLedger {
     try {
       return await persist(() => keepCalls(this.#db, this.#lease, calls), this.#lease.durationMs);
     } catch (error) {
-      this.failure = error;
+      this.#failure = error;
       throw error;
     }
   }
@@ -89,7 +91,7 @@ export class InvocationLedger implements CallLedger {
       const keep = async (tx: Database, response: KeptAnswer) => record && this.#keep(tx, { ...record, response });
       return await this.#tools.transact(this.#lease.key.userId, signal, work, keep);
     } catch (error) {
-      if (error instanceof LeaseLostError) this.failure = error;
+      if (error instanceof LeaseLostError) this.#failure = error;
       if (!isPassingFailure(error)) throw error;
       // The answer to the commit may be lost: its row says whether it was done, once that transaction is over.
       const { state: _, ...wanted } = record ?? { id: '' };

@@ -61,8 +61,8 @@ export interface OpenWait {
 
 /** The ledger of one invocation: what became of the calls of its tools, for another process that goes on with it. */
 export interface CallLedger {
-  /** Why it could not be written: the invocation ends of that. */
-  readonly failure?: unknown;
+  /** True for the error of a write that failed: the invocation ends of that. */
+  isFailure(error: unknown): boolean;
   /** Writes calls in the statement that stores this event, or that ends the invocation where there is none. */
   writeWith(eventId: string | undefined, calls: CallRecord[]): void;
   /** Keeps a call that stays open, if the invocation pauses: others find there what it waits for. */

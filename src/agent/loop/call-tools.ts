@@ -100,7 +100,7 @@ async function runTool(
     if (!transactional) return await orAborted(run(noSql), signal);
     return await transact(run, signal, ledger && toRecord(invocation, tool, call, { state: 'done' }));
   } catch (error) {
-    if (ledger?.failure !== undefined && ledger.failure === error) throw error;
+    if (ledger?.isFailure(error)) throw error;
     if (signal.aborted) return { ...failed('interrupted'), state: transactional ? 'done' : 'unknown' };
     if (error instanceof UnknownOutcomeError && getEffect(tool) === 'once') {
       const earlier: EarlierCall = { state: 'started', attempt: 1, response: null };

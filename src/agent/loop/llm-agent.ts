@@ -155,7 +155,7 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     if (partial && (held || given) && !isRejected(answer)) yield* wholeText(partial, answer);
     return answer;
   } catch (error) {
-    if (invocation.input.ledger?.failure && invocation.input.ledger.failure === error) throw error;
+    if (invocation.input.ledger?.isFailure(error)) throw error;
     return (answer = await toFailed(invocation, turn, error, call));
   } finally {
     ended.abort(CALL_ENDED);

@@ -36,8 +36,7 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
     outcome = yield* runSteps(invocation);
     input.stored?.checkAllTaken();
   } catch (error) {
-    if ((error instanceof AgentError && input.stored) || (input.ledger?.failure && input.ledger.failure === error))
-      throw error;
+    if ((error instanceof AgentError && input.stored) || input.ledger?.isFailure(error)) throw error;
     invocation.cause = error;
     const failure = { code: 'internal', message: 'The agent failed unexpectedly; the log of the service says why.' };
     const turn = { root: input.agent, agent: input.agent, branch: undefined, signal: input.signal };
