@@ -251,6 +251,8 @@ describe('a process killed at any message to PostgreSQL', () => {
   const settings = {
     SESSION_LEASE_MS: String(LEASE_MS),
     SESSION_WAIT_MS: String(ENDED_WITHIN_MS),
+    // A transaction that is held may send nothing for as long.
+    DATABASE_STATEMENT_TIMEOUT_MS: String(ENDED_WITHIN_MS),
     DATABASE_POOL_SIZE: '128',
   };
   let sweeping: PoolClient;

@@ -93,7 +93,8 @@ const settings = (more = {}) =>
     TOOLS: '',
     SESSION_LEASE_MS: String(LEASE_MS),
     DATABASE_POOL_SIZE: '128',
-    // Calls of all points go on at once: half of it they wait for one of the few connections of the tools.
+    // All points go on at once: they wait half of it for one of the few connections of the tools, and the first ones
+    // are held within their transaction until all have come to their place.
     DATABASE_STATEMENT_TIMEOUT_MS: String(ENDED_WITHIN_MS),
     ...more,
   });
@@ -127,6 +128,12 @@ const eventsOf = async ({ userId, sessionId }: Point, appName = APP): Promise<Ev
 
 const bookingsOf = async ({ sessionId }: Point) =>
   (await here.sql.query('select from agent_tools.bookings where session = $1', [sessionId])).rowCount;
+
+/** The response of the tool whose rows are committed with it. */
+const bookedSay = async (point: Point) => {
+  const responses = (await eventsOf(point)).flatMap(({ content }) => getFunctionResponses(content));
+  return JSON.stringify(responses.find(({ name }) => name === 'book')?.response);
+};
 
 /** The question of the last agent, and the answer to it. */
 async function toDecision(point: Point) {
@@ -262,7 +269,7 @@ describe('a process killed at any message to PostgreSQL', () => {
       if (asked > expected + 2) note(`${asked} model calls`);
       if (runsOf(each.once, point) > 1) note(`${each.once} ran ${runsOf(each.once, point)} times`);
       if (runsOf(each.once, point) === 0) neverRan.push(at);
-      if ((await bookingsOf(point)) !== 1) note(`booked ${await bookingsOf(point)} times`);
+      if ((await bookingsOf(point)) !== 1) note(`booked ${await bookingsOf(point)} times: ${await bookedSay(point)}`);
       if ((row?.['request'] === null) === (each.status === 'paused')) note('its request is not as after its end');
       if (row?.['tool_calls'] !== counts?.['tool_calls']) note(`${String(row?.['tool_calls'])} tool calls`);
       if (Number(row?.['begun']) !== Number(counts?.['begun'])) note(`counted ${String(row?.['begun'])} times`);
@@ -303,10 +310,7 @@ test('a transaction whose connection breaks: its rows are there if its answer sa
       };
       await ask(victim, point);
       victim.proxy.rules = {};
-      const [response] = (await eventsOf(point)).flatMap(({ content }) =>
-        getFunctionResponses(content).flatMap(({ name, response: given }) => (name === 'book' ? [given] : [])),
-      );
-      const booked = JSON.stringify(response) === '{"result":[{"booked":1}]}';
+      const booked = (await bookedSay(point)) === '{"result":[{"booked":1}]}';
       seen.push(`${when} ${message}: ${booked} ${await bookingsOf(point)}`);
     }
   }

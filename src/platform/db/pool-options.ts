@@ -42,13 +42,14 @@ export interface PoolOptions extends DatabaseAddress, RowLimits {
   onIdleError: (error: Error) => void;
 }
 
+/** Shortest time-out of a transaction that sends nothing; it has that of a statement where that is longer. */
 const IDLE_IN_TRANSACTION_MS = 10_000;
 
 /** Settings that limit the statements of a pool. */
 export const ownSettings = (options: PoolOptions) => ({
   statement_timeout: String(options.statementTimeoutMs),
   lock_timeout: String(options.lockTimeoutMs),
-  idle_in_transaction_session_timeout: String(IDLE_IN_TRANSACTION_MS),
+  idle_in_transaction_session_timeout: String(Math.max(IDLE_IN_TRANSACTION_MS, options.statementTimeoutMs)),
   'agent_runtime.max_pending_deliveries': String(options.maxPendingDeliveries),
 });
 
