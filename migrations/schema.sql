@@ -995,6 +995,7 @@ begin
     into v_queued_since, v_goes_on, v_was_woken from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)
+      and (i.start_time is null) = (p_request is not null)
     for update of i;
     if not found then
       claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);

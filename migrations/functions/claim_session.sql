@@ -3,7 +3,8 @@
 --   1. Has the idempotency key of the request had an invocation? Has a budget nothing left? A request whose answer is
 --      stored asks no budget.
 --   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One whose
---      request is in its row needs no token: the first process to claim it runs it, or goes on with it.
+--      request is in its row needs no token: the first process to claim it runs it, or, without a p_request, goes on
+--      with it. Who read it before another process began and left it must not bring its prompt once more.
 --   3. First come, first served: refuse while an earlier request waits. Dead waiters do not count. One that has begun
 --      goes on before all of them, also one whose place was taken for dead when it began.
 --   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates; p_is_new: only
@@ -69,6 +70,7 @@ begin
     into v_queued_since, v_goes_on, v_was_woken from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)
+      and (i.start_time is null) = (p_request is not null)
     for update of i;
     if not found then
       claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);

@@ -29,6 +29,8 @@ import { sql } from 'drizzle-orm';
 
 const store = testPool(20);
 const taker = () => takerOn(store.pool);
+/** What the row of a run keeps of its request; without it a claim goes on with one that has begun. */
+const kept = { version: 1 };
 const newLease = (durationMs = 60_000): Lease => ({
   key: newKey(),
   invocationId: `e-${randomUUID()}`,
@@ -162,7 +164,7 @@ describe('a dead invocation whose request is kept', () => {
       const queued = await findQueued(store.pool.db, lease);
       const { began } = (queued?.request ?? {}) as { began?: { spentMs?: number } };
       expect(Math.round((began?.spentMs ?? 0) / 100_000)).toBe(10 * attempt);
-      expect(await claimQueued(store.pool.db, lease, [])).toBe(true);
+      expect(await claimQueued(store.pool.db, { ...lease, kept: undefined }, [])).toBe(true);
     }
   });
 
@@ -172,7 +174,7 @@ describe('a dead invocation whose request is kept', () => {
     const early = { ...newLease(0), key: running.key };
     await enqueueInvocation(store.pool.db, early, 8);
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
-    const next = { ...newLease(0), key: running.key, kept: { version: 1 } };
+    const next = { ...newLease(0), key: running.key, kept };
     expect(await claim(next)).toBe(true);
     expect(await takeOver(taker(), running.key)).toEqual({ kind: 'free' });
     expect(await enqueueInvocation(store.pool.db, { ...early, durationMs: 60_000 }, 8)).toMatchObject({
@@ -182,8 +184,8 @@ describe('a dead invocation whose request is kept', () => {
       ({ key }) => key.sessionId === running.key.sessionId,
     );
     expect(heads).toMatchObject([{ invocationId: next.invocationId }]);
-    expect(await claimQueued(store.pool.db, early, [textEvent('early')])).toBe(false);
-    expect(await claimQueued(store.pool.db, { ...next, durationMs: 60_000 }, [])).toBe(true);
+    expect(await claimQueued(store.pool.db, { ...early, kept }, [textEvent('early')])).toBe(false);
+    expect(await claimQueued(store.pool.db, { ...next, kept: undefined, durationMs: 60_000 }, [])).toBe(true);
   });
 });
 
@@ -364,7 +366,7 @@ describe('races', () => {
     expect(await enqueueInvocation(store.pool.db, queued, 8)).toMatchObject({ kind: 'queued' });
     expect(await requestStop(store.pool.db, queued.key, queued.invocationId, 'cancelled')).toBe('cancelled');
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
-    expect(await claimQueued(store.pool.db, queued, [textEvent('late')])).toBe(false);
+    expect(await claimQueued(store.pool.db, { ...queued, kept }, [textEvent('late')])).toBe(false);
     expect(await invocation(queued)).toMatchObject({ status: 'cancelled' });
   });
 
@@ -417,11 +419,28 @@ describe('races', () => {
       ...newLease(),
       key: queued.key,
       invocationId: queued.invocationId,
+      kept,
     }));
     const claimed = await Promise.all(claims.map((lease) => claimQueued(store.pool.db, lease, [])));
     expect(claimed.filter(Boolean)).toHaveLength(1);
     expect(await headOf()).toBeUndefined();
     expect(await findQueued(store.pool.db, queued)).toBeUndefined();
+  });
+
+  test('what was begun and left after it was read is not begun once more', async () => {
+    const running = newLease();
+    await claim(running);
+    const queued = { ...newLease(), key: running.key };
+    await enqueueInvocation(store.pool.db, queued, 8, { version: 1 });
+    await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
+    const [first, second] = [1, 2].map(() => ({ ...queued, token: randomUUID() })) as [Lease, Lease];
+    // Both processes have read that it waits with its prompt.
+    const begin = (lease: Lease) => claimQueued(store.pool.db, { ...lease, kept }, [textEvent('prompt')]);
+    expect(await begin(first)).toBe(true);
+    await store.pool.transaction((tx) => putBack(tx, first, randomUUID(), { wasLeft: true }));
+    expect(await begin(second)).toBe(false);
+    expect(await claimQueued(store.pool.db, second, [])).toBe(true);
+    expect(await texts(queued)).toEqual(['hello', 'prompt']);
   });
 });
 

@@ -75,14 +75,17 @@ async function refusedViolations(sql: Pool, failed: string[]): Promise<string[]>
   return rows.map(({ text }) => `refused, and stored: ${text}`);
 }
 
-const SAID = `select payload -> 'content' -> 'parts' -> 0 ->> 'text' as text from events where author = 'user'`;
+const SAID = `
+  select payload -> 'content' -> 'parts' -> 0 ->> 'text' as text, invocation_id, sequence
+  from events where author = 'user'`;
 
 /** Every text of a client is its own, so none stands in two events: nothing was done twice, with a key or without. */
 async function doubledViolations(sql: Pool): Promise<string[]> {
-  const { rows } = await sql.query<{ text: string }>(
-    `select text from (${SAID}) said where text is not null group by text having count(*) > 1`,
+  const { rows } = await sql.query<{ text: string; places: string }>(
+    `select text, string_agg(invocation_id || ' at ' || sequence, ', ' order by sequence) as places
+     from (${SAID}) said where text is not null group by text having count(*) > 1`,
   );
-  return rows.map(({ text }) => `done twice: ${text}`);
+  return rows.map(({ text, places }) => `done twice: ${text} (${places})`);
 }
 
 /** Shared keys that were acknowledged are there. */
