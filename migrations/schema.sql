@@ -956,7 +956,7 @@ begin
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text)
+CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -994,8 +994,7 @@ begin
     select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null
     into v_queued_since, v_goes_on, v_was_woken from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
-      and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)
-      and (i.start_time is null) = (p_request is not null)
+      and i.status = 'queued' and i.lease_token in (p_token, p_read)
     for update of i;
     if not found then
       claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
@@ -4678,7 +4677,7 @@ comment on function budget_uses_of_app(text,date) is 'What all users of an appli
 comment on function budgets_for(text,text) is 'The budgets that apply to a user, with what was used of each in its period and what is reserved.';
 comment on function cancel_tasks() is 'For a trigger: an invocation was stopped, so its tasks need no answer any more.';
 comment on function change_task(text,text,text,text,text,text[],boolean,integer,text,jsonb) is 'Answers, rejects, assigns, comments or postpones an open task.';
-comment on function claim_session(text,text,text,text,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,text[],boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
+comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,text[],boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
 comment on function clamped_time(double precision) is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function count_event_bytes() is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';

@@ -3,8 +3,8 @@
 --   1. Has the idempotency key of the request had an invocation? Has a budget nothing left? A request whose answer is
 --      stored asks no budget.
 --   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One whose
---      request is in its row needs no token: the first process to claim it runs it, or, without a p_request, goes on
---      with it. Who read it before another process began and left it must not bring its prompt once more.
+--      request is in its row is claimed as it was read (p_read, its token then): the first process to do so runs it,
+--      or goes on with it. Who read it before another one began and left it must not bring its prompt once more.
 --   3. First come, first served: refuse while an earlier request waits. Dead waiters do not count. One that has begun
 --      goes on before all of them, also one whose place was taken for dead when it began.
 --   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates; p_is_new: only
@@ -29,7 +29,7 @@
 -- state_text: of a session that was made its events, as append_events returns them, null for none, and its state
 -- with the shared ones.
 create function claim_session(
-  p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
+  p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
   p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
@@ -69,8 +69,7 @@ begin
     select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null
     into v_queued_since, v_goes_on, v_was_woken from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
-      and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)
-      and (i.start_time is null) = (p_request is not null)
+      and i.status = 'queued' and i.lease_token in (p_token, p_read)
     for update of i;
     if not found then
       claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);

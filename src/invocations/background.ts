@@ -148,7 +148,9 @@ async function runQueued(context: InvocationContext, { key, invocationId, waited
     const isRevoked = asker.keyId !== undefined && !(await context.isValidKey(asker.keyId));
     const refusal = isRevoked ? REVOKED : read.refusal;
     await runWith(asker, () =>
-      queued.hasBegun ? goOn(context, request, queued, { began, refusal }) : begin(context, request, waited, refusal),
+      queued.hasBegun
+        ? goOn(context, request, queued, { began, refusal })
+        : begin(context, request, queued, { waited, refusal }),
     );
   };
   await context.admission.admit(key.userId, start, bytes);
@@ -158,10 +160,10 @@ async function runQueued(context: InvocationContext, { key, invocationId, waited
 async function begin(
   context: InvocationContext,
   request: InvocationRequest,
-  waited: number,
-  why: string | undefined,
+  { token: readToken }: Queued,
+  { waited, refusal: why }: { waited: number; refusal: string | undefined },
 ): Promise<void> {
-  const lease = newLease(context, request);
+  const lease = { ...newLease(context, request), readToken };
   let refusal = why === undefined ? undefined : new AgentError('internal', `It could not begin: ${why}.`);
   const claim = (prompt: NewEvent[]) => persist(() => claimTurn(context, lease, prompt), CLAIM_PATIENCE_MS);
   const isClaimed = await claim(claimedUserEvents(request, context.newId)).catch((error: unknown) => {
@@ -183,13 +185,13 @@ async function begin(
 async function goOn(
   context: InvocationContext,
   request: InvocationRequest,
-  { stopAs, ...counts }: Queued,
+  { token: readToken, stopAs, ...counts }: Queued,
   { began, refusal }: { began: Beginning | undefined; refusal: string | undefined },
 ): Promise<void> {
   const { spentMs = 0, sequence = 0, llmCalls = 0, toolCalls = 0 } = began ?? {};
   const used = { llmCalls: counts.llmCalls - llmCalls, toolCalls: counts.toolCalls - toolCalls };
   const going = { ...request, goesOn: { sequence, spentMs, ...used } };
-  const lease = newLease(context, going);
+  const lease = { ...newLease(context, going), readToken };
   if (!(await persist(() => claimTurn(context, lease, []), CLAIM_PATIENCE_MS))) return;
   const died = `The invocation was interrupted: its process stopped, and ${refusal}.`;
   const end = stopAs ? new AgentError(stopAs, stoppedMessage(stopAs)) : refusal && new AgentError('interrupted', died);

@@ -21,6 +21,8 @@ export interface Lease {
   key: SessionKey;
   invocationId: string;
   token: string;
+  /** The token with which its row waited when it was read, where any process may claim it. */
+  readToken?: string;
   /** How long the lease lasts without a renewal. */
   durationMs: number;
   /** The `Idempotency-Key` of the request and the hash of what was requested. */
@@ -85,6 +87,7 @@ async function claim(
     ...toLeaseParameters(lease),
     ...toEventParameters(db, lease.key, events),
     ...how,
+    p_read: lease.readToken,
     p_request: lease.kept && escapeJson(lease.kept),
     p_is_eval: isEvalSession(lease.key.sessionId),
     p_is_free: lease.isFree === true,

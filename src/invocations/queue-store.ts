@@ -102,6 +102,8 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
 export interface Queued {
   /** As {@link readStoredRequest} reads it. */
   request: unknown;
+  /** The token with which it waits: a new one each time that it is left or woken. */
+  token: string;
   /** True where a process has begun it. */
   hasBegun: boolean;
   stopAs: 'interrupted' | 'cancelled' | null;
@@ -111,10 +113,11 @@ export interface Queued {
 
 /** Finds an invocation that waits for any process; `undefined` where it waits no more. */
 export async function findQueued(db: Database, run: Pick<Lease, 'key' | 'invocationId'>): Promise<Queued | undefined> {
-  const { request, startTime, stopRequestedAs: stopAs, llmCalls, toolCalls } = invocations;
+  const { request, leaseToken: token, startTime, stopRequestedAs: stopAs, llmCalls, toolCalls } = invocations;
   const [row] = await db
     .select({
       text: sql<string>`${request}::text`,
+      token,
       hasBegun: sql<boolean>`${startTime} is not null`,
       stopAs,
       llmCalls,

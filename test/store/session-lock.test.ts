@@ -29,8 +29,13 @@ import { sql } from 'drizzle-orm';
 
 const store = testPool(20);
 const taker = () => takerOn(store.pool);
-/** What the row of a run keeps of its request; without it a claim goes on with one that has begun. */
+/** What the row of a run keeps of its request. */
 const kept = { version: 1 };
+/** A lease for an invocation as its row is read. */
+const reading = async (lease: Lease): Promise<Lease> => {
+  const readToken = (await findQueued(store.pool.db, lease))?.token ?? '';
+  return { ...lease, token: randomUUID(), readToken };
+};
 const newLease = (durationMs = 60_000): Lease => ({
   key: newKey(),
   invocationId: `e-${randomUUID()}`,
@@ -150,7 +155,7 @@ describe('a dead invocation whose request is kept', () => {
   );
 
   test('has used the time of its processes, and not that between them', async () => {
-    const lease = { ...newLease(0), kept: { version: 1 } };
+    const lease = { ...newLease(0), kept };
     await claim(lease);
     const shift = (began: number, ended: number) =>
       store.pool.db.execute(sql`
@@ -164,7 +169,7 @@ describe('a dead invocation whose request is kept', () => {
       const queued = await findQueued(store.pool.db, lease);
       const { began } = (queued?.request ?? {}) as { began?: { spentMs?: number } };
       expect(Math.round((began?.spentMs ?? 0) / 100_000)).toBe(10 * attempt);
-      expect(await claimQueued(store.pool.db, { ...lease, kept: undefined }, [])).toBe(true);
+      expect(await claimQueued(store.pool.db, await reading(lease), [])).toBe(true);
     }
   });
 
@@ -184,8 +189,8 @@ describe('a dead invocation whose request is kept', () => {
       ({ key }) => key.sessionId === running.key.sessionId,
     );
     expect(heads).toMatchObject([{ invocationId: next.invocationId }]);
-    expect(await claimQueued(store.pool.db, { ...early, kept }, [textEvent('early')])).toBe(false);
-    expect(await claimQueued(store.pool.db, { ...next, kept: undefined, durationMs: 60_000 }, [])).toBe(true);
+    expect(await claimQueued(store.pool.db, early, [textEvent('early')])).toBe(false);
+    expect(await claimQueued(store.pool.db, { ...(await reading(next)), durationMs: 60_000 }, [])).toBe(true);
   });
 });
 
@@ -366,7 +371,7 @@ describe('races', () => {
     expect(await enqueueInvocation(store.pool.db, queued, 8)).toMatchObject({ kind: 'queued' });
     expect(await requestStop(store.pool.db, queued.key, queued.invocationId, 'cancelled')).toBe('cancelled');
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
-    expect(await claimQueued(store.pool.db, { ...queued, kept }, [textEvent('late')])).toBe(false);
+    expect(await claimQueued(store.pool.db, queued, [textEvent('late')])).toBe(false);
     expect(await invocation(queued)).toMatchObject({ status: 'cancelled' });
   });
 
@@ -415,12 +420,7 @@ describe('races', () => {
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
     expect(await headOf()).toEqual({ ...head, isFree: true });
     expect(await claimSession(store.pool.db, { ...newLease(), key: running.key }, [], false)).toBe(false);
-    const claims = Array.from({ length: 5 }, () => ({
-      ...newLease(),
-      key: queued.key,
-      invocationId: queued.invocationId,
-      kept,
-    }));
+    const claims = await Promise.all(Array.from({ length: 5 }, () => reading(queued)));
     const claimed = await Promise.all(claims.map((lease) => claimQueued(store.pool.db, lease, [])));
     expect(claimed.filter(Boolean)).toHaveLength(1);
     expect(await headOf()).toBeUndefined();
@@ -433,13 +433,12 @@ describe('races', () => {
     const queued = { ...newLease(), key: running.key };
     await enqueueInvocation(store.pool.db, queued, 8, { version: 1 });
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
-    const [first, second] = [1, 2].map(() => ({ ...queued, token: randomUUID() })) as [Lease, Lease];
-    // Both processes have read that it waits with its prompt.
+    const [first, second] = [await reading(queued), await reading(queued)];
     const begin = (lease: Lease) => claimQueued(store.pool.db, { ...lease, kept }, [textEvent('prompt')]);
     expect(await begin(first)).toBe(true);
     await store.pool.transaction((tx) => putBack(tx, first, randomUUID(), { wasLeft: true }));
     expect(await begin(second)).toBe(false);
-    expect(await claimQueued(store.pool.db, second, [])).toBe(true);
+    expect(await claimQueued(store.pool.db, await reading(queued), [])).toBe(true);
     expect(await texts(queued)).toEqual(['hello', 'prompt']);
   });
 });
