@@ -54,11 +54,12 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'claims a place that was cancelled',
-    changes: change(
-      'claim_session',
-      "and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)",
-      '',
-    ),
+    changes: change('claim_session', "and i.status = 'queued' and i.lease_token in (p_token, p_read)", ''),
+    tests: LOCK,
+  },
+  {
+    name: 'begins what was begun and left since it was read',
+    changes: change('claim_session', 'i.lease_token in (p_token, p_read)', 'i.request is not null'),
     tests: LOCK,
   },
   {
