@@ -38,6 +38,8 @@ export interface AgentEnvironment {
   skillsDir?: string;
   /** How MCP servers are reached [public addresses by https]. */
   mcp?: McpSettings;
+  /** Takes what an agent has to do without, and why [nobody is told]. */
+  warn?: ((text: string) => void) | undefined;
 }
 
 /** True when a member other than `mcpServers` is given: the `overwrite` of `/harness/invoke` (specification). */
@@ -59,7 +61,9 @@ function applyOverrides(
       definition.model && { model: { ...definition.model, name: overrides.modelName } }),
     tools: [...new Set([...definition.tools, ...(overrides.tools ?? [])])],
     skills: [...new Set([...definition.skills, ...(overrides.skills ?? [])])],
-    mcpServers: overrides.mcpServers ?? definition.mcpServers,
+    // Who names a server in the request wants its tools in this answer.
+    mcpServers:
+      overrides.mcpServers?.map((server) => ({ onFailure: 'fail' as const, ...server })) ?? definition.mcpServers,
     sampling: { ...definition.sampling, ...overrides.sampling },
     maxLlmCalls: Math.min(
       overrides.maxLlmCalls ?? definition.maxLlmCalls ?? DEFAULT_MAX_LLM_CALLS,
@@ -102,7 +106,8 @@ export async function prepareAgent(
     );
   }
   const connect = async (node: UnconnectedNode) => {
-    if (!serverTools) return connectNode(node, environment.mcp ?? PUBLIC_ONLY, signal, userId);
+    const { mcp = PUBLIC_ONLY, warn } = environment;
+    if (!serverTools) return connectNode(node, { ...mcp, warn }, signal, userId);
     addTools(node, serverTools(node.node.name, node.servers));
     return async () => {};
   };
@@ -182,7 +187,7 @@ async function toNode(
   });
   const hooks = [...plugins, ...(definition.hooks ? [definition.hooks] : [])];
   const tools = remote ? [askPerson] : findTools(environment.builtInTools, definition.tools);
-  const skills = await loadSkills(environment.skillsDir, definition.skills);
+  const skills = await loadSkills(environment.skillsDir, definition.skills, environment.warn);
   const children = await Promise.all(
     (definition.subAgents ?? []).map(async (child) => ({
       isTool: child.asTool === true && kind === 'llm',

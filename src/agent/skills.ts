@@ -13,8 +13,13 @@ const MAX_RESOURCES = 200;
 const MAX_DEPTH = 4;
 
 const frontMatterSchema = z.looseObject({
-  name: z.string().regex(NAME),
-  description: z.string().min(1).max(1_024),
+  name: z.string().optional(),
+  // The format's limit is 1,024 characters; a longer one is cut where the prompt lists it.
+  description: z
+    .string()
+    .trim()
+    .min(1)
+    .transform((text) => text.slice(0, 1_024)),
 });
 
 /** A skill in the open Agent Skills format: a directory with a `SKILL.md`. */
@@ -27,57 +32,82 @@ export interface Skill {
 }
 
 /**
- * Loads skills of a directory by name. Nothing of a skill is ever executed.
- * @throws {AgentError} `unknown_skill` for the first that cannot be loaded, with the reason.
+ * Loads skills of a directory by name; nothing of a skill is ever executed. A skill that is there and cannot be read is
+ * left out: the others are as good as without it.
+ * @param warn takes the name and the reason of a skill that is left out
+ * @throws {AgentError} `unknown_skill` for the first that does not exist
  */
-export async function loadSkills(skillsDir: string | undefined, names: string[]): Promise<Skill[]> {
+export async function loadSkills(
+  skillsDir: string | undefined,
+  names: string[],
+  warn: (text: string) => void = () => undefined,
+): Promise<Skill[]> {
   if (names.length === 0) return [];
   const root = skillsDir === undefined ? undefined : await realpath(skillsDir).catch(() => undefined);
   // One look for all: each name that is not there would cost one of its own.
-  const found = root === undefined ? [] : await readdir(root).catch(() => []);
-  const missing = skillsDir === undefined ? 'no skills directory is configured' : 'the skills directory does not exist';
-  const place = { root, missing: root === undefined ? missing : 'there is no such file', found: new Set(found) };
-  return Promise.all([...new Set(names)].map((name) => loadSkill(place, name)));
+  const found = new Set(root === undefined ? [] : await readdir(root).catch(() => []));
+  const wanted = [...new Set(names)];
+  const unknown = wanted.find((name) => !NAME.test(name) || !found.has(name));
+  if (root === undefined || unknown !== undefined) {
+    const noRoot =
+      skillsDir === undefined
+        ? 'no skills directory is configured: set SKILLS_DIR to the directory that has the directory of the skill'
+        : 'the skills directory does not exist';
+    const reason =
+      root === undefined ? noRoot : unknown && NAME.test(unknown) ? 'there is no such file' : 'its name is not valid';
+    throw new AgentError('unknown_skill', `Skill \`${unknown ?? wanted[0]}\` failed to load: ${reason}`);
+  }
+  const loaded = await Promise.all(
+    wanted.map((name) =>
+      loadSkill(join(root, name), name).catch((error: unknown) => {
+        const reason = error instanceof SkillProblem ? error.message : 'it cannot be read';
+        warn(`Skill \`${name}\` is left out: ${reason}.`);
+        return [];
+      }),
+    ),
+  );
+  return loaded.flat();
 }
 
-async function loadSkill(
-  { root, missing, found }: { root: string | undefined; missing: string; found: ReadonlySet<string> },
-  name: string,
-): Promise<Skill> {
-  try {
-    if (!NAME.test(name)) throw new SkillProblem('its name is not valid');
-    if (root === undefined || !found.has(name)) throw new SkillProblem(missing);
-    const directory = join(root, name);
-    const text = (await readInside(directory, 'SKILL.md')).toString();
-    const { description, body, ...front } = await parseSkill(text);
-    if (front.name !== name) throw new SkillProblem(`its SKILL.md names it \`${front.name}\``);
-    return { name, description, body, directory };
-  } catch (error) {
-    const reason = error instanceof SkillProblem ? error.message : 'it cannot be read';
-    throw new AgentError('unknown_skill', `Skill \`${name}\` failed to load: ${reason}`, { cause: error });
-  }
+async function loadSkill(directory: string, name: string): Promise<Skill[]> {
+  const { front, body } = parseSkill((await readInside(directory, 'SKILL.md')).toString());
+  const { name: own = name, description } = toFrontMatter(await parseFrontMatter(front));
+  if (own !== name) throw new SkillProblem(`its SKILL.md names it \`${own.slice(0, 64)}\``);
+  return [{ name, description, body, directory }];
 }
 
 class SkillProblem extends Error {}
 
-async function parseSkill(text: string): Promise<{ name: string; description: string; body: string }> {
+function parseSkill(text: string): { front: string; body: string } {
   const [, front, body] =
-    /^---\r?\n([\s\S]*?)\r?\n---[ \t]*(?:\r?\n|$)([\s\S]*)$/.exec(text.replace(/^\uFEFF/, '')) ?? [];
+    /^---[ \t]*\r?\n([\s\S]*?)\r?\n---[ \t]*(?:\r?\n|$)([\s\S]*)$/.exec(text.replace(/^\uFEFF/, '')) ?? [];
   if (front === undefined || body === undefined) throw new SkillProblem('its SKILL.md has no front matter');
-  const parsed = frontMatterSchema.safeParse(await parseYaml(front));
-  if (!parsed.success)
-    throw new SkillProblem(`its SKILL.md needs a valid ${String(parsed.error.issues[0]?.path[0] ?? 'front matter')}`);
-  return { name: parsed.data.name, description: parsed.data.description, body: body.trim() };
+  return { front, body: body.trim() };
 }
 
-async function parseYaml(text: string): Promise<unknown> {
+function toFrontMatter(given: unknown): { name?: string | undefined; description: string } {
+  const parsed = frontMatterSchema.safeParse(given);
+  if (parsed.success) return parsed.data;
+  throw new SkillProblem(`its SKILL.md needs a valid ${String(parsed.error.issues[0]?.path[0] ?? 'front matter')}`);
+}
+
+/**
+ * Reads front matter as YAML; what is none, such as a description with a colon and a blank in it, as lines of the two
+ * members that are needed.
+ */
+async function parseFrontMatter(text: string): Promise<unknown> {
   const { parse } = await import('yaml');
   try {
-    return parse(text, { maxAliasCount: 0 });
+    return parse(text, { maxAliasCount: 0, logLevel: 'error' });
   } catch {
-    throw new SkillProblem('the front matter of its SKILL.md is not valid YAML');
+    const members = [...text.matchAll(/^(name|description):[ \t]*(.*(?:\r?\n[ \t]+\S.*)*)/gm)];
+    return Object.fromEntries(
+      members.map(([, name, value = '']) => [name, unquote(value.replaceAll(/\s+/g, ' ').trim())]),
+    );
   }
 }
+
+const unquote = (text: string): string => text.replace(/^(?:[>|][+-]? )/, '').replace(/^(["'])(.*)\1$/, '$2');
 
 /** Reads a regular file below a skill's directory; each step must be a plain directory, so that no link leads out. */
 async function readInside(directory: string, path: string): Promise<Buffer> {

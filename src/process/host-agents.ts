@@ -20,6 +20,7 @@ import { AgentError, ConfigError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import { createSecrets } from '../platform/secrets.ts';
+import { BoundedCache } from '../platform/work/bounded-cache.ts';
 import type { EgressPolicy } from '../platform/net/egress.ts';
 import { describeAgent } from '../conversation/apps/agent-description.ts';
 import { toAgentVersion } from '../conversation/apps/agent-version.ts';
@@ -81,7 +82,11 @@ export async function hostAgents(
 ): Promise<Map<string, HostedAgent>> {
   const modules = new Map([...(await loadAgentModules(config.AGENTS_DIR)), ...toAgentModules(sources.agents ?? {})]);
   const { definition, model } = await readHarnessAgent(config, warn, modules);
-  const environment = { ...toEnvironment(config, model, sources), ...(sources.model ? { model: sources.model } : {}) };
+  const environment = {
+    ...toEnvironment(config, model, sources),
+    ...(sources.model ? { model: sources.model } : {}),
+    ...(warn && { warn: once(warn) }),
+  };
   const harness: AgentModule = { definition, tools: modules.get(HARNESS_APP)?.tools ?? new Map() };
   const hosted = new Map<string, HostedAgent>();
   for (const [name, module] of new Map([[HARNESS_APP, harness], ...modules]).set(HARNESS_APP, harness)) {
@@ -95,6 +100,16 @@ export async function hostAgents(
     hosted.set(name, { ...agent, hasTransactions, evals: await loadEvalModule(folder) });
   }
   return hosted;
+}
+
+/** Each invocation finds the same faults of a skill or a server: they are told when they come, and an hour later. */
+function once(warn: (text: string) => void): (text: string) => void {
+  const told = new BoundedCache<number>();
+  return (text) => {
+    if ((told.get(text) ?? 0) > performance.now()) return;
+    told.set(text, performance.now() + 3_600_000);
+    warn(text);
+  };
 }
 
 /** Returns the output of `check`: applications, model, and `harness_agent` as YAML. @throws as {@link hostAgents} */

@@ -1,6 +1,7 @@
 import { Ajv, type ValidateFunction } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import type { JsonObject } from '../../core/content.ts';
+import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 
 /** Makes the test of one `pattern`. @throws where it cannot. */
 export type ToPattern = (pattern: string) => { test: (text: string) => boolean };
@@ -14,7 +15,14 @@ function compile(parameters: JsonObject, toPattern?: ToPattern): ValidateFunctio
   const isOldDraft = typeof $schema === 'string' && /draft-0[467]/.test($schema);
   // `code` is only for validators that are written out as text, which none is here.
   const more = toPattern ? { code: { regExp: Object.assign(toPattern, { code: '' }) } } : {};
-  return (isOldDraft ? new Ajv({ ...options, ...more }) : new Ajv2020({ ...options, ...more })).compile(schema);
+  const Compilers = isOldDraft ? [Ajv, Ajv2020] : [Ajv2020, Ajv];
+  const [first, second] = Compilers.map((Compiler) => new Compiler({ ...options, ...more }));
+  try {
+    return (first as Ajv).compile(schema);
+  } catch {
+    // Few servers name the draft that they mean: `items` of a tuple is a list in draft 7 and none in 2020-12.
+    return (second as Ajv).compile(schema);
+  }
 }
 
 function getValidator(parameters: JsonObject): ValidateFunction {
@@ -41,12 +49,13 @@ export const UNUSABLE_OUTPUT = 'The schema of the answer cannot be used';
 
 const WORDS = {
   arguments: {
-    unusable: 'The schema of this tool cannot be used, so it cannot be called.',
+    // A draft or a reference that is not known here: whoever declared the tool checks the call.
+    unusable: undefined,
     toText: (problem: string) =>
       `Invalid arguments: ${problem}. Call the tool again with arguments that fit its schema.`,
   },
   answer: {
-    unusable: 'The output schema of this tool cannot be used, so its answer is left out.',
+    unusable: undefined,
     toText: (problem: string) => `The tool answered what its output schema refuses: ${problem}.`,
   },
   output: { unusable: UNUSABLE_OUTPUT, toText: (problem: string) => problem },
@@ -62,7 +71,7 @@ function errorBy(validator: () => ValidateFunction, value: unknown, what: Checke
   } catch {
     return WORDS[what].unusable;
   }
-  if (validate(value)) return undefined;
+  if (validate(mapExactIntegers(value, toRounded))) return undefined;
   const [first] = validate.errors ?? [];
   const place = first?.instancePath ? `\`${first.instancePath.slice(0, MAX_QUOTED)}\`` : `The ${what}`;
   const more = first?.params['additionalProperty'];

@@ -5,6 +5,7 @@ import { currentContext } from '../../platform/context.ts';
 import { orAborted } from '../../core/abort.ts';
 import { FairSemaphore } from '../../platform/work/fair-semaphore.ts';
 import type { JsonObject } from '../../core/content.ts';
+import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 import type { Checked } from './check-arguments.ts';
 
 /**
@@ -17,7 +18,7 @@ const MAX_ROUNDS = 10;
 const RESOURCES = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 32, stackSizeMb: 4 };
 const TOO_COSTLY: Record<Checked, string> = {
   arguments: 'The schema of this tool takes too long to check, so it cannot be called.',
-  answer: 'The output schema of this tool takes too long to check, so its answer is left out.',
+  answer: 'The output schema of this tool takes too long to check, so its answer was not checked.',
   output: 'The schema of the answer takes too long to check',
 };
 
@@ -35,7 +36,9 @@ export class SchemaSandbox {
 
   /** Returns the first problem of the value in words, or `undefined`, as after an abort. Never rejects. */
   check(schema: JsonObject, value: unknown, signal: AbortSignal, what: Checked = 'arguments') {
-    return orAborted(thread.check(this, [schema, value, what], signal), signal).catch(() => undefined);
+    // A clone of an exact integer is a plain object.
+    const given: [JsonObject, unknown, Checked] = [schema, mapExactIntegers(value, toRounded), what];
+    return orAborted(thread.check(this, given, signal), signal).catch(() => undefined);
   }
 
   get isRefused(): boolean {

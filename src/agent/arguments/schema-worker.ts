@@ -5,11 +5,22 @@ import { type Checked, schemaErrorOnce, type ToPattern } from './check-arguments
 
 /** The thread of `schema-sandbox.ts`: sends one message when it is ready, and one per check. */
 
-/** In linear time, whatever the pattern and the text; Ajv tells patterns apart by their text. */
+/**
+ * In linear time, whatever the pattern and the text; Ajv tells patterns apart by their text. A pattern with lookarounds
+ * or back references has no linear form: whoever declared it checks it.
+ */
 const linear: ToPattern = (pattern) => {
-  const compiled = RE2JS.compile(RE2JS.translateRegExp(pattern));
-  return { test: (text) => compiled.matcher(text).find(), toString: () => pattern };
+  const compiled = compileLinear(pattern);
+  return { test: (text) => compiled?.matcher(text).find() ?? true, toString: () => pattern };
 };
+
+function compileLinear(pattern: string): RE2JS | undefined {
+  try {
+    return RE2JS.compile(RE2JS.translateRegExp(pattern));
+  } catch {
+    return undefined;
+  }
+}
 
 // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a port of a thread, not a window
 const send = (message: unknown) => parentPort?.postMessage(message);

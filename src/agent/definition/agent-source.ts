@@ -48,6 +48,7 @@ const serverMembers = z.strictObject({
   resources: z.boolean().optional(),
   prompts: z.boolean().optional(),
   callTimeoutMs: z.int().min(1).max(3_600_000).optional(),
+  connectTimeoutMs: z.int().min(1).max(300_000).optional(),
   onFailure: z.enum(['fail', 'skip']).optional(),
   oauth: z.strictObject({ clientId: name, clientSecret: name, issuer: z.url(), scope: text }).optional(),
   userOauth: userOauth

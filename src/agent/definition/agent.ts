@@ -201,7 +201,12 @@ export interface McpServer {
   prompts?: boolean;
   /** Maximum time of one call, milliseconds [60,000]; not of a request. */
   callTimeoutMs?: number;
-  /** The effect where it cannot be reached: end the invocation [`fail`], or leave its tools out; not of a request. */
+  /** Maximum time until it is connected, milliseconds [15,000]; not of a request. */
+  connectTimeoutMs?: number;
+  /**
+   * What a failure to connect does: end the invocation, or leave the tools out and tell the model [`skip` if the server
+   * gave no answer or one of 5xx, else `fail`; `fail` for the servers of a request].
+   */
   onFailure?: 'fail' | 'skip';
   /** Credentials of the operator, for a token of this issuer; never of a request. */
   oauth?: { clientId: string; clientSecret: string; issuer: string; scope?: string | undefined };

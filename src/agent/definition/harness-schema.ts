@@ -74,7 +74,14 @@ const serverMembers = z.strictObject({
   resources: z.boolean().optional().describe('True: tools that list and read its resources.'),
   prompts: z.boolean().optional().describe('True: tools that list and fill in its prompts.'),
   call_timeout_ms: count.max(3_600_000, 'at most an hour').optional().describe('Maximum time of one call [60000].'),
-  on_failure: z.enum(['fail', 'skip'], 'fail or skip').optional().describe('`skip` leaves its tools out.'),
+  connect_timeout_ms: count
+    .max(300_000, 'at most five minutes')
+    .optional()
+    .describe('Maximum time until it is connected [15000].'),
+  on_failure: z
+    .enum(['fail', 'skip'], 'fail or skip')
+    .optional()
+    .describe('`skip` leaves its tools out, `fail` ends the invocation [skip if it cannot be reached, else fail].'),
   oauth: strictObject('Credentials for a token of this issuer; `${NAME}` is a variable of the environment.', {
     client_id: z.string().min(1),
     client_secret: z.string().min(1),

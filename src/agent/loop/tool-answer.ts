@@ -1,4 +1,5 @@
 import type { JsonObject, Part } from '../../core/content.ts';
+import { isExactInteger, parseExactJson } from '../../core/exact-json.ts';
 import type { CallState, KeptAnswer } from './call-ledger.ts';
 import type { OpenCall } from './call-tools.ts';
 import { emptyActions } from './invocation-state.ts';
@@ -29,8 +30,8 @@ export function toResponse(value: unknown): JsonObject {
   if (text.length > MAX_RESPONSE_CHARACTERS) {
     return { error: `The tool's result is larger than ${MAX_RESPONSE_CHARACTERS} characters. Ask for less.` };
   }
-  const plain: unknown = JSON.parse(text);
-  return typeof plain === 'object' && plain !== null && !Array.isArray(plain)
+  const plain = parseExactJson(text);
+  return typeof plain === 'object' && plain !== null && !Array.isArray(plain) && !isExactInteger(plain)
     ? (plain as JsonObject)
     : { result: plain };
 }

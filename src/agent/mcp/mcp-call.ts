@@ -1,24 +1,32 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import {
-  type ElicitResult,
-  LOG_LEVEL_META_KEY,
-  type RequestOptions,
-  type SpecTypes,
-} from '@modelcontextprotocol/client';
+import { type ElicitResult, LOG_LEVEL_META_KEY, type RequestOptions } from '@modelcontextprotocol/client';
 import { z } from 'zod';
 import { UnknownOutcomeError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { Tool, ToolContext } from '../definition/tool.ts';
-import { answered, ask, checkResult, type Connected, getText, toToolResult } from './mcp-ask.ts';
+import { answered, ask, type CallResult, checkResult, type Connected, getText, toToolResult } from './mcp-ask.ts';
 import { toMcpError, tooMuch } from './mcp-error.ts';
 import { type Answer, type Asked, askPerson, readAnswers, toAsked, toKey } from './mcp-question.ts';
 import { followTask, getTaskId } from './mcp-task.ts';
+import { unpack } from './mcp-wire.ts';
 
 /** Maximum number of times that a server may ask for the same call again, and the wait before each. */
 const MAX_ROUNDS = 10;
 const ROUND_MS = 250;
 
-type DeclaredTool = SpecTypes['Tool'];
+/** A tool as its server declares it: what cannot be read of its description or its hints is left out. */
+export const declaredTool = z.looseObject({
+  name: z.string(),
+  description: z.string().optional().catch(undefined),
+  // The protocol asks for an object; what is missing takes no arguments.
+  inputSchema: z
+    .looseObject({})
+    .default({})
+    .transform((schema): JsonObject => ({ type: 'object', ...schema })),
+  outputSchema: z.looseObject({}).optional().catch(undefined),
+  annotations: z.looseObject({ readOnlyHint: z.unknown(), idempotentHint: z.unknown() }).optional().catch(undefined),
+});
+type DeclaredTool = z.output<typeof declaredTool>;
 
 /** Marks an argument that a server wants in a header too, as it stands in the JSON of a schema. */
 const HEADER = '"x-mcp-header":';
@@ -57,7 +65,7 @@ export function toTools(connected: Connected, tools: DeclaredTool[]): Tool[] {
 }
 
 function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): Tool {
-  const { client, schemas } = connected;
+  const { schemas } = connected;
   const { name, description = '', inputSchema, outputSchema, annotations } = tool;
   // Arguments that the server wants in headers too.
   const needsHeaders = isModern && getText(inputSchema).includes(HEADER);
@@ -66,7 +74,7 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
     description,
     parameters: inputSchema,
     needsConfirmation: false,
-    effect: annotations?.readOnlyHint ? 'none' : annotations?.idempotentHint ? 'idempotent' : 'once',
+    effect: annotations?.readOnlyHint === true ? 'none' : annotations?.idempotentHint === true ? 'idempotent' : 'once',
     calls: 'server',
     checkArguments: (args, signal) => schemas.check(inputSchema, args, signal),
     async run(args, context) {
@@ -79,18 +87,18 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
       const { result, asked } = await callTool(connected, name, context, (more, given) => {
         const params = { name, arguments: args, _meta, ...more };
         const options = { ...given, allowInputRequired: true };
+        const { client } = connected;
         return needsHeaders
-          ? client.callTool(params, { ...options, toolDefinition })
+          ? client.callTool(params, { ...options, toolDefinition }).then(unpack)
           : client.request({ method: 'tools/call', params }, answered, options);
       });
       if (!result) return asked && askPerson(connected.server, asked, context);
-      if (outputSchema && result.isError !== true) {
-        const { structuredContent: value } = result;
-        const problem =
-          value === undefined ? UNSTRUCTURED : await schemas.check(outputSchema, value, context.signal, 'answer');
-        if (problem !== undefined) return { error: problem };
-      }
-      return toToolResult(result, context.attachments);
+      const { structuredContent: value, isError } = result;
+      const answer = toToolResult(result, context.attachments);
+      if (!outputSchema || value === undefined || isError) return answer;
+      const problem = await schemas.check(outputSchema, value, context.signal, 'answer');
+      // The tool has acted: its answer is told, and what is wrong with it.
+      return problem === undefined ? answer : { warning: problem, answer };
     },
   };
 }
@@ -100,8 +108,8 @@ async function callTool(
   connected: Connected,
   name: string,
   context: ToolContext,
-  send: (more: JsonObject, options: RequestOptions) => Promise<z.output<typeof answered>>,
-): Promise<{ result?: SpecTypes['CallToolResult']; asked?: Asked }> {
+  send: (more: JsonObject, options: RequestOptions) => Promise<JsonObject>,
+): Promise<{ result?: CallResult; asked?: Asked }> {
   const isModern = connected.client.getProtocolEra() === 'modern';
   const before = readAnswers(context);
   const earlier = before?.asked.taskId ?? context.kept?.['taskId'];
@@ -111,7 +119,7 @@ async function callTool(
   let more: JsonObject = isModern && before ? toRetry(before.asked, before.answers) : {};
   for (let round = 0; round < MAX_ROUNDS; round += 1) {
     const work = async (options: RequestOptions) => {
-      const result: z.output<typeof answered> = await send(more, options).catch((error: unknown) => {
+      const result: JsonObject = await send(more, options).catch((error: unknown): JsonObject => {
         if (!own.question) throw error;
         return {};
       });
@@ -140,8 +148,6 @@ const toRetry = ({ requestState }: Asked, inputResponses?: Record<string, Answer
   ...(inputResponses && { inputResponses }),
   ...(requestState !== undefined && { requestState }),
 });
-
-const UNSTRUCTURED = 'The tool answered without the structured content that its output schema declares.';
 
 /**
  * Takes the messages of a server into the log, and its questions. A person answers later, so a question that has no

@@ -59,3 +59,16 @@ export function toMcpError(
   const Failure = isAnswered || isUnsent ? AgentError : Unsure;
   return new Failure('mcp_failed', `MCP server \`${name}\` ${what}. ${reason}`, { cause: error });
 }
+
+/** Reasons of a program that cannot be started: no later try will. */
+const UNSTARTABLE = /^(?:ENOENT|EACCES|ENOEXEC)$/;
+
+/** Tells whether a server gave no answer, or one of 5xx: it may be there later, and nothing needs to be mended here. */
+export function isUnreachable(error: unknown): boolean {
+  const all = [...causes(error)];
+  const status = getStatus(error);
+  if (status !== undefined) return status >= 500;
+  // A refusal of the egress policy, a bound of ours, or an answer of its own.
+  const isRefusal = all.slice(1).some((cause) => cause instanceof AgentError || cause instanceof ProtocolError);
+  return !isRefusal && !all.some((cause) => UNSTARTABLE.test(String((cause as { code?: unknown }).code)));
+}

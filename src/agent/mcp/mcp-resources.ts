@@ -2,8 +2,9 @@ import { z } from 'zod';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
-import { ask, checkResult, type Connected, toToolResult } from './mcp-ask.ts';
+import { ask, checkResult, type Connected, isMembers, toToolResult } from './mcp-ask.ts';
 import { tooMuch } from './mcp-error.ts';
+import { received } from './mcp-wire.ts';
 
 /** Members of a list's entries that the model is shown. */
 const SHOWN = ['uri', 'uriTemplate', 'name', 'title', 'description', 'mimeType', 'size', 'arguments'];
@@ -54,7 +55,7 @@ function resourceTools(connected: Connected, of: string): Tool[] {
 
 function promptTools(connected: Connected, of: string): Tool[] {
   const values = { type: 'object', additionalProperties: { type: 'string' }, description: 'Its arguments by name.' };
-  const message = z.looseObject({ role: z.string(), content: z.looseObject({ text: z.string().optional() }) });
+  const message = z.looseObject({ role: z.string(), content: z.looseObject({}) });
   return [
     toReader('list_prompts', `Lists the prompts ${of}.`, page, (args, context) =>
       list(connected, 'prompts', args, context),
@@ -69,7 +70,7 @@ function promptTools(connected: Connected, of: string): Tool[] {
           .array(message)
           .parse(found.entries)
           .map(({ role, content: block }) =>
-            block.text === undefined ? block : { ...block, text: `${role}: ${block.text}` },
+            typeof block['text'] === 'string' ? { ...block, text: `${role}: ${block['text']}` } : block,
           );
         return toToolResult(checkResult({ content }), context.attachments);
       },
@@ -90,9 +91,12 @@ const toReader = (name: string, description: string, parameters: JsonObject, run
 /** Sends a request whose answer has a list. @throws {AgentError} where it has not, or one that is too long */
 const request = (connected: Connected, method: string, params: JsonObject, member: string, context: ToolContext) =>
   ask(connected, `\`${method}\``, context, async (options) => {
-    const schema = z.looseObject({ [member]: z.array(z.looseObject({})), nextCursor: z.string().optional() });
-    const found = await connected.client.request({ method, params }, schema, options);
-    const entries = found[member] as JsonObject[];
+    const schema = z.looseObject({
+      [member]: z.array(z.unknown()),
+      nextCursor: z.string().optional().catch(undefined),
+    });
+    const found = await connected.client.request({ method, params }, received(schema), options);
+    const entries = (found[member] as unknown[]).filter(isMembers);
     const { count } = INPUT_LIMITS.mcpToolResult;
     if (entries.length > count) throw tooMuch(`more than ${count} entries in its answer`);
     return { entries, ...(found.nextCursor !== undefined && { nextCursor: found.nextCursor }) };

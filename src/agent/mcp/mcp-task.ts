@@ -1,17 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { JSONRPCMessage, SpecTypes } from '@modelcontextprotocol/client';
 import { z } from 'zod';
 import { AgentError, UnknownOutcomeError } from '../../core/errors.ts';
 import { abortError } from '../../core/abort.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { ToolContext } from '../definition/tool.ts';
-import { answered, ask, checkResult, type Connected } from './mcp-ask.ts';
+import { ask, type CallResult, checkResult, type Connected } from './mcp-ask.ts';
 import { toMcpError } from './mcp-error.ts';
 import { type Asked, type readAnswers, toAsked } from './mcp-question.ts';
+import { received } from './mcp-wire.ts';
 
 /** The extension of the protocol by which a server answers a call with a task. */
 export const TASKS = 'io.modelcontextprotocol/tasks';
-const MARK = 'agent-runtime/task';
 /** The wait between two looks at a task, whatever its server wants, and the looks in a row that may fail. */
 const POLL_MS = { least: 100, usual: 1_000, most: 30_000 };
 const MAX_FAILURES = 5;
@@ -20,22 +19,14 @@ const task = z.looseObject({
   taskId: z.string().min(1).max(1_024),
   status: z.enum(['working', 'input_required', 'completed', 'failed', 'cancelled']),
   pollIntervalMs: z.number().optional(),
-  result: answered.optional(),
+  result: z.looseObject({}).optional(),
   error: z.looseObject({ code: z.number() }).optional(),
   inputRequests: z.record(z.string(), z.looseObject({})).optional(),
 });
 
-/** Marks an answer that is a task as a plain one, in place: the SDK refuses it (2.4.0). */
-export function markTask(message: JSONRPCMessage): void {
-  if ('result' in message && message.result['resultType'] === 'task')
-    message.result = { resultType: 'complete', content: [], _meta: { [MARK]: message.result } };
-}
-
 /** Returns the id of the task that an answer is. @throws {Error} where it is one without an id */
-export function getTaskId({ _meta: meta }: Record<string, unknown>): string | undefined {
-  const marked = (meta as JsonObject | undefined)?.[MARK];
-  return marked === undefined ? undefined : task.parse(marked).taskId;
-}
+export const getTaskId = (answer: Record<string, unknown>): string | undefined =>
+  answer['resultType'] === 'task' ? task.parse(answer).taskId : undefined;
 
 /**
  * Follows a task to its end, or to what it asks a person. Where the invocation ends for good, the task is cancelled;
@@ -47,8 +38,7 @@ export async function followTask(
   context: ToolContext,
   taskId: string,
   before: ReturnType<typeof readAnswers>,
-): Promise<{ result?: SpecTypes['CallToolResult']; asked?: Asked }> {
-  const { client } = connected;
+): Promise<{ result?: CallResult; asked?: Asked }> {
   const { signal } = context;
   const send = <Result>(method: string, more: JsonObject, toResult: (found: Record<string, unknown>) => Result) =>
     ask(
@@ -56,7 +46,9 @@ export async function followTask(
       `\`${name}\``,
       context,
       async (options) =>
-        toResult(await client.request({ method, params: { taskId, ...more } }, z.looseObject({}), options)),
+        toResult(
+          await connected.client.request({ method, params: { taskId, ...more } }, received(z.looseObject({})), options),
+        ),
       { Unsure: UnknownOutcomeError },
     );
   await context.keep({ taskId });
@@ -77,13 +69,13 @@ export async function followTask(
     }
   } finally {
     if (signal.aborted && abortError(signal).code !== 'interrupted') {
-      const cancelling = client.request({ method: 'tasks/cancel', params: { taskId } }, z.looseObject({}));
+      const cancelling = connected.client.request({ method: 'tasks/cancel', params: { taskId } }, z.looseObject({}));
       connected.ending.push(cancelling.catch(() => {}));
     }
   }
 }
 
-type Step = { result: SpecTypes['CallToolResult'] } | { asked: Asked } | { failure: AgentError } | { waitMs: number };
+type Step = { result: CallResult } | { asked: Asked } | { failure: AgentError } | { waitMs: number };
 
 function toStep(state: Record<string, unknown>, taskId: string, answers: NonNullable<Asked['answers']>): Step {
   const { status, result, error, inputRequests = {}, pollIntervalMs } = task.parse(state);

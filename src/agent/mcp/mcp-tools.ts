@@ -7,22 +7,23 @@ import { CallerCounts } from '../../platform/work/fair-semaphore.ts';
 import { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import { type McpServer, toAddress } from '../definition/agent.ts';
 import type { UserCredentials } from '../definition/credentials.ts';
-import type { Tool } from '../definition/tool.ts';
+import { type Tool, toParameters } from '../definition/tool.ts';
 import type { McpConnection } from './mcp.ts';
+import { isUnreachable } from './mcp-error.ts';
 import type { OperatorToken } from './mcp-oauth.ts';
 
 /** Maximum waits for an MCP server in milliseconds. */
 export interface McpTimeouts {
-  /** [3,000] */
+  /** [15,000]; a server that is started for the request needs seconds */
   connectMs: number;
-  /** [10,000] all pages of the list */
+  /** [15,000] all pages of the list */
   listMs: number;
   /** [60,000] */
   callMs: number;
 }
 
 /** The waits that hold where neither settings nor server name any. */
-const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 3_000, listMs: 10_000, callMs: 60_000 };
+const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 15_000, listMs: 15_000, callMs: 60_000 };
 
 /** How MCP servers are reached. */
 export interface McpSettings {
@@ -34,6 +35,8 @@ export interface McpSettings {
   connections?: McpConnections;
   /** Opens what a user has granted access to [nothing can be granted]. */
   openCredentials?: ((userId: string) => UserCredentials | undefined) | undefined;
+  /** Takes what is left out of what servers have, and why [nobody is told]. */
+  warn?: ((text: string) => void) | undefined;
 }
 
 /** The tools of all servers of one invocation. */
@@ -61,10 +64,16 @@ export async function connectMcpServers(
   const schemas = new SchemaSandbox();
   const memory = settings.connections ?? new McpConnections(Infinity);
   const credentials = settings.openCredentials?.(userId);
-  const around = { policy: settings.egress, signal, schemas, memory, credentials, userId };
+  const warn = settings.warn ?? (() => undefined);
+  const around = { policy: settings.egress, signal, schemas, memory, credentials, userId, warn };
   const connect = async (server: McpServer): Promise<McpConnection> => {
     const release = memory.take(userId, server);
-    const own = { ...timeouts, callMs: server.callTimeoutMs ?? timeouts.callMs };
+    const { connectTimeoutMs = timeouts.connectMs, callTimeoutMs = timeouts.callMs } = server;
+    const own = {
+      connectMs: connectTimeoutMs,
+      listMs: Math.max(timeouts.listMs, connectTimeoutMs),
+      callMs: callTimeoutMs,
+    };
     const connection = await connectMcp(server, { ...around, timeouts: own }).catch((error: unknown) => {
       release();
       throw error;
@@ -77,8 +86,13 @@ export async function connectMcpServers(
   const close = async () =>
     void (await (closing ??= Promise.allSettled(connections.map((connection) => connection.close()))));
   const { count } = INPUT_LIMITS.mcpToolList;
-  const isSkipped = (server?: McpServer) => (settings.onFailure ?? server?.onFailure) === 'skip' && !signal.aborted;
-  const failure = results.find((result, place) => result.status === 'rejected' && !isSkipped(servers[place]));
+  const isSkipped = (server: McpServer | undefined, reason: unknown) => {
+    const onFailure = settings.onFailure ?? server?.onFailure;
+    return !signal.aborted && (onFailure === 'skip' || (onFailure === undefined && isUnreachable(reason)));
+  };
+  const failure = results.find(
+    (result, place) => result.status === 'rejected' && !isSkipped(servers[place], result.reason),
+  );
   try {
     if (failure?.status === 'rejected') throw failure.reason;
     if (connections.flatMap(({ tools }) => tools).length > count)
@@ -87,10 +101,33 @@ export async function connectMcpServers(
     await close();
     throw error;
   }
-  return { tools: withUniqueNames(connections, new Set(taken)), close };
+  const missing = results.flatMap((result, place) =>
+    result.status === 'rejected' ? [toMissing(servers[place] as McpServer, result.reason, warn)] : [],
+  );
+  return { tools: withUniqueNames([...connections, ...missing], new Set(taken)), close };
 }
 
-function withUniqueNames(connections: McpConnection[], taken: Set<string>): Tool[] {
+/** Tells the model, which would else look for other ways, that the tools of a server are missing. */
+function toMissing(
+  server: McpServer,
+  reason: unknown,
+  warn: (text: string) => void,
+): Pick<McpConnection, 'server' | 'tools'> {
+  const why = reason instanceof AgentError ? reason.message : `MCP server \`${server.name}\` could not be reached.`;
+  warn(`${why} The invocation goes on without its tools.`);
+  const tool: Tool = {
+    name: `${server.name}_unavailable`,
+    description: `The MCP server \`${server.name}\` cannot be reached now, so its tools are missing. Calling this changes nothing: if the task needs them, say that they are not available.`,
+    parameters: toParameters({}),
+    needsConfirmation: false,
+    effect: 'none',
+    calls: 'server',
+    run: async () => ({ error: why }),
+  };
+  return { server, tools: [tool] };
+}
+
+function withUniqueNames(connections: Pick<McpConnection, 'server' | 'tools'>[], taken: Set<string>): Tool[] {
   return connections.flatMap(({ server, tools }) =>
     tools.map((tool) => {
       const name = pickName(tool.name, server.name, taken);

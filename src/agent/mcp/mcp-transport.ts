@@ -14,7 +14,7 @@ import { ownTurn } from '../../platform/work/loop-turns.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { McpServer } from '../definition/agent.ts';
 import { STREAM_ENDED } from './mcp-error.ts';
-import { markTask } from './mcp-task.ts';
+import { cleanLines, cleanResponse } from './mcp-wire.ts';
 
 const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
 
@@ -64,6 +64,7 @@ export function newTransport(
         ? new SSEClientTransport(new URL(url), options)
         : new StreamableHTTPClientTransport(new URL(url), { ...options, reconnectionOptions: NO_RECONNECT });
   if (sdk instanceof StreamableHTTPClientTransport) endWithStream(sdk);
+  if (sdk instanceof StdioClientTransport) cleanLines(sdk, mcpMessage.bytes);
   // Its types miss `| undefined`, which `exactOptionalPropertyTypes` asks for.
   const transport = sdk as Transport;
   const bounded: BoundedTransport = { transport };
@@ -71,7 +72,6 @@ export function newTransport(
   // memory for (1.32.2). Its own handler runs behind this one (`Protocol.connect`), and not where it throws.
   // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's transport is no EventTarget
   transport.onmessage = (message) => {
-    markTask(message);
     const excess = kind === 'stdio' && note('message');
     if (excess) throw fail(excess);
     if (!('method' in message && 'id' in message)) return;
@@ -97,7 +97,7 @@ const withBounds =
     if (traceparent !== undefined) headers.set('traceparent', traceparent);
     const response = await fetch(url, { ...init, headers });
     const isStream = (init?.method ?? 'GET') === 'GET' || isEventStream(response);
-    return response.ok ? boundedResponse(response, isStream, bounds, fail) : response;
+    return response.ok ? cleanResponse(boundedResponse(response, isStream, bounds, fail), isStream) : response;
   };
 
 /**

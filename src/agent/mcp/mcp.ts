@@ -2,7 +2,6 @@ import {
   Client,
   type ClientOptions,
   type PriorDiscovery,
-  type SpecTypes,
   SseError,
   StreamableHTTPClientTransport,
 } from '@modelcontextprotocol/client';
@@ -15,8 +14,8 @@ import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import { type McpServer, toAddress } from '../definition/agent.ts';
 import type { UserCredentials } from '../definition/credentials.ts';
 import type { Tool } from '../definition/tool.ts';
-import { type Connected, getText, parseAs } from './mcp-ask.ts';
-import { listenTo, toTools } from './mcp-call.ts';
+import { type Connected, getText, isMembers } from './mcp-ask.ts';
+import { declaredTool, listenTo, toTools } from './mcp-call.ts';
 import { UserToken } from './mcp-consent.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';
 import { OperatorToken } from './mcp-oauth.ts';
@@ -24,6 +23,7 @@ import { readingTools } from './mcp-resources.ts';
 import { TASKS } from './mcp-task.ts';
 import type { McpConnections, McpTimeouts } from './mcp-tools.ts';
 import { newTransport, type TransportKind } from './mcp-transport.ts';
+import { received } from './mcp-wire.ts';
 
 /** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
 const MAX_PAGES = 100;
@@ -52,6 +52,8 @@ interface Surroundings {
   memory: McpConnections;
   credentials: UserCredentials | undefined;
   userId: string;
+  /** Takes what is left out, and why. */
+  warn: (text: string) => void;
 }
 
 /** A connected server and its tools, under the names that the server gave. */
@@ -69,6 +71,7 @@ export interface McpConnection {
  */
 export async function connectMcp(server: McpServer, around: Surroundings): Promise<McpConnection> {
   const { policy, timeouts, signal, schemas, memory, credentials, userId } = around;
+  const warn = (what: string) => around.warn(`MCP server \`${server.name}\`: ${what}.`);
   const fail = (what: string) => new AgentError('mcp_failed', `MCP server \`${server.name}\` ${what}`);
   if (server.command === undefined && !URL.canParse(server.url ?? '')) throw fail('has no valid address.');
   if (server.userOauth && !credentials) throw fail(NO_GRANTS);
@@ -90,10 +93,31 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
     if (isStateless && !user && !memory.sockets.has(principal))
       memory.sockets.set(principal, createSockets(policy, MAX_SOCKETS));
     const { callMs, listMs } = timeouts;
-    const connected: Connected = { ...connection, server, schemas, callMs, running: new Set(), ending: [] };
+    let renewing: Promise<void> | undefined;
+    const connected: Connected = {
+      ...connection,
+      server,
+      schemas,
+      callMs,
+      running: new Set(),
+      ending: [],
+      async renew(lost) {
+        if (lost === connected.client)
+          renewing ??= connect(server, around, egress, user, undefined)
+            .then((fresh) => {
+              Object.assign(connected, fresh);
+              listenTo(connected);
+              return lost.close();
+            })
+            .finally(() => (renewing = undefined));
+        await renewing;
+      },
+    };
     listenTo(connected);
     close = () => closeConnection(connected).then(egress.close);
-    const declared = await within(listMs, signal, (limit) => listTools(connected.client, limit)).catch((error) => {
+    const declared = await within(listMs, signal, (limit) =>
+      listTools(connected.client, limit, (what, why) => warn(`tool \`${what}\` is left out: ${why}`)),
+    ).catch((error) => {
       throw toMcpError(server, 'did not list its tools', connected.bounded.failure ?? error, signal);
     });
     const tools = [...toTools(connected, declared), ...readingTools(connected)];
@@ -147,30 +171,50 @@ async function connect(
   throw new AgentError('mcp_failed', `MCP server \`${server.name}\` could not be reached.`);
 }
 
-/** Loose schema that counts a list's elements before the SDK's schemas spend time on each of them. */
-const listed = z.looseObject({ tools: z.array(z.unknown()), nextCursor: z.string().optional() });
+/** A page of a list: its entries are read one by one. */
+const listed = received(
+  z.looseObject({ tools: z.array(z.unknown()).catch([]), nextCursor: z.string().optional().catch(undefined) }),
+);
 
-/** Lists all pages by plain requests, as the client's `listTools` compiles every output schema; counts their size. */
-async function listTools(client: Client, signal: AbortSignal): Promise<SpecTypes['Tool'][]> {
-  const tools: SpecTypes['Tool'][] = [];
+/**
+ * Lists all pages by plain requests, as the client's `listTools` compiles every output schema; counts their size.
+ * A tool that cannot be read, or is too large, is left out: the others are as good as without it.
+ */
+async function listTools(
+  client: Client,
+  signal: AbortSignal,
+  leaveOut: (what: string, why: string) => void,
+): Promise<z.output<typeof declaredTool>[]> {
+  // A call names its tool: of two by one name the first is the one.
+  const known = new Map<string, z.output<typeof declaredTool>>();
+  const cursors = new Set<string>();
   let cursor: string | undefined;
   let length = 0;
   for (let page = 0; page < MAX_PAGES; page += 1) {
     const params = cursor === undefined ? {} : { cursor };
     const result = await client.request({ method: 'tools/list', params }, listed, { signal });
-    if (tools.length + result.tools.length > mcpToolList.count) throw tooMuch(`more than ${mcpToolList.count} tools`);
-    for (const tool of result.tools) {
-      const own = getText(tool).length;
-      if (own > mcpTool.bytes) throw tooMuch(`a tool of more than ${mcpTool.bytes} characters`);
+    if (known.size + result.tools.length > mcpToolList.count) throw tooMuch(`more than ${mcpToolList.count} tools`);
+    for (const sent of result.tools) {
+      const own = getText(sent).length;
       length += own;
-      tools.push(parseAs('Tool', tool));
+      if (length > mcpToolList.bytes) throw tooMuch(`a list of more than ${mcpToolList.bytes} characters`);
+      const { data: tool, error } = declaredTool.safeParse(sent);
+      if (own > mcpTool.bytes) leaveOut(nameOf(sent), `it has more than ${mcpTool.bytes} characters`);
+      else if (tool) known.set(tool.name, known.get(tool.name) ?? tool);
+      else leaveOut(nameOf(sent), `its \`${error.issues[0]?.path.join('.') ?? ''}\` cannot be read`);
     }
-    if (length > mcpToolList.bytes) throw tooMuch(`a list of more than ${mcpToolList.bytes} characters`);
     cursor = result.nextCursor;
-    if (!cursor) return tools;
+    // A server that gives the same page again has no further one.
+    if (!cursor || cursors.has(cursor)) return [...known.values()];
+    cursors.add(cursor);
   }
   throw new Error('too many pages');
 }
+
+const nameOf = (tool: unknown): string => {
+  const name = isMembers(tool) ? tool['name'] : undefined;
+  return typeof name === 'string' ? name.slice(0, 64) : 'without a name';
+};
 
 async function closeConnection({ client, bounded: { transport }, ending }: Connected): Promise<void> {
   const inTime = (work: Promise<unknown>) => orAborted(work, AbortSignal.timeout(TERMINATE_MS)).catch(() => {});

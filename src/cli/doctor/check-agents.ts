@@ -16,9 +16,10 @@ export async function checkAgents(config: Config): Promise<Finding[]> {
   const { signal } = new AbortController();
   try {
     const openCredentials = () => (config.RUNTIME_SECRET_KEY.length > 0 ? NOTHING_GRANTED : undefined);
-    const agents = await hostAgents(config, undefined, { mcp: { onFailure: 'fail' } }, openCredentials);
-    const { definition: harness } = await readHarnessAgent(config);
     const findings: Finding[] = [];
+    const warn = (text: string) => void findings.push(fault('agents', text));
+    const agents = await hostAgents(config, warn, { mcp: { onFailure: 'fail' } }, openCredentials);
+    const { definition: harness } = await readHarnessAgent(config);
     for (const [name, agent] of agents) {
       // One at a time, so that every unreachable server is named.
       const servers = name === harness.name ? harness.mcpServers.map((server) => [server]) : [undefined];

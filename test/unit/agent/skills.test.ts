@@ -115,21 +115,46 @@ test.each([
   ['Reports', 'its name is not valid'],
   ['', 'its name is not valid'],
   ['x'.repeat(65), 'its name is not valid'],
-  ['renamed', 'its SKILL.md names it `something-else`'],
-  ['escape', 'its SKILL.md needs a valid name'],
-  ['bare', 'its SKILL.md has no front matter'],
-  ['broken', 'the front matter of its SKILL.md is not valid YAML'],
-  ['wordless', 'its SKILL.md needs a valid description'],
-  ['bomb', 'the front matter of its SKILL.md is not valid YAML'],
-  ['unfinished', 'there is no such file'],
-  ['big', 'SKILL.md is larger than 102400 bytes'],
-  ['linked', 'links are not followed'],
-  ['linkmd', 'links are not followed'],
 ])('skill %j fails to load: %s', async (name, reason) => {
   await expect(loadSkills(skillsDir, [name])).rejects.toMatchObject({
     code: 'unknown_skill',
     message: `Skill \`${name}\` failed to load: ${reason}`,
   });
+});
+
+test.each([
+  ['renamed', 'its SKILL.md names it `something-else`'],
+  ['escape', 'its SKILL.md names it `../../tmp/x`'],
+  ['bare', 'its SKILL.md has no front matter'],
+  ['broken', 'its SKILL.md needs a valid description'],
+  ['wordless', 'its SKILL.md needs a valid description'],
+  ['bomb', 'its SKILL.md names it `*a`'],
+  ['unfinished', 'there is no such file'],
+  ['big', 'SKILL.md is larger than 102400 bytes'],
+  ['linked', 'links are not followed'],
+  ['linkmd', 'links are not followed'],
+])('skill %j is left out with a warning, and the others are there: %s', async (name, reason) => {
+  const told: string[] = [];
+  const skills = await loadSkills(skillsDir, [name, 'other'], (text) => void told.push(text));
+  expect(skills.map((skill) => skill.name)).toEqual(['other']);
+  expect(told).toEqual([`Skill \`${name}\` is left out: ${reason}.`]);
+});
+
+test.each([
+  ['a colon in it', 'description: Use when: the user asks.', 'Use when: the user asks.'],
+  ['quotes and a colon', 'description: "Use: this" always: yes', '"Use: this" always: yes'],
+  ['more lines', 'description: Use when: the user\n  asks for it\nlicense: MIT', 'Use when: the user asks for it'],
+  ['a folded text', 'description: >-\n  Use when\n  asked.\nother: [', 'Use when asked.'],
+  ['a tab', 'description:\tTabs: here', 'Tabs: here'],
+  ['more characters than the format has', `description: ${'x'.repeat(2_000)}`, 'x'.repeat(1_024)],
+])('a description with %s is read', async (_, front, description) => {
+  await put('odd/SKILL.md', `---\nname: odd\n${front}\n---\nDo it.\n`);
+  expect(await loadSkills(skillsDir, ['odd'])).toMatchObject([{ name: 'odd', description, body: 'Do it.' }]);
+});
+
+test('a SKILL.md without a name has that of its directory', async () => {
+  await put('unnamed/SKILL.md', '---\r\ndescription: Does it.\r\n---\r\nDo it.\r\n');
+  expect(await loadSkills(skillsDir, ['unnamed'])).toMatchObject([{ name: 'unnamed', description: 'Does it.' }]);
 });
 
 test('without a directory there are no skills', async () => {

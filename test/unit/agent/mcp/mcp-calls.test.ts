@@ -17,7 +17,7 @@ import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
 
 /** The product's limits of time would only say how busy the machine is. */
 const patient = { connectMs: 60_000, listMs: 60_000, callMs: 60_000 };
-const settings: McpSettings = { egress: { allowLoopback: true }, timeouts: patient };
+const settings: McpSettings = { egress: { allowLoopback: true }, timeouts: patient, onFailure: 'fail' };
 const neverEnds = new AbortController().signal;
 const text = (said: string) => ({ content: [{ type: 'text', text: said }] });
 
@@ -61,30 +61,27 @@ describe.each([
     [
       'is refused',
       counted({ n: 0 }),
-      { error: 'The tool answered what its output schema refuses: `/n` must be >= 1.' },
+      { warning: 'The tool answered what its output schema refuses: `/n` must be >= 1.', answer: { n: 0 } },
     ],
-    [
-      'is missing',
-      text('2'),
-      { error: 'The tool answered without the structured content that its output schema declares.' },
-    ],
+    ['is missing', text('2'), { result: '2' }],
     ['is an error', { ...text('No.'), isError: true }, { error: 'No.' }],
+    [
+      'is all that an error says',
+      { ...counted({ why: 'full' }), content: [], isError: true },
+      { error: '{"why":"full"}' },
+    ],
   ])('structured content that %s', async (_, answer, response) => {
     const tools = [{ name: 'count', outputSchema: count, call: () => answer }];
     expect(await call(start, tools)).toMatchObject({ response });
   });
 
   test.each([
-    [
-      'cannot be used',
-      { properties: { n: { $ref: 'https://elsewhere.example/schema.json' } } },
-      /^The output schema of this tool cannot be used/,
-    ],
-    ['never ends', { properties: { n: { uniqueItems: true } } }, /takes too long/],
-  ])('an output schema that %s is answered with a sentence', async (_, outputSchema, error) => {
-    const n = Array.from({ length: 45_000 }, (__, index) => ({ i: index }));
+    ['cannot be used', { properties: { n: { $ref: 'https://elsewhere.example/schema.json' } } }, undefined],
+    ['never ends', { properties: { n: { uniqueItems: true } } }, expect.stringMatching(/takes too long/) as unknown],
+  ])('an answer is told whose output schema %s', async (_, outputSchema, warning) => {
+    const n = Array.from({ length: 45_000 }, (__, index) => [index]);
     const { response } = await call(start, [{ name: 'count', outputSchema, call: () => counted({ n }) }]);
-    expect(response).toEqual({ error: expect.stringMatching(error) as unknown });
+    expect(response).toEqual(warning === undefined ? { n } : { warning, answer: { n } });
   });
 
   test('progress and messages of a server are lines of the log, bounded in number and length', async () => {

@@ -27,7 +27,7 @@ async function start(tools: FakeMcpTool[], options?: FakeMcpOptions) {
 
 /** The product's limits of time would only say how busy the machine is. */
 const patient = { connectMs: 60_000, listMs: 60_000, callMs: 60_000 };
-const settings: McpSettings = { egress: { allowLoopback: true }, timeouts: patient };
+const settings: McpSettings = { egress: { allowLoopback: true }, timeouts: patient, onFailure: 'fail' };
 const signal = new AbortController().signal;
 const at = (name: string, { url }: FakeMcp, more = {}) => ({ name, url, ...more });
 
@@ -227,8 +227,30 @@ test('`skip` leaves out the tools of a server that fails', async () => {
   const good = await start([{ name: 'a' }]);
   const bad = await start([], status(403));
   const both = [{ ...at('bad', bad), onFailure: 'skip' as const }, at('good', good)];
-  const { tools, close } = await connectMcpServers(both, settings, [], signal);
-  expect(tools.map(({ name }) => name)).toEqual(['a']);
+  const told: string[] = [];
+  const usual = { ...settings, onFailure: undefined, warn: (line: string) => void told.push(line) };
+  const { tools, close } = await connectMcpServers(both, usual, [], signal);
+  expect(tools.map(({ name }) => name)).toEqual(['a', 'bad_unavailable']);
+  const why = 'MCP server `bad` could not be reached. It answered HTTP 403.';
+  expect(await call(tools, [['bad_unavailable', {}]])).toEqual([{ response: { error: why } }]);
+  expect(told).toEqual([`${why} The invocation goes on without its tools.`]);
+  await close();
+});
+
+test.each([
+  ['gives no answer', undefined, true],
+  ['answers 503', 503, true],
+  ['answers 401', 401, false],
+  ['is not allowed', 'denied', false],
+])('without `on_failure`, a server that %s', async (_, what, isSkipped) => {
+  const server = await start([{ name: 'a' }], typeof what === 'number' ? status(what) : {});
+  if (what === undefined) server.kill();
+  const egress = { allowLoopback: what !== 'denied' };
+  const attempt = connectMcpServers([at('one', server)], { egress, timeouts: patient }, [], signal);
+  if (!isSkipped)
+    return expect(attempt).rejects.toMatchObject({ code: expect.stringMatching(/mcp_failed|egress_denied/) });
+  const { tools, close } = await attempt;
+  expect(tools.map(({ name }) => name)).toEqual(['one_unavailable']);
   await close();
 });
 
@@ -258,7 +280,7 @@ test('a list that hangs or never ends is given up, and the session is ended', as
     intercept: (_request, response, body) => {
       if (!isList(body)) return false;
       const { id } = JSON.parse(body) as { id: number };
-      const result = { tools: [{ name: 'a', inputSchema: { type: 'object' } }], nextCursor: 'more' };
+      const result = { tools: [{ name: 'a', inputSchema: { type: 'object' } }], nextCursor: `after ${id}` };
       response
         .writeHead(200, { 'content-type': 'application/json' })
         .end(JSON.stringify({ jsonrpc: '2.0', id, result }));
