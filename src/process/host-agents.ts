@@ -94,7 +94,7 @@ export async function hostAgents(
     const tools = new Map([...(await loadTools(join(folder, 'tools'))), ...module.tools]);
     const open = openGrants && ((userId: string) => openGrants({ appName: name, userId }));
     const own = { ...environment, mcp: { ...environment.mcp, openCredentials: open } };
-    const apis = await readApis(module.definition, own.mcp);
+    const apis = await readApis(module.definition, { ...own.mcp, warn: own.warn });
     const agent = await host(apis.definition, withTools(own, new Map([...tools, ...apis.tools])));
     const hasTransactions = [...tools.values()].some(({ transactional }) => transactional);
     hosted.set(name, { ...agent, hasTransactions, evals: await loadEvalModule(folder) });

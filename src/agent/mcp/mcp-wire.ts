@@ -107,11 +107,12 @@ export function cleanLines(transport: StdioClientTransport, maxBytes: number): v
 export function cleanResponse(response: Response, isStream: boolean): Response {
   if (!response.body) return response;
   const { status, statusText, headers } = response;
-  const text = response.body.pipeThrough(new TextDecoderStream() as never) as ReadableStream<string>;
-  const cleaned = isStream ? cleanEvents(text) : cleanWhole(text);
-  const body = ReadableStream.from(cleaned).pipeThrough(new TextEncoderStream() as never);
+  const text: AsyncIterable<string> = response.body.pipeThrough(new TextDecoderStream());
+  const body = ReadableStream.from(isStream ? cleanEvents(text) : cleanWhole(text)).pipeThrough(
+    new TextEncoderStream(),
+  );
   const { 'content-length': _length, ...left } = Object.fromEntries(headers);
-  return new Response(body as ReadableStream, { status, statusText, headers: left });
+  return new Response(body, { status, statusText, headers: left });
 }
 
 async function* cleanWhole(text: AsyncIterable<string>): AsyncGenerator<string> {

@@ -1,7 +1,9 @@
 import { readFile } from 'node:fs/promises';
 import { AgentError, ConfigError, UnknownOutcomeError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
+import { isExactInteger, parseExactJson } from '../../core/exact-json.ts';
 import { createEgress } from '../../platform/net/egress.ts';
+import { schemaError } from '../arguments/check-arguments.ts';
 import type { OpenApiSource } from '../definition/agent.ts';
 import { type Effect, type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
 import type { McpSettings } from '../mcp/mcp-tools.ts';
@@ -28,6 +30,14 @@ interface Parameter {
   required?: boolean;
   description?: string;
   schema?: JsonObject;
+  /** How a list or an object is written [`form` in a query, `simple` elsewhere]. */
+  style?: string;
+  /** True: each value or member by itself [true for `form`]. */
+  explode?: boolean;
+  /** True: reserved characters of a query are sent as they are. */
+  allowReserved?: boolean;
+  /** In place of `schema`: the value is JSON. */
+  content?: Record<string, { schema?: JsonObject }>;
 }
 
 /** One operation as its tool needs it. */
@@ -42,18 +52,25 @@ interface Operation {
 }
 
 /**
- * Makes tools of the operations that a source names, by their ids.
- * @throws {ConfigError} for an operation that the document does not have, or that no tool can call
+ * Makes tools of the operations that a source names, by their ids. An operation that no tool can call is left out, and
+ * told to `settings.warn`.
+ * @throws {ConfigError} for an operation that the document does not have, or a document without an address
  */
 export function openApiTools(source: OpenApiSource, document: JsonObject, settings: McpSettings): Tool[] {
   const found = listOperations(document);
-  return source.operations.map((id) => {
+  return source.operations.flatMap((id) => {
     const operation = found.get(id);
     if (!operation)
       throw new ConfigError(
         `openapi ${source.name}: there is no operation \`${id}\`, but ${[...found.keys()].slice(0, 20).join(', ')}.`,
       );
-    return toTool(source, document, id, operation, settings);
+    try {
+      return [toTool(source, document, id, operation, settings)];
+    } catch (error) {
+      if (error instanceof ConfigError) throw error;
+      settings.warn?.(`openapi ${source.name}: \`${id}\` is left out: ${(error as Error).message}.`);
+      return [];
+    }
   });
 }
 
@@ -100,11 +117,11 @@ function toTool(source: OpenApiSource, document: JsonObject, id: string, found: 
   const body = resolveRef(document, written['requestBody']) as JsonObject | undefined;
   const content = (body?.['content'] ?? {}) as Record<string, { schema?: JsonObject }>;
   const json = Object.entries(content).find(([type]) => /^application\/(?:[\w.+-]*\+)?json\b/i.test(type))?.[1];
-  if (body?.['required'] === true && !json)
-    throw new ConfigError(`openapi ${source.name}: \`${id}\` takes a body that is no JSON.`);
+  if (body?.['required'] === true && !json) throw new Error('it takes a body that is no JSON');
   const members = Object.fromEntries([
     ...parameters.map(
-      ({ name, description, schema = {} }) => [name, { ...schema, ...(description && { description }) }] as const,
+      ({ name, description, schema, content: typed = {} }) =>
+        [name, { ...(schema ?? Object.values(typed)[0]?.schema), ...(description && { description }) }] as const,
     ),
     ...(json ? [['body', json.schema ?? {}] as const] : []),
   ]);
@@ -112,15 +129,49 @@ function toTool(source: OpenApiSource, document: JsonObject, id: string, found: 
   const all = toParameters(members, ...required, ...(body?.['required'] === true ? ['body'] : []));
   const operation: Operation = { source, base, path, method, parameters, hasBody: json !== undefined };
   const name = id.replaceAll(/[^a-zA-Z0-9_-]/g, '_').slice(0, 64);
+  const declared = toCurrentSchema(withDefinitions(document, all)) as JsonObject;
   const said = [written['summary'], written['description']].filter((text) => typeof text === 'string');
   return {
     name,
     description: said.join('\n') || `${method.toUpperCase()} ${path}`,
-    parameters: withDefinitions(document, all),
+    parameters: declared,
     needsConfirmation: false,
     effect: EFFECTS[method] ?? 'once',
-    run: (args, context) => call(operation, name, settings, args, context),
+    checkArguments: async (args) => schemaError(declared, withoutAbsent(args, declared), 'arguments'),
+    run: (args, context) => call(operation, name, settings, withoutAbsent(args, declared), context),
   };
+}
+
+/** Drops null arguments that need not be given: models send them for what they leave out. */
+function withoutAbsent(args: JsonObject, { required }: JsonObject): JsonObject {
+  const needed = new Set(required as string[] | undefined);
+  return Object.fromEntries(Object.entries(args).filter(([name, value]) => value !== null || needed.has(name)));
+}
+
+/** Members of a schema whose values are no schemas. */
+const VALUES = new Set(['default', 'enum', 'const', 'example', 'examples', 'required']);
+
+/** Returns a schema of OpenAPI 3.0 as JSON Schema 2020-12: `nullable`, and bounds that exclude themselves. */
+function toCurrentSchema(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(toCurrentSchema);
+  if (typeof value !== 'object' || value === null) return value;
+  const { nullable, ...members } = Object.fromEntries(
+    Object.entries(value).map(([name, member]) => [name, VALUES.has(name) ? member : toCurrentSchema(member)]),
+  );
+  const schema: JsonObject = members;
+  for (const bound of ['minimum', 'maximum'] as const) {
+    const exclusive = bound === 'minimum' ? 'exclusiveMinimum' : 'exclusiveMaximum';
+    if (typeof schema[exclusive] !== 'boolean') continue;
+    const { [exclusive]: isExclusive, ...rest } = schema;
+    const limit = schema[bound];
+    for (const name of Object.keys(schema)) delete schema[name];
+    Object.assign(schema, rest, isExclusive === true && limit !== undefined && { [exclusive]: limit });
+    if (isExclusive === true) delete schema[bound];
+  }
+  if (typeof nullable !== 'boolean') return nullable === undefined ? schema : { ...schema, nullable };
+  if (!nullable || typeof schema['type'] !== 'string') return nullable ? { anyOf: [schema, { type: 'null' }] } : schema;
+  const values = Array.isArray(schema['enum']) ? { enum: [...(schema['enum'] as unknown[]), null] } : {};
+  return { ...schema, ...values, type: [schema['type'], 'null'] };
 }
 
 const toPath = (ref: string) =>
@@ -195,17 +246,20 @@ async function request(
   { signal }: ToolContext,
   token: string | undefined,
 ): Promise<Response> {
-  const filled = path.replaceAll(/\{([^}]+)\}/g, (_whole, name: string) => toSegment(name, args[name]));
+  const inPath = new Map(parameters.flatMap((each) => (each.in === 'path' ? [[each.name, each]] : [])));
+  const filled = path.replaceAll(/\{([^}]+)\}/g, (_whole, name: string) =>
+    toSegment(inPath.get(name) ?? { name, in: 'path' }, args[name]),
+  );
   const url = new URL(base.replace(/\/$/, '') + filled);
   const headers = new Headers({ accept: 'application/json' });
-  for (const { name, in: place } of parameters) {
-    const value = args[name];
-    if (value === undefined || place === 'path') continue;
-    if (place === 'header') headers.set(name, toText(value));
-    else
-      for (const each of Array.isArray(value) ? (value as unknown[]) : [value])
-        url.searchParams.append(name, toText(each));
+  const query: string[] = [];
+  for (const parameter of parameters) {
+    const value = args[parameter.name];
+    if (value === undefined || parameter.in === 'path') continue;
+    if (parameter.in === 'header') headers.set(parameter.name, toSimple(parameter, value, toText));
+    else query.push(...toQuery(parameter, value));
   }
+  if (query.length > 0) url.search = [url.search.slice(1), ...query].filter(Boolean).join('&');
   for (const [name, value] of Object.entries(source.headers ?? {})) headers.set(name, value);
   if (token !== undefined) headers.set('authorization', `Bearer ${token}`);
   const body = hasBody && args['body'] !== undefined ? JSON.stringify(args['body']) : undefined;
@@ -223,19 +277,72 @@ async function request(
 }
 
 const toText = (value: unknown) => (typeof value === 'string' ? value : JSON.stringify(value));
+const isObject = (value: unknown): value is JsonObject =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value);
+
+/** Characters that an address may have in a query, where a parameter asks for them (RFC 3986, 2.2). */
+const encode = (text: string, keepsReserved = false): string =>
+  keepsReserved ? encodeURI(text).replaceAll(/[#&+]/g, encodeURIComponent) : encodeURIComponent(text);
+
+/** Separators of lists that are one value. */
+const SEPARATORS: Record<string, string> = { form: ',', spaceDelimited: '%20', pipeDelimited: '|' };
+
+/** Returns the pieces of a query for a parameter (OpenAPI 3.1, style values). */
+function toQuery({ name, style = 'form', explode, allowReserved, content }: Parameter, value: unknown): string[] {
+  const key = encodeURIComponent(name);
+  const write = (each: unknown) => encode(toText(each), allowReserved);
+  const isExploded = explode ?? style === 'form';
+  if (content) return [`${key}=${encode(JSON.stringify(value), allowReserved)}`];
+  if (style === 'deepObject') return toDeep(key, value, write);
+  const separator = SEPARATORS[style] ?? ',';
+  if (Array.isArray(value)) {
+    if (isExploded) return value.map((each) => `${key}=${write(each)}`);
+    return value.length === 0 ? [] : [`${key}=${value.map(write).join(separator)}`];
+  }
+  if (!isObject(value)) return [`${key}=${write(value)}`];
+  const members = Object.entries(value).filter(([, member]) => member !== null && member !== undefined);
+  if (isExploded) return members.map(([member, each]) => `${encodeURIComponent(member)}=${write(each)}`);
+  const all = members.flatMap(([member, each]) => [encodeURIComponent(member), write(each)]);
+  return all.length === 0 ? [] : [`${key}=${all.join(separator)}`];
+}
+
+/** `filter[status]=open`, at any depth, lists member by member, as most servers read it. */
+function toDeep(key: string, value: unknown, write: (value: unknown) => string): string[] {
+  if (Array.isArray(value)) return value.flatMap((each) => toDeep(key, each, write));
+  if (!isObject(value)) return value === null || value === undefined ? [] : [`${key}=${write(value)}`];
+  return Object.entries(value).flatMap(([name, each]) => toDeep(`${key}[${encodeURIComponent(name)}]`, each, write));
+}
+
+/** A value of the style `simple`: a list or an object with commas. */
+function toSimple({ explode = false, content }: Parameter, value: unknown, write: (value: unknown) => string): string {
+  if (content) return write(JSON.stringify(value));
+  if (Array.isArray(value)) return value.map(write).join(',');
+  if (!isObject(value)) return write(value);
+  return Object.entries(value)
+    .map(([name, each]) => `${write(name)}${explode ? '=' : ','}${write(each)}`)
+    .join(',');
+}
 
 /** One step of a path: a value of a model must not lead to another one. */
-function toSegment(name: string, value: unknown): string {
-  const text = toText(value ?? '');
-  if (/^\.{0,2}$/.test(text)) throw new Error(`\`${name}\` is no value for an address.`);
-  return encodeURIComponent(text);
+function toSegment(parameter: Parameter, value: unknown): string {
+  const { name, style = 'simple', explode } = parameter;
+  const write = (each: unknown) => encodeURIComponent(toText(each ?? ''));
+  const pieces = Array.isArray(value) ? value : [value];
+  if (pieces.some((piece) => /^\.{0,2}$/.test(toText(piece ?? ''))))
+    throw new Error(`\`${name}\` is no value for an address.`);
+  if (style === 'label') return `.${pieces.map(write).join(explode ? '.' : ',')}`;
+  if (style === 'matrix')
+    return explode
+      ? pieces.map((piece) => `;${name}=${write(piece)}`).join('')
+      : `;${name}=${pieces.map(write).join(',')}`;
+  return toSimple(parameter, value ?? '', write);
 }
 
 async function read(name: string, response: Response): Promise<unknown> {
   const text = await response.text();
   if (!response.ok) throw new Error(`\`${name}\` answered HTTP ${response.status}: ${text.slice(0, MAX_REFUSAL)}`);
   try {
-    return text === '' ? { status: response.status } : (JSON.parse(text) as unknown);
+    return text === '' ? { status: response.status } : parseExactJson(text);
   } catch {
     return text;
   }

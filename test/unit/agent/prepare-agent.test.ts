@@ -170,7 +170,7 @@ test('sub-agents have tools, a model and MCP servers of their own; a tool is not
   await expect(prepareAgent(broken, {}, environment, signal)).rejects.toMatchObject({ code: 'unknown_tool' });
   server.kill();
   const down = { ...tree, mcpServers: [] };
-  const strict = { ...environment, mcp: { ...environment.mcp, onFailure: 'fail' as const } };
+  const strict = { ...environment, mcp: { egress: { allowLoopback: true }, onFailure: 'fail' as const } };
   await expect(prepareAgent(down, {}, strict, signal)).rejects.toMatchObject({ code: 'mcp_failed' });
 });
 

@@ -7,6 +7,7 @@ import type { ToolContext } from '../../../../src/agent/definition/tool.ts';
 import { finishConsent } from '../../../../src/agent/mcp/mcp-consent.ts';
 import { openApiTools } from '../../../../src/agent/tools/openapi.ts';
 import type { JsonObject } from '../../../../src/core/content.ts';
+import { toExactInteger } from '../../../../src/core/exact-json.ts';
 import { startConsentIssuer } from '../../../support/consent-issuer.ts';
 
 let base = '';
@@ -115,7 +116,7 @@ test('arguments go where the document says, with the credentials of the operator
   expect(requests).toMatchObject([
     {
       method: 'GET',
-      url: '/v1/pets/a%2F..%2Fb?tag=x&tag=y+z',
+      url: '/v1/pets/a%2F..%2Fb?tag=x&tag=y%20z',
       headers: { 'x-lang': 'de', authorization: 'Bearer operator' },
     },
     { method: 'POST', url: '/v1/pets', body: '{"name":"Rex"}', headers: { 'content-type': 'application/json' } },
@@ -140,10 +141,76 @@ test('a refusal is for the model; a redirect is not followed, and the policy hol
 
 test('a source that cannot work is refused at the start', () => {
   expect(() => make(['pets.find'])).toThrow('openapi pets: there is no operation `pets.find`, but pets.get');
-  expect(() => make(['raw'])).toThrow('takes a body that is no JSON');
   const { servers: _, ...rest } = document();
   const source = { name: 'pets', document: '', operations: ['pets.get'] };
   expect(() => openApiTools(source, rest, { egress: { allowLoopback: true } })).toThrow('no absolute server address');
+});
+
+test('an operation that no tool can call is left out, and named', () => {
+  const told: string[] = [];
+  const tools = make(['raw', 'pets.get'], {}, { warn: (text: string) => void told.push(text) });
+  expect(tools.map(({ name }) => name)).toEqual(['pets_get']);
+  expect(told).toEqual(['openapi pets: `raw` is left out: it takes a body that is no JSON.']);
+});
+
+const look = (parameter: object, path = '/look') =>
+  openApiTools(
+    { name: 'odd', document: '', operations: ['look'] },
+    {
+      openapi: '3.0.3',
+      servers: [{ url: base }],
+      paths: { [path]: { get: { operationId: 'look', parameters: [parameter] } } },
+    },
+    { egress: { allowLoopback: true } },
+  )[0];
+
+test.each([
+  ['a list', {}, ['x', 'y,z'], '?v=x&v=y%2Cz'],
+  ['a list with commas', { explode: false }, ['x', 'y,z'], '?v=x,y%2Cz'],
+  ['a list with blanks', { style: 'spaceDelimited', explode: false }, [1, 2], '?v=1%202'],
+  ['a list with bars', { style: 'pipeDelimited', explode: false }, [1, 2], '?v=1|2'],
+  ['an empty list', { explode: false }, [], ''],
+  [
+    'a deep object',
+    { style: 'deepObject', explode: true },
+    { state: 'open', by: { id: [1, 2] } },
+    '?v[state]=open&v[by][id]=1&v[by][id]=2',
+  ],
+  ['an object', {}, { a: 1, b: null }, '?a=1'],
+  ['an object with commas', { explode: false }, { a: 1, b: 'x y' }, '?v=a,1,b,x%20y'],
+  ['JSON', { content: { 'application/json': { schema: { type: 'object' } } } }, { a: 1 }, '?v=%7B%22a%22%3A1%7D'],
+  ['reserved characters', { allowReserved: true }, 'a/b?c&d', '?v=a/b?c%26d'],
+  ['plain text', {}, 'a/b?c&d', '?v=a%2Fb%3Fc%26d'],
+  ['an integer of 19 digits', {}, toExactInteger('1234567890123456789'), '?v=1234567890123456789'],
+  ['null', {}, null, ''],
+])('%s in a query', async (_, more, value, query) => {
+  const tool = look({ name: 'v', in: 'query', ...more });
+  expect(await tool?.checkArguments?.({ v: value }, new AbortController().signal)).toBeUndefined();
+  await tool?.run({ v: value }, context());
+  expect(requests.map(({ url }) => url)).toEqual([`/v1/look${query}`]);
+});
+
+test.each([
+  ['simple', {}, [1, 2], '1,2'],
+  ['an object', { explode: true }, { a: 1, b: 2 }, 'a=1,b=2'],
+  ['label', { style: 'label', explode: true }, [1, 2], '.1.2'],
+  ['matrix', { style: 'matrix' }, [1, 2], ';v=1,2'],
+])('a value of a path: %s', async (_, more, value, segment) => {
+  await look({ name: 'v', in: 'path', required: true, ...more }, '/look/{v}')?.run({ v: value }, context());
+  expect(requests.map(({ url }) => url)).toEqual([`/v1/look/${segment}`]);
+});
+
+test('schemas of OpenAPI 3.0 are read: nullable, and bounds that exclude themselves', async () => {
+  const schema = { type: 'integer', nullable: true, minimum: 0, exclusiveMinimum: true, enum: [0, 1, 2] };
+  const tool = look({ name: 'v', in: 'query', required: true, schema });
+  const check = (v: unknown) => tool?.checkArguments?.({ v }, new AbortController().signal);
+  expect([await check(1), await check(null)]).toEqual([undefined, undefined]);
+  expect(await check(0)).toContain('must be > 0');
+});
+
+test('an answer keeps its digits', async () => {
+  answer = { status: 200, text: '{"id":1234567890123456789}' };
+  expect(JSON.stringify(await look({ name: 'v', in: 'query' })?.run({}, context()))).toBe(answer.text);
 });
 
 test('a user grants access in a browser, and calls carry it', async () => {
