@@ -287,6 +287,31 @@ test.each([true, false])('a task is cancelled too whose id comes behind that: as
   await cancelled?.promise;
 });
 
+test.each(['artifact', 'message'])(
+  'a task that is over with the answer, as an %s, is not asked for again',
+  async (form) => {
+    const parts = [{ text: 'Done.' }];
+    const status = {
+      state: 'TASK_STATE_COMPLETED',
+      ...(form === 'message' && { message: { messageId: 'm', role: 'ROLE_AGENT', parts } }),
+    };
+    const task = { id: 't', status, ...(form === 'artifact' && { artifacts: [{ artifactId: 'a', parts }] }) };
+    const url = await startServer((came, answer) => {
+      void readBody(came).then((body) => {
+        const supportedInterfaces = [{ url, protocolBinding: 'JSONRPC', protocolVersion: '1.0' }];
+        if (came.method === 'GET') return answer.end(JSON.stringify({ supportedInterfaces, capabilities: {} }));
+        const { id, method } = JSON.parse(body.toString()) as { id: number; method: string };
+        const error = { code: -32001, message: 'Task not found' };
+        return answer.end(
+          JSON.stringify({ jsonrpc: '2.0', id, ...(method === 'SendMessage' ? { result: { task } } : { error }) }),
+        );
+      });
+    });
+    const front = await startFront({ url });
+    expect(lastText(await run(front, [{ text: 'x' }]))).toContain('Done.');
+  },
+);
+
 test('what it says is bounded', async () => {
   const back = await startApp(
     { DOORS: 'a2a' },

@@ -188,6 +188,24 @@ test.each(BINDINGS)('%s: what an agent asks is asked of the client, and its answ
   await expect(client.sendMessage(say('more', { taskId }))).rejects.toThrow(/does not wait/);
 });
 
+test.each([
+  ['URL-safe and unpadded', '_-8', '/+8='],
+  ['standard and unpadded', '/+8', '/+8='],
+  ['standard', '/+8=', '/+8='],
+])('bytes that a client sends %s are stored as standard base64', async (_, raw, stored) => {
+  const message = {
+    messageId: `raw ${raw}`,
+    role: 'ROLE_USER',
+    parts: [{ raw, mediaType: 'image/png' }, { text: 'x' }],
+  };
+  const headers = { 'a2a-version': '1.0' };
+  const { status, body } = await app.post('/a2a/harness_agent/message:send', { message }, headers);
+  const { task } = body as { task: { contextId: string } };
+  expect([status, task]).toEqual([200, expect.objectContaining({ contextId: expect.any(String) as string })]);
+  const session = await app.get(`/apps/harness_agent/users/user/sessions/${task.contextId}`);
+  expect(session.text).toContain(JSON.stringify(stored));
+});
+
 test('files are artifacts, and the names of protocol buffers are understood', async () => {
   const message = { messageId: 'draw', role: 'ROLE_USER', parts: [{ text: 'draw' }] };
   const rpc = async (method: string, params: object) =>

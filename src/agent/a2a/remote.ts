@@ -127,24 +127,31 @@ async function send(call: TaskCall, { sampling }: ModelRequest, said: JsonObject
     // An invocation that has ended keeps nothing: its task is cancelled next.
     if (!call.signal.aborted) throw error;
   });
-  return answer.id;
+  return isTold(answer) ? toAnswer(call, answer) : answer.id;
 }
 
-/** Brings the answer of a person to a task; one that has it already goes on. @returns the id of the task */
+/** True for a task that is over and says something: some services forget it with this answer. */
+const isTold = (task: Task): boolean =>
+  getState(task) !== TaskState.UNRECOGNIZED &&
+  !RUNNING.includes(getState(task)) &&
+  (task.artifacts.length > 0 || (task.status?.message?.parts.length ?? 0) > 0);
+
+/** Brings the answer of a person to a task; one that has it already goes on. @returns as {@link send} */
 async function bringAnswer(
   call: TaskCall,
   request: ModelRequest,
   { taskId, calls }: z.output<typeof noteSchema>,
   answer: JsonObject,
-): Promise<string> {
+): Promise<string | ModelAnswer> {
   const isOne = calls.length === 1;
   const given = calls.map(({ callId }) => ({ data: { callId, response: isOne ? answer : answer[callId] } }));
   const text = typeof answer['answer'] === 'string' ? answer['answer'] : JSON.stringify(answer);
   const parts = given.length > 0 ? given : [{ text }];
-  await send(call, request, { taskId, messageId: call.asker.operationId, parts }).catch((error: unknown) => {
-    if (!(error instanceof AgentError && error.cause instanceof UnsupportedOperationError)) throw error;
+  return send(call, request, { taskId, messageId: call.asker.operationId, parts }).catch((error: unknown) => {
+    // It has the answer already.
+    if (error instanceof AgentError && error.cause instanceof UnsupportedOperationError) return taskId;
+    throw error;
   });
-  return taskId;
 }
 
 /** Follows a task to its end, or to what it asks; where the invocation ends for good, it is cancelled. */

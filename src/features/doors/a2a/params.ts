@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { base64Error } from '../../../core/base64.ts';
 import { CALLS, callsSchema, CHAIN, chainSchema, TIME, TOKENS } from '../../../agent/a2a/wire.ts';
 import { type JsonObject, jsonObject } from '../../../core/content.ts';
 import { identifierSchema } from '../../../core/session.ts';
@@ -22,7 +23,11 @@ const text = z
 const partSchema = z
   .looseObject({
     text: z.string().nullish(),
-    raw: z.base64().nullish(),
+    // ProtoJSON reads either alphabet, with or without padding.
+    raw: z
+      .string()
+      .refine((data) => base64Error(data) === undefined, 'Invalid base64-encoded string')
+      .nullish(),
     url: z.string().nullish(),
     data: z.unknown().optional(),
     mediaType: text,

@@ -60,7 +60,10 @@ function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayNa
     throw new A2aError('CONTENT_TYPE_NOT_SUPPORTED', `This content type is not supported: \`${mimeType}\`.`);
   if (text != null) return { text };
   if (data != null) return { text: JSON.stringify(data) };
-  if (raw != null) return { inlineData: { data: raw, mimeType: mimeType ?? 'application/octet-stream', displayName } };
+  if (raw != null) {
+    const data = Buffer.from(raw, 'base64').toString('base64');
+    return { inlineData: { data, mimeType: mimeType ?? 'application/octet-stream', displayName } };
+  }
   return { fileData: { fileUri: url, mimeType, displayName } };
 }
 
