@@ -48,6 +48,35 @@ test('an addition that comes while a session is being forgotten waits, and adds 
   expect(await textsOf(key, 'whale')).toEqual([]);
 });
 
+test.each([
+  ['Chinese', '我昨天参观了北京大学的图书馆。', ['北京大学', '图书馆', '北', '参观 x'], ['上海', '学北']],
+  ['Japanese', '昨日は東京タワーに行きました。', ['東京タワー', 'タワー', '行き'], ['大阪']],
+  ['Thai', 'ฉันชอบกินข้าวผัด', ['ข้าวผัด', 'กิน'], ['หมู']],
+  ['Korean', '서울에서 만났습니다', ['서울', '만났'], ['부산']],
+  ['a hyphenated word', 'a state-of-the-art e-mail client', ['state', 'art', 'mail', 'state-of-the-art'], ['stat']],
+  [
+    'an address',
+    'see docs.example.com/guide/first_steps.html, ask ann@example.com',
+    ['example', 'guide', 'steps', 'ann', 'docs.example.com'],
+    ['exam'],
+  ],
+  ['quotes and backslashes', `it's C:\\temp\\"new" & (a | b)`, ["it's", 'temp', 'new'], ['newer']],
+])('parts of %s are found', async (_, text, found, missed) => {
+  const key = newKey();
+  await insertSession(store.pool.db, key, {}, [textEvent(text)]);
+  await addToMemory(store.pool.db, key, 0);
+  for (const words of found) expect([words, await textsOf(key, words)]).toEqual([words, [text]]);
+  for (const words of missed) expect([words, await textsOf(key, words)]).toEqual([words, []]);
+});
+
+test('a text of 64 KB without blanks is remembered and found', async () => {
+  const key = newKey();
+  const characters = Array.from({ length: 21_000 }, (_, n) => String.fromCodePoint(0x4e00 + ((n * 7_919) % 20_000)));
+  await insertSession(store.pool.db, key, {}, [textEvent(characters.join(''))]);
+  expect(await addToMemory(store.pool.db, key, 0)).toBe(1);
+  expect(await textsOf(key, characters.slice(500, 502).join(''))).toHaveLength(1);
+});
+
 test('a large event is remembered by the beginning of its text', async () => {
   const key = newKey();
   const words = Array.from({ length: 200_000 }, (_, n) => `word${n}`).join(' ');

@@ -33,9 +33,6 @@ const WORDS_WEIGHT = 0.5;
 const INDEXED = sql`(${memories.searchVector} || array_to_tsvector(array[
   md5(${memories.appName} || chr(1) || ${memories.userId})]))`;
 
-/** The text with long words cut: PostgreSQL needs the square of their length, 90 s for `a_a_…` of 64 KB. */
-const cutWords = (text: SQL): SQL => sql`regexp_replace(${text}, '(\\S{128})', '\\1 ', 'g')`;
-
 /**
  * Adds what was said in a session after a sequence to its user's memory, one batch; events that are there already stay
  * as they are. One statement, which holds the session meanwhile: nothing is added of one that is being deleted.
@@ -61,7 +58,7 @@ export async function addToMemory(
     author: sql`said.author`,
     content,
     eventTime: sql`said.event_time`,
-    searchVector: sql`to_tsvector('simple', ${cutWords(head)})`,
+    searchVector: sql`memory_words(${head}, true)`,
   });
   const isAdded = (eventId: AnyPgColumn) =>
     sql`(exists (select from ${memories} where ${isSession(key, memories)} and ${memories.eventId} = ${eventId})
@@ -138,7 +135,6 @@ export async function searchMemories(
   limit: number,
   near?: Near,
 ): Promise<string[]> {
-  const words = cutWords(sql`${escapeText(query)}`);
   const byTime = sql`${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId}`;
   const time = sql`to_char(found.event_time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
   const fused = sql`
@@ -151,8 +147,7 @@ export async function searchMemories(
     where copy = 1 order by place limit ${limit}`;
   const { rows } = await db.execute<{ text: string }>(sql`
     with wanted as not materialized (
-      -- plainto_tsquery asks for all words; any of them is enough here.
-      select cast(replace(plainto_tsquery('simple', ${words})::text, ' & ', ' | ') as tsquery) as words),
+      select memory_query(${escapeText(query)}) as words),
     newest as materialized (
       select ${memories}.*, ${bytesBefore(sql`pg_column_size(${memories.searchVector})`, byTime)} as bytes_before
       from ${memories}, wanted

@@ -41,7 +41,7 @@ export async function streamInvocation(
 ): Promise<void> {
   const signal = disconnectSignal(context, response);
   let stream: EventStream | undefined;
-  const open = () => (stream ??= openEventStream(response, { comments: false, expired: EXPIRED_FRAME }));
+  const open = () => (stream ??= openEventStream(response, { comments: true, expired: EXPIRED_FRAME }));
   // Frames are written one after another, however slowly the client reads; the invocation does not wait for it.
   let written = Promise.resolve();
   let waiting = 0;
