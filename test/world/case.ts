@@ -4,6 +4,12 @@
  */
 export type Case = McpCase;
 
+/** What came of a case, and what must hold. */
+export interface Played {
+  found: unknown;
+  holds: unknown;
+}
+
 interface Told {
   /** What is odd, and what must hold. */
   about: string;

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { playMcp } from './mcp.ts';
-import type { Case } from './case.ts';
+import type { Case, Played } from './case.ts';
 
 /**
  * A tour of the world as it is: what real providers, servers and clients send and take, each oddity one file below
@@ -9,7 +9,7 @@ import type { Case } from './case.ts';
  */
 
 const folder = new URL('cases/', import.meta.url);
-const players: Record<Case['protocol'], (played: Case) => Promise<void>> = { mcp: playMcp };
+const players: Record<Case['protocol'], (played: Case) => Promise<Played>> = { mcp: playMcp };
 
 const cases = readdirSync(folder, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.json'))
@@ -25,5 +25,6 @@ test('there are cases, each with a sentence and a source', () => {
 });
 
 test.each(cases)('%s', async (_name, played) => {
-  await expect(players[played.protocol](played), played.about).resolves.toBeUndefined();
+  const { found, holds } = await players[played.protocol](played);
+  expect({ about: played.about, found }).toEqual({ about: played.about, found: holds });
 });

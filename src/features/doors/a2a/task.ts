@@ -61,8 +61,8 @@ function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayNa
   if (text != null) return { text };
   if (data != null) return { text: JSON.stringify(data) };
   if (raw != null) {
-    const data = Buffer.from(raw, 'base64').toString('base64');
-    return { inlineData: { data, mimeType: mimeType ?? 'application/octet-stream', displayName } };
+    const bytes = Buffer.from(raw, 'base64').toString('base64');
+    return { inlineData: { data: bytes, mimeType: mimeType ?? 'application/octet-stream', displayName } };
   }
   return { fileData: { fileUri: url, mimeType, displayName } };
 }
