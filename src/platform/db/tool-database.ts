@@ -3,7 +3,7 @@ import { orAborted } from '../../core/abort.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { AgentError, ConfigError } from '../../core/errors.ts';
 import { runWith } from '../context.ts';
-import { ServerChoice } from './client.ts';
+import { ServerChoice, sqlState } from './client.ts';
 import { type DatabaseAddress, listServers } from './connection.ts';
 import { type Database, poolOptions, transaction } from './database.ts';
 import { isOnCluster } from './distribute.ts';
@@ -11,6 +11,7 @@ import type { ToolSql } from '../../core/tool-sql.ts';
 import { PrimaryPool } from './pool.ts';
 import { connectionSettings, ownSettings, type PoolOptions } from './pool-options.ts';
 import { withConnection } from './rights.ts';
+import { Bounds, checkStatement } from './tool-statement.ts';
 import { KEEP_ANSWER, TOOLS_ROLE, toToolSchema } from './tool-schema.ts';
 
 type Keep<T> = (tx: Database, result: T) => Promise<void>;
@@ -28,31 +29,41 @@ export interface ToolDatabase {
 const [PART, MIN_CONNECTIONS] = [0.25, 4];
 /** Maximum time of a transaction: it holds locks and a connection. */
 const MAX_TRANSACTION_MS = 30_000;
-/** One that commits, or changes role or settings, would leave the transaction of its call. */
-const STATEMENT = /^[\s(]*(?:select|insert|update|delete|merge|with|values|table)\b(?!.*\bset_config\b)/is;
-const NO_STATEMENT = 'Only select, insert, update, delete and merge are sent, one each, and no setting is changed.';
-
 /** Opens the pool of the tools, in which no user has more than a share; nothing connects before the first call. */
 export function openToolDatabase(options: PoolOptions & { schema: string }): ToolDatabase {
   const places = Math.max(MIN_CONNECTIONS, Math.floor(options.size * PART));
-  const local = { ...ownSettings(options), search_path: `${escapeIdentifier(toToolSchema(options.schema))}, pg_temp` };
-  const own = { settings: { role: TOOLS_ROLE, local }, preparesStatements: false, busyText: BUSY };
+  const schema = toToolSchema(options.schema);
+  const local = { ...ownSettings(options), search_path: `${escapeIdentifier(schema)}, pg_temp` };
+  // Behind a pooler a session is not ours to clear; what would outlive a call is refused to its statements.
+  const clears = options.isPooled !== true;
+  const own = { settings: { role: TOOLS_ROLE, local }, preparesStatements: false, busyText: BUSY, clears };
   const servers = new ServerChoice(listServers(options, connectionSettings(options)));
   const pool = new PrimaryPool({ ...poolOptions(options, places), ...own }, servers);
   const run = async <T>(tx: Database, signal: AbortSignal, work: (sql: ToolSql) => Promise<T>) => {
     let isOver = false;
+    const bounds = new Bounds(tx);
     const sql: ToolSql = async (text, values = []) => {
-      if (isOver) throw new Error('The transaction of this call is over: await all of its statements.');
-      if (!STATEMENT.test(text)) throw new Error(NO_STATEMENT);
-      // The extended protocol takes one statement, also where there are no values.
-      const statement = { text, values, queryMode: 'extended' };
-      return (await tx.$client.query(statement)).rows as JsonObject[];
+      const assertOpen = () => {
+        if (isOver) throw new Error('The transaction of this call is over: await all of its statements.');
+      };
+      assertOpen();
+      await checkStatement(tx, text, schema);
+      assertOpen();
+      return (await bounds.hold(text, values)).rows as JsonObject[];
     };
     const limit = new AbortController();
     const timer = setTimeout(() => limit.abort(new AgentError('time_limit', TOO_LONG)), MAX_TRANSACTION_MS);
     try {
       signal.throwIfAborted();
-      return await orAborted(work(sql), AbortSignal.any([signal, limit.signal]));
+      await bounds.hold();
+      const result = await orAborted(work(sql), AbortSignal.any([signal, limit.signal]));
+      isOver = true;
+      // Behind all that was sent, also what the tool did not wait for.
+      await bounds.hold();
+      return result;
+    } catch (error) {
+      if (isOver && sqlState(error)?.code === '25P02') throw new Error(FAILED, { cause: error });
+      throw error;
     } finally {
       isOver = true;
       clearTimeout(timer);
@@ -72,6 +83,7 @@ export function openToolDatabase(options: PoolOptions & { schema: string }): Too
   };
 }
 
+const FAILED = 'A statement of the tool failed, so nothing of it was kept.';
 const BUSY = 'Other calls use all database connections of the tools. Try again in a moment.';
 const TOO_LONG = `The transaction took longer than ${MAX_TRANSACTION_MS / 1000} s: nothing of this call was kept.`;
 
