@@ -199,10 +199,10 @@ class ListenNotifications implements Notifications {
 }
 
 /** Reads the topics of a notification; any role of the database may send one, so one of others has none. */
-function toTopics(payload = ''): unknown[] {
+function toTopics(payload = ''): string[] {
   try {
     const topics: unknown = JSON.parse(payload);
-    return Array.isArray(topics) ? topics : [];
+    return Array.isArray(topics) ? topics.map(String) : [];
   } catch {
     return [];
   }

@@ -89,22 +89,63 @@ const TOO_LONG = `The transaction took longer than ${MAX_TRANSACTION_MS / 1000} 
 
 const NEEDED = 'a tool is `transactional`, and needs';
 
-/** Checks that transactional tools can work in a database. @returns the schema of the service @throws {ConfigError} */
-export const checkToolDatabase = (address: DatabaseAddress, config: ClientConfig): Promise<string> =>
+/**
+ * Checks that transactional tools can work in a database.
+ * @returns the schema of the service, and what a statement could do that left the role of the tools [nothing more]
+ * @throws {ConfigError}
+ */
+export const checkToolDatabase = (
+  address: DatabaseAddress,
+  config: ClientConfig,
+): Promise<{ schema: string; excess: string | undefined }> =>
   withConnection(address, config, async (client) => {
     if (await isOnCluster(client))
       throw new ConfigError(
         'it is a cluster, where a tool cannot be `transactional`: its rows would be on other nodes',
       );
-    const { rows } = await client.query<{ schema: string; schemas: string[]; isMember: boolean | null }>(
-      `select coalesce($1, current_schema()) as schema, array(select nspname::text from pg_namespace) as schemas,
-              (select pg_has_role(oid, 'member') from pg_roles where rolname = $2) as "isMember"`,
-      [address.schema, TOOLS_ROLE],
-    );
-    const { schema = '', schemas = [], isMember } = rows[0] ?? {};
+    const { rows } = await client.query<Found>(FIND, [address.schema, TOOLS_ROLE]);
+    const { schema = '', schemas = [], isMember, mayLook, role, ...excess } = rows[0] ?? ({} as Partial<Found>);
     const own = toToolSchema(schema);
     if (!schemas.includes(own))
       throw new ConfigError(`${NEEDED} its schema ${own}: write agents/<name>/migrations/0001.sql, and migrate`);
     if (isMember !== true) throw new ConfigError(`${NEEDED} the right to act as ${TOOLS_ROLE}: grant it to its role`);
-    return schema;
+    if (mayLook !== true)
+      throw new ConfigError(`${NEEDED} the right to check its statements: ${toGrant(excess.database)}`);
+    return { schema, excess: describeExcess(role, excess) };
   });
+
+interface Found {
+  schema: string;
+  schemas: string[];
+  isMember: boolean | null;
+  mayLook: boolean | null;
+  role: string;
+  database: string;
+  isAbove: boolean;
+  ownsTables: boolean | null;
+  readsTables: boolean | null;
+  isTools: boolean;
+}
+
+const FIND = `
+  select coalesce($1, current_schema()) as schema, array(select nspname::text from pg_namespace) as schemas,
+    pg_has_role(tools.oid, 'member') as "isMember", has_database_privilege(tools.oid, database.oid, 'temporary') as "mayLook",
+    own.rolname as role, quote_ident(datname) as database, own.rolsuper or own.rolbypassrls or own.rolcreaterole as "isAbove",
+    pg_has_role(sessions.relowner, 'member') as "ownsTables", has_table_privilege(own.oid, sessions.oid, 'select') as "readsTables",
+    coalesce(tools.oid = own.oid or pg_has_role(tools.oid, own.oid, 'member'), false) as "isTools"
+  from pg_roles own
+  join pg_database database on datname = current_database()
+  left join pg_roles tools on tools.rolname = $2
+  left join pg_class sessions
+    on sessions.relname = 'sessions' and sessions.relnamespace = to_regnamespace(quote_ident(coalesce($1, current_schema())))
+  where own.rolname = current_user`;
+
+/** A statement is checked as the body of a temporary function. */
+const toGrant = (database = '') => `grant temporary on database ${database} to ${TOOLS_ROLE}`;
+
+function describeExcess(role = '', found: Partial<Found>): string | undefined {
+  if (found.isAbove) return `${role} is a superuser, or above row-level security, or makes roles`;
+  if (found.ownsTables) return `${role} owns the tables of the service`;
+  if (found.readsTables) return `${role} reads the tables of the service`;
+  return found.isTools ? `${role} is ${TOOLS_ROLE} itself, which sees the calls of others` : undefined;
+}

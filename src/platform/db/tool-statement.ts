@@ -14,11 +14,25 @@ const ONLY = 'Only select, insert, update, delete and merge are sent, one each, 
  * statement changes settings, runs another text, takes locks that others wait for, or ends the calls of others.
  */
 const HARMLESS = [
-  ...['array_sample', 'array_shuffle', 'clock_timestamp', 'currval', 'gen_random_uuid', 'lastval', 'nextval', 'random'],
-  ...['random_normal', 'setval', 'timeofday', 'uuidv4', 'uuidv7', 'pg_sleep', 'pg_sleep_for', 'pg_sleep_until'],
+  'array_sample',
+  'array_shuffle',
+  'clock_timestamp',
+  'currval',
+  'gen_random_uuid',
+  'lastval',
+  'nextval',
+  'random',
+  'random_normal',
+  'setval',
+  'timeofday',
+  'uuidv4',
+  'uuidv7',
+  'pg_sleep',
+  'pg_sleep_for',
+  'pg_sleep_until',
 ];
-/** Functions that are not volatile, and show what others send. */
-const SHOWING = ['pg_stat_get_activity', 'pg_stat_get_backend_activity'];
+/** Functions that are not volatile, and show what others send, or read what a statement does not name. */
+const SHOWING = ['pg_stat_get_activity', 'pg_stat_get_backend_activity', '%_to_xml%'];
 /** Views of PostgreSQL by which settings are changed, or that show what others send. */
 const REFUSED_VIEWS = ['pg_settings', 'pg_stat_activity'];
 
@@ -35,7 +49,7 @@ const REFUSED = `
   used as (select distinct m[1]::oid as oid from tree, regexp_matches(text, ':relid (\\d+)', 'g') m)
   select p.oid::regprocedure::text as name from called join pg_proc p using (oid) join pg_namespace n on n.oid = p.pronamespace
   where n.nspname <> $1 and (p.provolatile = 'v' and not (n.nspname = 'pg_catalog' and p.proname = any($2))
-                             or n.nspname = 'pg_catalog' and p.proname = any($3))
+                             or n.nspname = 'pg_catalog' and p.proname like any($3))
   union all
   select c.relname from used join pg_class c using (oid) join pg_namespace n on n.oid = c.relnamespace
   where n.nspname = 'pg_catalog' and c.relname = any($4)
@@ -84,9 +98,19 @@ const toSend =
 
 /** What bounds a transaction of tools, and names its user. */
 const BOUNDS = [
-  ...['role', 'session_authorization', 'search_path', 'row_security', 'transaction_read_only', 'transaction_isolation'],
-  ...['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout'],
-  ...['agent_runtime.user', 'agent_runtime.groups', 'agent_runtime.all_users'],
+  'role',
+  'session_authorization',
+  'search_path',
+  'row_security',
+  'transaction_read_only',
+  'transaction_isolation',
+  'statement_timeout',
+  'lock_timeout',
+  'idle_in_transaction_session_timeout',
+  'transaction_timeout',
+  'agent_runtime.user',
+  'agent_runtime.groups',
+  'agent_runtime.all_users',
 ];
 const LOOK = `select name, current_setting(name, true) as value from unnest($1::text[]) name`;
 
