@@ -166,7 +166,7 @@ test('with a key a consent is of the user that the call names: another one gives
   const finish = async (back: URL | string, key: keyof typeof keys, user?: string) => {
     const query = new URLSearchParams(new URL(back).search);
     if (user !== undefined) query.set('user_id', user);
-    return (await front.get(`/oauth/callback?${query}`, withKey(key))).status;
+    return (await front.get(`/oauth/callback?${query.toString()}`, withKey(key))).status;
   };
   const back = (await issuer?.open((await ask('mallory')).page)) ?? '';
   const before = tokenRequests();
