@@ -160,6 +160,18 @@ export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Environm
   }
 }
 
+/** Says who may use a service that asks nobody for a credential and listens beyond loopback [it does not]. */
+export const describeAnonymous = ({
+  auth,
+  HOST,
+  ALLOW_ANONYMOUS,
+  DEV_UI,
+}: Pick<Environment, 'HOST' | 'ALLOW_ANONYMOUS' | 'DEV_UI'> & { auth: AuthSettings }): string | undefined =>
+  ALLOW_ANONYMOUS && !isLoopbackHost(HOST) && (auth.mode === 'local' || DEV_UI)
+    ? `everybody who reaches ${HOST} may use the runtime as any user, without a credential: ALLOW_ANONYMOUS is true; set ` +
+      'RUNTIME_API_KEYS or JWT_ISSUER where others reach it'
+    : undefined;
+
 /** All addresses of a machine (`0.0.0.0`) count as private: those of a container are. */
 const PRIVATE_RANGES = new Set(['unspecified', 'loopback', 'private', 'linkLocal', 'uniqueLocal', 'carrierGradeNat']);
 const isPublicAddress = (host: string) => ipaddr.isValid(host) && !PRIVATE_RANGES.has(ipaddr.process(host).range());

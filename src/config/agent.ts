@@ -20,7 +20,7 @@ export const AGENT = {
   ),
   OAUTH_REDIRECT_URL: url(
     'Page of yours to which browsers come back after a user has granted access; it calls `GET ' +
-      '/oauth/callback` as that user.',
+      '/oauth/callback` as the user who is logged in on it: with a token, or with a key and `user_id`.',
     'that operation itself, in mode `local`',
   ),
   AGENTS_DIR: textOr('agents', 'Directory of [applications](agents.md#your-own-agent), `<name>/agent.ts` each.'),

@@ -80,8 +80,7 @@ export class InvocationLedger implements CallLedger {
       await keepCalls(tx, this.#lease, [record], this.#tools?.keepFunction);
     } catch (error) {
       if (error instanceof LeaseLostError) throw error;
-      const failed = sqlState(error)?.code === '25P02' && 'A statement of the tool failed, so nothing of it was kept.';
-      throw new Error(failed || sizeRefusal(error)?.message || 'The answer could not be kept.', { cause: error });
+      throw new Error(sizeRefusal(error)?.message || 'The answer could not be kept.', { cause: error });
     }
   }
 

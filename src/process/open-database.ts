@@ -131,8 +131,23 @@ export async function openTools(
   agents: ReadonlyMap<string, HostedAgent>,
 ): Promise<ToolDatabase | undefined> {
   if (![...agents.values()].some((agent) => agent.hasTransactions)) return undefined;
-  const schema = await withReason(tools, checkToolDatabase(tools, CHECKING));
+  const { schema, warning } = await checkTools({ serving, tools });
+  if (warning !== undefined) log.warn(warning);
   return openToolDatabase({ ...toPoolOptions(config, tools, log), schema });
+}
+
+/** Checks the database of transactional tools. @returns its schema, and what their role should not be */
+export async function checkTools({
+  serving,
+  tools = serving,
+}: DatabaseAccess): Promise<{ schema: string; warning: string | undefined }> {
+  const { schema, excess } = await withReason(tools, checkToolDatabase(tools, CHECKING));
+  const { setting = 'DATABASE_URL' } = tools;
+  const warning =
+    excess &&
+    `the SQL of transactional tools is kept from other rows by the check of its statements alone: the role of ${setting}, ` +
+      `${excess}; give DATABASE_TOOLS_URL a role that is only a member of agent_runtime_tools`;
+  return { schema, warning };
 }
 
 /** Returns the longest wait for a row lock or a connection, in ms: half of a statement's, whose end names no reason. */

@@ -15,6 +15,7 @@ import { openAudit, type OpenAudit } from '../platform/http/audit/audit.ts';
 import { mayChangeEntries } from '../platform/http/audit/audit-store.ts';
 import { keepVersions } from '../conversation/apps/version-store.ts';
 import { openContentStore } from '../conversation/artifacts/s3-content.ts';
+import { describeAnonymous } from '../config/access.ts';
 import type { Config } from '../config/config.ts';
 import { openNotifications } from '../platform/db/notifications.ts';
 import { AgentError } from '../core/errors.ts';
@@ -115,6 +116,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
 /** Starts everything but a server of its own. @throws {ConfigError} as {@link startRuntime} does. */
 export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime> {
   const { config } = options;
+  const anonymous = describeAnonymous(config);
+  if (anonymous !== undefined) options.log.warn(anonymous);
   const resources = await openResources(options);
   const stops = { draining: new AbortController(), stopping: new AbortController() };
   try {

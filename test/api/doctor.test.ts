@@ -10,6 +10,8 @@ import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { examine } from '../../src/cli/doctor/doctor.ts';
 import { SHORT_LEASE } from '../../src/config/invocations.ts';
+import { createLog } from '../../src/platform/log.ts';
+import { startOn } from '../support/app.ts';
 import { createEmptyDatabase, createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';
 
@@ -284,4 +286,35 @@ test('the command prints a line for each check and ends with 1 where there is a 
     detail: 'The provider google needs a key; set MODEL_API_KEY.',
   });
   expect(faulty.code).toBe(1);
+});
+
+describe('a service that asks nobody for a credential', () => {
+  const warned = async (settings: Record<string, string>) => {
+    const lines: string[] = [];
+    const log = createLog('warn', { write: (line) => void lines.push(line) });
+    const runtime = await startOn(database.url, { DEV_UI: 'false', ...settings }, { log });
+    await runtime.close();
+    return lines.filter((line) => line.includes('without a credential')).length;
+  };
+  const open = { HOST: '0.0.0.0', ALLOW_ANONYMOUS: 'true' };
+  const keyed = { ...open, RUNTIME_API_KEYS: 'kw7Jt2Qz9xL4mNs8Vb3c' };
+
+  test.each([
+    ['beyond loopback', open, 1],
+    ['beyond loopback, where the development UI alone asks for none', { ...keyed, DEV_UI: 'true' }, 1],
+    ['on loopback', { ALLOW_ANONYMOUS: 'true' }, 0],
+    ['with keys', keyed, 0],
+  ] as const)('says so at its start: %s', async (_, settings, times) => {
+    expect(await warned(settings)).toBe(times);
+  });
+
+  test('is a warning of the doctor, and no fault', async () => {
+    const findings = await examine(
+      { DATABASE_URL: database.url, PORT: '0', MODEL_PROVIDER: 'offline', ...open },
+      { cgroup: directory },
+    );
+    const detail = expect.stringMatching(/^everybody who reaches 0\.0\.0\.0 may use the runtime/) as unknown;
+    expect(findings).toContainEqual({ check: 'settings', status: 'warning', detail });
+    expect(findings).toContainEqual({ check: 'settings', status: 'ok', detail: 'no contradiction' });
+  });
 });

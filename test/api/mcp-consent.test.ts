@@ -1,5 +1,9 @@
+import { createHash } from 'node:crypto';
 import { Client } from 'pg';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { mkdtemp, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import type { Part } from '../../src/core/content.ts';
 import { client, startApp, startOn, type TestApp } from '../support/app.ts';
 import { type ConsentIssuer, startConsentIssuer } from '../support/consent-issuer.ts';
@@ -16,6 +20,7 @@ interface RunEvent {
 
 let [issuer, hostile]: (ConsentIssuer | undefined)[] = [];
 let logins: TokenIssuer;
+let environment: Record<string, string>;
 let app: TestApp;
 let local: Awaited<ReturnType<typeof startOn>>;
 let sql: Client;
@@ -24,7 +29,7 @@ beforeAll(async () => {
   logins = await startTokenIssuer();
   const entry = ({ server }: ConsentIssuer, name: string) => ({ name, url: server.url, user_oauth: {} });
   const allowed = [issuer, hostile].flatMap(({ url, server }) => [url, new URL(server.url).origin]);
-  const environment = {
+  environment = {
     MCP_SERVERS: JSON.stringify([entry(issuer, 'docs'), entry(hostile, 'hostile')]),
     MCP_ALLOWED_HOSTS: allowed.join(','),
     RUNTIME_SECRET_KEY: 'kw7Jt2Qz9xL4mNs8Vb3c',
@@ -133,6 +138,55 @@ test('what is declined, came too late, or is not from its issuer gives no access
   expect(answersIn(await confirm(true))).toEqual([
     { error: 'The user was asked, and access is still missing or not enough.' },
   ]);
+});
+
+test('with a key a consent is of the user that the call names: another one gives nothing to who asked', async () => {
+  const keys = {
+    all: 'k3yForAllUsersOfThisService',
+    one: 'k3yForVictimAloneOfThisOne',
+    two: 'k3yForVictimAndMalloryHere',
+    apps: 'k3yForAnotherAppOfThisOne',
+  };
+  const file = join(await mkdtemp(join(tmpdir(), 'agent-runtime-keys-')), 'keys');
+  const bound: Record<string, object> = {
+    one: { users: ['victim'] },
+    two: { users: ['victim', 'mallory'] },
+    apps: { apps: ['other'] },
+  };
+  const lines = Object.entries(keys).map(([id, key]) => {
+    const digest = createHash('sha256').update(key).digest('hex');
+    return JSON.stringify({ id, digest, scopes: ['invoke', 'read', 'write'], ...bound[id] });
+  });
+  await writeFile(file, lines.join('\n'));
+  const settings = { ...environment, RUNTIME_API_KEYS_FILE: file, DEV_UI: 'false' };
+  const keyed = await startOn(app.databaseUrl, settings);
+  onTestFinished(() => keyed.close());
+  const front = client(keyed.url);
+  const withKey = (name: keyof typeof keys) => ({ authorization: `Bearer ${keys[name]}` });
+  const finish = async (back: URL | string, key: keyof typeof keys, user?: string) => {
+    const query = new URLSearchParams(new URL(back).search);
+    if (user !== undefined) query.set('user_id', user);
+    return (await front.get(`/oauth/callback?${query.toString()}`, withKey(key))).status;
+  };
+  const back = (await issuer?.open((await ask('mallory')).page)) ?? '';
+  const before = tokenRequests();
+  expect(await finish(back, 'all')).toBe(422);
+  expect(await finish(back, 'two')).toBe(422);
+  expect(await finish(back, 'all', 'victim')).toBe(404);
+  expect(await finish(back, 'two', 'victim')).toBe(404);
+  expect(await finish(back, 'one')).toBe(404);
+  expect(await finish(back, 'one', 'victim')).toBe(404);
+  expect(await finish(back, 'one', 'mallory')).toBe(404);
+  expect(await finish(back, 'apps', 'mallory')).toBe(404);
+  expect(tokenRequests()).toBe(before);
+  expect(await finish(back, 'two', 'mallory')).toBe(200);
+  expect(await finish((await issuer?.open((await ask('victim')).page)) ?? '', 'one')).toBe(200);
+  const [again, other] = [(await ask('zoe')).page, (await ask('yara')).page];
+  expect(await finish((await issuer?.open(again)) ?? '', 'all', 'zoe')).toBe(200);
+  const third = new URL((await issuer?.open(other)) ?? '');
+  third.searchParams.set('user_id', 'yara');
+  expect((await callback('eve', third)).status).toBe(404);
+  expect((await callback('yara', third)).status).toBe(200);
 });
 
 test('an issuer inward is not asked', async () => {

@@ -9,6 +9,7 @@ import { agentTool } from '../../src/agent/loop/agent-tree.ts';
 import type { Tool, ToolContext } from '../../src/agent/definition/tool.ts';
 import type { Part } from '../../src/core/content.ts';
 import { defineTool } from '../../src/agent/definition/agent-module.ts';
+import { createLog } from '../../src/platform/log.ts';
 import { hostScript } from '../support/agents.ts';
 import { client, startOn, type TestApp } from '../support/app.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
@@ -25,6 +26,19 @@ const insert = (item: string, { sql, functionCallId }: ToolContext) =>
 const ORDERS = `
   create table orders (id text primary key, item text, owner text default current_setting('agent_runtime.user'))`;
 const role = `tools_${randomBytes(4).toString('hex')}`;
+
+/** Works with the URL of a role that is only a member of that of the tools. */
+async function withToolsRole(work: (url: string) => Promise<void>): Promise<void> {
+  await sql.query(`create role ${role} login password 'geheim'`);
+  const made = 'do $$ begin create role agent_runtime_tools; exception when duplicate_object then null; end $$';
+  try {
+    await sql.query(`${made}; grant agent_runtime_tools to ${role}`);
+    await work(Object.assign(new URL(database.url), { username: role, password: 'geheim' }).href);
+  } finally {
+    for (const close of running.splice(0)) await close();
+    await sql.query(`drop role ${role}`);
+  }
+}
 
 let agents: string;
 let database: TestDatabase;
@@ -54,8 +68,14 @@ async function start(
   tools: Tool[],
   settings = {},
   change = (prepared: PreparedAgent) => prepared,
+  onLine?: (line: string) => void,
 ): Promise<Pick<TestApp, 'get' | 'post'>> {
-  const overrides = { agents: hostScript([...script, [{ text: 'done' }]], tools), sweepIntervalMs: 50 };
+  const log = onLine && createLog('warn', { write: onLine });
+  const overrides = {
+    agents: hostScript([...script, [{ text: 'done' }]], tools),
+    sweepIntervalMs: 50,
+    ...(log && { log }),
+  };
   for (const [name, hosted] of overrides.agents)
     overrides.agents.set(name, { ...hosted, prepare: async (...given) => change(await hosted.prepare(...given)) });
   const environment = { AGENTS_DIR: agents, ...settings };
@@ -153,26 +173,23 @@ describe('a transactional tool', () => {
     expect(heard).toEqual([denied, denied, denied, allowed, allowed, allowed, two, allowed, allowed, allowed]);
   });
 
-  test('has a role that no statement leaves, where DATABASE_TOOLS_URL names one', async () => {
-    await sql.query(`create role ${role} login password 'geheim'`);
-    try {
-      const leaves = transactional('leaves', async (_, { sql: send }) => {
-        await send(`select U&"set\\005fconfig"('role', 'none', true)`);
-        return send('select id from public.sessions');
-      });
-      const url = new URL(database.url);
-      [url.username, url.password] = [role, 'geheim'];
+  test('has a role that not even a function of its schema leaves, where DATABASE_TOOLS_URL names one', async () => {
+    write(
+      '0002.sql',
+      `create function leave() returns int language plpgsql as $$
+       begin perform set_config('role', 'none', true); return (select count(*) from public.sessions); end $$`,
+    );
+    await withToolsRole(async (url) => {
+      const leaves = transactional('leaves', async (_, { sql: send }) => send('select leave()'));
       const needs = /needs the right to act as agent_runtime_tools/;
-      const settings = { DATABASE_TOOLS_URL: url.href };
+      const settings = { DATABASE_TOOLS_URL: url };
+      await sql.query(`revoke agent_runtime_tools from ${role}`);
       await expect(start([[call('leaves')]], [leaves], settings)).rejects.toThrow(needs);
       await sql.query(`grant agent_runtime_tools to ${role}`);
       const app = await start([[call('leaves')]], [leaves], settings);
       await ask(app);
       expect(await responsesOf(app)).toEqual([{ error: 'permission denied for table sessions' }]);
-    } finally {
-      for (const close of running.splice(0)) await close();
-      await sql.query(`drop role ${role}`);
-    }
+    });
   });
 
   test('writes for the user of its session: policies of its tables keep users apart', async () => {
@@ -385,4 +402,208 @@ describe('its tables', () => {
       await sql.query(`drop owned by ${owner}, ${server} cascade; drop role ${owner}, ${server}`);
     }
   });
+});
+
+/** Statements that a model sends to leave its user, hold up others, or outlive its call; all are refused. */
+const SETTING = `U&"set\\005fconfig"('agent_runtime.user', 'bob', true)`;
+const READ = `(select json_agg(item) from orders)`;
+const HOSTILE: Record<string, string[]> = {
+  'a setting, in every place of a statement': [
+    `select ${SETTING}`,
+    `select pg_catalog.${SETTING}, ${READ}, set_config('agent_runtime.user', 'alice', true)`,
+    `select "set_config"(is_local => true, setting_name => 'agent_runtime.user', new_value => 'bob'), ${READ}`,
+    `select/**/set_config('agent_runtime.user', 'bob', true)`,
+    `select item from orders where ${SETTING} = 'bob'`,
+    `select item from orders order by ${SETTING}`,
+    `select item from orders limit length(${SETTING})`,
+    `select count(*) filter (where ${SETTING} = 'bob') from orders`,
+    `select count(*) over (order by ${SETTING}) from orders`,
+    `select count(*) from orders group by ${SETTING}`,
+    `select o.item from lateral (select ${SETTING}) s, lateral ${READ} o (item)`,
+    `select * from rows from (set_config('agent_runtime.user', 'bob', true)) s, orders`,
+    `with s as materialized (select ${SETTING} u) select s.u, ${READ} from s`,
+    `with recursive s (u) as (select ${SETTING} union select u from s) select u, ${READ} from s`,
+    `values (${SETTING}, ${READ})`,
+    `insert into orders (id, item) values ('x', ${SETTING}) returning ${READ}`,
+    `insert into orders (id, item) values ('of alice', '') on conflict (id) do update set item = ${SETTING}`,
+    `update orders set item = ${SETTING} returning ${READ}`,
+    `delete from orders where ${SETTING} = '' returning ${READ}`,
+    `select case when true then coalesce(nullif(${SETTING}, ''), '') end, array[${SETTING}], row(${SETTING})`,
+    `select xmlelement(name a, ${SETTING}), ${READ}`,
+    `select * from orders tablesample bernoulli (length(${SETTING}))`,
+    `select set_config('statement_timeout', '0', true)`,
+    `select set_config('role', 'none', true), ${READ}`,
+    `update pg_settings set setting = '0' where name = 'statement_timeout'`,
+    `with s as (update U&"pg\\005fsettings" set setting = 'bob' where name = 'lock_timeout' returning 1) select 1 from s`,
+    'table pg_settings',
+  ],
+  'a text that is carried out': [
+    `select query_to_xml('select set_' || 'config(''agent_runtime.user'', ''bob'', true)', true, false, '')`,
+    `select query_to_xml_and_xmlschema('select item from orders', true, false, '')`,
+    `select query_to_xmlschema('select 1', true, false, '')`,
+    `select table_to_xml('pg_stat_activity', true, false, '')`,
+    `select schema_to_xml('agent_tools', true, false, '')`,
+    `select database_to_xml(true, false, '')`,
+    `select cursor_to_xml('c', 1, true, false, '')`,
+    `select * from ts_stat('select to_tsvector(set_config(''agent_runtime.user'', ''bob'', true))')`,
+    `select ts_rewrite('a'::tsquery, 'select ''a''::tsquery, ''b''::tsquery')`,
+  ],
+  'what holds up others, and what they see or hear': [
+    `select pg_advisory_lock(hashtextextended('webhook deliveries', 0))`,
+    `select U&"pg\\005fadvisory_xact_lock"(1, 2)`,
+    'select pg_try_advisory_lock_shared(1)',
+    `select pg_notify('agent_runtime', 'x')`,
+    'select pg_terminate_backend(pid) from pg_locks',
+    'select pg_cancel_backend(pid) from pg_locks',
+    'select query from pg_stat_activity',
+    'select query from U&"pg\\005fstat_activity"',
+    'select query from pg_stat_get_activity(null)',
+    'select pg_stat_get_backend_activity(1)',
+    `select pg_logical_emit_message(false, 'a', 'b')`,
+    'select pg_export_snapshot()',
+  ],
+  'files and large objects': [
+    `select pg_read_file('/etc/passwd')`,
+    `select pg_ls_dir('/')`,
+    `select lo_from_bytea(0, 'x')`,
+    `select lo_import('/etc/passwd')`,
+    'select 1 into temp kept',
+    'select 1 into kept',
+  ],
+  'functions of the service': [
+    `select * from public.claim_session(null, null, null, null, null)`,
+    `select * from public.keep_answer('a', 'b', 'c', 'd', gen_random_uuid(), '[]', null)`,
+  ],
+  'another command': [
+    'commit',
+    'rollback',
+    'begin',
+    'savepoint a',
+    `prepare transaction 'a'`,
+    'end',
+    'discard all',
+    'reset all',
+    'set role none',
+    `set local agent_runtime.user = 'bob'`,
+    'set session authorization default',
+    'listen a',
+    `notify agent_runtime, 'x'`,
+    'lock table orders',
+    'create temp table kept (n int)',
+    'prepare a as select 1',
+    `copy orders to program 'true'`,
+    'copy orders to stdout',
+    'do $$ begin end $$',
+    `load 'a'`,
+    'checkpoint',
+    'declare c cursor with hold for select 1',
+    'execute a',
+    'call a()',
+    'vacuum',
+    'alter role postgres set a.b = 1',
+    `explain analyze select ${SETTING}`,
+    'select 1; commit',
+    'select 1; end; commit',
+    'select 1\0; commit',
+    'select 1; select 2',
+    'select 1 \\; commit',
+    `create function f() returns int language sql as 'select 1'`,
+  ],
+};
+const REFUSED =
+  /is not for tools\.$|^A statement of the tool failed|^Only select|^permission denied|multiple commands|syntax error|is not allowed here|does not exist|message/;
+
+describe.each(['DATABASE_URL', 'DATABASE_TOOLS_URL'])('SQL of a model, with the role of %s', (setting) => {
+  const sends = transactional('sends', async ({ statements }, { sql: send }) => {
+    const heard: string[] = [];
+    for (const text of statements as string[])
+      heard.push(
+        await send(text).then(
+          (rows) => `rows ${JSON.stringify(rows)}`,
+          (error: Error) => error.message,
+        ),
+      );
+    return heard;
+  });
+  /** What the tool heard when each of the statements was sent in a call of its own. */
+  async function hear(statements: string[][], warnings: string[] = []): Promise<string[][]> {
+    write(
+      '0002.sql',
+      `insert into orders values ('of alice', 'tea', 'alice'), ('of bob', 'secret of bob', 'bob');
+       alter table orders enable row level security;
+       create policy own on orders using (owner = current_setting('agent_runtime.user'));
+       create function act_as(name text) returns text language sql volatile as
+         $$ select set_config('agent_runtime.user', name, true) $$;`,
+    );
+    const all: string[][] = [];
+    const work = async (settings = {}) => {
+      const calls = statements.map((each, n) => call('sends', `t${n}`, { statements: each }));
+      const app = await start([calls], [sends], settings, undefined, (line) => warnings.push(line));
+      await ask(app, 'alice');
+      const responses = (await responsesOf(app, 'alice')) as { result?: string[]; error?: string }[];
+      all.push(...responses.map(({ result, error = '' }) => result ?? [error]));
+    };
+    await (setting === 'DATABASE_URL' ? work() : withToolsRole((url) => work({ DATABASE_TOOLS_URL: url })));
+    return all;
+  }
+
+  test.each(Object.entries(HOSTILE))('refuses %s', async (_, statements) => {
+    const heard = await hear([...statements.map((each) => [each]), [`select item from orders`]]);
+    expect(heard.at(-1)).toEqual(['rows [{"item":"tea"}]']);
+    const taken = statements.filter((_each, n) => !REFUSED.test(heard[n]?.[0] ?? ''));
+    expect(taken).toEqual([]);
+    expect(JSON.stringify(heard)).not.toContain('secret of bob');
+    const { rows } = await sql.query(`select locktype from pg_locks where locktype = 'advisory' and database =
+      (select oid from pg_database where datname = current_database())`);
+    expect(rows).toEqual([]);
+    expect((await sql.query(`select from pg_class where relname = 'kept'`)).rowCount).toBe(0);
+  });
+
+  test('takes what reads and writes rows, however it is written', async () => {
+    const statements = [
+      'select count(*) from orders',
+      `select ':funcid 2077' as ":funcid 2077", '}' as "({" from orders -- the end`,
+      `insert into orders (id, item) values (gen_random_uuid(), clock_timestamp()::text || random()) returning item;`,
+      `with more as (insert into orders (id, item) values ('b', 'milk') returning *) select item from more`,
+      `merge into orders o using (values ('b', 'cream')) v (id, item) on o.id = v.id
+       when matched then update set item = v.item`,
+      `select o.* from orders o where item ~ 'e' for update`,
+      `select table_name from information_schema.tables where table_schema = 'agent_tools'`,
+      `delete from orders where id = 'b' returning item`,
+    ];
+    const heard = (await hear(statements.map((each) => [each]))).flat();
+    const [{ version } = { version: 0 }] = (
+      await sql.query<{ version: number }>(`select current_setting('server_version_num')::int as version`)
+    ).rows;
+    const failed = heard.filter((each, n) => !each.startsWith('rows ') && !(version < 150_000 && n === 4));
+    expect(failed).toEqual([]);
+  });
+
+  test('keeps nothing where a function of the tools has changed a setting, whatever is done about it', async () => {
+    const [heard, next] = await hear([
+      [
+        `insert into orders (id, item) values ('lost', 'x') returning item`,
+        `select act_as('bob')`,
+        `select act_as('alice')`,
+      ],
+      ['select item from orders'],
+    ]);
+    expect(heard).toEqual(['A setting was changed, so nothing of this call is kept: agent_runtime.user.']);
+    expect(next).toEqual(['rows [{"item":"tea"}]']);
+    expect((await orders()).map(({ id }: { id: string }) => id)).toEqual(['of alice', 'of bob']);
+  });
+
+  test('is said to be kept by this check alone, where its role could do more', async () => {
+    const warnings: string[] = [];
+    await hear([['select 1']], warnings);
+    const alone = warnings.filter((line) => line.includes('by the check of its statements alone'));
+    expect(alone).toHaveLength(setting === 'DATABASE_URL' ? 1 : 0);
+  });
+});
+
+test('a notification of another role that is none does no harm', async () => {
+  const app = await start([], []);
+  for (const payload of ['x', '{}', '7', 'null', '[1, {}, null]', ''])
+    await sql.query(`select pg_notify('agent_runtime', $1)`, [payload]);
+  expect((await app.get('/ready')).status).toBe(200);
 });

@@ -69,7 +69,8 @@ export function startOn(
     LOG_LEVEL: 'silent',
   };
   const config = readConfig({ ...settings, ...environment });
-  return startRuntime({ config, log: createLog(config.LOG_LEVEL), overrides, mcp: PATIENT_MCP });
+  const log = overrides.log ?? createLog(config.LOG_LEVEL);
+  return startRuntime({ config, log, overrides, mcp: PATIENT_MCP });
 }
 
 /** Speaks HTTP to a runtime. A string body goes out as it is, anything else as JSON. */

@@ -1,7 +1,9 @@
 import type { UserCredentials } from '../../agent/definition/credentials.ts';
+import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import type { Config } from '../../config/config.ts';
 import { hostAgents, readHarnessAgent } from '../../process/host-agents.ts';
-import { fault, type Finding, ok, toReason, skipped } from './finding.ts';
+import { checkTools, findDatabase } from '../../process/open-database.ts';
+import { fault, type Finding, ok, toReason, skipped, warning } from './finding.ts';
 
 /** A user who has granted nothing. */
 const NOTHING_GRANTED: UserCredentials = {
@@ -32,10 +34,19 @@ export async function checkAgents(config: Config): Promise<Finding[]> {
         if (failure) findings.push(fault('agents', `${name}: ${failure} See MCP_SERVERS, or the file of the agent.`));
       }
     }
-    return findings.length > 0 ? findings : [ok('agents', [...agents.keys()].join(', '))];
+    const fine = findings.length > 0 ? findings : [ok('agents', [...agents.keys()].join(', '))];
+    return [...fine, ...(await checkSql(config, agents))];
   } catch (error) {
     return [fault('agents', toReason(error))];
   }
+}
+
+/** Checks what transactional tools need of a database that is there before the service. */
+async function checkSql(config: Config, agents: ReadonlyMap<string, HostedAgent>): Promise<Finding[]> {
+  if (config.DATABASE_URL === undefined || ![...agents.values()].some((agent) => agent.hasTransactions)) return [];
+  const { access } = await findDatabase(config);
+  const found = await checkTools(access);
+  return found.warning === undefined ? [] : [warning('agents', found.warning)];
 }
 
 const TIMEOUT_MS = 10_000;

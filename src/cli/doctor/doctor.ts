@@ -1,4 +1,5 @@
 import { styleText } from 'node:util';
+import { describeAnonymous } from '../../config/access.ts';
 import { type Config, readConfig } from '../../config/config.ts';
 import { processEnvironment } from '../../config/environment.ts';
 import { checkAgents, checkModel } from './check-agents.ts';
@@ -6,9 +7,9 @@ import { checkCollector } from './check-collector.ts';
 import { checkDatabase } from './check-database.ts';
 import { checkContainer, checkDisk, checkPorts } from './check-machine.ts';
 import { isShorterThanStatements, SHORT_LEASE } from '../../config/invocations.ts';
-import { failing, fault, type FaultRule, type Finding, toFindings, toReason } from './finding.ts';
+import { failing, fault, type FaultRule, type Finding, toFindings, toReason, warning } from './finding.ts';
 
-const MARKS = { ok: ['green', '✓'], fault: ['red', '✗'], skipped: ['gray', '–'] } as const;
+const MARKS = { ok: ['green', '✓'], fault: ['red', '✗'], skipped: ['gray', '–'], warning: ['yellow', '!'] } as const;
 
 /** Prints the faults of this machine and these settings. @returns the exit code: 1 for a fault */
 export async function doctor({ json }: { json?: boolean }): Promise<number> {
@@ -71,5 +72,9 @@ function checkSettings(config: Config): Finding[] {
       'MAX_EVENT_BYTES is larger than MAX_SESSION_BYTES, which no session can then hold; lower MAX_EVENT_BYTES.',
     ],
   ];
-  return toFindings('settings', failing(rules), 'no contradiction');
+  const anonymous = describeAnonymous(config);
+  return [
+    ...toFindings('settings', failing(rules), 'no contradiction'),
+    ...(anonymous === undefined ? [] : [warning('settings', anonymous)]),
+  ];
 }

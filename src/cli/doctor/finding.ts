@@ -1,8 +1,8 @@
 /** The result of one check; a problem is a sentence that names the setting to change. */
 export interface Finding {
   check: string;
-  /** `skipped`: there is nothing to check, or another fault comes first. */
-  status: 'ok' | 'fault' | 'skipped';
+  /** `skipped`: there is nothing to check, or another fault comes first; `warning`: a choice with a risk. */
+  status: 'ok' | 'fault' | 'skipped' | 'warning';
   detail: string;
 }
 
@@ -10,6 +10,8 @@ export interface Finding {
 export const ok = (check: string, detail: string): Finding => ({ check, status: 'ok', detail });
 /** A fault. */
 export const fault = (check: string, detail: string): Finding => ({ check, status: 'fault', detail });
+/** A choice of the operator that works, and what it risks. */
+export const warning = (check: string, detail: string): Finding => ({ check, status: 'warning', detail });
 /** A check that was not made. */
 export const skipped = (check: string, detail: string): Finding => ({ check, status: 'skipped', detail });
 

@@ -1,4 +1,4 @@
-import { and, eq, sql } from 'drizzle-orm';
+import { and, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
 import { userCredentials } from '../../platform/db/schema/schema.ts';
 
@@ -38,9 +38,18 @@ export async function insertConsent(
     .onConflictDoUpdate({ target: [userCredentials.appName, userCredentials.userId, userCredentials.resource], set });
 }
 
+/** Who redeems a consent: the user whose it is [any], and the applications that the caller may name [all]. */
+export interface ConsentGiver {
+  userId: string | undefined;
+  apps?: ReadonlySet<string> | undefined;
+}
+
 /** Takes the consent of a state, which no one else gets then; `undefined` where none waits for it. */
-export async function takeConsent(db: Database, stateHash: Buffer, userId: string | undefined) {
-  const isOwn = userId === undefined ? sql`true` : eq(userCredentials.userId, userId);
+export async function takeConsent(db: Database, stateHash: Buffer, { userId, apps }: ConsentGiver) {
+  const isOwn = and(
+    userId === undefined ? sql`true` : eq(userCredentials.userId, userId),
+    apps && inArray(userCredentials.appName, [...apps]),
+  );
   const { rows } = await db.execute<CredentialKey & { sessionId: string; consent: string }>(sql`
     with waiting as (
       select * from ${userCredentials}

@@ -17,6 +17,7 @@ import {
   listGrants,
   replaceGrant,
   takeConsent,
+  type ConsentGiver,
 } from './credential-store.ts';
 
 /** Time that a person has to give access, and a process to renew it, in seconds. */
@@ -85,6 +86,9 @@ function open(secrets: Secrets, key: CredentialKey, sealed: string | null | unde
   return text === undefined ? undefined : (JSON.parse(text) as JsonObject);
 }
 
+/** What is said of every consent that the caller cannot finish: nobody learns that it is another's. */
+export const NO_CONSENT = 'No consent waits for this: it was used, has expired, or is of another user.';
+
 /**
  * Redeems what a browser brought back, once, for the user who was asked. @returns the conversation that waits for it
  * @throws {NotFoundError} where nothing waits for it. @throws {InvalidError} where the issuer gives no access
@@ -92,11 +96,11 @@ function open(secrets: Secrets, key: CredentialKey, sealed: string | null | unde
 export async function redeemConsent(
   { database: { db }, secrets, grants, log }: CredentialContext,
   { state, code, iss }: { state: string; code?: string | undefined; iss?: string | undefined },
-  userId: string | undefined,
+  giver: ConsentGiver,
 ): Promise<{ appName: string; userId: string; sessionId: string; resource: string }> {
-  const taken = await takeConsent(db, toStateHash(state), userId);
+  const taken = await takeConsent(db, toStateHash(state), giver);
   const kept = taken && open(secrets, taken, taken.consent);
-  if (!kept) throw new NotFoundError('No consent waits for this: it was used, has expired, or is of another user.');
+  if (!kept) throw new NotFoundError(NO_CONSENT);
   const { consent: _taken, sessionId, ...key } = taken;
   if (code === undefined) throw new InvalidError('The issuer says that no access was given.');
   const { finishConsent } = await import('../../agent/mcp/mcp-consent.ts');

@@ -1,8 +1,9 @@
 import { z } from 'zod';
 import { operation } from '../../platform/http/operation/operation.ts';
+import { identifierSchema } from '../../core/session.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
-import { visibleTo } from '../../platform/http/operation/principal.ts';
-import { type CredentialContext, deleteGrants, redeemConsent } from './credentials.ts';
+import { type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
+import { type CredentialContext, deleteGrants, NO_CONSENT, redeemConsent } from './credentials.ts';
 
 /** Path of the operation that a browser comes back to. */
 export const CALLBACK_PATH = '/oauth/callback';
@@ -16,12 +17,16 @@ const finish = operation({
   summary: 'Finish a consent',
   description:
     'The end of a consent that an invocation asks for: the issuer sends the browser here, or to a page of yours ' +
-    '(`OAUTH_REDIRECT_URL`) that calls this as its user with all that it was called with. Once, within ten minutes.',
-  owner: 'caller',
+    '(`OAUTH_REDIRECT_URL`) that calls this with all that it was called with, as the user who is logged in there: with ' +
+    "that user's token, or with a key and `user_id`. The consent of another user is a 404. Once, within ten minutes.",
+  owner: { user: ({ query }) => query.user_id as string, absent: () => NO_CONSENT },
   parameters: {
     query: z.object({
       state: z.string().min(1).max(256).describe('Names the consent.'),
       code: z.string().min(1).max(4_096).optional().describe('The code of the issuer [no access was given].'),
+      user_id: identifierSchema
+        .optional()
+        .describe('Who is logged in on the page. Needed where no user is, but in mode `local` [of a token: its user].'),
       iss: z.string().max(2_048).optional().describe('The issuer that sent the browser (RFC 9207).'),
     }),
   },
@@ -37,12 +42,19 @@ const finish = operation({
     description: 'Access is given: confirm the call that waits for it.',
     example: { appName: 'harness_agent', userId: 'u1', sessionId: 's1', resource: 'https://mcp.example.com/mcp' },
   },
-  errors: { 400: 'The issuer gave no access.', 404: 'Nothing waits for this.' },
+  errors: { 400: 'The issuer gave no access.', 404: 'Nothing of this user waits for this.' },
   handler: async (context: CredentialContext, { query, principal }) => ({
     kind: 'value',
-    value: await redeemConsent(context, query, visibleTo(principal)),
+    value: await redeemConsent(context, query, { userId: whoGives(principal, query.user_id), apps: principal.apps }),
   }),
 });
+
+/** The user who gives access; `undefined` in mode `local`, where all callers are one. */
+function whoGives(principal: Principal, named: string | undefined): string | undefined {
+  if (principal.kind === 'anonymous') return named;
+  const [only, ...others] = (principal.kind === 'key' && principal.users) || [];
+  return requireOwner(principal, named ?? (others.length === 0 ? only : undefined), 'query', 'user_id');
+}
 
 const deleteAll = operation({
   method: 'delete',

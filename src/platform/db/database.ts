@@ -139,15 +139,22 @@ export async function transaction<T>(
     try {
       const result = await work(toDatabase((statement) => client.query(pool.named(statement)), limits));
       await client.query('commit');
-      unsure = false;
+      // What was committed stays so, whatever becomes of the connection.
+      await pool.clear(client).then(
+        () => (unsure = false),
+        () => undefined,
+      );
       return result;
     } catch (error) {
       // A connection that is gone rolls back by itself; to ask it would take another time-out.
       if (sqlState(error) === undefined && isPassingFailure(error)) throw error;
-      await client.query('rollback').then(
-        () => (unsure = MOVED.test(sqlState(error)?.code ?? '')),
-        () => undefined,
-      );
+      await client
+        .query('rollback')
+        .then(() => pool.clear(client))
+        .then(
+          () => (unsure = MOVED.test(sqlState(error)?.code ?? '')),
+          () => undefined,
+        );
       throw error;
     }
   } finally {

@@ -156,7 +156,7 @@ class ListenNotifications implements Notifications {
       client.on('notification', ({ payload, processId }) => {
         // What this process sent has woken its own subscribers already.
         if (processId === rows[0]?.pid) return;
-        for (const topic of JSON.parse(payload ?? '[]') as string[]) this.#subscribers.wake(topic);
+        for (const topic of toTopics(payload)) this.#subscribers.wake(topic);
       });
       await client.query(`listen ${CHANNEL}`);
       this.#client = client;
@@ -195,6 +195,16 @@ class ListenNotifications implements Notifications {
     // Without a connection there are no notifications; subscribers poll.
     this.#pending.clear();
     this.#isFlushing = false;
+  }
+}
+
+/** Reads the topics of a notification; any role of the database may send one, so one of others has none. */
+function toTopics(payload = ''): string[] {
+  try {
+    const topics: unknown = JSON.parse(payload);
+    return Array.isArray(topics) ? topics.map(String) : [];
+  } catch {
+    return [];
   }
 }
 

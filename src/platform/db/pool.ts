@@ -30,6 +30,8 @@ export interface ServerPoolOptions {
   onLent: (seconds: number) => void;
   /** Set where no caller may have more than its share: the error of one that waited too long. */
   busyText?: string;
+  /** True: nothing of a session outlives its transaction, such as locks, temporary tables and what it listens to. */
+  clears?: boolean;
   /** An idle connection broke; the pool has dropped it. */
   onIdleError: (error: Error) => void;
 }
@@ -125,6 +127,11 @@ export class ServerPool {
         ? 'begin'
         : beginFor(userId, settings, undefined, currentContext().groups),
     );
+  }
+
+  /** Ends what a transaction left with its session, where the pool wants that. @throws where the connection must end */
+  async clear(client: ServerClient): Promise<void> {
+    if (this.#options.clears) await client.query('discard all');
   }
 
   /** Returns a statement with a name where the server is to keep its plan. */

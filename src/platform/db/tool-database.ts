@@ -3,7 +3,7 @@ import { orAborted } from '../../core/abort.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { AgentError, ConfigError } from '../../core/errors.ts';
 import { runWith } from '../context.ts';
-import { ServerChoice } from './client.ts';
+import { ServerChoice, sqlState } from './client.ts';
 import { type DatabaseAddress, listServers } from './connection.ts';
 import { type Database, poolOptions, transaction } from './database.ts';
 import { isOnCluster } from './distribute.ts';
@@ -11,6 +11,7 @@ import type { ToolSql } from '../../core/tool-sql.ts';
 import { PrimaryPool } from './pool.ts';
 import { connectionSettings, ownSettings, type PoolOptions } from './pool-options.ts';
 import { withConnection } from './rights.ts';
+import { Bounds, checkStatement } from './tool-statement.ts';
 import { KEEP_ANSWER, TOOLS_ROLE, toToolSchema } from './tool-schema.ts';
 
 type Keep<T> = (tx: Database, result: T) => Promise<void>;
@@ -28,31 +29,41 @@ export interface ToolDatabase {
 const [PART, MIN_CONNECTIONS] = [0.25, 4];
 /** Maximum time of a transaction: it holds locks and a connection. */
 const MAX_TRANSACTION_MS = 30_000;
-/** One that commits, or changes role or settings, would leave the transaction of its call. */
-const STATEMENT = /^[\s(]*(?:select|insert|update|delete|merge|with|values|table)\b(?!.*\bset_config\b)/is;
-const NO_STATEMENT = 'Only select, insert, update, delete and merge are sent, one each, and no setting is changed.';
-
 /** Opens the pool of the tools, in which no user has more than a share; nothing connects before the first call. */
 export function openToolDatabase(options: PoolOptions & { schema: string }): ToolDatabase {
   const places = Math.max(MIN_CONNECTIONS, Math.floor(options.size * PART));
-  const local = { ...ownSettings(options), search_path: `${escapeIdentifier(toToolSchema(options.schema))}, pg_temp` };
-  const own = { settings: { role: TOOLS_ROLE, local }, preparesStatements: false, busyText: BUSY };
+  const schema = toToolSchema(options.schema);
+  const local = { ...ownSettings(options), search_path: `${escapeIdentifier(schema)}, pg_temp` };
+  // Behind a pooler a session is not ours to clear; what would outlive a call is refused to its statements.
+  const clears = options.isPooled !== true;
+  const own = { settings: { role: TOOLS_ROLE, local }, preparesStatements: false, busyText: BUSY, clears };
   const servers = new ServerChoice(listServers(options, connectionSettings(options)));
   const pool = new PrimaryPool({ ...poolOptions(options, places), ...own }, servers);
   const run = async <T>(tx: Database, signal: AbortSignal, work: (sql: ToolSql) => Promise<T>) => {
     let isOver = false;
+    const bounds = new Bounds(tx);
     const sql: ToolSql = async (text, values = []) => {
-      if (isOver) throw new Error('The transaction of this call is over: await all of its statements.');
-      if (!STATEMENT.test(text)) throw new Error(NO_STATEMENT);
-      // The extended protocol takes one statement, also where there are no values.
-      const statement = { text, values, queryMode: 'extended' };
-      return (await tx.$client.query(statement)).rows as JsonObject[];
+      const assertOpen = () => {
+        if (isOver) throw new Error('The transaction of this call is over: await all of its statements.');
+      };
+      assertOpen();
+      await checkStatement(tx, text, schema);
+      assertOpen();
+      return (await bounds.hold(text, values)).rows as JsonObject[];
     };
     const limit = new AbortController();
     const timer = setTimeout(() => limit.abort(new AgentError('time_limit', TOO_LONG)), MAX_TRANSACTION_MS);
     try {
       signal.throwIfAborted();
-      return await orAborted(work(sql), AbortSignal.any([signal, limit.signal]));
+      await bounds.hold();
+      const result = await orAborted(work(sql), AbortSignal.any([signal, limit.signal]));
+      isOver = true;
+      // Behind all that was sent, also what the tool did not wait for.
+      await bounds.hold();
+      return result;
+    } catch (error) {
+      if (isOver && sqlState(error)?.code === '25P02') throw new Error(FAILED, { cause: error });
+      throw error;
     } finally {
       isOver = true;
       clearTimeout(timer);
@@ -72,27 +83,69 @@ export function openToolDatabase(options: PoolOptions & { schema: string }): Too
   };
 }
 
+const FAILED = 'A statement of the tool failed, so nothing of it was kept.';
 const BUSY = 'Other calls use all database connections of the tools. Try again in a moment.';
 const TOO_LONG = `The transaction took longer than ${MAX_TRANSACTION_MS / 1000} s: nothing of this call was kept.`;
 
 const NEEDED = 'a tool is `transactional`, and needs';
 
-/** Checks that transactional tools can work in a database. @returns the schema of the service @throws {ConfigError} */
-export const checkToolDatabase = (address: DatabaseAddress, config: ClientConfig): Promise<string> =>
+/**
+ * Checks that transactional tools can work in a database.
+ * @returns the schema of the service, and what a statement could do that left the role of the tools [nothing more]
+ * @throws {ConfigError}
+ */
+export const checkToolDatabase = (
+  address: DatabaseAddress,
+  config: ClientConfig,
+): Promise<{ schema: string; excess: string | undefined }> =>
   withConnection(address, config, async (client) => {
     if (await isOnCluster(client))
       throw new ConfigError(
         'it is a cluster, where a tool cannot be `transactional`: its rows would be on other nodes',
       );
-    const { rows } = await client.query<{ schema: string; schemas: string[]; isMember: boolean | null }>(
-      `select coalesce($1, current_schema()) as schema, array(select nspname::text from pg_namespace) as schemas,
-              (select pg_has_role(oid, 'member') from pg_roles where rolname = $2) as "isMember"`,
-      [address.schema, TOOLS_ROLE],
-    );
-    const { schema = '', schemas = [], isMember } = rows[0] ?? {};
+    const { rows } = await client.query<Found>(FIND, [address.schema, TOOLS_ROLE]);
+    const { schema = '', schemas = [], isMember, mayLook, role, ...excess } = rows[0] ?? ({} as Partial<Found>);
     const own = toToolSchema(schema);
     if (!schemas.includes(own))
       throw new ConfigError(`${NEEDED} its schema ${own}: write agents/<name>/migrations/0001.sql, and migrate`);
     if (isMember !== true) throw new ConfigError(`${NEEDED} the right to act as ${TOOLS_ROLE}: grant it to its role`);
-    return schema;
+    if (mayLook !== true)
+      throw new ConfigError(`${NEEDED} the right to check its statements: ${toGrant(excess.database)}`);
+    return { schema, excess: describeExcess(role, excess) };
   });
+
+interface Found {
+  schema: string;
+  schemas: string[];
+  isMember: boolean | null;
+  mayLook: boolean | null;
+  role: string;
+  database: string;
+  isAbove: boolean;
+  ownsTables: boolean | null;
+  readsTables: boolean | null;
+  isTools: boolean;
+}
+
+const FIND = `
+  select coalesce($1, current_schema()) as schema, array(select nspname::text from pg_namespace) as schemas,
+    pg_has_role(tools.oid, 'member') as "isMember", has_database_privilege(tools.oid, database.oid, 'temporary') as "mayLook",
+    own.rolname as role, quote_ident(datname) as database, own.rolsuper or own.rolbypassrls or own.rolcreaterole as "isAbove",
+    pg_has_role(sessions.relowner, 'member') as "ownsTables", has_table_privilege(own.oid, sessions.oid, 'select') as "readsTables",
+    coalesce(tools.oid = own.oid or pg_has_role(tools.oid, own.oid, 'member'), false) as "isTools"
+  from pg_roles own
+  join pg_database database on datname = current_database()
+  left join pg_roles tools on tools.rolname = $2
+  left join pg_class sessions
+    on sessions.relname = 'sessions' and sessions.relnamespace = to_regnamespace(quote_ident(coalesce($1, current_schema())))
+  where own.rolname = current_user`;
+
+/** A statement is checked as the body of a temporary function. */
+const toGrant = (database = '') => `grant temporary on database ${database} to ${TOOLS_ROLE}`;
+
+function describeExcess(role = '', found: Partial<Found>): string | undefined {
+  if (found.isAbove) return `${role} is a superuser, or above row-level security, or makes roles`;
+  if (found.ownsTables) return `${role} owns the tables of the service`;
+  if (found.readsTables) return `${role} reads the tables of the service`;
+  return found.isTools ? `${role} is ${TOOLS_ROLE} itself, which sees the calls of others` : undefined;
+}

@@ -197,9 +197,15 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'lets a tool commit its transaction itself',
-    changes: change('openToolDatabase', '!STATEMENT.test(text)', "text === ''"),
+    changes: change('checkStatement', '!FIRST_WORD.test(text)', "text === ''"),
     ...TRANSACTIONS,
     only: 'sees the tables of the tools alone',
+  },
+  {
+    name: 'lets a tool call what changes the settings of its transaction',
+    changes: change('checkStatement', "refused !== ''", "refused === 'nothing'"),
+    ...TRANSACTIONS,
+    only: 'in every place of a statement',
   },
   {
     name: 'sends the statements of a transaction as the role that serves',

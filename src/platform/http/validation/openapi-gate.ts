@@ -49,12 +49,22 @@ export function openApiGate(document: () => object): (method: string, path: stri
 const checks = new Map<string, CheckBody>();
 
 function checkFor(document: OpenApiDocument, method: string, path: string): CheckBody {
-  const single = withPaths(document, { [path]: { [method]: document.paths[path]?.[method] ?? {} } });
+  const single = bounded(withPaths(document, { [path]: { [method]: document.paths[path]?.[method] ?? {} } }));
   const key = hash('sha256', JSON.stringify(single), 'base64');
   const check = checks.get(key) ?? createCheck(single, method, path);
   checks.set(key, check);
   return check;
 }
+
+/**
+ * Bounds integers as zod does, which the published document leaves out: to those that a 64-bit float holds exactly, and
+ * a column of PostgreSQL too.
+ */
+const bounded = (document: OpenApiDocument): OpenApiDocument =>
+  JSON.parse(JSON.stringify(document), (_name, value: { type?: unknown } | null) => {
+    const isInteger = typeof value === 'object' && value !== null && [value.type].flat().includes('integer');
+    return isInteger ? { minimum: Number.MIN_SAFE_INTEGER, maximum: Number.MAX_SAFE_INTEGER, ...value } : value;
+  }) as OpenApiDocument;
 
 /** @param document that of one operation */
 function createCheck(
