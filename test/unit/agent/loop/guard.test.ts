@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { guardrail } from '../../../../src/agent/definition/guardrail.ts';
 import type { Guard, Hooks } from '../../../../src/agent/definition/hooks.ts';
+import type { CallLedger } from '../../../../src/agent/loop/call-ledger.ts';
 import type { RunInput } from '../../../../src/agent/loop/run.ts';
 import { getFunctionResponses, type Part } from '../../../../src/core/content.ts';
 import type { Event } from '../../../../src/core/event.ts';
@@ -243,13 +244,13 @@ describe('redacted', () => {
   });
 });
 
-test('what a hook adds to the request is checked too', async () => {
+test('what a hook before it adds to the request is checked too', async () => {
   const adding: Hooks = {
     name: 'adding',
     beforeModel: (request) => void request.contents.push({ role: 'user', parts: said(WORD) }),
   };
   expect((await run([userEvent('Hello.')], [adding, words()])).model.requests).toEqual([]);
-  const { model } = await run([userEvent('Hello.')], [words({ action: 'redact' }), adding]);
+  const { model } = await run([userEvent('Hello.')], [adding, words({ action: 'redact' })]);
   expect(model.requests[0]?.contents.at(-1)?.parts).toEqual(said('[redacted]'));
 });
 
@@ -284,4 +285,34 @@ test.each<['block' | 'redact', object]>([
   const hooks = [words({ at: ['results'], action })];
   const { events } = await runToEnd(runInput({ agent: agent({ model, tools: [giving], hooks }) }));
   expect(getFunctionResponses(events[1]?.content)).toEqual([expected]);
+});
+
+test.each<['block' | 'redact', object]>([
+  ['block', { error: 'This is not allowed here.' }],
+  ['redact', { said: '[redacted]' }],
+])('input: what a person says that a call has done, %s', async (action, expected) => {
+  const question = { originalFunctionCall: { id: 'c', name: 'work', args: {} }, toolConfirmation: {} };
+  const asked = { ...callPart('adk_request_confirmation', question, 'q') };
+  const answer = { functionResponse: { id: 'q', name: 'adk_request_confirmation', response: { confirmed: true } } };
+  const history = [
+    userEvent('Hello.'),
+    ofAgent('a', '', { content: { role: 'model', parts: [callPart('work', {}, 'c')] } }),
+    ofAgent('b', '', { content: { role: 'user', parts: [asked] }, longRunningToolIds: ['q'] }),
+    userEvent('yes', { content: { role: 'user', parts: [answer] } }),
+  ];
+  const settled = { state: 'settled' as const, attempt: 1, response: { response: { said: WORD } } };
+  const ledger: CallLedger = {
+    write: async () => new Map([['c', settled]]),
+    writeWith: () => undefined,
+    waitFor: () => undefined,
+    isFailure: () => false,
+  };
+  const work = tool('work', () => Promise.reject(new Error('It ran.')), { needsConfirmation: true });
+  const { events, model } = await run(history, [words({ action })], {
+    own: ['a', 'b'],
+    node: { tools: [work] },
+    input: { ledger },
+  });
+  expect(getFunctionResponses(events[0]?.content)[0]?.response).toEqual(expected);
+  expect(JSON.stringify(model.requests)).not.toContain(WORD);
 });
