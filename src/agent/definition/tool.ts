@@ -139,6 +139,8 @@ export interface Tool extends ToolDeclaration {
   wait?: Wait | ((args: JsonObject) => Wait);
   /** True where the client runs it, and the next request brings the answer. */
   isOfClient?: boolean;
+  /** True where it is of a server that a request has named [false]. */
+  isBrought?: boolean;
   /** [`once`; that of an agent follows from its tools] */
   effect?: Effect;
   /**

@@ -18,9 +18,12 @@ const OF_TOOLS = ['beforeTool', 'afterTool'];
  */
 export function toReplayHooks({ name, hooks = [] }: AgentNode, stored: Differences, modes: ReplayModes): Hooks[] {
   const left = [...(modes.model === 'stored' ? OF_MODEL : []), ...(modes.tools === 'stored' ? OF_TOOLS : [])];
-  const live = hooks.map((own): Hooks => {
+  const modeOf = { input: modes.model, results: modes.tools };
+  const live = hooks.map(({ guard, ...own }): Hooks => {
     const members = Object.entries(own).filter(([member]) => !left.includes(member));
-    return { ...(Object.fromEntries(members) as Partial<Hooks>), name: own.name };
+    const at = guard?.at.filter((place) => modeOf[place] === 'live') ?? [];
+    const kept = guard && at.length > 0 ? { guard: { ...guard, at } } : {};
+    return { ...(Object.fromEntries(members) as Partial<Hooks>), ...kept, name: own.name };
   });
   if (modes.model === 'live') return live;
   const take = (kind: 'beforeAgent' | 'afterAgent', places: number) => (context: HookContext) => {
