@@ -105,7 +105,8 @@ export function addPastCommands(program: Command, end: (code: number) => void): 
   program
     .command('replay')
     .description(
-      'run stored invocations again and name the first differences: exit code 0 none, 1 some, 2 not possible',
+      'run stored invocations again and name the first differences: exit code 0 none, 1 some, 2 not possible, ' +
+        '3 not compared',
     )
     .argument('[session]', 'one of --user; with --since none')
     .argument('[invocation]', 'the latest one where none is named')

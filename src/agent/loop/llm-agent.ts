@@ -140,8 +140,9 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     remote = agent.isRemote ? await beginRemoteCall(invocation, turn) : undefined;
     const asker = remote && { asker: remote.asker };
     const request = { ...(await toRequest(invocation, turn, bound)), ...asker, onFailedTry: noteTry(notes) };
-    const sent = marks ? { ...request, contents: [...request.contents], tools: [...request.tools] } : request;
+    const sent = marks ? forHooks(request) : request;
     call.request = sent;
+    observer?.request?.(agent, request, sent);
     const given = marks && (await beforeModel(invocation, turn, sent, marks));
     step = observer?.modelCall(agent, request, sent);
     if (given) answer = await toAnswered(invocation, turn, given, call);
@@ -163,6 +164,14 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     if (answer) remote?.end(answer);
   }
 }
+
+/** A copy that hooks may change: members of the request are those of the agent's definition and of its history. */
+const forHooks = (request: ModelRequest): ModelRequest => ({
+  ...request,
+  contents: [...request.contents],
+  tools: request.tools.map((tool) => ({ ...tool })),
+  sampling: { ...request.sampling },
+});
 
 /** A model call whose event is to come. */
 interface OpenModelCall {

@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
-import { type Demand, SHARED_STATE_DEMAND } from '../../../platform/http/operation/demands.ts';
+import { SHARED_STATE_DEMAND, writtenCallDemands } from '../../../platform/http/operation/demands.ts';
 import { mayActFor, requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { Wakeup } from '../../../platform/work/poll-loop.ts';
@@ -28,12 +28,6 @@ import { type EvalContext, getRequester } from '../sets/context.ts';
 
 /** Runs of one requester in an application that have not ended; more is a client that does not wait for its runs. */
 export const MAX_OPEN_RUNS = 100;
-
-/** The scope for a stored model with live tools, which are called with whatever arguments the cases say. */
-const WRITTEN_CALLS_DEMAND: Demand = {
-  scope: 'override',
-  because: 'with a stored model and live tools the cases say what tools are called with.',
-};
 
 /** Longest pause between two polls of a run: notifications only save time, they may be lost. */
 const POLL_MS = 1_000;
@@ -73,7 +67,8 @@ export async function startRun(
   if (cases.some(({ writesSharedState }) => writesSharedState)) requireScope(principal, SHARED_STATE_DEMAND);
   const modelExecutionMode = toExecutionMode(body.modelExecutionMode, set.modelExecutionMode);
   const toolExecutionMode = toExecutionMode(body.toolExecutionMode, set.toolExecutionMode);
-  if (modelExecutionMode === 'stored' && toolExecutionMode === 'live') requireScope(principal, WRITTEN_CALLS_DEMAND);
+  const modes = { modelExecutionMode, toolExecutionMode };
+  for (const demand of writtenCallDemands(modes)) requireScope(principal, demand);
   const trials = body.trials ?? 1;
   const total = cases.length * trials;
   if (total > MAX_CASES)
@@ -85,8 +80,7 @@ export async function startRun(
     requestedBy,
     metrics,
     userSimulator,
-    modelExecutionMode,
-    toolExecutionMode,
+    ...modes,
     trials,
     parallelism: Math.min(parallelism ?? DEFAULT_PARALLELISM, MAX_PARALLELISM),
     maxJudgeTokens: maxJudgeTokens ?? DEFAULT_JUDGE_TOKENS,
