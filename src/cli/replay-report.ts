@@ -33,7 +33,7 @@ export const SHOWN = 300;
 /** Invocations of a group that the text names. */
 const NAMED = 5;
 
-/** The exit codes of replays; that of `eval run` and `eval compare` with nothing to compare is the last one too. */
+/** The exit codes of replays; the last one is that of `eval run` and `eval compare` too. */
 export const EXIT = { same: 0, different: 1, failed: 2, notCompared: 3 } as const;
 
 /** Returns the exit code of a gate: a difference first, then what could not be replayed, then what was not compared. */

@@ -24,6 +24,7 @@ import {
 } from './eval-run.ts';
 import { listRunnableCases, type RunnableCase } from '../cases/eval-case-store.ts';
 import { readSimulatedUser } from './simulated-user.ts';
+import { checkMetrics } from '../scoring/score-case.ts';
 import { type EvalContext, getRequester } from '../sets/context.ts';
 
 /** Runs of one requester in an application that have not ended; more is a client that does not wait for its runs. */
@@ -44,13 +45,15 @@ const TEST_USER = 'test_user_id';
  * @throws {InvalidError} for a case of another application, for too many cases, and for a simulated user that does not
  * hold. @throws {ForbiddenError} for a case that writes `app:` state where the caller may not, and for a stored model
  * with live tools where the caller may not override the agent.
- * @throws {ConflictError} when too many runs have not ended. @throws {TooLargeError} for too large metrics.
+ * @throws {ConflictError} when too many runs have not ended. @throws {TooLargeError} for too large metrics, and
+ * {ValidationFailedError} for those that could score nothing; `isOther` are left to others, and not evaluated.
  */
 export async function startRun(
   { database, agents, newId, notifications }: EvalContext,
   key: EvalSetKey,
   body: z.input<typeof runEvalSchema>,
   principal: Principal,
+  isOther?: Parameters<typeof checkMetrics>[2],
 ): Promise<string | undefined> {
   const agent = agents.get(key.appName);
   if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
@@ -61,6 +64,7 @@ export async function startRun(
   const metrics = withoutKnownNulls(runEvalSchema, body).evalMetrics;
   readSimulatedUser(userSimulator);
   checkAsked(metrics, userSimulator);
+  checkMetrics(metrics, { own: agent.evals?.metrics }, isOther);
   const evalIds = body.evalCaseIds?.length ? body.evalCaseIds : (body.evalIds ?? []);
   const cases = chooseCases(key, await listRunnableCases(database.db, key), evalIds);
   if (cases.length === 0) return undefined;
