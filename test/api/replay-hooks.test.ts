@@ -4,7 +4,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import { HOOKS } from '../../src/agent/definition/hooks.ts';
 import { startApp, type TestApp } from '../support/app.ts';
-import { lookUp, type ReplayWorld, replayWorld } from '../support/replay-world.ts';
+import { lookUp, type ReplayWorld, replayWorld, type Script } from '../support/replay-world.ts';
+import { callPart } from '../support/scripted-model.ts';
 import { startProcess } from '../support/service-process.ts';
 
 /** A replay compares what models are given, whatever hooks an agent has, and says what it did not compare. */
@@ -43,9 +44,9 @@ interface Recorded {
 }
 
 /** Lets an agent look something up and answer, in a session of its own. */
-async function record(name: string): Promise<Recorded> {
+async function record(name: string, script: Script = { [name]: [[lookUp('tea')], 'Tea it is.'] }): Promise<Recorded> {
   const session = `hooks-${(sessions += 1)}`;
-  world.scripts.set(session, { [name]: [[lookUp('tea')], 'Tea it is.'] });
+  world.scripts.set(session, script);
   const path = `/apps/${name}/users/u/sessions/${session}`;
   await app.post(path, {});
   const newMessage = { role: 'user', parts: [{ text: `Go #${session}` }] };
@@ -53,7 +54,7 @@ async function record(name: string): Promise<Recorded> {
   const [{ id }] = (await app.get(`${path}/invocations`)).body as [{ id: string }];
   const replay = async (body: object = {}) => {
     // The script begins anew for a model that is asked.
-    world.scripts.set(session, { [name]: [[lookUp('tea')], 'Tea it is.'] });
+    world.scripts.set(session, { ...script });
     return (await app.post(`${path}/invocations/${id}/replay`, body)).body as Answer;
   };
   return { app: name, session, id, replay };
@@ -151,6 +152,21 @@ test('with a live model the requests are compared that a hook answered in its pl
   } finally {
     world.definitions.set('with_beforeModel', before);
   }
+});
+
+test('an agent below one that is a tool is compared too', async () => {
+  const recorded = await record('desk', {
+    desk: [[callPart('teller', { request: 'help' })], 'Helped.'],
+    teller: [[callPart('transfer_to_agent', { agent_name: 'clerk' })]],
+    clerk: ['So.'],
+  });
+  expect((await recorded.replay()).status).toBe('same');
+  const rewritten = (agent: AgentDefinition): AgentDefinition => ({
+    ...agent,
+    ...(agent.name === 'clerk' && { instruction: `${agent.instruction} Anew.` }),
+    ...(agent.subAgents && { subAgents: agent.subAgents.map(rewritten) }),
+  });
+  expect(pathOf(await changed(recorded, rewritten))).toEqual(['different', '/request/agents/clerk/instruction']);
 });
 
 test('a question of a hook gets no answer of the tape: the replay stops and says so', async () => {

@@ -103,6 +103,7 @@ function definitionsOf(mcpUrl: string, counts: ReplayWorld['counts']): AgentDefi
       maxIterations: 3,
       subAgents: [agent('worker', { tools: ['look_up', 'exit_loop'] })],
     }),
+    agent('desk', { subAgents: [agent('teller', { asTool: true, subAgents: [agent('clerk')] })] }),
     agent('hooked', { hooks: hooksOf(counts) }),
     ...HOOKS.map((kind) => agent(`with_${kind}`, { hooks: { name: 'own', [kind]: () => undefined } })),
     agent('plugged', { plugins: [{ name: 'plugin', afterTool: () => undefined }] }),

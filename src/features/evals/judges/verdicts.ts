@@ -136,7 +136,8 @@ export async function simulatorQuality(
   }
   if (turns.length === 0) return { score: null, turns };
   const end = await decide(END, { dialogue, stopSignal });
-  if (end.score === 0) turns.splice(-1, 1, { score: 0, explanation: 'The dialogue did not end where the plan ends.' });
+  const { score: ended } = end;
+  if (ended === 0) turns.splice(-1, 1, { score: 0, explanation: 'The dialogue did not end where the plan ends.' });
   // Of all turns, also those whose judge could not be read: those are not known to be good.
   const passed = turns.filter(({ score }) => toStatus(score, threshold) === 'PASSED').length;
   const failure = getFailure(end);
