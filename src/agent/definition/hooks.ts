@@ -59,6 +59,17 @@ export type HookedFailure =
 /** Returned by a hook: a value in place of what goes on otherwise, or nothing. */
 export type HookResult<Value> = Value | undefined | void | Promise<Value | undefined | void>;
 
+/** The hooks that there are, in the order in which an agent calls them. */
+export const HOOKS = [
+  'beforeAgent',
+  'beforeModel',
+  'afterModel',
+  'beforeTool',
+  'afterTool',
+  'onError',
+  'afterAgent',
+] as const satisfies (keyof Hooks)[];
+
 /**
  * Functions that are called while an agent runs, with ADK's meanings: `undefined` lets it go on, and a value is taken
  * instead. Those of plugins come first, in order; one that gives a value is the last. One that throws, or takes too

@@ -178,6 +178,13 @@ export const toParameters = (properties: JsonObject, ...required: string[]): Jso
 /** The effect of a call in the ledger: as declared, or committed together with its response. */
 export type LedgerEffect = Effect | 'transactional';
 
+/**
+ * True where calls of a tool may be made with a stored model: no person is asked about them, and none answers them. The
+ * stored answer of any other call is taken.
+ */
+export const isMadeUnasked = ({ needsConfirmation, longRunning, wait }: Tool): boolean =>
+  !needsConfirmation && longRunning !== true && wait === undefined;
+
 /** Returns the effect of a tool; an agent acts once where one of its tools does, or of those below it. */
 export function getEffect({ calls, transactional = false, effect = 'once' }: Tool): LedgerEffect {
   if (transactional) return 'transactional';

@@ -3,7 +3,7 @@ import { getAnswerText, getParts, type JsonObject } from '../../core/content.ts'
 import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { runWith } from '../../platform/context.ts';
-import type { Guard, HookContext, HookedCall, HookedFailure, Hooks } from '../definition/hooks.ts';
+import type { Guard, HookContext, HookedCall, HookedFailure, HOOKS, Hooks } from '../definition/hooks.ts';
 import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
 import { toToolLog } from '../definition/tool.ts';
 import type { OpenCall } from './call-tools.ts';
@@ -13,7 +13,7 @@ import { type Answer, errorText, failed, requestConfirmation, toResponse } from 
 
 const DEFAULT_TIMEOUT_MS = 10_000;
 
-type Kind = Exclude<keyof Hooks, 'name' | 'timeoutMs' | 'passesText' | 'guard'>;
+type Kind = (typeof HOOKS)[number];
 
 /** The marks that hooks leave on the event that they are about. */
 export interface HookMarks {

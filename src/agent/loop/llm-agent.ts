@@ -142,8 +142,9 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     const asker = remote && { asker: remote.asker };
     const { made, pieces } = await toRequest(invocation, turn, bound);
     const request = { ...made, ...asker, onFailedTry: noteTry(notes) };
-    const sent = marks ? { ...request, contents: [...request.contents], tools: [...request.tools] } : request;
+    const sent = marks ? forHooks(request) : request;
     call.request = sent;
+    observer?.request?.(agent, request, sent);
     const given = marks && (await askBefore(invocation, turn, sent, pieces, marks));
     step = observer?.modelCall(agent, request, sent);
     if (given) answer = await toAnswered(invocation, turn, given, call);
@@ -177,6 +178,14 @@ async function askBefore(
   const blocked = await guardRequest(invocation, turn, sent, pieces, marks);
   return blocked ?? beforeModel(invocation, turn, sent, marks);
 }
+
+/** A copy that hooks may change: members of the request are those of the agent's definition and of its history. */
+const forHooks = (request: ModelRequest): ModelRequest => ({
+  ...request,
+  contents: [...request.contents],
+  tools: request.tools.map((tool) => ({ ...tool })),
+  sampling: { ...request.sampling },
+});
 
 /** A model call whose event is to come. */
 interface OpenModelCall {
