@@ -1,7 +1,6 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { NotFoundError } from '../../core/errors.ts';
 import { runWith } from '../context.ts';
-import type { Metrics } from '../metrics.ts';
 import { createAuthorize, type Resource, toCallerId } from './access/authorize.ts';
 import type { Authenticate } from './access/bearer.ts';
 import { requireDeliberate } from './guards.ts';
@@ -17,6 +16,7 @@ import {
   type Route,
 } from './operation/paths.ts';
 import { ANONYMOUS, type Principal } from './operation/principal.ts';
+import { toBase } from './operation/public-base.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import { withReadYourWrites } from './read-position.ts';
 import { auditDenied, type Noted, toAuditEntry } from './request-audit.ts';
@@ -25,7 +25,10 @@ import type { Validate, ValidRequest } from './validation/validate.ts';
 
 /** The steps of every operation on the way to its handler. */
 interface Steps
-  extends Pick<HttpAppOptions<never>, 'context' | 'apps' | 'limits' | 'metrics' | 'audit' | 'findPosition'> {
+  extends Pick<
+    HttpAppOptions<never>,
+    'context' | 'apps' | 'limits' | 'metrics' | 'audit' | 'findPosition' | 'publicUrl'
+  > {
   /** Without it no credential is asked for: all callers are anonymous. */
   authenticate: Authenticate | undefined;
   readJsonBody: ReadBody;
@@ -90,7 +93,7 @@ function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpi
   const answer = createAnswer(operation, steps);
   return async (request, response) => {
     const noted = response.locals as Noted;
-    noteOperation(operation, steps.metrics, request, response);
+    noteOperation(operation, steps, request, response);
     if (owner !== 'open') noted.principal = await authenticate(steps.authenticate, request, noted.network, withTarpit);
     const principal = noted.principal ?? ANONYMOUS;
     const named = readPath(operation, request, noted, steps.appAliases);
@@ -122,13 +125,13 @@ function requireHosted(apps: { has(appName: string): boolean }, appName: unknown
 /** Notes the operation for the log, for metrics and for the audit. */
 function noteOperation(
   { operationId, path, isStream, success, resourceMetadata, toRefusal }: Operation,
-  metrics: Metrics | undefined,
+  { metrics, publicUrl }: Pick<Steps, 'metrics' | 'publicUrl'>,
   request: Request,
   response: Response,
 ): void {
   Object.assign(response.locals, { route: path, operationId, params: request.params, toRefusal });
   if (resourceMetadata !== undefined)
-    response.locals.metadataUrl = `${request.protocol}://${request.host}${resourceMetadata}`;
+    response.locals.metadataUrl = `${toBase({ PUBLIC_URL: publicUrl }, request)}${resourceMetadata}`;
   // A WebSocket leaves its response behind; the server counts those.
   if (isStream && success?.status !== 101 && metrics) response.once('close', metrics.stream(operationId));
 }

@@ -35,7 +35,7 @@ const CANCEL_MS = 5_000;
 
 /** Dependencies of this door. */
 export interface A2aContext extends InvocationContext {
-  config: Pick<Config, 'auth' | 'A2A_CARD_KEY' | 'WEBHOOKS' | 'WEBHOOKS_ALLOWED_HOSTS'>;
+  config: Pick<Config, 'auth' | 'A2A_CARD_KEY' | 'PUBLIC_URL' | 'WEBHOOKS' | 'WEBHOOKS_ALLOWED_HOSTS'>;
   version: string;
 }
 
@@ -45,7 +45,7 @@ export interface A2aCall extends TurnCall {
   principal: Principal;
   appName: string;
   userId: string;
-  /** Address of the service, as the client named it. */
+  /** Address of the service. */
   base: string;
   /** True: in the words of 0.3. */
   isOld: boolean;

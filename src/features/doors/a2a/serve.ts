@@ -6,8 +6,9 @@ import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
+import { toBase } from '../../../platform/http/operation/public-base.ts';
 import { sendEvents, toClientUser, type TurnCall } from '../start-turn.ts';
-import { readVersion, toBase, toCard } from './card.ts';
+import { readVersion, toCard } from './card.ts';
 import { A2aError, isOldPath, showError, toRestError, toRpcError } from './errors.ts';
 import * as methods from './methods.ts';
 import type { A2aCall, A2aContext, Updates } from './methods.ts';
@@ -66,7 +67,7 @@ async function answer(
   { isOld, toResult, toError }: Words,
 ): Promise<Answer> {
   const userId = toClientUser(came.principal, query.user_id);
-  const call = { ...came, isOld, context, appName: path.appName, userId, base: toBase(came.request) };
+  const call = { ...came, isOld, context, appName: path.appName, userId, base: toBase(context.config, came.request) };
   if (name.includes('PushNotification')) push.requirePush(call);
   const result = await (METHODS[name] as (typeof METHODS)[string])(call, params);
   if (typeof result !== 'function') return { kind: 'value', value: toResult(result) };
