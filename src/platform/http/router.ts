@@ -1,5 +1,5 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
-import { NotFoundError } from '../../core/errors.ts';
+import { InvalidTokenError, NotFoundError } from '../../core/errors.ts';
 import { runWith } from '../context.ts';
 import { createAuthorize, type Resource, toCallerId } from './access/authorize.ts';
 import type { Authenticate } from './access/bearer.ts';
@@ -15,7 +15,7 @@ import {
   pathPattern,
   type Route,
 } from './operation/paths.ts';
-import { ANONYMOUS, type Principal } from './operation/principal.ts';
+import { ANONYMOUS, NOT_VALID_ANY_MORE, type Principal, whenEnded } from './operation/principal.ts';
 import { toBase } from './operation/public-base.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import { withReadYourWrites } from './read-position.ts';
@@ -196,6 +196,8 @@ function createAnswer(operation: Operation, steps: Steps) {
   const audit = steps.audit?.isAbout(kind) ? steps.audit : undefined;
   const handle = findPosition ? withReadYourWrites(findPosition, operation) : operation.handler;
   const status = operation.success?.status ?? 200;
+  // A WebSocket leaves its response behind, and sees to this itself.
+  const lasts = status !== 101 && (operation.isStream === true || loadFor(operation) === 'invoke');
   return async (
     request: Request,
     response: Response,
@@ -209,7 +211,7 @@ function createAnswer(operation: Operation, steps: Steps) {
       response,
       notFound: () => notFound(operation, request),
       countAgain: async (load?: Load) => {
-        await limits?.count(caller, load).catch((error: unknown) => {
+        await limits?.count(caller, request, response, load).catch((error: unknown) => {
           auditDenied(steps.audit, error, request, response);
           throw error;
         });
@@ -223,8 +225,30 @@ function createAnswer(operation: Operation, steps: Steps) {
     const keyId = principal.kind === 'key' ? principal.id : undefined;
     const groups = principal.kind === 'user' ? principal.groups : undefined;
     const asker = { caller, requestId, callerTrace, userId, groups, keyId };
-    const answer = await runWith(asker, () => handle(context, call));
+    const lasting = lasts ? whileValid(principal, response) : undefined;
+    const work = runWith({ ...asker, ended: lasting?.signal }, () => handle(context, call));
+    const answer = await (lasting ? lasting.orEnded(work) : work);
     sendAnswer(response, answer ?? { kind: 'value', value: null }, status);
+  };
+}
+
+/**
+ * Watches the credential of an answer that may take long. Once it is not valid any more the caller is refused instead,
+ * unless the answer has begun: a stream says so itself. What has been started goes on, as where a client leaves.
+ */
+function whileValid(principal: Principal, response: Response) {
+  if (principal.expiresAt === undefined && !principal.onRevoked) return undefined;
+  const ended = new AbortController();
+  const cancel = whenEnded(principal, () => ended.abort(new InvalidTokenError(NOT_VALID_ANY_MORE)));
+  return {
+    signal: ended.signal,
+    orEnded: <Result>(work: Promise<Result>) =>
+      new Promise<Result>((resolve, reject) => {
+        ended.signal.addEventListener('abort', () => {
+          if (!response.headersSent) reject(ended.signal.reason as Error);
+        });
+        work.then(resolve, reject).finally(cancel);
+      }),
   };
 }
 

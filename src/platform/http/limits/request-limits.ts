@@ -16,10 +16,11 @@ interface OperationLimits {
    */
   admit(caller: string, request: Request, response: Response): Promise<void>;
   /**
-   * Counts a further action of an open stream as if it were another request, of a class [the operation's].
-   * @throws {LimitError} where the caller has used all of this minute
+   * Counts a further action of an open stream, or what a request turns out to be, as if it were another request of a
+   * class [the operation's]: a large read is one of those at once until its answer ends.
+   * @throws {LimitError} where the caller is at a limit
    */
-  count(caller: string, as?: Load): Promise<void>;
+  count(caller: string, request: Request, response: Response, as?: Load): Promise<void>;
 }
 
 /** Returns the limits of an operation. */
@@ -58,6 +59,12 @@ export function createRequestLimits(
     const rate = rates[load];
     const isHeavy = load === 'heavy';
     const wanted = [requests, ...(operation.isStream ? [streams] : []), ...(isHeavy ? [heavy] : [])];
+    const chargeBytes = (caller: string, request: Request, response: Response) => {
+      const before = request.socket.bytesWritten;
+      response.once('close', () =>
+        rates.heavy.charge(caller, Math.floor((request.socket.bytesWritten - before) / MEGABYTE)),
+      );
+    };
     return {
       async admit(caller, request, response) {
         await rate.use(caller);
@@ -67,15 +74,17 @@ export function createRequestLimits(
           return;
         }
         const release = takeAll([...wanted, { take: () => bodies.take(caller, getBodyBytes(request)) }], caller);
-        const before = request.socket.bytesWritten;
-        response.once('close', () => {
-          release();
-          if (isHeavy) rate.charge(caller, Math.floor((request.socket.bytesWritten - before) / MEGABYTE));
-        });
+        response.once('close', release);
+        if (isHeavy) chargeBytes(caller, request, response);
         // A WebSocket leaves its response behind, open.
         if (operation.success?.status === 101) request.socket.once('close', release);
       },
-      count: (caller, as = load) => rates[as].use(caller),
+      async count(caller, request, response, as = load) {
+        await rates[as].use(caller);
+        if (as !== 'heavy' || isHeavy || response.destroyed || request.socket.destroyed) return;
+        response.once('close', heavy.take(caller));
+        chargeBytes(caller, request, response);
+      },
     };
   };
 }
