@@ -288,7 +288,7 @@ export async function listChosenEvents(
   wanted: WantedEvents[],
   maxBytes: number,
 ): Promise<StoredEvent[][]> {
-  if (wanted.length === 0) return [];
+  if (wanted.every(({ said, made, calls }) => said === 0 && !made && !calls)) return wanted.map(() => []);
   const rows = await selectChosen(db, {
     appName,
     userId,

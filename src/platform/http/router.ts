@@ -244,9 +244,9 @@ function whileValid(principal: Principal, response: Response) {
     signal: ended.signal,
     orEnded: <Result>(work: Promise<Result>) =>
       new Promise<Result>((resolve, reject) => {
-        ended.signal.addEventListener('abort', () => {
-          if (!response.headersSent) reject(ended.signal.reason as Error);
-        });
+        // After those who answer in the words of their protocol.
+        const refuse = () => response.headersSent || reject(ended.signal.reason as Error);
+        ended.signal.addEventListener('abort', () => setImmediate(refuse));
         work.then(resolve, reject).finally(cancel);
       }),
   };

@@ -4,9 +4,10 @@ import type { Request, Response } from 'express';
 import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
+import { currentContext } from '../../../platform/context.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
-import { NOT_VALID_ANY_MORE, whenEnded } from '../../../platform/http/operation/principal.ts';
+import { NOT_VALID_ANY_MORE } from '../../../platform/http/operation/principal.ts';
 import { DEEDS, MCP_DEEDS } from '../deeds.ts';
 import type { McpCall } from './mcp-call.ts';
 import { createServer } from './server.ts';
@@ -45,15 +46,13 @@ export async function serveMessage(
   const { response } = sent;
   const gone = new AbortController();
   const left = new AbortController();
-  const cancel = whenEnded(principal, () => {
-    // Before the answer has begun it is refused as every one that waits.
-    if (!response.headersSent) return;
+  currentContext().ended?.addEventListener('abort', () => {
     gone.abort();
+    if (!response.headersSent) response.writeHead(200, { 'content-type': 'text/event-stream' });
     const error = { code: UNAUTHENTICATED, message: NOT_VALID_ANY_MORE };
     response.end(`event: message\ndata: ${JSON.stringify({ jsonrpc: '2.0', id: id ?? null, error })}\n\n`);
   });
   response.once('close', () => {
-    cancel();
     if (!response.writableFinished && !gone.signal.aborted) left.abort();
     gone.abort();
   });
