@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { toHandle } from '../../src/features/doors/handle.ts';
 import { toConversationId, toResponseId } from '../../src/features/doors/openai/ids.ts';
 import { hostScript } from '../support/agents.ts';
@@ -107,19 +107,27 @@ describe('a list reads what it shows', () => {
   });
 
   test('a word that is added to a conversation reads none of it', async () => {
+    // One that keeps nothing of it yet.
+    const cold = await startOn(app.databaseUrl, { DOORS: 'openai', RUNTIME_API_KEYS: KEY, DEV_UI: 'false' });
+    onTestFinished(() => cold.close());
+    const replica = client(cold.url);
     const added = await readBy(async () => {
       const items = [{ role: 'user', content: 'One word.' }];
-      expect((await app.post(`/v1/conversations/${toConversationId(key)}/items`, { items }, HEADERS)).status).toBe(200);
+      expect((await replica.post(`/v1/conversations/${toConversationId(key)}/items`, { items }, HEADERS)).status).toBe(
+        200,
+      );
     });
     expect(added.bytes).toBeLessThan(20_000);
     const unknown = { items: [{ type: 'function_call_output', call_id: 'none', output: 'x' }] };
-    expect((await app.post(`/v1/conversations/${toConversationId(key)}/items`, unknown, HEADERS)).status).toBe(400);
+    expect((await replica.post(`/v1/conversations/${toConversationId(key)}/items`, unknown, HEADERS)).status).toBe(400);
     const call = { type: 'function_call', call_id: 'c1', name: 'look', arguments: '{}' };
     const path = `/v1/conversations/${toConversationId(key)}/items`;
-    expect((await app.post(path, { items: [call] }, HEADERS)).status).toBe(200);
+    expect((await replica.post(path, { items: [call] }, HEADERS)).status).toBe(200);
     const answer = { type: 'function_call_output', call_id: 'c1', output: 'seen' };
     const answered = await readBy(async () => {
-      expect((await app.post(path, { items: [answer] }, HEADERS)).body).toMatchObject({ data: [{ call_id: 'c1' }] });
+      expect((await replica.post(path, { items: [answer] }, HEADERS)).body).toMatchObject({
+        data: [{ call_id: 'c1' }],
+      });
     });
     expect(answered.bytes).toBeLessThan(20_000);
   });
