@@ -20,6 +20,8 @@ export interface RequestContext {
   read?: ReplicaRead | undefined;
   /** Aborted when the credential of a request that may wait is not valid any more; its reason says so. */
   ended?: AbortSignal | undefined;
+  /** Says that an answer has sent all that there is, and waits for more. */
+  hasRead?: (() => void) | undefined;
   /** Id of the key that the request came with; `undefined` for any other credential. */
   keyId?: string | undefined;
   requestId?: string | undefined;

@@ -24,7 +24,6 @@ beforeAll(async () => {
     const body = { ...key, newMessage: { role: 'user', parts } };
     if (turn === 0) await app.post('/apps/harness_agent/users/ann/sessions', { sessionId: 's' }, HEADERS);
     const answer = await app.post('/run', body, HEADERS);
-    expect(answer.status).toBe(200);
     invocationIds.push((answer.body as { invocationId: string }[]).at(-1)?.invocationId ?? '');
   }
 });

@@ -226,7 +226,9 @@ function createAnswer(operation: Operation, steps: Steps) {
     const groups = principal.kind === 'user' ? principal.groups : undefined;
     const asker = { caller, requestId, callerTrace, userId, groups, keyId };
     const lasting = lasts ? whileValid(principal, response) : undefined;
-    const work = runWith({ ...asker, ended: lasting?.signal }, () => handle(context, call));
+    const work = runWith({ ...asker, ended: lasting?.signal, hasRead: () => limits?.hasRead(response) }, () =>
+      handle(context, call),
+    );
     const answer = await (lasting ? lasting.orEnded(work) : work);
     sendAnswer(response, answer ?? { kind: 'value', value: null }, status);
   };
