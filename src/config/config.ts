@@ -40,8 +40,20 @@ export function readConfig(environment: Record<string, string | undefined>, { li
   const doors = toDoors(parsed.data, auth);
   const hasConsole = parsed.data.CONSOLE ?? isLaptop(parsed.data, auth);
   const config = { ...parsed.data, auth, hasConsole, doors, fairness, variables: given };
-  if (listens) checkListening(config);
+  if (listens) {
+    checkListening(config);
+    checkSigning(config);
+  }
   return config;
+}
+
+/** What the operator signs says where the service is, and only the operator knows. @throws {ConfigError} */
+function checkSigning({ A2A_CARD_KEY, PUBLIC_URL }: Environment): void {
+  if (A2A_CARD_KEY && PUBLIC_URL === undefined)
+    throw new ConfigError(
+      'PUBLIC_URL: found nothing; A2A_CARD_KEY signs where clients reach the service. Set it, such as ' +
+        'https://agents.example.com.',
+    );
 }
 
 const isLaptop = ({ HOST }: Environment, auth: AuthSettings) => auth.mode === 'local' && isLoopbackHost(HOST);

@@ -1,5 +1,6 @@
 import { sessionNotFound } from '../core/session.ts';
 import { freeTopic, stopTopic } from '../core/names.ts';
+import { currentContext } from '../platform/context.ts';
 import type { Database } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import {
@@ -185,6 +186,8 @@ async function placeLost(db: Database, lease: Lease): Promise<Error> {
  */
 async function takeTurn(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
   const { lease, events, times, signal } = request;
+  const { ended } = currentContext();
+  const stops = AbortSignal.any([signal, ...(ended ? [ended] : [])]);
   const { database, notifications, waitQueue } = context;
   const startedAt = performance.now();
   const deadline = startedAt + times.waitMs;
@@ -205,6 +208,8 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
   try {
     for (;;) {
       wakeup.reset();
+      // Nothing begins in the name of a credential that is not valid any more.
+      ended?.throwIfAborted();
       if (place.isFirst()) {
         holds = await claimQueued(database.db, lease, events);
         if (!holds && performance.now() >= takeOverAt) {
@@ -221,7 +226,7 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
       const now = performance.now();
       if (now >= deadline) throw waitedInVain(lease);
       const pauseMs = Math.max(0, Math.min(POLL_MS, deadline - now, renewAt - now));
-      await wakeup.wait(pauseMs, signal);
+      await wakeup.wait(pauseMs, stops);
     }
   } finally {
     place.leave(holds);

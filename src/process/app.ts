@@ -195,6 +195,7 @@ export function createApp(context: Context): Express {
     apps: context.agents,
     components: COMPONENTS,
     auth: withReport(auth, log),
+    publicUrl: config.PUBLIC_URL,
     origins: {
       ownNamesOnly: DEV_UI || auth.mode === 'local',
       allowedHosts: ALLOWED_HOSTS,
@@ -218,7 +219,7 @@ function listPages({ config, version }: Context) {
   const { auth, CRONJOBS, DEV_UI, EVALS, WEBHOOKS } = config;
   const features = { devUi: DEV_UI, cronjobs: CRONJOBS, webhooks: WEBHOOKS, evals: EVALS };
   const console = { version, auth, clientId: config.CONSOLE_CLIENT_ID, features };
-  return [...(config.hasConsole ? [consolePages(console)] : []), ...(DEV_UI ? [devUiPages()] : [])];
+  return [...(config.hasConsole ? [consolePages(console)] : []), ...(DEV_UI ? [devUiPages(config.PUBLIC_URL)] : [])];
 }
 
 /** Logs that an issuer is down: until its keys are an hour old nothing else shows it. */

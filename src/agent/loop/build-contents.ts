@@ -9,6 +9,9 @@ import { asGiven, toCorrection } from './structured-output.ts';
 /** Calls that ask a person; the model never made them and never sees them. */
 const HIDDEN_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
 
+/** True for the name of a call that no model sees, nor the response to it. */
+export const isHiddenCall = (name: string): boolean => HIDDEN_CALLS.has(name);
+
 /** The agent whose model sees the history: other agents' events become context, and other branches are left out. */
 export interface Audience {
   agentName: string;
@@ -28,8 +31,17 @@ export function buildContents(history: Event[], audience: Audience): Content[] {
   const known = knownContents(history, audience);
   const rest = known && toContents(history.slice(known.length), audience);
   if (known && rest?.isOwn === true) return [...known.contents, ...rest.contents];
-  return toContents(history, audience).contents;
+  return buildAnew(history, audience);
 }
+
+/** As {@link buildContents}, of events of which some stand in the place of others: nothing of the known is taken. */
+export const buildAnew = (history: Event[], audience: Audience): Content[] => toContents(history, audience).contents;
+
+/** The events of a history that an audience is shown, in order; a summary stands for those that it covers. */
+export const listShown = (history: Event[], audience: Audience): Event[] =>
+  withoutCompacted(withoutRefused(withoutRewound(history)), history).filter(
+    (event) => event.partial !== true && isInBranch(event, audience.branch),
+  );
 
 /** The contents built from the first `length` events of a history. */
 interface KnownContents extends Audience {
@@ -91,8 +103,7 @@ interface MadeContents {
 }
 
 function toContents(history: Event[], audience: Audience): MadeContents {
-  const events = withoutCompacted(withoutRefused(withoutRewound(history)), history)
-    .filter((event) => event.partial !== true && isInBranch(event, audience.branch))
+  const events = listShown(history, audience)
     .map(toShown)
     .filter((event) => getParts(event.content).length > 0)
     .map((event) => (isForeign(event, audience) ? toContext(event, audience) : event));
@@ -245,9 +256,7 @@ function isInBranch(event: Event, branch: string | undefined): boolean {
 }
 
 const isVisible = (part: Part) =>
-  !HIDDEN_CALLS.has(part.functionCall?.name ?? part.functionResponse?.name ?? '') &&
-  !isSavedSound(part) &&
-  isUsed(part);
+  !isHiddenCall(part.functionCall?.name ?? part.functionResponse?.name ?? '') && !isSavedSound(part) && isUsed(part);
 
 /** Sound of a live session: no model can follow the reference, and its transcription stands beside it (ADK). */
 const isSavedSound = ({ fileData }: Part) =>
@@ -327,10 +336,13 @@ function fillSlots(events: Event[]): { slots: Map<FunctionCall, Slot>; allAnswer
 const firstOpen = (slots: Map<FunctionCall, Slot>, name: string | null | undefined) =>
   [...slots.values()].find((slot) => slot.call.name === name && !slot.response);
 
-const toResponse = ({ call, response }: Slot): Part =>
-  response ?? {
-    functionResponse: { ...(call.id ? { id: call.id } : {}), name: call.name, response: { error: 'interrupted' } },
-  };
+/** Named as the call is: who answers it does not choose what the model takes the answer for. */
+function toResponse({ call, response }: Slot): Part {
+  const id = call.id ? { id: call.id } : {};
+  const { functionResponse } = response ?? { functionResponse: { ...id, response: { error: 'interrupted' } } };
+  if (response && functionResponse?.name === call.name) return response;
+  return { ...response, functionResponse: { ...functionResponse, name: call.name } };
+}
 
 /** Puts one response content behind each content with calls; responses that answer no call are dropped. */
 function pairCalls(events: Event[], slots: Map<FunctionCall, Slot>): Content[] {

@@ -2,7 +2,16 @@ import { getAnswerText, getParts, type Content } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import { askModels } from './ask-model.ts';
-import { buildContents, type Covered, coveredUntil, coversMetadata, withoutOpenCalls } from './build-contents.ts';
+import {
+  buildAnew,
+  buildContents,
+  type Covered,
+  coveredUntil,
+  coversMetadata,
+  withoutOpenCalls,
+} from './build-contents.ts';
+import { guardEvents } from './guard.ts';
+import { newMarks } from './hooks.ts';
 import { emptyActions, newEvent, recordEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 
 /** Characters of JSON that make about one token. */
@@ -34,7 +43,10 @@ export async function compactHistory(invocation: InvocationState, turn: AgentTur
   if (estimateTokens(buildContents(history, audience)) <= tokenBudget) return undefined;
   const older = findOlder(history, keepInvocations);
   if (!older) return undefined;
-  const contents = buildContents(withoutOpenCalls(older.events), audience);
+  const passed = await guardEvents(invocation, turn, older.events, newMarks()).catch(() => undefined);
+  // Without their verdict there is no summary; the model call says why.
+  if (!passed) return undefined;
+  const contents = buildAnew(withoutOpenCalls(passed), audience);
   // A small gain is not worth a model call at each invocation.
   if (estimateTokens(contents) < tokenBudget / 4) return undefined;
   const text = await summarise(invocation, turn, contents);

@@ -64,7 +64,7 @@ export type UsedSoFar = Pick<RunEnd, 'llmCalls' | 'promptTokens' | 'outputTokens
 /** The agent of a model call as an observer sees it: the instruction before its placeholders are filled in. */
 export type ObservedAgent = Pick<
   AgentNode,
-  'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model' | 'outputSchema'
+  'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model' | 'outputSchema' | 'hooks'
 >;
 
 /** A step that is under way. */
@@ -82,6 +82,11 @@ export interface ObservedStep<Result> {
 
 /** Is notified of the steps of an invocation as they happen, for its trace. Returns at once and never throws. */
 export interface RunObserver {
+  /**
+   * An agent has made a request, which its hooks have not seen yet. `sent` is what they may change: its `signal` is that
+   * of this call alone, whatever becomes of the rest.
+   */
+  request?(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): void;
   /** A model call begins; its result is the event that it makes. `sent` is the request as hooks left it. */
   modelCall(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): ObservedStep<NewEvent>;
   /** A tool call begins; its result is the response. */
@@ -103,6 +108,7 @@ export const UNOBSERVED: ObservedStep<unknown> = { end: () => undefined };
 export function observeAll(observers: (RunObserver | undefined)[]): RunObserver {
   const present = observers.filter((observer) => observer !== undefined);
   return {
+    request: (...asked) => present.forEach((observer) => observer.request?.(...asked)),
     modelCall: (...call) => together(present.map((observer) => observer.modelCall(...call))),
     toolCall: (...call) => together(present.map((observer) => observer.toolCall(...call))),
     event: (event) => present.forEach((observer) => observer.event(event)),

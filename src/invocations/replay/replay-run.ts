@@ -42,6 +42,8 @@ interface Replayed {
   agent: HostedAgent;
   state: JsonObject;
   runtimeEventIds: ReadonlySet<string>;
+  /** Calls that people were asked about, or answered. */
+  askedCalls: ReadonlySet<string>;
 }
 
 /** How often a live model may be called more than twice as often as the tape has answers of it. */
@@ -54,7 +56,7 @@ export async function replayRun(
   options: ReplayOptions,
   signal: AbortSignal,
 ): Promise<Player> {
-  const { run, key, agent, state } = replayed;
+  const { run, key, agent, state, askedCalls } = replayed;
   const services = replayServices(context, key, run);
   const answers = run.events.filter(({ event }) => isOfModel(event)).length;
   const firstPlace = run.events[0]?.place ?? run.ending[0]?.place ?? 0;
@@ -66,6 +68,7 @@ export async function replayRun(
     firstPlace,
     state: { ...state },
     services,
+    askedCalls,
     maxLiveCalls,
     model,
     tools,
@@ -91,7 +94,7 @@ export async function replayRun(
     takeEnding(context, replayed, made, error, take);
   }
   if (player.isAtEnding) takeEnding(context, replayed, made, getError(run), take);
-  if (player.stopped === undefined) player.differences.end();
+  await player.end();
   return player;
 }
 

@@ -1,5 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { z } from 'zod';
+import type { Config } from '../../config/config.ts';
 import { idempotent } from '../../conversation/idempotency/operations.ts';
 import { jsonObject, type JsonObject } from '../../core/content.ts';
 import { answerRefusal, ConflictError, type NotFoundError } from '../../core/errors.ts';
@@ -73,6 +74,11 @@ async function answer(context: TaskContext, task: TaskRow, payload: JsonObject) 
   return { taskId: task.id, kept: false };
 }
 
+/** Dependencies of a new address. */
+interface AddressContext extends TaskContext {
+  config: Pick<Config, 'PUBLIC_URL'>;
+}
+
 const createAddress = operation({
   method: 'post',
   path: '/tasks/{task_id}/address',
@@ -94,19 +100,26 @@ const createAddress = operation({
     example: { seconds: 3_600 },
   },
   success: {
-    schema: z.object({ path: z.string().describe('The path of the address.') }).describe('The address.'),
+    schema: z
+      .object({
+        path: z.string().describe('The path of the address, behind that of the service.'),
+        url: z.string().optional().describe('The whole address, where `PUBLIC_URL` says where the service is.'),
+      })
+      .describe('The address.'),
     description: 'The address.',
     example: { path: '/signals/bX9…' },
   },
   errors: { 403: 'Others have to answer.', 404: 'No such task.', 409: 'It waits for a person, or is not open.' },
   absent: ({ taskId }) => `Task not found: ${taskId}`,
-  handler: async ({ database: { db } }: TaskContext, { path, body, principal, notFound }) => {
+  handler: async ({ database: { db }, config }: AddressContext, { path, body, principal, notFound }) => {
     const task = await findTask(db, toViewer(principal), path.taskId);
     if (!task) throw notFound();
     const token = randomBytes(TOKEN_BYTES).toString('base64url');
     const change = { tokenHash: toHash(token), seconds: body.seconds ?? DAY_SECONDS };
     await changeTask(db, task, toPerson(principal, undefined, task), undefined, 'address', change);
-    return { kind: 'value', value: { path: `/signals/${token}` } };
+    const address = `/signals/${token}`;
+    const whole = config.PUBLIC_URL === undefined ? {} : { url: `${config.PUBLIC_URL}${address}` };
+    return { kind: 'value', value: { path: address, ...whole } };
   },
 });
 

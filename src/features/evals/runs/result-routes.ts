@@ -23,7 +23,7 @@ import type { Call, Answer } from '../../../platform/http/operation/operation.ts
 import { evalSetNotFound } from '../sets/eval-set-store.ts';
 import { exampleCaseResult, caseResultsSchema, runEvalSchema, runResultsSchema } from './eval-run.ts';
 import { runErrors } from './routes.ts';
-import { exampleMetrics } from '../metrics/criteria.ts';
+import { type EvalMetric, exampleMetrics } from '../metrics/criteria.ts';
 import { startRun, waitForRun } from './start-run.ts';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -202,12 +202,15 @@ type RunCall = Call<
  */
 async function runAndRead(context: EvalContext, operationId: string, call: RunCall): Promise<AsyncGenerator<string[]>> {
   const { path, principal, response } = call;
-  const start = async (inside: EvalContext) => (await startRun(inside, path, call.body, principal)) ?? '';
+  const start = async (inside: EvalContext) => (await startRun(inside, path, call.body, principal, isOfAdk)) ?? '';
   const runId = await once(context, { operationId }, call, start);
   const run =
     runId !== '' && (await waitForRun(context, { appName: path.appName, runId }, principal, toGoneSignal(response)));
   return run ? readResult(context.database.reads, path.appName, run) : noPages();
 }
+
+/** A metric that ADK's clients name with a function of their own: none is called here, so it is not evaluated. */
+const isOfAdk = ({ customFunctionPath }: EvalMetric): boolean => customFunctionPath != null;
 
 async function* noPages(): AsyncGenerator<string[]> {}
 

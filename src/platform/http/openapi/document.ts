@@ -14,6 +14,8 @@ const INTERFACE_VERSION = '0.54.0+sdk-0.8.0.framework-2.2.0';
 /** The parts of a document beside its operations. */
 export interface DocumentOptions {
   authMode: AuthMode;
+  /** Where clients reach the service [where the document comes from]. */
+  publicUrl?: string | undefined;
   /** The schemas that have a name; others are written out wherever they are used. A recursive one must be here. */
   components: Record<string, z.ZodType>;
 }
@@ -42,7 +44,7 @@ export function openApiDocument(operations: Operation[], options: DocumentOption
         'Hosts an agent application: sessions, ordered events, versioned artifacts, invocations, evaluation.',
       license: { name: 'Apache License 2.0', identifier: 'Apache-2.0' },
     },
-    servers: [{ url: '/', description: 'The runtime that serves this document.' }],
+    servers: [{ url: options.publicUrl ?? '/', description: 'The runtime that serves this document.' }],
     tags: Object.entries(AREAS).map(([name, description]) => ({ name, description })),
     security: secured,
     paths,
