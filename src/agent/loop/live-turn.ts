@@ -3,7 +3,7 @@ import type { Part } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { LiveConnection, LiveMessage } from '../definition/live.ts';
-import { beginWith } from './call-ledger.ts';
+import { beginWith, noteWaits } from './call-ledger.ts';
 import { callTools, toOpenCalls, withError } from './call-tools.ts';
 import { type AgentTurn, countTokens, type InvocationState, newEvent, newInvocationState } from './invocation-state.ts';
 import { recordEvent, uniqueCallId } from './invocation-state.ts';
@@ -184,6 +184,7 @@ async function* answerCalls(
   const signal = AbortSignal.any([turn.signal, taken]);
   const { event: answered, stillOpen } = await callTools(invocation, { ...turn, signal }, toOpenCalls(event));
   open.paused ||= stillOpen;
+  if (stillOpen) noteWaits(invocation, turn, toOpenCalls(event), { request: undefined, event: answered });
   if (answered) yield recordEvent(invocation, { ...withoutError(answered), nodeInfo: { path: '' } });
   turn.signal.throwIfAborted();
   if (!answered || taken.aborted) return;

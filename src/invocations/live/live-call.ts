@@ -8,7 +8,7 @@ import { runLiveTurn } from '../../agent/loop/live-turn.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { findHistory } from '../../conversation/sessions/history-store.ts';
 import type { Content, JsonObject } from '../../core/content.ts';
-import { AppError, NotFoundError } from '../../core/errors.ts';
+import { answerRefusal, AppError, NotFoundError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
@@ -171,6 +171,11 @@ export class LiveCall {
       await this.#countTurn();
       const { error } = await invoke(this.#context, request, (frame) => this.#live.sendText(toText(frame)));
       if (error) this.#fail(error.message);
+    } catch (error) {
+      // Nothing was stored of it, and the model was told nothing.
+      const refusal = answerRefusal(error);
+      if (!refusal) throw error;
+      this.#live.send({ error: refusal.message });
     } finally {
       this.#isAnswering = false;
     }
