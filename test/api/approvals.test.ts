@@ -172,7 +172,7 @@ const stored = async (sessionId: string) => {
   return rows[0] as object;
 };
 /** Expects that a request is refused, in words like these, and that nothing is written in the session. */
-async function refused(
+async function expectRefused(
   sessionId: string,
   send: () => Promise<{ status: number; text: string }>,
   status: number | number[],
@@ -200,14 +200,14 @@ describe('a copy of a session', () => {
       const made = await app.post(`${at(asked.sessionId)}/fork`, { sessionId: fork, atSequence }, as.alice);
       expect(made.status).toBe(200);
       const words = `it was asked in session ${asked.sessionId}`;
-      await refused(fork, () => run(fork, reply(asked.call, YES)), 409, words);
-      await refused(fork, () => run(fork, reply({ ...asked.call, name: 'choose' }, YES)), 409, words);
+      await expectRefused(fork, () => run(fork, reply(asked.call, YES)), 409, words);
+      await expectRefused(fork, () => run(fork, reply({ ...asked.call, name: 'choose' }, YES)), 409, words);
       const event = { author: 'user', content: { role: 'user', parts: [reply(asked.call, YES)] } };
-      await refused(fork, () => app.post(`${at(fork)}/events`, event, as.alice), 409, words);
+      await expectRefused(fork, () => app.post(`${at(fork)}/events`, event, as.alice), 409, words);
       // An invocation of its own, which is gone on with, makes no difference.
       const { body } = await run(fork, { text: 'hello' });
       const [{ invocationId } = {}] = body as Event[];
-      await refused(fork, () => run(fork, reply(asked.call, YES), { invocationId }), 409, words);
+      await expectRefused(fork, () => run(fork, reply(asked.call, YES), { invocationId }), 409, words);
       expect((await run(fork, { text: 'and now?' })).status).toBe(200);
       expect(countOf('wire')).toBe(0);
       if (when === 'after a no') return;
@@ -224,7 +224,12 @@ describe('a copy of a session', () => {
     const asked = await ask('wire');
     await app.post(`${at(asked.sessionId)}/fork`, { sessionId: 'fork-1' }, as.alice);
     await app.post(`${at('fork-1')}/fork`, { sessionId: 'fork-2' }, as.alice);
-    await refused('fork-2', () => run('fork-2', reply(asked.call, YES)), 409, `asked in session ${asked.sessionId}`);
+    await expectRefused(
+      'fork-2',
+      () => run('fork-2', reply(asked.call, YES)),
+      409,
+      `asked in session ${asked.sessionId}`,
+    );
   });
 
   test.each(['approve', 'sign', 'choose', 'ticket'])('a fork takes no answer to the call of %s', async (name) => {
@@ -233,9 +238,9 @@ describe('a copy of a session', () => {
     await app.post(`${at(asked.sessionId)}/fork`, { sessionId: fork }, as.alice);
     const before = told.length;
     const words = `asked in session ${asked.sessionId}`;
-    await refused(fork, () => run(fork, reply(asked.call, { approved: true })), 409, words);
+    await expectRefused(fork, () => run(fork, reply(asked.call, { approved: true })), 409, words);
     // Without an id the model would take it for the answer to the first open call of that name.
-    await refused(fork, () => run(fork, reply({ name }, { approved: true })), 409);
+    await expectRefused(fork, () => run(fork, reply({ name }, { approved: true })), 409);
     expect(told).toHaveLength(before);
     expect((await run(fork, { text: 'go on' })).status).toBe(200);
     expect(told.at(-1)).not.toContain('approved');
@@ -248,7 +253,7 @@ describe('a copy of a session', () => {
     const fork = `fork-${asked.sessionId}`;
     await app.post(`${at(asked.sessionId)}/fork`, { sessionId: fork }, as.alice);
     for (const id of [asked.sessionId, fork])
-      await refused(id, () => run(id, reply(asked.call, { approved: true })), 409);
+      await expectRefused(id, () => run(id, reply(asked.call, { approved: true })), 409);
   });
 
   test('a branch of the OpenAI door', async () => {
@@ -269,7 +274,7 @@ describe('a copy of a session', () => {
     const branches = await sql.query<{ id: string }>('select id from sessions where forked_from_id = $1', [original]);
     const [{ id: branch } = { id: '' }] = branches.rows;
     expect(branch).not.toBe('');
-    await refused(branch, () => run(branch, reply({ id, name: CONFIRM }, YES), {}, invoker), 409, original);
+    await expectRefused(branch, () => run(branch, reply({ id, name: CONFIRM }, YES), {}, invoker), 409, original);
     expect(countOf('wire')).toBe(0);
   });
 
@@ -316,7 +321,7 @@ describe('a copy of a session', () => {
         .replace('"state":"open"', '"state":"done","decided_via":"tasks","answer":{"confirmed":true}'),
     );
     expect(await bring(copied)).toMatchObject({ status: 200, body: { present: 0 } });
-    await refused('imported', () => run('imported', reply(asked.call, YES)), 409);
+    await expectRefused('imported', () => run('imported', reply(asked.call, YES)), 409);
     // Into the session: an answer, and a task that says that it was given.
     const parts = [reply(asked.call, YES)];
     const key = { app_name: 'harness_agent', user_id: 'alice', session_id: asked.sessionId };
@@ -379,18 +384,18 @@ describe('an answer without a task', () => {
       { id: 'none', name: CONFIRM },
       { id: 'none', name: '' },
     ])
-      await refused(sessionId, () => run(sessionId, reply(call, YES)), 409, /none/);
-    await refused(sessionId, () => run(sessionId, reply({ name: 'choose' }, YES)), 409);
+      await expectRefused(sessionId, () => run(sessionId, reply(call, YES)), 409, /none/);
+    await expectRefused(sessionId, () => run(sessionId, reply({ name: 'choose' }, YES)), 409);
     expect(told).toHaveLength(before);
     const path = `${at(sessionId)}/invocations`;
     const newMessage = { role: 'user', parts: [reply({ id: 'none', name: 'choose' }, YES)] };
-    await refused(sessionId, () => app.post(path, { newMessage }, as.alice), 409, /none/);
+    await expectRefused(sessionId, () => app.post(path, { newMessage }, as.alice), 409, /none/);
   });
 
   test('beside one that has a task takes that one along: nothing is answered', async () => {
     const asked = await ask('choose');
     const parts = [reply(asked.call, { n: 1 }), reply({ id: 'none', name: CONFIRM }, YES)];
-    await refused(asked.sessionId, () => run(asked.sessionId, {}, { newMessage: { role: 'user', parts } }), 409);
+    await expectRefused(asked.sessionId, () => run(asked.sessionId, {}, { newMessage: { role: 'user', parts } }), 409);
     expect((await run(asked.sessionId, reply(asked.call, { n: 1 }))).status).toBe(200);
   });
 
@@ -402,14 +407,14 @@ describe('an answer without a task', () => {
     );
     // Before its confirmation the call has a provisional response.
     const call = calls.find(({ name }) => name === 'pay') ?? {};
-    await refused(sessionId, () => run(sessionId, reply(call, { paid: true })), 409);
+    await expectRefused(sessionId, () => run(sessionId, reply(call, { paid: true })), 409);
   });
 
   test('a yes names its call by its name, too', async () => {
     const asked = await ask('pay');
-    await refused(asked.sessionId, () => run(asked.sessionId, reply({ ...asked.call, name: 'pay' }, YES)), 409);
+    await expectRefused(asked.sessionId, () => run(asked.sessionId, reply({ ...asked.call, name: 'pay' }, YES)), 409);
     const other = await ask('choose');
-    await refused(other.sessionId, () => run(other.sessionId, reply({ ...other.call, name: CONFIRM }, YES)), 409);
+    await expectRefused(other.sessionId, () => run(other.sessionId, reply({ ...other.call, name: CONFIRM }, YES)), 409);
   });
 
   test('of another invocation than the one that the request goes on with is refused', async () => {
@@ -417,7 +422,7 @@ describe('an answer without a task', () => {
     const { body } = await run(asked.sessionId, { text: 'hello' });
     const [{ invocationId } = {}] = body as Event[];
     const before = countOf('pay');
-    await refused(asked.sessionId, () => run(asked.sessionId, reply(asked.call, YES), { invocationId }), 409);
+    await expectRefused(asked.sessionId, () => run(asked.sessionId, reply(asked.call, YES), { invocationId }), 409);
     expect((await run(asked.sessionId, reply(asked.call, YES))).status).toBe(200);
     expect(countOf('pay')).toBe(before + 1);
   });
@@ -515,23 +520,23 @@ describe('a task with rules', () => {
   test.each(['approve', 'sign', 'team', 'release'])('%s has no public address', async (name) => {
     const asked = await ask(name);
     for (const who of [as.ann, as.alice])
-      await refused(asked.sessionId, () => app.post(`/tasks/${asked.task}/address`, {}, who), [403, 409]);
+      await expectRefused(asked.sessionId, () => app.post(`/tasks/${asked.task}/address`, {}, who), [403, 409]);
   });
 
   test('loses its address where it is assigned later', async () => {
     const asked = await ask('choose');
     const { path } = (await app.post(`/tasks/${asked.task}/address`, {}, as.alice)).body as { path: string };
     await sql.query(`update tasks set assigned_users = '{ann}' where id = $1`, [asked.task]);
-    await refused(asked.sessionId, () => app.post(path, { n: 1 }), [403, 409]);
+    await expectRefused(asked.sessionId, () => app.post(path, { n: 1 }), [403, 409]);
     await change(asked.task, { action: 'assign', users: ['ann'] }, as.ann);
-    await refused(asked.sessionId, () => app.post(path, { n: 1 }), 404);
+    await expectRefused(asked.sessionId, () => app.post(path, { n: 1 }), 404);
   });
 
   test('a signal is asked who sends it, also one that is kept', async () => {
     const asked = await ask('release');
     const path = (id: string) => `${at(id)}/signals/released`;
     const send = () => app.post(path(asked.sessionId), { ok: true }, as.alice);
-    await refused(asked.sessionId, send, 403, 'Others have to answer task');
+    await expectRefused(asked.sessionId, send, 403, 'Others have to answer task');
     const early = `s${++sessions}`;
     await app.post(`${USER}/sessions`, { sessionId: early }, as.alice);
     expect((await app.post(path(early), { ok: true }, as.alice)).body).toEqual({ kept: true });
@@ -561,14 +566,14 @@ describe('a task with rules', () => {
       { users: ['eve'] },
       { users: ['bob'] },
     ])
-      await refused(asked.sessionId, () => assign(body, as.ann), 403);
+      await expectRefused(asked.sessionId, () => assign(body, as.ann), 403);
     expect((await assign({ users: ['ann'], groups: ['finance'] }, as.ann)).status).toBe(200);
     expect((await assign({ users: ['ann'] }, as.ann)).status).toBe(200);
     // What was given up does not come back.
-    await refused(asked.sessionId, () => assign({ users: ['ann'], groups: ['finance'] }, as.ann), 403);
+    await expectRefused(asked.sessionId, () => assign({ users: ['ann'], groups: ['finance'] }, as.ann), 403);
     expect((await change(asked.task, { action: 'answer', answer: {} }, as.bob)).status).toBe(404);
     const own = await ask('choose');
-    await refused(own.sessionId, () => change(own.task, { action: 'assign', groups: ['staff'] }, as.alice), 403);
+    await expectRefused(own.sessionId, () => change(own.task, { action: 'assign', groups: ['staff'] }, as.alice), 403);
   });
 });
 
@@ -593,7 +598,7 @@ describe('a settlement', () => {
     const path = `${at(asked.sessionId)}/tool-calls/${asked.settled}/settle`;
     for (const outcome of ['done', 'not_done', 'run_again']) {
       const body = { outcome, ...(outcome === 'done' && { response: { ok: 'made up' } }) };
-      await refused(asked.sessionId, () => app.post(path, body, as.alice), 403, 'Others have to answer task');
+      await expectRefused(asked.sessionId, () => app.post(path, body, as.alice), 403, 'Others have to answer task');
     }
     expect((await app.get(`${USER}/tool-calls`, as.alice)).text).toContain(asked.settled);
     expect((await change(asked.task, { action: 'reject' }, as.ann)).status).toBe(200);

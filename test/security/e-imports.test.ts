@@ -237,7 +237,6 @@ const FROM_THE_LINE: Record<string, string[]> = {
     'reminders',
     'answer',
     'decided_by',
-    'decided_via',
     'version',
     'create_time',
   ],
