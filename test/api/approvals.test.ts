@@ -180,8 +180,10 @@ async function expectRefused(
 ) {
   const before = await stored(sessionId);
   const answer = await send();
-  expect([status].flat(), answer.text).toContain(answer.status);
-  expect(answer.text).toMatch(words);
+  expect({ status: answer.status, text: answer.text }).toEqual({
+    status: expect.toSatisfy((each: number) => [status].flat().includes(each)) as number,
+    text: expect.stringMatching(words) as string,
+  });
   expect(await stored(sessionId)).toEqual(before);
 }
 
@@ -230,6 +232,7 @@ describe('a copy of a session', () => {
       409,
       `asked in session ${asked.sessionId}`,
     );
+    expect(countOf('wire')).toBe(0);
   });
 
   test.each(['approve', 'sign', 'choose', 'ticket'])('a fork takes no answer to the call of %s', async (name) => {
@@ -408,13 +411,16 @@ describe('an answer without a task', () => {
     // Before its confirmation the call has a provisional response.
     const call = calls.find(({ name }) => name === 'pay') ?? {};
     await expectRefused(sessionId, () => run(sessionId, reply(call, { paid: true })), 409);
+    expect(told.join('')).not.toContain('"paid":true');
   });
 
   test('a yes names its call by its name, too', async () => {
     const asked = await ask('pay');
+    const before = countOf('pay');
     await expectRefused(asked.sessionId, () => run(asked.sessionId, reply({ ...asked.call, name: 'pay' }, YES)), 409);
     const other = await ask('choose');
     await expectRefused(other.sessionId, () => run(other.sessionId, reply({ ...other.call, name: CONFIRM }, YES)), 409);
+    expect(countOf('pay')).toBe(before);
   });
 
   test('of another invocation than the one that the request goes on with is refused', async () => {
@@ -521,6 +527,7 @@ describe('a task with rules', () => {
     const asked = await ask(name);
     for (const who of [as.ann, as.alice])
       await expectRefused(asked.sessionId, () => app.post(`/tasks/${asked.task}/address`, {}, who), [403, 409]);
+    expect((await stateOf(asked.task))?.state).toBe('open');
   });
 
   test('loses its address where it is assigned later', async () => {
@@ -530,6 +537,7 @@ describe('a task with rules', () => {
     await expectRefused(asked.sessionId, () => app.post(path, { n: 1 }), [403, 409]);
     await change(asked.task, { action: 'assign', users: ['ann'] }, as.ann);
     await expectRefused(asked.sessionId, () => app.post(path, { n: 1 }), 404);
+    expect((await stateOf(asked.task))?.state).toBe('open');
   });
 
   test('a signal is asked who sends it, also one that is kept', async () => {

@@ -131,8 +131,8 @@ async function find(sessionId: string): Promise<Asked> {
 }
 const reply = ({ question }: Asked): Part => ({ functionResponse: { id: question.id, name: CONFIRM, response: YES } });
 /** Nothing runs or waits for its turn any more. */
-const settle = () =>
-  expect
+const settle = async () => {
+  await expect
     .poll(
       async () =>
         (
@@ -143,6 +143,7 @@ const settle = () =>
         ).rows[0]?.n,
     )
     .toBe(0);
+};
 
 /** What came of an attempt; `undefined`: it is no HTTP answer. */
 type Tried = Promise<Pick<Answer, 'status'> | undefined | void>;
@@ -424,25 +425,16 @@ const ANSWERS: Record<string, ((asked: Asked) => Tried)[]> = {
 const TEXTS = new Set(['harnessInvoke', 'invokeLegacy', 'runCronjob', 'updateSession']);
 
 /** Operations that write no event: each is tried on the session of a question. */
-const NEITHER = new Set([
-  ...['setTelemetry', 'saveBudget', 'saveModelPrice', 'deleteGrants', 'setLegalHold', 'removeLegalHold', 'eraseUser'],
-  ...[
-    'deleteSession',
-    'createSessionWithId',
-    'updateSessionLabels',
-    'saveArtifact',
-    'deleteArtifact',
-    'addSessionToMemory',
-    'cancelInvocation',
-  ],
-  ...['createCronjob', 'previewSchedule', 'updateCronjob', 'deleteCronjob', 'enableCronjob', 'disableCronjob'],
-  ...['cancelCronjobRun', 'createWebhook', 'deleteWebhook', 'rotateWebhookSecret', 'replayWebhookDelivery'],
-  ...['createEvalSet', 'createEvalSetWithId', 'deleteEvalSet', 'importEvalSet', 'addSessionToEvalSet'],
-  ...['overwriteEvalCase', 'updateEvalCase', 'deleteEvalCase', 'addSessionsToEvalSet', 'scoreSessions'],
-  ...['cancelEvalRun', 'judgeEvalRun', 'saveEvalVerdict', 'saveScoreRule', 'deleteScoreRule', 'saveSessionVerdict'],
-  ...['cancelA2aTask', 'resubscribeToA2aTask', 'createA2aPushConfig', 'deleteA2aPushConfig', 'stopAiSdkChat'],
-  ...['deleteOpenAiResponse', 'cancelOpenAiResponse', 'changeOpenAiConversation', 'deleteOpenAiConversation'],
-]);
+const NEITHER = new Set(
+  `setTelemetry saveBudget saveModelPrice deleteGrants setLegalHold removeLegalHold eraseUser deleteSession
+  createSessionWithId updateSessionLabels saveArtifact deleteArtifact addSessionToMemory cancelInvocation
+  createCronjob previewSchedule updateCronjob deleteCronjob enableCronjob disableCronjob cancelCronjobRun
+  createWebhook deleteWebhook rotateWebhookSecret replayWebhookDelivery createEvalSet createEvalSetWithId
+  deleteEvalSet importEvalSet addSessionToEvalSet overwriteEvalCase updateEvalCase deleteEvalCase
+  addSessionsToEvalSet scoreSessions cancelEvalRun judgeEvalRun saveEvalVerdict saveScoreRule deleteScoreRule
+  saveSessionVerdict cancelA2aTask resubscribeToA2aTask createA2aPushConfig deleteA2aPushConfig stopAiSdkChat
+  deleteOpenAiResponse cancelOpenAiResponse changeOpenAiConversation deleteOpenAiConversation`.split(/\s+/),
+);
 
 const all = listRoutes(listAllOperations() as Operation<unknown>[]);
 const changes = all.filter(({ operation: { method, operationId } }) => method !== 'get' || operationId === 'runLive');
@@ -481,7 +473,7 @@ test('what is said to write no event writes none, and begins nothing', async () 
       headers: { ...headers, ...(operation.isForKeys ? {} : alice) },
       ...(body === undefined ? {} : { body }),
     });
-    expect(answer.status, operation.operationId).toBeLessThan(500);
+    if (answer.status >= 500) written.push(`${operation.operationId}: ${answer.status}`);
     await answer.body?.cancel();
     tried += 1;
     const { rows } = await sql.query<{ id: string }>('select id from events');
@@ -504,7 +496,7 @@ test('in no copy, and in no session, a yes of the user runs the tool', async () 
         const got = await answer(asked);
         tried += 1;
         await settle();
-        const status = got === undefined ? 'socket' : String((got as Pick<Answer, 'status'>).status);
+        const status = got === undefined ? 'socket' : String(got.status);
         served[status] = (served[status] ?? 0) + 1;
         if (ran > 0 || status.startsWith('5')) failures.push(`${name}: ${id} ${way + 1}: ${status} ${ran}`);
         ran = 0;
@@ -518,14 +510,14 @@ test('in no copy, and in no session, a yes of the user runs the tool', async () 
     await settle();
     if (ran > 0) failures.push(`${id} itself`);
     for (const sessionId of sessions) {
-      const copy = await find(sessionId);
-      if (copy.events.length === 0) {
+      const found = await find(sessionId);
+      if (found.events.length === 0) {
         without.push(id);
         continue;
       }
       copied += 1;
       const { question, invocationId, callId, taskId } = asked;
-      await attack(id, { ...copy, question, invocationId: copy.invocationId || invocationId, callId, taskId });
+      await attack(id, { ...found, question, invocationId: found.invocationId || invocationId, callId, taskId });
     }
   }
   // Its session goes with the answer.
