@@ -12,7 +12,8 @@
 --      An invocation that was left between 3 and the lock goes on first: the claim is made again, and refused.
 --   5. Begin the row of the invocation; a resumed one keeps its row, and names the version that it goes on with. The request gets the place where the run began.
 --      One that goes on keeps its request and what it was asked to end as, counts the attempt, and has the rest of its time.
---   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed. An
+--   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed, and one
+--      without a task is refused. An
 --      invocation that its tasks have queued brings what they were answered with. A message that interrupts
 --      (p_ends_sleeps) ends invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
 --   7. Merge shared state and insert the events (store_events). Of a session that was made here this is all there is to
@@ -31,7 +32,7 @@
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
-  p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean,
+  p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
   out claimed boolean, out over json, out limited boolean, out lines text, out state_text text)
 language plpgsql as $$

@@ -127,8 +127,8 @@ export class ForbiddenError extends AppError {
   readonly code = 'forbidden';
   /** The scope that is missing, where that is the reason. */
   readonly scope: string | undefined;
-  constructor(message: string, scope?: string) {
-    super(message);
+  constructor(message: string, scope?: string, options?: ErrorOptions) {
+    super(message, options);
     this.scope = scope;
   }
 }
@@ -259,10 +259,15 @@ export const sizeRefusal = (error: unknown) =>
 export function answerRefusal(error: unknown): ConflictError | ForbiddenError | undefined {
   for (const cause of causes(error)) {
     const message = cause instanceof Error ? cause.message : '';
-    if (cause.code === 'AR410') return new ConflictError(message);
-    if (cause.code === 'AR403') return new ForbiddenError(message);
+    if (cause.code === 'AR410') return new ConflictError(message, { cause: error });
+    if (cause.code === 'AR403') return new ForbiddenError(message, undefined, { cause: error });
   }
   return undefined;
+}
+
+/** Throws an error of the database again: as the refusal of an answer, where it is one, which every door can say. */
+export function throwRefusal(error: unknown): never {
+  throw answerRefusal(error) ?? error;
 }
 
 /** The sentence for a write that a trigger (migrations) refuses because of a hold or an erasure, by its SQLSTATE. */

@@ -171,6 +171,7 @@ async function begin(
     if (!(reason instanceof AgentError)) throw error;
     // It would stay at the head of its queue: it is claimed without the prompt that does not fit, and ends.
     refusal = reason;
+    lease.answers = undefined;
     return claim([]);
   });
   if (!isClaimed) return;

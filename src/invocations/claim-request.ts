@@ -1,7 +1,7 @@
 import type { AgentOverrides } from '../agent/definition/agent.ts';
 import type { AgentVersion } from '../conversation/apps/agent-version.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
-import { toAnswersParameter } from '../conversation/sessions/append-store.ts';
+import { listGivenCalls } from '../conversation/sessions/append-store.ts';
 import { checkEventSize } from '../conversation/sessions/session-context.ts';
 import { NotFoundError } from '../core/errors.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
@@ -54,7 +54,10 @@ export const newLease = (
   // One that goes on keeps what its row has, and no budget counts it again, or refuses it in the middle.
   ...(request.goesOn
     ? { isFree: true }
-    : { kept: toClaimedRequest(request, secrets), answers: toAnswersParameter([request]) ?? undefined }),
+    : {
+        kept: toClaimedRequest(request, secrets),
+        answers: listGivenCalls([request], request.resumes ? request.invocationId : undefined),
+      }),
 });
 
 /**

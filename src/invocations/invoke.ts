@@ -6,7 +6,7 @@ import { getFunctionCalls } from '../core/content.ts';
 import { AgentError, isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
 import type { Event, NewEvent } from '../core/event.ts';
-import { findConfirmations } from '../agent/loop/confirmation.ts';
+import { findConfirmations, listAnsweredQuestions } from '../agent/loop/confirmation.ts';
 import { StoredSteps } from '../agent/loop/stored-steps.ts';
 import { MEMORY_TOPIC } from '../conversation/memory/embed-memories.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
@@ -42,6 +42,7 @@ import { countAsked, endWhereOver, reserve } from './run-limits.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
+import { listGivenAnswers } from './waits/task-store.ts';
 
 /**
  * Runs one invocation from its prompt to its answer. A lease holds the session meanwhile; no connection, lock or
@@ -155,8 +156,11 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     const before = goesOn ? takeStored(running, history, goesOn.sequence) : history.events;
     const known = [...before, ...running.userEvents];
     const state = withDelta(history.state, request.stateDelta, running.userEvents.length > 0);
+    const answered = listAnsweredQuestions(known);
+    const listGiven = () => listGivenAnswers(context.database.db, key, answered);
+    const given = answered.length > 0 ? await persist(listGiven, lease.durationMs) : new Map<string, never>();
     // A person has decided on them: they run before any event of this run.
-    for (const { calls } of findConfirmations(known, history.runtimeEventIds)) running.handOver.begin(calls);
+    for (const { calls } of findConfirmations(known, history.runtimeEventIds, given)) running.handOver.begin(calls);
     // The tape of a part would say that the rest was never asked.
     running.recorder = goesOn ? undefined : new TapeRecorder(known.length, state, request.overrides);
     const steps = answer({
@@ -165,6 +169,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       invocationId,
       history: known,
       runtimeEventIds: history.runtimeEventIds,
+      given,
       state,
       signal: AbortSignal.any([signal, running.limitReached.signal]),
       endTime: running.endTime,

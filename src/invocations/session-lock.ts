@@ -2,6 +2,7 @@ import { sessionNotFound } from '../core/session.ts';
 import { freeTopic, stopTopic } from '../core/names.ts';
 import { currentContext } from '../platform/context.ts';
 import type { Database } from '../platform/db/database.ts';
+import { escapeText } from '../platform/db/json-escape.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import {
   AgentError,
@@ -162,7 +163,8 @@ async function refuseWait(db: Database, { lease, busyPolicy, resumes }: ClaimReq
     throw new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
   }
   await refuseForgotten(db, lease);
-  if (lease.answers) await refuseAnswered(db, lease.key, lease.answers);
+  const answered = lease.answers?.flatMap(({ id }) => id ?? []) ?? [];
+  if (answered.length > 0) await refuseAnswered(db, lease.key, answered.map(escapeText));
   if (busyPolicy === 'reject' || resumes) {
     throw new BusyError(`Session ${lease.key.sessionId} runs another invocation.`, 1, 'rejected');
   }

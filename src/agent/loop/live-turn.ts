@@ -5,7 +5,7 @@ import type { Event, NewEvent } from '../../core/event.ts';
 import type { LiveConnection, LiveMessage, LiveRequest } from '../definition/live.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import { buildContents } from './build-contents.ts';
-import { beginWith } from './call-ledger.ts';
+import { beginWith, noteWaits } from './call-ledger.ts';
 import { callTools, toOpenCalls, withError } from './call-tools.ts';
 import { type AgentTurn, countTokens, type InvocationState, newEvent, newInvocationState } from './invocation-state.ts';
 import { recordEvent, uniqueCallId } from './invocation-state.ts';
@@ -223,6 +223,7 @@ async function* answerCalls(
   const signal = AbortSignal.any([turn.signal, taken]);
   const { event: answered, stillOpen } = await callTools(invocation, { ...turn, signal }, toOpenCalls(event));
   open.paused ||= stillOpen;
+  if (stillOpen) noteWaits(invocation, turn, toOpenCalls(event), { request: undefined, event: answered });
   if (answered) yield recordEvent(invocation, { ...withoutError(answered), nodeInfo: { path: '' } });
   turn.signal.throwIfAborted();
   if (!answered || taken.aborted) return;

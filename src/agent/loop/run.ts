@@ -8,6 +8,7 @@ import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/tool.ts';
 import type { CallLedger, Transact } from './call-ledger.ts';
 import type { AskingCall } from './asker.ts';
+import type { GivenAnswers } from './confirmation.ts';
 import type { StoredSteps } from './stored-steps.ts';
 
 /** The input of one invocation. */
@@ -29,6 +30,8 @@ export interface RunInput {
   used?: UsedSoFar;
   /** Ids of the events that the runtime made: a person confirms what one of these requests, and nothing else. */
   runtimeEventIds: ReadonlySet<string>;
+  /** What was answered to the questions that the last event answers: no other yes runs a call. */
+  given: GivenAnswers;
   /** Merged state of the session at the start. */
   state: JsonObject;
   /** Aborted with an `AgentError` as its reason (cancelled, interrupted, time limit). */

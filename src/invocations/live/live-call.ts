@@ -4,8 +4,9 @@ import { LiveAudio } from '../../agent/loop/live-audio.ts';
 import { runLiveTurn, toLiveRequest } from '../../agent/loop/live-turn.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { findHistory } from '../../conversation/sessions/history-store.ts';
-import type { Content } from '../../core/content.ts';
-import { AppError, NotFoundError } from '../../core/errors.ts';
+import type { Content, JsonObject } from '../../core/content.ts';
+import { answerRefusal, AppError, NotFoundError } from '../../core/errors.ts';
+import type { Event } from '../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
 import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
@@ -84,7 +85,8 @@ export class LiveCall {
       const { events, runtimeEventIds, state } = history;
       const input = { agent: prepared, session: key, invocationId: newInvocationId(context), runtimeEventIds, state };
       const { newId, log } = context;
-      const further = { history: events, signal, streaming: false, services, newId, log };
+      // Nothing is called before the session is open, so nothing that a person allowed is needed.
+      const further = { history: events, given: new Map(), signal, streaming: false, services, newId, log };
       const request = await toLiveRequest({ ...input, ...further });
       const flags = { modality, proactiveAudio, affectiveDialog, signal };
       const connection = await prepared.model.live?.connect({ ...request, ...flags });
@@ -171,6 +173,11 @@ export class LiveCall {
       await this.#countTurn();
       const { error } = await invoke(this.#context, request, (frame) => this.#live.sendText(toText(frame)));
       if (error) this.#fail(error.message);
+    } catch (error) {
+      // Nothing was stored of it, and the model was told nothing.
+      const refusal = answerRefusal(error);
+      if (!refusal) throw error;
+      this.#live.send({ error: refusal.message });
     } finally {
       this.#isAnswering = false;
     }

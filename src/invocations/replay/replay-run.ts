@@ -2,6 +2,7 @@ import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
 import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import { type ModelAnswer, type ModelRequest, toCallUse } from '../../agent/definition/model.ts';
 import type { ToolServices } from '../../agent/definition/tool.ts';
+import type { GivenAnswers } from '../../agent/loop/confirmation.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { spend } from '../../conversation/budgets/budget-store.ts';
@@ -44,6 +45,7 @@ interface Replayed {
   runtimeEventIds: ReadonlySet<string>;
   /** Calls that people were asked about, or answered. */
   askedCalls: ReadonlySet<string>;
+  given: GivenAnswers;
 }
 
 /** How often a live model may be called more than twice as often as the tape has answers of it. */
@@ -139,7 +141,7 @@ interface Playing {
 /** The consumer of the loop: it compares where that of an invocation stores, and has the same limit of tool calls. */
 async function playLoop(
   { newId, limits }: ReplayContext,
-  { run, key, invocationId, state, runtimeEventIds }: Replayed,
+  { run, key, invocationId, state, runtimeEventIds, given }: Replayed,
   { player, prepared, services, signal, take }: Playing,
 ): Promise<void> {
   const tooManyCalls = new AbortController();
@@ -154,6 +156,7 @@ async function playLoop(
     invocationId,
     history: run.history,
     runtimeEventIds,
+    given,
     state,
     signal: AbortSignal.any([signal, player.signal, tooManyCalls.signal]),
     streaming: false,

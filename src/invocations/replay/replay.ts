@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { listAnsweredQuestions } from '../../agent/loop/confirmation.ts';
 import { findHistory, type SessionHistory } from '../../conversation/sessions/history-store.ts';
 import { findInitialState } from '../../conversation/sessions/session-store.ts';
 import { getAnswerText } from '../../core/content.ts';
@@ -13,6 +14,7 @@ import type { ReplayDifference } from './differences.ts';
 import type { Player } from './player.ts';
 import { type ReplayContext, type ReplayOptions, replayRun } from './replay-run.ts';
 import type { replaySchema } from './replay-schema.ts';
+import { listGivenAnswers } from '../waits/task-store.ts';
 import { listAskedCalls, stateBefore, type TapeRun, toRuns } from './tape-run.ts';
 
 /** The result of a replay. */
@@ -78,7 +80,8 @@ async function replayRuns(
   const seen: Seen = { notCompared: new Set(), notMade: new Set(), hasHooks: false };
   for (const run of runs) {
     const state = stateBefore(run, history.state, initial);
-    const made = { run, key, invocationId, agent, state, runtimeEventIds, askedCalls };
+    const given = await listGivenAnswers(reads, key, listAnsweredQuestions(run.history));
+    const made = { run, key, invocationId, agent, state, runtimeEventIds, askedCalls, given };
     const player = await replayRun(context, made, options, signal);
     addRun(result, player, run);
     for (const reason of player.notCompared) seen.notCompared.add(reason);

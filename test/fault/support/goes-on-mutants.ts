@@ -59,7 +59,7 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'lets a person settle, and does not go on',
-    changes: change('routes/goOn', 'settled.size < asked.size', 'settled.size <= asked.size'),
+    changes: change('change_task', "p_action in ('reject', 'settle')", "p_action = 'reject'"),
     ...LEDGER,
     only: 'who says: done',
   },
