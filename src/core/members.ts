@@ -39,6 +39,14 @@ export const openEnum = (sample: string, meaning: string) =>
 /** An object or another value by its own schema. */
 export const optional = <Schema extends z.ZodType>(schema: Schema, meaning: string) =>
   schema.nullish().describe(meaning);
+/**
+ * A rule of a body that takes the place of something: at least one of these members is there. What is to go is said by
+ * null, never by what was left out or is misspelt.
+ */
+export const saysOneOf =
+  <Name extends string>(...names: Name[]) =>
+  (body: { [Key in Name]?: unknown }) =>
+    names.some((each) => body[each] !== undefined);
 /** An object with these members; further ones are kept. */
 export const looseObject = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
   z.looseObject(shape).describe(meaning);

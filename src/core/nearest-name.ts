@@ -9,8 +9,9 @@ const plain = (name: string) => name.toLowerCase().replaceAll(/[^a-z0-9]/g, '');
 /**
  * Returns the known name that was most likely meant: one that differs in at most two letters, and in no more than a
  * third of them, or else one that begins so. `undefined` where none resembles it.
+ * @param isShortened false where a shorter name is no sign of a longer one
  */
-export function nearestName(sent: string, known: Iterable<string>): string | undefined {
+export function nearestName(sent: string, known: Iterable<string>, isShortened = true): string | undefined {
   const wanted = plain(sent.slice(0, MAX_LENGTH));
   const allowed = Math.min(2, Math.floor(wanted.length / 3));
   let best: { name: string; cost: number } | undefined;
@@ -18,7 +19,7 @@ export function nearestName(sent: string, known: Iterable<string>): string | und
     const candidate = plain(name);
     const isClose = Math.abs(candidate.length - wanted.length) <= allowed;
     const distance = isClose ? editDistance(wanted, candidate) : Number.POSITIVE_INFINITY;
-    const begins = wanted.length >= MIN_BEGINNING && candidate.startsWith(wanted);
+    const begins = isShortened && wanted.length >= MIN_BEGINNING && candidate.startsWith(wanted);
     const cost = distance <= allowed ? distance : begins ? candidate.length : Number.POSITIVE_INFINITY;
     if (cost < (best?.cost ?? Number.POSITIVE_INFINITY)) best = { name, cost };
   }

@@ -79,7 +79,9 @@ interface Detail {
 }
 
 /** A misspelt member at the top of a body, and one within a member that is an object or a list of objects. */
-function misspeltBodies({ body }: Sample): { sent: string; meant: string; body: object; place: 'top' | 'nested'; isGiven?: boolean }[] {
+function misspeltBodies({
+  body,
+}: Sample): { sent: string; meant: string; body: object; place: 'top' | 'nested'; isGiven?: boolean }[] {
   if (!body || body.isText) return [];
   const example = body.example as Record<string, unknown>;
   const top = pick(namesOf(body.schema));

@@ -71,5 +71,5 @@ function checkSettings(config: Config): Finding[] {
       'MAX_EVENT_BYTES is larger than MAX_SESSION_BYTES, which no session can then hold; lower MAX_EVENT_BYTES.',
     ],
   ];
-  return toFindings('settings', failing(rules), 'no contradiction');
+  return toFindings('settings', [...config.misspelt, ...failing(rules)], 'no contradiction');
 }
