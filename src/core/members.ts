@@ -50,6 +50,19 @@ export const saysOneOf =
 /** An object with these members; further ones are kept. */
 export const looseObject = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
   z.looseObject(shape).describe(meaning);
+/** The definitions of objects whose further members are data. */
+const keeping = new WeakSet<object>();
+/**
+ * An object of another's format, with these members; further ones, of later versions of it, are data: they are kept and
+ * given back, so they are no mistake of a request.
+ */
+export function keepingObject<Shape extends z.ZodRawShape>(meaning: string, shape: Shape) {
+  const schema = z.looseObject(shape).describe(meaning);
+  keeping.add(schema._zod.def);
+  return schema;
+}
+/** True for an object of {@link keepingObject}. */
+export const isKeeping = (schema: z.core.$ZodType): boolean => keeping.has(schema._zod.def);
 /** An object with these members and no others. */
 export const strictObject = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
   z.strictObject(shape).describe(meaning);

@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { isKeeping } from '../../../core/members.ts';
 import { getChildren, getDefinition, unwrap } from '../../../core/zod-graph.ts';
 import { snakeCase } from '../operation/paths.ts';
 import type { UnknownName } from './unknown-names.ts';
@@ -41,7 +42,7 @@ function toShape(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): 
   known.set(schema, shape);
   const { members, elements, branches } = getChildren(schema);
   const names = Object.keys(members);
-  if (names.length > 0) shape.known = new Set(names);
+  if (names.length > 0 && !isKeeping(schema)) shape.known = new Set(names);
   for (const [name, member] of Object.entries(members)) {
     const other = snakeCase(name);
     if (other !== name) shape.renames.set(other, name);
@@ -58,6 +59,7 @@ function toShape(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): 
 /** True for a schema that takes objects of any members. */
 function isFreeForm(schema: z.core.$ZodType): boolean {
   const { type, shape, options } = getDefinition(unwrap(schema));
+  if (isKeeping(unwrap(schema))) return true;
   if (type === 'record' || type === 'unknown' || type === 'any') return true;
   return options?.some(isFreeForm) ?? (shape !== undefined && Object.keys(shape).length === 0);
 }
