@@ -50,7 +50,9 @@ const extra = (at: (string | number)[], name: string, input: unknown) => ({
       type: 'extra_forbidden',
       loc: ['body', ...at, name],
       // Operations of this runtime add what was meant.
-      msg: expect.stringMatching(/^Extra inputs are not permitted(?:: `txt` is not known here; did you mean `text`\?)?$/),
+      msg: expect.stringMatching(
+        /^Extra inputs are not permitted(?:: `txt` is not known here; did you mean `text`\?)?$/,
+      ),
       input,
     },
   ],

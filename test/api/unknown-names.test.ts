@@ -1,5 +1,7 @@
+import { once } from 'node:events';
 import { Client } from 'pg';
 import { describe, expect, test } from 'vitest';
+import { WebSocket } from 'ws';
 import type { z } from 'zod';
 import { getChildren, getDefinition, unwrap } from '../../src/core/zod-graph.ts';
 import { DOOR_NAMES } from '../../src/config/features.ts';
@@ -224,6 +226,14 @@ describe("an operation of another's protocol", () => {
     });
     console.log('named', counts);
     expect(wrong).toEqual([]);
+  });
+
+  test('names it in the answer of an upgrade too', async () => {
+    const url = `${app.url.replace('http', 'ws')}/run_live?user_id=u&session_id=s&modalitis=TEXT`;
+    const socket = new WebSocket(url);
+    const [{ headers }] = (await once(socket, 'upgrade')) as [{ headers: Record<string, string> }];
+    socket.terminate();
+    expect(headers['x-ignored-members']).toBe('modalitis');
   });
 
   test('names at most 32 in safe characters', async () => {
