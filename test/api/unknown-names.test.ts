@@ -195,6 +195,8 @@ describe('an operation of this runtime', () => {
     await app.post(`${user}/sessions`, { sessionId: 's1' });
     await app.send('PUT', `${user}/hold`, { reason: 'a case' });
     await app.send('PUT', `${user}/hold`, { session_id: 's1', reason: 'a case' });
+    // An empty name, as of a variable that is not set, is not the whole user.
+    expect((await app.send('DELETE', `${user}/hold?sessionId=`)).status).toBe(422);
     expect((await app.send('DELETE', `${user}/hold?session_id=s1`)).status).toBe(200);
     const { body } = await app.get('/apps/harness_agent/holds');
     expect(body).toMatchObject([{ userId: 'held', sessionId: null }]);
