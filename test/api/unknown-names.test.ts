@@ -55,7 +55,7 @@ function toUrl(operation: Sample, query: Record<string, string>): string {
       url.replace(`{${name}}`, name === 'app_name' ? 'harness_agent' : name === 'version_id' ? '0' : 'edge1'),
     operation.path,
   );
-  return `${path}?${new URLSearchParams(query)}`;
+  return `${path}?${new URLSearchParams(query).toString()}`;
 }
 
 const required = { user_id: 'edge1', session_id: 'edge1', state: 'edge1' };
@@ -243,7 +243,7 @@ describe("an operation of another's protocol", () => {
   test('names at most 32 in safe characters', async () => {
     const sent = Array.from({ length: 40 }, (_, index): [string, string] => [`no\r\n${index}`, '']);
     const query = new URLSearchParams(sent);
-    const { status, headers } = await app.get(`/list-apps?${query}`);
+    const { status, headers } = await app.get(`/list-apps?${query.toString()}`);
     const names = headers.get('x-ignored-members')?.split(', ');
     expect([status, names?.length, names?.[0], names?.at(-1)]).toEqual([200, 33, 'no%0D%0A0', '...']);
     expect((await app.get('/list-apps?detailed=false&detailed=true')).headers.get('x-ignored-members')).toBe(
