@@ -79,7 +79,7 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
       appAliases,
       readJsonBody: readJsonBody(maxBodyBytes),
       readTextBody: readTextBody(maxBodyBytes),
-      createValidate: createValidation(document, appAliases),
+      createValidate: createValidation(document, appAliases, log),
     }),
   );
   const { pages = [], version = '', auth } = options;

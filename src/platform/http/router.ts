@@ -82,11 +82,12 @@ function countSegments(path: string): number {
 
 /** Returns all that a request of one operation passes, in this order; what does not depend on it is decided here. */
 function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpit): RequestHandler {
-  const { owner, body } = operation;
+  const { owner, body, wire } = operation;
   // What anybody may send counts by address.
   const limits = owner === 'open' && operation.method === 'get' ? undefined : steps.limits?.(operation);
   const authorize = createAuthorize(operation);
-  const readBody = body && (body.isText ? steps.readTextBody : steps.readJsonBody);
+  // What is sent where no body is taken was meant to say something: an operation of ours reads it, and refuses.
+  const readBody = body?.isText ? steps.readTextBody : body || wire === undefined ? steps.readJsonBody : undefined;
   const validate = steps.createValidate(operation);
   const readContent = createContentReader(operation, steps.appAliases);
   const hosted = needsHostedApp(operation) ? steps.apps : undefined;
@@ -105,7 +106,7 @@ function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpi
     const isNamedLater = principal.kind === 'key' && typeof owner === 'object';
     if (!isNamedLater) await withTarpit(caller, admit);
     await readBody?.(request, response);
-    const valid = await validate(request);
+    const valid = await validate(request, response);
     const resource = readContent?.(valid, named, noted) ?? named;
     if (readContent) authorize(principal, resource);
     if (hosted) requireHosted(hosted, resource.appName ?? (valid.body as { appName?: unknown } | undefined)?.appName);

@@ -18,6 +18,21 @@ const messageOf = (environment: Record<string, string>) => {
   return undefined;
 };
 
+test('a variable that resembles a setting and is none is named, others are not', () => {
+  const names = (environment: Record<string, string>) =>
+    readConfig(environment).misspelt.map((sentence) => sentence.replace(/ is no setting .* mean (.*)\?$/, ' → $1'));
+  expect(names({ RUNTIME_API_KEY: KEY, AUDT: 'writes', DATABASE_URI: '', LOGLEVEL: 'warn', dev_ui: 'true' })).toEqual([
+    'RUNTIME_API_KEY → RUNTIME_API_KEYS',
+    'AUDT → AUDIT',
+    'LOGLEVEL → LOG_LEVEL',
+    'dev_ui → DEV_UI',
+  ]);
+  const others =
+    'OPENAI_API_KEY ANTHROPIC_API_KEY GOOGLE_API_KEY GEMINI_API_KEY AWS_REGION PGHOST PGPORT HOSTNAME HOME LANG TERM ' +
+    'SHELL NODE_ENV OTEL_SERVICE_NAME POSTGRES_PASSWORD AGENT_RUNTIME_KEY AGENT_RUNTIME_URL IMPORT_KEY HTTP_PROXY';
+  expect(names(Object.fromEntries(others.split(' ').map((name) => [name, 'x'])))).toEqual([]);
+});
+
 describe('modes', () => {
   test.each([
     [{}, { mode: 'local' }],

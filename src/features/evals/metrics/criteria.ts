@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { jsonObject, freeForm } from '../../../core/content.ts';
 import { keyAliases } from '../../../platform/http/validation/key-aliases.ts';
-import { findNearest } from '../../../core/nearest.ts';
+import { nearestName } from '../../../core/nearest-name.ts';
 import { MetricError } from './status.ts';
 import type { MatchType } from './trajectory.ts';
 import { number, looseObject } from '../../../core/members.ts';
@@ -56,7 +56,7 @@ export const rubricType = z
   .max(1_024)
   .refine((type) => RUBRIC_TYPES.some((known) => known === type), {
     error: ({ input }) => {
-      const nearest = findNearest(String(input), RUBRIC_TYPES);
+      const nearest = nearestName(String(input), RUBRIC_TYPES);
       const hint = nearest === undefined ? '' : ` Did you mean ${nearest}?`;
       return `No metric reads rubrics of this type; there are ${RUBRIC_TYPES.join(', ')}.${hint}`;
     },

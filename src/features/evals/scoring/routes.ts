@@ -255,6 +255,7 @@ const getMetricsInfo = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/metrics-info`,
   operationId: 'getMetricsInfo',
+  wire: 'ADK',
   summary: 'List the metrics of evaluations',
   owner: 'service',
   parameters: { path: appPath },

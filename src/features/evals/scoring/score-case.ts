@@ -28,7 +28,7 @@ import { responseMatch } from '../metrics/response-match.ts';
 import { trajectoryDetails, trajectoryMatch } from '../metrics/trajectory.ts';
 import { getCalls, type Turn, type TurnPair, getText } from '../metrics/turn.ts';
 import type { MetricResult, ScoredCase } from './score.ts';
-import { findNearest } from '../../../core/nearest.ts';
+import { nearestName } from '../../../core/nearest-name.ts';
 import { toErrorText } from '../../../core/errors.ts';
 import { ValidationFailedError, valueError } from '../../../platform/http/operation/request-errors.ts';
 import type { PreparedAgent } from '../../../agent/definition/agent.ts';
@@ -252,7 +252,7 @@ const listScored = (own: EvalModule['metrics'] | undefined): string[] => [...MET
 
 function unknownMetric(metricName: string, own: EvalModule['metrics'] | undefined): string {
   const names = listScored(own);
-  const nearest = findNearest(metricName, names);
+  const nearest = nearestName(metricName, names);
   const hint = nearest === undefined ? '' : ` Did you mean \`${nearest}\`?`;
   return `There is no metric \`${toErrorText(metricName)}\`; there are ${names.join(', ')}.${hint}`;
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { findNearest } from '../../../src/core/nearest.ts';
+import { nearestName } from '../../../src/core/nearest-name.ts';
 
 const KNOWN = ['tool_trajectory_avg_score', 'response_match_score', 'safety_v1', 'final_response_match_v2'];
 
@@ -15,5 +15,5 @@ test.each([
   ['', undefined],
   ['response_match_score'.repeat(10), undefined],
 ])('%s resembles %s', (name, expected) => {
-  expect(findNearest(name, KNOWN)).toBe(expected);
+  expect(nearestName(name, KNOWN)).toBe(expected);
 });
