@@ -10,7 +10,7 @@ import { findConfirmations } from '../agent/loop/confirmation.ts';
 import { StoredSteps } from '../agent/loop/stored-steps.ts';
 import { MEMORY_TOPIC } from '../conversation/memory/embed-memories.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
-import { freeTopic, sessionTopic } from '../core/names.ts';
+import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import {
   type EventListener,
@@ -290,6 +290,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     // What a process left that died goes with the end, in whatever process.
     hasDeltas: running.deltas !== undefined || request.goesOn !== undefined,
     remembers: agent.remember !== undefined && !error && !paused,
+    onAwaited: () => context.notifications.publish(QUEUE_TOPIC),
     ...running.ledger.end(events),
     // Without its user event there is nothing to replay it from.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
