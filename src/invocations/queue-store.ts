@@ -172,14 +172,14 @@ export async function listUnserved(
 }
 
 /**
- * Pauses an invocation whose turn a budget refuses. One that has not begun keeps no time of an end: it counts when it
- * does. @returns false where it waits no more with the token of the lease
+ * Pauses an invocation whose turn a budget refuses. One that has not begun has no time of an end, by which a claim
+ * knows that it is to be counted. @returns false where it waits no more with the token of the lease
  */
 export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> {
-  const { status, leaseToken, startTime, endTime } = invocations;
+  const { status, leaseToken, startTime } = invocations;
   const { rowCount } = await tx
     .update(invocations)
-    .set({ status: 'paused', endTime: sql`case when ${endTime} is not null then statement_timestamp() end` })
+    .set({ status: 'paused' })
     .where(
       and(isInvocation(lease), eq(status, 'queued'), eq(leaseToken, lease.readToken ?? lease.token), isNull(startTime)),
     );
