@@ -3,7 +3,7 @@ import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { getFunctionCalls } from '../core/content.ts';
-import { AgentError, isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
+import { AgentError, HandedOverError, isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import { findConfirmations } from '../agent/loop/confirmation.ts';
@@ -37,6 +37,7 @@ import {
   withNotes,
 } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
+import { findWaiter } from './queue-store.ts';
 import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
 import { countAsked, endWhereOver, reserve } from './run-limits.ts';
 import { acquireSession } from './session-lock.ts';
@@ -50,8 +51,8 @@ import { newToolServices } from './tool-services.ts';
  * @throws {NotFoundError} for an absent application or session. @throws {BusyError} when the session stays busy.
  * @throws {RepeatedInvocationError} when its idempotency key was used before. @throws {UnavailableError} when there
  * is no room.
- * @throws {StoppedError} when it was stopped while it waited. @throws {LeaseLostError} when another process took
- * the session over.
+ * @throws {StoppedError} when it was stopped while it waited. @throws {HandedOverError} when another process goes on
+ * with it. @throws {LeaseLostError} when its session is gone.
  */
 export async function invoke(
   context: InvocationContext,
@@ -97,11 +98,25 @@ interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'e
   recorder?: TapeRecorder | undefined;
 }
 
-/** Runs {@link runFenced}; the log names session and invocation meanwhile. */
+/**
+ * Runs {@link runFenced}; the log names session and invocation meanwhile.
+ * @throws {HandedOverError} where this process lost it: it has begun, so nobody is told of a failure.
+ */
 export const runClaimed: typeof runFenced = (claimed, outside) =>
   runWith({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
-    runFenced(claimed, outside),
+    runFenced(claimed, outside).catch(async (error: unknown) => {
+      throw await toLeft(claimed, error);
+    }),
   );
+
+/** Returns the error of a run that this process could not end. Only one whose session is gone goes on nowhere. */
+async function toLeft({ context, request, lease }: ClaimedInvocation, error: unknown): Promise<unknown> {
+  const isLost = error instanceof LeaseLostError;
+  if (!isLost && !isPassingFailure(error)) return error;
+  const isThere = await findWaiter(context.database.db, lease).catch((failure: unknown) => isPassingFailure(failure));
+  if (!isThere) return error;
+  return new HandedOverError(lease, request.idempotency !== undefined, isLost ? 'lost' : 'unavailable');
+}
 
 /** Runs the agent inside a fence, stores how that ended and releases the session. */
 async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Promise<InvocationEnd> {
