@@ -165,12 +165,9 @@ test('where the user may have no task more, and where a client waits, the run en
 test('what has begun counts once, however often it waits and goes on; a new prompt in it counts', async () => {
   const budget = { appliesTo: 'user', forUser: 'nap', period: 'day', maxInvocations: 1 };
   const path = '/apps/harness_agent/users/nap/sessions';
-  const naps = await startOn(
-    app.databaseUrl,
-    { DEV_UI: 'false', RUNTIME_API_KEYS_FILE: join(folder, 'keys') },
-    { agents: hostAgent(sleeper, waiting) },
-  );
-  const at = client(naps.url);
+  const at = await startApp({ RUNTIME_API_KEYS_FILE: join(folder, 'keys') }, { agents: hostAgent(sleeper, waiting) });
+  const used = new Client({ connectionString: at.databaseUrl });
+  await used.connect();
   expect((await at.send('PUT', '/apps/harness_agent/budgets', budget, admin)).status).toBeLessThan(300);
   await at.post(path, { sessionId: 's' }, admin);
   const say = (text: string) => ({ newMessage: { role: 'user', parts: [{ text }] } });
@@ -189,12 +186,12 @@ test('what has begun counts once, however often it waits and goes on; a new prom
   const answered = { ...session, invocationId: id, newMessage: { role: 'user', parts: [part] } };
   expect((await at.post('/run', answered, admin)).status).toBe(200);
   await expect.poll(status, PATIENT).toBe('succeeded');
-  const used = `select sum(invocations)::int as n from budget_uses where user_id = 'nap'`;
-  expect((await sql.query(used)).rows).toEqual([{ n: 1 }]);
+  expect((await used.query('select sum(invocations)::int as n from budget_uses')).rows).toEqual([{ n: 1 }]);
   // It has its answer: what is said then is another prompt.
   expect((await at.post('/run', { ...session, invocationId: id, ...say('done') }, admin)).status).toBe(429);
   expect((await at.post('/run', { ...session, ...say('done') }, admin)).status).toBe(429);
-  await naps.close();
+  await used.end();
+  await at.close();
 });
 
 interface Asked {

@@ -33,8 +33,8 @@ beforeEach(async () => {
   [here, there] = [gatedAgents(), gatedAgents()];
   app = await startApp({ OPENAI_API: 'true' }, { agents: there.agents });
   [grace, hasStopped] = [new AbortController(), false];
-  // It looks at its lease often; the lease itself outlasts any machine.
-  const settings = { SESSION_LEASE_MS: '3000', SHUTDOWN_GRACE_MS: '600000', OPENAI_API: 'true' };
+  // It looks at its lease often, and has no room to take up again what it lost.
+  const settings = { SESSION_LEASE_MS: '3000', MAX_INVOCATIONS: '1', SHUTDOWN_GRACE_MS: '600000', OPENAI_API: 'true' };
   first = await startOn(app.databaseUrl, settings, { agents: here.agents, stopping: grace.signal });
   sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();
