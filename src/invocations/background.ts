@@ -146,7 +146,7 @@ function toTaken(left: QueueHead[], held: readonly QueueHead[], maxAttempts: num
   return left.filter((head) => !isLast(head) || head === next);
 }
 
-/** A look reads all that could begin: where that is much it takes at most a fifth of the time. */
+/** A look may read much that cannot begin: it takes at most a fifth of the time. */
 class Pace {
   #nextTime = 0;
 

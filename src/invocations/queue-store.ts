@@ -40,7 +40,9 @@ export async function dequeueInvocation(db: Database, lease: Lease): Promise<voi
 export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   /** How many processes have begun it. */
   attempts: number;
-  /** How long it has waited, seconds. */
+  /** How old it is, seconds. */
+  age: number;
+  /** How long it has waited, seconds: one that was paused is as old as what it waited for. */
   waited: number;
   /** About the size of its body. */
   bytes: number;
@@ -75,27 +77,53 @@ const wasLeft = isNotNull(invocations.startTime);
 /** The condition that it may be taken: one whose processes died pauses first, unless it is to end. */
 const isDue = sql`(${invocations.stopRequestedAs} is not null or ${invocations.leaseExpireTime} <= clock_timestamp())`;
 
+/** Rows that one statement reads, beside four for each that is wanted. */
+const SPARE_ROWS = 100;
+/** Statements of one look at those that wait. */
+const MAX_ROUNDS = 3;
+
 /**
  * Lists those that a process has begun and left, the one after the next death of which would be its last behind all
- * others. They go on before all that wait.
+ * others. They go on before all that wait, and are few.
  */
-export const listLeftHeads = (db: Database, choice: HeadChoice, maxAttempts: number): Promise<QueueHead[]> =>
-  listHeads(db, choice, sql`${wasLeft} and ${isDue}`, sql`${invocations.attempt} > 0 and ${invocations.attempt} + 1 >= ${maxAttempts}`);
-
-/** Lists those that wait to begin, or to go on after a wait. */
-export const listWaitingHeads = (db: Database, choice: HeadChoice): Promise<QueueHead[]> =>
-  listHeads(db, choice, isNull(invocations.startTime));
+export async function listLeftHeads(db: Database, choice: HeadChoice, maxAttempts: number): Promise<QueueHead[]> {
+  const { attempt, leaseExpireTime } = invocations;
+  const isLast = sql`(${attempt} > 0 and ${attempt} + 1 >= ${maxAttempts})`;
+  return listHeads(db, choice, [], sql`${wasLeft} and ${isDue}`, sql`${isLast}, ${leaseExpireTime}`, choice.limit);
+}
 
 /**
- * Lists invocations that can begin: the first of each user, then the second, the longest waiting first. What cannot is
- * not among them, however much of it waits. Without their bodies, which may have megabytes each and are read when their
- * turn has come ({@link findQueued}).
+ * Lists those that wait to begin, or to go on after a wait: the first of each user, then the second, the longest waiting
+ * first. A look reads the longest waiting ones and, while these are of fewer users than are wanted, the next ones of
+ * others: what it costs depends little on how many wait, and on one user's queue not at all.
+ */
+export async function listWaitingHeads(db: Database, choice: HeadChoice): Promise<QueueHead[]> {
+  const size = 4 * choice.limit + SPARE_ROWS;
+  const isWaiting = isNull(invocations.startTime);
+  const byUser = new Map<string, QueueHead[]>();
+  for (let round = 0; round < MAX_ROUNDS && byUser.size < choice.limit; round += 1) {
+    const found = await listHeads(db, choice, [...byUser.keys()], isWaiting, sql`${invocations.createTime}`, size);
+    for (const head of found) byUser.set(head.key.userId, [...(byUser.get(head.key.userId) ?? []), head]);
+    if (found.length < size) break;
+  }
+  const inTurn = [...byUser.values()].flatMap((heads) => heads.map((head, place) => ({ head, place })));
+  return inTurn
+    .toSorted((one, other) => one.place - other.place || other.head.age - one.head.age)
+    .slice(0, choice.limit)
+    .map(({ head }) => head);
+}
+
+/**
+ * Lists invocations that can begin, without those of some users. What cannot is not among them, however much of it
+ * waits. Without their bodies, which may have megabytes each and are read when their turn has come ({@link findQueued}).
  */
 async function listHeads(
   db: Database,
-  { appNames, without, limit }: HeadChoice,
+  { appNames, without }: HeadChoice,
+  withoutUsers: string[],
   condition: SQL,
-  ...order: SQL[]
+  order: SQL,
+  limit: number,
 ): Promise<QueueHead[]> {
   const { appName, userId, sessionId, id, createTime, endTime } = invocations;
   const rows = await db
@@ -105,11 +133,8 @@ async function listHeads(
       sessionId,
       id,
       attempts: sql<number>`case when ${invocations.startTime} is null then 0 else ${invocations.attempt} end`,
-      // One that was paused is as old as what it waited for.
-      waited:
-        sql`case when ${endTime} is null then extract(epoch from clock_timestamp() - ${createTime}) else 0 end`.mapWith(
-          Number,
-        ),
+      age: sql`extract(epoch from clock_timestamp() - ${createTime})`.mapWith(Number),
+      wasPaused: sql<boolean>`${endTime} is not null`,
       bytes: estimatedBytes(invocations.request).mapWith(Number),
     })
     .from(invocations)
@@ -120,17 +145,19 @@ async function listHeads(
         condition,
         sql`${appName} = any(${sql.param(appNames)}::text[])`,
         sql`${id} <> all(${sql.param(without)}::text[])`,
+        sql`${userId} <> all(${sql.param(withoutUsers)}::text[])`,
         session.isFree,
         isFirst,
       ),
     )
-    .orderBy(...order, sql`row_number() over (partition by ${userId} order by ${createTime})`, createTime)
+    .orderBy(order)
     .limit(limit);
-  return rows.map(({ id: invocationId, attempts, waited, bytes, ...key }) => ({
+  return rows.map(({ id: invocationId, attempts, age, wasPaused, bytes, ...key }) => ({
     key,
     invocationId,
     attempts,
-    waited,
+    age,
+    waited: wasPaused ? 0 : age,
     bytes,
   }));
 }

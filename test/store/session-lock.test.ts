@@ -414,6 +414,7 @@ describe('races', () => {
       key: queued.key,
       invocationId: queued.invocationId,
       attempts: 0,
+      age: expect.any(Number) as unknown,
       waited: expect.any(Number) as unknown,
       bytes: expect.any(Number) as unknown,
     };
