@@ -187,7 +187,8 @@ export function noteIgnored(
 export const BUSY_ERRORS = {
   409: 'The session is busy and the request would not wait, or the request with this key is still running.',
   429: 'The session stayed busy, too many requests wait for it, or a limit of the caller (`limit`) is reached.',
-  503: 'The service has no room, or its database is away. With `X-Invocation-Id` the invocation has begun, and another process ' +
+  503:
+    'The service has no room, or its database is away. With `X-Invocation-Id` the invocation has begun, and another process ' +
     'goes on with it: without `Retry-After` the prompt is not to be sent again.',
 };
 

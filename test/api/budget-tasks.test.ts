@@ -179,7 +179,9 @@ test('what has begun counts once, however often it waits and goes on; a new prom
   await expect.poll(() => ofKind('call'), PATIENT).toHaveLength(1);
   const [asked] = await ofKind('call');
   await at.send('PATCH', `/tasks/${asked?.id}`, { action: 'answer', answer: { ok: true } }, admin);
-  await expect.poll(async () => (await ofKind('call')).filter((task) => task.id !== asked?.id), PATIENT).toHaveLength(1);
+  await expect
+    .poll(async () => (await ofKind('call')).filter((task) => task.id !== asked?.id), PATIENT)
+    .toHaveLength(1);
   const [second] = await ofKind('call');
   const part = { functionResponse: { id: second?.callId, name: 'ask', response: { ok: true } } };
   const session = { appName: 'harness_agent', userId: 'nap', sessionId: 's' };

@@ -232,7 +232,8 @@ test('a run whose processes died twice says what its invocation became, and disa
   // As after one death; the next process that finds its lease over counts another.
   await looking.query(`update cronjob_runs set losses = 1, lease_expire_time = now() - interval '1 second'`);
   await looking.query(`select pg_notify('agent_runtime', '["cronjobs"]')`);
-  const held = async () => (await looking.query(`select losses, lease_expire_time > now() as held from cronjob_runs`)).rows;
+  const held = async () =>
+    (await looking.query(`select losses, lease_expire_time > now() as held from cronjob_runs`)).rows;
   await expect.poll(held).toEqual([{ losses: 2, held: true }]);
   runner.open();
   const seen = async () => (await caller.get(`${path}/runs/${runId}`)).body;

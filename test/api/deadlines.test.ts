@@ -71,20 +71,24 @@ async function pause(userId: string, prompt: string) {
 const statuses = async (of: string) =>
   (await sql.query(`select status, count(*)::int from invocations where user_id like $1 group by 1`, [`${of}%`])).rows;
 
-test.each([2, 4])(`${COUNT} invocations with %i deadlines of one moment on ${REPLICAS} replicas all end`, async (n) => {
-  const user = `together-${n}-`;
-  for (let from = 0; from < COUNT; from += 20)
-    await Promise.all(
-      Array.from({ length: Math.min(20, COUNT - from) }, (_, place) => pause(user + (from + place), `nap ${n}`)),
-    );
-  await expect.poll(() => statuses(user), WITHIN).toEqual([{ status: 'succeeded', count: COUNT }]);
-  const { rows } = await sql.query(
-    `select count(*)::int as runs, count(distinct session_id || user_id)::int as sessions from events
+test.each([2, 4])(
+  `${COUNT} invocations with %i deadlines of one moment on ${REPLICAS} replicas all end`,
+  async (n) => {
+    const user = `together-${n}-`;
+    for (let from = 0; from < COUNT; from += 20)
+      await Promise.all(
+        Array.from({ length: Math.min(20, COUNT - from) }, (_, place) => pause(user + (from + place), `nap ${n}`)),
+      );
+    await expect.poll(() => statuses(user), WITHIN).toEqual([{ status: 'succeeded', count: COUNT }]);
+    const { rows } = await sql.query(
+      `select count(*)::int as runs, count(distinct session_id || user_id)::int as sessions from events
      where user_id like $1 and payload #>> '{content,parts,0,text}' = 'done'`,
-    [`${user}%`],
-  );
-  expect(rows).toEqual([{ runs: COUNT, sessions: COUNT }]);
-}, WITHIN.timeout);
+      [`${user}%`],
+    );
+    expect(rows).toEqual([{ runs: COUNT, sessions: COUNT }]);
+  },
+  WITHIN.timeout,
+);
 
 describe('two of one invocation that end at once', () => {
   const tasksOf = async (userId: string) => {

@@ -192,7 +192,9 @@ test('what no process has served for a week ends with a sentence, unless somethi
   await fill({ appName: 'gone' });
   await sql.query(`update invocations set start_time = now(), request = request || '{"began": {"at": 1, "spentMs": 0,
     "sequence": 0, "llmCalls": 0, "toolCalls": 0}}' where id = 'e-2'`);
-  await sql.query(`update invocations set lease_expire_time = now() - interval '8 days' where id in ('e-1', 'e-2', 'e-3')`);
+  await sql.query(
+    `update invocations set lease_expire_time = now() - interval '8 days' where id in ('e-1', 'e-2', 'e-3')`,
+  );
   await sql.query(`update sessions set update_time = now() - interval '8 days' where user_id in ('head-1', 'head-2')`);
   await sql.query(`
     with one as (insert into sessions (app_name, user_id, id, lease_token) values ('gone', 'runs', 's', gen_random_uuid())
@@ -207,6 +209,8 @@ test('what no process has served for a week ends with a sentence, unless somethi
     { status: 'interrupted', code: 'interrupted', n: 2 },
     { status: 'queued', code: null, n: USERS - 2 },
   ]);
-  const { rows } = await sql.query(`select distinct error_message as why from invocations where status = 'interrupted'`);
+  const { rows } = await sql.query(
+    `select distinct error_message as why from invocations where status = 'interrupted'`,
+  );
   expect(rows).toEqual([{ why: 'No process has served the application gone for 7 days.' }]);
 }, 120_000);

@@ -31,7 +31,10 @@ import { sql } from 'drizzle-orm';
 /** What a process that serves the application of a session would take up from it. */
 async function headsOf({ appName, sessionId }: SessionKey, without: string[] = []): Promise<QueueHead[]> {
   const choice = { appNames: [appName], without, limit: 100 };
-  const found = [...(await listLeftHeads(store.pool.db, choice, 3)), ...(await listWaitingHeads(store.pool.db, choice))];
+  const found = [
+    ...(await listLeftHeads(store.pool.db, choice, 3)),
+    ...(await listWaitingHeads(store.pool.db, choice)),
+  ];
   return found.filter(({ key }) => key.sessionId === sessionId);
 }
 
