@@ -1380,7 +1380,7 @@ begin
   -- 3
   select i.status into v_status from invocations i
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
-  for update skip locked;
+  for no key update skip locked;
   if not found then return; end if;
   if exists (select from tasks k
              where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session
