@@ -192,15 +192,15 @@ test('what no process has served for a week ends with a sentence, unless somethi
   await fill({ appName: 'gone' });
   await sql.query(`update invocations set start_time = now(), request = request || '{"began": {"at": 1, "spentMs": 0,
     "sequence": 0, "llmCalls": 0, "toolCalls": 0}}' where id = 'e-2'`);
-  await sql.query(
-    `update invocations set lease_expire_time = now() - interval '8 days' where id in ('e-1', 'e-2', 'e-3')`,
-  );
-  await sql.query(`update sessions set update_time = now() - interval '8 days' where user_id in ('head-1', 'head-2')`);
   await sql.query(`
     with one as (insert into sessions (app_name, user_id, id, lease_token) values ('gone', 'runs', 's', gen_random_uuid())
                  returning lease_token)
     insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, start_time)
     select 'gone', 'runs', 's', 'e-runs', 'running', lease_token, now() + interval '1 hour', now() from one`);
+  await sql.query(
+    `update invocations set lease_expire_time = now() - interval '8 days' where id in ('e-1', 'e-2', 'e-3')`,
+  );
+  await sql.query(`update sessions set update_time = now() - interval '8 days' where user_id in ('head-1', 'head-2')`);
   await sweep();
   expect(await states('head-')).toEqual([{ status: 'queued', code: null, n: USERS }]);
   await sql.query(`update invocations set status = 'succeeded' where id = 'e-runs'`);
