@@ -66,7 +66,7 @@ async function takeOver() {
 
 const invocations = async () =>
   (await sql.query<{ id: string; status: string }>(`select id, status from invocations order by create_time`)).rows;
-const goesOn = () => expect.poll(invocations, { timeout: 20_000 }).toMatchObject([{ status: 'succeeded' }]);
+const goesOn = async () => await expect.poll(invocations, { timeout: 20_000 }).toMatchObject([{ status: 'succeeded' }]);
 
 describe('its lease was lost', () => {
   test.each([
@@ -91,7 +91,8 @@ describe('its lease was lost', () => {
     await here?.entered(1);
     await takeOver();
     const { status, headers, text } = await asked;
-    const [{ id = '' } = {}] = await invocations();
+    const [found] = await invocations();
+    const id = found?.id;
     expect([status, headers.get('retry-after'), headers.get('x-invocation-id')]).toEqual([503, null, id]);
     const [, readAt = ''] = /GET (\S+) says how it ends/.exec(text) ?? [];
     expect((await app.get(readAt)).body).toMatchObject({ id });
@@ -137,7 +138,8 @@ test.each([
   await here?.entered(1);
   await stop();
   const { status, headers, text } = await asked;
-  const [{ id = '' } = {}] = await invocations();
+  const [found] = await invocations();
+  const id = found?.id;
   expect([status, headers.get('retry-after'), headers.get('x-invocation-id')]).toEqual([503, null, id]);
   expect(text).toContain('Do not send the prompt again');
   await there?.entered(1);
