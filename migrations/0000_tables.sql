@@ -714,6 +714,7 @@ CREATE INDEX "invocations_lease_idx" ON "invocations" USING btree ("lease_expire
 CREATE INDEX "invocations_waiters_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'queued' and request is null;--> statement-breakpoint
 CREATE INDEX "invocations_key_age_idx" ON "invocations" USING btree ("create_time") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "invocations_background_idx" ON "invocations" USING btree ("create_time") WHERE status = 'queued' and request is not null;--> statement-breakpoint
+CREATE INDEX "invocations_left_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'queued' and request is not null and start_time is not null;--> statement-breakpoint
 CREATE INDEX "invocations_queue_idx" ON "invocations" USING btree ("app_name","user_id","session_id","create_time") WHERE status = 'queued';--> statement-breakpoint
 CREATE INDEX "invocations_time_idx" ON "invocations" USING btree ("create_time","app_name");--> statement-breakpoint
 CREATE INDEX "memories_embedding_idx" ON "memories" USING btree ("app_name","user_id","event_time") WHERE embedding is not null;--> statement-breakpoint

@@ -434,7 +434,9 @@ comment on function spend_budget is 'Counts what was used outside of an invocati
 -- claim_session: begins an invocation in a session that runs nothing, with its first events.
 --
 --   1. Has the idempotency key of the request had an invocation? Has a budget nothing left? A request whose answer is
---      stored asks no budget.
+--      stored asks no budget. What has begun before is no invocation too many, and asks for tokens and cost only: one
+--      that waits in the queue again, or that goes on with an answer that came since it paused. An ended one, or one
+--      that is told something else, begins anew.
 --   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One whose
 --      request is in its row is claimed as it was read (p_read, its token then): the first process to do so runs it,
 --      or goes on with it. Who read it before another one began and left it must not bring its prompt once more.
@@ -451,7 +453,7 @@ comment on function spend_budget is 'Counts what was used outside of an invocati
 --      (p_ends_sleeps) ends invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
 --   7. Merge shared state and insert the events (store_events). Of a session that was made here this is all there is to
 --      read, so it is returned.
---   8. Count the invocation.
+--   8. Count the invocation, unless it has begun before.
 --
 -- Where it does not claim: an earlier try whose answer was lost holds the session with this very token (renew_claim).
 -- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, tasks, user_states,
@@ -476,6 +478,7 @@ declare
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
   v_goes_on boolean := false;
+  v_has_begun boolean := false;
   v_was_woken boolean := false;
   v_last integer;
   v_changed timestamptz;
@@ -490,12 +493,26 @@ begin
       select from invocations i
       where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
   end if;
+  if not p_is_free then
+    v_has_begun := exists (
+      select from invocations i
+      where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+        and case when p_is_queued then i.start_time is not null or i.end_time is not null
+                 else i.status = 'paused' and exists (
+                   select from tasks t
+                   where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = i.id
+                     and (t.state = 'open' and t.call_id = any(p_answers) or t.decide_time >= i.end_time)) end);
+  end if;
   if limited and not p_is_free and not v_is_repeated then
-    -- Claims of one moment would see the same number, and all pass.
-    if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
-      perform lock_budgets(p_app, p_user);
+    if v_has_begun then
+      over := over_budget(p_app, p_user, 0, 0);
+    else
+      -- Claims of one moment would see the same number, and all pass.
+      if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
+        perform lock_budgets(p_app, p_user);
+      end if;
+      over := over_budget(p_app, p_user);
     end if;
-    over := over_budget(p_app, p_user);
     if over is not null then return; end if;
   end if;
   -- 2
@@ -604,7 +621,7 @@ begin
     left join user_states u on u.app_name = p_app and u.user_id = p_user;
   end if;
   -- 8
-  if not p_is_free then perform count_use(p_app, p_user, 1, null); end if;
+  if not p_is_free and not v_has_begun then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;
 end $$;
 comment on function claim_session is 'Begins an invocation in a session that runs nothing, with its first events.';
@@ -751,19 +768,20 @@ comment on function next_eval_case_version is 'The number of the next version of
 --   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
 --   5. At a pause, keep what it waits for (open_tasks) and its request, for who goes on with it.
 --   6. Where its agent remembers by itself, note that something of it may be remembered.
+--   7. Say whether work in the background waits for the session: its processes are notified.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
 -- tasks, memory_jobs; in the order of claim_session. Errors: as append_events, but for AR414 and AR417, and as open_tasks. Database
 -- time: 0.9 ms.
 --
--- last and lines: as append_events. unknown: how many calls became so here.
+-- last and lines: as append_events. unknown: how many calls became so here. is_awaited: see 7.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
   p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
   p_first_text text, p_remembers boolean, p_limits jsonb,
-  out last integer, out lines text, out unknown integer)
+  out last integer, out lines text, out unknown integer, out is_awaited boolean)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
@@ -822,6 +840,11 @@ begin
     insert into memory_jobs (app_name, user_id, session_id, invocation_id)
     values (p_app, p_user, p_session, p_invocation) on conflict do nothing;
   end if;
+  -- 7
+  is_awaited := exists (
+    select from invocations w
+    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+      and w.request is not null);
 end $$;
 comment on function finish_invocation is 'Ends an invocation: last events, status and answer, and the session released.';
 
@@ -1426,8 +1449,9 @@ comment on function change_task is 'Answers, rejects, assigns, comments or postp
 --
 --   1. Lock the task, unless another process has it; nothing where it is not due any more.
 --   2. Open: a reminder; the deadline, which asks others first (escalateTo), else answers in place of a person.
---   3. Answered: nothing yet while other calls of the invocation are open: the last answer comes here too. While the
---      invocation runs, or another has its row, later. Else queue it, with the request that it began with.
+--   3. Answered: lock the invocation, so that of answers of one moment each sees those before it; where another has its
+--      row it stays due. Nothing yet while other calls of the invocation are open: the last answer comes here too. While
+--      the invocation runs, later. Else queue it, with the request that it began with.
 --
 -- Locks: tasks, then invocations without waiting, as a claim locks them the other way round.
 -- woke: true where the invocation is queued now.
@@ -1476,6 +1500,10 @@ begin
     if t.state = 'open' then return; end if;
   end if;
   -- 3
+  select i.status into v_status from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
+  for no key update skip locked;
+  if not found then return; end if;
   if exists (select from tasks k
              where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session
                and k.invocation_id = t.invocation_id and k.state = 'open') then
@@ -1483,10 +1511,7 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  select i.status into v_status from invocations i
-  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
-  for update skip locked;
-  if not found or v_status in ('queued', 'running') then
+  if v_status in ('queued', 'running') then
     update tasks k set due_time = v_now + interval '1 second'
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;

@@ -264,8 +264,9 @@ comment on function change_task is 'Answers, rejects, assigns, comments or postp
 --
 --   1. Lock the task, unless another process has it; nothing where it is not due any more.
 --   2. Open: a reminder; the deadline, which asks others first (escalateTo), else answers in place of a person.
---   3. Answered: nothing yet while other calls of the invocation are open: the last answer comes here too. While the
---      invocation runs, or another has its row, later. Else queue it, with the request that it began with.
+--   3. Answered: lock the invocation, so that of answers of one moment each sees those before it; where another has its
+--      row it stays due. Nothing yet while other calls of the invocation are open: the last answer comes here too. While
+--      the invocation runs, later. Else queue it, with the request that it began with.
 --
 -- Locks: tasks, then invocations without waiting, as a claim locks them the other way round.
 -- woke: true where the invocation is queued now.
@@ -314,6 +315,10 @@ begin
     if t.state = 'open' then return; end if;
   end if;
   -- 3
+  select i.status into v_status from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
+  for no key update skip locked;
+  if not found then return; end if;
   if exists (select from tasks k
              where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session
                and k.invocation_id = t.invocation_id and k.state = 'open') then
@@ -321,10 +326,7 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  select i.status into v_status from invocations i
-  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
-  for update skip locked;
-  if not found or v_status in ('queued', 'running') then
+  if v_status in ('queued', 'running') then
     update tasks k set due_time = v_now + interval '1 second'
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;

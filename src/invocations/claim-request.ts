@@ -7,7 +7,7 @@ import { NotFoundError } from '../core/errors.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import { claimedUserEvents, deferredUserEvents } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
-import type { ClaimRequest } from './session-lock.ts';
+import type { ClaimRequest, LeaseTimes } from './session-lock.ts';
 import { toClaimedRequest } from './stored-request.ts';
 
 /** How long the start of an invocation outlasts an absence of the database: the caller may still retry. */
@@ -41,7 +41,12 @@ function toVersionName(
 
 /** Returns a lease with a fresh token, which is not granted yet. */
 export const newLease = (
-  { agents, newId, leaseTimes, secrets }: Pick<InvocationContext, 'agents' | 'newId' | 'leaseTimes' | 'secrets'>,
+  {
+    agents,
+    newId,
+    leaseTimes,
+    secrets,
+  }: Pick<InvocationContext, 'agents' | 'newId' | 'secrets'> & { leaseTimes: Pick<LeaseTimes, 'durationMs'> },
   request: InvocationRequest,
 ): Lease => ({
   key: request.key,

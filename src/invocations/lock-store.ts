@@ -1,5 +1,5 @@
 import { and, eq, not, sql } from 'drizzle-orm';
-import { type OverBudget, overBudgetError } from '../conversation/budgets/budget.ts';
+import { type OverBudget, OverBudgetError } from '../conversation/budgets/budget.ts';
 import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
 import { type GivenCall, toAnswersParameter, toEventParameters } from '../conversation/sessions/append-store.ts';
 import { toHistory } from '../conversation/sessions/history-cache.ts';
@@ -99,7 +99,7 @@ async function claim(
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
   // Only an earlier try of this very claim has brought the event, and has been taken over since.
   const { claimed, over, limited, ...made } = await onConflict(once, 'events_id_key', () => leaseLost(lease));
-  if (!claimed && over) throw overBudgetError(over);
+  if (!claimed && over) throw new OverBudgetError(over);
   lease.isLimited = limited;
   if (made.state_text !== null) lease.history = toHistory(made.lines, made.state_text);
   return claimed;

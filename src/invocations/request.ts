@@ -167,7 +167,9 @@ export const invocationHeaders = idempotencyHeaders.extend({
 export const BUSY_ERRORS = {
   409: 'The session is busy and the request would not wait, or the request with this key is still running.',
   429: 'The session stayed busy, too many requests wait for it, or a limit of the caller (`limit`) is reached.',
-  503: 'The service has no room, its database is away, or it stops: another process goes on with `X-Invocation-Id`.',
+  503:
+    'The service has no room, or its database is away. With `X-Invocation-Id` the invocation has begun, and another process ' +
+    'goes on with it: without `Retry-After` the prompt is not to be sent again.',
 };
 
 /** Returns the options in the headers of a request; `requested` is everything that makes two requests the same. */

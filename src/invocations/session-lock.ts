@@ -1,5 +1,5 @@
 import { sessionNotFound } from '../core/session.ts';
-import { freeTopic, stopTopic } from '../core/names.ts';
+import { freeTopic, QUEUE_TOPIC, stopTopic } from '../core/names.ts';
 import { currentContext } from '../platform/context.ts';
 import type { Database } from '../platform/db/database.ts';
 import { escapeText } from '../platform/db/json-escape.ts';
@@ -146,7 +146,7 @@ async function waitInQueue(context: LockContext, request: ClaimRequest, createTi
     waited('refused');
     // Where the database is away the place is given up all the same: its lease runs out.
     await dequeueInvocation(context.database.db, lease).catch(() => undefined);
-    context.notifications.publish(freeTopic(lease.key));
+    for (const topic of [freeTopic(lease.key), QUEUE_TOPIC]) context.notifications.publish(topic);
     throw error;
   }
 }
@@ -247,7 +247,7 @@ const waitedInVain = ({ key }: Lease) =>
   new BusyError(`Session ${key.sessionId} is busy with another invocation. Try again later.`, 1);
 
 /** Claims the session for a queued invocation if it is its turn. */
-export async function claimTurn(context: LockContext, lease: Lease, events: NewEvent[]): Promise<boolean> {
+export async function claimTurn(context: TakeOverContext, lease: Lease, events: NewEvent[]): Promise<boolean> {
   if (await claimQueued(context.database.db, lease, events)) return true;
   return isMine(await takeOver(context, lease.key), lease);
 }

@@ -84,5 +84,10 @@ export const budgetText = (over: OverBudget): string =>
   `It opens again at ${over.opens}.`;
 
 /** The refusal of what would use more. */
-export const overBudgetError = (over: OverBudget): LimitError =>
-  new LimitError(budgetName(over), budgetText(over), over.seconds);
+export class OverBudgetError extends LimitError {
+  readonly over: OverBudget;
+  constructor(over: OverBudget) {
+    super(budgetName(over), budgetText(over), over.seconds);
+    this.over = over;
+  }
+}

@@ -1,4 +1,5 @@
-import { type SQL, and, desc, eq, ilike, isNotNull, sql } from 'drizzle-orm';
+import { type SQL, and, desc, eq, ilike, isNotNull, isNull, sql } from 'drizzle-orm';
+import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { GivenAnswers } from '../../agent/loop/confirmation.ts';
 import { isSession } from '../../conversation/sessions/session-key.ts';
 import { budgetText, type OverBudget } from '../../conversation/budgets/budget.ts';
@@ -7,7 +8,7 @@ import { ConflictError, throwRefusal } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
-import { tasks } from '../../platform/db/schema/schema.ts';
+import { invocations, tasks } from '../../platform/db/schema/schema.ts';
 import { fitsPage } from '../../platform/db/sql.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
@@ -300,6 +301,31 @@ export async function wakeDueTasks(db: Database, due: DueTask[]): Promise<boolea
     from unnest(${column('appName')}, ${column('userId')}, ${column('sessionId')}, ${column('id')}) as due(a, u, s, i)
     cross join lateral wake_task(a, u, s, i) as woke`);
   return rows[0]?.woke === true;
+}
+
+/**
+ * Makes answers due again that wait for nothing: their invocation is paused and has no open task, and nobody would look
+ * at it. Another process may be about to wake it, which does no harm. @returns how many answers
+ */
+export async function wakeForgotten(db: Database): Promise<number> {
+  const other = alias(tasks, 'other');
+  const isSame = (row: typeof other | typeof invocations, id: AnyPgColumn) => sql`${row.appName} = ${tasks.appName}
+    and ${row.userId} = ${tasks.userId} and ${row.sessionId} = ${tasks.sessionId} and ${id} = ${tasks.invocationId}`;
+  const { rowCount } = await db
+    .update(tasks)
+    .set({ dueTime: sql`statement_timestamp()` })
+    .where(
+      and(
+        eq(tasks.state, 'answered'),
+        isNull(tasks.dueTime),
+        // A cluster takes no subquery without a column.
+        sql`not exists (select 1 from ${tasks} ${other}
+          where ${isSame(other, other.invocationId)} and ${other.state} = 'open')`,
+        sql`exists (select 1 from ${invocations}
+          where ${isSame(invocations, invocations.id)} and ${invocations.status} = 'paused')`,
+      ),
+    );
+  return rowCount ?? 0;
 }
 
 /** Takes a user's name out of others' tasks: of who may answer, has answered or wrote there. @returns how many */

@@ -153,7 +153,7 @@ export async function readResponse(context: InvocationContext, ref: InvocationRe
     state.take(step);
     if (state.end) return state;
   }
-  if (client) throw new HandedOverError(ref.invocationId);
+  if (client) throw new HandedOverError(ref, client.req.headers['idempotency-key'] !== undefined);
   return state;
 }
 

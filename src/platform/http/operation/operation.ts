@@ -131,17 +131,7 @@ export type ToRefusal = (
  * The protocols of others that operations speak. Their clients send more than this runtime knows, of later versions for
  * instance: that is served and named in a header. `probes` are of load balancers, `OAuth` of issuers.
  */
-type Wire =
-  | 'ADK'
-  | 'AgentKit'
-  | 'A2A'
-  | 'AG-UI'
-  | 'AI SDK'
-  | 'Durable Streams'
-  | 'MCP'
-  | 'OAuth'
-  | 'OpenAI'
-  | 'probes';
+type Wire = 'ADK' | 'AgentKit' | 'A2A' | 'AG-UI' | 'AI SDK' | 'Durable Streams' | 'MCP' | 'OAuth' | 'OpenAI' | 'probes';
 
 /** The members of all operations, whatever their types. */
 interface OperationBase {
