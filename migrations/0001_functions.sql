@@ -501,7 +501,8 @@ begin
                  else i.status = 'paused' and exists (
                    select from tasks t
                    where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = i.id
-                     and (t.state = 'open' and t.call_id = any(p_answers) or t.decide_time >= i.end_time)) end);
+                     and (t.state = 'open' and p_answers @> jsonb_build_array(jsonb_build_object('id', t.call_id))
+                          or t.decide_time >= i.end_time)) end);
   end if;
   if limited and not p_is_free and not v_is_repeated then
     if v_has_begun then
