@@ -14,7 +14,7 @@ import { newEvent, type InvocationState, type AgentTurn } from './invocation-sta
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 
 /** The answer to a question, as the task of that keeps it: the rules of the task say who may give it. */
-export interface GivenAnswer {
+interface GivenAnswer {
   /** The invocation that asked. */
   invocationId: string;
   response: JsonObject;
