@@ -139,7 +139,12 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     const bound = AbortSignal.any([signal, ended.signal]);
     remote = agent.isRemote ? await beginRemoteCall(invocation, turn) : undefined;
     const asker = remote && { asker: remote.asker };
-    const request = { ...(await toRequest(invocation, turn, bound)), ...asker, onFailedTry: noteTry(notes) };
+    const request = {
+      ...(await toRequest(invocation, turn, bound)),
+      ...asker,
+      onFailedTry: noteTry(notes),
+      onLeftOut: logLeftOut(invocation, agent.name),
+    };
     const sent = marks ? { ...request, contents: [...request.contents], tools: [...request.tools] } : request;
     call.request = sent;
     const given = marks && (await beforeModel(invocation, turn, sent, marks));
@@ -163,6 +168,19 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     if (answer) remote?.end(answer);
   }
 }
+
+/** What the log has said of tools that a model is not told of; it says it once. */
+const saidOfTools = new Set<string>();
+const MAX_SAID = 1_000;
+
+const logLeftOut =
+  ({ input }: InvocationState, agent: string) =>
+  ({ tool, reason }: { tool: string; reason: string }) => {
+    const words = JSON.stringify([agent, tool, reason]);
+    if (saidOfTools.has(words) || saidOfTools.size >= MAX_SAID) return;
+    saidOfTools.add(words);
+    input.log?.warn({ agent, tool, reason }, 'a tool is left out: the provider of the model would refuse it');
+  };
 
 /** A model call whose event is to come. */
 interface OpenModelCall {

@@ -5,7 +5,10 @@ import { CircuitBreaker } from '../definition/circuit-breaker.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
+import { fitTools } from './fit-tools.ts';
+import type { ProviderFacts } from '../providers/facts.ts';
 import {
+  factsOf,
   loadProvider,
   providerOptions,
   type CallOptions,
@@ -59,15 +62,20 @@ export function providerModel(settings: ProviderSettings): Model {
       );
     const load = (loading ??= loadProvider(provider, settings.apiKey, settings.baseUrl));
     const model = (await load)(request.modelName);
-    let form = toForm(request, provider);
+    const facts = factsOf(provider, settings.baseUrl, request.modelName);
+    let asking = toAsking(request, provider, facts);
     for (let attempt = 0; ; attempt += 1) {
-      const result = yield* attemptOnce(model, request, settings, form);
-      if ('answer' in result) return result.answer;
+      const result = yield* attemptOnce(model, request, settings, asking);
+      if ('answer' in result) {
+        const { content } = result.answer;
+        return content ? { ...result.answer, content: asking.tools.readCalls(content) } : result.answer;
+      }
       if (request.signal.aborted) throw abortError(request.signal);
       const { failure, hasAnswered } = result;
-      if (form?.isNative && failure.code === 'model_rejected' && !hasAnswered) {
-        // Providers know parts of JSON Schema only, and servers of this wire need not know it at all.
-        form = { ...form, isNative: false };
+      const less =
+        failure.code === 'model_rejected' && !hasAnswered ? toLess(asking, request, provider, facts) : undefined;
+      if (less) {
+        asking = less;
         continue;
       }
       const waitMs = Math.max(failure.retryAfterMs ?? 0, retryDelayMs * 2 ** attempt);
@@ -87,6 +95,66 @@ export function providerModel(settings: ProviderSettings): Model {
 const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
   provider !== 'openai-compatible' && !apiKey && baseUrl === undefined;
 
+/** A request as a provider takes it. */
+interface Asking {
+  options: Omit<CallOptions, 'abortSignal' | 'headers'>;
+  tools: ReturnType<typeof fitTools>;
+  form: AnswerForm | undefined;
+  left: { withoutThoughts: boolean; withoutFiles: boolean };
+  hasThoughts: boolean;
+  hasFiles: boolean;
+}
+
+/**
+ * Returns the request with less in it, for a provider that refuses it: what others, or another model of this provider,
+ * signed cannot be known, nor whether a model sees pictures. A stored event must not be refused for ever.
+ */
+function toLess(
+  asking: Asking,
+  request: ModelRequest,
+  provider: ProviderName,
+  facts: ProviderFacts,
+): Asking | undefined {
+  const { form, left, hasThoughts, hasFiles } = asking;
+  // Providers know parts of JSON Schema only, and servers of this wire need not know it at all.
+  if (form?.isNative) return toAsking(request, provider, facts, { ...form, isNative: false }, left);
+  if (hasThoughts) return toAsking(request, provider, facts, form, { ...left, withoutThoughts: true });
+  return hasFiles ? toAsking(request, provider, facts, form, { ...left, withoutFiles: true }) : undefined;
+}
+
+function toAsking(
+  request: ModelRequest,
+  provider: ProviderName,
+  facts: ProviderFacts,
+  form = toForm(request, provider),
+  left: Asking['left'] = { withoutThoughts: false, withoutFiles: false },
+): Asking {
+  const tools = fitTools(request, facts, request.onLeftOut);
+  const formed = form ? withForm(request, provider, form) : request;
+  const instruction = [formed.instruction, tools.notes].filter(Boolean).join('\n\n');
+  const told = toPrompt({ ...formed, instruction }, { provider, facts, tools, ...left });
+  const { promptCaching: _, reasoningEffort, stopSequences, maxOutputTokens, ...sampling } = request.sampling;
+  const stops = stopSequences?.filter((text) => text.trim() !== '').slice(0, facts.stops);
+  return {
+    options: {
+      prompt: told.prompt,
+      ...(tools.tools.length > 0 && { tools: tools.tools }),
+      ...sampling,
+      ...(stops && stops.length > 0 && { stopSequences: stops }),
+      ...(maxOutputTokens !== undefined && { maxOutputTokens: Math.max(maxOutputTokens, facts.outputTokens) }),
+      ...(reasoningEffort && { reasoning: reasoningEffort }),
+      ...(form?.isNative && { responseFormat: { type: 'json' as const, schema: form.schema } }),
+      ...providerOptions(provider, form?.schema, request.cacheKey),
+      includeRawChunks: provider === 'google',
+    },
+    tools,
+    form,
+    left,
+    hasThoughts: told.hasThoughts,
+    hasFiles: told.hasFiles,
+  };
+}
+
 type Attempt = { answer: ModelAnswer } | { failure: ModelFailure; hasAnswered: boolean };
 
 /** One request. A failure is returned, so that the caller may try again while nothing was yielded. */
@@ -94,14 +162,14 @@ async function* attemptOnce(
   model: ProviderModel,
   request: ModelRequest,
   { provider, timeoutMs = 120_000 }: ProviderSettings,
-  form: AnswerForm | undefined,
+  { options }: Asking,
 ): AsyncGenerator<ModelDelta, Attempt, void> {
   const idle = startIdleTimer(timeoutMs);
   const ended = new AbortController();
   const abortSignal = AbortSignal.any([request.signal, idle.signal, ended.signal]);
   let hasAnswered = false;
   try {
-    const { stream } = await model.doStream(toOptions(request, provider, abortSignal, form));
+    const { stream } = await model.doStream({ ...options, ...withTrace(), abortSignal });
     const watched = untilAborted(stream, abortSignal, idle.touch, () => request.onBegin?.());
     const parts = readStream(watched, provider, request.modelName);
     for (;;) {
@@ -121,34 +189,9 @@ async function* attemptOnce(
   }
 }
 
-function toOptions(
-  request: ModelRequest,
-  provider: ProviderName,
-  abortSignal: AbortSignal,
-  form: AnswerForm | undefined,
-): CallOptions {
+function withTrace(): Pick<CallOptions, 'headers'> {
   const { traceparent } = currentContext();
-  const { promptCaching: _, reasoningEffort, ...sampling } = request.sampling;
-  return {
-    prompt: toPrompt(form ? withForm(request, provider, form) : request, provider),
-    ...(request.tools.length > 0
-      ? {
-          tools: request.tools.map(({ name, description, parameters }) => ({
-            type: 'function' as const,
-            name,
-            description,
-            inputSchema: parameters,
-          })),
-        }
-      : {}),
-    ...sampling,
-    ...(reasoningEffort && { reasoning: reasoningEffort }),
-    ...(form?.isNative && { responseFormat: { type: 'json' as const, schema: form.schema } }),
-    ...providerOptions(provider, form?.schema, request.cacheKey),
-    ...(traceparent === undefined ? {} : { headers: { traceparent } }),
-    includeRawChunks: provider === 'google',
-    abortSignal,
-  };
+  return traceparent === undefined ? {} : { headers: { traceparent } };
 }
 
 /** Maximum size of what an answer brings, in characters, with 100 for each piece of it. */

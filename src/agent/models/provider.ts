@@ -1,6 +1,11 @@
 import type { createAnthropic } from '@ai-sdk/anthropic';
 import type { JsonObject } from '../../core/content.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
+import { ANTHROPIC } from '../providers/anthropic.ts';
+import { compatibleFacts } from '../providers/compatible.ts';
+import type { ProviderFacts } from '../providers/facts.ts';
+import { GOOGLE } from '../providers/google.ts';
+import { OPENAI } from '../providers/openai.ts';
 import { boundedResponse } from '../../platform/net/bounded-response.ts';
 import { isStrict } from './answer-form.ts';
 import { ModelFailure } from './model-error.ts';
@@ -25,6 +30,12 @@ const BASE_URLS = {
   anthropic: 'https://api.anthropic.com/v1',
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
+
+/** Returns what a provider takes. */
+export function factsOf(name: ProviderName, baseUrl: string | undefined, modelName: string): ProviderFacts {
+  if (name === 'openai-compatible') return compatibleFacts(baseUrl, modelName);
+  return { openai: OPENAI, anthropic: ANTHROPIC, google: GOOGLE }[name];
+}
 
 /** A provider that never ends a line, or nests it without end, ends the call and not the process. */
 const boundedFetch: typeof fetch = async (input, init) => {
