@@ -5,6 +5,7 @@ import { CircuitBreaker } from '../definition/circuit-breaker.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
+import { fitSchema } from './fit-schema.ts';
 import { fitTools } from './fit-tools.ts';
 import type { ProviderFacts } from '../providers/facts.ts';
 import {
@@ -122,6 +123,13 @@ function toLess(
   return hasFiles ? toAsking(request, provider, facts, form, { ...left, withoutFiles: true }) : undefined;
 }
 
+/** Beside tools the package of Google's older models makes a tool of the form, whose schema is held to the same words. */
+function toFormSchema({ schema }: AnswerForm, { tools }: Asking['tools'], facts: ProviderFacts): AnswerForm['schema'] {
+  if (facts.schemas !== 'google' || tools.length === 0) return schema;
+  const fitted = fitSchema(schema, facts);
+  return typeof fitted === 'string' || fitted.code ? schema : ((fitted.schema ?? schema) as AnswerForm['schema']);
+}
+
 function toAsking(
   request: ModelRequest,
   provider: ProviderName,
@@ -143,7 +151,7 @@ function toAsking(
       ...(stops && stops.length > 0 && { stopSequences: stops }),
       ...(maxOutputTokens !== undefined && { maxOutputTokens: Math.max(maxOutputTokens, facts.outputTokens) }),
       ...(reasoningEffort && { reasoning: reasoningEffort }),
-      ...(form?.isNative && { responseFormat: { type: 'json' as const, schema: form.schema } }),
+      ...(form?.isNative && { responseFormat: { type: 'json' as const, schema: toFormSchema(form, tools, facts) } }),
       ...providerOptions(provider, form?.schema, request.cacheKey),
       includeRawChunks: provider === 'google',
     },
