@@ -85,13 +85,17 @@ const FORM_OF: Record<Rules, string> = {
 /** The answer to a refused request, in the form of its provider. */
 export function toRefusalAnswer(rules: Rules, { id, where, words }: Refusal) {
   const fact = FACTS.get(id)?.refusal;
-  const form = FORMS[fact?.form ?? FORM_OF[rules]];
+  const own = FORM_OF[rules];
+  const name = fact?.form === own || rules === 'openai-compatible' ? (fact?.form ?? own) : own;
+  const form = FORMS[name];
   const text = JSON.stringify(form?.body).replaceAll('<words>', JSON.stringify(`${where}: ${words}`).slice(1, -1));
-  return {
-    status: fact?.status ?? 400,
-    contentType: form?.content_type ?? 'application/json',
-    body: text,
-  };
+  const body = JSON.parse(text) as { error?: unknown };
+  if (name !== 'google' && isObject(body.error)) {
+    if ('type' in body.error) body.error['type'] = fact?.type ?? 'invalid_request_error';
+    if (typeof body.error['code'] === 'string') body.error['code'] = fact?.code ?? null;
+  }
+  const status = name === own && fact?.form !== own ? 400 : (fact?.status ?? 400);
+  return { status, contentType: form?.content_type ?? 'application/json', body: JSON.stringify(body) };
 }
 
 const pattern = (id: string) => new RegExp(String(FACTS.get(id)?.check?.['pattern']));
@@ -337,7 +341,8 @@ function checkChatOrder(messages: Json[], rules: Rules): void {
   const rest = roles.filter((role) => role !== 'system');
   must(rest[0] === 'user', 'vl-alternate', 'messages', 'a user must be first');
   must(['user', 'tool'].includes(rest.at(-1) ?? ''), 'mi-last', 'messages', 'expected last role user or tool');
-  const after: Record<string, string[]> = { user: ['assistant'], assistant: ['user', 'tool'], tool: ['assistant', 'tool'] };
+  const behindTool = rules === 'mistral' ? ['assistant', 'tool'] : ['assistant', 'tool', 'user'];
+  const after: Record<string, string[]> = { user: ['assistant'], assistant: ['user', 'tool'], tool: behindTool };
   if (rules === 'mistral' || rules === 'text-only') {
     rest.forEach((role, place) => {
       const before = rest[place - 1];

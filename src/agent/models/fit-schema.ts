@@ -206,7 +206,7 @@ class Fitting {
     const required = [...found.required];
     const isGoogle = this.#facts.schemas === 'google';
     if (isGoogle && properties.length === 0) return found.isOpen ? wrapped() : none();
-    const rest = Object.fromEntries(Object.entries(this.#root).filter(([name]) => !COMBINED.includes(name)));
+    const rest = Object.fromEntries(Object.entries(this.#root).filter(([name]) => !COMBINED.includes(name) && name !== 'nullable'));
     const top = { ...rest, type: 'object', properties: Object.fromEntries(properties), required };
     const { schema, code } = isGoogle ? this.#ofType('object', top, []) : this.#makeOpen(top, []);
     if (!isGoogle) {
@@ -225,7 +225,8 @@ class Fitting {
     const { type, properties, required, $ref } = value;
     if (type !== undefined && type !== 'object' && !(Array.isArray(type) && type.includes('object')))
       throw new UnfitError('its arguments are no object');
-    for (const [name, member] of Object.entries(toMembers(properties))) add(found.properties, name, member);
+    for (const [name, member] of Object.entries(toMembers(properties)))
+      if (member !== false) add(found.properties, name, member);
     for (const name of Array.isArray(required) ? required : []) if (typeof name === 'string') found.required.add(name);
     if (value['additionalProperties'] === false) found.isClosed = true;
     else if (value['additionalProperties'] || value['patternProperties']) found.isOpen = true;
@@ -278,7 +279,7 @@ class Fitting {
   #takeNames(value: unknown, depth: number): void {
     if (typeof value !== 'object' || value === null || depth > 200) return;
     if (isObject(value))
-      for (const name of Object.keys(toMembers(value['properties'])))
+      for (const name of [...Object.keys(toMembers(value['properties'])), ...toNames(value['required'])])
         if (this.#facts.argumentName.test(name)) this.#taken.add(name);
     for (const member of Object.values(value)) this.#takeNames(member, depth + 1);
   }
@@ -328,8 +329,9 @@ class Fitting {
       if (SKIPPED.has(name)) continue;
       if (ONE.includes(name)) made[name] = typeof member === 'boolean' ? member : part(name, member);
       else if (LISTS.includes(name)) {
+        if (toList(member).length === 0) continue;
         if (name === 'prefixItems') made[name] = toList(member).map((each) => part('items', each));
-        else if (toList(member).length > 0) made[name] = toList(member).map((each) => part(name, each));
+        else made[name] = toList(member).map((each) => part(name, each));
       } else if (name === 'dependentSchemas') {
         const schemas = Object.entries(toMembers(member));
         made[name] = Object.fromEntries(schemas.map(([each, schema]) => [this.#nameOf(each), part(name, schema)]));
@@ -745,9 +747,12 @@ function decodeValue(value: unknown, given: Code[]): unknown {
   const wrap = codes.find((code) => code.wrap !== undefined)?.wrap;
   if (wrap !== undefined && isObject(value)) {
     const parsed = Object.keys(value).length === 1 ? parse(value[wrap]) : undefined;
-    return isObject(parsed) ? parsed : value;
+    return isObject(parsed?.value) ? parsed.value : value;
   }
-  if (codes.some(({ isText }) => isText)) return typeof value === 'string' ? (parse(value) ?? value) : value;
+  if (codes.some(({ isText }) => isText)) {
+    const parsed = parse(value);
+    return parsed ? parsed.value : value;
+  }
   if (Array.isArray(value)) {
     const items = found(codes.map((code) => code.items));
     return items.length === 0 ? value : value.map((each) => decodeValue(each, items));
@@ -781,10 +786,10 @@ function encodeValue(value: unknown, given: Code[]): unknown {
   return Object.fromEntries(members);
 }
 
-function parse(text: unknown): unknown {
+function parse(text: unknown): { value: unknown } | undefined {
   if (typeof text !== 'string') return undefined;
   try {
-    return JSON.parse(text) as unknown;
+    return { value: JSON.parse(text) };
   } catch {
     return undefined;
   }

@@ -38,8 +38,10 @@ export function fitTools(
   const owners = new Map<string, string>();
   const schemas = new Map<string, FittedSchema>();
   const notes: string[] = [];
-  const taken = new Set(outputSchema ? facts.formTools : []);
-  const given = tools.slice(0, facts.tools);
+  const taken = new Set([...UNSAFE, ...(outputSchema ? facts.formTools : [])]);
+  // Some packages ask for a form by a tool of their own.
+  const maximum = facts.tools - (outputSchema ? 1 : 0);
+  const given = tools.slice(0, maximum);
   for (const { name } of given) if (facts.toolName.test(name) && !taken.has(name)) names.set(name, name);
   for (const name of names.values()) taken.add(name);
   const leaveOut = (tool: string, reason: string) => {
@@ -65,8 +67,8 @@ export function fitTools(
     // Left out for a provider that wants no schema of no arguments.
     return [{ type: 'function', name, description: told, inputSchema: schema.schema as JsonObject }];
   });
-  const more = tools.slice(facts.tools).map(({ name }) => name);
-  for (const name of more) leaveOut(name, `the provider takes ${facts.tools} tools`);
+  const more = tools.slice(maximum).map(({ name }) => name);
+  for (const name of more) leaveOut(name, `the provider takes ${maximum} tools`);
   if (more.length > 0)
     notes.push(
       `These tools are too many to be used here: ${more.join(', ').slice(0, MAX_NOTE)}. Say so where one is needed.`,
@@ -75,13 +77,15 @@ export function fitTools(
   return {
     tools: fitted,
     notes: notes.join('\n\n'),
-    toName: (name) => names.get(name) ?? (facts.toolName.test(name) ? name : toFreeName(name, NONE, 60)),
+    toName: (name) =>
+      names.get(name) ?? (facts.toolName.test(name) && !UNSAFE.has(name) ? name : toFreeName(name, UNSAFE, 60)),
     toArguments: (name, args) => encodeArguments(args, schemas.get(name)?.code),
     readCalls: (content) => (isSame ? content : readCalls(content, owners, schemas)),
   };
 }
 
-const NONE: ReadonlySet<string> = new Set();
+/** The packages look names up in objects that have these members. */
+const UNSAFE: ReadonlySet<string> = new Set(Object.getOwnPropertyNames(Object.prototype));
 
 /** The description within the provider's limit, with what the schema could not say; and what is left of it. */
 function describe({ description }: ToolDeclaration, { alternatives }: FittedSchema, facts: ProviderFacts) {

@@ -37,9 +37,18 @@ export function factsOf(name: ProviderName, baseUrl: string | undefined, modelNa
   return { openai: OPENAI, anthropic: ANTHROPIC, google: GOOGLE }[name];
 }
 
+/** JSON writes half of a surrogate pair as an escape, and only that: no provider takes it for text. */
+const HALF = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g;
+
+function withWholeText(init: RequestInit | undefined): RequestInit | undefined {
+  const body = init?.body;
+  if (typeof body !== 'string' || !body.includes('\\ud')) return init;
+  return { ...init, body: body.replaceAll(HALF, '$1\\ufffd') };
+}
+
 /** A provider that never ends a line, or nests it without end, ends the call and not the process. */
 const boundedFetch: typeof fetch = async (input, init) => {
-  const response = await fetch(input, init);
+  const response = await fetch(input, withWholeText(init));
   // The packages read every answer but a refusal and vectors as a stream, whatever its media type.
   return boundedResponse(
     response,

@@ -21,24 +21,27 @@ export const COMPATIBLE: ProviderFacts = {
   },
   resultFiles: undefined,
   answerFiles: undefined,
-  afterResults: 'I have the results.',
+  afterResults: undefined,
   takesThoughts: true,
   outputTokens: 1,
   stops: 4,
 };
 
-/** Mistral's models: their tokenizers want ids of nine letters and digits, wherever they run. */
+/**
+ * Mistral's models: wherever they run, their tokenizers want ids of nine letters and digits, and no words of the user
+ * behind results.
+ */
 const MISTRAL: ProviderFacts = {
   ...COMPATIBLE,
   callIds: { fits: /^[a-zA-Z0-9]{9}$/, length: 9 },
+  afterResults: 'I have the results.',
   takesThoughts: false,
 };
 
-/** In its thinking mode an answer of the model that has no thoughts is refused: none is made up. */
+/** Its models read text alone. */
 const DEEPSEEK: ProviderFacts = {
   ...COMPATIBLE,
   files: { ...COMPATIBLE.files, types: new Set(), addressTypes: new Set() },
-  afterResults: undefined,
 };
 
 const WITHOUT_THOUGHTS: ProviderFacts = { ...COMPATIBLE, takesThoughts: false };
@@ -51,14 +54,12 @@ const HOSTS: readonly [RegExp, ProviderFacts][] = [
 ];
 
 /** Models whose rules are known wherever they run. */
-const MISTRAL_MODEL = /mi[sx]tral|codestral|devstral|magistral|pixtral|voxtral/i;
+const MISTRAL_MODEL = /mi(?:s|x|nis)tral|codestral|devstral|magistral|pixtral|voxtral/i;
 
 /** Returns what a server of this wire takes. */
 export function compatibleFacts(baseUrl: string | undefined, modelName: string): ProviderFacts {
   const host = URL.parse(baseUrl ?? '')?.hostname ?? '';
   const known = HOSTS.find(([pattern]) => pattern.test(host))?.[1];
   if (known) return known;
-  if (!MISTRAL_MODEL.test(modelName)) return COMPATIBLE;
-  // A server of others may give thoughts of its own form back.
-  return { ...MISTRAL, takesThoughts: true };
+  return MISTRAL_MODEL.test(modelName) ? MISTRAL : COMPATIBLE;
 }

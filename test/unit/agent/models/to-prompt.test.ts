@@ -51,8 +51,6 @@ test('what follows a tool result is a message of its own, and a signed text stay
   const output = { type: 'json', value: { result: 1 } };
   expect(prompt.slice(2)).toEqual([
     { role: 'tool', content: [{ type: 'tool-result', toolCallId: '1', toolName: 'look', output }] },
-    // Chat templates of Mistral's models refuse a user behind a tool.
-    { role: 'assistant', content: [{ type: 'text', text: 'I have the results.' }] },
     { role: 'user', content: [{ type: 'text', text: 'next' }] },
     { role: 'assistant', content: [{ type: 'text', text: 'ab' }] },
     GO_ON,
@@ -217,7 +215,6 @@ test('calls without results, and results without calls, are told', () => {
         },
       ],
     },
-    { role: 'assistant', content: [{ type: 'text', text: 'I have the results.' }] },
     { role: 'user', content: [{ type: 'text', text: 'and?' }] },
   ]);
 });
@@ -233,3 +230,12 @@ test('blank texts are left out, and halves of surrogates replaced', () => {
   ]);
   expect(tool).toMatchObject({ content: [{ output: { value: { a: '\ufffd' } } }] });
 });
+
+test.each(['mistral-large-latest', 'ministral-8b', 'mistralai/devstral-small'])(
+  '%s: its own words stand between results and what the user says next',
+  (modelName) => {
+    const response = { functionResponse: { id: '1', name: 'look', response: {} } };
+    const prompt = promptFor('openai-compatible', modelName, [...start, user(response, { text: 'next' })]);
+    expect(prompt.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool', 'assistant', 'user']);
+  },
+);
