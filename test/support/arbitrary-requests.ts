@@ -5,8 +5,24 @@ import type { Content, JsonObject, Part } from '../../src/core/content.ts';
 
 /** Conversations and tools as a session may hold them: imported, of other providers, of servers of others. */
 
-const word = fc.constantFrom('a', 'city', 'user id', '$filter', 'ids[]', 'x'.repeat(70), '', '__proto__', 'é', '1st', '-x');
-const name = fc.oneof(word, fc.constantFrom('get_weather', 'functions.calc', 'json', '9lives'), fc.string({ maxLength: 12 }));
+const word = fc.constantFrom(
+  'a',
+  'city',
+  'user id',
+  '$filter',
+  'ids[]',
+  'x'.repeat(70),
+  '',
+  '__proto__',
+  'é',
+  '1st',
+  '-x',
+);
+const name = fc.oneof(
+  word,
+  fc.constantFrom('get_weather', 'functions.calc', 'json', '9lives'),
+  fc.string({ maxLength: 12 }),
+);
 const text = fc.oneof(
   fc.constantFrom('', ' ', '\n\n', 'hi', 'half \ud83d', '\udc00', 'json', 'tail \n', '\u0000'),
   fc.string({ maxLength: 30, unit: 'binary' }),
@@ -18,7 +34,15 @@ const id = fc.oneof(
 const json = fc.jsonValue({ maxDepth: 3 });
 const object = fc.dictionary(name, json, { maxKeys: 4 }) as fc.Arbitrary<JsonObject>;
 
-const HEADS = ['', '89504e470d0a1a0a', 'ffd8ffe0', '474946383961', '524946460000000057454250', '255044462d312e37', '504b0304'];
+const HEADS = [
+  '',
+  '89504e470d0a1a0a',
+  'ffd8ffe0',
+  '474946383961',
+  '524946460000000057454250',
+  '255044462d312e37',
+  '504b0304',
+];
 const bytes = fc
   .tuple(fc.constantFrom(...HEADS), fc.uint8Array({ maxLength: 20 }))
   .map(([head, rest]) => Buffer.concat([Buffer.from(head, 'hex'), rest]));
@@ -26,9 +50,15 @@ const data = fc
   .tuple(bytes, fc.constantFrom('base64', 'base64url'))
   .map(([all, alphabet]) => all.toString(alphabet as 'base64'));
 const mimeType = fc.constantFrom(
-  ...'image/png image/jpeg image/jpg IMAGE/PNG image/gif image/webp image/bmp image/tiff image/svg+xml image/heic'.split(' '),
-  ...'application/pdf application/json application/xml application/x-yaml application/ld+json application/zip'.split(' '),
-  ...'text/plain text/csv audio/wav audio/mp3 audio/ogg video/mp4 application/octet-stream png application/csv'.split(' '),
+  ...'image/png image/jpeg image/jpg IMAGE/PNG image/gif image/webp image/bmp image/tiff image/svg+xml image/heic'.split(
+    ' ',
+  ),
+  ...'application/pdf application/json application/xml application/x-yaml application/ld+json application/zip'.split(
+    ' ',
+  ),
+  ...'text/plain text/csv audio/wav audio/mp3 audio/ogg video/mp4 application/octet-stream png application/csv'.split(
+    ' ',
+  ),
   'application/vnd.openxmlformats-officedocument.wordprocessingml.document',
   'text/plain; charset=utf-16le',
   'application/x; charset="latin1"',
@@ -79,7 +109,12 @@ const response = (files: fc.Arbitrary<Part>): fc.Arbitrary<Part> =>
     ),
   }) as fc.Arbitrary<Part>;
 const userPart = (files: fc.Arbitrary<Part>): fc.Arbitrary<Part> =>
-  fc.oneof(fc.record({ text }), files, response(files), fc.constantFrom<Part>({}, { codeExecutionResult: { output: '' } }));
+  fc.oneof(
+    fc.record({ text }),
+    files,
+    response(files),
+    fc.constantFrom<Part>({}, { codeExecutionResult: { output: '' } }),
+  );
 
 /** Answers some calls with their ids, as most conversations do. */
 function answerSome(contents: Content[]): Content[] {
@@ -125,7 +160,15 @@ const limits = fc.record(
   { requiredKeys: [] },
 );
 const type = fc.constantFrom('string', 'number', 'integer', 'boolean', 'object', 'array', 'null');
-const reference = fc.constantFrom('#', '#/$defs/a', '#/definitions/b', '#/properties/city', '#/nowhere', 'https://e.com/s', '#anchor');
+const reference = fc.constantFrom(
+  '#',
+  '#/$defs/a',
+  '#/definitions/b',
+  '#/properties/city',
+  '#/nowhere',
+  'https://e.com/s',
+  '#anchor',
+);
 
 const { schema } = fc.letrec<{ schema: unknown }>((tie) => ({
   schema: fc.oneof(
@@ -137,8 +180,16 @@ const { schema } = fc.letrec<{ schema: unknown }>((tie) => ({
     fc.tuple(limits, fc.array(type, { maxLength: 3 })).map(([more, all]) => ({ ...more, type: all })),
     fc
       .tuple(limits, fc.dictionary(name, tie('schema'), { maxKeys: 4 }), fc.oneof(fc.boolean(), tie('schema')))
-      .map(([more, properties, additionalProperties]) => ({ ...more, type: 'object', properties, additionalProperties })),
-    fc.record({ type: fc.constant('array'), items: fc.oneof(tie('schema'), fc.array(tie('schema'), { maxLength: 2 })) }),
+      .map(([more, properties, additionalProperties]) => ({
+        ...more,
+        type: 'object',
+        properties,
+        additionalProperties,
+      })),
+    fc.record({
+      type: fc.constant('array'),
+      items: fc.oneof(tie('schema'), fc.array(tie('schema'), { maxLength: 2 })),
+    }),
     fc.record({ type: fc.constant('array'), prefixItems: fc.array(tie('schema'), { maxLength: 2 }) }),
     fc
       .tuple(limits, fc.constantFrom('anyOf', 'oneOf', 'allOf'), fc.array(tie('schema'), { maxLength: 3 }))

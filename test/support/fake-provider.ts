@@ -9,15 +9,19 @@ export interface FakeAnswer {
   status?: number;
   headers?: Record<string, string>;
   errorBody?: unknown;
+  /** The body of the error where it is no JSON. */
+  errorText?: string;
   thoughts?: string[];
+  /** OpenRouter's `reasoning_details`. */
+  details?: object[];
   signature?: string;
   text?: string[];
   image?: string;
   /** `arguments` is JSON text, or what a broken model sends instead. */
   calls?: { id?: string; name: string; arguments: string; signature?: string }[];
   finish?: 'stop' | 'length' | 'filter';
-  /** `end`: the stream ends without a finish; `hang`: nothing more comes; `silent`: nothing comes at all. */
-  stop?: 'end' | 'hang' | 'silent';
+  /** `end`: the stream ends without a finish; `unreasoned`: it ends with `[DONE]` and no reason; `hang`: nothing more comes; `silent`: nothing comes at all. */
+  stop?: 'end' | 'unreasoned' | 'hang' | 'silent';
   usage?: { prompt: number; cached: number; answer: number; thoughts: number };
   citations?: { uri: string; title: string }[];
 }
@@ -110,7 +114,8 @@ function give(response: ServerResponse, provider: ProviderName, answer: FakeAnsw
   if (answer.status !== undefined) {
     response.writeHead(answer.status, { 'content-type': 'application/json', ...answer.headers });
     response.end(
-      JSON.stringify(answer.errorBody ?? { error: { message: 'no', type: 'some_error', code: 'some_code' } }),
+      answer.errorText ??
+        JSON.stringify(answer.errorBody ?? { error: { message: 'no', type: 'some_error', code: 'some_code' } }),
     );
     return;
   }
@@ -122,7 +127,7 @@ function give(response: ServerResponse, provider: ProviderName, answer: FakeAnsw
     response.write(`${named}data: ${JSON.stringify(event)}\n\n`);
   }
   if (answer.stop === 'hang') return;
-  response.end(provider === 'openai-compatible' && answer.stop === undefined ? 'data: [DONE]\n\n' : '');
+  response.end(provider === 'openai-compatible' && answer.stop !== 'end' ? 'data: [DONE]\n\n' : '');
 }
 
 type Wire = (answer: FakeAnswer, finished: boolean) => unknown[];
@@ -139,6 +144,7 @@ const chatCompletions: Wire = (answer, finished) => {
   const reasons = { stop: answer.calls ? 'tool_calls' : 'stop', length: 'length', filter: 'content_filter' };
   return [
     ...(answer.thoughts ?? []).map((text) => chunk({ reasoning_content: text })),
+    ...(answer.details ?? []).map((each) => chunk({ reasoning: '', reasoning_details: [each] })),
     ...(answer.text ?? []).map((text) => chunk({ role: 'assistant', content: text })),
     ...(answer.calls ?? []).map((call, index) =>
       chunk({

@@ -39,7 +39,9 @@ const published = new Map<string, ValidateFunction>();
 function publishedSchema(name: string): ValidateFunction {
   const before = published.get(name);
   if (before) return before;
-  const validate = new Ajv2020({ strict: false, allErrors: false, logger: false }).compile(REQUESTS[name]?.schema ?? {});
+  const validate = new Ajv2020({ strict: false, allErrors: false, logger: false }).compile(
+    REQUESTS[name]?.schema ?? {},
+  );
   published.set(name, validate);
   return validate;
 }
@@ -102,14 +104,21 @@ const pattern = (id: string) => new RegExp(String(FACTS.get(id)?.check?.['patter
 const limit = (id: string, name: string) => Number(FACTS.get(id)?.check?.[name]);
 
 const toList = (value: unknown): Json[] => (Array.isArray(value) ? (value as Json[]) : []);
-const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value);
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 function checkSchema(name: string, body: Json): void {
   const validate = publishedSchema(name);
   if (validate(body)) return;
   // The error that lies deepest says most where there are branches.
-  const deepest = [...(validate.errors ?? [])].sort((one, other) => other.instancePath.length - one.instancePath.length)[0];
-  throw new Broken('schema', deepest?.instancePath ?? '', `${deepest?.message ?? ''} ${JSON.stringify(deepest?.params)}`);
+  const deepest = [...(validate.errors ?? [])].sort(
+    (one, other) => other.instancePath.length - one.instancePath.length,
+  )[0];
+  throw new Broken(
+    'schema',
+    deepest?.instancePath ?? '',
+    `${deepest?.message ?? ''} ${JSON.stringify(deepest?.params)}`,
+  );
 }
 
 // Media
@@ -385,13 +394,19 @@ function checkResponses(body: Json): void {
     if (type === 'function_call' || type === 'function_call_output') {
       const length = String(id ?? '').length;
       const { minLength, maxLength } = FACTS.get('or-call-id')?.check ?? {};
-      must(length >= Number(minLength) && length <= Number(maxLength), 'or-call-id', where, 'call_id of a wrong length');
+      must(
+        length >= Number(minLength) && length <= Number(maxLength),
+        'or-call-id',
+        where,
+        'call_id of a wrong length',
+      );
     }
     if (type === 'function_call') {
       must(!calls.has(id), 'an-tool-id-unique', where, 'call_id twice');
       calls.add(id);
       must(pattern('or-tool-name').test(String(item['name'])), 'or-tool-name', where, 'wrong name');
-      if (item['id'] !== undefined) must(pattern('or-item-id-prefix').test(String(item['id'])), 'or-item-id-prefix', where, 'id');
+      if (item['id'] !== undefined)
+        must(pattern('or-item-id-prefix').test(String(item['id'])), 'or-item-id-prefix', where, 'id');
     }
     if (type === 'function_call_output') {
       must(calls.has(id), 'or-output-orphan', where, 'no tool call found for function call output');
@@ -408,7 +423,8 @@ function checkResponses(body: Json): void {
       must((FACTS.get('or-roles')?.check?.['enum'] as unknown[]).includes(item['role']), 'or-roles', where, 'role');
     for (const part of [...toList(item['content']), ...toList(item['output'])]) checkResponsesPart(part, where);
   });
-  for (const id of calls) must(answered.has(id), 'or-call-unanswered', 'input', `no tool output found for ${String(id)}`);
+  for (const id of calls)
+    must(answered.has(id), 'or-call-unanswered', 'input', `no tool output found for ${String(id)}`);
 }
 
 function checkResponsesPart(part: Json, where: string): void {
@@ -423,7 +439,12 @@ function checkResponsesPart(part: Json, where: string): void {
 
 function checkAnthropic(body: Json, text: string): void {
   must(text.length <= limit('an-body-size', 'maxBytes'), 'an-body-size', 'body', 'too large');
-  must(Number(body['max_tokens']) >= limit('an-max-tokens', 'minimum'), 'an-max-tokens', 'max_tokens', 'field required');
+  must(
+    Number(body['max_tokens']) >= limit('an-max-tokens', 'minimum'),
+    'an-max-tokens',
+    'max_tokens',
+    'field required',
+  );
   const messages = toList(body['messages']);
   const blocksOf = ({ content }: Json): Json[] =>
     typeof content === 'string' ? [{ type: 'text', text: content }] : toList(content);
@@ -491,8 +512,15 @@ function checkAnthropicCalls(messages: Json[], blocksOf: (message: Json) => Json
     const asked = before?.['role'] === 'assistant' ? blocksOf(before).filter(({ type }) => type === 'tool_use') : [];
     const results = blocks.filter(({ type }) => type === 'tool_result');
     const answered = results.map((block) => block['tool_use_id']);
-    for (const { id } of asked) must(answered.includes(id), 'an-calls-answered', where, `no tool_result for ${String(id)}`);
-    for (const id of answered) must(asked.some((call) => call['id'] === id), 'an-result-orphan', where, 'unexpected tool_use_id');
+    for (const { id } of asked)
+      must(answered.includes(id), 'an-calls-answered', where, `no tool_result for ${String(id)}`);
+    for (const id of answered)
+      must(
+        asked.some((call) => call['id'] === id),
+        'an-result-orphan',
+        where,
+        'unexpected tool_use_id',
+      );
     const isFirst = blocks.slice(0, results.length).every(({ type }) => type === 'tool_result');
     must(isFirst && new Set(answered).size === answered.length, 'an-calls-answered', where, 'results must be first');
     for (const { type, id } of blocks) {
@@ -566,7 +594,12 @@ function checkGooglePart(part: Json, where: string): void {
   must(kinds.filter((kind) => part[kind] !== undefined).length === 1, 'go-part-data', where, 'one initialized field');
   const { text, functionCall, functionResponse } = part;
   if (text !== undefined)
-    must(String(text).length >= limit('go-text-empty-vertex', 'minLength'), 'go-text-empty-vertex', where, 'empty text');
+    must(
+      String(text).length >= limit('go-text-empty-vertex', 'minLength'),
+      'go-text-empty-vertex',
+      where,
+      'empty text',
+    );
   if (isObject(functionCall)) must(isObject(functionCall['args'] ?? {}), 'go-struct', where, 'args are no Struct');
   if (isObject(functionResponse)) {
     must(isObject(functionResponse['response']), 'go-struct', where, 'response is no Struct');

@@ -206,7 +206,9 @@ class Fitting {
     const required = [...found.required];
     const isGoogle = this.#facts.schemas === 'google';
     if (isGoogle && properties.length === 0) return found.isOpen ? wrapped() : none();
-    const rest = Object.fromEntries(Object.entries(this.#root).filter(([name]) => !COMBINED.includes(name) && name !== 'nullable'));
+    const rest = Object.fromEntries(
+      Object.entries(this.#root).filter(([name]) => !COMBINED.includes(name) && name !== 'nullable'),
+    );
     const top = { ...rest, type: 'object', properties: Object.fromEntries(properties), required };
     const { schema, code } = isGoogle ? this.#ofType('object', top, []) : this.#makeOpen(top, []);
     if (!isGoogle) {

@@ -10,6 +10,7 @@ import { fitTools } from './fit-tools.ts';
 import type { ProviderFacts } from '../providers/facts.ts';
 import {
   factsOf,
+  hasEndMark,
   loadProvider,
   providerOptions,
   type CallOptions,
@@ -50,7 +51,7 @@ export function providerModel(settings: ProviderSettings): Model {
       if (embeddings.length !== texts.length) throw new ModelFailure('model_bad_response');
       return { vectors: embeddings, tokens: usage?.tokens };
     } catch (error) {
-      throw toModelError(toFailure(error, false), provider, modelName);
+      throw toModelError(toFailure(error, false, settings.apiKey), provider, modelName);
     }
   };
 
@@ -169,7 +170,7 @@ type Attempt = { answer: ModelAnswer } | { failure: ModelFailure; hasAnswered: b
 async function* attemptOnce(
   model: ProviderModel,
   request: ModelRequest,
-  { provider, timeoutMs = 120_000 }: ProviderSettings,
+  { provider, apiKey, timeoutMs = 120_000 }: ProviderSettings,
   { options }: Asking,
 ): AsyncGenerator<ModelDelta, Attempt, void> {
   const idle = startIdleTimer(timeoutMs);
@@ -189,7 +190,7 @@ async function* attemptOnce(
   } catch (error) {
     const failure = idle.signal.aborted
       ? new ModelFailure('model_timeout', { cause: error })
-      : toFailure(error, hasAnswered);
+      : toFailure(error, hasAnswered, apiKey);
     return { failure, hasAnswered };
   } finally {
     idle.stop();
@@ -210,6 +211,8 @@ const getSize = (part: StreamPart) => 100 + ('delta' in part ? part.delta.length
 /** Parts that come before there is any answer. */
 const BEFORE_ANSWER = new Set<StreamPart['type']>(['stream-start', 'response-metadata', 'raw']);
 
+const isWithoutReason = (error: unknown) => (error as Error | null)?.name === 'AI_InvalidResponseDataError';
+
 /** The stream's parts; ends with the signal's reason as soon as it is aborted, and always lets the connection go. */
 async function* untilAborted(
   stream: ReadableStream<StreamPart>,
@@ -224,16 +227,27 @@ async function* untilAborted(
   signal.addEventListener('abort', onAbort, { once: true });
   if (signal.aborted) onAbort();
   let size = 0;
+  let hasBegun = false;
+  // An answer that ends with `[DONE]` is whole, also where no reason was given: the package calls that an error.
+  let isWhole = false;
   try {
     for (;;) {
       const next = await Promise.race([reader.read(), aborted.promise]);
       if (next.done) return;
       touch();
-      if (!BEFORE_ANSWER.has(next.value.type)) onBegin();
-      size += getSize(next.value);
+      const part = next.value;
+      if (part.type === 'error' && hasBegun && isWithoutReason(part.error) && hasEndMark(signal)) {
+        isWhole = true;
+        continue;
+      }
+      if (!BEFORE_ANSWER.has(part.type)) {
+        hasBegun = true;
+        onBegin();
+      }
+      size += getSize(part);
       if (size > MAX_ANSWER)
         throw new ModelFailure('model_bad_response', { detail: `more than ${MAX_ANSWER} characters` });
-      yield next.value;
+      yield isWhole && part.type === 'finish' ? { ...part, finishReason: { unified: 'stop', raw: undefined } } : part;
     }
   } finally {
     signal.removeEventListener('abort', onAbort);

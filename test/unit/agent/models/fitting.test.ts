@@ -23,32 +23,36 @@ test.each<[ProviderName, Rules, string]>([
   ['openai-compatible', 'openai-compatible', 'any'],
   ['openai-compatible', 'mistral', 'mistral-small'],
   ['openai-compatible', 'text-only', 'any'],
-])('%s by the rules of %s (%s) refuses no conversation and no tools', async (provider, rules, modelName) => {
-  const server = await startFakeProvider(provider, [{ text: ['ok'] }], { rules, mayRefuse: true });
-  const model = createModel({ provider, apiKey: 'any', baseUrl: server.baseUrl, maxRetries: 0 });
-  const { signal } = new AbortController();
-  const ask = async (request: Parameters<typeof model.generate>[0]) => {
-    const stream = model.generate(request);
-    for (;;) {
-      const next = await stream.next();
-      if (next.done) return next.value;
+])(
+  '%s by the rules of %s (%s) refuses no conversation and no tools',
+  async (provider, rules, modelName) => {
+    const server = await startFakeProvider(provider, [{ text: ['ok'] }], { rules, mayRefuse: true });
+    const model = createModel({ provider, apiKey: 'any', baseUrl: server.baseUrl, maxRetries: 0 });
+    const { signal } = new AbortController();
+    const ask = async (request: Parameters<typeof model.generate>[0]) => {
+      const stream = model.generate(request);
+      for (;;) {
+        const next = await stream.next();
+        if (next.done) return next.value;
+      }
+    };
+    try {
+      const property = fc.asyncProperty(arbitraryRequest(rules !== 'text-only'), async (request) => {
+        server.requests.length = 0;
+        server.refused.length = 0;
+        const answer = await ask({ ...request, modelName, signal }).catch((error: unknown) => error as ModelAnswer);
+        expect(JSON.stringify(server.refused)).toBe('[]');
+        expect(answer).not.toBeInstanceOf(Error);
+        // Some models answer in a form by calling a tool, which this server does not know.
+        if (!request.outputSchema) expect(answer.content?.parts).toEqual([{ text: 'ok' }]);
+      });
+      await fc.assert(property, { numRuns: RUNS, seed: SEED });
+    } finally {
+      await server.close();
     }
-  };
-  try {
-    const property = fc.asyncProperty(arbitraryRequest(rules !== 'text-only'), async (request) => {
-      server.requests.length = 0;
-      server.refused.length = 0;
-      const answer = await ask({ ...request, modelName, signal }).catch((error: unknown) => error as ModelAnswer);
-      expect(JSON.stringify(server.refused)).toBe('[]');
-      expect(answer).not.toBeInstanceOf(Error);
-      // Some models answer in a form by calling a tool, which this server does not know.
-      if (!request.outputSchema) expect(answer.content?.parts).toEqual([{ text: 'ok' }]);
-    });
-    await fc.assert(property, { numRuns: RUNS, seed: SEED });
-  } finally {
-    await server.close();
-  }
-}, 3_600_000);
+  },
+  3_600_000,
+);
 
 test.each([
   ['google', GOOGLE],
