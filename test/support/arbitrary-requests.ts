@@ -73,7 +73,7 @@ const fileData = fc.record(
   },
   { requiredKeys: [] },
 );
-const file: fc.Arbitrary<Part> = fc.oneof(fc.record({ inlineData }), fc.record({ fileData })) as fc.Arbitrary<Part>;
+const file: fc.Arbitrary<Part> = fc.oneof(fc.record({ inlineData }), fc.record({ fileData }));
 const textFile: fc.Arbitrary<Part> = data.map((each) => ({ inlineData: { mimeType: 'text/csv', data: each } }));
 
 const signature = fc.constantFrom<string | undefined>(
@@ -100,14 +100,14 @@ const modelPart = (files: fc.Arbitrary<Part>): fc.Arbitrary<Part> =>
     call,
     files,
     fc.constantFrom<Part>({}, { executableCode: { code: 'x' } }, { codeExecutionResult: {} }),
-  ) as fc.Arbitrary<Part>;
+  );
 const response = (files: fc.Arbitrary<Part>): fc.Arbitrary<Part> =>
   fc.record({
     functionResponse: fc.record(
       { id, name, response: fc.oneof(object, fc.record({ error: text })), parts: fc.array(files, { maxLength: 2 }) },
       { requiredKeys: [] },
     ),
-  }) as fc.Arbitrary<Part>;
+  });
 const userPart = (files: fc.Arbitrary<Part>): fc.Arbitrary<Part> =>
   fc.oneof(
     fc.record({ text }),
@@ -194,7 +194,7 @@ const { schema } = fc.letrec<{ schema: unknown }>((tie) => ({
     fc
       .tuple(limits, fc.constantFrom('anyOf', 'oneOf', 'allOf'), fc.array(tie('schema'), { maxLength: 3 }))
       .map(([more, choice, all]) => ({ ...more, [choice]: all })),
-    fc.record({ not: tie('schema'), if: tie('schema'), then: tie('schema') }, { requiredKeys: [] }),
+    fc.record({ not: tie('schema'), if: tie('schema'), else: tie('schema') }, { requiredKeys: [] }),
   ),
 }));
 
@@ -251,7 +251,7 @@ export const arbitraryRequest = (hasFiles: boolean): fc.Arbitrary<Omit<ModelRequ
       }),
     },
     { requiredKeys: ['instruction', 'contents', 'tools', 'sampling'] },
-  ) as fc.Arbitrary<Omit<ModelRequest, 'modelName' | 'signal'>>;
+  );
 
 /** Schemas of arguments, with arguments under the names of any. */
 export const arbitraryCall = fc.tuple(parameters, named(2));

@@ -1,4 +1,4 @@
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { expectNoneRefused } from './fake-provider.ts';
@@ -28,7 +28,7 @@ export async function startHeldProvider(): Promise<HeldProvider> {
   const chunks = [chunk({ role: 'assistant', content: 'At last.' }, null), chunk({}, 'stop')];
   const answer = [...chunks.map((each) => JSON.stringify(each)), '[DONE]'].map((data) => `data: ${data}\n\n`).join('');
   const refused: Refusal[] = [];
-  const server = createServer(async (request, response) => {
+  const answerOne = async (request: IncomingMessage, response: ServerResponse) => {
     const refusal = findRefusal('openai-compatible', await text(request));
     requested.resolve();
     if (refusal) {
@@ -38,7 +38,8 @@ export async function startHeldProvider(): Promise<HeldProvider> {
       return;
     }
     void released.promise.then(() => response.writeHead(200, { 'content-type': 'text/event-stream' }).end(answer));
-  });
+  };
+  const server = createServer((request, response) => void answerOne(request, response));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
   return {

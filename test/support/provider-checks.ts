@@ -102,6 +102,8 @@ export function toRefusalAnswer(rules: Rules, { id, where, words }: Refusal) {
 
 const pattern = (id: string) => new RegExp(String(FACTS.get(id)?.check?.['pattern']));
 const limit = (id: string, name: string) => Number(FACTS.get(id)?.check?.[name]);
+const listOf = (id: string, name: string): unknown[] => (FACTS.get(id)?.check?.[name] ?? []) as unknown[];
+const str = (value: unknown): string => (typeof value === 'string' ? value : (JSON.stringify(value) ?? ''));
 
 const toList = (value: unknown): Json[] => (Array.isArray(value) ? (value as Json[]) : []);
 const isObject = (value: unknown): value is Json =>
@@ -141,13 +143,13 @@ function checkBase64(data: unknown, id: string, where: string): asserts data is 
 }
 
 function checkDataUrl(url: unknown, where: string, sizeId: string): void {
-  const text = String(url);
+  const text = str(url);
   if (/^https?:/.test(text)) return;
   const [, type = '', data = ''] = /^data:([^;,]+);base64,(.*)$/s.exec(text) ?? [];
   must(text.startsWith('data:'), 'oc-image-base64', where, 'neither an address nor a data URL');
   checkBase64(data, 'oc-image-base64', where);
   must(text.length <= limit(sizeId, 'maxLength'), sizeId, where, 'too large');
-  const media = FACTS.get('oc-image-type')?.check?.['media'] as string[];
+  const media = listOf('oc-image-type', 'media');
   must(media.includes(type) && bytesType(data) !== undefined, 'oc-image-type', where, `unsupported image ${type}`);
 }
 
@@ -180,17 +182,17 @@ function checkReferences(schema: Json, where: string): void {
   walk(schema, where, ({ $ref }, place) => {
     if ($ref === undefined) return;
     let target: unknown = schema;
-    for (const step of String($ref).replace(/^#\/?/, '').split('/').filter(Boolean))
+    for (const step of str($ref).replace(/^#\/?/, '').split('/').filter(Boolean))
       target = isObject(target) || Array.isArray(target) ? (target as Json)[decodeURIComponent(step)] : undefined;
-    must(String($ref).startsWith('#') && target !== undefined, 'common', place, `unresolved ${String($ref)}`);
+    must(str($ref).startsWith('#') && target !== undefined, 'common', place, `unresolved ${str($ref)}`);
   });
 }
 
 /** OpenAI's rules for schemas of arguments, which compatible servers share. */
 function checkOpenAiSchema(parameters: unknown, where: string): void {
   must(isObject(parameters) && parameters['type'] === 'object', 'oc-schema-type', where, 'wants type object');
-  for (const name of FACTS.get('oc-schema-top-combinator')?.check?.['forbiddenAtTop'] as string[])
-    must(!(name in parameters), 'oc-schema-top-combinator', where, `${name} at the top`);
+  for (const name of listOf('oc-schema-top-combinator', 'forbiddenAtTop'))
+    must(!(str(name) in parameters), 'oc-schema-top-combinator', where, `${str(name)} at the top`);
   walk(parameters, where, (schema, place) => {
     const types = [schema['type']].flat();
     if (types.includes('object'))
@@ -212,7 +214,7 @@ function checkKeys(schema: Json, id: string, where: string): void {
 function checkRequired(schema: Json, id: string, where: string): void {
   const { required, properties } = schema;
   if (required === undefined || !isObject(properties)) return;
-  const names = toList(required).map(String);
+  const names = toList(required).map(str);
   must(new Set(names).size === names.length, id, where, 'required has a name twice');
   for (const name of names) must(Object.hasOwn(properties, name), id, where, `required ${name} is not defined`);
 }
@@ -249,8 +251,8 @@ function checkChatTools(body: Json): void {
   tools.forEach((tool, place) => {
     const { name, description = '', parameters } = (tool['function'] ?? {}) as Json;
     const where = `tools[${place}].function`;
-    must(pattern('oc-tool-name').test(String(name)), 'oc-tool-name', `${where}.name`, 'wrong name');
-    const length = String(description).length;
+    must(pattern('oc-tool-name').test(str(name)), 'oc-tool-name', `${where}.name`, 'wrong name');
+    const length = str(description).length;
     must(length <= limit('oc-tool-description', 'maxLength'), 'oc-tool-description', where, 'description too long');
     checkOpenAiSchema(parameters, `${where}.parameters`);
   });
@@ -261,12 +263,12 @@ function checkChatTools(body: Json): void {
   );
   const { tool_choice } = body;
   if (tool_choice !== undefined)
-    must(['none', 'auto', 'required'].includes(String(tool_choice)), 'lm-tool-choice', 'tool_choice', 'no word');
+    must(['none', 'auto', 'required'].includes(str(tool_choice)), 'lm-tool-choice', 'tool_choice', 'no word');
 }
 
 function checkChatMessage(message: Json, where: string, rules: Rules): void {
   const { role, content, tool_calls } = message;
-  must((FACTS.get('oc-role')?.check?.['enum'] as unknown[]).includes(role), 'oc-role', where, `role ${String(role)}`);
+  must(listOf('oc-role', 'enum').includes(role), 'oc-role', where, `role ${str(role)}`);
   if (tool_calls !== undefined) must(toList(tool_calls).length > 0, 'oc-tool-calls-empty', where, 'empty tool_calls');
   if (content === null || content === undefined) {
     must(role === 'assistant' && tool_calls, 'oc-assistant-content-required', where, 'content is null');
@@ -277,10 +279,10 @@ function checkChatMessage(message: Json, where: string, rules: Rules): void {
     must(rules !== 'text-only', 'de-content-string', where, 'a sequence, expected a string');
     const isAlone = parts.every((part) => part['type'] === 'text');
     must(!isAlone, 'de-content-string', where, 'text alone is no string');
-    const types = role === 'user' ? FACTS.get('oc-user-parts')?.check?.['partTypes'] : ['text'];
+    const types = role === 'user' ? listOf('oc-user-parts', 'partTypes') : ['text'];
     const id = role === 'user' ? 'oc-user-parts' : role === 'tool' ? 'oc-tool-text-only' : 'oc-assistant-parts';
     for (const part of parts) {
-      must((types as unknown[]).includes(part['type']), id, where, `part ${String(part['type'])}`);
+      must(types.includes(part['type']), id, where, `part ${str(part['type'])}`);
       checkChatPart(part, where);
     }
   }
@@ -288,7 +290,7 @@ function checkChatMessage(message: Json, where: string, rules: Rules): void {
     const { arguments: args } = call['function'] as Json;
     must(typeof args === 'string', 'oc-call-arguments-string', where, 'arguments are no text');
     must(isObject(tryParse(args)), 'ol-arguments', where, 'arguments are no JSON object');
-    const name = String((call['function'] as Json)['name']);
+    const name = str((call['function'] as Json)['name']);
     must(pattern('mi-tool-name').test(name), 'mi-tool-name', where, `function name ${name}`);
   }
   if (rules !== 'mistral') return;
@@ -297,15 +299,15 @@ function checkChatMessage(message: Json, where: string, rules: Rules): void {
 }
 
 function checkChatPart(part: Json, where: string): void {
-  if (part['type'] === 'text') must(/\S/.test(String(part['text'])), 'ar-content-empty', where, 'blank text part');
+  if (part['type'] === 'text') must(/\S/.test(str(part['text'])), 'ar-content-empty', where, 'blank text part');
   if (part['type'] === 'image_url') checkDataUrl((part['image_url'] as Json)['url'], where, 'oc-image-size');
   if (part['type'] === 'input_audio') {
     const { data, format } = part['input_audio'] as Json;
     checkBase64(data, 'oc-image-base64', where);
-    must(['wav', 'mp3'].includes(String(format)), 'oc-user-parts', where, `audio ${String(format)}`);
+    must(['wav', 'mp3'].includes(str(format)), 'oc-user-parts', where, `audio ${str(format)}`);
   }
   if (part['type'] === 'file') {
-    const url = String((part['file'] as Json)['file_data']);
+    const url = str((part['file'] as Json)['file_data']);
     must(url.startsWith('data:application/pdf;base64,'), 'oc-user-parts', where, 'no pdf');
     checkBase64(url.slice(url.indexOf(',') + 1), 'oc-image-base64', where);
   }
@@ -344,7 +346,7 @@ function checkChatCalls(messages: Json[]): void {
 
 /** What chat templates and Mistral's validator want: the strictest of all. */
 function checkChatOrder(messages: Json[], rules: Rules): void {
-  const roles = messages.map(({ role }) => String(role));
+  const roles = messages.map(({ role }) => str(role));
   const systems = roles.filter((role) => role === 'system' || role === 'developer');
   must(systems.length <= 1 && roles.indexOf('system') <= 0, 'vl-one-system', 'messages', 'system must be the first');
   const rest = roles.filter((role) => role !== 'system');
@@ -364,7 +366,7 @@ function checkChatOrder(messages: Json[], rules: Rules): void {
     ...toList(message['tool_calls']).map(({ id }) => id),
     ...(message['role'] === 'tool' ? [message['tool_call_id']] : []),
   ]);
-  for (const id of ids) must(pattern('mi-call-id').test(String(id)), 'mi-call-id', 'messages', `id ${String(id)}`);
+  for (const id of ids) must(pattern('mi-call-id').test(str(id)), 'mi-call-id', 'messages', `id ${str(id)}`);
 }
 
 // Responses
@@ -374,9 +376,9 @@ function checkResponses(body: Json): void {
   checkSchema('openai-responses', body);
   toList(body['tools']).forEach((tool, place) => {
     const where = `tools[${place}]`;
-    must(pattern('or-tool-name').test(String(tool['name'])), 'or-tool-name', where, 'wrong name');
-    must(String(tool['name']).length <= 64, 'or-tool-name', where, 'name too long');
-    const length = String(tool['description'] ?? '').length;
+    must(pattern('or-tool-name').test(str(tool['name'])), 'or-tool-name', where, 'wrong name');
+    must(str(tool['name']).length <= 64, 'or-tool-name', where, 'name too long');
+    const length = str(tool['description'] ?? '').length;
     must(length <= limit('oc-tool-description', 'maxLength'), 'oc-tool-description', where, 'description too long');
     must(typeof tool['strict'] === 'boolean', 'or-strict-default', where, 'strict is absent');
     checkOpenAiSchema(tool['parameters'], where);
@@ -392,7 +394,7 @@ function checkResponses(body: Json): void {
     const where = `input[${place}]`;
     const { type, call_id: id } = item;
     if (type === 'function_call' || type === 'function_call_output') {
-      const length = String(id ?? '').length;
+      const length = str(id ?? '').length;
       const { minLength, maxLength } = FACTS.get('or-call-id')?.check ?? {};
       must(
         length >= Number(minLength) && length <= Number(maxLength),
@@ -404,9 +406,9 @@ function checkResponses(body: Json): void {
     if (type === 'function_call') {
       must(!calls.has(id), 'an-tool-id-unique', where, 'call_id twice');
       calls.add(id);
-      must(pattern('or-tool-name').test(String(item['name'])), 'or-tool-name', where, 'wrong name');
+      must(pattern('or-tool-name').test(str(item['name'])), 'or-tool-name', where, 'wrong name');
       if (item['id'] !== undefined)
-        must(pattern('or-item-id-prefix').test(String(item['id'])), 'or-item-id-prefix', where, 'id');
+        must(pattern('or-item-id-prefix').test(str(item['id'])), 'or-item-id-prefix', where, 'id');
     }
     if (type === 'function_call_output') {
       must(calls.has(id), 'or-output-orphan', where, 'no tool call found for function call output');
@@ -419,20 +421,18 @@ function checkResponses(body: Json): void {
       const isFollowed = next?.['type'] === 'function_call' || next?.['role'] === 'assistant';
       must(isFollowed, 'or-reasoning-alone', where, 'reasoning without its required following item');
     }
-    if (item['role'] !== undefined)
-      must((FACTS.get('or-roles')?.check?.['enum'] as unknown[]).includes(item['role']), 'or-roles', where, 'role');
+    if (item['role'] !== undefined) must(listOf('or-roles', 'enum').includes(item['role']), 'or-roles', where, 'role');
     for (const part of [...toList(item['content']), ...toList(item['output'])]) checkResponsesPart(part, where);
   });
-  for (const id of calls)
-    must(answered.has(id), 'or-call-unanswered', 'input', `no tool output found for ${String(id)}`);
+  for (const id of calls) must(answered.has(id), 'or-call-unanswered', 'input', `no tool output found for ${str(id)}`);
 }
 
 function checkResponsesPart(part: Json, where: string): void {
   if (part['type'] === 'input_image') checkDataUrl(part['image_url'], where, 'oc-image-size');
   const data = part['file_data'];
   if (data === undefined) return;
-  must(String(data).startsWith('data:application/pdf;base64,'), 'or-parts', where, 'no pdf');
-  checkBase64(String(data).slice(String(data).indexOf(',') + 1), 'oc-image-base64', where);
+  must(str(data).startsWith('data:application/pdf;base64,'), 'or-parts', where, 'no pdf');
+  checkBase64(str(data).slice(str(data).indexOf(',') + 1), 'oc-image-base64', where);
 }
 
 // Anthropic
@@ -450,11 +450,11 @@ function checkAnthropic(body: Json, text: string): void {
     typeof content === 'string' ? [{ type: 'text', text: content }] : toList(content);
   messages.forEach((message, place) => {
     const where = `messages.${place}`;
-    must((FACTS.get('an-role')?.check?.['enum'] as unknown[]).includes(message['role']), 'an-role', where, 'role');
+    must(listOf('an-role', 'enum').includes(message['role']), 'an-role', where, 'role');
     for (const block of blocksOf(message)) checkBlock(block, where);
   });
   for (const block of toList(body['system']))
-    must(pattern('an-text-blank').test(String(block['text'])), 'an-text-blank', 'system', 'text must be non-empty');
+    must(pattern('an-text-blank').test(str(block['text'])), 'an-text-blank', 'system', 'text must be non-empty');
   must(messages[0]?.['role'] === 'user', 'an-role', 'messages.0', 'first message must be the user’s');
   must(messages.at(-1)?.['role'] === 'user', 'an-prefill', 'messages', 'must end with a user message');
   checkSchema('anthropic', body);
@@ -466,36 +466,36 @@ function checkAnthropic(body: Json, text: string): void {
   const marks = text.split('"cache_control":').length - 1;
   must(marks <= limit('an-cache-count', 'max'), 'an-cache-count', 'body', `found ${marks} cache marks`);
   for (const stop of toList(body['stop_sequences']))
-    must(pattern('an-stop-blank').test(String(stop)), 'an-stop-blank', 'stop_sequences', 'blank');
+    must(pattern('an-stop-blank').test(str(stop)), 'an-stop-blank', 'stop_sequences', 'blank');
 }
 
 function checkBlock(block: Json, where: string): void {
   const { type } = block;
-  if (type === 'text') must(pattern('an-text-blank').test(String(block['text'])), 'an-text-blank', where, 'blank text');
+  if (type === 'text') must(pattern('an-text-blank').test(str(block['text'])), 'an-text-blank', where, 'blank text');
   if (type === 'tool_use') {
-    must(pattern('an-tool-id').test(String(block['id'])), 'an-tool-id', where, 'id');
+    must(pattern('an-tool-id').test(str(block['id'])), 'an-tool-id', where, 'id');
     must(isObject(block['input']), 'an-tool-input', where, 'input should be a valid dictionary');
-    must(pattern('an-tool-name').test(String(block['name'])), 'an-tool-name', where, 'name');
+    must(pattern('an-tool-name').test(str(block['name'])), 'an-tool-name', where, 'name');
   }
   if (type === 'thinking') must(block['signature'], 'an-thinking-signature', where, 'invalid signature');
   if (type === 'tool_result') {
-    must(pattern('an-tool-id').test(String(block['tool_use_id'])), 'an-tool-id', where, 'tool_use_id');
-    const types = FACTS.get('an-result-parts')?.check?.['partTypes'] as unknown[];
+    must(pattern('an-tool-id').test(str(block['tool_use_id'])), 'an-tool-id', where, 'tool_use_id');
+    const types = listOf('an-result-parts', 'partTypes');
     for (const part of toList(block['content'])) {
-      must(types.includes(part['type']), 'an-result-parts', where, `part ${String(part['type'])}`);
+      must(types.includes(part['type']), 'an-result-parts', where, `part ${str(part['type'])}`);
       checkBlock(part, where);
     }
   }
   if (type !== 'image' && type !== 'document') return;
   const source = block['source'] as Json;
   if (source['type'] === 'url') return;
-  const kind = String(source['media_type']);
+  const kind = str(source['media_type']);
   if (type === 'document') {
-    must((FACTS.get('an-document')?.check?.['media'] as unknown[]).includes(kind), 'an-document', where, kind);
+    must(listOf('an-document', 'media').includes(kind), 'an-document', where, kind);
     if (source['type'] === 'base64') checkBase64(source['data'], 'an-base64', where);
     return;
   }
-  must((FACTS.get('an-image-media')?.check?.['enum'] as unknown[]).includes(kind), 'an-image-media', where, kind);
+  must(listOf('an-image-media', 'enum').includes(kind), 'an-image-media', where, kind);
   const { data } = source;
   checkBase64(data, 'an-base64', where);
   must(bytesType(data) === kind, 'an-image-match', where, 'image does not match the provided media type');
@@ -513,7 +513,7 @@ function checkAnthropicCalls(messages: Json[], blocksOf: (message: Json) => Json
     const results = blocks.filter(({ type }) => type === 'tool_result');
     const answered = results.map((block) => block['tool_use_id']);
     for (const { id } of asked)
-      must(answered.includes(id), 'an-calls-answered', where, `no tool_result for ${String(id)}`);
+      must(answered.includes(id), 'an-calls-answered', where, `no tool_result for ${str(id)}`);
     for (const id of answered)
       must(
         asked.some((call) => call['id'] === id),
@@ -528,7 +528,7 @@ function checkAnthropicCalls(messages: Json[], blocksOf: (message: Json) => Json
       must(!seen.has(id), 'an-tool-id-unique', where, 'tool_use ids must be unique');
       seen.add(id);
     }
-    const last = String(blocks.at(-1)?.['type']);
+    const last = str(blocks.at(-1)?.['type']);
     must(message['role'] === 'user' || !last.endsWith('thinking'), 'an-thinking-changed', where, 'ends with a thought');
   });
 }
@@ -541,11 +541,11 @@ function checkAnthropicTools(tools: Json[]): void {
   );
   tools.forEach((tool, place) => {
     const where = `tools.${place}.custom.input_schema`;
-    must(pattern('an-tool-name').test(String(tool['name'])), 'an-tool-name', where, 'name');
+    must(pattern('an-tool-name').test(str(tool['name'])), 'an-tool-name', where, 'name');
     const schema = tool['input_schema'];
     must(isObject(schema) && schema['type'] === 'object', 'an-schema-type', where, 'type: field required');
-    for (const name of FACTS.get('an-schema-top-combinator')?.check?.['forbiddenAtTop'] as string[])
-      must(!(name in schema), 'an-schema-top-combinator', where, `${name} at the top`);
+    for (const name of listOf('an-schema-top-combinator', 'forbiddenAtTop'))
+      must(!(str(name) in schema), 'an-schema-top-combinator', where, `${str(name)} at the top`);
     checkMeta(schema, '2020-12', 'an-schema-2020', where);
     walk(schema, where, (each, at) => {
       checkKeys(each, 'an-schema-keys', at);
@@ -562,7 +562,7 @@ function checkGoogle(body: Json): void {
   contents.forEach((content, place) => {
     const where = `contents[${place}]`;
     const { role } = content;
-    const known = FACTS.get('go-role')?.check?.['enum'] as unknown[];
+    const known = listOf('go-role', 'enum');
     must(role === undefined || known.includes(role), 'go-role', where, 'use a valid role');
     const parts = toList(content['parts']);
     must(parts.length >= limit('go-parts-empty', 'minItems'), 'go-parts-empty', where, 'parts must not be empty');
@@ -578,8 +578,8 @@ function checkGoogle(body: Json): void {
   must(!open && contents.at(-1)?.['role'] !== 'model', 'go-response-count', 'contents', 'ends with the model');
   const { tools } = body;
   for (const declaration of toList(tools).flatMap((tool) => toList(tool['functionDeclarations']))) {
-    must(pattern('go-tool-name').test(String(declaration['name'])), 'go-tool-name', 'tools', 'invalid function name');
-    walk(declaration['parametersJsonSchema'], String(declaration['name']), (schema, at) => {
+    must(pattern('go-tool-name').test(str(declaration['name'])), 'go-tool-name', 'tools', 'invalid function name');
+    walk(declaration['parametersJsonSchema'], str(declaration['name']), (schema, at) => {
       checkKeys(schema, 'go-schema-keys', at);
       checkRequired(schema, 'go-schema-required', at);
     });
@@ -594,12 +594,7 @@ function checkGooglePart(part: Json, where: string): void {
   must(kinds.filter((kind) => part[kind] !== undefined).length === 1, 'go-part-data', where, 'one initialized field');
   const { text, functionCall, functionResponse } = part;
   if (text !== undefined)
-    must(
-      String(text).length >= limit('go-text-empty-vertex', 'minLength'),
-      'go-text-empty-vertex',
-      where,
-      'empty text',
-    );
+    must(str(text).length >= limit('go-text-empty-vertex', 'minLength'), 'go-text-empty-vertex', where, 'empty text');
   if (isObject(functionCall)) must(isObject(functionCall['args'] ?? {}), 'go-struct', where, 'args are no Struct');
   if (isObject(functionResponse)) {
     must(isObject(functionResponse['response']), 'go-struct', where, 'response is no Struct');
@@ -610,8 +605,8 @@ function checkGooglePart(part: Json, where: string): void {
 
 function checkBlob(blob: unknown, where: string): void {
   if (!isObject(blob)) return;
-  const type = String(blob['mimeType']);
+  const type = str(blob['mimeType']);
   const isTaken = /^(?:image\/(?:png|jpeg|webp|heic|heif)|(?:audio|video|text)\/.+|application\/pdf)$/.test(type);
   must(isTaken, 'go-mime', where, `unsupported MIME type: ${type}`);
-  must(/^[A-Za-z0-9+/_-]+={0,2}$/.test(String(blob['data'])), 'go-base64', where, 'base64 decoding failed');
+  must(/^[A-Za-z0-9+/_-]+={0,2}$/.test(str(blob['data'])), 'go-base64', where, 'base64 decoding failed');
 }

@@ -59,7 +59,7 @@ export interface ModelRequest {
   /** Called with each try that failed. */
   onFailedTry?(failed: FailedTry): void;
   /** Called with each tool that the model is not told of, since its provider would refuse the whole request. */
-  onLeftOut?(left: { tool: string; reason: string }): void;
+  onLeftOut?: ((left: { tool: string; reason: string }) => void) | undefined;
 }
 
 /** The invocation that asks an agent of another service. */

@@ -41,12 +41,12 @@ const MAX_DEPTH = 24;
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-const known = new WeakMap<JsonObject, Map<Facts, FittedSchema | string>>();
+const fittedBefore = new WeakMap<JsonObject, Map<Facts, FittedSchema | string>>();
 
 /** Returns the schema of a tool's arguments as a provider takes it, or why that cannot be. Kept by the schema. */
 export function fitSchema(schema: JsonObject, facts: Facts): FittedSchema | string {
-  const byFacts = known.get(schema) ?? new Map<Facts, FittedSchema | string>();
-  known.set(schema, byFacts);
+  const byFacts = fittedBefore.get(schema) ?? new Map<Facts, FittedSchema | string>();
+  fittedBefore.set(schema, byFacts);
   const before = byFacts.get(facts);
   if (before !== undefined) return before;
   const fitted = fit(schema, facts);
@@ -94,7 +94,8 @@ function isPlain(schema: unknown, root: JsonObject, facts: Facts, depth: number)
   if (required !== undefined && !isListOfNames(required, properties)) return false;
   if (typeof schema['exclusiveMinimum'] === 'boolean' || typeof schema['exclusiveMaximum'] === 'boolean') return false;
   if (schema['nullable'] !== undefined || schema['dependencies'] !== undefined) return false;
-  if (schema['$schema'] !== undefined && depth === 0 && /draft-0[34]/.test(String(schema['$schema']))) return false;
+  if (schema['$schema'] !== undefined && depth === 0 && /draft-0[34]/.test(JSON.stringify(schema['$schema'])))
+    return false;
   if (
     $ref !== undefined &&
     !(typeof $ref === 'string' && /^#(?:\/(?:\$defs|definitions)\/[\w.-]+)?$/.test($ref) && resolve(root, $ref))
@@ -118,7 +119,7 @@ const isListOfNames = (required: unknown, properties: unknown) =>
   Array.isArray(required) &&
   required.every((name) => typeof name === 'string') &&
   new Set(required).size === required.length &&
-  (properties === undefined || required.every((name) => Object.hasOwn(toMembers(properties), name as string)));
+  (properties === undefined || required.every((name) => Object.hasOwn(toMembers(properties), name)));
 
 /** Follows a reference within the document; `undefined` where it leads nowhere. */
 function resolve(root: JsonObject, ref: string): JsonObject | undefined {
@@ -523,7 +524,6 @@ class Fitting {
 
   #values(values: unknown[], node: JsonObject): Made {
     const { description } = node;
-    const told = typeof description === 'string' && description !== '' ? { description } : {};
     const byType = new Map<string, unknown[]>();
     for (const value of values) {
       const type = value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value;
@@ -539,13 +539,7 @@ class Fitting {
       return { type: isWhole ? 'integer' : type, description: `One of ${list.join(', ')}.` };
     });
     const [first = {}, ...others] = made;
-    const start = {
-      ...first,
-      ...told,
-      ...(first['description'] && told.description
-        ? { description: `${told.description} ${String(first['description'])}` }
-        : {}),
-    };
+    const start = typeof description === 'string' && description !== '' ? describeFirst(first, description) : first;
     return { schema: others.length === 0 ? start : { anyOf: [start, ...others] }, code: newCode() };
   }
 
@@ -668,7 +662,13 @@ const describe = (schema: JsonObject, words: string): JsonObject => {
   return { ...schema, description: typeof description === 'string' ? `${description} ${words}` : words };
 };
 
-const withoutChoice = ({ anyOf: _, oneOf: __, ...rest }: JsonObject): JsonObject => rest;
+const describeFirst = (schema: JsonObject, words: string): JsonObject => {
+  const { description } = schema;
+  return { ...schema, description: typeof description === 'string' ? `${words} ${description}` : words };
+};
+
+const withoutChoice = (node: JsonObject): JsonObject =>
+  Object.fromEntries(Object.entries(node).filter(([name]) => name !== 'anyOf' && name !== 'oneOf'));
 
 /** Puts two schemas of one value together; the first wins where both say something else. */
 function mergeNodes(one: JsonObject, other: unknown): JsonObject {

@@ -128,7 +128,7 @@ function toLess(
 function toFormSchema({ schema }: AnswerForm, { tools }: Asking['tools'], facts: ProviderFacts): AnswerForm['schema'] {
   if (facts.schemas !== 'google' || tools.length === 0) return schema;
   const fitted = fitSchema(schema, facts);
-  return typeof fitted === 'string' || fitted.code ? schema : ((fitted.schema ?? schema) as AnswerForm['schema']);
+  return typeof fitted === 'string' || fitted.code ? schema : (fitted.schema ?? schema);
 }
 
 function toAsking(

@@ -1,4 +1,5 @@
 import type { createAnthropic } from '@ai-sdk/anthropic';
+import type { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { type JsonObject, toMembers } from '../../core/content.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { ANTHROPIC } from '../providers/anthropic.ts';
@@ -79,9 +80,7 @@ const boundedFetch: typeof fetch = async (input, init) => {
  * OpenRouter's thoughts (`reasoning_details`), which the package does not know: pieces of a stream are put together by
  * their place, and the finish carries them.
  */
-const DETAILS: NonNullable<
-  Parameters<typeof import('@ai-sdk/openai-compatible').createOpenAICompatible>[0]['metadataExtractor']
-> = {
+const DETAILS: NonNullable<Parameters<typeof createOpenAICompatible>[0]['metadataExtractor']> = {
   extractMetadata: () => Promise.resolve(undefined),
   createStreamExtractor: () => {
     const details: JsonObject[] = [];
@@ -123,9 +122,9 @@ export async function loadProvider(
   baseUrl: string | undefined,
 ): Promise<ProviderModels> {
   if (name === 'openai-compatible') {
-    const { createOpenAICompatible } = await import('@ai-sdk/openai-compatible');
+    const compatible = await import('@ai-sdk/openai-compatible');
     const key = apiKey ? { apiKey } : {};
-    return createOpenAICompatible({
+    return compatible.createOpenAICompatible({
       name: 'compatible',
       baseURL: baseUrl ?? '',
       includeUsage: true,

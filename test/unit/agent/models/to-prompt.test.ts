@@ -183,7 +183,9 @@ test('calls have ids that the provider takes, each its own, and their results ha
     ['openai', 'any', /^[a-zA-Z0-9_-]{1,40}$/],
     ['anthropic', 'any', /^[a-zA-Z0-9_-]+$/],
   ] as const) {
-    const parts = promptFor(provider, modelName, contents).flatMap(({ content }) => [...content]) as {
+    const parts = promptFor(provider, modelName, contents).flatMap(({ content }): unknown[] =>
+      typeof content === 'string' ? [] : content,
+    ) as {
       toolCallId?: string;
       input?: unknown;
       output?: { value: unknown };
