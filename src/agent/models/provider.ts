@@ -96,6 +96,17 @@ const DETAILS: NonNullable<Parameters<typeof createOpenAICompatible>[0]['metadat
   },
 };
 
+/** Returns a request with members under the names that a server knows. */
+const withMembers = (body: JsonObject, members: ProviderFacts['members']): JsonObject =>
+  members === undefined
+    ? body
+    : Object.fromEntries(
+        Object.entries(body).flatMap(([name, value]) => {
+          const known = Object.hasOwn(members, name) ? members[name] : name;
+          return known === undefined ? [] : [[known, value]];
+        }),
+      );
+
 /** Members of a detail that come in pieces. */
 const PIECES = ['text', 'summary', 'data'];
 
@@ -130,6 +141,7 @@ export async function loadProvider(
       includeUsage: true,
       supportsStructuredOutputs: true,
       metadataExtractor: DETAILS,
+      transformRequestBody: (body) => withMembers(body, compatibleFacts(baseUrl, '').members),
       ...key,
       fetch: boundedFetch,
     });

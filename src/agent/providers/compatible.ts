@@ -48,7 +48,7 @@ const WITHOUT_THOUGHTS: ProviderFacts = { ...COMPATIBLE, takesThoughts: false };
 
 /** Servers whose rules are known, by the end of their host's name. */
 const HOSTS: readonly [RegExp, ProviderFacts][] = [
-  [/(?:^|\.)mistral\.ai$/, MISTRAL],
+  [/(?:^|\.)mistral\.ai$/, { ...MISTRAL, members: { stream_options: undefined, seed: 'random_seed' } }],
   [/(?:^|\.)deepseek\.com$/, DEEPSEEK],
   [/(?:^|\.)(?:groq\.com|cerebras\.ai)$/, WITHOUT_THOUGHTS],
 ];

@@ -30,6 +30,8 @@ export interface ProviderFacts {
   outputTokens: number;
   /** Maximum number of texts that end an answer. */
   stops: number;
+  /** Members of the request that the server knows by another name, or not at all [all are known]. */
+  members?: Readonly<Record<string, string | undefined>>;
 }
 
 /** Ids that pair calls with their results. They are unique in a request. */
