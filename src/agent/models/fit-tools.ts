@@ -17,6 +17,8 @@ export interface FittedTools {
   toArguments(name: string, args: JsonObject): JsonObject;
   /** Returns an answer with the calls as the tools know them. */
   readCalls(content: Content): Content;
+  /** As `readCalls`, of one call. */
+  readCall<Call extends FunctionCall>(call: Call): Call;
 }
 
 /** A tool that a model is not told of, and why. */
@@ -74,13 +76,19 @@ export function fitTools(
       `These tools are too many to be used here: ${more.join(', ').slice(0, MAX_NOTE)}. Say so where one is needed.`,
     );
   const isSame = [...names].every(([name, told]) => name === told) && [...schemas.values()].every(({ code }) => !code);
+  const readCall = <Call extends FunctionCall>(call: Call): Call => {
+    if (isSame) return call;
+    const name = owners.get(call.name ?? '') ?? call.name ?? '';
+    return { ...call, name, args: decodeArguments(call.args ?? {}, schemas.get(name)?.code) };
+  };
   return {
     tools: fitted,
     notes: notes.join('\n\n'),
     toName: (name) =>
       names.get(name) ?? (facts.toolName.test(name) && !UNSAFE.has(name) ? name : toFreeName(name, UNSAFE, 60)),
     toArguments: (name, args) => encodeArguments(args, schemas.get(name)?.code),
-    readCalls: (content) => (isSame ? content : readCalls(content, owners, schemas)),
+    readCalls: (content) => (isSame ? content : readCalls(content, readCall)),
+    readCall,
   };
 }
 
@@ -100,13 +108,9 @@ function describe({ description }: ToolDeclaration, { alternatives }: FittedSche
   return { told, rest: `… ${description.slice(end, end + MAX_NOTE).toWellFormed()}` };
 }
 
-function readCalls(content: Content, owners: Map<string, string>, schemas: Map<string, FittedSchema>): Content {
-  const read = (call: FunctionCall): FunctionCall => {
-    const name = owners.get(call.name ?? '') ?? call.name ?? '';
-    return { ...call, name, args: decodeArguments(call.args ?? {}, schemas.get(name)?.code) };
-  };
+function readCalls(content: Content, readCall: (call: FunctionCall) => FunctionCall): Content {
   const parts = getParts(content).map((part) =>
-    part.functionCall ? { ...part, functionCall: read(part.functionCall) } : part,
+    part.functionCall ? { ...part, functionCall: readCall(part.functionCall) } : part,
   );
   return { ...content, parts };
 }
