@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { ModelAnswer } from '../../../../src/agent/definition/model.ts';
@@ -8,7 +9,7 @@ import { GOOGLE } from '../../../../src/agent/providers/google.ts';
 import { ANTHROPIC } from '../../../../src/agent/providers/anthropic.ts';
 import { arbitraryCall, arbitraryRequest } from '../../../support/arbitrary-requests.ts';
 import { startFakeProvider } from '../../../support/fake-provider.ts';
-import type { Rules } from '../../../support/provider-checks.ts';
+import { FACTS, type Rules } from '../../../support/provider-checks.ts';
 
 /** 20,000 by hand: `FITTING_RUNS=20000 npx vitest run test/unit/agent/models/fitting.test.ts`. */
 const RUNS = Number(process.env['FITTING_RUNS'] ?? 150);
@@ -66,4 +67,11 @@ test.each([
     expect(JSON.stringify(decodeArguments(told, fitted.code))).toBe(JSON.stringify(plain));
   });
   fc.assert(property, { numRuns: RUNS * 5, seed: SEED });
+});
+
+test('the rules that the fakes check are those of refusals.json, which has their sources', () => {
+  const source = readFileSync('test/support/provider-checks.ts', 'utf8');
+  const used = [...source.matchAll(/'((?:oc|or|an|go|mi|de|ar|vl|ll|ol|lm)-[a-z0-9-]+)'/g)].map(([, id = '']) => id);
+  expect(used.length).toBeGreaterThan(80);
+  expect(used.filter((id) => !FACTS.has(id))).toEqual([]);
 });
