@@ -141,7 +141,8 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     remote = agent.isRemote ? await beginRemoteCall(invocation, turn) : undefined;
     const asker = remote && { asker: remote.asker };
     const { made, pieces } = await toRequest(invocation, turn, bound);
-    const request = { ...made, ...asker, onFailedTry: noteTry(notes) };
+    const onLeftOut = logLeftOut(invocation, agent.name);
+    const request = { ...made, ...asker, onFailedTry: noteTry(notes), onLeftOut };
     const sent = marks ? forHooks(request) : request;
     call.request = sent;
     observer?.request?.(agent, request, sent);
@@ -186,6 +187,19 @@ const forHooks = (request: ModelRequest): ModelRequest => ({
   tools: request.tools.map((tool) => ({ ...tool })),
   sampling: { ...request.sampling },
 });
+
+/** What the log has said of tools that a model is not told of; it says it once. */
+const saidOfTools = new Set<string>();
+const MAX_SAID = 1_000;
+
+const logLeftOut =
+  ({ input }: InvocationState, agent: string) =>
+  ({ tool, reason }: { tool: string; reason: string }) => {
+    const words = JSON.stringify([agent, tool, reason]);
+    if (saidOfTools.has(words) || saidOfTools.size >= MAX_SAID) return;
+    saidOfTools.add(words);
+    input.log?.warn({ agent, tool, reason }, 'a tool is left out: the provider of the model would refuse it');
+  };
 
 /** A model call whose event is to come. */
 interface OpenModelCall {

@@ -77,7 +77,22 @@ function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
     answer.citations.push(part.sourceType === 'url' ? { uri: part.url, ...title } : title);
   } else if (part.type === 'response-metadata') answer.modelVersion = part.modelId ?? answer.modelVersion;
   else if (part.type === 'raw') readRawChunk(answer, part.rawValue);
-  else if (part.type === 'finish') answer.finish = part;
+  else if (part.type === 'finish') {
+    answer.finish = part;
+    addDetails(answer, part);
+  }
+}
+
+/** Thoughts that go back unchanged stand with the first thought, or with one of their own where none is shown. */
+function addDetails(answer: StreamedAnswer, { providerMetadata }: Finish): void {
+  const reasoningDetails = providerMetadata?.['compatible']?.['reasoningDetails'];
+  if (answer.provider !== 'openai-compatible' || reasoningDetails === undefined) return;
+  const first = answer.parts.find(({ thought }) => thought === true);
+  const thought: Part = first ?? { text: '', thought: true };
+  if (!first) answer.parts.unshift(thought);
+  thought.thoughtSignature = toSignature(answer.provider, {
+    compatible: { reasoningDetails },
+  } as unknown as ProviderData);
 }
 
 /** Gemini's own chunk names the version that answered and the sources of its claims; the package leaves some out. */
