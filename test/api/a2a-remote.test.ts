@@ -140,7 +140,7 @@ test('what it asks is asked of our person, whose answer it gets', async () => {
     name: 'ask_person',
     args: { question: expect.stringContaining('The agent `helper` asks:'), schema: { required: ['answer'] } },
   });
-  const { body } = await front.get('/tasks?user_id=u');
+  const { body } = await front.get('/tasks');
   expect(body).toMatchObject({ items: [{ kind: 'question' }] });
   const functionResponse = { id: call?.id, name: call?.name, response: { answer: 'It rains.' } };
   const done = await run(front, [{ functionResponse }], { invocationId: asked[0]?.invocationId });

@@ -334,7 +334,7 @@ const WAYS: Record<string, Way> = {
   'a call that the agent is said to have made': async (side, id) => {
     await create(side, id);
     const call = { functionCall: { id: 'c1', name: 'ask', args: { a: WORD } } };
-    await append(side, id, event(AGENT, [call]), event('user', [answered({ ok: true })]));
+    await append(side, id, event(AGENT, [call]), event(AGENT, [answered({ ok: true })]));
     return go(side, id);
   },
   'the answer to such a call': async (side, id) => {
@@ -345,7 +345,7 @@ const WAYS: Record<string, Way> = {
   'a file in such an answer': async (side, id) => {
     await create(side, id);
     const given = { functionResponse: { ...answered({}).functionResponse, parts: [file('text/plain')] } };
-    await append(side, id, event(AGENT, [CALL]), event('user', [given]));
+    await append(side, id, event(AGENT, [CALL]), event(AGENT, [given]));
     return go(side, id);
   },
   'a summary': async (side, id) => {
