@@ -251,7 +251,7 @@ describe('a transactional tool', () => {
     const status = async () => (await sql.query('select status from invocations')).rows as unknown;
     await expect.poll(status, { timeout: 30_000 }).toEqual([{ status: 'succeeded' }]);
     released.resolve();
-    expect((await lost).status).toBe(409);
+    expect((await lost).status).toBe(503);
     expect((await orders()).map(({ item }: { item: string }) => item)).toEqual(['tea 2']);
     expect(await ledger()).toMatchObject([{ state: 'done', attempt: 2 }]);
   });
