@@ -130,7 +130,7 @@ describe('the ledger', () => {
     await lose();
     await whenEndedAs('succeeded');
     released.resolve();
-    expect((await lost).status).toBe(409);
+    expect((await lost).status).toBe(503);
     expect(await responsesOf()).toEqual([{ charged: 1 }, { ran: 2 }]);
     expect((await app.get(SESSION)).body).toMatchObject({ state: { paid: true } });
     expect(slow.seen[1]?.operationId).toBe(slow.seen[0]?.operationId);
