@@ -1,6 +1,7 @@
 import { type Content, getAnswerText, getParts, type JsonObject, type Part } from '../../core/content.ts';
 import { ConfigError } from '../../core/errors.ts';
 import type { CallContext, HookContext, HookedCall, Hooks } from './hooks.ts';
+import { isExactInteger } from '../../core/exact-json.ts';
 
 /** A place that a guardrail checks: what the user says, what the model answers, arguments and answers of tools. */
 export type GuardedPlace = 'input' | 'output' | 'calls' | 'results';
@@ -144,7 +145,7 @@ async function checkTexts(content: Content, find: Find, context: HookContext): P
 
 async function mapStrings(value: unknown, find: Find, context: HookContext): Promise<unknown> {
   if (typeof value === 'string') return (await find(value, context)) ?? value;
-  if (typeof value !== 'object' || value === null) return value;
+  if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   if (Array.isArray(value)) return Promise.all(value.map((one) => mapStrings(one, find, context)));
   const members = Object.entries(value).map(
     async ([key, one]) => [(await find(key, context)) ?? key, await mapStrings(one, find, context)] as const,

@@ -31,6 +31,7 @@ import { afterTool, askHooks, type HookMarks, newMarks, onToolError, withMarks }
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import type { schemaError as Check } from '../arguments/check-arguments.ts';
 import { type Confirmation, getEffect, type Tool, toToolLog } from '../definition/tool.ts';
+import { cloneJson } from '../../core/exact-json.ts';
 
 /** Maximum size of all answers of one step, where the input says none. */
 const MAX_STEP_CHARACTERS = 1_048_576;
@@ -92,7 +93,7 @@ async function runTool(
     const given = tool.longRunning === true && value === undefined ? undefined : toResponse(value);
     const response = given && marks ? toResponse(await afterTool(invocation, turn, call, given, marks)) : given;
     // Copies: a tool that keeps working must not change an event that is stored already.
-    const answer = { response, attachments: structuredClone(attachments), actions: structuredClone(actions) };
+    const answer = { response, attachments: cloneJson(attachments), actions: cloneJson(actions) };
     return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? asking(answer) : answer;
   };
   const { transactional = false } = tool;

@@ -11,9 +11,10 @@ import { type GivenSession, isSession, KEY } from './session-key.ts';
 import { s } from './session-text.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 const payloadText = sql<string>`${events.payload}::text`;
-const toEvent = (text: string) => JSON.parse(unescapeJson(text)) as Event;
+const toEvent = (text: string) => parseExactJson(unescapeJson(text)) as Event;
 
 /** Some of a session's events as the JSON text of an array. */
 export interface EventPage extends JsonStream {

@@ -6,6 +6,7 @@ import type { DatabasePool } from '../../platform/db/database.ts';
 import type { SessionFeeds } from '../../invocations/session-feed.ts';
 import type { InvocationRef } from './handle.ts';
 import { type Piece, TextCutter } from './text-cutter.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /**
  * A step of an invocation as every door shows it: a `text` piece of an event; the `event`, once it is whole and all
@@ -55,7 +56,7 @@ export async function* readTurn(
       if (open) yield { kind, eventId: open.eventId, after: open.after };
       open = undefined;
     } else {
-      const event = JSON.parse(step.text) as Event;
+      const event = parseExactJson(step.text) as Event;
       if (event.invocationId !== invocationId) continue;
       if (kind === 'delta') {
         const { eventId } = step;

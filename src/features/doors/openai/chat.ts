@@ -14,6 +14,7 @@ import { type Said, toTimeline } from './items.ts';
 import { readEvents, readResponse, ResponseState } from './response.ts';
 import type { ChatRequest } from './schemas.ts';
 import { answer, isTemporary, type OpenAiCall, type OpenAiContext, toSessionName } from './start.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 type ChatCall = OpenAiCall<ChatRequest>;
 
@@ -71,7 +72,7 @@ async function answerHere(
   call.response.setHeader('x-invocation-id', ref.invocationId);
   const state = new ResponseState({ ...ref, answered: undefined });
   const { error, paused } = await invoke(context, run, ({ text }) => {
-    state.take({ kind: 'event', event: JSON.parse(text) as Event, sequence: 0 });
+    state.take({ kind: 'event', event: parseExactJson(text) as Event, sequence: 0 });
   });
   const isStopped = error?.code === 'cancelled' || error?.code === 'interrupted';
   const status = isStopped ? 'cancelled' : error ? 'failed' : paused ? 'paused' : 'succeeded';

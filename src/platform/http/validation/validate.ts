@@ -1,5 +1,6 @@
 import type { Request } from 'express';
 import { safeParse } from 'zod/v4/core';
+import { mapExactIntegers } from '../../../core/exact-json.ts';
 import { identifierSchema, nameError } from '../../../core/session.ts';
 import { pickRefined } from '../../../core/zod-graph.ts';
 import type { Call, Operation, OperationBody } from '../operation/operation.ts';
@@ -76,6 +77,10 @@ interface CheckedBody {
   details?: ValidationDetail[];
 }
 
+/** What stands for an exact integer before Ajv: free-form members take it, and none with a type. */
+const UNTYPED = Symbol('an integer that no float holds');
+const toUntyped = () => UNTYPED;
+
 /**
  * Prepares the checks of one operation's bodies. Ajv decides, by the published document, and costs microseconds; zod
  * words what is refused. They agree but for rules that JSON Schema cannot say (`refine`): zod always checks the members
@@ -93,7 +98,7 @@ function bodyChecker(
     if (isMissing && required)
       return { value: undefined, details: [{ type: 'missing', loc: ['body'], msg: 'Field required', input: null }] };
     const value = isMissing ? {} : aliases.toSchema(sent);
-    const [violation] = await gate(value);
+    const [violation] = await gate(mapExactIntegers(value, toUntyped));
     refined ??= { schema: pickRefined(schema) };
     if (!violation && (!refined.schema || safeParse(refined.schema, value).success)) return { value };
     const isExplained = !violation || countValues(value, MAX_EXPLAINED_VALUES) <= MAX_EXPLAINED_VALUES;
