@@ -28,7 +28,8 @@ export type JsonObject = Record<string, unknown>;
 /** Returns the members of a value that came from outside; none where it is no object. */
 export const toMembers = (value: unknown): JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
-    ? (value as JsonObject) : {};
+    ? (value as JsonObject)
+    : {};
 /** An optional free-form object with the sentence that the OpenAPI document shows. */
 export const freeForm = (meaning: string) => jsonObject.nullish().describe(meaning);
 

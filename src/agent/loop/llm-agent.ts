@@ -139,7 +139,12 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     const bound = AbortSignal.any([signal, ended.signal]);
     remote = agent.isRemote ? await beginRemoteCall(invocation, turn) : undefined;
     const asker = remote && { asker: remote.asker };
-    const request = { ...(await toRequest(invocation, turn, bound)), ...asker, onFailedTry: noteTry(notes) };
+    const onPassedOver = (what: string) => {
+      step?.passOver?.();
+      invocation.input.log?.debug({ agent: agent.name, what }, 'a part of an answer was passed over');
+    };
+    const heard = { onFailedTry: noteTry(notes), onPassedOver };
+    const request = { ...(await toRequest(invocation, turn, bound)), ...asker, ...heard };
     const sent = marks ? { ...request, contents: [...request.contents], tools: [...request.tools] } : request;
     call.request = sent;
     const given = marks && (await beforeModel(invocation, turn, sent, marks));

@@ -3,6 +3,8 @@ import { currentContext } from '../../platform/context.ts';
 import { abortError } from '../../core/abort.ts';
 import { CircuitBreaker } from '../definition/circuit-breaker.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
+import type { JsonObject } from '../../core/content.ts';
+import { type Listener, listenWith } from './clean-answer.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 import {
@@ -89,6 +91,9 @@ const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
 
 type Attempt = { answer: ModelAnswer } | { failure: ModelFailure; hasAnswered: boolean };
 
+/** Characters that are told of what was passed over. */
+const MAX_TOLD = 100;
+
 /** One request. A failure is returned, so that the caller may try again while nothing was yielded. */
 async function* attemptOnce(
   model: ProviderModel,
@@ -100,17 +105,28 @@ async function* attemptOnce(
   const ended = new AbortController();
   const abortSignal = AbortSignal.any([request.signal, idle.signal, ended.signal]);
   let hasAnswered = false;
+  const details: JsonObject[] = [];
+  let failed: ModelFailure | undefined;
+  const listener: Listener = {
+    touch: idle.touch,
+    begin: () => request.onBegin?.(),
+    passOver: (what) => request.onPassedOver?.(what.slice(0, MAX_TOLD)),
+    fail: (failure) => void (failed ??= failure),
+    keepDetail: (detail) => details.push(detail),
+  };
   try {
-    const { stream } = await model.doStream(toOptions(request, provider, abortSignal, form));
+    const options = toOptions(request, provider, abortSignal, form);
+    const { stream } = await listenWith(listener, () => model.doStream(options));
     const watched = untilAborted(stream, abortSignal, idle.touch, () => request.onBegin?.());
-    const parts = readStream(watched, provider, request.modelName);
+    const parts = readStream(watched, provider, request.modelName, details);
     for (;;) {
       const next = await parts.next();
-      if (next.done) return { answer: next.value };
+      if (next.done) return failed ? { failure: failed, hasAnswered } : { answer: next.value };
       hasAnswered = true;
       yield next.value;
     }
   } catch (error) {
+    if (failed && !idle.signal.aborted && !request.signal.aborted) return { failure: failed, hasAnswered };
     const failure = idle.signal.aborted
       ? new ModelFailure('model_timeout', { cause: error })
       : toFailure(error, hasAnswered);

@@ -3,6 +3,7 @@ import type { JsonObject } from '../../core/content.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { boundedResponse } from '../../platform/net/bounded-response.ts';
 import { isStrict } from './answer-form.ts';
+import { cleanAnswer } from './clean-answer.ts';
 import { ModelFailure } from './model-error.ts';
 
 /** The providers that are reached over HTTP. */
@@ -27,16 +28,16 @@ const BASE_URLS = {
 };
 
 /** A provider that never ends a line, or nests it without end, ends the call and not the process. */
-const boundedFetch: typeof fetch = async (input, init) => {
-  const response = await fetch(input, init);
-  // The packages read every answer but a refusal and vectors as a stream, whatever its media type.
-  return boundedResponse(
-    response,
-    response.ok && !/(?:\/embeddings|mbedContents?)$/.test(response.url),
-    INPUT_LIMITS.modelAnswer,
-    (excess) => new ModelFailure('model_bad_response', { detail: excess }),
-  );
-};
+const fetchFrom =
+  (provider: ProviderName): typeof fetch =>
+  async (input, init) => {
+    const response = await fetch(input, init);
+    // The packages read every answer but a refusal and vectors as a stream, whatever its media type.
+    const isStream = response.ok && !/(?:\/embeddings|mbedContents?)$/.test(response.url);
+    const toError = (excess: string) => new ModelFailure('model_bad_response', { detail: excess });
+    const bounded = boundedResponse(response, isStream, INPUT_LIMITS.modelAnswer, toError);
+    return isStream ? cleanAnswer(bounded, provider) : bounded;
+  };
 
 /** Gives the provider's models by name. The package is loaded here, so that a start with another does not pay. */
 export async function loadProvider(
@@ -53,10 +54,10 @@ export async function loadProvider(
       includeUsage: true,
       supportsStructuredOutputs: true,
       ...key,
-      fetch: boundedFetch,
+      fetch: fetchFrom(name),
     });
   }
-  const settings = { apiKey: apiKey ?? '', baseURL: baseUrl ?? BASE_URLS[name], fetch: boundedFetch };
+  const settings = { apiKey: apiKey ?? '', baseURL: baseUrl ?? BASE_URLS[name], fetch: fetchFrom(name) };
   if (name === 'openai') return (await import('@ai-sdk/openai')).createOpenAI(settings);
   if (name === 'anthropic') return (await import('@ai-sdk/anthropic')).createAnthropic(settings);
   return (await import('@ai-sdk/google')).createGoogle(settings);
