@@ -96,3 +96,34 @@ function mapAll(value: unknown, convert: (integer: ExactInteger) => unknown): un
 
 /** Rounds an exact integer, for a check that asks only whether it is an integer of some size. */
 export const toRounded = ({ rawJSON }: ExactInteger): number => Number(rawJSON);
+
+const MARK = 'agent-runtime/integer:';
+const MARKED = /^agent-runtime\/integer:(-?\d+)$/;
+const MARKED_IN_TEXT = /"agent-runtime\/integer:(-?\d+)"/g;
+
+/** Writes exact integers as texts, for a library that would round them; {@link unmark} undoes it. */
+export const mark = (value: unknown): unknown => mapExactIntegers(value, ({ rawJSON }) => `${MARK}${rawJSON}`);
+
+/** Restores the integers of a value that a library has given back. */
+export function unmark(value: unknown): unknown {
+  if (typeof value === 'string') {
+    const digits = MARKED.exec(value)?.[1];
+    return digits === undefined ? value : toExactInteger(digits);
+  }
+  if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
+  if (Array.isArray(value)) return value.map(unmark);
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, unmark(each)]));
+}
+
+/** The same in a text of JSON; one that is none is left as it is. */
+export function markText(text: string): string {
+  if (!MAY_BE_INEXACT.test(text)) return text;
+  try {
+    return JSON.stringify(mark(parseExactJson(text)));
+  } catch {
+    return text;
+  }
+}
+
+/** Undoes {@link mark} in a text of JSON. */
+export const unmarkText = (text: string): string => text.replaceAll(MARKED_IN_TEXT, '$1');

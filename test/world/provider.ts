@@ -9,6 +9,11 @@ import { agent, runInput, runToEnd } from '../support/agent-fixtures.ts';
 import { readBody } from '../support/edge.ts';
 import type { Played, ProviderCase } from './case.ts';
 
+/** What came of an answer, by the names of what must hold. */
+type Found = { [Name in keyof ProviderCase['holds']]?: unknown } & {
+  calls?: { id?: string | null | undefined; name?: string | null | undefined }[];
+};
+
 /** The ways in which the bytes of one answer may arrive. */
 const WAYS = ['whole', 'pieces', 'lines of CRLF'] as const;
 
@@ -35,7 +40,7 @@ export async function playProvider(played: ProviderCase): Promise<Played> {
   return { found, holds: WAYS.map((way) => ({ way, ...holds })) };
 }
 
-async function ask({ protocol, outputSchema }: ProviderCase, url: string) {
+async function ask({ protocol, outputSchema }: ProviderCase, url: string): Promise<Found> {
   const model = providerModel({
     provider: protocol,
     apiKey: 'key',
@@ -69,7 +74,7 @@ async function ask({ protocol, outputSchema }: ProviderCase, url: string) {
   }
 }
 
-function toFound({ content, finishReason, usageMetadata, modelVersion }: ModelAnswer) {
+function toFound({ content, finishReason, usageMetadata, modelVersion }: ModelAnswer): Found {
   const parts = getParts(content);
   const signatures = parts.flatMap(({ thoughtSignature: text }) => {
     const [, data] = text ? (JSON.parse(Buffer.from(text, 'base64').toString()) as [string, object | null]) : [];
@@ -95,11 +100,9 @@ function toFound({ content, finishReason, usageMetadata, modelVersion }: ModelAn
 const textOf = (parts: Part[], isThought: boolean): string =>
   parts.map(({ text, thought }) => ((thought === true) === isThought ? (text ?? '') : '')).join('');
 
-async function askForOutput(model: Model, outputSchema: NonNullable<ProviderCase['outputSchema']>) {
-  const { events, end } = await runToEnd(
-    runInput({ agent: agent({ model, outputSchema: toOutputSchema(outputSchema) }) }),
-  );
-  const last = events.at(-1);
+async function askForOutput(model: Model, outputSchema: NonNullable<ProviderCase['outputSchema']>): Promise<Found> {
+  const { end } = await runToEnd(runInput({ agent: agent({ model, outputSchema: toOutputSchema(outputSchema) }) }));
+  const last = end.lastEvent;
   return {
     output: JSON.stringify(last?.output),
     text: textOf(getParts(last?.content), false),

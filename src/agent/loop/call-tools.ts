@@ -31,6 +31,7 @@ import { afterTool, askHooks, type HookMarks, newMarks, onToolError, withMarks }
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import type { schemaError as Check } from '../arguments/check-arguments.ts';
 import { type Confirmation, getEffect, type Tool, toToolLog } from '../definition/tool.ts';
+import { isOfDigits, TOO_MANY_DIGITS } from '../definition/typed-arguments.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
 /** Maximum size of all answers of one step, where the input says none. */
@@ -110,6 +111,7 @@ async function runTool(
     }
     const instead = marks && (await onToolError(invocation, turn, call, error, marks));
     if (instead) return instead;
+    if (isOfDigits(error, call.args)) return failed(TOO_MANY_DIGITS);
     const lines = ownLines(error);
     if (lines.length === 0) return failed(errorText(error));
     const stack = [errorText(error), ...lines].join('\n');

@@ -26,7 +26,7 @@ export const errorText = (error: unknown) =>
 
 /** Only what JSON can carry, as an object; a value that it cannot carry or that is too large becomes an error. */
 export function toResponse(value: unknown): JsonObject {
-  const text = JSON.stringify(toJson(value) ?? null) ?? 'null';
+  const text = toJson(value ?? null) ?? 'null';
   if (text.length > MAX_RESPONSE_CHARACTERS) {
     return { error: `The tool's result is larger than ${MAX_RESPONSE_CHARACTERS} characters. Ask for less.` };
   }
@@ -37,13 +37,12 @@ export function toResponse(value: unknown): JsonObject {
 }
 
 /** A tool may answer with a `bigint`, at the top or below. */
-function toJson(value: unknown): unknown {
+function toJson(value: unknown): string | undefined {
   try {
-    JSON.stringify(value);
-    return value;
+    return JSON.stringify(value);
   } catch (error) {
     if (!(error instanceof TypeError) || !/BigInt/.test(error.message)) throw error;
-    return cloneJson(value);
+    return JSON.stringify(cloneJson(value));
   }
 }
 

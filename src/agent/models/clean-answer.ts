@@ -95,11 +95,10 @@ async function* cleanWhole(
   const events = orFailed(listener, () => {
     for (const answer of answers) readError(answer);
     const read = answers.map((answer) => cleaner.readWhole(answer));
-    if (read.every((each) => each === undefined)) return undefined;
+    if (read.every((each) => each === undefined)) throw new ModelFailure('model_bad_response');
     return [...read.flatMap((each) => each ?? []), ...cleaner.end(false)];
   });
-  // The package says that it cannot read it.
-  yield events ? toText(events) : 'data: (no event)\n\n';
+  if (events) yield toText(events);
 }
 
 /** Returns what is read; `undefined` after a failure, which is told. */
@@ -122,7 +121,7 @@ async function* cleanStream(
   listener: Listener,
 ): AsyncGenerator<string> {
   let isKnown = false;
-  let unknown: string | undefined;
+  let isOther = false;
   const write = (events: object[]) => events.map((event) => JSON.stringify(event));
   const read = (data: string): string[] => {
     if (data.trim() === '[DONE]') return write(cleaner.end(true));
@@ -133,12 +132,15 @@ async function* cleanStream(
       isKnown = true;
       return write(events);
     }
-    unknown ??= data;
+    isOther = true;
     listener.passOver(typeof event?.['type'] === 'string' ? event['type'] : data);
     return [];
   };
-  // Where nothing is understood this is no such provider, and the package says so.
-  const atEnd = () => (isKnown || unknown === undefined ? write(cleaner.end(false)) : [unknown]);
+  const atEnd = () => {
+    // Where nothing is understood this is no such provider.
+    if (isOther && !isKnown) throw new ModelFailure('model_bad_response');
+    return write(cleaner.end(false));
+  };
   const toData = (data: string) => orFailed(listener, () => read(data));
   yield* mapEvents(joined(start, pieces), toData, () => orFailed(listener, atEnd) ?? []);
 }
