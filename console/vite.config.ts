@@ -3,7 +3,8 @@ import { defineConfig } from 'vite';
 
 /** `npm run build` writes `dist/`, which is committed: `npm start` serves it without this tool chain. */
 export default defineConfig({
-  base: '/console/',
+  // Relative: a proxy may put a path before the service.
+  base: './',
   plugins: [react()],
   build: {
     target: 'es2023',

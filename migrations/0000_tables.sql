@@ -508,6 +508,7 @@ CREATE TABLE "signals" (
 	"id" text collate "C" NOT NULL,
 	"name" text collate "C" NOT NULL,
 	"payload" jsonb NOT NULL,
+	"sender_groups" text[],
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "signals_pkey" PRIMARY KEY("app_name","user_id","session_id","id")
 );
@@ -713,6 +714,7 @@ CREATE INDEX "invocations_lease_idx" ON "invocations" USING btree ("lease_expire
 CREATE INDEX "invocations_waiters_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'queued' and request is null;--> statement-breakpoint
 CREATE INDEX "invocations_key_age_idx" ON "invocations" USING btree ("create_time") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "invocations_background_idx" ON "invocations" USING btree ("create_time") WHERE status = 'queued' and request is not null;--> statement-breakpoint
+CREATE INDEX "invocations_left_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'queued' and request is not null and start_time is not null;--> statement-breakpoint
 CREATE INDEX "invocations_queue_idx" ON "invocations" USING btree ("app_name","user_id","session_id","create_time") WHERE status = 'queued';--> statement-breakpoint
 CREATE INDEX "invocations_time_idx" ON "invocations" USING btree ("create_time","app_name");--> statement-breakpoint
 CREATE INDEX "memories_embedding_idx" ON "memories" USING btree ("app_name","user_id","event_time") WHERE embedding is not null;--> statement-breakpoint
@@ -1117,6 +1119,7 @@ comment on column signals.session_id is 'The session.';
 comment on column signals.id is 'Names the row.';
 comment on column signals.name is 'Name of the signal.';
 comment on column signals.payload is 'What it said.';
+comment on column signals.sender_groups is 'Groups of the user who sent it, the owner of the session; null where a credential of the operator did.';
 comment on column signals.create_time is 'When it came.';
 comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';
 comment on column spans.app_name is 'Application.';
@@ -1153,9 +1156,9 @@ comment on column tasks.token_expire_time is 'Until when that address is good.';
 comment on column tasks.expire_time is 'Its deadline; null where it has none.';
 comment on column tasks.due_time is 'When something happens next: a reminder, the deadline, or, once answered, the way on. Null: nothing does.';
 comment on column tasks.reminders is 'How many of its reminders have passed.';
-comment on column tasks.answer is 'The response that the call gets; null where a message of the session brought it.';
+comment on column tasks.answer is 'The response that the call gets; null where a message of the session brought it, unless it says yes or no to a confirmation.';
 comment on column tasks.decided_by is 'Who answered; null where the deadline did.';
-comment on column tasks.decided_via is 'The way of the answer: tasks, run (a message of the session), signal or deadline.';
+comment on column tasks.decided_via is 'The way of the answer: tasks, run (a message of the session), signal or deadline; null where it was imported.';
 comment on column tasks.decide_time is 'When it was answered.';
 comment on column tasks.version is 'Counts changes: the ETag.';
 comment on column tasks.create_time is 'When the invocation paused.';

@@ -43,7 +43,8 @@ comment on function append_deltas is 'Stores pieces of the text of events to com
 --      counts the size for the user, whose limit is looked at next.
 --   2. Count in the row of the invocation what the step used, so that a dead process has lost none of it. Write the
 --      calls of the events into the ledger (record_calls). Merge shared state and insert the events (store_events),
---      which replace their deltas. Tasks of calls that an event of a client answers are closed (answer_calls).
+--      which replace their deltas. Tasks of calls that an event of a client answers are closed, and an answer
+--      without one is refused (answer_calls).
 --   3. Count what models used for the events, and look for a budget that has nothing left.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, tasks, user_states, app_states, budget_uses; claim_session
@@ -57,7 +58,7 @@ comment on function append_deltas is 'Stores pieces of the text of events to com
 create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
   p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer,
-  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_answers text[],
+  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_answers jsonb,
   p_limits jsonb,
   out last integer, out lines text, out version text, out over json, out limited boolean)
 language plpgsql as $$
@@ -433,7 +434,9 @@ comment on function spend_budget is 'Counts what was used outside of an invocati
 -- claim_session: begins an invocation in a session that runs nothing, with its first events.
 --
 --   1. Has the idempotency key of the request had an invocation? Has a budget nothing left? A request whose answer is
---      stored asks no budget.
+--      stored asks no budget. What has begun before is no invocation too many, and asks for tokens and cost only: one
+--      that waits in the queue again, or that goes on with an answer that came since it paused. An ended one, or one
+--      that is told something else, begins anew.
 --   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One whose
 --      request is in its row is claimed as it was read (p_read, its token then): the first process to do so runs it,
 --      or goes on with it. Who read it before another one began and left it must not bring its prompt once more.
@@ -444,12 +447,13 @@ comment on function spend_budget is 'Counts what was used outside of an invocati
 --      An invocation that was left between 3 and the lock goes on first: the claim is made again, and refused.
 --   5. Begin the row of the invocation; a resumed one keeps its row, and names the version that it goes on with. The request gets the place where the run began.
 --      One that goes on keeps its request and what it was asked to end as, counts the attempt, and has the rest of its time.
---   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed. An
+--   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed, and one
+--      without a task is refused. An
 --      invocation that its tasks have queued brings what they were answered with. A message that interrupts
 --      (p_ends_sleeps) ends invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
 --   7. Merge shared state and insert the events (store_events). Of a session that was made here this is all there is to
 --      read, so it is returned.
---   8. Count the invocation.
+--   8. Count the invocation, unless it has begun before.
 --
 -- Where it does not claim: an earlier try whose answer was lost holds the session with this very token (renew_claim).
 -- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, tasks, user_states,
@@ -463,7 +467,7 @@ comment on function spend_budget is 'Counts what was used outside of an invocati
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
-  p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean,
+  p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
   out claimed boolean, out over json, out limited boolean, out lines text, out state_text text)
 language plpgsql as $$
@@ -474,6 +478,7 @@ declare
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
   v_goes_on boolean := false;
+  v_has_begun boolean := false;
   v_was_woken boolean := false;
   v_last integer;
   v_changed timestamptz;
@@ -488,12 +493,27 @@ begin
       select from invocations i
       where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
   end if;
+  if not p_is_free then
+    v_has_begun := exists (
+      select from invocations i
+      where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+        and case when p_is_queued then i.start_time is not null or i.end_time is not null
+                 else i.status = 'paused' and exists (
+                   select from tasks t
+                   where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = i.id
+                     and (t.state = 'open' and p_answers @> jsonb_build_array(jsonb_build_object('id', t.call_id))
+                          or t.decide_time >= i.end_time)) end);
+  end if;
   if limited and not p_is_free and not v_is_repeated then
-    -- Claims of one moment would see the same number, and all pass.
-    if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
-      perform lock_budgets(p_app, p_user);
+    if v_has_begun then
+      over := over_budget(p_app, p_user, 0, 0);
+    else
+      -- Claims of one moment would see the same number, and all pass.
+      if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
+        perform lock_budgets(p_app, p_user);
+      end if;
+      over := over_budget(p_app, p_user);
     end if;
-    over := over_budget(p_app, p_user);
     if over is not null then return; end if;
   end if;
   -- 2
@@ -602,7 +622,7 @@ begin
     left join user_states u on u.app_name = p_app and u.user_id = p_user;
   end if;
   -- 8
-  if not p_is_free then perform count_use(p_app, p_user, 1, null); end if;
+  if not p_is_free and not v_has_begun then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;
 end $$;
 comment on function claim_session is 'Begins an invocation in a session that runs nothing, with its first events.';
@@ -749,19 +769,20 @@ comment on function next_eval_case_version is 'The number of the next version of
 --   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
 --   5. At a pause, keep what it waits for (open_tasks) and its request, for who goes on with it.
 --   6. Where its agent remembers by itself, note that something of it may be remembered.
+--   7. Say whether work in the background waits for the session: its processes are notified.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
 -- tasks, memory_jobs; in the order of claim_session. Errors: as append_events, but for AR414 and AR417, and as open_tasks. Database
 -- time: 0.9 ms.
 --
--- last and lines: as append_events. unknown: how many calls became so here.
+-- last and lines: as append_events. unknown: how many calls became so here. is_awaited: see 7.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
   p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
   p_first_text text, p_remembers boolean, p_limits jsonb,
-  out last integer, out lines text, out unknown integer)
+  out last integer, out lines text, out unknown integer, out is_awaited boolean)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
@@ -820,6 +841,11 @@ begin
     insert into memory_jobs (app_name, user_id, session_id, invocation_id)
     values (p_app, p_user, p_session, p_invocation) on conflict do nothing;
   end if;
+  -- 7
+  is_awaited := exists (
+    select from invocations w
+    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+      and w.request is not null);
 end $$;
 comment on function finish_invocation is 'Ends an invocation: last events, status and answer, and the session released.';
 
@@ -1226,44 +1252,120 @@ returns text language sql stable as $$
   select case when p_state = 'cancelled' then format('Task %s was cancelled.', p_id)
               else format('Task %s was answered before: %s at %s.', p_id,
                           case when p_via = 'deadline' then 'by its deadline'
-                               else format('by %s, through %s,', coalesce(p_by, 'a system'), p_via) end,
+                               else format('by %s, through %s,', coalesce(p_by, 'a system'), coalesce(p_via, 'another service')) end,
                           to_char(p_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
 $$;
 comment on function answered_text is 'The sentence for an answer that comes too late.';
 
--- answer_calls: closes the tasks of calls that a message of the session's user answers, whatever way it came. Internal:
--- claim_session and append_events call it, so it is done with the event, or neither is. Calls without a task are none
--- of its business. Locks: its rows of tasks.
--- Errors: AR410: another answer was first, the message says whose; AR403: it is for others to answer.
-create function answer_calls(p_app text, p_user text, p_session text, p_calls text[]) returns void language plpgsql as $$
+-- answer_calls: closes the tasks of the calls that a message of the session's user answers, whatever way it came, or
+-- refuses the message. Internal: claim_session and append_events call it, so it is done with the event, or neither is.
+--
+--   1. A task of the session that the call has opened here: its rules say whether this answer counts. What a
+--      confirmation says is kept with it: that is the yes that runs a call, and not the event, which may be a copy.
+--   2. No task: see assert_without_task.
+--
+-- p_answers: [{"id", "name", "response" (of a confirmation), "invocationId" (the one that the request goes on with),
+-- "isHistory": true for what an event of an agent says, which is believed nowhere}].
+-- Locks: its rows of tasks.
+-- Errors: AR410: another answer was first, the message says whose; or nothing waits for it; AR403: it is for others.
+create function answer_calls(p_app text, p_user text, p_session text, p_answers jsonb) returns void language plpgsql as $$
 declare
-  v_id text;
+  v_answer jsonb;
+  v_is_decision boolean;
   t record;
 begin
-  -- Ids of calls come from models, and may come again: the newest is meant.
-  for v_id in
-    select distinct on (k.call_id) k.id from tasks k
-    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = any(p_calls)
-    order by k.call_id, k.create_time desc
-  loop
+  for v_answer in select given from jsonb_array_elements(p_answers) given order by given ->> 'id' loop
+    v_is_decision := coalesce(v_answer ->> 'name' = 'adk_request_confirmation', false);
+    -- 1. Ids of calls come from models, and may come again: the newest is meant.
     select * into t from tasks k
-    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id for update;
-    if t.state <> 'open' then
-      raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
-    elsif not may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
-      raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = v_answer ->> 'id'
+    order by k.create_time desc limit 1 for update;
+    if found then
+      if t.state <> 'open' then
+        raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
+      elsif not may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
+        raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+      elsif t.invocation_id <> v_answer ->> 'invocationId' then
+        raise exception 'Task % is one of invocation %.', t.id, t.invocation_id using errcode = 'AR410';
+      elsif v_is_decision <> (t.call_name = 'adk_request_confirmation') then
+        raise exception 'Task % waits for an answer to %.', t.id, t.call_name using errcode = 'AR410';
+      end if;
+      update tasks k set state = 'done', due_time = null, decided_by = p_user, decided_via = 'run', answer = v_answer -> 'response',
+        decide_time = statement_timestamp(), version = k.version + 1
+      where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = t.id;
+    -- 2
+    elsif not coalesce((v_answer ->> 'isHistory')::boolean, false) or v_is_decision then
+      perform assert_without_task(p_app, p_user, p_session, v_answer ->> 'id', v_is_decision);
     end if;
-    update tasks k set state = 'done', due_time = null, decided_by = p_user, decided_via = 'run',
-      decide_time = statement_timestamp(), version = k.version + 1
-    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id;
   end loop;
 end $$;
-comment on function answer_calls is 'Closes the tasks of calls that a message of the session''s user answers.';
+comment on function answer_calls is 'Closes the tasks of calls that a message of the session''s user answers, or refuses it.';
 
--- change_task: answers, rejects, assigns, comments or postpones an open task, or gives it an address, under its lock: of several answers one is
--- written. A yes counts where more people have to say it. p_vouched: a credential of the operator answers for the person,
--- who need not be assigned; what excludes the one who asked holds all the same. p_version: the only one that it is for;
--- null: any. p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, as the
+-- assert_without_task: refuses the answer to a call that has opened no task in its session, but for two kinds of calls that
+-- name nobody who has to answer:
+--
+--   * those of a client's own tools, wherever they stand: what these answer is the client's in any case;
+--   * those whose tool has answered for the time being, as long-running ones of ADK do, and said so in this session.
+--
+-- A call that was copied (with a fork, whose first events are those of another session, or by an import) has no task
+-- here: who has to answer it is asked where the call was made.
+-- Errors: AR410.
+create function assert_without_task(p_app text, p_user text, p_session text, p_call text, p_is_decision boolean)
+returns void language plpgsql as $$
+declare
+  v_event record;
+  v_origin text := p_session;
+begin
+  if p_call is null then
+    raise exception 'An answer names its call: functionResponse.id.' using errcode = 'AR410';
+  end if;
+  -- The newest, as models see it. No index has it: this reads backwards up to the call.
+  select e.sequence, e.is_from_runtime, e.payload -> 'longRunningToolIds' ? p_call as is_long, c.part into v_event
+  from events e
+  cross join lateral jsonb_path_query_first(
+    e.payload, '$.content.parts[*] ? (@.functionCall.id == $id)', jsonb_build_object('id', p_call)) c(part)
+  where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.author <> 'user' and c.part is not null
+  order by e.sequence desc limit 1;
+  if not p_is_decision and v_event.part #> '{partMetadata,clientTool}' = 'true' then return; end if;
+  -- Where a copy comes from, up to the session in which the call was made.
+  while v_event.part is not null and exists (
+    select from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = v_origin and s.forked_from_sequence >= v_event.sequence)
+  loop
+    select s.forked_from_id into v_origin from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = v_origin;
+  end loop;
+  if v_origin <> p_session then
+    raise exception 'Call % is not answered here: it was asked in session %.', left(p_call, 200), v_origin using errcode = 'AR410';
+  end if;
+  if not p_is_decision and v_event.is_from_runtime and v_event.is_long
+     and v_event.part #>> '{functionCall,name}' <> 'adk_request_confirmation' and exists (
+       select from events e
+       cross join lateral jsonb_path_query_first(
+         e.payload, '$.content.parts[*].functionResponse ? (@.id == $id).response', jsonb_build_object('id', p_call)) r(response)
+       where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.sequence > v_event.sequence
+         and e.author <> 'user' and e.is_from_runtime and r.response is not null
+         -- What the runtime writes in place of a tool that was stopped.
+         and coalesce(r.response ->> 'error' not in ('interrupted', 'The call was interrupted before it answered.'), true)) then
+    return;
+  end if;
+  raise exception 'No call % of this session waits for an answer.', left(p_call, 200) using errcode = 'AR410';
+end $$;
+comment on function assert_without_task is 'Refuses the answer to a call that has opened no task in its session, unless it names nobody who has to answer.';
+
+-- True for a task that anybody may answer who is told its public address: its rules name nobody.
+create function has_no_rules(p_rules jsonb, p_assigned_users text[], p_assigned_groups text[])
+returns boolean language sql immutable as $$
+  select p_assigned_users = '{}' and p_assigned_groups = '{}' and coalesce((p_rules ->> 'approvals')::integer, 1) = 1
+     and not coalesce(p_rules -> 'excludesRequester' = 'true', false)
+$$;
+comment on function has_no_rules is 'True for a task whose rules name nobody who has to answer.';
+
+-- change_task: answers, rejects, settles, assigns, comments or postpones an open task, or gives it an address, under its
+-- lock: of several answers one is written. A yes counts where more people have to say it; a settlement is the answer of
+-- one. p_by: null for who has the public address. p_vouched: a credential of the operator answers for the person, who
+-- need not be assigned; what excludes the one who asked holds all the same. Only such a credential lets in others than
+-- may answer so far. p_version: the only one that it is for; null: any. p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, as the
 -- action needs it.
 -- Errors: AR410: it is not open, or has another version; AR403: it is for others.
 create function change_task(
@@ -1273,7 +1375,10 @@ language plpgsql as $$
 declare
   t record;
   v_now constant timestamptz := clock_timestamp();
-  v_entry constant jsonb := jsonb_build_object('by', p_by, 'at', extract(epoch from v_now));
+  v_users constant text[] := array(select jsonb_array_elements_text(p_change -> 'users'));
+  v_groups constant text[] := array(select jsonb_array_elements_text(p_change -> 'groups'));
+  v_by constant text := coalesce(p_by, 'a system');
+  v_entry constant jsonb := jsonb_build_object('by', v_by, 'at', extract(epoch from v_now));
 begin
   select * into t from tasks k
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id for update;
@@ -1282,26 +1387,36 @@ begin
   elsif t.version <> p_version then
     raise exception 'The task was changed meanwhile. Read it again.' using errcode = 'AR410';
   elsif p_action <> 'comment' and not (
-      case when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
+      case when p_by is null then has_no_rules(t.rules, t.assigned_users, t.assigned_groups)
+           when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
            else may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_by, p_groups) end) then
     raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
   end if;
   case p_action
     when 'answer' then
-      if t.approvals @> jsonb_build_array(jsonb_build_object('by', p_by)) then
-        raise exception '% has said yes. Another person has to.', p_by using errcode = 'AR410';
+      if t.approvals @> jsonb_build_array(jsonb_build_object('by', v_by)) then
+        raise exception '% has said yes. Another person has to.', v_by using errcode = 'AR410';
       end if;
       t.approvals := t.approvals || v_entry;
+    when 'settle' then
+      if (t.rules ->> 'approvals')::integer > 1 then
+        raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+      end if;
     when 'assign' then
-      t.assigned_users := array(select jsonb_array_elements_text(p_change -> 'users'));
-      t.assigned_groups := array(select jsonb_array_elements_text(p_change -> 'groups'));
+      if not p_vouched and not (v_users <@ (t.assigned_users || v_by) and v_groups <@ t.assigned_groups) then
+        raise exception 'A user assigns task % to itself, or to those who may answer it by now.', t.id using errcode = 'AR403';
+      end if;
+      t.assigned_users := v_users;
+      t.assigned_groups := v_groups;
+      t.token_hash := null;
+      t.token_expire_time := null;
     when 'comment' then
       if jsonb_array_length(t.comments) >= 50 then
         raise exception 'Task % has 50 comments.', t.id using errcode = 'AR410';
       end if;
       t.comments := t.comments || (v_entry || jsonb_build_object('text', p_change -> 'text'));
     when 'address' then
-      if t.kind not in ('signal', 'call') then
+      if t.kind not in ('signal', 'call') or not has_no_rules(t.rules, t.assigned_users, t.assigned_groups) then
         raise exception 'Task % waits for a person, so it has no public address.', t.id using errcode = 'AR410';
       end if;
       t.token_hash := p_change ->> 'tokenHash';
@@ -1311,11 +1426,11 @@ begin
       t.due_time := next_due(t.create_time, t.expire_time, t.rules, t.reminders);
     else null;
   end case;
-  if p_action = 'reject'
+  if p_action in ('reject', 'settle')
      or p_action = 'answer' and jsonb_array_length(t.approvals) >= coalesce((t.rules ->> 'approvals')::integer, 1) then
     t.state := 'answered';
     t.answer := p_change -> 'response';
-    t.decided_by := p_by;
+    t.decided_by := v_by;
     t.decided_via := p_change ->> 'via';
     t.decide_time := v_now;
     t.due_time := v_now;
@@ -1335,8 +1450,9 @@ comment on function change_task is 'Answers, rejects, assigns, comments or postp
 --
 --   1. Lock the task, unless another process has it; nothing where it is not due any more.
 --   2. Open: a reminder; the deadline, which asks others first (escalateTo), else answers in place of a person.
---   3. Answered: nothing yet while other calls of the invocation are open: the last answer comes here too. While the
---      invocation runs, or another has its row, later. Else queue it, with the request that it began with.
+--   3. Answered: lock the invocation, so that of answers of one moment each sees those before it; where another has its
+--      row it stays due. Nothing yet while other calls of the invocation are open: the last answer comes here too. While
+--      the invocation runs, later. Else queue it, with the request that it began with.
 --
 -- Locks: tasks, then invocations without waiting, as a claim locks them the other way round.
 -- woke: true where the invocation is queued now.
@@ -1364,6 +1480,7 @@ begin
     elsif t.rules ? 'escalateTo' then
       t.assigned_users := '{}';
       t.assigned_groups := array(select jsonb_array_elements_text(t.rules -> 'escalateTo'));
+      t.token_hash := null;
       t.rules := t.rules - 'escalateTo';
       t.expire_time := v_now + (t.expire_time - t.create_time);
     else
@@ -1376,7 +1493,7 @@ begin
     end if;
     update tasks k set
       reminders = t.reminders, assigned_users = t.assigned_users, assigned_groups = t.assigned_groups, rules = t.rules,
-      expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t.create_time, t.expire_time, t.rules, t.reminders) else v_now end,
+      token_hash = t.token_hash, expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t.create_time, t.expire_time, t.rules, t.reminders) else v_now end,
       state = t.state, answer = t.answer, version = k.version + 1,
       decided_via = case when t.state = 'answered' then 'deadline' end,
       decide_time = case when t.state = 'answered' then v_now end
@@ -1384,6 +1501,10 @@ begin
     if t.state = 'open' then return; end if;
   end if;
   -- 3
+  select i.status into v_status from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
+  for no key update skip locked;
+  if not found then return; end if;
   if exists (select from tasks k
              where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session
                and k.invocation_id = t.invocation_id and k.state = 'open') then
@@ -1391,10 +1512,7 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  select i.status into v_status from invocations i
-  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
-  for update skip locked;
-  if not found or v_status in ('queued', 'running') then
+  if v_status in ('queued', 'running') then
     update tasks k set due_time = v_now + interval '1 second'
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
@@ -1427,10 +1545,12 @@ end $$;
 comment on function wake_task is 'Does what is due about a task, and queues its invocation once nothing of it is open.';
 
 -- keep_signal: keeps a signal for an invocation that will wait for it; not where one waits by now, or where the session
--- has as many as it may. Locks: sessions, so that a pause, and another signal, comes before or after it.
+-- has as many as it may. p_groups: those of the user who sends it; null where a credential of the operator does.
+-- Locks: sessions, so that a pause, and another signal, comes before or after it.
 -- outcome: absent (no session), waiting, full or kept.
 create function keep_signal(
-  p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_max integer, out outcome text)
+  p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_groups text[], p_max integer,
+  out outcome text)
 language plpgsql as $$
 begin
   perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for no key update;
@@ -1443,8 +1563,8 @@ begin
          where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session) >= p_max then
     outcome := 'full';
   else
-    insert into signals (app_name, user_id, session_id, id, name, payload)
-    values (p_app, p_user, p_session, gen_random_uuid(), p_name, p_payload);
+    insert into signals (app_name, user_id, session_id, id, name, payload, sender_groups)
+    values (p_app, p_user, p_session, gen_random_uuid(), p_name, p_payload, p_groups);
     outcome := 'kept';
   end if;
 end $$;

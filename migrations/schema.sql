@@ -453,6 +453,7 @@ create table signals (
   id text collate "C" not null,
   name text collate "C" not null,
   payload jsonb not null,
+  sender_groups text[],
   create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
@@ -639,30 +640,38 @@ begin
   perform set_config('agent_runtime.all_users', coalesce(v_before, ''), true);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.answer_calls(p_app text, p_user text, p_session text, p_calls text[])
+CREATE OR REPLACE FUNCTION public.answer_calls(p_app text, p_user text, p_session text, p_answers jsonb)
  RETURNS void
  LANGUAGE plpgsql
 AS $function$
 declare
-  v_id text;
+  v_answer jsonb;
+  v_is_decision boolean;
   t record;
 begin
-  -- Ids of calls come from models, and may come again: the newest is meant.
-  for v_id in
-    select distinct on (k.call_id) k.id from tasks k
-    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = any(p_calls)
-    order by k.call_id, k.create_time desc
-  loop
+  for v_answer in select given from jsonb_array_elements(p_answers) given order by given ->> 'id' loop
+    v_is_decision := coalesce(v_answer ->> 'name' = 'adk_request_confirmation', false);
+    -- 1. Ids of calls come from models, and may come again: the newest is meant.
     select * into t from tasks k
-    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id for update;
-    if t.state <> 'open' then
-      raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
-    elsif not may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
-      raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = v_answer ->> 'id'
+    order by k.create_time desc limit 1 for update;
+    if found then
+      if t.state <> 'open' then
+        raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
+      elsif not may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
+        raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+      elsif t.invocation_id <> v_answer ->> 'invocationId' then
+        raise exception 'Task % is one of invocation %.', t.id, t.invocation_id using errcode = 'AR410';
+      elsif v_is_decision <> (t.call_name = 'adk_request_confirmation') then
+        raise exception 'Task % waits for an answer to %.', t.id, t.call_name using errcode = 'AR410';
+      end if;
+      update tasks k set state = 'done', due_time = null, decided_by = p_user, decided_via = 'run', answer = v_answer -> 'response',
+        decide_time = statement_timestamp(), version = k.version + 1
+      where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = t.id;
+    -- 2
+    elsif not coalesce((v_answer ->> 'isHistory')::boolean, false) or v_is_decision then
+      perform assert_without_task(p_app, p_user, p_session, v_answer ->> 'id', v_is_decision);
     end if;
-    update tasks k set state = 'done', due_time = null, decided_by = p_user, decided_via = 'run',
-      decide_time = statement_timestamp(), version = k.version + 1
-    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id;
   end loop;
 end $function$;
 
@@ -674,7 +683,7 @@ AS $function$
   select case when p_state = 'cancelled' then format('Task %s was cancelled.', p_id)
               else format('Task %s was answered before: %s at %s.', p_id,
                           case when p_via = 'deadline' then 'by its deadline'
-                               else format('by %s, through %s,', coalesce(p_by, 'a system'), p_via) end,
+                               else format('by %s, through %s,', coalesce(p_by, 'a system'), coalesce(p_via, 'another service')) end,
                           to_char(p_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
 $function$;
 
@@ -705,7 +714,7 @@ begin
   from unnest(p_event_ids, p_payloads) with ordinality as given(event_id, payload, place);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_answers text[], p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json, OUT limited boolean)
+CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_answers jsonb, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json, OUT limited boolean)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -813,6 +822,50 @@ begin
   return p_added;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.assert_without_task(p_app text, p_user text, p_session text, p_call text, p_is_decision boolean)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_event record;
+  v_origin text := p_session;
+begin
+  if p_call is null then
+    raise exception 'An answer names its call: functionResponse.id.' using errcode = 'AR410';
+  end if;
+  -- The newest, as models see it. No index has it: this reads backwards up to the call.
+  select e.sequence, e.is_from_runtime, e.payload -> 'longRunningToolIds' ? p_call as is_long, c.part into v_event
+  from events e
+  cross join lateral jsonb_path_query_first(
+    e.payload, '$.content.parts[*] ? (@.functionCall.id == $id)', jsonb_build_object('id', p_call)) c(part)
+  where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.author <> 'user' and c.part is not null
+  order by e.sequence desc limit 1;
+  if not p_is_decision and v_event.part #> '{partMetadata,clientTool}' = 'true' then return; end if;
+  -- Where a copy comes from, up to the session in which the call was made.
+  while v_event.part is not null and exists (
+    select from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = v_origin and s.forked_from_sequence >= v_event.sequence)
+  loop
+    select s.forked_from_id into v_origin from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = v_origin;
+  end loop;
+  if v_origin <> p_session then
+    raise exception 'Call % is not answered here: it was asked in session %.', left(p_call, 200), v_origin using errcode = 'AR410';
+  end if;
+  if not p_is_decision and v_event.is_from_runtime and v_event.is_long
+     and v_event.part #>> '{functionCall,name}' <> 'adk_request_confirmation' and exists (
+       select from events e
+       cross join lateral jsonb_path_query_first(
+         e.payload, '$.content.parts[*].functionResponse ? (@.id == $id).response', jsonb_build_object('id', p_call)) r(response)
+       where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.sequence > v_event.sequence
+         and e.author <> 'user' and e.is_from_runtime and r.response is not null
+         -- What the runtime writes in place of a tool that was stopped.
+         and coalesce(r.response ->> 'error' not in ('interrupted', 'The call was interrupted before it answered.'), true)) then
+    return;
+  end if;
+  raise exception 'No call % of this session waits for an answer.', left(p_call, 200) using errcode = 'AR410';
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.assert_writer_share(p_state jsonb, p_writers jsonb, p_writer jsonb, p_max_bytes integer)
  RETURNS jsonb
  LANGUAGE plpgsql
@@ -901,7 +954,10 @@ AS $function$
 declare
   t record;
   v_now constant timestamptz := clock_timestamp();
-  v_entry constant jsonb := jsonb_build_object('by', p_by, 'at', extract(epoch from v_now));
+  v_users constant text[] := array(select jsonb_array_elements_text(p_change -> 'users'));
+  v_groups constant text[] := array(select jsonb_array_elements_text(p_change -> 'groups'));
+  v_by constant text := coalesce(p_by, 'a system');
+  v_entry constant jsonb := jsonb_build_object('by', v_by, 'at', extract(epoch from v_now));
 begin
   select * into t from tasks k
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id for update;
@@ -910,26 +966,36 @@ begin
   elsif t.version <> p_version then
     raise exception 'The task was changed meanwhile. Read it again.' using errcode = 'AR410';
   elsif p_action <> 'comment' and not (
-      case when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
+      case when p_by is null then has_no_rules(t.rules, t.assigned_users, t.assigned_groups)
+           when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
            else may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_by, p_groups) end) then
     raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
   end if;
   case p_action
     when 'answer' then
-      if t.approvals @> jsonb_build_array(jsonb_build_object('by', p_by)) then
-        raise exception '% has said yes. Another person has to.', p_by using errcode = 'AR410';
+      if t.approvals @> jsonb_build_array(jsonb_build_object('by', v_by)) then
+        raise exception '% has said yes. Another person has to.', v_by using errcode = 'AR410';
       end if;
       t.approvals := t.approvals || v_entry;
+    when 'settle' then
+      if (t.rules ->> 'approvals')::integer > 1 then
+        raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+      end if;
     when 'assign' then
-      t.assigned_users := array(select jsonb_array_elements_text(p_change -> 'users'));
-      t.assigned_groups := array(select jsonb_array_elements_text(p_change -> 'groups'));
+      if not p_vouched and not (v_users <@ (t.assigned_users || v_by) and v_groups <@ t.assigned_groups) then
+        raise exception 'A user assigns task % to itself, or to those who may answer it by now.', t.id using errcode = 'AR403';
+      end if;
+      t.assigned_users := v_users;
+      t.assigned_groups := v_groups;
+      t.token_hash := null;
+      t.token_expire_time := null;
     when 'comment' then
       if jsonb_array_length(t.comments) >= 50 then
         raise exception 'Task % has 50 comments.', t.id using errcode = 'AR410';
       end if;
       t.comments := t.comments || (v_entry || jsonb_build_object('text', p_change -> 'text'));
     when 'address' then
-      if t.kind not in ('signal', 'call') then
+      if t.kind not in ('signal', 'call') or not has_no_rules(t.rules, t.assigned_users, t.assigned_groups) then
         raise exception 'Task % waits for a person, so it has no public address.', t.id using errcode = 'AR410';
       end if;
       t.token_hash := p_change ->> 'tokenHash';
@@ -939,11 +1005,11 @@ begin
       t.due_time := next_due(t.create_time, t.expire_time, t.rules, t.reminders);
     else null;
   end case;
-  if p_action = 'reject'
+  if p_action in ('reject', 'settle')
      or p_action = 'answer' and jsonb_array_length(t.approvals) >= coalesce((t.rules ->> 'approvals')::integer, 1) then
     t.state := 'answered';
     t.answer := p_change -> 'response';
-    t.decided_by := p_by;
+    t.decided_by := v_by;
     t.decided_via := p_change ->> 'via';
     t.decide_time := v_now;
     t.due_time := v_now;
@@ -956,7 +1022,7 @@ begin
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text)
+CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -967,6 +1033,7 @@ declare
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
   v_goes_on boolean := false;
+  v_has_begun boolean := false;
   v_was_woken boolean := false;
   v_last integer;
   v_changed timestamptz;
@@ -981,12 +1048,27 @@ begin
       select from invocations i
       where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
   end if;
+  if not p_is_free then
+    v_has_begun := exists (
+      select from invocations i
+      where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+        and case when p_is_queued then i.start_time is not null or i.end_time is not null
+                 else i.status = 'paused' and exists (
+                   select from tasks t
+                   where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = i.id
+                     and (t.state = 'open' and p_answers @> jsonb_build_array(jsonb_build_object('id', t.call_id))
+                          or t.decide_time >= i.end_time)) end);
+  end if;
   if limited and not p_is_free and not v_is_repeated then
-    -- Claims of one moment would see the same number, and all pass.
-    if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
-      perform lock_budgets(p_app, p_user);
+    if v_has_begun then
+      over := over_budget(p_app, p_user, 0, 0);
+    else
+      -- Claims of one moment would see the same number, and all pass.
+      if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
+        perform lock_budgets(p_app, p_user);
+      end if;
+      over := over_budget(p_app, p_user);
     end if;
-    over := over_budget(p_app, p_user);
     if over is not null then return; end if;
   end if;
   -- 2
@@ -1095,7 +1177,7 @@ begin
     left join user_states u on u.app_name = p_app and u.user_id = p_user;
   end if;
   -- 8
-  if not p_is_free then perform count_use(p_app, p_user, 1, null); end if;
+  if not p_is_free and not v_has_begun then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;
 end $function$;
 
@@ -1351,7 +1433,7 @@ begin
     from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_remembers boolean, p_limits jsonb, OUT last integer, OUT lines text, OUT unknown integer)
+CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_remembers boolean, p_limits jsonb, OUT last integer, OUT lines text, OUT unknown integer, OUT is_awaited boolean)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -1412,7 +1494,21 @@ begin
     insert into memory_jobs (app_name, user_id, session_id, invocation_id)
     values (p_app, p_user, p_session, p_invocation) on conflict do nothing;
   end if;
+  -- 7
+  is_awaited := exists (
+    select from invocations w
+    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+      and w.request is not null);
 end $function$;
+
+CREATE OR REPLACE FUNCTION public.has_no_rules(p_rules jsonb, p_assigned_users text[], p_assigned_groups text[])
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+  select p_assigned_users = '{}' and p_assigned_groups = '{}' and coalesce((p_rules ->> 'approvals')::integer, 1) = 1
+     and not coalesce(p_rules -> 'excludesRequester' = 'true', false)
+$function$;
 
 CREATE OR REPLACE FUNCTION public.insert_delivery_of_invocation()
  RETURNS trigger
@@ -1590,7 +1686,7 @@ begin
   return null;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.keep_signal(p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_max integer, OUT outcome text)
+CREATE OR REPLACE FUNCTION public.keep_signal(p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_groups text[], p_max integer, OUT outcome text)
  RETURNS text
  LANGUAGE plpgsql
 AS $function$
@@ -1605,8 +1701,8 @@ begin
          where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session) >= p_max then
     outcome := 'full';
   else
-    insert into signals (app_name, user_id, session_id, id, name, payload)
-    values (p_app, p_user, p_session, gen_random_uuid(), p_name, p_payload);
+    insert into signals (app_name, user_id, session_id, id, name, payload, sender_groups)
+    values (p_app, p_user, p_session, gen_random_uuid(), p_name, p_payload, p_groups);
     outcome := 'kept';
   end if;
 end $function$;
@@ -2231,6 +2327,7 @@ begin
     elsif t.rules ? 'escalateTo' then
       t.assigned_users := '{}';
       t.assigned_groups := array(select jsonb_array_elements_text(t.rules -> 'escalateTo'));
+      t.token_hash := null;
       t.rules := t.rules - 'escalateTo';
       t.expire_time := v_now + (t.expire_time - t.create_time);
     else
@@ -2243,7 +2340,7 @@ begin
     end if;
     update tasks k set
       reminders = t.reminders, assigned_users = t.assigned_users, assigned_groups = t.assigned_groups, rules = t.rules,
-      expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t.create_time, t.expire_time, t.rules, t.reminders) else v_now end,
+      token_hash = t.token_hash, expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t.create_time, t.expire_time, t.rules, t.reminders) else v_now end,
       state = t.state, answer = t.answer, version = k.version + 1,
       decided_via = case when t.state = 'answered' then 'deadline' end,
       decide_time = case when t.state = 'answered' then v_now end
@@ -2251,6 +2348,10 @@ begin
     if t.state = 'open' then return; end if;
   end if;
   -- 3
+  select i.status into v_status from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
+  for no key update skip locked;
+  if not found then return; end if;
   if exists (select from tasks k
              where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session
                and k.invocation_id = t.invocation_id and k.state = 'open') then
@@ -2258,10 +2359,7 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  select i.status into v_status from invocations i
-  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
-  for update skip locked;
-  if not found or v_status in ('queued', 'running') then
+  if v_status in ('queued', 'running') then
     update tasks k set due_time = v_now + interval '1 second'
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
@@ -2577,6 +2675,8 @@ CREATE UNIQUE INDEX invocations_idempotency_key ON public.invocations USING btre
 CREATE INDEX invocations_key_age_idx ON public.invocations USING btree (create_time) WHERE (idempotency_key IS NOT NULL);
 
 CREATE INDEX invocations_lease_idx ON public.invocations USING btree (lease_expire_time) WHERE (status = 'running'::text);
+
+CREATE INDEX invocations_left_idx ON public.invocations USING btree (lease_expire_time) WHERE ((status = 'queued'::text) AND (request IS NOT NULL) AND (start_time IS NOT NULL));
 
 CREATE INDEX invocations_queue_idx ON public.invocations USING btree (app_name, user_id, session_id, create_time) WHERE (status = 'queued'::text);
 
@@ -4585,6 +4685,7 @@ comment on column signals.create_time is 'When it came.';
 comment on column signals.id is 'Names the row.';
 comment on column signals.name is 'Name of the signal.';
 comment on column signals.payload is 'What it said.';
+comment on column signals.sender_groups is 'Groups of the user who sent it, the owner of the session; null where a credential of the operator did.';
 comment on column signals.session_id is 'The session.';
 comment on column signals.user_id is 'Owner of the session.';
 comment on column spans.app_name is 'Application.';
@@ -4599,7 +4700,7 @@ comment on column spans.session_id is 'Session that the invocation belongs to.';
 comment on column spans.start_ns is 'Start, Unix time in nanoseconds.';
 comment on column spans.trace_id is 'Trace; one per invocation.';
 comment on column spans.user_id is 'Owner of the session.';
-comment on column tasks.answer is 'The response that the call gets; null where a message of the session brought it.';
+comment on column tasks.answer is 'The response that the call gets; null where a message of the session brought it, unless it says yes or no to a confirmation.';
 comment on column tasks.app_name is 'Application of the session.';
 comment on column tasks.approvals is 'Who has said yes so far, with times.';
 comment on column tasks.assigned_groups is 'Groups of users that may.';
@@ -4610,7 +4711,7 @@ comment on column tasks.comments is 'What people wrote beside it.';
 comment on column tasks.create_time is 'When the invocation paused.';
 comment on column tasks.decide_time is 'When it was answered.';
 comment on column tasks.decided_by is 'Who answered; null where the deadline did.';
-comment on column tasks.decided_via is 'The way of the answer: tasks, run (a message of the session), signal or deadline.';
+comment on column tasks.decided_via is 'The way of the answer: tasks, run (a message of the session), signal or deadline; null where it was imported.';
 comment on column tasks.due_time is 'When something happens next: a reminder, the deadline, or, once answered, the way on. Null: nothing does.';
 comment on column tasks.expire_time is 'Its deadline; null where it has none.';
 comment on column tasks.form is 'What who answers it is shown: the tool, its arguments, a hint, the JSON Schema of the answer.';
@@ -4694,22 +4795,23 @@ comment on column webhooks.url is 'Address, as a browser writes it; requests and
 comment on column webhooks.user_id is 'Owner.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to the bytes that a user keeps in an application.';
 comment on function alert_budgets(text,text) is 'Tells the webhooks of budgets that 50, 80 or 100 % of them are used.';
-comment on function answer_calls(text,text,text,text[]) is 'Closes the tasks of calls that a message of the session''s user answers.';
+comment on function answer_calls(text,text,text,jsonb) is 'Closes the tasks of calls that a message of the session''s user answers, or refuses it.';
 comment on function answered_text(text,text,text,text,timestamp with time zone) is 'The sentence for an answer that comes too late.';
 comment on function append_deltas(text,text,text,uuid,bigint,text[],text[]) is 'Stores pieces of the text of events to come, while the lease is the caller''s.';
-comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,boolean,jsonb,text[],jsonb) is 'Stores events at the end of a session, with the state that they change.';
+comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,boolean,jsonb,jsonb,jsonb) is 'Stores events at the end of a session, with the state that they change.';
 comment on function artifact_size(bigint,jsonb,jsonb) is 'The size of a version of an artifact with what is stored beside its bytes.';
 comment on function assert_own_user(text) is 'An error where the limited role names another user than its own.';
 comment on function assert_session_size(bigint,bigint) is 'The size, or an error when it is larger than p_max_bytes.';
 comment on function assert_state_size(jsonb,integer,integer) is 'The state, or an error when its text is larger than p_max_bytes, or it has more keys than p_max_keys.';
 comment on function assert_user_storage(text,text,bigint,bigint,boolean) is 'The bytes that are added, or an error when a user keeps more than p_max_bytes with them.';
+comment on function assert_without_task(text,text,text,text,boolean) is 'Refuses the answer to a call that has opened no task in its session, unless it names nobody who has to answer.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The writers, or an error when what agents wrote for the writer is larger than p_max_bytes.';
 comment on function audit_retention() is 'How many days entries of the audit are kept, and how many entries. Each migration writes it.';
 comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since today or the first of this month, and what is reserved now.';
 comment on function budgets_for(text,text) is 'The budgets that apply to a user, with what was used of each in its period and what is reserved.';
 comment on function cancel_tasks() is 'For a trigger: an invocation was stopped, so its tasks need no answer any more.';
 comment on function change_task(text,text,text,text,text,text[],boolean,integer,text,jsonb) is 'Answers, rejects, assigns, comments or postpones an open task.';
-comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,text[],boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
+comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,jsonb,boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
 comment on function clamped_time(double precision) is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function count_event_bytes() is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';
@@ -4725,6 +4827,7 @@ comment on function delete_old_audit_entries() is 'Deletes entries of the audit 
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Puts an invocation at the end of its session''s queue.';
 comment on function event_sizes(jsonb) is 'The size of each event of an array as text, bytes.';
 comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,boolean,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';
+comment on function has_no_rules(jsonb,text[],text[]) is 'True for a task whose rules name nobody who has to answer.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
 comment on function insert_delivery_of_task() is 'For a trigger: a task was made, reminds, went to others at its deadline, or was decided.';
@@ -4735,7 +4838,7 @@ comment on function is_sampled(text,text,double precision) is 'True for the shar
 comment on function keep_answer(text,text,text,text,uuid,jsonb,bigint) is 'Keeps what a transactional tool answered, in the transaction of what it did.';
 comment on function keep_calls(text,text,text,text,uuid,jsonb,bigint) is 'Writes into the ledger what is known of calls whose event is stored, under the lease of their session.';
 comment on function keep_invocation_key() is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
-comment on function keep_signal(text,text,text,text,jsonb,integer) is 'Keeps a signal for an invocation that will wait for it.';
+comment on function keep_signal(text,text,text,text,jsonb,text[],integer) is 'Keeps a signal for an invocation that will wait for it.';
 comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';
 comment on function limited_size(bigint,jsonb) is 'The size of a session, or an error when it is larger than the limits.';
 comment on function limited_state(jsonb,jsonb) is 'The state, or an error when it is larger than the limits.';

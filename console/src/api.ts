@@ -1,5 +1,6 @@
 import createClient from 'openapi-fetch';
 import type { components, paths } from './openapi.d.ts';
+import { SERVICE } from './place.ts';
 
 /** The API as its document describes it: the console calls nothing else. */
 
@@ -40,7 +41,7 @@ export const setOnRefusal = (listener: () => void) => {
 
 const headersOf = (): Record<string, string> => (credential ? { authorization: `Bearer ${credential}` } : {});
 
-export const api = createClient<paths>({ baseUrl: location.origin });
+export const api = createClient<paths>({ baseUrl: SERVICE });
 api.use({
   onRequest({ request }) {
     for (const [name, value] of Object.entries(headersOf())) request.headers.set(name, value);
@@ -83,7 +84,7 @@ function toError(status: number, body: unknown): ApiError {
 
 /** Answers a path with the bytes of a file. */
 export async function fetchBytes(path: string): Promise<Blob> {
-  const response = await fetch(path, { headers: headersOf() });
+  const response = await fetch(SERVICE + path, { headers: headersOf() });
   if (!response.ok) throw toError(response.status, await response.json().catch(() => undefined));
   return response.blob();
 }
@@ -105,7 +106,7 @@ export async function follow(path: string, signal: AbortSignal, onMessage: (mess
   while (!signal.aborted) {
     try {
       const headers = { ...headersOf(), accept: 'text/event-stream', ...(last && { 'last-event-id': last }) };
-      const response = await fetch(path, { headers, signal });
+      const response = await fetch(SERVICE + path, { headers, signal });
       if (!response.ok || !response.body) throw toError(response.status, await response.json().catch(() => undefined));
       pauseMs = 500;
       for await (const message of readMessages(response.body)) {

@@ -2,11 +2,11 @@ import * as oauth from 'oauth4webapi';
 import { type FormEvent, useState } from 'react';
 import { Button } from 'react-aria-components';
 import type { Settings } from './api.ts';
+import { HOME } from './place.ts';
 import { Problem } from './ui.tsx';
 
 /** What has to outlive the way to the issuer and back; no secret is kept longer than that. */
 const PLACE = 'console.login';
-const HOME = `${location.origin}/console/`;
 
 interface OnTheWay {
   verifier: string;

@@ -5,6 +5,7 @@ import { createRoot } from 'react-dom/client';
 import { ApiError, setCredential, setOnRefusal, type Settings } from './api.ts';
 import { ViewerContext } from './context.tsx';
 import { comeBack, Login, userOf } from './login.tsx';
+import { HOME } from './place.ts';
 import { router } from './router.tsx';
 import { applyTheme } from './theme.ts';
 import { Loading, Problem } from './ui.tsx';
@@ -49,6 +50,10 @@ function Console({ settings, returned }: { settings: Settings; returned: { token
   );
 }
 
+// Its address is relative to the first view.
+const icon = document.querySelector<HTMLLinkElement>('link[rel="icon"]');
+if (icon) icon.href = `${HOME}icon.svg`;
+
 const root = createRoot(document.getElementById('root') as HTMLElement);
 const show = (content: React.ReactNode) =>
   root.render(
@@ -59,7 +64,7 @@ const show = (content: React.ReactNode) =>
 
 async function start(): Promise<void> {
   show(<Loading />);
-  const response = await fetch('/console/config.json');
+  const response = await fetch(`${HOME}config.json`);
   if (!response.ok) throw new ApiError(response.status, 'The console cannot be set up.');
   const settings = (await response.json()) as Settings;
   const returned: { token?: string; problem?: string } = {};

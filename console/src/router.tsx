@@ -6,6 +6,7 @@ import {
   redirect,
   retainSearchParams,
 } from '@tanstack/react-router';
+import { HOME_PATH } from './place.ts';
 import { SessionsPage } from './sessions.tsx';
 import { SessionPage } from './session.tsx';
 import { Shell } from './shell.tsx';
@@ -122,7 +123,7 @@ const things = [session, invocation, task, run] as const;
 
 export const router = createRouter({
   routeTree: root.addChildren([...lists, ...things]),
-  basepath: '/console',
+  basepath: HOME_PATH,
   defaultPreload: false,
 });
 

@@ -2,6 +2,7 @@ import { Link, Outlet, useNavigate } from '@tanstack/react-router';
 import { type FormEvent, useState } from 'react';
 import { Button } from 'react-aria-components';
 import { useScope, useViewer } from './context.tsx';
+import { SERVICE } from './place.ts';
 import { applyTheme, currentTheme, type Theme, THEMES } from './theme.ts';
 import { fieldsOf } from './ui.tsx';
 
@@ -51,7 +52,7 @@ export function Shell() {
         <Outlet />
       </main>
       <footer>
-        Version {settings.version} · mode {settings.mode} · <a href="/docs">API</a>
+        Version {settings.version} · mode {settings.mode} · <a href={`${SERVICE}/docs`}>API</a>
       </footer>
     </>
   );

@@ -5,7 +5,8 @@
 --      counts the size for the user, whose limit is looked at next.
 --   2. Count in the row of the invocation what the step used, so that a dead process has lost none of it. Write the
 --      calls of the events into the ledger (record_calls). Merge shared state and insert the events (store_events),
---      which replace their deltas. Tasks of calls that an event of a client answers are closed (answer_calls).
+--      which replace their deltas. Tasks of calls that an event of a client answers are closed, and an answer
+--      without one is refused (answer_calls).
 --   3. Count what models used for the events, and look for a budget that has nothing left.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, tasks, user_states, app_states, budget_uses; claim_session
@@ -19,7 +20,7 @@
 create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
   p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer,
-  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_answers text[],
+  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_answers jsonb,
   p_limits jsonb,
   out last integer, out lines text, out version text, out over json, out limited boolean)
 language plpgsql as $$

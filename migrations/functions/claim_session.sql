@@ -1,7 +1,9 @@
 -- claim_session: begins an invocation in a session that runs nothing, with its first events.
 --
 --   1. Has the idempotency key of the request had an invocation? Has a budget nothing left? A request whose answer is
---      stored asks no budget.
+--      stored asks no budget. What has begun before is no invocation too many, and asks for tokens and cost only: one
+--      that waits in the queue again, or that goes on with an answer that came since it paused. An ended one, or one
+--      that is told something else, begins anew.
 --   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One whose
 --      request is in its row is claimed as it was read (p_read, its token then): the first process to do so runs it,
 --      or goes on with it. Who read it before another one began and left it must not bring its prompt once more.
@@ -12,12 +14,13 @@
 --      An invocation that was left between 3 and the lock goes on first: the claim is made again, and refused.
 --   5. Begin the row of the invocation; a resumed one keeps its row, and names the version that it goes on with. The request gets the place where the run began.
 --      One that goes on keeps its request and what it was asked to end as, counts the attempt, and has the rest of its time.
---   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed. An
+--   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed, and one
+--      without a task is refused. An
 --      invocation that its tasks have queued brings what they were answered with. A message that interrupts
 --      (p_ends_sleeps) ends invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
 --   7. Merge shared state and insert the events (store_events). Of a session that was made here this is all there is to
 --      read, so it is returned.
---   8. Count the invocation.
+--   8. Count the invocation, unless it has begun before.
 --
 -- Where it does not claim: an earlier try whose answer was lost holds the session with this very token (renew_claim).
 -- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, tasks, user_states,
@@ -31,7 +34,7 @@
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
-  p_is_eval boolean, p_is_free boolean, p_version text, p_answers text[], p_ends_sleeps boolean,
+  p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
   out claimed boolean, out over json, out limited boolean, out lines text, out state_text text)
 language plpgsql as $$
@@ -42,6 +45,7 @@ declare
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
   v_goes_on boolean := false;
+  v_has_begun boolean := false;
   v_was_woken boolean := false;
   v_last integer;
   v_changed timestamptz;
@@ -56,12 +60,27 @@ begin
       select from invocations i
       where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
   end if;
+  if not p_is_free then
+    v_has_begun := exists (
+      select from invocations i
+      where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+        and case when p_is_queued then i.start_time is not null or i.end_time is not null
+                 else i.status = 'paused' and exists (
+                   select from tasks t
+                   where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = i.id
+                     and (t.state = 'open' and p_answers @> jsonb_build_array(jsonb_build_object('id', t.call_id))
+                          or t.decide_time >= i.end_time)) end);
+  end if;
   if limited and not p_is_free and not v_is_repeated then
-    -- Claims of one moment would see the same number, and all pass.
-    if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
-      perform lock_budgets(p_app, p_user);
+    if v_has_begun then
+      over := over_budget(p_app, p_user, 0, 0);
+    else
+      -- Claims of one moment would see the same number, and all pass.
+      if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
+        perform lock_budgets(p_app, p_user);
+      end if;
+      over := over_budget(p_app, p_user);
     end if;
-    over := over_budget(p_app, p_user);
     if over is not null then return; end if;
   end if;
   -- 2
@@ -170,7 +189,7 @@ begin
     left join user_states u on u.app_name = p_app and u.user_id = p_user;
   end if;
   -- 8
-  if not p_is_free then perform count_use(p_app, p_user, 1, null); end if;
+  if not p_is_free and not v_has_begun then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;
 end $$;
 comment on function claim_session is 'Begins an invocation in a session that runs nothing, with its first events.';

@@ -10,19 +10,20 @@
 --   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
 --   5. At a pause, keep what it waits for (open_tasks) and its request, for who goes on with it.
 --   6. Where its agent remembers by itself, note that something of it may be remembered.
+--   7. Say whether work in the background waits for the session: its processes are notified.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
 -- tasks, memory_jobs; in the order of claim_session. Errors: as append_events, but for AR414 and AR417, and as open_tasks. Database
 -- time: 0.9 ms.
 --
--- last and lines: as append_events. unknown: how many calls became so here.
+-- last and lines: as append_events. unknown: how many calls became so here. is_awaited: see 7.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
   p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
   p_first_text text, p_remembers boolean, p_limits jsonb,
-  out last integer, out lines text, out unknown integer)
+  out last integer, out lines text, out unknown integer, out is_awaited boolean)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
@@ -81,6 +82,11 @@ begin
     insert into memory_jobs (app_name, user_id, session_id, invocation_id)
     values (p_app, p_user, p_session, p_invocation) on conflict do nothing;
   end if;
+  -- 7
+  is_awaited := exists (
+    select from invocations w
+    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+      and w.request is not null);
 end $$;
 comment on function finish_invocation is 'Ends an invocation: last events, status and answer, and the session released.';
 

@@ -66,44 +66,120 @@ returns text language sql stable as $$
   select case when p_state = 'cancelled' then format('Task %s was cancelled.', p_id)
               else format('Task %s was answered before: %s at %s.', p_id,
                           case when p_via = 'deadline' then 'by its deadline'
-                               else format('by %s, through %s,', coalesce(p_by, 'a system'), p_via) end,
+                               else format('by %s, through %s,', coalesce(p_by, 'a system'), coalesce(p_via, 'another service')) end,
                           to_char(p_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
 $$;
 comment on function answered_text is 'The sentence for an answer that comes too late.';
 
--- answer_calls: closes the tasks of calls that a message of the session's user answers, whatever way it came. Internal:
--- claim_session and append_events call it, so it is done with the event, or neither is. Calls without a task are none
--- of its business. Locks: its rows of tasks.
--- Errors: AR410: another answer was first, the message says whose; AR403: it is for others to answer.
-create function answer_calls(p_app text, p_user text, p_session text, p_calls text[]) returns void language plpgsql as $$
+-- answer_calls: closes the tasks of the calls that a message of the session's user answers, whatever way it came, or
+-- refuses the message. Internal: claim_session and append_events call it, so it is done with the event, or neither is.
+--
+--   1. A task of the session that the call has opened here: its rules say whether this answer counts. What a
+--      confirmation says is kept with it: that is the yes that runs a call, and not the event, which may be a copy.
+--   2. No task: see assert_without_task.
+--
+-- p_answers: [{"id", "name", "response" (of a confirmation), "invocationId" (the one that the request goes on with),
+-- "isHistory": true for what an event of an agent says, which is believed nowhere}].
+-- Locks: its rows of tasks.
+-- Errors: AR410: another answer was first, the message says whose; or nothing waits for it; AR403: it is for others.
+create function answer_calls(p_app text, p_user text, p_session text, p_answers jsonb) returns void language plpgsql as $$
 declare
-  v_id text;
+  v_answer jsonb;
+  v_is_decision boolean;
   t record;
 begin
-  -- Ids of calls come from models, and may come again: the newest is meant.
-  for v_id in
-    select distinct on (k.call_id) k.id from tasks k
-    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = any(p_calls)
-    order by k.call_id, k.create_time desc
-  loop
+  for v_answer in select given from jsonb_array_elements(p_answers) given order by given ->> 'id' loop
+    v_is_decision := coalesce(v_answer ->> 'name' = 'adk_request_confirmation', false);
+    -- 1. Ids of calls come from models, and may come again: the newest is meant.
     select * into t from tasks k
-    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id for update;
-    if t.state <> 'open' then
-      raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
-    elsif not may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
-      raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = v_answer ->> 'id'
+    order by k.create_time desc limit 1 for update;
+    if found then
+      if t.state <> 'open' then
+        raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
+      elsif not may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
+        raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+      elsif t.invocation_id <> v_answer ->> 'invocationId' then
+        raise exception 'Task % is one of invocation %.', t.id, t.invocation_id using errcode = 'AR410';
+      elsif v_is_decision <> (t.call_name = 'adk_request_confirmation') then
+        raise exception 'Task % waits for an answer to %.', t.id, t.call_name using errcode = 'AR410';
+      end if;
+      update tasks k set state = 'done', due_time = null, decided_by = p_user, decided_via = 'run', answer = v_answer -> 'response',
+        decide_time = statement_timestamp(), version = k.version + 1
+      where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = t.id;
+    -- 2
+    elsif not coalesce((v_answer ->> 'isHistory')::boolean, false) or v_is_decision then
+      perform assert_without_task(p_app, p_user, p_session, v_answer ->> 'id', v_is_decision);
     end if;
-    update tasks k set state = 'done', due_time = null, decided_by = p_user, decided_via = 'run',
-      decide_time = statement_timestamp(), version = k.version + 1
-    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_id;
   end loop;
 end $$;
-comment on function answer_calls is 'Closes the tasks of calls that a message of the session''s user answers.';
+comment on function answer_calls is 'Closes the tasks of calls that a message of the session''s user answers, or refuses it.';
 
--- change_task: answers, rejects, assigns, comments or postpones an open task, or gives it an address, under its lock: of several answers one is
--- written. A yes counts where more people have to say it. p_vouched: a credential of the operator answers for the person,
--- who need not be assigned; what excludes the one who asked holds all the same. p_version: the only one that it is for;
--- null: any. p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, as the
+-- assert_without_task: refuses the answer to a call that has opened no task in its session, but for two kinds of calls that
+-- name nobody who has to answer:
+--
+--   * those of a client's own tools, wherever they stand: what these answer is the client's in any case;
+--   * those whose tool has answered for the time being, as long-running ones of ADK do, and said so in this session.
+--
+-- A call that was copied (with a fork, whose first events are those of another session, or by an import) has no task
+-- here: who has to answer it is asked where the call was made.
+-- Errors: AR410.
+create function assert_without_task(p_app text, p_user text, p_session text, p_call text, p_is_decision boolean)
+returns void language plpgsql as $$
+declare
+  v_event record;
+  v_origin text := p_session;
+begin
+  if p_call is null then
+    raise exception 'An answer names its call: functionResponse.id.' using errcode = 'AR410';
+  end if;
+  -- The newest, as models see it. No index has it: this reads backwards up to the call.
+  select e.sequence, e.is_from_runtime, e.payload -> 'longRunningToolIds' ? p_call as is_long, c.part into v_event
+  from events e
+  cross join lateral jsonb_path_query_first(
+    e.payload, '$.content.parts[*] ? (@.functionCall.id == $id)', jsonb_build_object('id', p_call)) c(part)
+  where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.author <> 'user' and c.part is not null
+  order by e.sequence desc limit 1;
+  if not p_is_decision and v_event.part #> '{partMetadata,clientTool}' = 'true' then return; end if;
+  -- Where a copy comes from, up to the session in which the call was made.
+  while v_event.part is not null and exists (
+    select from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = v_origin and s.forked_from_sequence >= v_event.sequence)
+  loop
+    select s.forked_from_id into v_origin from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = v_origin;
+  end loop;
+  if v_origin <> p_session then
+    raise exception 'Call % is not answered here: it was asked in session %.', left(p_call, 200), v_origin using errcode = 'AR410';
+  end if;
+  if not p_is_decision and v_event.is_from_runtime and v_event.is_long
+     and v_event.part #>> '{functionCall,name}' <> 'adk_request_confirmation' and exists (
+       select from events e
+       cross join lateral jsonb_path_query_first(
+         e.payload, '$.content.parts[*].functionResponse ? (@.id == $id).response', jsonb_build_object('id', p_call)) r(response)
+       where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.sequence > v_event.sequence
+         and e.author <> 'user' and e.is_from_runtime and r.response is not null
+         -- What the runtime writes in place of a tool that was stopped.
+         and coalesce(r.response ->> 'error' not in ('interrupted', 'The call was interrupted before it answered.'), true)) then
+    return;
+  end if;
+  raise exception 'No call % of this session waits for an answer.', left(p_call, 200) using errcode = 'AR410';
+end $$;
+comment on function assert_without_task is 'Refuses the answer to a call that has opened no task in its session, unless it names nobody who has to answer.';
+
+-- True for a task that anybody may answer who is told its public address: its rules name nobody.
+create function has_no_rules(p_rules jsonb, p_assigned_users text[], p_assigned_groups text[])
+returns boolean language sql immutable as $$
+  select p_assigned_users = '{}' and p_assigned_groups = '{}' and coalesce((p_rules ->> 'approvals')::integer, 1) = 1
+     and not coalesce(p_rules -> 'excludesRequester' = 'true', false)
+$$;
+comment on function has_no_rules is 'True for a task whose rules name nobody who has to answer.';
+
+-- change_task: answers, rejects, settles, assigns, comments or postpones an open task, or gives it an address, under its
+-- lock: of several answers one is written. A yes counts where more people have to say it; a settlement is the answer of
+-- one. p_by: null for who has the public address. p_vouched: a credential of the operator answers for the person, who
+-- need not be assigned; what excludes the one who asked holds all the same. Only such a credential lets in others than
+-- may answer so far. p_version: the only one that it is for; null: any. p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, as the
 -- action needs it.
 -- Errors: AR410: it is not open, or has another version; AR403: it is for others.
 create function change_task(
@@ -113,7 +189,10 @@ language plpgsql as $$
 declare
   t record;
   v_now constant timestamptz := clock_timestamp();
-  v_entry constant jsonb := jsonb_build_object('by', p_by, 'at', extract(epoch from v_now));
+  v_users constant text[] := array(select jsonb_array_elements_text(p_change -> 'users'));
+  v_groups constant text[] := array(select jsonb_array_elements_text(p_change -> 'groups'));
+  v_by constant text := coalesce(p_by, 'a system');
+  v_entry constant jsonb := jsonb_build_object('by', v_by, 'at', extract(epoch from v_now));
 begin
   select * into t from tasks k
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id for update;
@@ -122,26 +201,36 @@ begin
   elsif t.version <> p_version then
     raise exception 'The task was changed meanwhile. Read it again.' using errcode = 'AR410';
   elsif p_action <> 'comment' and not (
-      case when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
+      case when p_by is null then has_no_rules(t.rules, t.assigned_users, t.assigned_groups)
+           when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
            else may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_by, p_groups) end) then
     raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
   end if;
   case p_action
     when 'answer' then
-      if t.approvals @> jsonb_build_array(jsonb_build_object('by', p_by)) then
-        raise exception '% has said yes. Another person has to.', p_by using errcode = 'AR410';
+      if t.approvals @> jsonb_build_array(jsonb_build_object('by', v_by)) then
+        raise exception '% has said yes. Another person has to.', v_by using errcode = 'AR410';
       end if;
       t.approvals := t.approvals || v_entry;
+    when 'settle' then
+      if (t.rules ->> 'approvals')::integer > 1 then
+        raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+      end if;
     when 'assign' then
-      t.assigned_users := array(select jsonb_array_elements_text(p_change -> 'users'));
-      t.assigned_groups := array(select jsonb_array_elements_text(p_change -> 'groups'));
+      if not p_vouched and not (v_users <@ (t.assigned_users || v_by) and v_groups <@ t.assigned_groups) then
+        raise exception 'A user assigns task % to itself, or to those who may answer it by now.', t.id using errcode = 'AR403';
+      end if;
+      t.assigned_users := v_users;
+      t.assigned_groups := v_groups;
+      t.token_hash := null;
+      t.token_expire_time := null;
     when 'comment' then
       if jsonb_array_length(t.comments) >= 50 then
         raise exception 'Task % has 50 comments.', t.id using errcode = 'AR410';
       end if;
       t.comments := t.comments || (v_entry || jsonb_build_object('text', p_change -> 'text'));
     when 'address' then
-      if t.kind not in ('signal', 'call') then
+      if t.kind not in ('signal', 'call') or not has_no_rules(t.rules, t.assigned_users, t.assigned_groups) then
         raise exception 'Task % waits for a person, so it has no public address.', t.id using errcode = 'AR410';
       end if;
       t.token_hash := p_change ->> 'tokenHash';
@@ -151,11 +240,11 @@ begin
       t.due_time := next_due(t.create_time, t.expire_time, t.rules, t.reminders);
     else null;
   end case;
-  if p_action = 'reject'
+  if p_action in ('reject', 'settle')
      or p_action = 'answer' and jsonb_array_length(t.approvals) >= coalesce((t.rules ->> 'approvals')::integer, 1) then
     t.state := 'answered';
     t.answer := p_change -> 'response';
-    t.decided_by := p_by;
+    t.decided_by := v_by;
     t.decided_via := p_change ->> 'via';
     t.decide_time := v_now;
     t.due_time := v_now;
@@ -175,8 +264,9 @@ comment on function change_task is 'Answers, rejects, assigns, comments or postp
 --
 --   1. Lock the task, unless another process has it; nothing where it is not due any more.
 --   2. Open: a reminder; the deadline, which asks others first (escalateTo), else answers in place of a person.
---   3. Answered: nothing yet while other calls of the invocation are open: the last answer comes here too. While the
---      invocation runs, or another has its row, later. Else queue it, with the request that it began with.
+--   3. Answered: lock the invocation, so that of answers of one moment each sees those before it; where another has its
+--      row it stays due. Nothing yet while other calls of the invocation are open: the last answer comes here too. While
+--      the invocation runs, later. Else queue it, with the request that it began with.
 --
 -- Locks: tasks, then invocations without waiting, as a claim locks them the other way round.
 -- woke: true where the invocation is queued now.
@@ -204,6 +294,7 @@ begin
     elsif t.rules ? 'escalateTo' then
       t.assigned_users := '{}';
       t.assigned_groups := array(select jsonb_array_elements_text(t.rules -> 'escalateTo'));
+      t.token_hash := null;
       t.rules := t.rules - 'escalateTo';
       t.expire_time := v_now + (t.expire_time - t.create_time);
     else
@@ -216,7 +307,7 @@ begin
     end if;
     update tasks k set
       reminders = t.reminders, assigned_users = t.assigned_users, assigned_groups = t.assigned_groups, rules = t.rules,
-      expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t.create_time, t.expire_time, t.rules, t.reminders) else v_now end,
+      token_hash = t.token_hash, expire_time = t.expire_time, due_time = case when t.state = 'open' then next_due(t.create_time, t.expire_time, t.rules, t.reminders) else v_now end,
       state = t.state, answer = t.answer, version = k.version + 1,
       decided_via = case when t.state = 'answered' then 'deadline' end,
       decide_time = case when t.state = 'answered' then v_now end
@@ -224,6 +315,10 @@ begin
     if t.state = 'open' then return; end if;
   end if;
   -- 3
+  select i.status into v_status from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
+  for no key update skip locked;
+  if not found then return; end if;
   if exists (select from tasks k
              where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session
                and k.invocation_id = t.invocation_id and k.state = 'open') then
@@ -231,10 +326,7 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  select i.status into v_status from invocations i
-  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
-  for update skip locked;
-  if not found or v_status in ('queued', 'running') then
+  if v_status in ('queued', 'running') then
     update tasks k set due_time = v_now + interval '1 second'
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
@@ -267,10 +359,12 @@ end $$;
 comment on function wake_task is 'Does what is due about a task, and queues its invocation once nothing of it is open.';
 
 -- keep_signal: keeps a signal for an invocation that will wait for it; not where one waits by now, or where the session
--- has as many as it may. Locks: sessions, so that a pause, and another signal, comes before or after it.
+-- has as many as it may. p_groups: those of the user who sends it; null where a credential of the operator does.
+-- Locks: sessions, so that a pause, and another signal, comes before or after it.
 -- outcome: absent (no session), waiting, full or kept.
 create function keep_signal(
-  p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_max integer, out outcome text)
+  p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_groups text[], p_max integer,
+  out outcome text)
 language plpgsql as $$
 begin
   perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for no key update;
@@ -283,8 +377,8 @@ begin
          where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session) >= p_max then
     outcome := 'full';
   else
-    insert into signals (app_name, user_id, session_id, id, name, payload)
-    values (p_app, p_user, p_session, gen_random_uuid(), p_name, p_payload);
+    insert into signals (app_name, user_id, session_id, id, name, payload, sender_groups)
+    values (p_app, p_user, p_session, gen_random_uuid(), p_name, p_payload, p_groups);
     outcome := 'kept';
   end if;
 end $$;

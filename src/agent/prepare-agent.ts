@@ -111,6 +111,8 @@ export async function prepareAgent(
     addTools(node, serverTools(node.node.name, node.servers));
     return async () => {};
   };
+  if (overrides.instruction !== undefined) root.isBrought = { instruction: true };
+  if (overrides.mcpServers !== undefined) for (const node of unconnected) node.isBrought = true;
   const close = await connectAll(unconnected, connect);
   try {
     addClientTools(root, overrides.clientTools ?? []);
@@ -136,7 +138,7 @@ async function setOutputSchema(root: AgentNode, schema: JsonObject, signal: Abor
       const why = isUnusable ? UNUSABLE_OUTPUT : `\`${node.name}\` has several last answers`;
       throw new AgentError('unsupported_override', `\`harness.output_schema\`: ${why}.`);
     }
-    if (node.kind === 'llm') node.outputSchema = outputSchema;
+    if (node.kind === 'llm') Object.assign(node, { outputSchema, isBrought: { ...node.isBrought, form: true } });
     for (const child of node.kind === 'llm' ? node.subAgents : node.subAgents.slice(-1)) set(child);
   };
   set(root);
@@ -153,6 +155,8 @@ const withoutMcp = (agents: AgentDefinition[] = []): AgentDefinition[] =>
 interface UnconnectedNode {
   node: AgentNode;
   servers: McpServer[];
+  /** True where a request has named its servers. */
+  isBrought?: boolean | undefined;
   definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'toolLimits' | 'askWhenUnknown'>;
 }
 
@@ -225,20 +229,21 @@ async function toRemote(name: string, remote: RemoteAgent, { mcp = PUBLIC_ONLY }
 
 /** Connects the servers of one agent and gives the node their tools. @returns what closes the connections */
 async function connectNode(
-  { node, servers, definition }: UnconnectedNode,
+  { node, servers, definition, isBrought }: UnconnectedNode,
   settings: McpSettings,
   signal: AbortSignal,
   userId: string | undefined,
 ): Promise<() => Promise<void>> {
   const taken = node.tools.map((tool) => tool.name);
   const mcp = servers.length > 0 ? await connectMcpServers(servers, settings, taken, signal, userId) : undefined;
-  addTools({ node, definition }, mcp?.tools ?? []);
+  addTools({ node, definition, isBrought }, mcp?.tools ?? []);
   return mcp?.close ?? (async () => {});
 }
 
-function addTools({ node, definition }: Pick<UnconnectedNode, 'node' | 'definition'>, tools: Tool[]): void {
+function addTools({ node, definition, isBrought = false }: Omit<UnconnectedNode, 'servers'>, tools: Tool[]): void {
   const { confirmTools = [], toolEffects = {}, toolLimits = {}, askWhenUnknown = [] } = definition;
-  node.tools = [...node.tools, ...tools].map((tool) => {
+  const found = isBrought ? tools.map((tool) => ({ ...tool, isBrought })) : tools;
+  node.tools = [...node.tools, ...found].map((tool) => {
     const effect = Object.hasOwn(toolEffects, tool.name) ? toolEffects[tool.name] : tool.effect;
     const limits = Object.hasOwn(toolLimits, tool.name) ? toolLimits[tool.name] : tool.limits;
     const made = {

@@ -12,26 +12,41 @@ export interface Gate {
 }
 
 /** True for a case that got through: enough trials passed, and all of them came to an end. */
-export function isThrough({ trials, passRate, errors, notEvaluated }: CaseSummary, gate: Gate): boolean {
-  if (errors > 0) return false;
+export function isThrough({ trials, passRate, errors, notEvaluated, unfinished }: CaseSummary, gate: Gate): boolean {
+  if (errors > 0 || unfinished > 0) return false;
   if (notEvaluated > 0 && !gate.allowNotEvaluated) return false;
   return trials === 0 ? notEvaluated > 0 : (passRate ?? 0) >= gate.threshold;
 }
 
-/** The exit code of a run: 0 where all cases got through and none got worse, else 1. */
-export const toExitCode = (cases: CaseSummary[], gate: Gate, comparison?: RunComparison): 0 | 1 =>
-  cases.every((one) => isThrough(one, gate)) && comparison?.regression !== true ? 0 : 1;
+/** Exit code of a gate in which nothing is worse, and not everything was compared that should have been. */
+export const NOT_COMPARED = 3;
+
+/** A comparison as a service answers it; one of a version before does not say what it left out. */
+type Compared = Omit<RunComparison, keyof Unseen> & Partial<Unseen>;
+type Unseen = Pick<RunComparison, 'compared' | 'missing' | 'added' | 'missingMetrics'>;
+
+/** The exit code of a comparison: 1 for a regression, 3 where something of the baseline was not compared. */
+export function toComparisonCode({ regression, compared, missing = [], missingMetrics = [] }: Compared): 0 | 1 | 3 {
+  if (regression) return 1;
+  return compared === 0 || missing.length > 0 || missingMetrics.length > 0 ? NOT_COMPARED : 0;
+}
+
+/** The exit code of a run: 1 where a case did not get through, or there is none; else that of its comparison. */
+export function toExitCode(cases: CaseSummary[], gate: Gate, comparison?: Compared): 0 | 1 | 3 {
+  if (cases.length === 0 || !cases.every((one) => isThrough(one, gate))) return 1;
+  return comparison ? toComparisonCode(comparison) : 0;
+}
 
 const percent = (share: number | null) => (share === null ? '–' : `${Math.round(share * 100)} %`);
 
 /** The cases as a table to read, each with the reason why it did not get through; then what changed. */
-export function toTable(cases: CaseSummary[], gate: Gate, comparison?: RunComparison): string {
+export function toTable(cases: CaseSummary[], gate: Gate, comparison?: Compared): string {
   const metrics = [...new Set(cases.flatMap(({ scores }) => Object.keys(scores)))];
   const head = ['', 'case', 'passed', '95 %', ...metrics];
   const rows = cases.map((one) => [
     isThrough(one, gate) ? 'ok' : 'NO',
     one.evalId + (one.flaky ? ' (flaky)' : ''),
-    `${one.passed}/${one.trials + one.notEvaluated + one.errors}`,
+    `${one.passed}/${one.trials + one.notEvaluated + one.errors + one.unfinished}`,
     one.interval.map(percent).join('–'),
     ...metrics.map((name) => one.scores[name]?.toFixed(2) ?? '–'),
   ]);
@@ -49,7 +64,9 @@ export function toTable(cases: CaseSummary[], gate: Gate, comparison?: RunCompar
   ].join('\n');
 }
 
-function toChanges({ won, lost, worse, pTwoSided, regression, differences }: RunComparison): string[] {
+function toChanges(comparison: Compared): string[] {
+  const { won, lost, worse, pTwoSided, regression, differences } = comparison;
+  const { compared, missing = [], added = [], missingMetrics = [] } = comparison;
   const parts = differences.map(
     ({ evalId, event, path, before, after }) =>
       `  ${evalId}: event ${event}${path}: ${JSON.stringify(before)} became ${JSON.stringify(after)}`,
@@ -58,6 +75,10 @@ function toChanges({ won, lost, worse, pTwoSided, regression, differences }: Run
   return [
     `Against the baseline: won ${names(won)}; lost ${names(lost)}; worse ${names(worse)}; p = ${pTwoSided.toFixed(3)}.`,
     ...parts,
+    ...(added.length > 0 ? [`New, so without a comparison: ${names(added)}.`] : []),
+    ...(missing.length > 0 ? [`Not compared, as they have no verdict now: ${names(missing)}.`] : []),
+    ...(missingMetrics.length > 0 ? [`Not compared, as they give no verdict now: ${names(missingMetrics)}.`] : []),
+    ...(compared === 0 ? ['Nothing was compared: the runs have no case with a verdict in common.'] : []),
     ...(regression ? ['This is a regression.'] : []),
   ];
 }

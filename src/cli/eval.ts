@@ -1,5 +1,5 @@
 import { writeFileSync } from 'node:fs';
-import { type Gate, toExitCode, toJunit, toTable } from './eval-report.ts';
+import { type Gate, NOT_COMPARED, toComparisonCode, toExitCode, toJunit, toTable } from './eval-report.ts';
 import type { EvalRun } from '../features/evals/runs/eval-run.ts';
 import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
 import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from '../features/evals/runs/test-config.ts';
@@ -28,12 +28,14 @@ const runsPath = ({ app }: GlobalOptions) => `/dev/apps/${encodeURIComponent(app
 
 /**
  * Runs sets and prints for each a table or a line of JSON.
- * @returns 0 when all cases passed, else 1
+ * @returns 0 when all cases passed, 1 when one did not or got worse, 3 when not all of a baseline was compared
  * @throws {CommandError} with exit code 2 where a set cannot be run
  */
 export async function runSets(sets: string[], options: EvalOptions): Promise<number> {
   const gate: Gate = { threshold: Number(options.threshold), allowNotEvaluated: options.allowNotEvaluated ?? false };
   if (!(gate.threshold >= 0 && gate.threshold <= 1)) throw new CommandError('--threshold is a number from 0 to 1.', 2);
+  if (!isCount(options.trials)) throw new CommandError('--trials is a number from 1 on.', 2);
+  if (!isCount(options.parallelism ?? '1')) throw new CommandError('--parallelism is a number from 1 on.', 2);
   const work = async () => {
     const file: unknown = options.config ? readJsonFile(options.config) : DEFAULT_TEST_CONFIG;
     const { metrics, userSimulator } = readTestConfig(file);
@@ -48,25 +50,31 @@ export async function runSets(sets: string[], options: EvalOptions): Promise<num
     const selected = [...parseSelectors(sets)];
     if (options.junit && selected.length > 1) throw new CommandError('--junit takes one set.', 2);
     return withApi(options, async (api) => {
-      let exitCode = 0;
+      const codes: number[] = [];
       for (const [evalSetId, evalCaseIds] of selected)
-        exitCode = Math.max(exitCode, await runSet(api, options, gate, { evalSetId, evalCaseIds, ...wanted }));
-      return exitCode;
+        codes.push(await runSet(api, options, gate, { evalSetId, evalCaseIds, ...wanted }));
+      return codes.includes(1) ? 1 : Math.max(0, ...codes);
     });
   };
   return work().catch(cannotRun);
 }
 
+const isCount = (text: string) => /^[1-9]\d{0,5}$/.test(text);
+
 async function runSet(
   api: Api,
   options: EvalOptions,
   gate: Gate,
-  wanted: { evalSetId: string; [member: string]: unknown },
+  wanted: { evalSetId: string; evalCaseIds: string[]; [member: string]: unknown },
 ): Promise<number> {
   const runs = runsPath(options);
   const { runId } = await api.send<{ runId: string }>('POST', runs, wanted);
   await follow(api, `${runs}/${runId}`);
-  const { cases, comparison } = await getSummary(api, options, runId, options.baseline);
+  const { cases, comparison: whole } = await getSummary(api, options, runId, options.baseline);
+  const { evalCaseIds } = wanted;
+  // Of some cases the others of the baseline were not to be run.
+  const isWanted = (evalId: string) => evalCaseIds.length === 0 || evalCaseIds.includes(evalId);
+  const comparison = whole && { ...whole, missing: whole.missing.filter(isWanted) };
   if (options.json) print(JSON.stringify({ evalSetId: wanted.evalSetId, runId, cases, comparison }));
   else print(`${wanted.evalSetId}, run ${runId}\n\n${toTable(cases, gate, comparison)}\n`);
   if (options.junit) writeFileSync(options.junit, toJunit(wanted.evalSetId, cases, gate));
@@ -101,13 +109,13 @@ export const exportSet = (set: string, options: GlobalOptions & { out?: string }
     else writeFileSync(options.out, `${text}\n`);
   }).catch(cannotRun);
 
-/** Compares a run with an earlier one. @returns the exit code: 1 for a regression */
+/** Compares a run with an earlier one. @returns the exit code: 1 for a regression, 3 for what was not compared */
 export const compareRuns = (run: string, baseline: string, options: GlobalOptions): Promise<number> =>
   withApi(options, async (api) => {
     const { cases, comparison } = await getSummary(api, options, run, baseline);
     if (options.json) print(JSON.stringify(comparison));
     else print(toTable(cases, { threshold: 1, allowNotEvaluated: true }, comparison));
-    return comparison?.regression === true ? 1 : 0;
+    return comparison ? toComparisonCode(comparison) : NOT_COMPARED;
   }).catch(cannotRun);
 
 /** Waits for the end of a run; shows its progress in a terminal. */

@@ -26,7 +26,7 @@ const MINUTES: Record<string, number> = { m: 1, h: 60, d: 1_440 };
 /**
  * Replays a sample of the stored invocations of an application and prints where they differ, by place; Ctrl-C ends it
  * with a report of what was done.
- * @returns the exit code: 0 all the same, 1 a difference, 2 something could not be replayed
+ * @returns the exit code: 0 all the same, 1 a difference, 2 something could not be replayed, 3 not compared
  */
 export const runGate = (options: GateOptions): Promise<number> =>
   withApi(options, async (api) => {

@@ -23,7 +23,7 @@ export interface GateReport {
 
 /** Outcomes that differ at one place, or that one reason kept from their end. */
 interface Group {
-  kind: 'failure' | 'error';
+  kind: 'failure' | 'error' | 'unseen';
   place: string;
   outcomes: Outcome[];
 }
@@ -33,17 +33,22 @@ export const SHOWN = 300;
 /** Invocations of a group that the text names. */
 const NAMED = 5;
 
-/** Returns the exit code of a gate: 0 all the same, 1 a difference, 2 something could not be replayed. */
-export function toExitCode({ chosen, outcomes }: GateReport): 0 | 1 | 2 {
+/** The exit codes of replays; the last one is that of `eval run` and `eval compare` too. */
+export const EXIT = { same: 0, different: 1, failed: 2, notCompared: 3 } as const;
+
+/** Returns the exit code of a gate: a difference first, then what could not be replayed, then what was not compared. */
+export function toExitCode({ chosen, outcomes }: GateReport): number {
   const kinds = outcomes.map((outcome) => toGroup(outcome)?.kind);
-  if (kinds.includes('failure')) return 1;
-  return kinds.includes('error') || outcomes.length < chosen ? 2 : 0;
+  if (kinds.includes('failure')) return EXIT.different;
+  if (kinds.includes('error') || outcomes.length < chosen) return EXIT.failed;
+  return kinds.includes('unseen') || outcomes.length === 0 ? EXIT.notCompared : EXIT.same;
 }
 
 /** The group of an outcome; `undefined` where the replay is the same. */
 function toGroup({ result, failure }: Outcome): Omit<Group, 'outcomes'> | undefined {
-  const { status, difference, stopped = failure ?? '' } = result ?? {};
+  const { status, difference, notes = [], stopped = failure ?? '' } = result ?? {};
   if (status === 'same') return undefined;
+  if (status === 'not_compared') return { kind: 'unseen', place: notes[0] ?? status };
   if (!difference) return { kind: 'error', place: stopped };
   const { path, before } = difference;
   return { kind: 'failure', place: path || (before === null ? 'an event more' : 'an event less') };
@@ -70,7 +75,8 @@ export function toDifferenceLines({ before, after }: { before?: unknown; after?:
 
 function toSummary({ chosen, outcomes, seconds }: GateReport): string {
   const count = (kind?: Group['kind']) => outcomes.filter((outcome) => toGroup(outcome)?.kind === kind).length;
-  const counts = `${count()} the same, ${count('failure')} different, ${count('error')} could not`;
+  const unseen = count('unseen') > 0 ? `, ${count('unseen')} not compared` : '';
+  const counts = `${count()} the same, ${count('failure')} different, ${count('error')} could not${unseen}`;
   return `${outcomes.length} of ${chosen} invocations replayed in ${seconds.toFixed(1)} s: ${counts}.`;
 }
 
@@ -98,7 +104,7 @@ export const toJunit = ({ app, outcomes }: GateReport): string =>
       const { kind, place = '' } = toGroup(outcome) ?? {};
       const { before, after } = outcome.result?.difference ?? {};
       const values = kind === 'failure' ? `: ${toValue(before)} became ${toValue(after)}` : '';
-      return { name: toName(outcome), kind, message: `${place}${values}` };
+      return { name: toName(outcome), kind: kind === 'unseen' ? 'error' : kind, message: `${place}${values}` };
     }),
   );
 

@@ -1,6 +1,6 @@
 import type { Replay } from '../invocations/replay/replay.ts';
 import { type GlobalOptions, sessionPath, withApi } from './api.ts';
-import { SHOWN, toDifferenceLines } from './replay-report.ts';
+import { EXIT, SHOWN, toDifferenceLines } from './replay-report.ts';
 import { cannotRun, CommandError, style, toLine, toShown } from './output.ts';
 
 /** Options of a replay, as given on the command line. */
@@ -12,7 +12,7 @@ export interface ReplayOptions extends GlobalOptions {
 
 /**
  * Replays a stored invocation [the latest one of the session] and prints the first difference.
- * @returns the exit code: 0 the same, 1 different
+ * @returns the exit code: 0 the same, 1 different, 3 not compared
  * @throws {CommandError} with exit code 2 where the replay cannot reach its end
  */
 export const replay = (session: string, invocation: string | undefined, options: ReplayOptions): Promise<number> =>
@@ -26,7 +26,8 @@ export const replay = (session: string, invocation: string | undefined, options:
     const result = await api.send<Replay>('POST', `${path}/${encodeURIComponent(id)}/replay`, body);
     console.log(options.json ? toShown(JSON.stringify(result)) : toText(id, result));
     if (result.status === 'stopped') throw new CommandError(result.stopped ?? 'It stopped.', 2);
-    return result.status === 'same' ? 0 : 1;
+    if (result.status === 'not_compared') return EXIT.notCompared;
+    return result.status === 'same' ? EXIT.same : EXIT.different;
   }).catch(cannotRun);
 
 function toText(id: string, { status, events, difference, output, notes, ...calls }: Replay): string {

@@ -36,7 +36,9 @@ export const listOpenTasks = (options: GlobalOptions & { all?: boolean }): Promi
         ...options,
         head: ['task', 'kind', 'user', 'until', 'tool', 'asked'],
         toRow,
-        empty: 'There are no open tasks.',
+        empty: options.all
+          ? 'There are no open tasks.'
+          : `No open tasks for \`${options.user}\`; --all lists those of all.`,
       }),
     RUNNING,
   );

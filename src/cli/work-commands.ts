@@ -10,7 +10,9 @@ export function addEvalCommands(program: Command, end: (code: number) => void): 
   const evaluation = program.command('eval').description('evaluation sets');
   evaluation
     .command('run')
-    .description('run sets against the agent as it is deployed: exit code 0 all passed, 1 not all, 2 could not run')
+    .description(
+      'run sets against the agent as it is deployed: exit code 0 all passed, 1 not all, 2 could not run, 3 not compared',
+    )
     .argument('<set...>', 'a set, or set:case,case')
     .option('--config <file>', 'a test_config.json with the metrics')
     .option('--trials <n>', 'how often each case is run', '1')
@@ -52,7 +54,7 @@ export function addEvalCommands(program: Command, end: (code: number) => void): 
     );
   evaluation
     .command('compare <run> <baseline>')
-    .description('what changed from one run to another; exit code 1 for a regression')
+    .description('what changed from one run to another; exit code 1 for a regression, 3 for what was not compared')
     .action(async (run: string, baseline: string, _options, command: Command) =>
       end(await (await import('./eval.ts')).compareRuns(run, baseline, command.optsWithGlobals())),
     );
@@ -105,7 +107,8 @@ export function addPastCommands(program: Command, end: (code: number) => void): 
   program
     .command('replay')
     .description(
-      'run stored invocations again and name the first differences: exit code 0 none, 1 some, 2 not possible',
+      'run stored invocations again and name the first differences: exit code 0 none, 1 some, 2 not possible, ' +
+        '3 not compared',
     )
     .argument('[session]', 'one of --user; with --since none')
     .argument('[invocation]', 'the latest one where none is named')

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { ConfigError } from '../core/errors.ts';
+import { nearestName } from '../core/nearest-name.ts';
 import { type AuthSettings, checkKeys, checkListening, isLoopbackHost, toAuth } from './access.ts';
 import { DOOR_NAMES, type DoorName } from './features.ts';
 import { toUserLimits, type UserLimits } from './limits.ts';
@@ -16,9 +17,15 @@ export type Config = Environment & {
   doors: ReadonlySet<DoorName>;
   /** The limits of one user. */
   fairness: UserLimits;
+  /** A sentence for each variable that is no setting and resembles one. */
+  misspelt: string[];
   /** The whole environment: `${NAME}` in headers of MCP servers is filled from it. */
   variables: Readonly<Record<string, string | undefined>>;
 };
+
+const SETTINGS = Object.keys(environmentSchema.shape);
+/** What is read beside the settings: by commands, and by PostgreSQL's clients. */
+const OTHERS = /^(?:AGENT_RUNTIME_KEY|AGENT_RUNTIME_URL|IMPORT_KEY|PG[A-Z]+)$/;
 
 /** Variables whose value is never shown. */
 const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;
@@ -39,9 +46,22 @@ export function readConfig(environment: Record<string, string | undefined>, { li
   const fairness = toUserLimits(parsed.data, auth.mode !== 'local' || parsed.data.ALLOW_ANONYMOUS);
   const doors = toDoors(parsed.data, auth);
   const hasConsole = parsed.data.CONSOLE ?? isLaptop(parsed.data, auth);
-  const config = { ...parsed.data, auth, hasConsole, doors, fairness, variables: given };
-  if (listens) checkListening(config);
+  const misspelt = Object.keys(given).flatMap(describeMisspelt);
+  const config = { ...parsed.data, auth, hasConsole, doors, fairness, misspelt, variables: given };
+  if (listens) {
+    checkListening(config);
+    checkSigning(config);
+  }
   return config;
+}
+
+/** What the operator signs says where the service is, and only the operator knows. @throws {ConfigError} */
+function checkSigning({ A2A_CARD_KEY, PUBLIC_URL }: Environment): void {
+  if (A2A_CARD_KEY && PUBLIC_URL === undefined)
+    throw new ConfigError(
+      'PUBLIC_URL: found nothing; A2A_CARD_KEY signs where clients reach the service. Set it, such as ' +
+        'https://agents.example.com.',
+    );
 }
 
 const isLaptop = ({ HOST }: Environment, auth: AuthSettings) => auth.mode === 'local' && isLoopbackHost(HOST);
@@ -51,6 +71,14 @@ function toDoors(environment: Environment, auth: AuthSettings): ReadonlySet<Door
   const { DOORS: named } = environment;
   if (!named) return new Set(isLaptop(environment, auth) ? DOOR_NAMES : []);
   return new Set(DOOR_NAMES.filter((name) => named.includes(name)));
+}
+
+/** Says what a variable may have been meant to be; the environment has many that are none of ours. */
+function describeMisspelt(name: string): string[] {
+  if (SETTINGS.includes(name) || OTHERS.test(name)) return [];
+  const meant = nearestName(name, SETTINGS, false);
+  const isAlike = meant?.[0] === name[0]?.toUpperCase();
+  return !isAlike ? [] : [`${name} is no setting and has no effect; did you mean ${meant}?`];
 }
 
 function describeIssue(issue: z.core.$ZodIssue, given: Record<string, string | undefined>): string {

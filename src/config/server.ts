@@ -1,10 +1,26 @@
 import { z } from 'zod';
-import { documented, flag, isNetwork, isOrigin, list, splitAtCommas, text, textOr, whole } from './setting-schemas.ts';
+import {
+  documented,
+  flag,
+  isNetwork,
+  isOrigin,
+  list,
+  publicUrl,
+  splitAtCommas,
+  text,
+  textOr,
+  whole,
+} from './setting-schemas.ts';
 
 /** The addresses and time limits of the server, its start and its stop. */
 export const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
   PORT: whole(8000, [0, 65_535], 'Port to listen on; 0 takes a free one.'),
+  PUBLIC_URL: publicUrl(
+    'Where clients reach the service, with the path that a proxy before it takes off: what stands in answers that ' +
+      'name an address, such as cards of [A2A](a2a.md). Required with `A2A_CARD_KEY`.',
+    'the host of each request',
+  ),
   MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Size of a request body, and of an artifact.'),
   DEV_UI: flag(
     false,

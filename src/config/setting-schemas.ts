@@ -37,6 +37,17 @@ export const splitAtCommas = (value: string) =>
 export const list = (meaning: string, otherwise?: string) =>
   documented(z.string().transform(splitAtCommas).default([]), meaning, 'comma-separated', otherwise);
 
+/** Returns an address that clients reach, without a slash at its end; `undefined` for what is none, or says more. */
+function toPublicUrl(value: string): string | undefined {
+  const found = URL.parse(value);
+  if (!found || !/^https?:$/.test(found.protocol) || found.username || found.password) return undefined;
+  return /[?#]/.test(value) ? undefined : found.href.replace(/\/+$/, '');
+}
+const PUBLIC_URL = 'an http or https URL, which may have a path';
+/** An address that clients reach. */
+export const publicUrl = (meaning: string, otherwise?: string) =>
+  documented(z.string().transform(toPublicUrl).refine(Boolean, PUBLIC_URL).optional(), meaning, PUBLIC_URL, otherwise);
+
 /** True for an origin as browsers send it; `null` is none: every sandboxed page has it. */
 export const isOrigin = (value: string) => /^https?:/.test(value) && URL.parse(value)?.origin === value;
 /** True for an IP address or a network (CIDR). */

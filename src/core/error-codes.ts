@@ -14,7 +14,7 @@ export const ERROR_CODES = {
   session_too_large: 'The events of the session would be more than MAX_SESSION_BYTES.',
   storage_full: 'What is kept of the user would be more than MAX_USER_BYTES.',
   too_many_tasks: 'The user would have more open tasks than MAX_OPEN_TASKS.',
-  answer_refused: 'What the message answers was answered before, or is for others to answer.',
+  answer_refused: 'Nothing waits for what the message answers, it was answered before, or it is for others to answer.',
   state_too_large: 'The agent wrote a state of more than MAX_STATE_BYTES.',
   empty_answer: 'The model answered with neither text nor a function call.',
   invalid_output: 'The answers of the model do not fit the output schema, also when it was asked again.',

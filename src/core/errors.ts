@@ -1,4 +1,5 @@
 import type { ErrorCode } from './error-codes.ts';
+import type { SessionKey } from './session.ts';
 
 /** Maximum length of the text of an error, in characters. */
 const MAX_ERROR_TEXT = 1_000;
@@ -102,15 +103,34 @@ export class UnavailableError extends AppError {
   readonly code = 'unavailable';
 }
 
-/** The process stops, and another one goes on with the invocation: its answer is had there. */
+/** Why this process has no answer of an invocation that it has begun: the beginning of a sentence. */
+const LEFT_BECAUSE = {
+  stopping: 'The service is stopping',
+  lost: 'This process was held up for too long',
+  unavailable: 'This process cannot reach the database',
+};
+
+/** Another process goes on with an invocation that has begun: its answer is had there. */
 export class HandedOverError extends UnavailableError {
   readonly invocationId: string;
-  constructor(invocationId: string) {
+  /** True where the same request, with its key, waits for the answer; any other would say its prompt once more. */
+  readonly isRepeatable: boolean;
+
+  constructor(
+    { key, invocationId }: { key: SessionKey; invocationId: string },
+    isRepeatable: boolean,
+    because: keyof typeof LEFT_BECAUSE = 'stopping',
+  ) {
+    const names = [key.appName, key.userId, key.sessionId, invocationId].map(encodeURIComponent);
+    const path = ['apps', 'users', 'sessions', 'invocations'].map((part, place) => `/${part}/${names[place]}`).join('');
     super(
-      `The service is stopping, and another process goes on with invocation ${invocationId}. The same request with ` +
-        'its Idempotency-Key waits for the answer.',
+      `${LEFT_BECAUSE[because]}, and another process goes on with invocation ${invocationId}. ` +
+        (isRepeatable
+          ? 'The same request with its Idempotency-Key waits for the answer.'
+          : `Do not send the prompt again: GET ${path} says how it ends, and its session has the answer.`),
     );
     this.invocationId = invocationId;
+    this.isRepeatable = isRepeatable;
   }
 }
 
@@ -127,8 +147,8 @@ export class ForbiddenError extends AppError {
   readonly code = 'forbidden';
   /** The scope that is missing, where that is the reason. */
   readonly scope: string | undefined;
-  constructor(message: string, scope?: string) {
-    super(message);
+  constructor(message: string, scope?: string, options?: ErrorOptions) {
+    super(message, options);
     this.scope = scope;
   }
 }
@@ -259,10 +279,15 @@ export const sizeRefusal = (error: unknown) =>
 export function answerRefusal(error: unknown): ConflictError | ForbiddenError | undefined {
   for (const cause of causes(error)) {
     const message = cause instanceof Error ? cause.message : '';
-    if (cause.code === 'AR410') return new ConflictError(message);
-    if (cause.code === 'AR403') return new ForbiddenError(message);
+    if (cause.code === 'AR410') return new ConflictError(message, { cause: error });
+    if (cause.code === 'AR403') return new ForbiddenError(message, undefined, { cause: error });
   }
   return undefined;
+}
+
+/** Throws an error of the database again: as the refusal of an answer, where it is one, which every door can say. */
+export function throwRefusal(error: unknown): never {
+  throw answerRefusal(error) ?? error;
 }
 
 /** The sentence for a write that a trigger (migrations) refuses because of a hold or an erasure, by its SQLSTATE. */

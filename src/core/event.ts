@@ -19,7 +19,7 @@ import {
   optional,
   text,
   texts,
-  looseObject,
+  keepingObject,
   strictObject,
 } from './members.ts';
 
@@ -95,7 +95,7 @@ const cacheMetadata = z.strictObject({
   created_at: number('When the cache was made, Unix seconds.'),
 });
 
-const nodeInfo = z.looseObject({
+const nodeInfo = keepingObject('A node.', {
   path: text('Path of the node in the workflow, for example `team@1/poet@1`.'),
   outputFor: texts('Paths of the nodes whose output this event is.'),
   messageAsOutput: flag("True where `content` is the node's output."),
@@ -105,7 +105,7 @@ const nodeInfo = z.looseObject({
 const CODES = Object.keys(ERROR_CODES).join(', ');
 
 /** The specification's Event; no member is required. */
-export const eventSchema = looseObject(
+export const eventSchema = keepingObject(
   "One step of a conversation. A session's events are ordered by their sequence, never by `timestamp`.",
   {
     modelVersion: name('The model that answered, as the provider names it; `offline` for the built-in one.'),

@@ -39,9 +39,30 @@ export const openEnum = (sample: string, meaning: string) =>
 /** An object or another value by its own schema. */
 export const optional = <Schema extends z.ZodType>(schema: Schema, meaning: string) =>
   schema.nullish().describe(meaning);
+/**
+ * A rule of a body that takes the place of something: at least one of these members is there. What is to go is said by
+ * null, never by what was left out or is misspelt.
+ */
+export const saysOneOf =
+  <Name extends string>(...names: Name[]) =>
+  (body: { [Key in Name]?: unknown }) =>
+    names.some((each) => body[each] !== undefined);
 /** An object with these members; further ones are kept. */
 export const looseObject = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
   z.looseObject(shape).describe(meaning);
+/** The definitions of objects whose further members are data. */
+const keeping = new WeakSet<object>();
+/**
+ * An object of another's format, with these members; further ones, of later versions of it, are data: they are kept and
+ * given back, so they are no mistake of a request.
+ */
+export function keepingObject<Shape extends z.ZodRawShape>(meaning: string, shape: Shape) {
+  const schema = z.looseObject(shape).describe(meaning);
+  keeping.add(schema._zod.def);
+  return schema;
+}
+/** True for an object of {@link keepingObject}. */
+export const isKeeping = (schema: z.core.$ZodType): boolean => keeping.has(schema._zod.def);
 /** An object with these members and no others. */
 export const strictObject = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
   z.strictObject(shape).describe(meaning);

@@ -1,13 +1,13 @@
 import type { AgentOverrides } from '../agent/definition/agent.ts';
 import type { AgentVersion } from '../conversation/apps/agent-version.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
-import { toAnswersParameter } from '../conversation/sessions/append-store.ts';
+import { listGivenCalls } from '../conversation/sessions/append-store.ts';
 import { checkEventSize } from '../conversation/sessions/session-context.ts';
 import { NotFoundError } from '../core/errors.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import { claimedUserEvents, deferredUserEvents } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
-import type { ClaimRequest } from './session-lock.ts';
+import type { ClaimRequest, LeaseTimes } from './session-lock.ts';
 import { toClaimedRequest } from './stored-request.ts';
 
 /** How long the start of an invocation outlasts an absence of the database: the caller may still retry. */
@@ -41,7 +41,12 @@ function toVersionName(
 
 /** Returns a lease with a fresh token, which is not granted yet. */
 export const newLease = (
-  { agents, newId, leaseTimes, secrets }: Pick<InvocationContext, 'agents' | 'newId' | 'leaseTimes' | 'secrets'>,
+  {
+    agents,
+    newId,
+    leaseTimes,
+    secrets,
+  }: Pick<InvocationContext, 'agents' | 'newId' | 'secrets'> & { leaseTimes: Pick<LeaseTimes, 'durationMs'> },
   request: InvocationRequest,
 ): Lease => ({
   key: request.key,
@@ -54,7 +59,10 @@ export const newLease = (
   // One that goes on keeps what its row has, and no budget counts it again, or refuses it in the middle.
   ...(request.goesOn
     ? { isFree: true }
-    : { kept: toClaimedRequest(request, secrets), answers: toAnswersParameter([request]) ?? undefined }),
+    : {
+        kept: toClaimedRequest(request, secrets),
+        answers: listGivenCalls([request], request.resumes ? request.invocationId : undefined),
+      }),
 });
 
 /**

@@ -47,6 +47,8 @@ export interface InvocationOutcome {
   remembers?: boolean;
   /** True: its process is taken for dead, and must not take this end for its own should it wake up. */
   revokesToken?: boolean;
+  /** Called where work in the background waits for the session, which is free now. */
+  onAwaited?: () => void;
 }
 
 /**
@@ -61,7 +63,8 @@ export async function finishInvocation(
   events: NewEvent[],
   { status, error, answer, tape, uses = [], ...outcome }: InvocationOutcome,
 ): Promise<StoredEvent[]> {
-  const stored = await callFunction<StoredLines & { unknown: number | null }>(db, 'finish_invocation', {
+  type Finished = StoredLines & { unknown: number | null; is_awaited: boolean | null };
+  const stored = await callFunction<Finished>(db, 'finish_invocation', {
     ...toEventParameters(db, lease.key, events),
     p_invocation: lease.invocationId,
     p_token: lease.token,
@@ -81,6 +84,7 @@ export async function finishInvocation(
   });
   if (stored.last === null) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
   outcome.metrics?.unknownCalls(stored.unknown ?? 0);
+  if (stored.is_awaited === true) outcome.onAwaited?.();
   markKept(db, lease.key, tape);
   return toStoredEvents(stored);
 }

@@ -3,6 +3,7 @@ import { isPassingFailure } from '../core/errors.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { Delta } from '../conversation/sessions/delta-store.ts';
 import type { EventsAfter, FollowedEvent } from '../conversation/sessions/event-store.ts';
+import { currentContext } from '../platform/context.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { OpenText, type Position } from './open-text.ts';
 import type { SessionFeeds } from './session-feed.ts';
@@ -86,6 +87,7 @@ export async function* followSession(
         if (after < found.lastSequence || (withText && (last || isFirst) && !(over && open.isIn([])))) continue;
       }
       if (over) return;
+      currentContext().hasRead?.();
       await wakeup.wait();
     }
   } finally {

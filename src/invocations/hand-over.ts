@@ -11,7 +11,7 @@ import { leaveRun } from './take-over.ts';
 /** A run that its process may leave. */
 interface LeavableRun {
   context: InvocationContext;
-  request: Pick<InvocationRequest, 'inBackground' | 'waitsForBudget'>;
+  request: Pick<InvocationRequest, 'inBackground' | 'waitsForBudget' | 'idempotency'>;
   lease: Lease;
   /** Signal of its fence. */
   signal: AbortSignal;
@@ -97,6 +97,7 @@ export class HandOver {
   }
 
   #toError(): HandedOverError {
-    return new HandedOverError(this.#run.lease.invocationId);
+    const { lease, request } = this.#run;
+    return new HandedOverError(lease, request.idempotency !== undefined);
   }
 }

@@ -3,14 +3,14 @@ import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { getFunctionCalls } from '../core/content.ts';
-import { AgentError, isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
+import { AgentError, HandedOverError, isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
 import type { Event, NewEvent } from '../core/event.ts';
-import { findConfirmations } from '../agent/loop/confirmation.ts';
+import { findConfirmations, listAnsweredQuestions } from '../agent/loop/confirmation.ts';
 import { StoredSteps } from '../agent/loop/stored-steps.ts';
 import { MEMORY_TOPIC } from '../conversation/memory/embed-memories.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
-import { freeTopic, sessionTopic } from '../core/names.ts';
+import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import {
   type EventListener,
@@ -37,11 +37,13 @@ import {
   withNotes,
 } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
+import { findWaiter } from './queue-store.ts';
 import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
 import { countAsked, endWhereOver, reserve } from './run-limits.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
+import { listGivenAnswers } from './waits/task-store.ts';
 
 /**
  * Runs one invocation from its prompt to its answer. A lease holds the session meanwhile; no connection, lock or
@@ -50,8 +52,8 @@ import { newToolServices } from './tool-services.ts';
  * @throws {NotFoundError} for an absent application or session. @throws {BusyError} when the session stays busy.
  * @throws {RepeatedInvocationError} when its idempotency key was used before. @throws {UnavailableError} when there
  * is no room.
- * @throws {StoppedError} when it was stopped while it waited. @throws {LeaseLostError} when another process took
- * the session over.
+ * @throws {StoppedError} when it was stopped while it waited. @throws {HandedOverError} when another process goes on
+ * with it. @throws {LeaseLostError} when its session is gone.
  */
 export async function invoke(
   context: InvocationContext,
@@ -97,11 +99,25 @@ interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'e
   recorder?: TapeRecorder | undefined;
 }
 
-/** Runs {@link runFenced}; the log names session and invocation meanwhile. */
+/**
+ * Runs {@link runFenced}; the log names session and invocation meanwhile.
+ * @throws {HandedOverError} where this process lost it: it has begun, so nobody is told of a failure.
+ */
 export const runClaimed: typeof runFenced = (claimed, outside) =>
   runWith({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
-    runFenced(claimed, outside),
+    runFenced(claimed, outside).catch(async (error: unknown) => {
+      throw await toLeft(claimed, error);
+    }),
   );
+
+/** Returns the error of a run that this process could not end. Only one whose session is gone goes on nowhere. */
+async function toLeft({ context, request, lease }: ClaimedInvocation, error: unknown): Promise<unknown> {
+  const isLost = error instanceof LeaseLostError;
+  if (!isLost && !isPassingFailure(error)) return error;
+  const isThere = await findWaiter(context.database.db, lease).catch((failure: unknown) => isPassingFailure(failure));
+  if (!isThere) return error;
+  return new HandedOverError(lease, request.idempotency !== undefined, isLost ? 'lost' : 'unavailable');
+}
 
 /** Runs the agent inside a fence, stores how that ended and releases the session. */
 async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Promise<InvocationEnd> {
@@ -155,8 +171,11 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     const before = goesOn ? takeStored(running, history, goesOn.sequence) : history.events;
     const known = [...before, ...running.userEvents];
     const state = withDelta(history.state, request.stateDelta, running.userEvents.length > 0);
+    const answered = listAnsweredQuestions(known);
+    const listGiven = () => listGivenAnswers(context.database.db, key, answered);
+    const given = answered.length > 0 ? await persist(listGiven, lease.durationMs) : new Map<string, never>();
     // A person has decided on them: they run before any event of this run.
-    for (const { calls } of findConfirmations(known, history.runtimeEventIds)) running.handOver.begin(calls);
+    for (const { calls } of findConfirmations(known, history.runtimeEventIds, given)) running.handOver.begin(calls);
     // The tape of a part would say that the rest was never asked.
     running.recorder = goesOn ? undefined : new TapeRecorder(known.length, state, request.overrides);
     const steps = answer({
@@ -165,6 +184,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       invocationId,
       history: known,
       runtimeEventIds: history.runtimeEventIds,
+      given,
       state,
       signal: AbortSignal.any([signal, running.limitReached.signal]),
       endTime: running.endTime,
@@ -290,6 +310,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     // What a process left that died goes with the end, in whatever process.
     hasDeltas: running.deltas !== undefined || request.goesOn !== undefined,
     remembers: agent.remember !== undefined && !error && !paused,
+    onAwaited: () => context.notifications.publish(QUEUE_TOPIC),
     ...running.ledger.end(events),
     // Without its user event there is nothing to replay it from.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),

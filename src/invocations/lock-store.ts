@@ -1,12 +1,12 @@
 import { and, eq, not, sql } from 'drizzle-orm';
-import { type OverBudget, overBudgetError } from '../conversation/budgets/budget.ts';
+import { type OverBudget, OverBudgetError } from '../conversation/budgets/budget.ts';
 import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
-import { toEventParameters } from '../conversation/sessions/append-store.ts';
+import { type GivenCall, toAnswersParameter, toEventParameters } from '../conversation/sessions/append-store.ts';
 import { toHistory } from '../conversation/sessions/history-cache.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import { lockSession, releaseSession } from '../conversation/sessions/session-lease.ts';
-import { LeaseLostError, RepeatedInvocationError } from '../core/errors.ts';
+import { LeaseLostError, RepeatedInvocationError, throwRefusal } from '../core/errors.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import { isEvalSession, type SessionKey } from '../core/session.ts';
@@ -34,7 +34,7 @@ export interface Lease {
   /** The version of the application that runs it. */
   version?: string | undefined;
   /** Calls that its message answers: the claim closes their tasks, or is refused. */
-  answers?: string[] | undefined;
+  answers?: GivenCall[] | undefined;
   /** True where its message interrupts: what sleeps in the session ends. */
   endsSleeps?: boolean;
   /** True for what calls no model: no budget counts or refuses it. */
@@ -52,6 +52,7 @@ export interface Lease {
  * written then.
  * @throws {RepeatedInvocationError} when the idempotency key is another invocation's.
  * @throws {LimitError} when a budget has nothing left
+ * @throws {ConflictError} when nothing waits for what its message answers. @throws {ForbiddenError} when it is for others
  * @throws {LeaseLostError} when an earlier try, whose answer was lost, was taken over
  */
 export const claimSession = (
@@ -92,13 +93,13 @@ async function claim(
     p_is_eval: isEvalSession(lease.key.sessionId),
     p_is_free: lease.isFree === true,
     p_version: lease.version,
-    p_answers: lease.answers,
+    p_answers: toAnswersParameter(lease.answers),
     p_ends_sleeps: lease.endsSleeps,
-  });
+  }).catch(throwRefusal);
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
   // Only an earlier try of this very claim has brought the event, and has been taken over since.
   const { claimed, over, limited, ...made } = await onConflict(once, 'events_id_key', () => leaseLost(lease));
-  if (!claimed && over) throw overBudgetError(over);
+  if (!claimed && over) throw new OverBudgetError(over);
   lease.isLimited = limited;
   if (made.state_text !== null) lease.history = toHistory(made.lines, made.state_text);
   return claimed;

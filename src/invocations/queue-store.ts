@@ -1,5 +1,5 @@
-import { and, eq, notExists, sql } from 'drizzle-orm';
-import { alias } from 'drizzle-orm/pg-core';
+import { type SQL, and, eq, isNotNull, isNull, notExists, sql } from 'drizzle-orm';
+import { alias, QueryBuilder } from 'drizzle-orm/pg-core';
 import type { Database } from '../platform/db/database.ts';
 import { unescapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
@@ -37,66 +37,181 @@ export async function dequeueInvocation(db: Database, lease: Lease): Promise<voi
   await db.delete(invocations).where(and(isInvocation(lease), eq(invocations.status, 'queued')));
 }
 
-/** A session's queue whose first invocation waits for any process. */
+/** An invocation whose turn has come: the first that waits in the background for a session, which is free. */
 export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
-  /** True where the session is free. */
-  isFree: boolean;
   /** How many processes have begun it. */
   attempts: number;
-  /** How long it has waited, seconds. */
+  /** How old it is, seconds. */
+  age: number;
+  /** How long it has waited, seconds: one that was paused is as old as what it waited for. */
   waited: number;
   /** About the size of its body. */
   bytes: number;
 }
 
-/** The condition that a queued invocation may be taken: one whose processes died pauses first, unless it is to end. */
-const isDue = sql`(${invocations.startTime} is null or ${invocations.stopRequestedAs} is not null
-  or ${invocations.leaseExpireTime} <= clock_timestamp())`;
+/** What a process may take from the queue. */
+export interface HeadChoice {
+  /** The applications that it serves. */
+  appNames: readonly string[];
+  /** Ids of invocations that it leaves out: those that it holds, or that could not begin a moment ago. */
+  without: readonly string[];
+  limit: number;
+}
 
-/**
- * Lists the heads of queues in the background: the first of each user, then the second, the longest waiting first.
- * Without their bodies, which may have megabytes each and are read when their turn has come ({@link findQueued}).
- */
-export async function listQueueHeads(db: Database, limit: number): Promise<QueueHead[]> {
-  const q = alias(invocations, 'q');
-  const earlier = db
+const q = alias(invocations, 'q');
+const session = getSession(invocations);
+
+/** The condition that nothing waits in the session before an invocation. */
+const isFirst = notExists(
+  new QueryBuilder()
     .select({ id: q.id })
     .from(q)
     .where(sql`${q.appName} = ${invocations.appName} and ${q.userId} = ${invocations.userId}
       and ${q.sessionId} = ${invocations.sessionId} and ${q.status} = 'queued'
       and (${q.leaseExpireTime} > clock_timestamp() or ${q.request} is not null)
       and (${q.startTime} is null, ${q.createTime}, ${q.id})
-        < (${invocations.startTime} is null, ${invocations.createTime}, ${invocations.id})`);
+        < (${invocations.startTime} is null, ${invocations.createTime}, ${invocations.id})`),
+);
+
+/** True where an invocation has been begun and left: its processes died, or one that stopped has put it back. */
+const wasLeft = isNotNull(invocations.startTime);
+/** The condition that it may be taken: one whose processes died pauses first, unless it is to end. */
+const isDue = sql`(${invocations.stopRequestedAs} is not null or ${invocations.leaseExpireTime} <= clock_timestamp())`;
+
+/** Rows that one statement reads, beside four for each that is wanted. */
+const SPARE_ROWS = 100;
+/** Statements of one look at those that wait. */
+const MAX_ROUNDS = 3;
+
+/**
+ * Lists those that a process has begun and left, the one after the next death of which would be its last behind all
+ * others. They go on before all that wait, and are few.
+ */
+export async function listLeftHeads(db: Database, choice: HeadChoice, maxAttempts: number): Promise<QueueHead[]> {
+  const { attempt, leaseExpireTime } = invocations;
+  const isLast = sql`(${attempt} > 0 and ${attempt} + 1 >= ${maxAttempts})`;
+  return listHeads(db, choice, [], sql`${wasLeft} and ${isDue}`, sql`${isLast}, ${leaseExpireTime}`, choice.limit);
+}
+
+/**
+ * Lists those that wait to begin, or to go on after a wait: the first of each user, then the second, the longest waiting
+ * first. A look reads the longest waiting ones and, while these are of fewer users than are wanted, the next ones of
+ * others: what it costs depends little on how many wait, and on one user's queue not at all.
+ */
+export async function listWaitingHeads(db: Database, choice: HeadChoice): Promise<QueueHead[]> {
+  const size = 4 * choice.limit + SPARE_ROWS;
+  const isWaiting = isNull(invocations.startTime);
+  const byUser = new Map<string, QueueHead[]>();
+  for (let round = 0; round < MAX_ROUNDS && byUser.size < choice.limit; round += 1) {
+    const found = await listHeads(db, choice, [...byUser.keys()], isWaiting, sql`${invocations.createTime}`, size);
+    for (const head of found) byUser.set(head.key.userId, [...(byUser.get(head.key.userId) ?? []), head]);
+    if (found.length < size) break;
+  }
+  const inTurn = [...byUser.values()].flatMap((heads) => heads.map((head, place) => ({ head, place })));
+  return inTurn
+    .toSorted((one, other) => one.place - other.place || other.head.age - one.head.age)
+    .slice(0, choice.limit)
+    .map(({ head }) => head);
+}
+
+/**
+ * Lists invocations that can begin, without those of some users. What cannot is not among them, however much of it
+ * waits. Without their bodies, which may have megabytes each and are read when their turn has come ({@link findQueued}).
+ */
+async function listHeads(
+  db: Database,
+  { appNames, without }: HeadChoice,
+  withoutUsers: string[],
+  condition: SQL,
+  order: SQL,
+  limit: number,
+): Promise<QueueHead[]> {
   const { appName, userId, sessionId, id, createTime, endTime } = invocations;
-  const session = getSession(invocations);
   const rows = await db
     .select({
       appName,
       userId,
       sessionId,
       id,
-      isFree: session.isFree,
       attempts: sql<number>`case when ${invocations.startTime} is null then 0 else ${invocations.attempt} end`,
-      // One that was paused is as old as what it waited for.
-      waited:
-        sql`case when ${endTime} is null then extract(epoch from clock_timestamp() - ${createTime}) else 0 end`.mapWith(
-          Number,
-        ),
+      age: sql`extract(epoch from clock_timestamp() - ${createTime})`.mapWith(Number),
+      wasPaused: sql<boolean>`${endTime} is not null`,
       bytes: estimatedBytes(invocations.request).mapWith(Number),
     })
     .from(invocations)
     .innerJoin(session.table, session.on)
-    .where(and(isBackground, isDue, notExists(earlier)))
-    .orderBy(sql`row_number() over (partition by ${userId} order by ${createTime})`, createTime)
+    .where(
+      and(
+        isBackground,
+        condition,
+        sql`${appName} = any(${sql.param(appNames)}::text[])`,
+        sql`${id} <> all(${sql.param(without)}::text[])`,
+        sql`${userId} <> all(${sql.param(withoutUsers)}::text[])`,
+        session.isFree,
+        isFirst,
+      ),
+    )
+    .orderBy(order)
     .limit(limit);
-  return rows.map(({ id: invocationId, isFree, attempts, waited, bytes, ...key }) => ({
+  return rows.map(({ id: invocationId, attempts, age, wasPaused, bytes, ...key }) => ({
     key,
     invocationId,
-    isFree,
     attempts,
-    waited,
+    age,
+    waited: wasPaused ? 0 : age,
     bytes,
   }));
+}
+
+/** An invocation of an application that nobody serves. */
+export type Unserved = Pick<Lease, 'key' | 'invocationId'>;
+
+/**
+ * Lists invocations that have waited for a process for so long that none serves their application: their turn has come,
+ * and nothing has changed in their session, for `days`; and none of the application runs. @param appNames - those that
+ * this process serves
+ */
+export async function listUnserved(
+  db: Database,
+  appNames: readonly string[],
+  days: number,
+  limit: number,
+): Promise<Unserved[]> {
+  const { appName, userId, sessionId, id, status, leaseExpireTime } = invocations;
+  const running = await db.selectDistinct({ appName }).from(invocations).where(eq(status, 'running'));
+  const served = [...appNames, ...running.map((row) => row.appName)];
+  const rows = await db
+    .select({ appName, userId, sessionId, invocationId: id })
+    .from(invocations)
+    .innerJoin(session.table, session.on)
+    .where(
+      and(
+        isBackground,
+        sql`${appName} <> all(${sql.param(served)}::text[])`,
+        session.isFree,
+        // When it began to wait, was woken or was left; and when its session was free.
+        sql`greatest(${leaseExpireTime}, ${session.changeTime})
+          < statement_timestamp() - ${days} * interval '1 day'`,
+      ),
+    )
+    .orderBy(leaseExpireTime)
+    .limit(limit);
+  return rows.map(({ invocationId, ...key }) => ({ key, invocationId }));
+}
+
+/**
+ * Pauses an invocation whose turn a budget refuses. One that has not begun has no time of an end, by which a claim
+ * knows that it is to be counted. @returns false where it waits no more with the token of the lease
+ */
+export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> {
+  const { status, leaseToken, startTime } = invocations;
+  const { rowCount } = await tx
+    .update(invocations)
+    .set({ status: 'paused' })
+    .where(
+      and(isInvocation(lease), eq(status, 'queued'), eq(leaseToken, lease.readToken ?? lease.token), isNull(startTime)),
+    );
+  return rowCount === 1;
 }
 
 /** An invocation that waits for any process to begin it, or to go on with it. */

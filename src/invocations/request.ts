@@ -1,11 +1,6 @@
 import type { Response } from 'express';
 import { z } from 'zod';
-import {
-  harnessOverridesSchema,
-  listIgnoredMembers,
-  llmCallLimitSchema,
-  toAgentOverrides,
-} from '../agent/definition/overrides.ts';
+import { harnessOverridesSchema, llmCallLimitSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
 import { contentSchema, freeForm } from '../core/content.ts';
 import { AgentError, InvalidError, NotFoundError, TooLargeError } from '../core/errors.ts';
 import { fingerprint, idempotencyHeaders } from '../conversation/idempotency/operations.ts';
@@ -13,7 +8,7 @@ import { bodyText, name } from '../core/members.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import { type Demand, overrideDemands, sharedStateDemands } from '../platform/http/operation/demands.ts';
-import { type InvocationContext, type InvocationRequest, newInvocationId } from './context.ts';
+import { type InvocationRequest, newInvocationId } from './context.ts';
 import { BUSY_POLICIES } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from './webhooks/webhook.ts';
@@ -168,26 +163,13 @@ export const invocationHeaders = idempotencyHeaders.extend({
     .describe('While the session runs another invocation: wait, fail with 409, or interrupt it.'),
 });
 
-/** The header of an answer that {@link noteIgnored} sets. */
-export const ignoredMembers = { 'X-Ignored-Members': 'Members of `harness` that have no meaning here, with commas.' };
-
-/** Tells the caller and the log which members of its overrides have no meaning. */
-export function noteIgnored(
-  { log }: Pick<InvocationContext, 'log'>,
-  harness: object | null | undefined,
-  response: Response,
-): void {
-  const ignored = listIgnoredMembers(harness);
-  if (ignored === '') return;
-  response.setHeader('x-ignored-members', ignored);
-  log.warn({ ignored }, 'members of `harness` have no meaning here');
-}
-
 /** Error statuses of a session that cannot be claimed now. */
 export const BUSY_ERRORS = {
   409: 'The session is busy and the request would not wait, or the request with this key is still running.',
   429: 'The session stayed busy, too many requests wait for it, or a limit of the caller (`limit`) is reached.',
-  503: 'The service has no room, its database is away, or it stops: another process goes on with `X-Invocation-Id`.',
+  503:
+    'The service has no room, or its database is away. With `X-Invocation-Id` the invocation has begun, and another process ' +
+    'goes on with it: without `Retry-After` the prompt is not to be sent again.',
 };
 
 /** Returns the options in the headers of a request; `requested` is everything that makes two requests the same. */

@@ -42,7 +42,8 @@ export const abandonedError = () =>
   new BusyError('The request with this Idempotency-Key has just been abandoned. Try again.', 1);
 
 /**
- * Runs `work`, or returns the answer to its first request, for which it waits as long as for a busy session.
+ * Runs `work`, or returns the answer to its first request, or to what another process goes on with: it waits for that
+ * as long as for a busy session.
  * @throws {BusyError} (`rejected`) where that still runs then
  */
 export async function answerOnce(
@@ -56,12 +57,14 @@ export async function answerOnce(
     try {
       return await work();
     } catch (error) {
-      if (!(error instanceof RepeatedInvocationError) || !request) throw error;
+      // What this process could not keep is followed as if another had begun it.
+      const isLeft = error instanceof HandedOverError && !context.stopping.aborted;
+      if (!(error instanceof RepeatedInvocationError || isLeft) || !request) throw error;
       const found = await findEnded(context, user, request);
       if (!found && tries > 1) throw abandonedError();
       if (!found) continue;
       if (isActive(found)) {
-        if (context.stopping.aborted) throw new HandedOverError(found.invocationId);
+        if (context.stopping.aborted) throw new HandedOverError(found, true);
         throw new BusyError('The request with this Idempotency-Key is still running.', 1, 'rejected');
       }
       return (

@@ -1,6 +1,8 @@
 import { sessionNotFound } from '../core/session.ts';
-import { freeTopic, stopTopic } from '../core/names.ts';
+import { freeTopic, QUEUE_TOPIC, stopTopic } from '../core/names.ts';
+import { currentContext } from '../platform/context.ts';
 import type { Database } from '../platform/db/database.ts';
+import { escapeText } from '../platform/db/json-escape.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import {
   AgentError,
@@ -144,7 +146,7 @@ async function waitInQueue(context: LockContext, request: ClaimRequest, createTi
     waited('refused');
     // Where the database is away the place is given up all the same: its lease runs out.
     await dequeueInvocation(context.database.db, lease).catch(() => undefined);
-    context.notifications.publish(freeTopic(lease.key));
+    for (const topic of [freeTopic(lease.key), QUEUE_TOPIC]) context.notifications.publish(topic);
     throw error;
   }
 }
@@ -161,7 +163,8 @@ async function refuseWait(db: Database, { lease, busyPolicy, resumes }: ClaimReq
     throw new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
   }
   await refuseForgotten(db, lease);
-  if (lease.answers) await refuseAnswered(db, lease.key, lease.answers);
+  const answered = lease.answers?.flatMap(({ id }) => id ?? []) ?? [];
+  if (answered.length > 0) await refuseAnswered(db, lease.key, answered.map(escapeText));
   if (busyPolicy === 'reject' || resumes) {
     throw new BusyError(`Session ${lease.key.sessionId} runs another invocation.`, 1, 'rejected');
   }
@@ -185,6 +188,8 @@ async function placeLost(db: Database, lease: Lease): Promise<Error> {
  */
 async function takeTurn(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
   const { lease, events, times, signal } = request;
+  const { ended } = currentContext();
+  const stops = AbortSignal.any([signal, ...(ended ? [ended] : [])]);
   const { database, notifications, waitQueue } = context;
   const startedAt = performance.now();
   const deadline = startedAt + times.waitMs;
@@ -205,6 +210,8 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
   try {
     for (;;) {
       wakeup.reset();
+      // Nothing begins in the name of a credential that is not valid any more.
+      ended?.throwIfAborted();
       if (place.isFirst()) {
         holds = await claimQueued(database.db, lease, events);
         if (!holds && performance.now() >= takeOverAt) {
@@ -221,7 +228,7 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
       const now = performance.now();
       if (now >= deadline) throw waitedInVain(lease);
       const pauseMs = Math.max(0, Math.min(POLL_MS, deadline - now, renewAt - now));
-      await wakeup.wait(pauseMs, signal);
+      await wakeup.wait(pauseMs, stops);
     }
   } finally {
     place.leave(holds);
@@ -240,7 +247,7 @@ const waitedInVain = ({ key }: Lease) =>
   new BusyError(`Session ${key.sessionId} is busy with another invocation. Try again later.`, 1);
 
 /** Claims the session for a queued invocation if it is its turn. */
-export async function claimTurn(context: LockContext, lease: Lease, events: NewEvent[]): Promise<boolean> {
+export async function claimTurn(context: TakeOverContext, lease: Lease, events: NewEvent[]): Promise<boolean> {
   if (await claimQueued(context.database.db, lease, events)) return true;
   return isMine(await takeOver(context, lease.key), lease);
 }

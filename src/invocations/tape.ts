@@ -1,5 +1,6 @@
 import { createHash, type Hash } from 'node:crypto';
 import type { AgentOverrides } from '../agent/definition/agent.ts';
+import { HOOKS, type Hooks } from '../agent/definition/hooks.ts';
 import type { ModelRequest, Sampling, ToolDeclaration } from '../agent/definition/model.ts';
 import { findPlaceholders } from '../agent/loop/instruction.ts';
 import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../agent/loop/run.ts';
@@ -15,6 +16,8 @@ export interface AgentPrompt {
   modelName: string;
   sampling: Sampling;
   outputSchema?: JsonObject;
+  /** Its hooks as `name.hook`, those of plugins first; absent where it has none. */
+  hooks?: string[];
 }
 
 /** One run of an invocation as a replay needs it beside the events. Small: what is large stands elsewhere once. */
@@ -43,7 +46,7 @@ export interface TapePayload {
 }
 
 /** Maximum of model calls that a tape has; later ones are replayed without comparing their requests. */
-const MAX_CALLS = 1_000;
+export const MAX_CALLS = 1_000;
 /** Maximum size of the values that a tape keeps, characters of JSON. */
 const MAX_VALUES = 16_384;
 /** Length of a digest in a tape, hexadecimal digits: it is compared with one other only. */
@@ -102,6 +105,9 @@ const toShape = (content: Content): unknown[] => [
   }),
 ];
 
+const listHooks = (hooks: Hooks): string[] =>
+  HOOKS.filter((kind) => hooks[kind]).map((kind) => `${hooks.name}.${kind}`);
+
 /** Returns the prompt of an agent, and its hash. */
 export function toPrompt(
   agent: ObservedAgent,
@@ -120,6 +126,7 @@ export function toPrompt(
     modelName,
     sampling,
     ...(agent.outputSchema && { outputSchema: agent.outputSchema.schema }),
+    ...(agent.hooks && { hooks: agent.hooks.flatMap(listHooks) }),
   };
   return { prompt, hash: sha256(JSON.stringify(prompt)) };
 }
@@ -139,14 +146,16 @@ export class TapeRecorder implements RunObserver {
     this.#payload = { version: 1, overrides: { ...overrides, ...noServers(mcpServers) }, hasOwnServers, ...empty };
   }
 
-  modelCall(agent: ObservedAgent, request: ModelRequest): ObservedStep<unknown> {
+  request(agent: ObservedAgent, request: ModelRequest): void {
     const { calls, prompts } = this.#payload;
-    if (calls.length < MAX_CALLS) {
-      const { prompt, hash } = toPrompt(agent, request);
-      if (!this.#prompts.has(hash)) this.#add(hash, prompt);
-      const place = prompts.findIndex(([, known]) => known === hash);
-      calls.push([place, contentsDigest(request.contents), instructionDigest(request.instruction)]);
-    }
+    if (calls.length === MAX_CALLS) return;
+    const { prompt, hash } = toPrompt(agent, request);
+    if (!this.#prompts.has(hash)) this.#add(hash, prompt);
+    const place = prompts.findIndex(([, known]) => known === hash);
+    calls.push([place, contentsDigest(request.contents), instructionDigest(request.instruction)]);
+  }
+
+  modelCall(): ObservedStep<unknown> {
     return UNOBSERVED;
   }
 

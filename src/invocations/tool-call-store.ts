@@ -1,4 +1,4 @@
-import { and, desc, eq, inArray, or, sql } from 'drizzle-orm';
+import { and, desc, eq, or, sql } from 'drizzle-orm';
 import type { KeptAnswer } from '../agent/loop/call-ledger.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import type { JsonObject } from '../core/content.ts';
@@ -109,22 +109,6 @@ export async function settleCall(
       updateTime: sql`statement_timestamp()`,
     })
     .where(and(isOf(key, invocationId), eq(toolCalls.callId, escapeText(callId))));
-}
-
-/** Lists which of these calls of an invocation a person, or a check, has settled. */
-export async function listSettled(
-  db: Database,
-  key: SessionKey,
-  invocationId: string,
-  callIds: string[],
-): Promise<Set<string>> {
-  const rows = await db
-    .select({ callId: toolCalls.callId })
-    .from(toolCalls)
-    .where(
-      and(isOf(key, invocationId), inArray(toolCalls.callId, callIds.map(escapeText)), eq(toolCalls.state, 'settled')),
-    );
-  return new Set(rows.map(({ callId }) => unescapeText(callId)));
 }
 
 /** Lists the responses of calls of an invocation that no event has yet, by their ids. */

@@ -18,6 +18,10 @@ export interface RequestContext {
   groups?: readonly string[] | undefined;
   /** Set where plain reads may go to a replica; otherwise they ask the primary. */
   read?: ReplicaRead | undefined;
+  /** Aborted when the credential of a request that may wait is not valid any more; its reason says so. */
+  ended?: AbortSignal | undefined;
+  /** Says that an answer has sent all that there is, and waits for more. */
+  hasRead?: (() => void) | undefined;
   /** Id of the key that the request came with; `undefined` for any other credential. */
   keyId?: string | undefined;
   requestId?: string | undefined;

@@ -1,3 +1,7 @@
+/** Reasons why the turn of an invocation that waits is refused: each is a label of a metric. */
+export const TURN_REFUSALS = ['budget', 'room', 'request', 'unserved', 'failure'] as const;
+export type TurnRefusal = (typeof TURN_REFUSALS)[number];
+
 /**
  * Records the work of a process where metrics are collected. Every method returns at once and never throws. Callers
  * choose no label: only names of operations, outcomes and pools are labels.
@@ -11,6 +15,10 @@ export interface Metrics {
   queued(outcome: 'claimed' | 'refused', seconds: number): void;
   /** The invocation of a dead process was ended. */
   takenOver(): void;
+  /** The turn of an invocation that waits was refused. */
+  turnRefused(reason: TurnRefusal): void;
+  /** Answers were found that nothing would have brought to their paused invocation, which goes on now. */
+  foundForgotten(answers: number): void;
   /** Calls of tools became unknown: they may have acted. */
   unknownCalls(count: number): void;
   /** A connection of the database was waited for. */

@@ -24,7 +24,7 @@ import { appEvalOperations, evalOperations } from '../features/evals/routes.ts';
 import { createHttpApp, type HttpAppOptions } from '../platform/http/http-app.ts';
 import type { Audit } from '../platform/http/audit/audit.ts';
 import type { Sockets } from '../platform/http/operation/sockets.ts';
-import { inArea, type Operation } from '../platform/http/operation/operation.ts';
+import { inArea, onWire, type Operation } from '../platform/http/operation/operation.ts';
 import { idempotent } from '../conversation/idempotency/operations.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { holdOperations } from '../conversation/holds/routes.ts';
@@ -87,12 +87,12 @@ interface OperationContext extends Context {
 
 /** The operations behind each door. */
 const DOOR_OPERATIONS: Record<DoorName, Operation<OperationContext>[]> = {
-  a2a: a2aOperations,
-  'ag-ui': agUiOperations,
-  'ai-sdk': aiSdkOperations,
-  'durable-streams': durableStreamOperations,
-  mcp: mcpOperations,
-  openai: openAiOperations,
+  a2a: onWire('A2A', a2aOperations),
+  'ag-ui': onWire('AG-UI', agUiOperations),
+  'ai-sdk': onWire('AI SDK', aiSdkOperations),
+  'durable-streams': onWire('Durable Streams', durableStreamOperations),
+  mcp: onWire('MCP', mcpOperations),
+  openai: onWire('OpenAI', openAiOperations),
 };
 
 /**
@@ -195,6 +195,7 @@ export function createApp(context: Context): Express {
     apps: context.agents,
     components: COMPONENTS,
     auth: withReport(auth, log),
+    publicUrl: config.PUBLIC_URL,
     origins: {
       ownNamesOnly: DEV_UI || auth.mode === 'local',
       allowedHosts: ALLOWED_HOSTS,
@@ -218,7 +219,7 @@ function listPages({ config, version }: Context) {
   const { auth, CRONJOBS, DEV_UI, EVALS, WEBHOOKS } = config;
   const features = { devUi: DEV_UI, cronjobs: CRONJOBS, webhooks: WEBHOOKS, evals: EVALS };
   const console = { version, auth, clientId: config.CONSOLE_CLIENT_ID, features };
-  return [...(config.hasConsole ? [consolePages(console)] : []), ...(DEV_UI ? [devUiPages()] : [])];
+  return [...(config.hasConsole ? [consolePages(console)] : []), ...(DEV_UI ? [devUiPages(config.PUBLIC_URL)] : [])];
 }
 
 /** Logs that an issuer is down: until its keys are an hour old nothing else shows it. */

@@ -227,9 +227,10 @@ function chooseModel(config: Config, file: HarnessFile): ModelChoice {
 /** Connections of one user to one MCP server: no user takes all that a server accepts from this process. */
 const MCP_CONNECTIONS_PER_USER = 32;
 
-/** Opens what users grant to the applications. Nothing says where browsers reach a service that others share. */
+/** Opens what users grant to the applications. A browser that an issuer sends back brings no credential of ours. */
 export function openAccess(config: Config, database: DatabasePool) {
-  const own = config.auth.mode === 'local' ? `http://localhost:${config.PORT}${CALLBACK_PATH}` : undefined;
+  const base = config.PUBLIC_URL ?? `http://localhost:${config.PORT}`;
+  const own = config.auth.mode === 'local' ? `${base}${CALLBACK_PATH}` : undefined;
   const grants = { egress: toMcpEgress(config), redirectUrl: config.OAUTH_REDIRECT_URL ?? own };
   const access = { database, secrets: createSecrets(config.RUNTIME_SECRET_KEY), grants };
   return { ...access, open: (user: { appName: string; userId: string }) => openCredentials(access, user) };

@@ -55,6 +55,7 @@ export type { CircuitBreaker } from '../agent/definition/circuit-breaker.ts';
 export type { OutputSchema, WrittenSchema } from '../agent/definition/output-schema.ts';
 export type {
   CallContext,
+  Guard,
   HookContext,
   HookedCall,
   HookedFailure,

@@ -115,9 +115,10 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
 
 /** Starts everything but a server of its own. @throws {ConfigError} as {@link startRuntime} does. */
 export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime> {
-  const { config } = options;
+  const { config, log } = options;
+  if (config.misspelt.length > 0) log.warn(config.misspelt.join(' '));
   const anonymous = describeAnonymous(config);
-  if (anonymous !== undefined) options.log.warn(anonymous);
+  if (anonymous !== undefined) log.warn(anonymous);
   const resources = await openResources(options);
   const stops = { draining: new AbortController(), stopping: new AbortController() };
   try {

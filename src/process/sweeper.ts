@@ -16,9 +16,12 @@ import { deleteOldKeys } from '../conversation/idempotency/key-store.ts';
 import { takeOverAll } from '../invocations/take-over.ts';
 import { forgetInvocationKeys } from '../invocations/invocation-store.ts';
 import { deleteOldPrompts } from '../invocations/tape-store.ts';
-import type { InvocationLimits } from '../invocations/context.ts';
+import { endUnserved } from '../invocations/background.ts';
+import type { InvocationContext, InvocationLimits } from '../invocations/context.ts';
 import type { LeaseTimes } from '../invocations/session-lock.ts';
 import { endDeadWaiters, endLostInvocations, findDead } from '../invocations/dead-store.ts';
+import { TASKS_TOPIC, wakeForgotten } from '../invocations/waits/task-store.ts';
+import type { Metrics } from '../platform/metrics.ts';
 import { deleteOldSpans } from '../observability/traces/span-store.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import { createForgetSessions } from './forget-session.ts';
@@ -36,8 +39,11 @@ export interface SweepContext {
   contentStore: ContentStore;
   tracing?: Tracing | undefined;
   log: Log;
+  metrics?: Metrics | undefined;
   newId: () => string;
   secrets: CredentialContext['secrets'];
+  /** The applications that this process serves. */
+  agents: InvocationContext['agents'];
   grants: CredentialContext['grants'];
   limits: Pick<InvocationLimits, 'attempts'>;
   leaseTimes: Pick<LeaseTimes, 'durationMs'>;
@@ -94,6 +100,8 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
       lock: 7_240_004,
       pauseMs: Math.max(intervalMs, MINUTE_MS),
       jobs: [
+        ['waking invocations that were forgotten', () => bringForgotten(context)],
+        ['ending what no process serves', () => endUnserved(context)],
         ['deleting old idempotency keys', () => deleteOldKeys(db, IDEMPOTENCY_HOURS, signal)],
         ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS, signal)],
         ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
@@ -125,6 +133,15 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
       jobs: [['deleting old entries of the audit', () => deleteOldEntries(db, signal)]],
     },
   ];
+}
+
+/** Has answers brought that wait for nothing: none should be, and the log and a metric say so. */
+async function bringForgotten({ database, notifications, log, metrics }: SweepContext): Promise<void> {
+  const answers = await wakeForgotten(database.db);
+  if (answers === 0) return;
+  log.warn({ answers }, 'answers were found that nothing would have brought to their paused invocation');
+  metrics?.foundForgotten(answers);
+  notifications.publish(TASKS_TOPIC);
 }
 
 /** Sweeps unless another process does, or there is nothing to do. @returns milliseconds until the next time */

@@ -17,6 +17,7 @@ import { hostAgent } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { startConsentIssuer } from '../support/consent-issuer.ts';
 import { readBody } from '../support/edge.ts';
+import { startStrippingProxy } from '../support/stripping-proxy.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
 
 /** Agents of other services, as tools of one here and handed over to. */
@@ -483,13 +484,17 @@ async function startPages(pages: Record<string, unknown>) {
 test('an agent whose card is signed by a trusted key is asked', async () => {
   const [key, other] = [await createKey('k1'), await createKey('k0')];
   // A service with a login: its card has security schemes, which its signature covers.
-  const back = await startBack(undefined, {
+  const proxy = await startStrippingProxy(() => back.url, '/below');
+  onTestFinished(() => proxy.close());
+  const back: Awaited<ReturnType<typeof startBack>> = await startBack(undefined, {
     A2A_CARD_KEY: JSON.stringify(key.jwk),
+    PUBLIC_URL: proxy.url,
     RUNTIME_API_KEYS: 'a-key-of-this-one-test',
   });
   const pages = await startPages({ '/keys': { keys: [other.shown, key.shown] } });
   const headers = { authorization: 'Bearer a-key-of-this-one-test' };
-  const remote = { ...at(back), headers, keys: `${pages.url}/keys` };
+  const url = `${proxy.url}/a2a/harness_agent`;
+  const remote = { url, headers, keys: `${pages.url}/keys` };
   const front = await startFront(remote);
   expect(lastText(await run(front, [{ text: 'hello' }]))).toBe('Got [{"result":"Echo hello"}]');
   // The credentials are for the agent, and not for who has the keys.

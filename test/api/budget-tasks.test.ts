@@ -3,9 +3,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Model } from '../../src/agent/definition/model.ts';
+import type { Tool } from '../../src/agent/definition/tool.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { SCOPES } from '../../src/platform/http/operation/principal.ts';
 import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
+import { hostAgent } from '../support/agents.ts';
 import { client, startApp, startOn, type TestApp } from '../support/app.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 
@@ -158,3 +161,67 @@ test('where the user may have no task more, and where a client waits, the run en
   expect((await app.post('/run', waits, admin)).text).toContain('budget_exceeded');
   expect(await first.list()).toHaveLength(1);
 });
+
+test('what has begun counts once, however often it waits and goes on; a new prompt in it counts', async () => {
+  const budget = { appliesTo: 'user', forUser: 'nap', period: 'day', maxInvocations: 1 };
+  const path = '/apps/harness_agent/users/nap/sessions';
+  const at = await startApp({ RUNTIME_API_KEYS_FILE: join(folder, 'keys') }, { agents: hostAgent(sleeper, waiting) });
+  const used = new Client({ connectionString: at.databaseUrl });
+  await used.connect();
+  expect((await at.send('PUT', '/apps/harness_agent/budgets', budget, admin)).status).toBeLessThan(300);
+  await at.post(path, { sessionId: 's' }, admin);
+  const say = (text: string) => ({ newMessage: { role: 'user', parts: [{ text }] } });
+  const { id } = (await at.post(`${path}/s/invocations`, say('nap ask nap ask'), admin)).body as { id: string };
+  const status = async () => ((await at.get(`${path}/s/invocations/${id}`, admin)).body as { status: string }).status;
+  const open = async () => ((await at.get('/tasks?ownerId=nap', admin)).body as { items: Asked[] }).items;
+  const ofKind = async (kind: string) => (await open()).filter((task) => task.kind === kind);
+  // By a person, then by a message of the session.
+  await expect.poll(() => ofKind('call'), PATIENT).toHaveLength(1);
+  const [asked] = await ofKind('call');
+  await at.send('PATCH', `/tasks/${asked?.id}`, { action: 'answer', answer: { ok: true } }, admin);
+  await expect
+    .poll(async () => (await ofKind('call')).filter((task) => task.id !== asked?.id), PATIENT)
+    .toHaveLength(1);
+  const [second] = await ofKind('call');
+  const part = { functionResponse: { id: second?.callId, name: 'ask', response: { ok: true } } };
+  const session = { appName: 'harness_agent', userId: 'nap', sessionId: 's' };
+  const answered = { ...session, invocationId: id, newMessage: { role: 'user', parts: [part] } };
+  expect((await at.post('/run', answered, admin)).status).toBe(200);
+  await expect.poll(status, PATIENT).toBe('succeeded');
+  expect((await used.query('select sum(invocations)::int as n from budget_uses')).rows).toEqual([{ n: 1 }]);
+  // It has its answer: what is said then is another prompt.
+  expect((await at.post('/run', { ...session, invocationId: id, ...say('done') }, admin)).status).toBe(429);
+  expect((await at.post('/run', { ...session, ...say('done') }, admin)).status).toBe(429);
+  await used.end();
+  await at.close();
+});
+
+interface Asked {
+  id: string;
+  kind: string;
+  callId: string;
+}
+
+/** Calls what the first message names, one after the other. */
+const sleeper: Model = {
+  provider: 'scripted',
+  // eslint-disable-next-line require-yield
+  async *generate({ contents }) {
+    const names = (contents[0]?.parts?.[0]?.text ?? '').split(' ');
+    const done = contents.flatMap(({ parts }) => parts ?? []).filter(({ functionResponse }) => functionResponse).length;
+    const name = names[done];
+    const part = name === undefined ? { text: 'done' } : { functionCall: { name, args: {} } };
+    return { content: { role: 'model', parts: [part] } };
+  },
+};
+const toWaiting = (name: string, wait: NonNullable<Tool['wait']>): Tool => ({
+  name,
+  description: 'Waits.',
+  parameters: { type: 'object', properties: {} },
+  needsConfirmation: false,
+  longRunning: true,
+  effect: 'none',
+  wait,
+  run: async () => undefined,
+});
+const waiting = [toWaiting('nap', { kind: 'sleep', expiresAfter: 0.3 }), toWaiting('ask', {})];

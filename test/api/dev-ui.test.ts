@@ -17,8 +17,8 @@ describe('development UI mode', () => {
   const app = testApp({ DEV_UI: 'true' });
 
   test.each([
-    ['/dev-ui', '/dev-ui/'],
-    ['/dev-ui?app=a&session=s%2F1', '/dev-ui/?app=a&session=s%2F1'],
+    ['/dev-ui', 'dev-ui/'],
+    ['/dev-ui?app=a&session=s%2F1', 'dev-ui/?app=a&session=s%2F1'],
   ])('%s leads to %s', async (path, location) => {
     const { status, headers, text } = await app.get(path);
     expect([status, headers.get('location'), text]).toEqual([307, location, '']);
@@ -30,7 +30,7 @@ describe('development UI mode', () => {
       const { status, headers, text } = await app.get(path);
       expect([status, headers.get('content-type')]).toEqual([200, 'text/html; charset=utf-8']);
       expect(headers.get('cache-control')).toBe('no-store');
-      expect(text).toContain('<base href="/dev-ui/">');
+      expect(text).toContain('<base href="./">');
       expect(text).toContain('<app-root>');
     },
   );
@@ -65,8 +65,8 @@ describe('development UI mode', () => {
   });
 
   test('the font of the icons, named by the page, is there', async () => {
-    const font = /url\((\/dev-ui\/[^)]+)\)/.exec((await app.get('/dev-ui/')).text)?.[1] ?? '';
-    const { status, headers, text } = await app.get(font);
+    const font = /url\((fonts\/[^)]+)\)/.exec((await app.get('/dev-ui/')).text)?.[1] ?? '';
+    const { status, headers, text } = await app.get(`/dev-ui/${font}`);
     expect([status, headers.get('content-type'), text.slice(0, 4)]).toEqual([200, 'font/woff2', 'wOF2']);
     expect(headers.get('cache-control')).toBe('no-cache');
   });

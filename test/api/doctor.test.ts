@@ -72,6 +72,13 @@ async function withSetting(setting: string, work: () => Promise<void>): Promise<
   }
 }
 
+test('a variable that resembles a setting is named', async () => {
+  expect(await faultsOf({ RUNTIME_API_KEY: 'x', AUDT: 'writes' })).toEqual([
+    'settings: RUNTIME_API_KEY is no setting and has no effect; did you mean RUNTIME_API_KEYS?',
+    'settings: AUDT is no setting and has no effect; did you mean AUDIT?',
+  ]);
+});
+
 test('nothing is wrong where nothing is', async () => {
   const MCP_SERVERS = JSON.stringify([{ name: 'far', url: mcp.url }]);
   expect(await examine({ DATABASE_URL: database.url, PORT: '0', MCP_SERVERS, ...compatible() })).toEqual([

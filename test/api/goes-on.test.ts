@@ -49,7 +49,7 @@ test('what was stored is taken, a tool that acts once is not repeated, and no bu
   const seen = async () => (await sql.query('select status, attempt, llm_calls, request from invocations')).rows;
   await expect.poll(seen).toEqual([{ status: 'succeeded', attempt: 2, llm_calls: 2, request: null }]);
   released.resolve();
-  expect((await lost).status).toBe(409);
+  expect((await lost).status).toBe(503);
   const { events } = (await app.get(`${path}/s`)).body as { events: { content: { parts: object[] } }[] };
   const error = expect.stringMatching(/^It is not known whether this call took effect/) as unknown;
   expect(events.map(({ content }) => content.parts)).toEqual([

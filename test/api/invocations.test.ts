@@ -271,15 +271,17 @@ describe('a killed process', () => {
     await app.close();
   });
 
-  test('whoever lost its lease writes nothing more and says so with 409', async () => {
+  test('whoever lost its lease writes nothing more, and tells nobody of a failure', async () => {
     await start({ SESSION_LEASE_MS: '300' });
     const zombie = invoke('z', 'one');
     await gate.entered(1);
     await sql(`update invocations set lease_token = '${randomUUID()}' where session_id = 'z'`);
     await sql(`update sessions set lease_token = null where id = 'z'`);
     gate.open();
-    const { status, body } = await zombie;
-    expect([status, body]).toEqual([409, { detail: 'The invocation no longer holds session z.' }]);
+    const { status, headers, text } = await zombie;
+    expect([status, headers.get('retry-after')]).toEqual([503, null]);
+    const id = headers.get('x-invocation-id');
+    expect(text).toContain(`GET /apps/harness_agent/users/u/sessions/z/invocations/${id} says how it ends`);
     expect(await history('z')).toEqual(['one']);
     await app.close();
   });

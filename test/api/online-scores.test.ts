@@ -285,7 +285,7 @@ test('judges spend from their rule and not from users; beyond its bound a score 
   expect((await app.get(`${A}/budgets`)).body).toMatchObject([{ appliesTo: 'users' }]);
   expect(JSON.stringify((await app.get(`${A}/users`)).body)).not.toContain('rule dear');
   await remove('dear');
-  await app.send('PUT', `${A}/budgets`, { appliesTo: 'users', period: 'day' });
+  await app.send('PUT', `${A}/budgets`, { appliesTo: 'users', period: 'day', maxTokens: null });
 });
 
 test('a rule that cannot be is refused', async () => {
@@ -319,7 +319,9 @@ test('people say what they think of a session and of its events', async () => {
   expect(await list('?passed=true')).toEqual({ items: [] });
   const { items, nextCursor } = await list('?limit=1');
   expect([items, await list(`?limit=1&cursor=${nextCursor}`)]).toEqual([[onAll], { items: [onEvent] }]);
-  expect((await send({})).status).toBe(200);
+  for (const nothing of [{}, { eventId }, { passd: true }]) expect((await send(nothing)).status).toBe(422);
+  expect(await list()).toEqual({ items: [onAll, onEvent] });
+  expect((await send({ passed: null })).status).toBe(200);
   expect(await list()).toEqual({ items: [onEvent] });
   expect((await send({ eventId: 'nope', passed: true })).status).toBe(404);
   expect((await app.send('PUT', `${A}/users/u7/sessions/nope/verdict`, { passed: true })).status).toBe(404);

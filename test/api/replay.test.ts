@@ -128,7 +128,7 @@ describe('100 stored invocations', () => {
       const { kind, path, ids } = recorded.find((one) => one.kind === mutant.kind) as Recorded;
       const undo = mutant.change(world);
       const body = mutant.isLive ? { tool_execution_mode: 'live' } : {};
-      const answer = (await replay(path, ids.at(mutant.run ?? -1) ?? '', body)).body as Answer;
+      const answer = (await replay(path, ids.at(-1) ?? '', body)).body as Answer;
       undo();
       const { status, difference } = answer;
       const named = [status, difference?.event, difference?.path];

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { type Frame, isEnd, openLive, say } from '../support/live-client.ts';
@@ -39,6 +39,12 @@ const REPLIES: Record<string, (side: LiveSide, message: LiveClientMessage) => vo
     const functionCalls = [{ id: 'call-1', name: 'calculator', args: { expression: '1+1' } }];
     side.send({ toolCall: { functionCalls } });
   },
+  choose: (side) => {
+    side.send({
+      toolCall: { functionCalls: [{ id: 'call-1', name: 'get_user_choice', args: { options: ['a', 'b'] } }] },
+    });
+    side.send({ serverContent: { turnComplete: true } });
+  },
   enough: (side) => {
     side.send(parts({ text: 'a long ' }, { text: 'story' }));
     side.send({ serverContent: { interrupted: true } });
@@ -56,6 +62,11 @@ function script(message: LiveClientMessage, side: LiveSide): void {
   const [response] = message.toolResponse?.functionResponses ?? [];
   if (response) {
     side.send(parts({ text: `it is ${JSON.stringify(response.response)}` }));
+    side.send({ serverContent: { turnComplete: true } });
+  }
+  const answered = message.clientContent?.turns.at(-1)?.parts.some((part) => 'functionResponse' in part);
+  if (answered === true) {
+    side.send(parts({ text: 'you chose' }));
     side.send({ serverContent: { turnComplete: true } });
   }
   const word = heard(message) || (message.clientContent?.turnComplete ? typed(message) : undefined);
@@ -177,6 +188,31 @@ describe('a call', () => {
     });
     const { body } = await app.get(`${sessions}/tool/invocations`);
     expect(body).toMatchObject([{ status: 'succeeded', llmCalls: 2, toolCalls: 1 }]);
+  });
+
+  test('a call that waits has a task, which an answer in the session closes once; others are refused', async () => {
+    const choosing = await startApp(environment({ TOOLS: 'get_user_choice' }));
+    onTestFinished(() => choosing.close());
+    const live = await open('choice', {}, choosing);
+    live.send(say('choose'));
+    await live.until(isEnd);
+    const { items } = (await choosing.get('/tasks?sessionId=choice')).body as {
+      items: { callId: string; state: string }[];
+    };
+    expect(items).toMatchObject([{ state: 'open', form: { tool: 'get_user_choice' } }]);
+    const answer = (id: string) => {
+      const functionResponse = { id, name: 'get_user_choice', response: { chosen: 'a' } };
+      return { content: { role: 'user', parts: [{ functionResponse }] } };
+    };
+    live.send(answer('another'));
+    const isError = ({ error }: Frame) => error !== undefined;
+    expect((await live.until(isError)).find(isError)?.error).toBe(
+      'No call another of this session waits for an answer.',
+    );
+    live.send(answer(items[0]?.callId ?? ''));
+    expect((await live.until(isEnd, 2)).map(shape)).toContainEqual(['agent', false, 'you chose']);
+    live.send(answer(items[0]?.callId ?? ''));
+    expect((await live.until(isError, 2)).findLast(isError)?.error).toContain('was answered before: by u, through run');
   });
 
   test('an answer that the user interrupts ends where it is', async () => {

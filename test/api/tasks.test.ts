@@ -87,10 +87,11 @@ const tools: Tool[] = [
   },
 ];
 
+const PUBLIC_URL = 'https://agents.example.com/below';
 let app: TestApp;
 let sql: Client;
 beforeAll(async () => {
-  app = await startApp({}, { agents: hostAgent(model, tools) });
+  app = await startApp({ PUBLIC_URL }, { agents: hostAgent(model, tools) });
   sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();
 });
@@ -343,8 +344,9 @@ describe('a signal', () => {
 
   test('comes by a public address once, which names nobody and is kept as a hash', async () => {
     const { task, whenEnded, responses } = await say('parcel');
-    const { path } = (await app.post(`/tasks/${task.id}/address`, {})).body as { path: string };
+    const { path, url } = (await app.post(`/tasks/${task.id}/address`, {})).body as { path: string; url: string };
     expect(path).toMatch(/^\/signals\/[\w-]{43}$/);
+    expect(url).toBe(`${PUBLIC_URL}${path}`);
     const { rows } = await sql.query('select * from tasks where id = $1', [task.id]);
     expect(JSON.stringify(rows)).not.toContain(path.slice(9));
     expect((await app.post(path, { n: 'x' })).status).toBe(400);

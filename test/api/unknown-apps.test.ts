@@ -23,7 +23,8 @@ const LEFT = ['cancelInvocation', 'setLegalHold'];
 const isAllowed = ({ method, operationId }: Operation) => method === 'delete' || LEFT.includes(operationId);
 const changes = named.filter((each) => !reads.includes(each) && !isAllowed(each));
 
-const QUERY = '?query=x&other=x&evalSetId=x&metricName=x';
+/** What some of them need in their query. */
+const NEEDED = ['query', 'other'];
 const pathOf = ({ path }: Operation) =>
   path
     .replace('{app_name}', 'nope')
@@ -31,12 +32,14 @@ const pathOf = ({ path }: Operation) =>
     .replaceAll(/\{\w+\}/g, 'x');
 
 function send(operation: Operation) {
-  const { method, body, owner } = operation;
-  const example = body?.isText ? body.example : body && { ...(body.example as object), appName: 'nope' };
+  const { method, body, parameters } = operation;
+  const ofApp = 'appName' in ((body?.schema as { shape?: object })?.shape ?? {}) ? { appName: 'nope' } : {};
+  const example = body?.isText ? body.example : body && { ...(body.example as object), ...ofApp };
+  const query = NEEDED.filter((name) => name in (parameters?.query?.shape ?? {})).map((name) => `${name}=x`);
   const key = { 'idempotency-key': 'k' };
   return app.send(
     method.toUpperCase(),
-    `${pathOf(operation)}${owner === 'path' || operation.operationId === 'diffVersions' ? QUERY : ''}`,
+    `${pathOf(operation)}?${query.join('&')}`,
     example,
     method === 'get' ? {} : key,
   );

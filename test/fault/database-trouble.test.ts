@@ -33,7 +33,8 @@ const settings = { SESSION_LEASE_MS: String(LEASE_MS) };
 
 /** A status that tells the truth about a database that is away. */
 const isHonest = ({ status, headers, body }: Answer) =>
-  (status === 503 && headers.has('retry-after')) ||
+  // One that has begun, and that its client must not ask for again, has its id instead.
+  (status === 503 && (headers.has('retry-after') || headers.has('x-invocation-id'))) ||
   (status === 200 && typeof (body as { error?: unknown }).error === 'string') ||
   status === 409; // another process, or the sweeper, has taken the session over meanwhile
 

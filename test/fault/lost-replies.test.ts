@@ -129,7 +129,7 @@ async function once(operation: Operation, n: number, when: 'before' | 'after', f
     [userId, acked.said],
   );
   const found = [
-    ...(told || (answer.status === 503 && answer.headers.has('retry-after'))
+    ...(told || (answer.status === 503 && ['retry-after', 'x-invocation-id'].some((name) => answer.headers.has(name)))
       ? []
       : [`answered ${answer.status} ${answer.text}`]),
     ...((again.body as { output?: string }).output === answerFor(next)

@@ -207,7 +207,9 @@ describe('a key that is revoked', () => {
     const gate = gatedAgents();
     // On a database of its own: another process would take up the case of the run, with an agent that does not wait.
     const doors = { DOORS: DOOR_NAMES.join(',') };
-    const settings = { DEV_UI: 'true', EVALS: 'true', RUNTIME_API_KEYS_FILE: file, ...doors };
+    // They begin at once, and each reads what there is before it waits.
+    const limits = { MAX_HEAVY_READS_PER_USER: '10' };
+    const settings = { DEV_UI: 'true', EVALS: 'true', RUNTIME_API_KEYS_FILE: file, ...limits, ...doors };
     const gated = await startApp(settings, { agents: gate.agents });
     onTestFinished(() => gated.close());
     for (const sessionId of ['s', 'sse'])

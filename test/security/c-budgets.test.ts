@@ -316,4 +316,25 @@ describe('C: budgets of users and applications, over all replicas', () => {
     const both = { appliesTo: 'app', forUser: 'u', period: 'day', maxTokens: ONE_CALL };
     expect((await app.send('PUT', '/apps/harness_agent/budgets', both)).status).toBe(400);
   });
+
+  test('is removed by DELETE or by null, never by what is left out', async () => {
+    const path = '/apps/harness_agent/budgets';
+    const key = { appliesTo: 'user', forUser: 'kept', period: 'month' };
+    const isThere = async () =>
+      ((await app.get(path)).body as { forUser: string }[]).some((each) => each.forUser === 'kept');
+    await setBudget({ ...key, maxTokens: 1_000 });
+    for (const nothing of [{}, { max_token: 500 }, { maxTokens: 500, webhokId: 'w' }]) {
+      expect((await app.send('PUT', path, { ...key, ...nothing })).status).toBe(422);
+      expect(await isThere()).toBe(true);
+    }
+    expect((await app.send('DELETE', `${path}?applies_to=user&period=month`)).status).toBe(400);
+    for (const query of ['appliesTo=user&forUser=kept', 'appliesTo=user&forUser=kept&period=month&webhookId=w'])
+      expect((await app.send('DELETE', `${path}?${query}`)).status).toBe(422);
+    expect(await isThere()).toBe(true);
+    expect((await app.send('DELETE', `${path}?applies_to=user&for_user=kept&period=month`)).text).toBe('null');
+    expect(await isThere()).toBe(false);
+    await setBudget({ ...key, maxTokens: 1_000 });
+    expect((await app.send('PUT', path, { ...key, maxTokens: null })).text).toBe('null');
+    expect(await isThere()).toBe(false);
+  });
 });

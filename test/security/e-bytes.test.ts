@@ -230,7 +230,7 @@ describe('with a limit of 2 MiB', () => {
       (user, id) => app.post(`${sessions(user)}/${id}/rewind`, { rewindBeforeInvocationId: 'i1' }),
       (user, id) => app.send('PATCH', `${APP}/${user}/memory`, { sessionId: id }),
       (user, id) => app.send('DELETE', `${sessions(user)}/${id}/artifacts/a.txt`),
-      (user, id) => app.send('DELETE', `${sessions(user)}/${id}?copies=${draw(2) === 0}`),
+      (user, id) => app.send('DELETE', `${sessions(user)}/${id}?forgetMemories=${draw(2) === 0}`),
       (user, id) =>
         app.post('/run', { appName: 'harness_agent', userId: user, sessionId: id, newMessage: event('hi').content }),
       (user, id) =>

@@ -84,7 +84,7 @@ test('A17: a confirmation of an imported request runs no tool, whatever its line
   const response = { id: 'confirm-1', name: 'adk_request_confirmation', response: { confirmed: true } };
   const newMessage = { role: 'user', parts: [{ functionResponse: response }] };
   const run = { appName: 'harness_agent', userId: 'alice', sessionId: 'forged', newMessage };
-  expect((await app.post('/run', run, headers)).status).toBe(200);
+  expect((await app.post('/run', run, headers)).status).toBe(409);
   const { body } = await app.get(`${USER}/sessions/forged`, headers);
   expect((body as { state: object }).state).toEqual({});
   expect(await rows(`select is_from_runtime from events where session_id = 'forged' and id = 'x'`)).toEqual([
@@ -237,7 +237,6 @@ const FROM_THE_LINE: Record<string, string[]> = {
     'reminders',
     'answer',
     'decided_by',
-    'decided_via',
     'version',
     'create_time',
   ],

@@ -19,6 +19,7 @@ import { countEvaluations, deleteRunCases } from '../../src/features/evals/erase
 import { listEvalRuns, listResultMoments } from '../../src/features/evals/runs/eval-run-store.ts';
 import { listSessionScores } from '../../src/features/evals/scoring/session-score-store.ts';
 import { listEvalSetIds } from '../../src/features/evals/sets/eval-set-store.ts';
+import { listLeftHeads, listWaitingHeads } from '../../src/invocations/queue-store.ts';
 import { findTask, listDueTasks, listTasks } from '../../src/invocations/waits/task-store.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { installVectors } from '../support/vectors.ts';
@@ -351,4 +352,26 @@ test('without statistics rows of an invocation are found by their key, not among
   }
   await client.end();
   await fresh.drop();
+});
+
+test('a look at the queue reads about as many rows as it wants, however many wait', async () => {
+  const { db } = store.pool;
+  const { appName } = newKey();
+  await db.execute(sql`
+    insert into sessions (app_name, user_id, id, state)
+    select ${appName}, 'u' || n % 50, 's' || n, '{}' from generate_series(1, 20000) n`);
+  await db.execute(sql`
+    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, request)
+    select ${appName}, 'u' || n % 50, 's' || n, 'e-' || n, 'queued', gen_random_uuid(), now(), '{"version": 1}'
+    from generate_series(1, 20000) n`);
+  await db.execute(sql`analyze sessions, invocations`);
+  const read = sql`select (seq_tup_read + idx_tup_fetch)::int as n
+                   from pg_stat_xact_user_tables where relname = 'invocations'`;
+  const { heads, rows } = await store.pool.transaction(async (tx) => {
+    const found = await listWaitingHeads(tx, { appNames: [appName], without: [], limit: 10 });
+    const left = await listLeftHeads(tx, { appNames: [appName], without: [], limit: 10 }, 3);
+    return { heads: [...found, ...left], rows: (await tx.execute<{ n: number }>(read)).rows };
+  });
+  expect(new Set(heads.map(({ key }) => key.userId)).size).toBe(10);
+  expect(rows[0]?.n).toBeLessThan(1_000);
 });

@@ -19,13 +19,24 @@ import {
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { endDeadWaiters } from '../../src/invocations/dead-store.ts';
-import { findQueued, listQueueHeads } from '../../src/invocations/queue-store.ts';
+import type { SessionKey } from '../../src/core/session.ts';
+import { findQueued, listLeftHeads, listWaitingHeads, type QueueHead } from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { findHistory } from '../../src/conversation/sessions/history-store.ts';
 import { newKey, statementsOf, takerOn, testPool, textEvent } from '../support/store.ts';
 import { sql } from 'drizzle-orm';
+
+/** What a process that serves the application of a session would take up from it. */
+async function headsOf({ appName, sessionId }: SessionKey, without: string[] = []): Promise<QueueHead[]> {
+  const choice = { appNames: [appName], without, limit: 100 };
+  const found = [
+    ...(await listLeftHeads(store.pool.db, choice, 3)),
+    ...(await listWaitingHeads(store.pool.db, choice)),
+  ];
+  return found.filter(({ key }) => key.sessionId === sessionId);
+}
 
 const store = testPool(20);
 const taker = () => takerOn(store.pool);
@@ -185,10 +196,7 @@ describe('a dead invocation whose request is kept', () => {
     expect(await enqueueInvocation(store.pool.db, { ...early, durationMs: 60_000 }, 8)).toMatchObject({
       kind: 'queued',
     });
-    const heads = (await listQueueHeads(store.pool.db, 100)).filter(
-      ({ key }) => key.sessionId === running.key.sessionId,
-    );
-    expect(heads).toMatchObject([{ invocationId: next.invocationId }]);
+    expect(await headsOf(running.key)).toMatchObject([{ invocationId: next.invocationId }]);
     expect(await claimQueued(store.pool.db, early, [textEvent('early')])).toBe(false);
     expect(await claimQueued(store.pool.db, { ...(await reading(next)), durationMs: 60_000 }, [])).toBe(true);
   });
@@ -408,22 +416,22 @@ describe('races', () => {
     const head = {
       key: queued.key,
       invocationId: queued.invocationId,
-      isFree: false,
       attempts: 0,
+      age: expect.any(Number) as unknown,
       waited: expect.any(Number) as unknown,
       bytes: expect.any(Number) as unknown,
     };
-    const headOf = async () =>
-      (await listQueueHeads(store.pool.db, 100)).find(({ key }) => key.sessionId === queued.key.sessionId);
-    expect(await headOf()).toEqual(head);
+    expect(await headsOf(queued.key)).toEqual([]);
     expect(await findQueued(store.pool.db, queued)).toMatchObject({ request: body, hasBegun: false });
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
-    expect(await headOf()).toEqual({ ...head, isFree: true });
+    expect(await headsOf(queued.key)).toEqual([head]);
+    expect(await headsOf(queued.key, [queued.invocationId])).toEqual([]);
+    expect(await headsOf({ ...queued.key, appName: 'another' })).toEqual([]);
     expect(await claimSession(store.pool.db, { ...newLease(), key: running.key }, [], false)).toBe(false);
     const claims = await Promise.all(Array.from({ length: 5 }, () => reading(queued)));
     const claimed = await Promise.all(claims.map((lease) => claimQueued(store.pool.db, lease, [])));
     expect(claimed.filter(Boolean)).toHaveLength(1);
-    expect(await headOf()).toBeUndefined();
+    expect(await headsOf(queued.key)).toEqual([]);
     expect(await findQueued(store.pool.db, queued)).toBeUndefined();
   });
 

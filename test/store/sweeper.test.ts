@@ -38,6 +38,7 @@ const context = (): SweepContext => ({
   notifications,
   contentStore: rowContent(1_000_000),
   secrets: createSecrets([]),
+  agents: new Map(),
   grants: { egress: { allowLoopback: false }, redirectUrl: undefined },
   log: pino({ base: null, serializers: { err: toLogFields } }, lines),
   evalRuns: { days: 90, count: 2 },

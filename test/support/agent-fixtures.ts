@@ -2,6 +2,7 @@ import type { RunEnd, RunInput } from '../../src/agent/loop/run.ts';
 import type { PreparedAgent } from '../../src/agent/definition/agent.ts';
 import { runAgent } from '../../src/agent/loop/run-agent.ts';
 import type { Tool, ToolServices } from '../../src/agent/definition/tool.ts';
+import { getFunctionCalls, getFunctionResponses } from '../../src/core/content.ts';
 import type { Event, NewEvent } from '../../src/core/event.ts';
 import { scriptedModel } from './scripted-model.ts';
 
@@ -58,12 +59,21 @@ export const userEvent = (text: string, more: Event = {}): Event => ({
 /** An input whose ids count up (`id-1`, `id-2` …) and whose user said "go". */
 export function runInput(members: Partial<RunInput> = {}): RunInput {
   let ids = 0;
+  const asked = members.history?.flatMap(({ invocationId, content }) =>
+    getFunctionCalls(content).map(({ id }) => [id ?? '', invocationId ?? ''] as const),
+  );
+  const said = members.history?.flatMap(({ content }) => getFunctionResponses(content)) ?? [];
+  const given = (asked ?? []).flatMap(([id, invocationId]) => {
+    const response = said.findLast((each) => each.id === id)?.response;
+    return response ? [[id, { invocationId, response }] as const] : [];
+  });
   return {
     agent: agent(),
     session: { appName: 'app', userId: 'user', sessionId: 'session' },
     invocationId: 'inv-1',
     history: [userEvent('go')],
-    // What agents said was made by the runtime unless a test says that it was forged.
+    // What was answered closed its task, and what agents said was made by the runtime, unless a test says otherwise.
+    given: new Map(given),
     runtimeEventIds: new Set(members.history?.flatMap(({ author, id }) => (author === 'user' || !id ? [] : [id]))),
     state: {},
     signal: new AbortController().signal,

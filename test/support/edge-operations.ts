@@ -1,6 +1,12 @@
 import { z } from 'zod';
 import { artifactVersionSchema } from '../../src/conversation/artifacts/artifact-version.ts';
-import { type Answer, type Call, type Operation, operation } from '../../src/platform/http/operation/operation.ts';
+import {
+  type Answer,
+  type Call,
+  onWire,
+  type Operation,
+  operation,
+} from '../../src/platform/http/operation/operation.ts';
 import {
   artifactPath,
   artifactVersionPath,
@@ -51,7 +57,7 @@ const sampleSchema = z.looseObject({
 const strict = z.strictObject({ text: z.string(), role: z.string().nullish() });
 
 /** Operations of every shape; all of them echo what they were called with unless they say otherwise. */
-export const sampleOperations: Operation<unknown>[] = [
+export const sampleOperations: Operation<unknown>[] = onWire('ADK', [
   operation({
     method: 'get',
     path: '/health',
@@ -169,7 +175,7 @@ export const sampleOperations: Operation<unknown>[] = [
     body: { schema: z.looseObject({ evalId: z.string() }), required: true, example: { evalId: 'e' } },
     handler: echo,
   }),
-];
+]);
 
 function artifactOperations(): Operation<unknown>[] {
   const read = (path: string, operationId: string, parameters: z.ZodObject = artifactPath) =>

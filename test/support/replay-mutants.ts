@@ -13,8 +13,6 @@ interface Mutant {
   path: string;
   /** What the value now holds. */
   shows: string;
-  /** Which invocation of the session, the newest first [the oldest]. */
-  run?: number;
 }
 
 /** Changes the agent of a name in its application's tree. */
@@ -133,10 +131,6 @@ export const MUTANTS: Mutant[] = [
   answerAnew('a transfer', 4, found()),
   answerAnew('one after another', 2, found()),
   answerAnew('rounds', 2, found()),
-  {
-    ...answerAnew('a confirmation', 1, '/content/parts/0/functionResponse/response/sent', 'send'),
-    run: 0,
-    shows: 'null',
-  },
+  answerAnew('a stream', 2, found()),
   answerAnew('an agent that the request changed', 2, found()),
 ];

@@ -1,7 +1,8 @@
 import { describeAgent } from '../../src/conversation/apps/agent-description.ts';
 import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
-import type { Hooks } from '../../src/agent/definition/hooks.ts';
+import { guardrail } from '../../src/agent/definition/guardrail.ts';
+import { HOOKS, type Hooks } from '../../src/agent/definition/hooks.ts';
 import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
 import { SUMMARY_INSTRUCTION } from '../../src/agent/loop/compact.ts';
@@ -102,7 +103,12 @@ function definitionsOf(mcpUrl: string, counts: ReplayWorld['counts']): AgentDefi
       maxIterations: 3,
       subAgents: [agent('worker', { tools: ['look_up', 'exit_loop'] })],
     }),
+    agent('desk', { subAgents: [agent('teller', { asTool: true, subAgents: [agent('clerk')] })] }),
     agent('hooked', { hooks: hooksOf(counts) }),
+    ...HOOKS.map((kind) => agent(`with_${kind}`, { hooks: { name: 'own', [kind]: () => undefined } })),
+    agent('plugged', { plugins: [{ name: 'plugin', afterTool: () => undefined }] }),
+    agent('guarded', { plugins: [guardrail({ name: 'words', at: ['input'], check: [/never/] })] }),
+    agent('judged', { plugins: [guardrail({ name: 'judge', at: ['results'], check: { judge: 'Is it bad?' } })] }),
     agent('short', { compaction: { tokenBudget: 40, keepInvocations: 1 } }),
     agent('remote', { mcpServers: [{ name: 'shop', url: mcpUrl }] }),
   ];
@@ -169,6 +175,7 @@ function scripted(
   let last = '';
   const next = (request: ModelRequest): Step => {
     if (request.instruction === SUMMARY_INSTRUCTION) return 'They spoke.';
+    if (request.instruction.includes('Is it bad?')) return 'No.';
     const name = /I am (\w+)\./.exec(request.instruction)?.[1] ?? '';
     // An agent that is a tool sees its request only.
     last =

@@ -45,6 +45,53 @@ describe('every operation has an owner and a scope', () => {
   });
 });
 
+/**
+ * The operations that serve what they do not know and name it in a header: their clients are others', of versions to
+ * come. A new operation is none of them unless it says so.
+ */
+const LENIENT = {
+  ADK:
+    'health version getTelemetry setTelemetry listApps getAppInfo listSessions createSession createSessionWithId ' +
+    'getSession updateSession listArtifacts saveArtifact loadArtifact listArtifactVersions loadArtifactVersion ' +
+    'listArtifactVersionsMetadata harnessRuntimeGetArtifactMetadata addSessionToMemory runAgent runAgentSse runLive ' +
+    'createEvalSet createEvalSetWithId listEvalSets listEvalSetIds getEvalSet addSessionToEvalSet overwriteEvalCase ' +
+    'listEvalCases getEvalCase updateEvalCase getMetricsInfo runEvalSet runEvalSetAsList listEvalResults ' +
+    'listEvalResultIds getEvalResult getSessionTrace getEventTrace getSessionTraceLegacy getEventTraceLegacy ' +
+    'getEventGraph getAppStructure getAppGraphs getAppGraph getBuilderConfig',
+  AgentKit: 'harnessInvoke invokeLegacy',
+  probes: 'ready',
+  OAuth: 'finishConsent',
+};
+/** Whole doors, whose paths nothing else has. */
+const LENIENT_DOORS = {
+  A2A: /^\/(?:a2a\/|\.well-known\/agent-card\.json$)/,
+  'AG-UI': /^\/ag-ui\//,
+  'AI SDK': /^\/ai-sdk\//,
+  'Durable Streams': /^\/durable-streams\//,
+  MCP: /^\/(?:mcp$|mcp\/|\.well-known\/oauth-protected-resource\/mcp$)/,
+  // Azure's clients add `api-version` to each request, deletions too.
+  OpenAI: /^\/v1\//,
+};
+
+test('only operations of the protocols of others serve what they do not know', () => {
+  const doors = Object.keys(LENIENT_DOORS);
+  const named = operations.flatMap(({ operationId, wire = '' }) =>
+    wire !== '' && !doors.includes(wire) ? [`${wire} ${operationId}`] : [],
+  );
+  const expected = Object.entries(LENIENT).flatMap(([wire, ids]) => ids.split(' ').map((id) => `${wire} ${id}`));
+  expect(named.toSorted()).toEqual(expected.toSorted());
+  for (const [wire, paths] of Object.entries(LENIENT_DOORS))
+    for (const operation of operations)
+      expect([operation.path, operation.wire === wire]).toEqual([operation.path, paths.test(operation.path)]);
+  // What deletes is meant in each word: of the wires of others only doors, where nothing can be held back.
+  const deletions = operations.filter(({ method, wire }) => method === 'delete' && wire !== undefined);
+  expect(deletions.map(({ operationId }) => operationId).toSorted()).toEqual([
+    'deleteA2aPushConfig',
+    'deleteOpenAiConversation',
+    'deleteOpenAiResponse',
+  ]);
+});
+
 /** How the bytes of each answer are bounded; a new read says how its are. */
 const BOUNDS = {
   'what the operator has set up, or a count':

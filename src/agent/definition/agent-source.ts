@@ -59,7 +59,7 @@ const servers = serverMembers.refine(isOneServer, ONE_SERVER);
 
 const HOOKS = ['beforeAgent', 'afterAgent', 'beforeModel', 'afterModel', 'beforeTool', 'afterTool', 'onError'];
 const NO_HOOKS = `an object with a name and functions among ${HOOKS.join(', ')}`;
-const OPTIONS = { name: 'string', timeoutMs: 'number', passesText: 'boolean' };
+const OPTIONS = { name: 'string', timeoutMs: 'number', passesText: 'boolean', guard: 'object' };
 const types: Record<string, string> = { ...OPTIONS, ...Object.fromEntries(HOOKS.map((hook) => [hook, 'function'])) };
 
 const isHooks = (value: unknown): value is Hooks =>

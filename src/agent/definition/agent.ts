@@ -148,6 +148,8 @@ export interface AgentNode {
   instruction: string;
   /** Follows the instruction as it is: the list of the agent's skills. */
   appendedInstruction: string;
+  /** What of it a request has brought [nothing]. */
+  isBrought?: { instruction?: boolean; form?: boolean };
   model: Model;
   modelName: string;
   /** True: it runs in another service, and its model is the way to it [false]. */

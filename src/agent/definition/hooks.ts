@@ -36,6 +36,21 @@ export interface CallContext extends HookContext {
   askPerson(hint: string): void;
 }
 
+/**
+ * What a guardrail does about what comes from outside, wherever that stands in what a model reads: the loop looks for
+ * it. `input`: what a client brings, in any role; `results`: what tools answer beside the response that `afterTool` has.
+ */
+export interface Guard {
+  at: ('input' | 'results')[];
+  action: 'block' | 'redact';
+  /** Stands in the place of what is blocked. */
+  message: string;
+  /** The way of checking: what a function or a judge has said of a text is kept, and a judge reads several at once. */
+  by: 'patterns' | 'function' | 'judge';
+  /** Gives the text in the place of one that may not pass, `undefined` for one that may. */
+  find(text: string, context: HookContext): Promise<string | undefined>;
+}
+
 /** The failure of a model or a tool. */
 export type HookedFailure =
   | { during: 'model'; error: AgentError; request: ModelRequest }
@@ -43,6 +58,17 @@ export type HookedFailure =
 
 /** Returned by a hook: a value in place of what goes on otherwise, or nothing. */
 export type HookResult<Value> = Value | undefined | void | Promise<Value | undefined | void>;
+
+/** The hooks that there are, in the order in which an agent calls them. */
+export const HOOKS = [
+  'beforeAgent',
+  'beforeModel',
+  'afterModel',
+  'beforeTool',
+  'afterTool',
+  'onError',
+  'afterAgent',
+] as const satisfies (keyof Hooks)[];
 
 /**
  * Functions that are called while an agent runs, with ADK's meanings: `undefined` lets it go on, and a value is taken
@@ -56,6 +82,8 @@ export interface Hooks {
   timeoutMs?: number;
   /** True: streams show text before `afterModel` has seen it [they show it after that, if there is one]. */
   passesText?: boolean;
+  /** That of a guardrail: it checks before `beforeModel` of any hook. */
+  guard?: Guard;
   /** Its content is the agent's answer, and the agent does not run. */
   beforeAgent?(context: HookContext): HookResult<Content>;
   /** Its content is one more event of the agent. */

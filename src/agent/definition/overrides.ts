@@ -94,13 +94,6 @@ export const harnessOverridesSchema = looseObject(
   },
 );
 
-/** Returns the members of a request's overrides that have no meaning, as text for a header; '' where there are none. */
-export const listIgnoredMembers = (harness: object | null | undefined): string =>
-  Object.keys(harness ?? {})
-    .filter((name) => !(name in harnessOverridesSchema.shape) && /^[\w.-]{1,64}$/.test(name))
-    .slice(0, MAX_NAMES)
-    .join(', ');
-
 /** The overrides as a request carries them, checked. */
 type HarnessOverrides = z.output<typeof harnessOverridesSchema>;
 

@@ -139,6 +139,8 @@ export interface Tool extends ToolDeclaration {
   wait?: Wait | ((args: JsonObject) => Wait);
   /** True where the client runs it, and the next request brings the answer. */
   isOfClient?: boolean;
+  /** True where it is of a server that a request has named [false]. */
+  isBrought?: boolean;
   /** [`once`; that of an agent follows from its tools] */
   effect?: Effect;
   /**
@@ -175,6 +177,13 @@ export const toParameters = (properties: JsonObject, ...required: string[]): Jso
 
 /** The effect of a call in the ledger: as declared, or committed together with its response. */
 export type LedgerEffect = Effect | 'transactional';
+
+/**
+ * True where calls of a tool may be made with a stored model: no person is asked about them, and none answers them. The
+ * stored answer of any other call is taken.
+ */
+export const isMadeUnasked = ({ needsConfirmation, longRunning, wait }: Tool): boolean =>
+  !needsConfirmation && longRunning !== true && wait === undefined;
 
 /** Returns the effect of a tool; an agent acts once where one of its tools does, or of those below it. */
 export function getEffect({ calls, transactional = false, effect = 'once' }: Tool): LedgerEffect {

@@ -9,6 +9,9 @@ import { asGiven, toCorrection } from './structured-output.ts';
 /** Calls that ask a person; the model never made them and never sees them. */
 const HIDDEN_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
 
+/** True for the name of a call that no model sees, nor the response to it. */
+export const isHiddenCall = (name: string): boolean => HIDDEN_CALLS.has(name);
+
 /** The agent whose model sees the history: other agents' events become context, and other branches are left out. */
 export interface Audience {
   agentName: string;
@@ -28,8 +31,17 @@ export function buildContents(history: Event[], audience: Audience): Content[] {
   const known = knownContents(history, audience);
   const rest = known && toContents(history.slice(known.length), audience);
   if (known && rest?.isOwn === true) return [...known.contents, ...rest.contents];
-  return toContents(history, audience).contents;
+  return buildAnew(history, audience);
 }
+
+/** As {@link buildContents}, of events of which some stand in the place of others: nothing of the known is taken. */
+export const buildAnew = (history: Event[], audience: Audience): Content[] => toContents(history, audience).contents;
+
+/** The events of a history that an audience is shown, in order; a summary stands for those that it covers. */
+export const listShown = (history: Event[], audience: Audience): Event[] =>
+  withoutCompacted(withoutRefused(withoutRewound(history)), history).filter(
+    (event) => event.partial !== true && isInBranch(event, audience.branch),
+  );
 
 /** The contents built from the first `length` events of a history. */
 interface KnownContents extends Audience {
@@ -91,8 +103,7 @@ interface MadeContents {
 }
 
 function toContents(history: Event[], audience: Audience): MadeContents {
-  const events = withoutCompacted(withoutRefused(withoutRewound(history)))
-    .filter((event) => event.partial !== true && isInBranch(event, audience.branch))
+  const events = listShown(history, audience)
     .map(toShown)
     .filter((event) => getParts(event.content).length > 0)
     .map((event) => (isForeign(event, audience) ? toContext(event, audience) : event));
@@ -126,8 +137,21 @@ function withoutRefused(events: Event[]): Event[] {
   return kept.toReversed();
 }
 
+/** The member of `customMetadata` that says which events a compaction covers; ADK's form has a range of times alone. */
+const COVERED = 'agent-runtime/covers';
+
+/** The ids of the first and the last event that a compaction covers, by their order in the session. */
+export type Covered = [firstEventId: string, lastEventId: string];
+
+export const coversMetadata = (covered: Covered): Pick<Event, 'customMetadata'> => ({
+  customMetadata: { [COVERED]: covered },
+});
+
 interface Compaction {
+  /** Its own place among the events. */
   index: number;
+  covers: (event: Event, index: number) => boolean;
+  /** The places of the first and last event that it covers. */
   start: number;
   end: number;
   summary: Event;
@@ -139,31 +163,89 @@ const MAX_COMPACTIONS = 500;
 /** Compactions of a history that no later one includes. */
 function findCompactions(events: Event[]): Compaction[] {
   if (!events.some(({ actions }) => actions?.compaction)) return [];
-  const all = events.flatMap((event, index) => {
-    const compaction = event.actions?.compaction;
-    if (!compaction?.compactedContent) return [];
-    const summary: Event = { author: 'user', content: { ...compaction.compactedContent, role: 'user' } };
-    return [{ index, start: compaction.startTimestamp ?? 0, end: compaction.endTimestamp ?? 0, summary }];
-  });
-  const newest = all.slice(-MAX_COMPACTIONS);
+  const places = new Map(events.map(({ id }, index) => [id, index]));
+  const newest = events.flatMap((event, index) => toCompaction(events, places, event, index)).slice(-MAX_COMPACTIONS);
   return newest.filter(
     (one) => !newest.some((later) => later.index > one.index && later.start <= one.start && later.end >= one.end),
   );
 }
 
-/** Replaces the events that a compaction covers, those before it with a time in its range, by its summary. */
-function withoutCompacted(events: Event[]): Event[] {
-  const compactions = findCompactions(events);
+/**
+ * By the order of the session: times of imported events are those of another clock, in whole seconds, or none. Only a
+ * compaction of ADK's says no more than times.
+ */
+function toCompaction(
+  events: Event[],
+  places: ReadonlyMap<Event['id'], number>,
+  { actions, customMetadata }: Event,
+  index: number,
+): Compaction[] {
+  const { compactedContent, startTimestamp = 0, endTimestamp = 0 } = actions?.compaction ?? {};
+  if (!compactedContent) return [];
+  const summary: Event = { author: 'user', content: { ...compactedContent, role: 'user' } };
+  const [first, last] = (customMetadata?.[COVERED] ?? []) as Partial<Covered>;
+  const end = places.get(last);
+  if (end !== undefined && end < index) {
+    const start = places.get(first) ?? 0;
+    return [{ index, start, end, summary, covers: (_event, place) => start <= place && place <= end }];
+  }
+  const covers = ({ timestamp }: Event, place: number) => {
+    const time = timestamp ?? Number.POSITIVE_INFINITY;
+    return place < index && startTimestamp <= time && time <= endTimestamp;
+  };
+  return [{ index, start: events.findIndex(covers), end: events.findLastIndex(covers), summary, covers }];
+}
+
+/** The place behind the last event that a compaction covers; 0 if there is none. */
+export const coveredUntil = (events: Event[]): number =>
+  Math.max(0, ...findCompactions(events).map(({ end }) => end + 1));
+
+/**
+ * Replaces the events of a history that a compaction covers by its summary. Calls that are answered behind them stay, with what was
+ * said beside them: a person or another system may answer long after.
+ */
+function withoutCompacted(events: Event[], history: Event[]): Event[] {
+  const kept = new Set(events);
+  // Those of what was rewound are taken back with it; the places are those in the session.
+  const compactions = findCompactions(history).filter(({ index }) => kept.has(history[index] as Event));
   if (compactions.length === 0) return events;
+  const places = new Map(history.map((event, place) => [event, place]));
   const summarised = new Set<Compaction>();
+  const covering = events.map((event) => compactions.find(({ covers }) => covers(event, places.get(event) ?? -1)));
+  const answered = new Map<Compaction | undefined, Set<unknown>>();
+  for (const [index, event] of events.entries())
+    for (const { id } of getFunctionResponses(event.content)) {
+      const ids = answered.get(covering[index]) ?? new Set();
+      answered.set(covering[index], ids.add(id));
+    }
+  const isOpen = (cover: Compaction, id: unknown) =>
+    !answered.get(cover)?.has(id) || [...answered].some(([other, ids]) => other !== cover && ids.has(id));
   return events.flatMap((event, index) => {
     if (event.actions?.compaction) return [];
-    const time = event.timestamp ?? Number.POSITIVE_INFINITY;
-    const cover = compactions.find((one) => index < one.index && one.start <= time && time <= one.end);
+    const cover = covering[index];
     if (!cover) return [event];
-    if (summarised.has(cover)) return [];
+    const open = withOpenCalls(event, (id) => isOpen(cover, id));
+    if (summarised.has(cover)) return open;
     summarised.add(cover);
-    return [cover.summary];
+    return [cover.summary, ...open];
+  });
+}
+
+/** An event of which only the calls that are open are left; none if it has no such call. */
+function withOpenCalls(event: Event, isOpen: (id: unknown) => boolean): Event[] {
+  const parts = getParts(event.content);
+  if (!parts.some(({ functionCall }) => functionCall && isOpen(functionCall.id))) return [];
+  const kept = parts.filter(({ functionCall }) => !functionCall || isOpen(functionCall.id));
+  return [{ ...event, content: { ...event.content, parts: kept } }];
+}
+
+/** The events without the calls that nothing among them answers, which a summary would take for interrupted. */
+export function withoutOpenCalls(events: Event[]): Event[] {
+  const answered = new Set(events.flatMap(({ content }) => getFunctionResponses(content).map(({ id }) => id)));
+  return events.map((event) => {
+    const parts = getParts(event.content);
+    const kept = parts.filter(({ functionCall }) => !functionCall || answered.has(functionCall.id));
+    return kept.length === parts.length ? event : { ...event, content: { ...event.content, parts: kept } };
   });
 }
 
@@ -174,9 +256,7 @@ function isInBranch(event: Event, branch: string | undefined): boolean {
 }
 
 const isVisible = (part: Part) =>
-  !HIDDEN_CALLS.has(part.functionCall?.name ?? part.functionResponse?.name ?? '') &&
-  !isSavedSound(part) &&
-  isUsed(part);
+  !isHiddenCall(part.functionCall?.name ?? part.functionResponse?.name ?? '') && !isSavedSound(part) && isUsed(part);
 
 /** Sound of a live session: no model can follow the reference, and its transcription stands beside it (ADK). */
 const isSavedSound = ({ fileData }: Part) =>
@@ -256,10 +336,13 @@ function fillSlots(events: Event[]): { slots: Map<FunctionCall, Slot>; allAnswer
 const firstOpen = (slots: Map<FunctionCall, Slot>, name: string | null | undefined) =>
   [...slots.values()].find((slot) => slot.call.name === name && !slot.response);
 
-const toResponse = ({ call, response }: Slot): Part =>
-  response ?? {
-    functionResponse: { ...(call.id ? { id: call.id } : {}), name: call.name, response: { error: 'interrupted' } },
-  };
+/** Named as the call is: who answers it does not choose what the model takes the answer for. */
+function toResponse({ call, response }: Slot): Part {
+  const id = call.id ? { id: call.id } : {};
+  const { functionResponse } = response ?? { functionResponse: { ...id, response: { error: 'interrupted' } } };
+  if (response && functionResponse?.name === call.name) return response;
+  return { ...response, functionResponse: { ...functionResponse, name: call.name } };
+}
 
 /** Puts one response content behind each content with calls; responses that answer no call are dropped. */
 function pairCalls(events: Event[], slots: Map<FunctionCall, Slot>): Content[] {

@@ -1,4 +1,4 @@
-import { toErrorText, UnknownOutcomeError } from '../../core/errors.ts';
+import { AgentError, toErrorText, UnknownOutcomeError } from '../../core/errors.ts';
 import { runInTrace, runWith } from '../../platform/context.ts';
 import type { ToolSql } from '../../core/tool-sql.ts';
 import { ownLines } from '../../core/own-stack.ts';
@@ -27,6 +27,7 @@ import {
   toResponsePart,
   withRoom,
 } from './tool-answer.ts';
+import { guardFiles, guardValue } from './guard.ts';
 import { afterTool, askHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import type { schemaError as Check } from '../arguments/check-arguments.ts';
@@ -92,9 +93,14 @@ async function runTool(
   const run = async (sql: ToolSql): Promise<KeptAnswer> => {
     const value = await runWith({ tool: tool.name }, async () => tool.run(call.args, { ...context, sql }));
     const given = tool.longRunning === true && value === undefined ? undefined : toResponse(value);
-    const response = given && marks ? toResponse(await afterTool(invocation, turn, call, given, marks)) : given;
+    const checked = given && marks ? toResponse(await afterTool(invocation, turn, call, given, marks)) : given;
+    const files =
+      marks && attachments.length > 0 ? await guardFiles(invocation, turn, attachments, marks) : attachments;
+    const isBlocked = typeof files === 'string';
+    const response = isBlocked ? { error: files } : checked;
     // Copies: a tool that keeps working must not change an event that is stored already.
-    const answer = { response, attachments: cloneJson(attachments), actions: cloneJson(actions) };
+    const media = isBlocked ? [] : cloneJson(files);
+    const answer = { response, attachments: media, actions: cloneJson(actions) };
     return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? asking(answer) : answer;
   };
   const { transactional = false } = tool;
@@ -107,16 +113,51 @@ async function runTool(
     if (error instanceof UnknownOutcomeError && getEffect(tool) === 'once') {
       const earlier: EarlierCall = { state: 'started', attempt: 1, response: null };
       const settled = await settleEarlier(invocation, turn, tool, call, earlier, undefined, error.message);
-      return settled ?? failed(error.message);
+      const told = settled ?? failed(error.message);
+      return marks ? guardAnswer(invocation, turn, ['results'], told, marks) : told;
     }
     const instead = marks && (await onToolError(invocation, turn, call, error, marks));
     if (instead) return instead;
     if (isOfDigits(error, call.args)) return failed(TOO_MANY_DIGITS);
+    const told = marks ? await guardError(invocation, turn, error, marks) : failed(errorText(error));
     const lines = ownLines(error);
-    if (lines.length === 0) return failed(errorText(error));
+    if (lines.length === 0) return told;
     const stack = [errorText(error), ...lines].join('\n');
     log?.warn({ tool: call.name, callId: call.id, stack }, 'a tool failed');
-    return { ...failed(errorText(error)), stack };
+    return { ...told, stack };
+  }
+}
+
+/** Returns what the model reads of a failure: a server can say anything in it. */
+async function guardError(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  error: unknown,
+  marks: HookMarks,
+): Promise<Answer> {
+  const told = failed(errorText(error));
+  if (!told.response || (error instanceof AgentError && error.code === 'hook_failed')) return told;
+  return guardAnswer(invocation, turn, ['results'], told, marks);
+}
+
+/** Returns an answer that no hook has seen, as guardrails leave it. */
+async function guardAnswer(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  places: ('input' | 'results')[],
+  answer: Answer,
+  marks: HookMarks,
+): Promise<Answer> {
+  let { response } = answer;
+  try {
+    for (const at of response ? places : []) {
+      const { value, blocked } = await guardValue(invocation, turn, at, response ?? {}, marks);
+      if (blocked !== undefined) return { ...answer, response: { error: blocked }, attachments: [] };
+      response = value;
+    }
+    return { ...answer, response };
+  } catch (another) {
+    return failed(turn.signal.aborted ? 'interrupted' : errorText(another));
   }
 }
 
@@ -165,7 +206,9 @@ async function answerCall(
   if (earlier?.state === 'settled' && !earlier.response && isRejected) return failed(REJECTED);
   if (earlier) {
     const settled = await settleEarlier(invocation, turn, tool, call, earlier, decision);
-    if (settled) return settled;
+    // A person or a check has said what became of it. What the tool answered itself has passed its hooks.
+    const isSaid = settled && (earlier.state === 'settled' || !earlier.response?.response);
+    if (settled) return isSaid && marks ? guardAnswer(invocation, turn, ['input', 'results'], settled, marks) : settled;
     const { kept } = earlier.response ?? {};
     const more = { state: 'started' as const, attempt: earlier.attempt + 1, ...(kept && { response: { kept } }) };
     const again = toRecord(invocation, tool, call, more);
@@ -174,6 +217,13 @@ async function answerCall(
   const hooked = marks && decision !== true && (await askHooks(invocation, turn, call, marks));
   if (hooked) return hooked;
   if (!earlier && tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
+  if (marks && call.confirmation?.payload) {
+    const { payload } = call.confirmation;
+    const given = await guardAnswer(invocation, turn, ['input'], { ...failed(''), response: { payload } }, marks);
+    const left = given.response?.['payload'];
+    if (typeof left !== 'object') return given;
+    call.confirmation = { ...call.confirmation, payload: left as JsonObject };
+  }
   return runTool(invocation, turn, tool, call, earlier?.response?.kept, marks);
 }
 
@@ -270,7 +320,7 @@ export async function callTools(
     ...(parts.length > 0 ? { content: { role: 'user', parts } } : {}),
     actions: mergeActions(answers.map((answer) => answer.actions)),
   });
-  const event = changed.length > 0 ? withMarks(made, { changed, stateDelta: {} }) : made;
+  const event = changed.length > 0 ? withMarks(made, { changed, stateDelta: {}, blocked: [] }) : made;
   ledger?.writeWith(event.id, records);
   return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
 }

@@ -2,7 +2,16 @@ import { getAnswerText, getParts, type Content } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import { askModels } from './ask-model.ts';
-import { buildContents } from './build-contents.ts';
+import {
+  buildAnew,
+  buildContents,
+  type Covered,
+  coveredUntil,
+  coversMetadata,
+  withoutOpenCalls,
+} from './build-contents.ts';
+import { guardEvents } from './guard.ts';
+import { newMarks } from './hooks.ts';
 import { emptyActions, newEvent, recordEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 
 /** Characters of JSON that make about one token. */
@@ -34,15 +43,18 @@ export async function compactHistory(invocation: InvocationState, turn: AgentTur
   if (estimateTokens(buildContents(history, audience)) <= tokenBudget) return undefined;
   const older = findOlder(history, keepInvocations);
   if (!older) return undefined;
-  const contents = buildContents(older.events, audience);
+  const passed = await guardEvents(invocation, turn, older.events, newMarks()).catch(() => undefined);
+  // Without their verdict there is no summary; the model call says why.
+  if (!passed) return undefined;
+  const contents = buildAnew(withoutOpenCalls(passed), audience);
   // A small gain is not worth a model call at each invocation.
   if (estimateTokens(contents) < tokenBudget / 4) return undefined;
   const text = await summarise(invocation, turn, contents);
   if (text === '') return undefined;
-  const { startTimestamp, endTimestamp } = older;
+  const { startTimestamp, endTimestamp, covered } = older;
   const compactedContent = { role: 'model', parts: [{ text: SUMMARY_START + text }] };
   const actions = { ...emptyActions(), compaction: { startTimestamp, endTimestamp, compactedContent } };
-  return recordEvent(invocation, newEvent(invocation, turn, { actions }));
+  return recordEvent(invocation, newEvent(invocation, turn, { actions, ...coversMetadata(covered) }));
 }
 
 /** Media count by their references: providers bill them otherwise than text. */
@@ -52,6 +64,8 @@ const estimateTokens = (contents: Content[]) =>
 interface Older {
   /** Events before the last invocations, and all earlier compactions: their summaries go into the new one. */
   events: Event[];
+  covered: Covered;
+  /** The range of times, for ADK's readers, which know nothing else. */
   startTimestamp: number;
   endTimestamp: number;
 }
@@ -61,15 +75,16 @@ function findOlder(history: Event[], keep: number): Older | undefined {
   const ids = [...new Set(history.map((event) => event.invocationId))];
   const kept = new Set(ids.slice(-keep));
   const end = history.findIndex((event) => kept.has(event.invocationId));
-  const times = history
-    .slice(0, Math.max(end, 0))
-    .flatMap((event) => (event.content && typeof event.timestamp === 'number' ? [event.timestamp] : []));
-  const startTimestamp = times[0];
-  const endTimestamp = times.at(-1);
-  const covered = Math.max(...history.map((event) => event.actions?.compaction?.endTimestamp ?? 0));
-  if (startTimestamp === undefined || endTimestamp === undefined || endTimestamp <= covered) return undefined;
+  const before = history.slice(0, Math.max(end, 0)).filter(({ content, id }) => content && id);
+  const [first, last] = [before[0]?.id, before.at(-1)?.id];
+  if (!first || !last || history.findIndex(({ id }) => id === last) < coveredUntil(history)) return undefined;
+  const times = before.flatMap(({ timestamp }) => (typeof timestamp === 'number' ? [timestamp] : []));
   const events = history.filter((event, index) => index < end || event.actions?.compaction);
-  return { events, startTimestamp, endTimestamp };
+  const [startTimestamp = 0, endTimestamp = 0] = [times.toSorted((one, other) => one - other)].flatMap((all) => [
+    all[0],
+    all.at(-1),
+  ]);
+  return { events, covered: [first, last], startTimestamp, endTimestamp };
 }
 
 const toLine = ({ role, parts }: Content) =>

@@ -14,6 +14,16 @@ import { cloneJson, parseExactJson } from '../../core/exact-json.ts';
 /** Name of the call that asks a person, as ADK's clients know it. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 
+/** The answer to a question, as the task of that keeps it: the rules of the task say who may give it. */
+export interface GivenAnswer {
+  /** The invocation that asked. */
+  invocationId: string;
+  response: JsonObject;
+}
+
+/** Answers that closed tasks of a session, by the ids of the calls that asked. */
+export type GivenAnswers = ReadonlyMap<string, GivenAnswer>;
+
 /** Calls that a person has decided on, and the agent that requested the decisions. */
 export interface ConfirmedCalls {
   agentName: string;
@@ -52,7 +62,7 @@ export const isConfirmationRequest = (event: Event): boolean => requestsIn(event
 export const isConfirmed = (response: FunctionResponse): boolean => toDecision(response).confirmed;
 
 /** The web UI wraps the decision as JSON text in a `response` member; others send it plain. If unclear, it is a no. */
-function toDecision({ response }: FunctionResponse): Pick<Confirmation, 'confirmed' | 'payload'> {
+function toDecision({ response }: Pick<FunctionResponse, 'response'>): Pick<Confirmation, 'confirmed' | 'payload'> {
   const wrapped = response?.['response'];
   try {
     const said = (typeof wrapped === 'string' ? parseExactJson(wrapped) : response) as JsonObject | null | undefined;
@@ -78,16 +88,30 @@ function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefin
     : undefined;
 }
 
-/**
- * Finds the calls that the last user event decides on, one member per requesting event (parallel agents make one each).
- * Only calls of an event of `runtimeEventIds` count, since clients can append an event that looks like a request; and
- * none that has run since.
- */
-export function findConfirmations(history: Event[], runtimeEventIds: ReadonlySet<string>): ConfirmedCalls[] {
+/** Returns the ids of the questions that the last event answers, where the user has said it. */
+export function listAnsweredQuestions(history: Event[]): string[] {
   const last = history.at(-1);
   if (last?.author !== 'user') return [];
-  const responses = getFunctionResponses(last.content).filter((response) => response.name === CONFIRMATION_CALL);
-  const answers = new Map(responses.map((response) => [response.id ?? '', toDecision(response)]));
+  return getFunctionResponses(last.content).flatMap(({ id, name }) => (id && name === CONFIRMATION_CALL ? id : []));
+}
+
+/**
+ * Finds the calls that the last user event decides on, one member per requesting event (parallel agents make one each).
+ * Events only say which: clients write some, and others are copies of another session's. So a request counts where it
+ * is an event of `runtimeEventIds`, and an answer where a task of its invocation was closed with it, as that keeps it
+ * (`given`). None counts that has run since.
+ */
+export function findConfirmations(
+  history: Event[],
+  runtimeEventIds: ReadonlySet<string>,
+  given: GivenAnswers,
+): ConfirmedCalls[] {
+  const answers = new Map(
+    listAnsweredQuestions(history).flatMap((id) => {
+      const answer = given.get(id);
+      return answer ? [[id, { ...toDecision(answer), invocationId: answer.invocationId }] as const] : [];
+    }),
+  );
   if (answers.size === 0) return [];
   return history.flatMap((event, index) =>
     runtimeEventIds.has(event.id ?? '') ? toConfirmedCalls(history, event, index, answers) : [],
@@ -98,9 +122,9 @@ function toConfirmedCalls(
   history: Event[],
   event: Event,
   index: number,
-  answers: Map<string, ReturnType<typeof toDecision>>,
+  answers: ReadonlyMap<string, ReturnType<typeof toDecision> & { invocationId: string }>,
 ): ConfirmedCalls[] {
-  const requests = requestsIn(event).filter((call) => answers.has(call.id ?? ''));
+  const requests = requestsIn(event).filter(({ id }) => answers.get(id ?? '')?.invocationId === event.invocationId);
   if (requests.length === 0) return [];
   const done = answeredSince(history, responsesTo(history, index));
   const decisions = new Map<string, boolean>();
@@ -108,7 +132,7 @@ function toConfirmedCalls(
   for (const { id, args } of requests) {
     const call = toOriginalCall(args);
     if (!call || done.has(call.id)) continue;
-    const decision = answers.get(id ?? '') ?? { confirmed: false };
+    const { invocationId: _, ...decision } = answers.get(id ?? '') ?? { invocationId: '', confirmed: false };
     const kept = (args?.['toolConfirmation'] as { kept?: JsonObject } | undefined)?.kept;
     calls.push(kept ? { ...call, confirmation: { ...decision, kept } } : call);
     decisions.set(call.id, decision.confirmed);

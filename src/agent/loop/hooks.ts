@@ -3,7 +3,7 @@ import { getAnswerText, getParts, type JsonObject } from '../../core/content.ts'
 import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { runWith } from '../../platform/context.ts';
-import type { HookContext, HookedCall, HookedFailure, Hooks } from '../definition/hooks.ts';
+import type { Guard, HookContext, HookedCall, HookedFailure, HOOKS, Hooks } from '../definition/hooks.ts';
 import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
 import { toToolLog } from '../definition/tool.ts';
 import type { OpenCall } from './call-tools.ts';
@@ -14,27 +14,62 @@ import { parseExactJson } from '../../core/exact-json.ts';
 
 const DEFAULT_TIMEOUT_MS = 10_000;
 
-type Kind = Exclude<keyof Hooks, 'name' | 'timeoutMs' | 'passesText'>;
+type Kind = (typeof HOOKS)[number];
 
 /** The marks that hooks leave on the event that they are about. */
 export interface HookMarks {
   /** Hooks that gave a value or replaced arguments, as `name.hook`. */
   changed: string[];
   stateDelta: JsonObject;
+  /** Ids of events that a guardrail has blocked here: they stay out of later requests. */
+  blocked: string[];
 }
 
 /** Returns marks for a new event. */
-export const newMarks = (): HookMarks => ({ changed: [], stateDelta: Object.create(null) as JsonObject });
+export const newMarks = (): HookMarks => ({
+  changed: [],
+  stateDelta: Object.create(null) as JsonObject,
+  blocked: [],
+});
 
 /** Returns an event with the marks. */
-export function withMarks(event: NewEvent, { changed, stateDelta }: HookMarks): NewEvent {
+export function withMarks(event: NewEvent, { changed, stateDelta, blocked }: HookMarks): NewEvent {
   const { actions, customMetadata } = event;
   const hasState = Object.keys(stateDelta).length > 0;
   return {
     ...event,
     ...(hasState && { actions: { ...actions, stateDelta: { ...actions?.stateDelta, ...stateDelta } } }),
-    ...(changed.length > 0 && { customMetadata: { ...customMetadata, hooks: changed } }),
+    ...(changed.length > 0 && {
+      customMetadata: { ...customMetadata, hooks: changed, ...(blocked.length > 0 && { blocked }) },
+    }),
   };
+}
+
+/** Returns the ids of events that a guardrail blocked when it made this event. */
+export function listBlocked({ customMetadata }: Event): string[] {
+  const blocked = customMetadata?.['blocked'];
+  return Array.isArray(blocked) ? blocked.filter((id) => typeof id === 'string') : [];
+}
+
+/** Runs the guardrails of an agent in order, until one gives a value. @throws {AgentError} `hook_failed` */
+export async function runGuards<Value>(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  at: Guard['at'][number],
+  marks: HookMarks,
+  run: (guard: Guard, context: HookContext) => Promise<Value | undefined>,
+): Promise<Value | undefined> {
+  for (const { name, timeoutMs, guard } of turn.agent.hooks ?? []) {
+    if (!guard?.at.includes(at)) continue;
+    const kind = `${name}.${at === 'input' ? 'beforeModel' : 'afterTool'}`;
+    const value = await runHook(invocation, turn, kind, timeoutMs, (signal) =>
+      run(guard, toContext(invocation, turn, marks, signal)),
+    );
+    if (value === undefined) continue;
+    marks.changed.push(kind);
+    return value;
+  }
+  return undefined;
 }
 
 /** True where text waits for a hook that may replace it. */

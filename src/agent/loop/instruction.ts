@@ -19,23 +19,36 @@ const MAX_ARTIFACT_BASE64 = Math.ceil((MAX_ARTIFACT * 4) / 3) * 4;
 /** Maximum size of a rendered instruction, bytes of UTF-8. */
 const MAX_INSTRUCTION_BYTES = 262_144;
 
+/** A piece of an instruction: text of the template, or what stands in the place of a name. */
+export interface InstructionPiece {
+  text: string;
+  /** The key of the state that has it. */
+  key?: string;
+  /** The name of the artifact that it is. */
+  artifact?: string;
+}
+
+/** As {@link renderPieces}, in one. */
+export const renderInstruction = async (...given: Parameters<typeof renderPieces>): Promise<string> =>
+  (await renderPieces(...given)).map(({ text }) => text).join('');
+
 /**
  * An instruction with its placeholders filled in from the state and the artifacts. What is put in is not read again.
  * Its size is checked as it grows: a template of 4 KB can name a value of 1 MB five hundred times.
  * @throws {AgentError} `instruction_unset` for a name that has no value and no `?`, `instruction_too_large` over
  * 256 KB.
  */
-export async function renderInstruction(
+export async function renderPieces(
   template: string,
   state: Readonly<JsonObject>,
   services: Pick<ToolServices, 'loadArtifact'>,
-): Promise<string> {
-  const pieces: string[] = [];
+): Promise<InstructionPiece[]> {
+  const pieces: InstructionPiece[] = [];
   let bytes = 0;
-  const add = (piece: string) => {
-    bytes += Buffer.byteLength(piece);
+  const add = (text: string, from: Omit<InstructionPiece, 'text'> = {}) => {
+    bytes += Buffer.byteLength(text);
     if (bytes > MAX_INSTRUCTION_BYTES) throw tooLarge();
-    pieces.push(piece);
+    if (text !== '') pieces.push({ text, ...from });
   };
   let end = 0;
   for (const match of template.matchAll(PLACEHOLDER)) {
@@ -43,11 +56,11 @@ export async function renderInstruction(
     const value = artifact === undefined ? findValue(state, key) : await artifactText(artifact, services);
     if (value === undefined && optional === undefined) throw unset(artifact, key);
     add(template.slice(end, match.index));
-    add(value ?? '');
+    add(value ?? '', artifact === undefined ? { key } : { artifact });
     end = match.index + match[0].length;
   }
   add(template.slice(end));
-  return pieces.join('');
+  return pieces;
 }
 
 function findValue(state: Readonly<JsonObject>, key: string): string | undefined {

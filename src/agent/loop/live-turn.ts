@@ -2,11 +2,16 @@ import { abortError, orAborted } from '../../core/abort.ts';
 import type { Part } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
-import type { LiveConnection, LiveMessage } from '../definition/live.ts';
-import { beginWith } from './call-ledger.ts';
+import type { LiveConnection, LiveMessage, LiveRequest } from '../definition/live.ts';
+import type { ModelRequest } from '../definition/model.ts';
+import { buildContents } from './build-contents.ts';
+import { beginWith, noteWaits } from './call-ledger.ts';
 import { callTools, toOpenCalls, withError } from './call-tools.ts';
 import { type AgentTurn, countTokens, type InvocationState, newEvent, newInvocationState } from './invocation-state.ts';
 import { recordEvent, uniqueCallId } from './invocation-state.ts';
+import { guardEvents, guardSetUp, guardTyped } from './guard.ts';
+import { newMarks, withMarks } from './hooks.ts';
+import { renderPieces } from './instruction.ts';
 import { longRunning } from './llm-agent.ts';
 import type { LiveAudio } from './live-audio.ts';
 import { askAgent, toEnd } from './run-agent.ts';
@@ -78,7 +83,15 @@ async function* getAnswer(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEve
   const { connection, audio } = live;
   const { invocation, turn } = open;
   countCall(open);
-  if (live.content) connection.send({ kind: 'content', content: live.content });
+  if (live.content) {
+    const marks = newMarks();
+    const { content, answer } = await guardTyped(invocation, turn, live.content, marks);
+    if (answer) {
+      yield recordEvent(invocation, withMarks(liveEvent(open, answer), marks));
+      return turnEnd(open, false);
+    }
+    connection.send({ kind: 'content', content });
+  }
   for (;;) {
     await orAborted(connection.ready(), turn.signal);
     const message = connection.shift() ?? {};
@@ -95,6 +108,32 @@ async function* getAnswer(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEve
     if (message.turnComplete) return turnEnd(open, message.interrupted === true);
     if (message.interrupted) yield recordEvent(invocation, liveEvent(open, { interrupted: true }));
   }
+}
+
+/**
+ * Builds the set-up of a live session, without transfers: the connection is one agent's. What guardrails find in the
+ * history is left out of it. @throws {AgentError} where they find something in the rest
+ */
+export async function toLiveRequest(
+  input: RunInput,
+): Promise<Pick<LiveRequest, 'instruction' | 'contents' | 'tools' | 'sampling'>> {
+  const { agent, state, services, history, signal } = input;
+  const invocation = newInvocationState(input, (...asked) => askAgent(invocation, ...asked));
+  const turn = { root: agent, agent, branch: undefined, signal };
+  const pieces = await renderPieces(agent.instruction, state, services);
+  const events = await guardEvents(invocation, turn, history, newMarks());
+  const request: ModelRequest = {
+    modelName: agent.modelName,
+    instruction: '',
+    contents: buildContents(events, { agentName: agent.name }),
+    tools: agent.tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
+    sampling: agent.sampling,
+    signal,
+  };
+  const refused = await guardSetUp(invocation, turn, request, pieces);
+  if (refused !== undefined) throw new AgentError('hook_failed', refused);
+  const instruction = pieces.map(({ text }) => text).join('') + agent.appendedInstruction;
+  return { instruction, contents: request.contents, tools: request.tools, sampling: request.sampling };
 }
 
 /** As the real servers write them: events of live sessions belong to no node of a workflow. */
@@ -184,6 +223,7 @@ async function* answerCalls(
   const signal = AbortSignal.any([turn.signal, taken]);
   const { event: answered, stillOpen } = await callTools(invocation, { ...turn, signal }, toOpenCalls(event));
   open.paused ||= stillOpen;
+  if (stillOpen) noteWaits(invocation, turn, toOpenCalls(event), { request: undefined, event: answered });
   if (answered) yield recordEvent(invocation, { ...withoutError(answered), nodeInfo: { path: '' } });
   turn.signal.throwIfAborted();
   if (!answered || taken.aborted) return;

@@ -10,7 +10,8 @@ import { beginWith, type Decisions, deriveId, noteWaits } from './call-ledger.ts
 import { callTools, toOpenCalls, withError, type OpenCall } from './call-tools.ts';
 import { isConfirmationRequest, toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
-import { renderInstruction } from './instruction.ts';
+import { guardRequest } from './guard.ts';
+import { type InstructionPiece, renderPieces } from './instruction.ts';
 import {
   afterModel,
   beforeModel,
@@ -139,15 +140,16 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     const bound = AbortSignal.any([signal, ended.signal]);
     remote = agent.isRemote ? await beginRemoteCall(invocation, turn) : undefined;
     const asker = remote && { asker: remote.asker };
+    const { made, pieces } = await toRequest(invocation, turn, bound);
     const onPassedOver = (what: string) => {
       step?.passOver?.();
       invocation.input.log?.debug({ agent: agent.name, what }, 'a part of an answer was passed over');
     };
-    const heard = { onFailedTry: noteTry(notes), onPassedOver };
-    const request = { ...(await toRequest(invocation, turn, bound)), ...asker, ...heard };
-    const sent = marks ? { ...request, contents: [...request.contents], tools: [...request.tools] } : request;
+    const request = { ...made, ...asker, onFailedTry: noteTry(notes), onPassedOver };
+    const sent = marks ? forHooks(request) : request;
     call.request = sent;
-    const given = marks && (await beforeModel(invocation, turn, sent, marks));
+    observer?.request?.(agent, request, sent);
+    const given = marks && (await askBefore(invocation, turn, sent, pieces, marks));
     step = observer?.modelCall(agent, request, sent);
     if (given) answer = await toAnswered(invocation, turn, given, call);
     const stream = askModels(invocation, agent, sent, notes);
@@ -168,6 +170,26 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     if (answer) remote?.end(answer);
   }
 }
+
+/** Lets guardrails look at a request, then hooks, which may change it. @returns an answer in place of the model's */
+async function askBefore(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  sent: ModelRequest,
+  pieces: InstructionPiece[],
+  marks: HookMarks,
+): Promise<ModelAnswer | undefined> {
+  const blocked = await guardRequest(invocation, turn, sent, pieces, marks);
+  return blocked ?? beforeModel(invocation, turn, sent, marks);
+}
+
+/** A copy that hooks may change: members of the request are those of the agent's definition and of its history. */
+const forHooks = (request: ModelRequest): ModelRequest => ({
+  ...request,
+  contents: [...request.contents],
+  tools: request.tools.map((tool) => ({ ...tool })),
+  sampling: { ...request.sampling },
+});
 
 /** A model call whose event is to come. */
 interface OpenModelCall {
@@ -230,12 +252,12 @@ async function toRequest(
   invocation: InvocationState,
   { agent, branch }: AgentTurn,
   signal: AbortSignal,
-): Promise<ModelRequest> {
+): Promise<{ made: ModelRequest; pieces: InstructionPiece[] }> {
   const { services, session } = invocation.input;
-  const instruction = await orAborted(renderInstruction(agent.instruction, invocation.state, services), signal);
-  return {
+  const pieces = await orAborted(renderPieces(agent.instruction, invocation.state, services), signal);
+  const made = {
     modelName: agent.modelName,
-    instruction: instruction + agent.appendedInstruction,
+    instruction: pieces.map(({ text }) => text).join('') + agent.appendedInstruction,
     contents: ensureUserFirstAndLast(
       buildContents(invocation.events, { agentName: agent.name, branch, isOutside: agent.isRemote }),
     ),
@@ -245,6 +267,7 @@ async function toRequest(
     ...(agent.sampling.promptCaching && { cacheKey: deriveId([session.appName, session.userId, session.sessionId]) }),
     signal,
   };
+  return { made, pieces };
 }
 
 function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: ModelAnswer): NewEvent {

@@ -46,8 +46,8 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
 }
 
 async function* runSteps(invocation: InvocationState): Steps {
-  const { agent: root, history, runtimeEventIds, signal } = invocation.input;
-  const confirmed = findConfirmations(history, runtimeEventIds);
+  const { agent: root, history, runtimeEventIds, given, signal } = invocation.input;
+  const confirmed = findConfirmations(history, runtimeEventIds, given);
   const [first] = confirmed;
   const agent = first ? findResumed(root, first.agentName) : findSpeaker(root, history);
   const turn = { root, agent, branch: agent.kind === 'llm' ? first?.branch : undefined, signal };

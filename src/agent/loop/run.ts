@@ -8,6 +8,7 @@ import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/tool.ts';
 import type { CallLedger, Transact } from './call-ledger.ts';
 import type { AskingCall } from './asker.ts';
+import type { GivenAnswers } from './confirmation.ts';
 import type { StoredSteps } from './stored-steps.ts';
 
 /** The input of one invocation. */
@@ -29,6 +30,8 @@ export interface RunInput {
   used?: UsedSoFar;
   /** Ids of the events that the runtime made: a person confirms what one of these requests, and nothing else. */
   runtimeEventIds: ReadonlySet<string>;
+  /** What was answered to the questions that the last event answers: no other yes runs a call. */
+  given: GivenAnswers;
   /** Merged state of the session at the start. */
   state: JsonObject;
   /** Aborted with an `AgentError` as its reason (cancelled, interrupted, time limit). */
@@ -64,7 +67,7 @@ export type UsedSoFar = Pick<RunEnd, 'llmCalls' | 'promptTokens' | 'outputTokens
 /** The agent of a model call as an observer sees it: the instruction before its placeholders are filled in. */
 export type ObservedAgent = Pick<
   AgentNode,
-  'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model' | 'outputSchema'
+  'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model' | 'outputSchema' | 'hooks'
 >;
 
 /** A step that is under way. */
@@ -84,6 +87,11 @@ export interface ObservedStep<Result> {
 
 /** Is notified of the steps of an invocation as they happen, for its trace. Returns at once and never throws. */
 export interface RunObserver {
+  /**
+   * An agent has made a request, which its hooks have not seen yet. `sent` is what they may change: its `signal` is that
+   * of this call alone, whatever becomes of the rest.
+   */
+  request?(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): void;
   /** A model call begins; its result is the event that it makes. `sent` is the request as hooks left it. */
   modelCall(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): ObservedStep<NewEvent>;
   /** A tool call begins; its result is the response. */
@@ -105,6 +113,7 @@ export const UNOBSERVED: ObservedStep<unknown> = { end: () => undefined };
 export function observeAll(observers: (RunObserver | undefined)[]): RunObserver {
   const present = observers.filter((observer) => observer !== undefined);
   return {
+    request: (...asked) => present.forEach((observer) => observer.request?.(...asked)),
     modelCall: (...call) => together(present.map((observer) => observer.modelCall(...call))),
     toolCall: (...call) => together(present.map((observer) => observer.toolCall(...call))),
     event: (event) => present.forEach((observer) => observer.event(event)),

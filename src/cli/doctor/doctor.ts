@@ -74,7 +74,7 @@ function checkSettings(config: Config): Finding[] {
   ];
   const anonymous = describeAnonymous(config);
   return [
-    ...toFindings('settings', failing(rules), 'no contradiction'),
+    ...toFindings('settings', [...config.misspelt, ...failing(rules)], 'no contradiction'),
     ...(anonymous === undefined ? [] : [warning('settings', anonymous)]),
   ];
 }

@@ -30,17 +30,20 @@ export async function listBudgets(db: Database, appName: string): Promise<Budget
   return rows.map(({ userId: forUser, ...row }) => ({ ...row, forUser: forUser === '' ? null : forUser }));
 }
 
-/** Saves a budget in the place of the one for the same; one without a maximum is deleted. */
+/** Deletes a budget. Deleting what is not there succeeds too. */
+export async function deleteBudget(db: Database, appName: string, budget: BudgetKey): Promise<void> {
+  const { appName: app, userId, appliesTo, period } = budgets;
+  const key = toKey(appName, budget);
+  const isThis = and(eq(app, appName), eq(userId, key.userId), eq(appliesTo, key.appliesTo), eq(period, key.period));
+  await db.delete(budgets).where(isThis);
+}
+
+/** Saves a budget in the place of the one for the same; one whose maxima are null is deleted. */
 export async function saveBudget(db: Database, appName: string, budget: Budget): Promise<void> {
-  const { appliesTo, period, maxInvocations = null, maxTokens = null, maxCost = null, webhookId = null } = budget;
-  const key = { appName, userId: appliesTo === 'user' ? (budget.forUser ?? '') : '', appliesTo, period };
+  const { maxInvocations = null, maxTokens = null, maxCost = null, webhookId = null } = budget;
   const maxima = { maxInvocations, maxTokens, maxCost, webhookId };
-  if (maxInvocations === null && maxTokens === null && maxCost === null) {
-    const { appName: app, userId, appliesTo: applies, period: each } = budgets;
-    const isThis = and(eq(app, appName), eq(userId, key.userId), eq(applies, appliesTo), eq(each, period));
-    await db.delete(budgets).where(isThis);
-    return;
-  }
+  if (maxInvocations === null && maxTokens === null && maxCost === null) return await deleteBudget(db, appName, budget);
+  const key = toKey(appName, budget);
   await db
     .insert(budgets)
     .values({ ...key, ...maxima, updateTime: sql`clock_timestamp()` })
@@ -49,6 +52,15 @@ export async function saveBudget(db: Database, appName: string, budget: Budget):
       set: { ...maxima, updateTime: excluded(budgets.updateTime) },
     });
 }
+
+type BudgetKey = Pick<Budget, 'appliesTo' | 'forUser' | 'period'>;
+
+const toKey = (appName: string, { appliesTo, forUser, period }: BudgetKey) => ({
+  appName,
+  userId: appliesTo === 'user' ? (forUser ?? '') : '',
+  appliesTo,
+  period,
+});
 
 /** Finds the use of some users today, by user; those who used nothing are left out. */
 export async function listDayUses(db: Database, appName: string, userIds: string[]) {

@@ -1,19 +1,24 @@
 import { z } from 'zod';
 import { LimitError } from '../../core/errors.ts';
 import { identifierSchema } from '../../core/session.ts';
-import { optional } from '../../core/members.ts';
+import { optional, saysOneOf } from '../../core/members.ts';
 
 const maximum = (what: string) => z.int().min(0).nullish().describe(`Maximum number of ${what}; null: no limit.`);
 const price = (what: string) => z.number().min(0).max(1_000_000_000).describe(`Price of a million ${what} tokens.`);
 
+/** The members that say which budget it is. */
+export const budgetKey = {
+  appliesTo: z
+    .enum(['app', 'users', 'user'])
+    .describe('All users together, each user without a budget of their own, or one user.'),
+  forUser: identifierSchema.nullish().describe('The user, where it applies to one.'),
+  period: z.enum(['day', 'month']).describe('Calendar day or month of UTC.'),
+};
+
 /** The allowance of an application's users for a period, in UTC. */
 export const budgetSchema = z
-  .object({
-    appliesTo: z
-      .enum(['app', 'users', 'user'])
-      .describe('All users together, each user without a budget of their own, or one user.'),
-    forUser: identifierSchema.nullish().describe('The user, where it applies to one.'),
-    period: z.enum(['day', 'month']).describe('Calendar day or month of UTC.'),
+  .strictObject({
+    ...budgetKey,
     maxInvocations: maximum('invocations'),
     maxTokens: maximum('tokens, prompts and answers'),
     maxCost: optional(z.number().min(0).max(1e15), 'Maximum cost by the prices of the models; null: no limit.'),
@@ -22,12 +27,16 @@ export const budgetSchema = z
       'Webhook of the application that is sent `budget.reached` when 50, 80 and 100 % are used.',
     ),
   })
+  .refine(
+    saysOneOf('maxInvocations', 'maxTokens', 'maxCost'),
+    'one of maxInvocations, maxTokens and maxCost has to be given; null in each, or DELETE, removes the budget',
+  )
   .describe('What may be used. A budget whose three maxima are null does not exist.');
 export type Budget = z.infer<typeof budgetSchema>;
 
 /** The price of a model. */
 export const modelPriceSchema = z
-  .object({
+  .strictObject({
     model: identifierSchema.describe(
       'What the name of the model begins with, first as the provider answers by it, else as the agent calls it; the ' +
         'longest one counts. `*` for all that have no price.',
@@ -75,5 +84,10 @@ export const budgetText = (over: OverBudget): string =>
   `It opens again at ${over.opens}.`;
 
 /** The refusal of what would use more. */
-export const overBudgetError = (over: OverBudget): LimitError =>
-  new LimitError(budgetName(over), budgetText(over), over.seconds);
+export class OverBudgetError extends LimitError {
+  readonly over: OverBudget;
+  constructor(over: OverBudget) {
+    super(budgetName(over), budgetText(over), over.seconds);
+    this.over = over;
+  }
+}

@@ -6,7 +6,7 @@ import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import { spend } from './budget-store.ts';
-import { type OverBudget, overBudgetError } from './budget.ts';
+import { type OverBudget, OverBudgetError } from './budget.ts';
 
 /** Output tokens of a call under a budget whose agent sets no `maxOutputTokens`: current models may answer so many. */
 const DEFAULT_OUTPUT_TOKENS = 8_192;
@@ -78,7 +78,7 @@ export const spendWith =
   (db: Database, user: Pick<SessionKey, 'appName' | 'userId'>): Spend =>
   async (model, request) => {
     const reserved = await reserveCall(db, user, request);
-    if ('what' in reserved) throw overBudgetError(reserved);
+    if ('what' in reserved) throw new OverBudgetError(reserved);
     try {
       const answer = model.generate(reserved.request);
       for (;;) {

@@ -4,8 +4,8 @@ import { runAsSystem } from '../../platform/context.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
-import { type Budget, budgetSchema, modelPriceSchema } from './budget.ts';
-import { listBudgets, listModelPrices, saveBudget, saveModelPrice } from './budget-store.ts';
+import { type Budget, budgetKey, budgetSchema, modelPriceSchema } from './budget.ts';
+import { deleteBudget, listBudgets, listModelPrices, saveBudget, saveModelPrice } from './budget-store.ts';
 
 /** Dependencies of the operations on budgets. */
 interface BudgetContext {
@@ -41,17 +41,43 @@ const saveOne = operation({
   operationId: 'saveBudget',
   scope: 'admin',
   summary: 'Set a budget',
-  description: 'In the place of the one for the same users and period; one whose three maxima are null is removed.',
+  description:
+    'In the place of the one for the same users and period, as a whole: a maximum that is left out has no limit. One ' +
+    'whose maxima are null is removed; one that names none is refused.',
   owner: 'service',
   parameters: { path: appPath },
   body: { schema: budgetSchema, required: true, example: exampleBudget },
   errors: { 400: 'It applies to one user and names none, or names one and does not.' },
   handler: async ({ database }: BudgetContext, { path, body }) => {
-    if ((body.appliesTo === 'user') !== (body.forUser != null))
-      throw new InvalidError('`forUser` names the user where `appliesTo` is `user`, and is absent otherwise.');
+    checkUser(body);
     await runAsSystem(() => saveBudget(database.db, path.appName, body));
   },
 });
+
+const deleteOne = operation({
+  method: 'delete',
+  path: '/apps/{app_name}/budgets',
+  operationId: 'deleteBudget',
+  scope: 'admin',
+  summary: 'Remove a budget',
+  description: 'Removing what is not there succeeds too.',
+  owner: 'service',
+  parameters: {
+    path: appPath,
+    query: z.object({ ...budgetKey, forUser: budgetKey.forUser.unwrap().unwrap().optional() }),
+  },
+  errors: { 400: 'It applies to one user and names none, or names one and does not.' },
+  handler: async ({ database }: BudgetContext, { path, query }) => {
+    checkUser(query);
+    await runAsSystem(() => deleteBudget(database.db, path.appName, query));
+  },
+});
+
+/** @throws {InvalidError} for a budget of one user without its name, or another one with a name */
+function checkUser({ appliesTo, forUser }: Pick<Budget, 'appliesTo' | 'forUser'>): void {
+  if ((appliesTo === 'user') !== (forUser != null))
+    throw new InvalidError('`forUser` names the user where `appliesTo` is `user`, and is absent otherwise.');
+}
 
 const listPrices = operation({
   method: 'get',
@@ -80,4 +106,4 @@ const savePrice = operation({
 });
 
 /** Budgets of users and applications, prices of models: what an operator with the scope `admin` sets. */
-export const budgetOperations = [listAll, saveOne, listPrices, savePrice];
+export const budgetOperations = [listAll, saveOne, deleteOne, listPrices, savePrice];

@@ -12,6 +12,7 @@ const finish = operation({
   method: 'get',
   path: CALLBACK_PATH,
   operationId: 'finishConsent',
+  wire: 'OAuth',
   scope: 'write',
   load: 'write',
   summary: 'Finish a consent',

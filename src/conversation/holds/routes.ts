@@ -49,7 +49,7 @@ const removeHold = operation({
   parameters: {
     path: userPath,
     query: z.object({
-      sessionId: z.string().max(256).optional().describe('The session [the hold on all that the user has].'),
+      sessionId: z.string().min(1).max(256).optional().describe('The session [the hold on all that the user has].'),
     }),
   },
   handler: async ({ database }: HoldContext, { path, query }) => {

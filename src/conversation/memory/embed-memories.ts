@@ -6,7 +6,7 @@ import type { Log } from '../../platform/log.ts';
 import { backOffMs, type QueueContext, runLeasedQueue } from '../../platform/work/leased-queue.ts';
 import type { Embedder, HostedAgent } from '../apps/hosted-agent.ts';
 import { spend } from '../budgets/budget-store.ts';
-import { overBudgetError } from '../budgets/budget.ts';
+import { OverBudgetError } from '../budgets/budget.ts';
 import { reserveCall } from '../budgets/reserve-call.ts';
 import * as store from './embedding-store.ts';
 import type { Near } from './memory-store.ts';
@@ -52,7 +52,7 @@ async function embed(db: Database, embedder: Embedder, user: User, texts: string
   const contents: ModelRequest['contents'] = [{ parts: texts.map((text) => ({ text })) }];
   const request = { modelName, instruction: '', contents, tools: [], sampling: { maxOutputTokens: 0 }, signal };
   const reserved = await reserveCall(db, user, request);
-  if ('what' in reserved) throw overBudgetError(reserved);
+  if ('what' in reserved) throw new OverBudgetError(reserved);
   try {
     const answer = await model.embed?.(texts, { ...options, signal });
     const { vectors = [], tokens = Math.ceil(texts.join('').length / 4) } = answer ?? {};

@@ -51,6 +51,7 @@ const addSession = operation({
   method: 'patch',
   path: MEMORY_PATH,
   operationId: 'addSessionToMemory',
+  wire: 'ADK',
   scope: 'write',
   summary: 'Add a session to the memory of its user',
   description:

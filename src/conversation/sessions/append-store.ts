@@ -1,6 +1,7 @@
 import type { CallRecord } from '../../agent/loop/call-ledger.ts';
-import { type Content, getFunctionResponses, type JsonObject } from '../../core/content.ts';
-import { ConflictError, LeaseLostError, NotFoundError } from '../../core/errors.ts';
+import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
+import { type Content, getFunctionCalls, getFunctionResponses, type JsonObject } from '../../core/content.ts';
+import { ConflictError, LeaseLostError, NotFoundError, throwRefusal } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
 import {
   type ScopedDelta,
@@ -58,11 +59,40 @@ export const toCountParameters = (counts: InvocationCounts | undefined): Record<
 export const toCallsParameter = (calls: readonly CallRecord[] = []): string | null =>
   calls.length > 0 ? escapeJson(calls) : null;
 
-/** The parameter of functions that close the tasks of calls which events answer: their ids; null for none. */
-export function toAnswersParameter(events: readonly { content?: Content | null | undefined }[]): string[] | null {
-  const ids = events.flatMap(({ content }) => getFunctionResponses(content).flatMap(({ id }) => id ?? []));
-  return ids.length > 0 ? ids.map(escapeText) : null;
+/** An answer to a call, as functions take it that close the task of that. */
+export interface GivenCall {
+  id: string | undefined;
+  name: string | undefined;
+  /** What a confirmation says: its task keeps it. */
+  response?: JsonObject | undefined;
+  /** The invocation that the request goes on with [a new one]. */
+  invocationId?: string | undefined;
+  /** True for what is told of an agent, or answers a call that comes with it: it closes a task, and needs none. */
+  isHistory?: boolean;
 }
+
+/** Lists the calls that events answer; `resumed` is the invocation that they go on with, if any. */
+export function listGivenCalls(
+  events: readonly { author?: string | null | undefined; content?: Content | null | undefined }[],
+  resumed?: string,
+): GivenCall[] {
+  const brought = new Set(
+    events.flatMap(({ author, content }) => (author === 'user' ? [] : getFunctionCalls(content).map(({ id }) => id))),
+  );
+  return events.flatMap(({ author = 'user', content }) =>
+    getFunctionResponses(content).map(({ id, name, response }) => ({
+      id: id ?? undefined,
+      name: name ?? undefined,
+      ...(name === CONFIRMATION_CALL && { response: response ?? {} }),
+      invocationId: resumed,
+      isHistory: author !== 'user' || brought.has(id),
+    })),
+  );
+}
+
+/** The parameter of functions that close the tasks of calls; null for none. */
+export const toAnswersParameter = (answers: readonly GivenCall[] = []): string | null =>
+  answers.length > 0 ? escapeJson(answers) : null;
 
 /** The error for events whose ids the session has already. */
 export const eventExists = ({ sessionId }: SessionKey) =>
@@ -72,7 +102,8 @@ export const eventExists = ({ sessionId }: SessionKey) =>
  * Appends events in order: sequence, state of three scopes and `lastUpdateTime` move together in one statement.
  * @throws {NotFoundError} when there is no such session. @throws {LeaseLostError} when the token is no longer the
  * session's. @throws {PreconditionFailedError} when the session has another version.
- * @throws {ConflictError} when the session has an event of one of the ids.
+ * @throws {ConflictError} when the session has an event of one of the ids, or nothing waits for what one answers.
+ * @throws {ForbiddenError} when others have to answer it.
  */
 export async function appendEvents(
   db: Database,
@@ -92,8 +123,8 @@ export async function appendEvents(
     ...toCountParameters(counts),
     p_has_deltas: hasDeltas,
     p_calls: toCallsParameter(calls),
-    p_answers: leaseToken === undefined ? toAnswersParameter(events) : null,
-  });
+    p_answers: leaseToken === undefined ? toAnswersParameter(listGivenCalls(events)) : null,
+  }).catch(throwRefusal);
   const { version, over, limited, ...stored } = await onConflict(call, 'events_id_key', () => eventExists(key));
   if (stored.last !== null)
     return toStoredEvents(stored).map((each) => ({

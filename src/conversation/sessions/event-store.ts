@@ -9,7 +9,8 @@ import { statement, value } from '../../platform/db/statement.ts';
 import type { JsonStream } from './json-stream.ts';
 import { type GivenSession, isSession, KEY } from './session-key.ts';
 import { s } from './session-text.ts';
-import type { Event } from '../../core/event.ts';
+import { type FunctionCall, getFunctionCalls } from '../../core/content.ts';
+import { type Event, withoutRewound } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
@@ -242,6 +243,117 @@ export async function listInvocationEvents(db: Database, key: SessionKey, invoca
     .orderBy(events.sequence);
   return rows.map(({ text }) => toEvent(text));
 }
+
+/** The next events of one invocation behind a sequence, fewer where they are large; none where there are no more. */
+export async function listNextInvocationEvents(
+  db: Database,
+  key: SessionKey,
+  invocationId: string,
+  after: number,
+): Promise<StoredEvent[]> {
+  const rows = await selectOfInvocation(db, { ...key, invocationId, after });
+  return rows.map(({ sequence, text }) => ({ sequence, text: unescapeJson(text) }));
+}
+
+const selectOfInvocation = statement<StoredEvent>(
+  () => sql`
+    select e.sequence, e.payload::text as text
+    from (select sized.*, sum(sized.bytes) over (order by sized.sequence) - sized.bytes as bytes_before
+          from (select ${events.sequence} as sequence, ${events.payload} as payload, ${events.bytes} as bytes
+                from ${events} where ${isSession(KEY, events)} and ${events.invocationId} = ${value('invocationId')}
+                  and ${events.sequence} > ${AFTER}
+                order by ${events.sequence} limit ${MAX_EVENTS}) sized) e
+    where e.bytes_before < ${MAX_BYTES} order by e.sequence`,
+);
+
+/** An invocation some of whose events are read. */
+export interface WantedEvents {
+  sessionId: string;
+  invocationId: string;
+  /** Most events of what its user said, the newest ones [all]. */
+  said?: number | undefined;
+  /** True: those of its agents. */
+  made: boolean;
+  /** True: those that call, and those that answer a call, whoever made them. */
+  calls: boolean;
+}
+
+/**
+ * Reads chosen events of some invocations of a user, in their order, in one statement. Of those behind the first it
+ * reads as many as have no more than `maxBytes` in all.
+ * @returns the events of each invocation, in order, as far as they were read
+ */
+export async function listChosenEvents(
+  db: Database,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  wanted: WantedEvents[],
+  maxBytes: number,
+): Promise<StoredEvent[][]> {
+  if (wanted.every(({ said, made, calls }) => said === 0 && !made && !calls)) return wanted.map(() => []);
+  const rows = await selectChosen(db, {
+    appName,
+    userId,
+    sessions: wanted.map(({ sessionId }) => sessionId),
+    invocations: wanted.map(({ invocationId }) => invocationId),
+    said: wanted.map(({ said }) => said ?? INT32_MAX),
+    made: wanted.map(({ made }) => made),
+    calls: wanted.map(({ calls }) => calls),
+    maxBytes,
+  });
+  const end = rows[0]?.end ?? wanted.length;
+  const found: StoredEvent[][] = Array.from({ length: end }, () => []);
+  for (const { place, sequence, text } of rows) found[place - 1]?.push({ sequence, text: unescapeJson(text) });
+  return found;
+}
+
+const INT32_MAX = 2_147_483_647;
+const hasPart = (member: string) => sql`jsonb_path_exists(c.payload, ${sql.raw(`'$.content.parts[*].${member}'`)})`;
+/** The choice goes by columns: no payload is opened but to look for calls, and none is sent that is not shown. */
+const selectChosen = statement<StoredEvent & { place: number; end: number | null }>(
+  () => sql`
+    with chosen as materialized (
+      select c.* from (
+        select w.place::int as place, w.said, w.made, w.calls, ${events.author} as author, ${events.bytes} as bytes,
+               ${events.sequence} as sequence, ${events.payload} as payload,
+               row_number() over (partition by w.place, ${events.author} = 'user'
+                                  order by ${events.sequence} desc) as newest
+        from unnest(${value('sessions')}::text[], ${value('invocations')}::text[], ${value('said')}::int[],
+                    ${value('made')}::boolean[], ${value('calls')}::boolean[])
+             with ordinality as w(session_id, invocation_id, said, made, calls, place)
+        join ${events} on ${events.appName} = ${value('appName')} and ${events.userId} = ${value('userId')}
+          and ${events.sessionId} = w.session_id and ${events.invocationId} = w.invocation_id) c
+      where case when c.author = 'user' then c.newest <= c.said else c.made end
+         or c.calls and (${hasPart('functionResponse')} or ${hasPart('functionCall')})),
+    sized as (
+      select c.place, c.sequence, c.payload, sum(c.bytes) over (order by c.place) as bytes_to,
+             min(c.place) over () as first_place
+      from chosen c),
+    cut as (select min(place) - 1 as place from sized where bytes_to > ${value('maxBytes')}::bigint and place > first_place)
+    select s.place, s.sequence, s.payload::text as text, cut.place as "end"
+    from sized s cross join cut where cut.place is null or s.place <= cut.place
+    order by s.place, s.sequence`,
+);
+
+/** Lists those calls of a session that have one of these ids, but for what is rewound; no other part is sent. */
+export async function listCallsById(db: Database, key: SessionKey, ids: string[]): Promise<FunctionCall[]> {
+  if (ids.length === 0) return [];
+  const rows = await selectCalls(db, { ...key, ids });
+  const outlines = rows.map(({ invocationId, target, calls }) => ({
+    invocationId,
+    content: { parts: ((calls ?? []) as FunctionCall[]).map((functionCall) => ({ functionCall })) },
+    ...(target !== null && { actions: { rewindBeforeInvocationId: target } }),
+  }));
+  return withoutRewound(outlines).flatMap(({ content }) => getFunctionCalls(content));
+}
+
+const selectCalls = statement<{ invocationId: string; target: string | null; calls: unknown[] | null }>(
+  () => sql`
+    select ${events.invocationId} as "invocationId",
+           ${events.payload} -> 'actions' ->> 'rewindBeforeInvocationId' as target,
+           (select jsonb_agg(call) from jsonb_path_query(${events.payload}, 'lax $.content.parts[*].functionCall') call
+            where call ->> 'id' = any(${value('ids')}::text[])) as calls
+    from ${events} where ${isSession(KEY, events)} order by ${events.sequence}`,
+);
 
 /** The JSON texts of an invocation's events, in order; `bySpeaker` picks those of the user or those of the agent. */
 export async function listEventTexts(

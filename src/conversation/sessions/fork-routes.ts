@@ -84,7 +84,8 @@ export const forkSession = operation({
     'Makes a session of the same user with the first events of this one, the state and the artifacts of then. The ' +
     'two share nothing afterwards but the `user:` and `app:` state, which have no history. Artifacts of then are ' +
     'the versions that these events saved, and those that were saved before the next event and that no later one ' +
-    'names. What is known of the invocations beside their events (status, tape) stays with the first session.',
+    'names. What is known of the invocations beside their events (status, tape, tasks) stays with the first session: an ' +
+    'open question is answered there, and here with 409.',
   parameters: { path: sessionPath },
   body: { schema: forkRequestSchema, required: false, example: { sessionId: 's2', atSequence: 2 } },
   success: { schema: forkSchema, description: 'What was made.', example },

@@ -16,6 +16,7 @@ export const getSession = operation({
   method: 'get',
   path: SESSION_PATH,
   operationId: 'getSession',
+  wire: 'ADK',
   load: 'heavy',
   scope: 'read',
   summary: 'Get a session',

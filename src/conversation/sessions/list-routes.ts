@@ -60,6 +60,7 @@ export const listSessionsOperation = operation({
   method: 'get',
   path: SESSIONS_PATH,
   operationId: 'listSessions',
+  wire: 'ADK',
   load: 'heavy',
   scope: 'read',
   summary: 'List sessions',

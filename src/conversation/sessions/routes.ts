@@ -34,6 +34,7 @@ const createSession = operation({
   method: 'post',
   path: SESSIONS_PATH,
   operationId: 'createSession',
+  wire: 'ADK',
   scope: 'write',
   summary: 'Create a session',
   description:
@@ -60,6 +61,7 @@ const createSessionWithId = operation({
   method: 'post',
   path: SESSION_PATH,
   operationId: 'createSessionWithId',
+  wire: 'ADK',
   scope: 'write',
   area: 'Compatibility endpoints',
   summary: 'Create a session with an id',
@@ -78,6 +80,7 @@ const updateSession = operation({
   method: 'patch',
   path: SESSION_PATH,
   operationId: 'updateSession',
+  wire: 'ADK',
   scope: 'write',
   summary: "Change a session's state",
   description: 'Appends an event that carries the change. The header `ETag` is for the next `If-Match`.',

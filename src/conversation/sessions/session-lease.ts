@@ -26,6 +26,7 @@ export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPg
   on: sql`${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId}`,
   isFree: sql<boolean>`${sessions.leaseToken} is null`,
+  changeTime: sql`${sessions.updateTime}`,
 });
 
 /** Locks a session's row until the transaction ends; `undefined` without one, or where `skipLocked` skips it. */

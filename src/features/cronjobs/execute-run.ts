@@ -4,6 +4,7 @@ import type { ErrorCode } from '../../core/error-codes.ts';
 import {
   AgentError,
   AppError,
+  HandedOverError,
   isPassingFailure,
   LeaseLostError,
   RepeatedInvocationError,
@@ -67,13 +68,22 @@ export async function executeRun(context: InvocationContext, claimed: ClaimedRun
   }
 }
 
-/** Ends a claimed run that is not to be begun again. */
-export const giveUpRun = (context: InvocationContext, { run, cronjob }: ClaimedRun, message: string): Promise<void> =>
-  settle(context, run, cronjob, {
-    kind: 'failed',
-    invocationId: run.invocationId ?? undefined,
-    error: { code: 'interrupted', message },
-  });
+/**
+ * Ends a claimed run that is not to be begun again. One that has begun is followed instead: how often processes begin its
+ * invocation has a bound of its own, and the run says what became of that.
+ */
+export async function giveUpRun(
+  context: InvocationContext,
+  claimed: ClaimedRun,
+  message: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const { run, cronjob } = claimed;
+  const find = () => findRepeated(context, toSessionKey(run), toIdempotentRequest(run));
+  if (await persist(find, context.leaseTimes.durationMs)) return executeRun(context, claimed, signal);
+  const error = { code: 'interrupted', message };
+  return settle(context, run, cronjob, { kind: 'failed', invocationId: run.invocationId ?? undefined, error });
+}
 
 /** Begins the invocation, or finds the one that was begun. `undefined` where the run is lost. */
 async function attemptRun(
@@ -164,7 +174,7 @@ function toAttempt({ output, error, paused }: InvocationEnd): Omit<Attempt, 'inv
 /** Returns the outcome of a run that could not begin; `undefined` where it is unknown and has to be looked up. */
 function toFailure(error: unknown): Attempt | undefined {
   // Who lost the invocation follows it too: another process goes on with it.
-  if (isPassingFailure(error) || error instanceof LeaseLostError) return undefined;
+  if (isPassingFailure(error) || error instanceof LeaseLostError || error instanceof HandedOverError) return undefined;
   const known = error instanceof AppError;
   const { code, message } = known ? error : { code: 'internal', message: 'The runtime failed while it ran the agent.' };
   const failure = { invocationId: undefined, error: { code, message } };

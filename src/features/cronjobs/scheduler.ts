@@ -50,7 +50,7 @@ export function runCronjobs(context: InvocationContext, settings: SchedulerSetti
     },
     losses: {
       count: ({ run }) => run.losses,
-      giveUp: (claimed, message) => giveUpRun(context, claimed, message),
+      giveUp: (claimed, message, signal) => giveUpRun(context, claimed, message, signal),
       takeBack: ({ run }) => takeBackRunLoss(database.db, run),
     },
     run: (claimed, signal) => executeRun(context, claimed, signal),

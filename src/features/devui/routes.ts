@@ -5,9 +5,10 @@ import { fileURLToPath } from 'node:url';
 import { type RequestHandler, Router } from 'express';
 import { createPages, type Pages } from '../../platform/http/pages.ts';
 
-/** Where the UI lives; the page's base is absolute, so that every one of its addresses finds its files. */
+/** Where the UI lives: on one page, whose addresses are relative. */
 const HOME = '/dev-ui/';
-const ICON_FONT = `${HOME}fonts/icons.woff2`;
+/** Path below it. */
+const ICON_FONT = 'fonts/icons.woff2';
 
 /**
  * Allows what the UI needs and nothing else: files and answers of this origin, a WebAssembly module that draws graphs,
@@ -20,37 +21,43 @@ const PAGE_POLICY =
   "img-src 'self' data: blob:; media-src 'self' data: blob:; connect-src 'self'; worker-src 'self' blob:; " +
   "frame-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'none'";
 
-/** Without a `backendUrl` the API is where the page came from; without `telemetry` newer UIs ask on each load. */
-const RUNTIME_CONFIG = {
-  backendUrl: '',
+/**
+ * Without a `backendUrl` the API is at the root of the host that the page came from; without `telemetry` newer UIs ask
+ * on each load.
+ */
+const toRuntimeConfig = (publicUrl: string | undefined) => ({
+  backendUrl: publicUrl !== undefined && new URL(publicUrl).pathname !== '/' ? publicUrl : '',
   telemetry: false,
   // Otherwise the name of another product stands over our version; the UI wants both or none.
   logo: {
     text: 'Agent runtime',
     imageUrl: "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'><circle cx='50%25' cy='50%25' r='9'/></svg>",
   },
-};
+});
 /** ADK's own: the logo to show instead of the built-in one. */
 const UI_CONFIG = { logo_text: null, logo_image_url: null };
 
 /** File names with a hash of their content, as Angular's builder writes them: what they hold never changes. */
 const HASHED_NAME = /-[A-Z0-9]{8}\.(?:js|css)$/;
 
-/** The development UI: the prebuilt ADK Web UI under `/dev-ui/`, without credentials. */
-export function devUiPages(): Pages {
+/**
+ * The development UI: the prebuilt ADK Web UI under `/dev-ui/`, without credentials.
+ * @param publicUrl - where clients reach the service [where the page came from]
+ */
+export function devUiPages(publicUrl?: string): Pages {
   const pages = createPages('Development UI', HOME, {
     folder: findBrowserFolder(),
     policy: PAGE_POLICY,
-    toPage: (html) => toOfflinePage(html, HOME, ICON_FONT),
+    toPage: (html) => toOfflinePage(html, ICON_FONT),
     texts: {
       config: ['application/json', JSON.stringify(UI_CONFIG)],
-      'assets/config/runtime-config.json': ['application/json', JSON.stringify(RUNTIME_CONFIG)],
+      'assets/config/runtime-config.json': ['application/json', JSON.stringify(toRuntimeConfig(publicUrl))],
       ...CODE_THEMES,
     },
     hashedName: HASHED_NAME,
   });
   const router = Router({ caseSensitive: true, strict: true });
-  router.get(ICON_FONT, sendIconFont());
+  router.get(HOME + ICON_FONT, sendIconFont());
   router.use(pages.handler);
   return { ...pages, handler: router };
 }
@@ -99,14 +106,13 @@ const ICON_FONTS = ['Material Icons', 'Material Symbols Outlined'];
 /**
  * The UI's prebuilt page made to work on a machine without a network: fonts of this machine and of this server
  * instead of ones from elsewhere, no inline handlers, and a base that makes its relative addresses right.
- * @param home path of the UI's files, with a slash at both ends
  */
-function toOfflinePage(html: string, home: string, iconFont: string): string {
+function toOfflinePage(html: string, iconFont: string): string {
   return html
     .replaceAll(FONT_FACE, '')
     .replaceAll(PRECONNECT, '')
     .replaceAll(DEFERRED_STYLES, '')
-    .replace(/<base href="[^"]*">/, `<base href="${home}">`)
+    .replace(/<base href="[^"]*">/, '<base href="./">')
     .replace('</head>', `<style>${fontFaces(iconFont)}</style></head>`);
 }
 

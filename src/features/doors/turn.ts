@@ -1,8 +1,8 @@
 import type { Event } from '../../core/event.ts';
-import { findPlaceBefore } from '../../conversation/sessions/event-store.ts';
+import { findPlaceBefore, listNextInvocationEvents } from '../../conversation/sessions/event-store.ts';
 import { followSession } from '../../invocations/follow.ts';
 import type { Invocation } from '../../invocations/invocation.ts';
-import type { DatabasePool } from '../../platform/db/database.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { SessionFeeds } from '../../invocations/session-feed.ts';
 import type { InvocationRef } from './handle.ts';
 import { type Piece, TextCutter } from './text-cutter.ts';
@@ -37,16 +37,23 @@ interface Turn extends Pick<InvocationRef, 'key' | 'invocationId'> {
  */
 export async function* readTurn(
   context: { feeds: SessionFeeds; database: DatabasePool },
-  { key, invocationId, after, isSoFar = false, withText = !isSoFar, throughPauses = false }: Turn,
+  { key, invocationId, after, isSoFar = false, withText = true, throughPauses = false }: Turn,
   signal: AbortSignal,
 ): AsyncGenerator<TurnStep> {
-  const sequence = after ?? (await findPlaceBefore(context.database.reads, key, invocationId));
+  const sequence = after ?? (isSoFar ? 0 : await findPlaceBefore(context.database.reads, key, invocationId));
   const going = new Set<string>(['queued', 'running', ...(throughPauses ? ['paused'] : [])]);
   const isActive = ({ status }: Invocation) => going.has(status);
   let last: Invocation | undefined;
+  if (isSoFar) {
+    // Before its events: they are all there where it is over.
+    last = await context.feeds.readInvocation(key, invocationId);
+    yield* readStored(context.database.reads, { key, invocationId, after: sequence }, signal);
+    if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
+    return;
+  }
   const isOver = async () => {
     last = await context.feeds.readInvocation(key, invocationId);
-    return isSoFar || !last || !isActive(last);
+    return !last || !isActive(last);
   };
   const options = { withText, until: { invocationId, isOver } };
   let open: OpenEvent | undefined;
@@ -72,6 +79,20 @@ export async function* readTurn(
     }
   }
   if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
+}
+
+/** Yields the stored events of an invocation, and nothing that others of its session have said since. */
+async function* readStored(
+  db: Database,
+  { key, invocationId, after }: Pick<InvocationRef, 'key' | 'invocationId'> & { after: number },
+  signal: AbortSignal,
+): AsyncGenerator<TurnStep> {
+  for (let place = after; !signal.aborted; ) {
+    const found = await listNextInvocationEvents(db, key, invocationId, place);
+    if (found.length === 0) return;
+    for (const { sequence, text } of found) yield* takeEvent(parseExactJson(text) as Event, sequence);
+    place = found.at(-1)?.sequence ?? place;
+  }
 }
 
 /** An event to come, of which there is text. */

@@ -31,6 +31,8 @@ const sameOfApp = evalOperations
     aliases: [],
     path: each.path.replace(/^\/dev/, ''),
     operationId: `${each.operationId}OfApp`,
+    // Only ADK's own paths have its clients.
+    wire: undefined,
     area: 'Agent execution',
     scope: each.method === 'get' ? 'read' : 'develop',
   }));

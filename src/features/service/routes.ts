@@ -21,6 +21,7 @@ const health = operation({
   // What the AgentKit command line asks first.
   aliases: ['/ping'],
   operationId: 'health',
+  wire: 'ADK',
   ...open,
   summary: 'Is the process alive',
   success: {
@@ -35,6 +36,7 @@ const ready = operation({
   method: 'get',
   path: '/ready',
   operationId: 'ready',
+  wire: 'probes',
   ...open,
   summary: 'Can the process serve requests',
   description: 'Its database answers and it has not been told to stop.',
@@ -55,6 +57,7 @@ const version = operation({
   method: 'get',
   path: '/version',
   operationId: 'version',
+  wire: 'ADK',
   ...open,
   summary: 'Version of the runtime',
   success: {
@@ -88,6 +91,7 @@ const getTelemetry = operation({
   method: 'get',
   ...telemetry,
   operationId: 'getTelemetry',
+  wire: 'ADK',
   scope: 'read',
   summary: 'Is usage reported',
   handler: async () => ({ kind: 'value', value: NO_TELEMETRY }),
@@ -97,6 +101,7 @@ const setTelemetry = operation({
   method: 'post',
   ...telemetry,
   operationId: 'setTelemetry',
+  wire: 'ADK',
   scope: 'admin',
   summary: 'Choose whether usage is reported',
   description: 'Nothing is ever reported, so nothing is kept.',

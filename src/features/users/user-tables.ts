@@ -135,8 +135,11 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     due_time: 'null',
     token_hash: 'null',
     token_expire_time: 'null',
+    decided_via: 'null',
     decide_time: `case when r.state = 'done' then coalesce(r.decide_time, clock_timestamp()) end`,
   },
+  // No line is vouched for by a credential of the operator.
+  signals: { sender_groups: `'{}'` },
   // No line brings a vector, which might be none.
   memories: { embedding: 'null', embedding_model: 'null' },
   // No answer of a line is taken for one that a tool gave.

@@ -1,14 +1,11 @@
-import type { AgentNode, PreparedAgent } from '../../agent/definition/agent.ts';
+import type { PreparedAgent } from '../../agent/definition/agent.ts';
 import type { LiveConnection, LiveInput, LiveMessage, LiveRequest } from '../../agent/definition/live.ts';
-import type { ToolServices } from '../../agent/definition/tool.ts';
-import { buildContents } from '../../agent/loop/build-contents.ts';
-import { renderInstruction } from '../../agent/loop/instruction.ts';
 import { LiveAudio } from '../../agent/loop/live-audio.ts';
-import { runLiveTurn } from '../../agent/loop/live-turn.ts';
+import { runLiveTurn, toLiveRequest } from '../../agent/loop/live-turn.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { findHistory } from '../../conversation/sessions/history-store.ts';
 import type { Content, JsonObject } from '../../core/content.ts';
-import { AppError, NotFoundError } from '../../core/errors.ts';
+import { answerRefusal, AppError, NotFoundError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
@@ -86,7 +83,12 @@ export class LiveCall {
     try {
       // Nothing is written with these services, so they need no lease.
       const services = newToolServices(context, { key, token: '' });
-      const request = await toLiveRequest(prepared, history.events, history.state, services);
+      const { events, runtimeEventIds, state } = history;
+      const input = { agent: prepared, session: key, invocationId: newInvocationId(context), runtimeEventIds, state };
+      const { newId, log } = context;
+      // Nothing is called before the session is open, so nothing that a person allowed is needed.
+      const further = { history: events, given: new Map(), signal, streaming: false, services, newId, log };
+      const request = await toLiveRequest({ ...input, ...further });
       const flags = { modality, proactiveAudio, affectiveDialog, signal };
       const connection = await prepared.model.live?.connect({ ...request, ...flags });
       if (!connection) throw new TypeError('the model has no live API');
@@ -172,6 +174,11 @@ export class LiveCall {
       await this.#countTurn();
       const { error } = await invoke(this.#context, request, (frame) => this.#live.sendText(toText(frame)));
       if (error) this.#fail(error.message);
+    } catch (error) {
+      // Nothing was stored of it, and the model was told nothing.
+      const refusal = answerRefusal(error);
+      if (!refusal) throw error;
+      this.#live.send({ error: refusal.message });
     } finally {
       this.#isAnswering = false;
     }
@@ -203,20 +210,4 @@ function toText({ text, event }: EventFrame): string {
   if (event.partial !== true || !event.content?.parts?.some(({ inlineData }) => inlineData)) return text;
   const { partial: _partial, ...whole } = parseExactJson(text) as EventFrame['event'];
   return JSON.stringify(whole);
-}
-
-/** Builds the set-up of a live session, without transfers: the connection is one agent's. @throws {AgentError} */
-async function toLiveRequest(
-  agent: AgentNode,
-  history: Event[],
-  state: JsonObject,
-  services: Pick<ToolServices, 'loadArtifact'>,
-): Promise<Pick<LiveRequest, 'instruction' | 'contents' | 'tools' | 'sampling'>> {
-  const instruction = await renderInstruction(agent.instruction, state, services);
-  return {
-    instruction: instruction + agent.appendedInstruction,
-    contents: buildContents(history, { agentName: agent.name }),
-    tools: agent.tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
-    sampling: agent.sampling,
-  };
 }

@@ -49,6 +49,7 @@ export const runLive = operation({
   method: 'get',
   path: '/run_live',
   operationId: 'runLive',
+  wire: 'ADK',
   scope: 'invoke',
   summary: 'Hold a live session',
   description: DESCRIPTION,

@@ -48,18 +48,30 @@ export async function requestDifference(
     : { path: '/request/contents', before: notKept(contents), after: notKept(shown) };
 }
 
-/** Does as {@link requestDifference} for agents that are tools, from templates: they are not run again. */
-export function askedAgentDifference(tape: Tape, agent: AgentNode): JsonDifference | undefined {
-  const [, hash = ''] = tape.payload.prompts.find(([name]) => name === agent.name) ?? [];
-  const prompt = tape.prompts.get(hash);
+/**
+ * Does as {@link requestDifference} for an agent that is a tool and those below it, from templates: they are not run
+ * again. `skip` is told why one of them could not be compared.
+ */
+export function askedAgentDifference(
+  tape: Tape,
+  root: AgentNode,
+  skip: (reason: string) => void,
+  agent: AgentNode = root,
+): JsonDifference | undefined {
+  const [, hash] = tape.payload.prompts.find(([name]) => name === agent.name) ?? [];
+  const prompt = tape.prompts.get(hash ?? '');
   const path = `/request/agents/${agent.name}`;
-  const now = toPrompt(withTransfer(agent, agent), agent).prompt;
+  const now = toPrompt(withTransfer(root, agent), agent);
+  if (hash !== undefined && !prompt && now.hash !== hash)
+    skip(`What \`${agent.name}\` was given is not kept any more, so it was not compared.`);
   const found =
     prompt &&
-    (jsonDifference(templates(prompt), templates(now), path) ?? jsonDifference(declared(prompt), declared(now), path));
+    (jsonDifference(templates(prompt), templates(now.prompt), path) ??
+      jsonDifference(declared(prompt), declared(now.prompt), path));
   if (found) return found;
   const asked = agent.tools.flatMap(({ calls }) => (typeof calls === 'object' ? [calls] : []));
-  return asked.map((one) => askedAgentDifference(tape, one)).find((one) => one !== undefined);
+  const below = [...agent.subAgents.map((one) => [root, one] as const), ...asked.map((one) => [one, one] as const)];
+  return below.map(([top, one]) => askedAgentDifference(tape, top, skip, one)).find((one) => one !== undefined);
 }
 
 const templates = ({ instruction, appendedInstruction }: AgentPrompt) => ({ instruction, appendedInstruction });
@@ -68,11 +80,12 @@ const templates = ({ instruction, appendedInstruction }: AgentPrompt) => ({ inst
 const notKept = (digest: string) => ({ digest });
 
 /** The members of a prompt that a model gets beside the instruction. */
-const declared = ({ tools, modelName, sampling, outputSchema }: AgentPrompt) => ({
+const declared = ({ tools, modelName, sampling, outputSchema, hooks }: AgentPrompt) => ({
   tools: tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
   modelName,
   sampling,
   ...(outputSchema && { outputSchema }),
+  ...(hooks && { hooks }),
 });
 
 /** The instruction as it was given then; `undefined` where it cannot be made again. */

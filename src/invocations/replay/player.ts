@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import type { AgentNode } from '../../agent/definition/agent.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../agent/definition/model.ts';
-import type { Tool, ToolServices } from '../../agent/definition/tool.ts';
+import { isMadeUnasked, type Tool, type ToolServices } from '../../agent/definition/tool.ts';
 import { SUMMARY_INSTRUCTION, SUMMARY_START } from '../../agent/loop/compact.ts';
 import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../../agent/loop/run.ts';
 import { SIBLING_FAILED } from '../../agent/loop/run-agent.ts';
@@ -10,9 +10,10 @@ import { AgentError } from '../../core/errors.ts';
 import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import type { ReservedCall } from '../../conversation/budgets/reserve-call.ts';
 import type { Event } from '../../core/event.ts';
+import { MAX_CALLS } from '../tape.ts';
 import { askedAgentDifference, getCalls, requestDifference } from './check-request.ts';
 import { Differences } from './differences.ts';
-import { type ReplayModes, toReplayHooks } from './replay-hooks.ts';
+import { leavesHooksOut, type ReplayModes, toReplayHooks } from './replay-hooks.ts';
 import { StoredAnswers, type ToolRun } from './stored-answers.ts';
 import { isFailure, isOfModel, type StoredEvent, type TapeRun, toModelAnswer } from './tape-run.ts';
 
@@ -26,6 +27,8 @@ interface PlayerOptions extends ReplayModes {
   /** The state at the run's start; changes by its events are added. */
   state: JsonObject;
   services: ToolServices;
+  /** Ids of calls that people were asked about, or answered: see {@link listAskedCalls}. */
+  askedCalls: ReadonlySet<string>;
   /** Maximum of live model calls. */
   maxLiveCalls: number;
   /** Reserves a live call; the sentence of a budget that has less left than it may use. */
@@ -40,11 +43,21 @@ const ABORTS: ReadonlySet<string> = new Set(
 const IDLE_TURNS = 50;
 const IDLE_SLEEPS = 100;
 
+const NO_TAPE = 'Nothing is kept of what its models were given: a changed instruction or tool shows in events only.';
+
 const isStoppedBySibling = (event: Event) => event.errorCode === 'interrupted' && event.errorMessage === SIBLING_FAILED;
 const isAborted = ({ errorCode }: Event) => ABORTS.has(errorCode ?? '');
 
 /** Never settles; a signal ends those who wait for it. */
 const forever = <Result>() => new Promise<Result>(() => undefined);
+
+/** A model call of an agent of the replay. */
+interface MadeCall {
+  /** The event that it made in the stored run. */
+  stored: StoredEvent | undefined;
+  /** Settles when its request was compared. */
+  compared: Promise<void>;
+}
 
 /** Gives models and tools of an agent the answers of a stored run, and compares the new events with the stored. */
 export class Player implements RunObserver {
@@ -57,13 +70,22 @@ export class Player implements RunObserver {
   liveToolCalls = 0;
   /** Text of the last event that has any. */
   output = '';
+  /** Why something that models are given was not compared; empty where all of it was. */
+  readonly notCompared = new Set<string>();
+  /** True where hooks of an agent do not run: see {@link leavesHooksOut}. */
+  leftHooksOut = false;
+  /** Names of the tools with a live call that was not made: see {@link Player.#mayMake}. */
+  readonly notMade = new Set<string>();
   /** Ends the loop. */
   readonly #ending = new AbortController();
   readonly #options: PlayerOptions;
   readonly #answers: StoredAnswers;
   readonly #models = new Map<string, StoredEvent[]>();
   readonly #asked = new Map<string, number>();
-  readonly #agents = new WeakMap<ModelRequest, ObservedAgent>();
+  /** By the signals of their requests: a hook may put another member, or a whole other request, in place of the rest. */
+  readonly #calls = new Map<AbortSignal, MadeCall>();
+  /** The hooks of the agents as they are deployed. */
+  readonly #hooks = new Map<string, ObservedAgent['hooks']>();
   readonly #isParallel: boolean;
 
   constructor(options: PlayerOptions) {
@@ -84,6 +106,8 @@ export class Player implements RunObserver {
 
   /** The agent with models and tools of this replay. */
   wrap<Node extends AgentNode>(node: Node): Node {
+    this.#hooks.set(node.name, node.hooks);
+    this.leftHooksOut ||= leavesHooksOut(node, this.#options);
     const names = new Set<string>();
     const tools = node.tools.filter(({ name }) => !names.has(name) && names.add(name));
     return {
@@ -96,8 +120,21 @@ export class Player implements RunObserver {
     };
   }
 
-  modelCall(agent: ObservedAgent, request: ModelRequest): ObservedStep<unknown> {
-    this.#agents.set(request, agent);
+  /** Compares what an agent asks with what it asked then, before hooks see it: then too it was noted before them. */
+  request(observed: ObservedAgent, request: ModelRequest, { signal }: ModelRequest): void {
+    const { hooks: _, ...agent } = observed;
+    const { name } = agent;
+    const hooks = this.#hooks.get(name);
+    const index = this.#asked.get(name) ?? 0;
+    this.#asked.set(name, index + 1);
+    const stored = this.#models.get(name)?.[index];
+    const compared = this.#checkRequest({ ...agent, ...(hooks && { hooks }) }, index, request, stored);
+    // It is awaited with the answer, and at the end: a hook may answer in place of the model.
+    compared.catch(() => undefined);
+    this.#calls.set(signal, { stored, compared });
+  }
+
+  modelCall(): ObservedStep<unknown> {
     return UNOBSERVED;
   }
 
@@ -119,6 +156,18 @@ export class Player implements RunObserver {
     const first = getFunctionCalls(event.content)[0]?.id ?? '';
     const answer = this.#answers.find(first)?.stored.event;
     if (answer?.errorCode === 'tool_calls_limit' && this.#isStoredOnly) this.#abort(answer);
+  }
+
+  /** Notes what the replay did not come to, once the loop has ended. */
+  async end(): Promise<void> {
+    for (const { compared } of this.#calls.values()) await compared;
+    if (this.stopped !== undefined) return;
+    this.differences.end();
+    const { tape } = this.#options.run;
+    for (const name of tape ? this.#hooks.keys() : []) {
+      if (tape && getCalls(tape, name).length > (this.#asked.get(name) ?? 0))
+        this.notCompared.add(`Not all model calls of \`${name}\` were made again.`);
+    }
   }
 
   /** Ends the loop because the tape has no more to say. */
@@ -162,11 +211,12 @@ export class Player implements RunObserver {
   async #ask({ name }: AgentNode, request: ModelRequest): Promise<ModelAnswer | 'live'> {
     const { model, maxLiveCalls } = this.#options;
     if (request.instruction === SUMMARY_INSTRUCTION) return this.#summarise();
-    const index = this.#asked.get(name) ?? 0;
-    this.#asked.set(name, index + 1);
-    const stored = this.#models.get(name)?.[index];
-    await this.#checkRequest(name, index, request, stored);
-    if (model === 'stored') return this.#answer(stored);
+    const made = this.#calls.get(request.signal);
+    await made?.compared;
+    if (model === 'stored') {
+      if (made) return this.#answer(made.stored);
+      throw this.stop(`A hook of \`${name}\` asks the model something of its own, whose answers are not kept.`);
+    }
     if (this.liveModelCalls >= maxLiveCalls) {
       throw this.stop(`The live model was called ${maxLiveCalls} times, which is the maximum of this replay.`);
     }
@@ -183,20 +233,25 @@ export class Player implements RunObserver {
   }
 
   async #checkRequest(
-    agentName: string,
+    agent: ObservedAgent,
     index: number,
     request: ModelRequest,
     stored: StoredEvent | undefined,
   ): Promise<void> {
-    const { tape } = this.#options.run;
-    const agent = this.#agents.get(request);
-    if (!tape || !agent) return;
-    const made = getCalls(tape, agentName)[index];
+    const { services, state, run } = this.#options;
+    const { tape } = run;
+    if (!tape) {
+      if (stored) this.notCompared.add(NO_TAPE);
+      return;
+    }
+    const made = getCalls(tape, agent.name)[index];
     if (made) {
-      const found = await requestDifference(tape, made, { agent, request, ...this.#options });
+      const found = await requestDifference(tape, made, { agent, request, services, state: { ...state } });
       if (found) this.differences.noteRequest(stored, found);
+    } else if (tape.payload.calls.length >= MAX_CALLS) {
+      this.notCompared.add(`The tape has ${MAX_CALLS} model calls, and no more: later ones are not compared.`);
     } else if (stored && !this.#mayBeUnseen(stored.event)) {
-      const after = { agent: agentName, contents: request.contents.length };
+      const after = { agent: agent.name, contents: request.contents.length };
       this.differences.noteRequest(stored, { path: '/request', before: null, after });
     }
   }
@@ -233,11 +288,21 @@ export class Player implements RunObserver {
     return {
       ...tool,
       run: async (args, context) => {
-        if (!isLive) return this.#answerCall(tool, args, context);
+        if (!isLive || !this.#mayMake(tool, context.functionCallId)) return this.#answerCall(tool, args, context);
         this.liveToolCalls += 1;
         return tool.run(args, context);
       },
     };
+  }
+
+  /**
+   * A yes was for one call: neither a call that people decide on, nor one that they answered, is made again. Nor is one
+   * that would be committed together with an event.
+   */
+  #mayMake(tool: Tool, id: string): boolean {
+    if (isMadeUnasked(tool) && tool.transactional !== true && !this.#options.askedCalls.has(id)) return true;
+    this.notMade.add(tool.name);
+    return false;
   }
 
   async #answerCall(tool: Tool, args: JsonObject, context: Parameters<Tool['run']>[1]): Promise<unknown> {
@@ -265,7 +330,9 @@ export class Player implements RunObserver {
 
   #checkAskedAgent({ calls }: Tool, stored: StoredEvent): void {
     const { tape } = this.#options.run;
-    const found = tape && typeof calls === 'object' ? askedAgentDifference(tape, calls) : undefined;
+    if (typeof calls !== 'object') return;
+    if (!tape) return void this.notCompared.add(NO_TAPE);
+    const found = askedAgentDifference(tape, calls, (reason) => this.notCompared.add(reason));
     if (found) this.differences.noteRequest(stored, found);
   }
 

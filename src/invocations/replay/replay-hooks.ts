@@ -1,5 +1,5 @@
 import type { AgentNode } from '../../agent/definition/agent.ts';
-import type { HookContext, Hooks } from '../../agent/definition/hooks.ts';
+import { type HookContext, type HookedFailure, HOOKS, type Hooks } from '../../agent/definition/hooks.ts';
 import { isOfAgentHook } from '../../agent/loop/hooks.ts';
 import type { Differences } from './differences.ts';
 
@@ -9,18 +9,37 @@ export interface ReplayModes {
   tools: 'stored' | 'live';
 }
 
-const OF_MODEL = ['beforeModel', 'afterModel', 'onError', 'beforeAgent', 'afterAgent'];
-const OF_TOOLS = ['beforeTool', 'afterTool'];
+const OF_TOOLS: readonly string[] = ['beforeTool', 'afterTool'];
+
+/** True for a hook that a replay runs, as it stands around what is live; that of errors stands around both. */
+const isRun = (kind: (typeof HOOKS)[number], { model, tools }: ReplayModes): boolean =>
+  kind !== 'onError' && (OF_TOOLS.includes(kind) ? tools : model) === 'live';
+
+/** True where a replay leaves out a hook of an agent: what it would do now is not seen. */
+export const leavesHooksOut = ({ hooks = [] }: AgentNode, modes: ReplayModes): boolean =>
+  hooks.some((own) => HOOKS.some((kind) => own[kind] && !isRun(kind, modes)));
 
 /**
  * Returns the hooks of an agent for a replay: those around live models and tools run, what the others did is in the
  * stored events.
  */
 export function toReplayHooks({ name, hooks = [] }: AgentNode, stored: Differences, modes: ReplayModes): Hooks[] {
-  const left = [...(modes.model === 'stored' ? OF_MODEL : []), ...(modes.tools === 'stored' ? OF_TOOLS : [])];
+  const modeOf = { input: modes.model, results: modes.tools };
   const live = hooks.map((own): Hooks => {
-    const members = Object.entries(own).filter(([member]) => !left.includes(member));
-    return { ...(Object.fromEntries(members) as Partial<Hooks>), name: own.name };
+    const kept = HOOKS.filter((kind) => own[kind] && isRun(kind, modes));
+    const members = Object.fromEntries(kept.map((kind) => [kind, own[kind]?.bind(own)])) as Partial<Hooks>;
+    const onError = (failure: HookedFailure, context: HookContext) =>
+      modes[failure.during === 'model' ? 'model' : 'tools'] === 'live' ? own.onError?.(failure, context) : undefined;
+    const { timeoutMs, passesText, guard } = own;
+    const at = guard?.at.filter((place) => modeOf[place] === 'live') ?? [];
+    return {
+      ...members,
+      ...(guard && at.length > 0 && { guard: { ...guard, at } }),
+      ...(own.onError && { onError }),
+      ...(timeoutMs !== undefined && { timeoutMs }),
+      ...(passesText !== undefined && { passesText }),
+      name: own.name,
+    };
   });
   if (modes.model === 'live') return live;
   const take = (kind: 'beforeAgent' | 'afterAgent', places: number) => (context: HookContext) => {

@@ -2,6 +2,7 @@ import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
 import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import { type ModelAnswer, type ModelRequest, toCallUse } from '../../agent/definition/model.ts';
 import type { ToolServices } from '../../agent/definition/tool.ts';
+import type { GivenAnswers } from '../../agent/loop/confirmation.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { spend } from '../../conversation/budgets/budget-store.ts';
@@ -43,6 +44,9 @@ interface Replayed {
   agent: HostedAgent;
   state: JsonObject;
   runtimeEventIds: ReadonlySet<string>;
+  /** Calls that people were asked about, or answered. */
+  askedCalls: ReadonlySet<string>;
+  given: GivenAnswers;
 }
 
 /** How often a live model may be called more than twice as often as the tape has answers of it. */
@@ -55,7 +59,7 @@ export async function replayRun(
   options: ReplayOptions,
   signal: AbortSignal,
 ): Promise<Player> {
-  const { run, key, agent, state } = replayed;
+  const { run, key, agent, state, askedCalls } = replayed;
   const services = replayServices(context, key, run);
   const answers = run.events.filter(({ event }) => isOfModel(event)).length;
   const firstPlace = run.events[0]?.place ?? run.ending[0]?.place ?? 0;
@@ -67,6 +71,7 @@ export async function replayRun(
     firstPlace,
     state: { ...state },
     services,
+    askedCalls,
     maxLiveCalls,
     model,
     tools,
@@ -92,7 +97,7 @@ export async function replayRun(
     takeEnding(context, replayed, made, error, take);
   }
   if (player.isAtEnding) takeEnding(context, replayed, made, getError(run), take);
-  if (player.stopped === undefined) player.differences.end();
+  await player.end();
   return player;
 }
 
@@ -137,7 +142,7 @@ interface Playing {
 /** The consumer of the loop: it compares where that of an invocation stores, and has the same limit of tool calls. */
 async function playLoop(
   { newId, limits }: ReplayContext,
-  { run, key, invocationId, state, runtimeEventIds }: Replayed,
+  { run, key, invocationId, state, runtimeEventIds, given }: Replayed,
   { player, prepared, services, signal, take }: Playing,
 ): Promise<void> {
   const tooManyCalls = new AbortController();
@@ -152,6 +157,7 @@ async function playLoop(
     invocationId,
     history: run.history,
     runtimeEventIds,
+    given,
     state,
     signal: AbortSignal.any([signal, player.signal, tooManyCalls.signal]),
     streaming: false,

@@ -31,7 +31,7 @@ export const replayDifferenceSchema = z
       .string()
       .describe(
         'JSON pointer (RFC 6901) within the event, or from `/request` on within what the model was given for it: ' +
-          '`instruction`, `tools`, `modelName`, `sampling`, `contents`. Empty where one side has no such event.',
+          '`instruction`, `tools`, `modelName`, `sampling`, `outputSchema`, `hooks`, `contents`. Empty where one side has no such event.',
       ),
     before: z.unknown().describe('The stored value; `{digest}` where only that is kept; shortened where it is long.'),
     after: z.unknown().describe('The value now.'),
@@ -42,8 +42,11 @@ export const replayDifferenceSchema = z
 export const replaySchema = z
   .looseObject({
     status: z
-      .enum(['same', 'different', 'stopped'])
-      .describe('`stopped`: no difference was found before it could not go on.'),
+      .enum(['same', 'different', 'stopped', 'not_compared'])
+      .describe(
+        '`stopped`: no difference was found before it could not go on. `not_compared`: none was found, and something ' +
+          'that models were given was not compared; `notes` say what.',
+      ),
     events: z.int().describe('Number of events of the agent that were compared.'),
     liveModelCalls: z.int().describe('Number of calls of a live model.'),
     liveTokens: z.int().optional().describe('Tokens that those calls used.'),
@@ -59,6 +62,6 @@ export const replaySchema = z
         after: z.string().describe('That of the replay.'),
       })
       .describe('The last text of the agent.'),
-    notes: z.array(z.string()).describe('What this replay could not see.'),
+    notes: z.array(z.string()).describe('What this replay did not compare, and which calls it did not make.'),
   })
   .describe('What came of a replay.');

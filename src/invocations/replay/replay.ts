@@ -1,5 +1,6 @@
 import type { z } from 'zod';
-import { findHistory } from '../../conversation/sessions/history-store.ts';
+import { listAnsweredQuestions } from '../../agent/loop/confirmation.ts';
+import { findHistory, type SessionHistory } from '../../conversation/sessions/history-store.ts';
 import { findInitialState } from '../../conversation/sessions/session-store.ts';
 import { getAnswerText } from '../../core/content.ts';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../core/errors.ts';
@@ -13,7 +14,8 @@ import type { ReplayDifference } from './differences.ts';
 import type { Player } from './player.ts';
 import { type ReplayContext, type ReplayOptions, replayRun } from './replay-run.ts';
 import type { replaySchema } from './replay-schema.ts';
-import { stateBefore, type TapeRun, toRuns } from './tape-run.ts';
+import { listGivenAnswers } from '../waits/task-store.ts';
+import { listAskedCalls, stateBefore, type TapeRun, toRuns } from './tape-run.ts';
 
 /** The result of a replay. */
 export type Replay = z.infer<typeof replaySchema>;
@@ -55,14 +57,14 @@ async function replayRuns(
     throw new InvalidError('A replay with model and tools live is a new invocation: at least one comes from the tape.');
   }
   const text = await findInvocationText(reads, key, invocationId);
-  const status = text === undefined ? undefined : (JSON.parse(text) as { status: InvocationStatus }).status;
+  const history = text === undefined ? undefined : await findHistory(reads, key);
+  // Without its row nothing says that this runtime ran it: events that name it may be anybody's.
+  if (text === undefined || !history) throw new NotFoundError(invocationNotFound(invocationId));
+  const { status } = JSON.parse(text) as { status: InvocationStatus };
   if (status === 'queued' || status === 'running') throw new ConflictError('The invocation has not ended yet.');
-  const history = await findHistory(reads, key);
-  const runs = history ? toRuns(history.events, invocationId, await listTapes(reads, key, invocationId)) : [];
-  if (!history || (status === undefined && runs.length === 0))
-    throw new NotFoundError(invocationNotFound(invocationId));
+  const runs = toRuns(history, invocationId, await listTapes(reads, key, invocationId));
   if (runs.length === 0)
-    throw new InvalidError('The invocation stored no event of its agent: there is nothing to replay.');
+    throw new InvalidError('The runtime stored no event of its agent: there is nothing to replay.');
   checkServers(runs, options);
   const initial = (await findInitialState(reads, key)) ?? {};
   const result: Replay = {
@@ -71,17 +73,35 @@ async function replayRuns(
     liveModelCalls: 0,
     liveToolCalls: 0,
     output: { before: '', after: '' },
-    notes: toNotes(runs, options),
+    notes: [],
   };
+  const { runtimeEventIds } = history;
+  const askedCalls = listAskedCalls(history);
+  const seen: Seen = { notCompared: new Set(), notMade: new Set(), hasHooks: false };
   for (const run of runs) {
     const state = stateBefore(run, history.state, initial);
-    const made = { run, key, invocationId, agent, state, runtimeEventIds: history.runtimeEventIds };
+    const given = await listGivenAnswers(reads, key, listAnsweredQuestions(run.history));
+    const made = { run, key, invocationId, agent, state, runtimeEventIds, askedCalls, given };
     const player = await replayRun(context, made, options, signal);
     addRun(result, player, run);
+    for (const reason of player.notCompared) seen.notCompared.add(reason);
+    for (const name of player.notMade) seen.notMade.add(name);
+    seen.hasHooks ||= player.leftHooksOut;
     if (result.eventDifference || result.stopped !== undefined) break;
   }
+  if (result.events === 0) seen.notCompared.add('No event was compared.');
   const { used } = options.liveTokens;
-  return concluded(used > 0 ? { ...result, liveTokens: used } : result);
+  const notes = toNotes(history, invocationId, runs, seen, options);
+  return concluded({ ...result, notes, ...(used > 0 && { liveTokens: used }) }, seen.notCompared.size > 0);
+}
+
+/** What a replay did not see, and did not do. */
+interface Seen {
+  notCompared: Set<string>;
+  /** Tools whose live calls were not made. */
+  notMade: Set<string>;
+  /** True where hooks of the agent did not run. */
+  hasHooks: boolean;
 }
 
 /** Servers of a request are not kept: live tools would need them. */
@@ -112,31 +132,54 @@ const toShown = (difference: ReplayDifference): ReplayDifference => ({
 });
 
 /** The difference in an event is said once. */
-function concluded({ eventDifference, ...result }: Replay): Replay {
-  if (!result.difference) return { ...result, status: result.stopped === undefined ? 'same' : 'stopped' };
+function concluded({ eventDifference, ...result }: Replay, isIncomplete: boolean): Replay {
+  if (!result.difference) {
+    const status = isIncomplete ? 'not_compared' : 'same';
+    return { ...result, status: result.stopped === undefined ? status : 'stopped' };
+  }
   const { event, path } = result.difference;
   const isSame = eventDifference?.event === event && eventDifference.path === path;
   return { ...result, status: 'different', ...(eventDifference && !isSame ? { eventDifference } : {}) };
 }
 
-/** Sentences on what this replay cannot compare. */
-function toNotes(runs: TapeRun[], { model, tools }: ReplayOptions): string[] {
+/** Sentences on what this replay did not compare, and did not do; those that decide its status first. */
+function toNotes(
+  { events, runtimeEventIds }: SessionHistory,
+  invocationId: string,
+  runs: TapeRun[],
+  { notCompared, notMade, hasHooks }: Seen,
+  { model, tools }: ReplayOptions,
+): string[] {
   const tapes = runs.flatMap(({ tape }) => tape ?? []);
   const unkept = [...new Set(tapes.flatMap(({ payload }) => payload.unkept))];
   const isForgotten = tapes.some(({ payload, prompts }) => payload.prompts.some(([, hash]) => !prompts.has(hash)));
-  const asked = tapes.some(({ prompts }) => [...prompts.values()].some((one) => one.tools.some(isAgent)));
+  const declared = tapes.flatMap(({ prompts }) => [...prompts.values()].flatMap((prompt) => prompt.tools));
+  const sent = events.filter(
+    ({ id, author, ...event }) =>
+      event.invocationId === invocationId && author !== 'user' && !runtimeEventIds.has(id ?? ''),
+  );
+  const names = [...notMade].map((name) => `\`${name}\``).join(', ');
   return [
-    ...(tapes.length < runs.length
-      ? ['Nothing is kept of what its models were given: a changed instruction or tool shows in events only.']
-      : []),
+    ...[...notCompared].map((reason) => `Not compared: ${reason}`),
+    ...(names === ''
+      ? []
+      : [
+          `Calls of ${names} were not made, since people decide on them, or answer them, or they need a transaction: their ` +
+            'answers are the stored ones.',
+        ]),
+    ...(sent.length > 0 ? [`Events that a request brought under its id are left out: ${sent.length}.`] : []),
+    ...(hasHooks ? ['Hooks around what is stored are not run: what they would do now is not seen.'] : []),
     ...(isForgotten ? ['A prompt is not kept any more, or was too large: that it changed is seen, not where.'] : []),
     ...(unkept.length > 0 ? [`Present values stand for state that was too large to keep: ${unkept.join(', ')}.`] : []),
-    ...(asked ? ['Agents that are tools are not run: their answers are the stored ones.'] : []),
+    ...(declared.some(({ calls }) => calls === 'agent')
+      ? ['Agents that are tools are not run: their answers are the stored ones.']
+      : []),
+    ...(tools === 'stored' && declared.some(({ calls }) => calls === 'server')
+      ? ['MCP servers are not asked: their tools are those of the tape.']
+      : []),
     ...(model === 'live' && tools === 'stored' ? ['A call that the tape has no answer to ends the replay.'] : []),
   ];
 }
-
-const isAgent = ({ calls }: { calls?: 'server' | 'agent' }) => calls === 'agent';
 
 /** Maximum length of a text in an answer, characters. */
 const MAX_TEXT = 4_000;

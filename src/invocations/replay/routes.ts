@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { looseObject } from '../../core/members.ts';
 import { currentContext } from '../../platform/context.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
-import { type Demand, overrideDemands } from '../../platform/http/operation/demands.ts';
+import { type Demand, overrideDemands, writtenCallDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { appPath, invocationPath, pageSize } from '../../platform/http/operation/parameters.ts';
 import type { InvocationContext } from '../context.ts';
@@ -18,6 +18,7 @@ const replayDemands = ({ body }: { body: Body }): Demand[] => [
   ...(body?.modelExecutionMode === 'live' || body?.toolExecutionMode === 'live'
     ? [{ scope: 'invoke' as const, because: 'a part of the replay is live.' }]
     : []),
+  ...writtenCallDemands(body ?? {}),
   ...overrideDemands(body?.harness),
 ];
 
@@ -75,8 +76,8 @@ const replayInvocation = operation({
   summary: 'Replay an invocation',
   description:
     'Runs the agent as it is deployed now over what the invocation began with, with its stored answers, and names ' +
-    'the first difference. Nothing is written. A live part needs the scope `invoke` too, `harness` the scope ' +
-    '`override`.',
+    'the first difference. Nothing is written. A live part needs the scope `invoke` too, a stored model with live ' +
+    'tools, and `harness`, the scope `override`. Calls that people decide on, or answer, are never made.',
   owner: 'path',
   parameters: { path: invocationPath },
   demands: replayDemands,

@@ -4,6 +4,7 @@ import { isOfAgentHook } from '../../agent/loop/hooks.ts';
 import { asGiven } from '../../agent/loop/structured-output.ts';
 import { getFunctionCalls, getFunctionResponses, getParts, type JsonObject, type Part } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
+import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
 import type { Tape } from '../tape.ts';
 
 /** A stored event of an invocation and where it stands. */
@@ -29,22 +30,44 @@ export interface TapeRun {
   tape: Tape | undefined;
 }
 
-/** The runs of an invocation in order; none where it stored nothing of its own. */
-export function toRuns(session: Event[], invocationId: string, tapes: Tape[]): TapeRun[] {
+/**
+ * The runs of an invocation in order; none where it stored nothing of its own. Events that came in requests are none of
+ * its own, whatever author and invocation they name: its client may append such events, its models did not make them.
+ */
+export function toRuns(
+  { events: session, runtimeEventIds }: Pick<SessionHistory, 'events' | 'runtimeEventIds'>,
+  invocationId: string,
+  tapes: Tape[],
+): TapeRun[] {
   const stored = session
     .flatMap((event, index) => (event.invocationId === invocationId ? [{ event, sequence: index + 1 }] : []))
     .map((one, place): StoredEvent => ({ ...one, place }));
   const starts = [...new Set([...guessStarts(stored, tapes[0]?.start), ...tapes.map(({ start }) => start)])];
+  const isOwn = ({ author, id }: Event) => author !== 'user' && runtimeEventIds.has(id ?? '');
   const ordered = starts.toSorted((one, other) => one - other);
   return ordered.flatMap((start, index) => {
     const end = ordered[index + 1] ?? Number.POSITIVE_INFINITY;
-    const own = stored.filter(({ event, sequence }) => sequence > start && sequence <= end && event.author !== 'user');
+    const own = stored.filter(({ event, sequence }) => sequence > start && sequence <= end && isOwn(event));
     const tape = tapes.find((one) => one.start === start);
     if (own.length === 0 && !tape) return [];
     const ending = findEnding(own);
     const events = own.slice(0, own.length - ending.length);
     return [{ history: session.slice(0, start), later: session.slice(start), events, ending, tape }];
   });
+}
+
+/** The ids of the calls that people were asked about, and of those that somebody answered later than their run. */
+export function listAskedCalls({ events, runtimeEventIds }: SessionHistory): ReadonlySet<string> {
+  const own = events.filter(({ id }) => runtimeEventIds.has(id ?? ''));
+  const ids = own.flatMap(({ content, actions, longRunningToolIds }) => [
+    ...(longRunningToolIds ?? []),
+    ...Object.keys(actions?.requestedToolConfirmations ?? {}),
+    ...getFunctionCalls(content).flatMap(({ name, args }) => {
+      const original = name === CONFIRMATION_CALL ? args?.['originalFunctionCall'] : undefined;
+      return (original as { id?: string } | undefined)?.id ?? [];
+    }),
+  ]);
+  return new Set(ids);
 }
 
 /** Where runs without a tape began: behind each prompt, and behind an error that the agent went on from. */

@@ -12,8 +12,6 @@ import {
   harnessInvokeSchema,
   harnessResultSchema,
   invocationHeaders,
-  ignoredMembers,
-  noteIgnored,
   toInvocationOptions,
 } from '../request.ts';
 import { invoke } from '../invoke.ts';
@@ -31,6 +29,7 @@ export const harnessInvoke = operation({
   method: 'post',
   path: '/harness/invoke',
   operationId: 'harnessInvoke',
+  wire: 'AgentKit',
   scope: 'invoke',
   summary: 'Invoke the harness',
   description:
@@ -56,14 +55,12 @@ export const harnessInvoke = operation({
     schema: harnessResultSchema,
     description: 'What the agent answered, or why it could not.',
     example: { harness_name: 'demo', overwrite: false, output: '17 * 23 = 391', error: null },
-    headers: ignoredMembers,
   },
   errors: { ...BUSY_ERRORS, 404: 'The session of this `Idempotency-Key` has been deleted.' },
   handler: async (context: InvocationContext, { body, headers, principal, response }) => {
     const { user_id: userId, session_id: sessionId, max_llm_calls } = body.run_agent_request;
     const key = { appName: HARNESS_APP, userId, sessionId };
     const overrides = toAgentOverrides(body.harness);
-    noteIgnored(context, body.harness, response);
     const maxLlmCalls = toLlmCallLimit(max_llm_calls);
     const limited = principal.scopes.has('override') ? 'maxLlmCalls' : 'llmCallsAtMost';
     const kind = { kind: 'harness', harnessName: body.harness_name, overwrite: hasGeneralOverride(overrides) } as const;

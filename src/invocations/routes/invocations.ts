@@ -15,8 +15,6 @@ import {
   inBackground,
   invocationHeaders,
   invocationNotFound,
-  ignoredMembers,
-  noteIgnored,
   promptDemands,
   startInvocationSchema,
   toInvocation,
@@ -66,12 +64,10 @@ const startInvocation = operation({
     schema: invocationSchema,
     description: 'The invocation.',
     example: exampleInvocation,
-    headers: ignoredMembers,
   },
   errors: { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS },
   absent: absentSession,
-  handler: async (context: BackgroundContext, { path: key, body, headers, request, response }) => {
-    noteIgnored(context, body.harness, response);
+  handler: async (context: BackgroundContext, { path: key, body, headers, request }) => {
     const webhookUrl = await requireWebhook(context.database.reads, context.config, key, body.webhookUrl);
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
     const streamed = { ...run, streaming: body.streaming === true };

@@ -24,6 +24,7 @@ export const invokeLegacy = operation({
   method: 'post',
   path: '/invoke',
   operationId: 'invokeLegacy',
+  wire: 'AgentKit',
   scope: 'invoke',
   area: 'Compatibility endpoints',
   isStream: true,

@@ -12,8 +12,6 @@ import {
   BUSY_ERRORS,
   disconnectSignal,
   invocationHeaders,
-  ignoredMembers,
-  noteIgnored,
   promptDemands,
   runRequestSchema,
   toInvocation,
@@ -42,6 +40,7 @@ const runAgent = operation({
   method: 'post',
   path: '/run',
   operationId: 'runAgent',
+  wire: 'ADK',
   scope: 'invoke',
   summary: 'Run the agent',
   description: 'Answers the events of the invocation when it has ended. A failure of the agent is its last event.',
@@ -53,13 +52,11 @@ const runAgent = operation({
     schema: z.array(eventSchema),
     description: 'The events.',
     example: [exampleAnswer],
-    headers: ignoredMembers,
   },
   errors,
   handler: async (context: InvocationContext, { body, headers, response }) => {
     const key = toSessionKey(body);
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
-    noteIgnored(context, body.harness, response);
     const signal = disconnectSignal(context, response);
     const text = await answerOnce(
       context,
@@ -81,6 +78,7 @@ const runAgentSse = operation({
   method: 'post',
   path: '/run_sse',
   operationId: 'runAgentSse',
+  wire: 'ADK',
   scope: 'invoke',
   summary: 'Run the agent as a stream',
   isStream: true,
@@ -102,12 +100,11 @@ const runAgentSse = operation({
     }),
   },
   body: { schema: runRequestSchema, required: true, example: { ...exampleRun, streaming: true } },
-  success: { ...eventStream, headers: ignoredMembers },
+  success: eventStream,
   errors,
   handler: async (context: InvocationContext, { body, query, headers, response }) => {
     const key = toSessionKey(body);
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
-    noteIgnored(context, body.harness, response);
     const place = headers['last-event-id'];
     const from = place === undefined ? undefined : parsePosition(place);
     const options = { withIds: query.eventIds, from, split: body.functionCallEventId == null };

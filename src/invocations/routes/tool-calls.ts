@@ -1,20 +1,19 @@
 import { z } from 'zod';
-import { CONFIRMATION_CALL, isConfirmationRequest } from '../../agent/loop/confirmation.ts';
+import { isConfirmationRequest } from '../../agent/loop/confirmation.ts';
 import { toResponse } from '../../agent/loop/tool-answer.ts';
-import { getFunctionCalls, getFunctionResponses, type JsonObject, jsonObject } from '../../core/content.ts';
+import { getFunctionCalls, type JsonObject, jsonObject } from '../../core/content.ts';
 import { ConflictError } from '../../core/errors.ts';
-import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { listInvocationEvents } from '../../conversation/sessions/event-store.ts';
-import { getBodyBytes } from '../../platform/http/limits/request-limits.ts';
+import type { Database } from '../../platform/db/database.ts';
 import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { toolCallPath, userPath } from '../../platform/http/operation/parameters.ts';
-import { startInBackground } from '../background.ts';
 import type { InvocationContext } from '../context.ts';
-import { BUSY_ERRORS } from '../request.ts';
 import { toolCallSchema, TOOL_CALL_EXAMPLE } from '../tool-call.ts';
-import { listSettled, listUnknownCalls, lockCall, settleCall, type ToolCallRow } from '../tool-call-store.ts';
+import { listUnknownCalls, lockCall, settleCall, type ToolCallRow } from '../tool-call-store.ts';
+import { toPerson } from '../waits/task-routes.ts';
+import { changeTask, findTaskOfCall, TASKS_TOPIC } from '../waits/task-store.ts';
 
 const listToolCalls = operation({
   method: 'get',
@@ -52,6 +51,12 @@ const settleSchema = z.object({
   response: jsonObject
     .optional()
     .describe('What the tool would have answered; with `done` only [`{"result": "done"}`].'),
+  by: z
+    .string()
+    .min(1)
+    .max(256)
+    .optional()
+    .describe('Who has looked, where a key or an anonymous caller says it for a person [the user of the session].'),
 });
 
 const settleToolCall = operation({
@@ -61,29 +66,37 @@ const settleToolCall = operation({
   scope: 'invoke',
   summary: 'Settle a tool call that may have acted',
   description:
-    'A person has looked what became of it. Where the invocation waits for that, it goes on in the background once ' +
-    'all calls that it waits for are settled.',
+    'A person has looked what became of it. Where the invocation waits for that, it answers the task, as far as its ' +
+    'rules let one person, and goes on in the background once all that it waits for is answered.',
   parameters: { path: toolCallPath },
   body: { schema: settleSchema, required: true, example: { outcome: 'done', response: { charged: 3 } } },
   success: { schema: toolCallSchema, description: 'The call.', example: { ...TOOL_CALL_EXAMPLE, state: 'settled' } },
-  errors: { 404: 'No such call.', ...BUSY_ERRORS, 409: 'It is not unknown, or nothing waits that could run it again.' },
+  errors: {
+    403: 'Others have to answer the task about it.',
+    404: 'No such call.',
+    409: 'It is not unknown, its task was answered before, or nothing waits that could run it again.',
+  },
   absent: ({ callId }) => `Tool call not found: ${callId}`,
-  handler: async (context: InvocationContext, { path, body, request, notFound }) => {
+  handler: async (context: InvocationContext, { path, body, principal, notFound }) => {
     const { callId, ...key } = path;
     const call = await context.database.transaction(async (tx) => {
       const found = await lockCall(tx, key, callId);
       if (!found) throw notFound();
       const { status, state } = found;
-      const waits = status === 'paused';
-      // A repeat finds it settled, where the process stopped before the invocation went on.
-      if (state !== 'unknown' && !(state === 'settled' && waits)) throw new ConflictError(`The call is ${state}.`);
+      if (state !== 'unknown') throw new ConflictError(`The call is ${state}.`);
       if (status === 'running' || status === 'queued') throw new ConflictError('Its invocation has not ended.');
-      if (body.outcome === 'run_again' && !waits) throw new ConflictError('Its invocation has ended.');
+      const questionId = status === 'paused' ? await findQuestion(tx, key, found) : undefined;
+      const task = questionId === undefined ? undefined : await findTaskOfCall(tx, key, found.invocationId, questionId);
+      if (task?.shown.kind === 'effect') {
+        // Who may settle it is who may answer the task; else nothing is written.
+        const answer = { response: { confirmed: true }, via: 'tasks' };
+        await changeTask(tx, task, toPerson(principal, body.by, key), undefined, 'settle', answer);
+      } else if (body.outcome === 'run_again') throw new ConflictError('Nothing waits that could run it again.');
       await settleCall(tx, key, found, toSettled(body));
       return { ...found, state: 'settled' as const };
     });
-    const { status, ...wire } = call;
-    if (status === 'paused') await goOn(context, key, call, getBodyBytes(request));
+    context.notifications.publish(TASKS_TOPIC);
+    const { status: _, ...wire } = call;
     return { kind: 'value', value: wire };
   },
 });
@@ -95,35 +108,18 @@ function toSettled({ outcome, response }: z.output<typeof settleSchema>): JsonOb
   return toResponse(response ?? 'done');
 }
 
-/** Goes on with an invocation, as the answer to its questions would, once all of them are settled. */
-async function goOn(
-  context: InvocationContext,
+/** Finds the id of the question about a call that its invocation waits with; `undefined` where there is none. */
+async function findQuestion(
+  tx: Database,
   key: SessionKey,
-  { invocationId }: ToolCallRow,
-  bytes: number,
-): Promise<void> {
-  const { db } = context.database;
-  const asked = listQuestions(await listInvocationEvents(db, key, invocationId));
-  const settled = await listSettled(db, key, invocationId, [...asked.keys()]);
-  if (asked.size === 0 || settled.size < asked.size) return;
-  const parts = [...asked.values()].map((id) => ({
-    functionResponse: { id, name: CONFIRMATION_CALL, response: { confirmed: true } },
-  }));
-  const content = { role: 'user', parts };
-  const request = { key, invocationId, resumes: true, content, overrides: {}, createSession: false, streaming: false };
-  await startInBackground(context, request, bytes);
-}
-
-/** Returns the ids of the open questions of an invocation, by the call that each is about. */
-function listQuestions(events: Event[]): Map<string, string> {
-  const answered = new Set(events.flatMap(({ content }) => getFunctionResponses(content).map(({ id }) => id)));
-  const questions = events.filter(isConfirmationRequest).flatMap(({ content }) => getFunctionCalls(content));
-  return new Map(
-    questions.flatMap(({ id, args }) => {
-      const about = (args?.['originalFunctionCall'] as { id?: string } | undefined)?.id;
-      return id && about && !answered.has(id) ? [[about, id] as const] : [];
-    }),
+  { invocationId, callId }: ToolCallRow,
+): Promise<string | undefined> {
+  const events = await listInvocationEvents(tx, key, invocationId);
+  const asked = events.filter(isConfirmationRequest).flatMap(({ content }) => getFunctionCalls(content));
+  const question = asked.findLast(
+    ({ args }) => (args?.['originalFunctionCall'] as { id?: string } | undefined)?.id === callId,
   );
+  return question?.id ?? undefined;
 }
 
 /** Tool calls: list those that may have acted, settle one. */

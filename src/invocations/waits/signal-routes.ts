@@ -1,16 +1,17 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { z } from 'zod';
+import type { Config } from '../../config/config.ts';
 import { idempotent } from '../../conversation/idempotency/operations.ts';
 import { jsonObject, type JsonObject } from '../../core/content.ts';
 import { answerRefusal, ConflictError, type NotFoundError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { signalPath, taskPath, tokenPath } from '../../platform/http/operation/parameters.ts';
-import { signal } from './deliver.ts';
+import { signal, SYSTEM } from './deliver.ts';
 import { findTaskByToken, findWaitingTask, keepSignal } from './signal-store.ts';
 import { MAX_WAIT_SECONDS } from './task.ts';
 import { type TaskContext, toPerson, toViewer } from './task-routes.ts';
-import { changeTask, findTask, type TaskRow, TASKS_TOPIC } from './task-store.ts';
+import { changeTask, findTask, type Person, type TaskRow, TASKS_TOPIC } from './task-store.ts';
 
 /** Number of times that a signal looks again for a wait that begins at the same moment. */
 const TRIES = 3;
@@ -36,30 +37,40 @@ const sendSignal = operation({
   scope: 'invoke',
   summary: 'Send a signal',
   description:
-    'Answers the invocation that waits for it, which goes on in the background. One that comes first is kept.',
+    'Answers the invocation that waits for it, which goes on in the background, where the caller may answer its task. ' +
+    'One that comes first is kept, as one of its sender.',
   parameters: { path: signalPath },
   body: { schema: jsonObject.describe('What it says.'), required: true, example: { parcel: 'P1' } },
   success: { schema: outcomeSchema, description: 'What became of it.', example: { kept: true } },
-  errors: { ...errors, 404: 'No such session.' },
+  errors: { ...errors, 403: 'Others have to answer.', 404: 'No such session.' },
   absent: ({ sessionId }) => `Session not found: ${sessionId}`,
-  handler: async (context: TaskContext, { path, body, notFound }) => {
+  handler: async (context: TaskContext, { path, body, principal, notFound }) => {
     const { signalName, ...key } = path;
-    return { kind: 'value', value: await deliver(context, key, signalName, body, notFound) };
+    const person = toPerson(principal, undefined, key);
+    const sender = person.isVouchedFor ? SYSTEM : person;
+    return { kind: 'value', value: await deliver(context, key, signalName, { sender, payload: body }, notFound) };
   },
 });
+
+/** A signal, and who sends it. */
+interface SentSignal {
+  sender: Person;
+  payload: JsonObject;
+}
 
 async function deliver(
   context: TaskContext,
   key: SessionKey,
   name: string,
-  payload: JsonObject,
+  sent: SentSignal,
   notFound: () => NotFoundError,
 ): Promise<z.output<typeof outcomeSchema>> {
   const { db } = context.database;
   for (let tries = 0; tries < TRIES; tries += 1) {
     const task = await findWaitingTask(db, key, name);
-    if (task) return await answer(context, task, payload);
-    const outcome = await keepSignal(db, key, name, payload);
+    if (task) return await answer(context, task, sent);
+    const { sender, payload } = sent;
+    const outcome = await keepSignal(db, key, name, payload, sender.isVouchedFor ? null : sender.groups);
     if (outcome === 'kept') return { kept: true };
     if (outcome === 'absent') throw notFound();
     if (outcome === 'full') throw new ConflictError('The session keeps as many signals as it may.');
@@ -67,10 +78,15 @@ async function deliver(
   throw new ConflictError('Other answers came at the same time. Try again.');
 }
 
-async function answer(context: TaskContext, task: TaskRow, payload: JsonObject) {
-  await signal(context.database.db, task, payload);
+async function answer(context: TaskContext, task: TaskRow, { sender, payload }: SentSignal) {
+  await signal(context.database.db, task, sender, payload);
   context.notifications.publish(TASKS_TOPIC);
   return { taskId: task.id, kept: false };
+}
+
+/** Dependencies of a new address. */
+interface AddressContext extends TaskContext {
+  config: Pick<Config, 'PUBLIC_URL'>;
 }
 
 const createAddress = operation({
@@ -82,7 +98,7 @@ const createAddress = operation({
   summary: 'Make a public address for a task',
   description:
     'For a system that knows no login: a POST there answers the task, once. It replaces an address from before. Its ' +
-    'token is not shown again.',
+    'token is not shown again. A task whose rules say who has to answer has none.',
   parameters: { path: taskPath },
   body: {
     schema: z
@@ -94,19 +110,26 @@ const createAddress = operation({
     example: { seconds: 3_600 },
   },
   success: {
-    schema: z.object({ path: z.string().describe('The path of the address.') }).describe('The address.'),
+    schema: z
+      .object({
+        path: z.string().describe('The path of the address, behind that of the service.'),
+        url: z.string().optional().describe('The whole address, where `PUBLIC_URL` says where the service is.'),
+      })
+      .describe('The address.'),
     description: 'The address.',
     example: { path: '/signals/bX9…' },
   },
-  errors: { 403: 'Others have to answer.', 404: 'No such task.', 409: 'It waits for a person, or is not open.' },
+  errors: { 403: 'Others have to answer.', 404: 'No such task.', 409: 'It waits for certain people, or is not open.' },
   absent: ({ taskId }) => `Task not found: ${taskId}`,
-  handler: async ({ database: { db } }: TaskContext, { path, body, principal, notFound }) => {
+  handler: async ({ database: { db }, config }: AddressContext, { path, body, principal, notFound }) => {
     const task = await findTask(db, toViewer(principal), path.taskId);
     if (!task) throw notFound();
     const token = randomBytes(TOKEN_BYTES).toString('base64url');
     const change = { tokenHash: toHash(token), seconds: body.seconds ?? DAY_SECONDS };
     await changeTask(db, task, toPerson(principal, undefined, task), undefined, 'address', change);
-    return { kind: 'value', value: { path: `/signals/${token}` } };
+    const address = `/signals/${token}`;
+    const whole = config.PUBLIC_URL === undefined ? {} : { url: `${config.PUBLIC_URL}${address}` };
+    return { kind: 'value', value: { path: address, ...whole } };
   },
 });
 
@@ -126,7 +149,8 @@ const sendTokenSignal = operation({
   handler: async (context: TaskContext, { path, body, notFound }) => {
     const task = await findTaskByToken(context.database.db, toHash(path.token));
     if (!task) throw notFound();
-    await answer(context, task, body).catch((error: unknown) => {
+    const sender = { by: undefined, groups: [], isVouchedFor: false };
+    await answer(context, task, { sender, payload: body }).catch((error: unknown) => {
       const refusal = answerRefusal(error);
       // Without the name of who was first: any caller may ask.
       throw refusal ? new ConflictError(refusal.message.replace(/by .*, through/, 'through')) : error;

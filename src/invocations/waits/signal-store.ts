@@ -33,12 +33,13 @@ export async function findTaskByToken(db: Database, tokenHash: string): Promise<
   return row;
 }
 
-/** Keeps a signal; not where there is no such session, one waits for it by now, or as many are kept as may be. */
+/** Keeps a signal, with the groups of the user who sends it (`null`: the operator vouches for it); not where there is no such session, one waits for it by now, or as many are kept as may be. */
 export async function keepSignal(
   db: Database,
   { appName, userId, sessionId }: SessionKey,
   name: string,
   payload: JsonObject,
+  groups: readonly string[] | null,
 ): Promise<'absent' | 'waiting' | 'full' | 'kept'> {
   const { outcome } = await callFunction<{ outcome: 'absent' | 'waiting' | 'full' | 'kept' }>(db, 'keep_signal', {
     p_app: appName,
@@ -46,13 +47,20 @@ export async function keepSignal(
     p_session: sessionId,
     p_name: name,
     p_payload: escapeJson(payload),
+    p_groups: groups,
     p_max: MAX_KEPT,
   });
   return outcome;
 }
 
+/** A kept signal, with the groups of the user who sent it; `null`: the operator vouched for it. */
+interface KeptSignal {
+  payload: JsonObject;
+  groups: string[] | null;
+}
+
 /** Takes the oldest kept signal of a name, in a transaction: it is gone with the commit. */
-export async function takeSignal(tx: Database, key: SessionKey, name: string): Promise<JsonObject | undefined> {
+export async function takeSignal(tx: Database, key: SessionKey, name: string): Promise<KeptSignal | undefined> {
   const oldest = tx
     .select({ id: signals.id })
     .from(signals)
@@ -63,6 +71,6 @@ export async function takeSignal(tx: Database, key: SessionKey, name: string): P
   const [row] = await tx
     .delete(signals)
     .where(and(isSession(key, signals), eq(signals.id, sql`(${oldest})`)))
-    .returning({ text: sql<string>`${signals.payload}::text` });
-  return row && (parseExactJson(unescapeJson(row.text)) as JsonObject);
+    .returning({ text: sql<string>`${signals.payload}::text`, groups: signals.senderGroups });
+  return row && { payload: parseExactJson(unescapeJson(row.text)) as JsonObject, groups: row.groups };
 }

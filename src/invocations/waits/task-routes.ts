@@ -125,7 +125,7 @@ const changeOperation = operation({
     const versions = toVersions(headers['if-match']);
     if (versions && !versions.includes(String(task.version))) throw new PreconditionFailedError(toEtag(task));
     const person = toPerson(principal, body.by, task);
-    const change = await toChange(task, person, body);
+    const change = await toChange(task, body);
     const version = versions ? task.version : undefined;
     await changeTask(context.database.db, task, person, version, body.action, change);
     context.notifications.publish(TASKS_TOPIC);
@@ -150,24 +150,28 @@ export const toViewer = (principal: Principal): Viewer => ({
 const toWire = (principal: Principal, { userId, sessionId, invocationId, callId, shown }: TaskRow): Task =>
   mayActFor(principal, userId) ? { ...shown, sessionId, invocationId, callId } : shown;
 
-/** Returns who answers: a user for itself; a key, or who needs no credential, for whom it names. */
-export function toPerson(principal: Principal, named: string | undefined, { userId }: TaskRow): Person {
-  const own = visibleTo(principal);
+/**
+ * Returns who answers: a user for itself; a key, or who needs no credential, for whom it names. A key that is bound to
+ * users or applications is no more than the user of the session.
+ */
+export function toPerson(
+  principal: Principal,
+  named: string | undefined,
+  { userId }: Pick<TaskRow, 'userId'>,
+): Person & { by: string } {
+  const isBound = principal.kind === 'key' && (principal.users ?? principal.apps) !== undefined;
+  const own = isBound ? userId : visibleTo(principal);
   if (own !== undefined && named !== undefined && named !== own) throw new ForbiddenError('`by` is another user.');
   return { by: own ?? named ?? userId, groups: toViewer(principal).groups, isVouchedFor: own === undefined };
 }
 
 /** Returns what a change writes. @throws {InvalidError} where something is missing or does not fit */
-async function toChange(task: TaskRow, person: Person, { action, answer, text, ...more }: TaskChange): Promise<object> {
+async function toChange(task: TaskRow, { action, answer, text, ...more }: TaskChange): Promise<object> {
   const { users = [], groups = [], seconds } = more;
   if (action === 'comment' && text === undefined) throw new InvalidError('A comment needs `text`.');
   if (action === 'postpone' && seconds === undefined) throw new InvalidError('To postpone needs `seconds`.');
-  if (action === 'assign') {
-    if (users.length + groups.length === 0) throw new InvalidError('To assign needs `users` or `groups`.');
-    const isOwn = users.every((each) => each === person.by) && groups.every((each) => person.groups.includes(each));
-    if (!person.isVouchedFor && !isOwn)
-      throw new ForbiddenError('A user assigns tasks to itself and to groups of its token only.');
-  }
+  if (action === 'assign' && users.length + groups.length === 0)
+    throw new InvalidError('To assign needs `users` or `groups`.');
   if (action !== 'answer' && action !== 'reject') return { text, users, groups, seconds };
   const isYes = action === 'answer';
   if (isYes) await checkAnswer(task, answer);

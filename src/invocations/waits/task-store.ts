@@ -1,11 +1,14 @@
-import { type SQL, and, eq, ilike, sql } from 'drizzle-orm';
+import { type SQL, and, desc, eq, ilike, isNotNull, isNull, sql } from 'drizzle-orm';
+import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
+import type { GivenAnswers } from '../../agent/loop/confirmation.ts';
 import { isSession } from '../../conversation/sessions/session-key.ts';
 import { budgetText, type OverBudget } from '../../conversation/budgets/budget.ts';
-import { ConflictError } from '../../core/errors.ts';
+import type { JsonObject } from '../../core/content.ts';
+import { ConflictError, throwRefusal } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
-import { tasks } from '../../platform/db/schema/schema.ts';
+import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
+import { invocations, tasks } from '../../platform/db/schema/schema.ts';
 import { fitsPage } from '../../platform/db/sql.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
@@ -129,38 +132,70 @@ export async function findTask(db: Database, viewer: Viewer, id: string): Promis
   return row;
 }
 
+/** Finds the task of a call of an invocation, the newest one. */
+export async function findTaskOfCall(
+  db: Database,
+  key: SessionKey,
+  invocationId: string,
+  callId: string,
+): Promise<TaskRow | undefined> {
+  const [row] = await db
+    .select(TASK_COLUMNS)
+    .from(tasks)
+    .where(and(isSession(key, tasks), eq(tasks.invocationId, invocationId), eq(tasks.callId, escapeText(callId))))
+    .orderBy(desc(tasks.createTime))
+    .limit(1);
+  return row;
+}
+
 /** A person who changes a task. */
 export interface Person {
-  by: string;
+  /** `undefined`: whoever has its public address. */
+  by: string | undefined;
   groups: readonly string[];
   /** True: a credential of the operator answers for the person. */
   isVouchedFor: boolean;
 }
 
+/** True where a person may answer a task; {@link changeTask} asks again, with the change. */
+export async function mayAnswer(db: Database, task: TaskRow, { by, groups, isVouchedFor }: Person): Promise<boolean> {
+  if (isVouchedFor) return true;
+  const { userId, rules, assignedUsers, assignedGroups } = tasks;
+  const [row] = await db
+    .select({
+      may: sql<boolean>`may_answer(${userId}, ${rules}, ${assignedUsers}, ${assignedGroups}, ${by}::text,
+                                   ${sql.param(groups)}::text[])`,
+    })
+    .from(tasks)
+    .where(and(isSession(task, tasks), eq(tasks.id, task.id)));
+  return row?.may === true;
+}
+
 /**
- * Changes an open task, of that version where one is given. @throws what {@link answerRefusal} knows where another
- * answer was first, or it is for others
+ * Changes an open task, of that version where one is given. @throws {ConflictError} where another answer was first
+ * @throws {ForbiddenError} where it is for others
  */
 export async function changeTask(
   db: Database,
-  { appName, userId, sessionId, id }: TaskRow,
+  { appName, userId, sessionId, id }: Pick<TaskRow, 'appName' | 'userId' | 'sessionId' | 'id'>,
   { by, groups, isVouchedFor }: Person,
   version: number | undefined,
-  action: TaskChange['action'] | 'address',
+  action: TaskChange['action'] | 'address' | 'settle',
   change: object,
 ): Promise<void> {
-  await callFunction(db, 'change_task', {
+  const call = callFunction(db, 'change_task', {
     p_app: appName,
     p_user: userId,
     p_session: sessionId,
     p_id: id,
-    p_by: escapeText(by),
+    p_by: by === undefined ? null : escapeText(by),
     p_groups: groups,
     p_vouched: isVouchedFor,
     p_version: version,
     p_action: action,
     p_change: escapeJson(change),
   });
+  await call.catch(throwRefusal);
 }
 
 /**
@@ -186,6 +221,33 @@ export async function openBudgetTask(
     p_tasks: escapeJson([{ callId, callName, kind, form, rules, expiresAfter }]),
     p_max: tx.limits.maxOpenTasks,
   });
+}
+
+/**
+ * Lists what was answered to questions of a session, by the ids of the calls that asked. What an import says of tasks
+ * is no answer: it names no way.
+ */
+export async function listGivenAnswers(db: Database, key: SessionKey, callIds: string[]): Promise<GivenAnswers> {
+  if (callIds.length === 0) return new Map();
+  const { callId, invocationId, answer, state, decidedVia, createTime } = tasks;
+  const rows = await db
+    .selectDistinctOn([callId], { callId, invocationId, text: sql<string | null>`${answer}::text` })
+    .from(tasks)
+    .where(
+      and(
+        isSession(key, tasks),
+        sql`${callId} = any(${sql.param(callIds.map(escapeText))}::text[])`,
+        eq(state, 'done'),
+        isNotNull(decidedVia),
+      ),
+    )
+    .orderBy(callId, desc(createTime));
+  return new Map(
+    rows.map((row) => {
+      const response = parseExactJson(unescapeJson(row.text ?? '{}')) as JsonObject;
+      return [unescapeText(row.callId), { invocationId: row.invocationId, response }];
+    }),
+  );
 }
 
 /** @throws {ConflictError} with whose answer was first, where calls that a message answers are answered already */
@@ -240,6 +302,31 @@ export async function wakeDueTasks(db: Database, due: DueTask[]): Promise<boolea
     from unnest(${column('appName')}, ${column('userId')}, ${column('sessionId')}, ${column('id')}) as due(a, u, s, i)
     cross join lateral wake_task(a, u, s, i) as woke`);
   return rows[0]?.woke === true;
+}
+
+/**
+ * Makes answers due again that wait for nothing: their invocation is paused and has no open task, and nobody would look
+ * at it. Another process may be about to wake it, which does no harm. @returns how many answers
+ */
+export async function wakeForgotten(db: Database): Promise<number> {
+  const other = alias(tasks, 'other');
+  const isSame = (row: typeof other | typeof invocations, id: AnyPgColumn) => sql`${row.appName} = ${tasks.appName}
+    and ${row.userId} = ${tasks.userId} and ${row.sessionId} = ${tasks.sessionId} and ${id} = ${tasks.invocationId}`;
+  const { rowCount } = await db
+    .update(tasks)
+    .set({ dueTime: sql`statement_timestamp()` })
+    .where(
+      and(
+        eq(tasks.state, 'answered'),
+        isNull(tasks.dueTime),
+        // A cluster takes no subquery without a column.
+        sql`not exists (select 1 from ${tasks} ${other}
+          where ${isSame(other, other.invocationId)} and ${other.state} = 'open')`,
+        sql`exists (select 1 from ${invocations}
+          where ${isSame(invocations, invocations.id)} and ${invocations.status} = 'paused')`,
+      ),
+    );
+  return rowCount ?? 0;
 }
 
 /** Takes a user's name out of others' tasks: of who may answer, has answered or wrote there. @returns how many */

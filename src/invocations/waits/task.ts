@@ -103,7 +103,8 @@ export const changeTaskSchema = strictObject('A change of a task.', {
   action: z
     .enum(['answer', 'reject', 'assign', 'comment', 'postpone'])
     .describe(
-      '`answer`: yes, or the answer. `reject`: no. `assign`: to others; a user assigns to itself and its own groups. ' +
+      '`answer`: yes, or the answer. `reject`: no. `assign`: to others; a user assigns to itself, or to some of those ' +
+        'who may answer by now, and never lets in others. ' +
         '`postpone`: its deadline.',
     ),
   answer: jsonObject

@@ -91,6 +91,17 @@ export const INSTRUMENTS = {
   ),
   active: gauge('agent_runtime_invocations_active', [], 'Invocations that run or wait in this process.'),
   queue: seconds('agent_runtime_queue_wait_seconds', ['outcome'], 'Waits of invocations for a busy session.'),
+  turnRefused: counter(
+    'agent_runtime_queue_refusals_total',
+    ['reason'],
+    'Turns of waiting invocations that were refused: by a budget, for room in the process, for their request, as no ' +
+      'process serves their application, or by a failure.',
+  ),
+  forgotten: counter(
+    'agent_runtime_tasks_forgotten_total',
+    [],
+    'Answers that nothing would have brought to their paused invocation, found and brought: 0 where all is well.',
+  ),
   takeOver: counter('agent_runtime_lease_takeovers_total', [], 'Sessions taken from processes that died or slept.'),
   agent: seconds(
     'gen_ai.invoke_agent.duration',

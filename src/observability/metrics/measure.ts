@@ -3,7 +3,7 @@ import type { Attributes, Meter } from '@opentelemetry/api';
 import type { InvocationObserver, ObservedStep } from '../../agent/loop/run.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
-import type { Metrics } from '../../platform/metrics.ts';
+import { type Metrics, TURN_REFUSALS } from '../../platform/metrics.ts';
 import type { PoolUse } from '../../platform/db/database.ts';
 import { toProviderName, toTokens } from '../tokens.ts';
 import { INSTRUMENTS, observeValue, OLD_INSTRUMENTS, TOKEN_COUNTERS, toCounter, toRecorder } from './instruments.ts';
@@ -42,6 +42,12 @@ export function createMeasures(meter: Meter, alsoOld = false): Measures {
   const request = toRecorder(meter, INSTRUMENTS.request);
   const queue = toRecorder(meter, INSTRUMENTS.queue);
   const takeOver = toCounter(meter, INSTRUMENTS.takeOver);
+  const turnRefused = toCounter(
+    meter,
+    INSTRUMENTS.turnRefused,
+    TURN_REFUSALS.map((reason) => ({ reason })),
+  );
+  const forgotten = toCounter(meter, INSTRUMENTS.forgotten);
   const unknownCalls = toCounter(meter, INSTRUMENTS.unknownCalls);
   const connectionWait = toRecorder(meter, INSTRUMENTS.connectionWait);
   const lateness = toRecorder(meter, INSTRUMENTS.lateness);
@@ -67,6 +73,8 @@ export function createMeasures(meter: Meter, alsoOld = false): Measures {
     },
     queued: (outcome, seconds) => queue(seconds, { outcome }),
     takenOver: () => takeOver(),
+    turnRefused: (reason) => turnRefused({ reason }),
+    foundForgotten: (answers) => forgotten({}, answers),
     unknownCalls: (count) => unknownCalls({}, count),
     lent: (pool, seconds) => connectionWait(seconds, { pool }),
     // Two clocks: that of the database may have been set back.

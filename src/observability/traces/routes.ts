@@ -91,6 +91,7 @@ const getSessionTrace = operation({
   ...sessionTrace,
   path: `${TRACE_PATH}/session/{session_id}`,
   operationId: 'getSessionTrace',
+  wire: 'ADK',
   parameters: { path: appSessionPath },
   handler: (context: TraceContext, { path, principal }) =>
     answerSpans(context, [path.appName], path.sessionId, principal),
@@ -101,6 +102,7 @@ const getSessionTraceLegacy = operation({
   ...sessionTrace,
   path: `${OLD_TRACE_PATH}/session/{session_id}`,
   operationId: 'getSessionTraceLegacy',
+  wire: 'ADK',
   area: 'Compatibility endpoints',
   parameters: { path: bareSessionPath },
   handler: (context: TraceContext, { path, principal }) =>
@@ -111,6 +113,7 @@ const getEventTrace = operation({
   ...eventTrace,
   path: `${TRACE_PATH}/{event_id}`,
   operationId: 'getEventTrace',
+  wire: 'ADK',
   parameters: { path: appEventPath },
   handler: (context: TraceContext, { path, principal, notFound }) =>
     answerEventTrace(context, [path.appName], path.eventId, principal, notFound),
@@ -121,6 +124,7 @@ const getEventTraceLegacy = operation({
   ...eventTrace,
   path: `${OLD_TRACE_PATH}/{event_id}`,
   operationId: 'getEventTraceLegacy',
+  wire: 'ADK',
   area: 'Compatibility endpoints',
   parameters: { path: bareEventPath },
   handler: (context: TraceContext, { path, principal, notFound }) =>
@@ -131,6 +135,7 @@ const getEventGraph = operation({
   method: 'get',
   path: `${DEV_APP_PATH}/users/{user_id}/sessions/{session_id}/events/{event_id}/graph`,
   operationId: 'getEventGraph',
+  wire: 'ADK',
   scope: 'read',
   summary: 'Draw what an event did',
   description: "The application's graph with the steps of the event highlighted; `{}` where there is no such event.",

@@ -167,11 +167,12 @@ function appFailure(error: AppError): Failure {
     return { status: 401, detail, headers: { 'www-authenticate': challenge } };
   }
   if (error instanceof ForbiddenError) return { status: 403, detail };
-  if (error instanceof UnavailableError) {
-    const id = error instanceof HandedOverError ? { 'x-invocation-id': error.invocationId } : {};
-    const failure = unavailable(detail);
-    return { ...failure, headers: { ...failure.headers, ...id } };
+  if (error instanceof HandedOverError) {
+    // A client that comes again by itself would say its prompt a second time.
+    const again = error.isRepeatable ? unavailable(detail).headers : {};
+    return { status: 503, detail, headers: { ...again, 'x-invocation-id': error.invocationId } };
   }
+  if (error instanceof UnavailableError) return unavailable(detail);
   if (error instanceof KeyReusedError)
     return { status: 422, detail: [valueError(['header', 'idempotency-key'], detail, null)] };
   if (error instanceof LimitError) {

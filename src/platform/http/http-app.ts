@@ -31,6 +31,8 @@ export interface HttpAppOptions<Context = unknown> {
   /** The named schemas of the document. */
   components: Record<string, z.ZodType>;
   auth: AuthOptions;
+  /** Where clients reach the service, without a slash at its end [where a request says]. */
+  publicUrl?: string | undefined;
   origins: OriginOptions;
   proxies: ProxyOptions;
   log: EdgeLog;
@@ -57,10 +59,11 @@ export interface HttpAppOptions<Context = unknown> {
  * @throws Error when the operations contradict each other: the process must not start with them
  */
 export function createHttpApp<Context>(options: HttpAppOptions<Context>): Express {
-  const { operations, log, origins, proxies, maxBodyBytes, metrics, appAliases = new Map() } = options;
+  const { operations, log, origins, proxies, maxBodyBytes, metrics, publicUrl, appAliases = new Map() } = options;
   checkOperations(operations);
   // Made when it is wanted, and not kept: it takes 40 ms of CPU and 9 MB.
-  const document = () => openApiDocument(operations, { authMode: options.auth.mode, components: options.components });
+  const document = () =>
+    openApiDocument(operations, { authMode: options.auth.mode, components: options.components, publicUrl });
   const app = express();
   app.disable('x-powered-by');
   app.disable('etag');
@@ -76,7 +79,7 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
       appAliases,
       readJsonBody: readJsonBody(maxBodyBytes),
       readTextBody: readTextBody(maxBodyBytes),
-      createValidate: createValidation(document, appAliases),
+      createValidate: createValidation(document, appAliases, log),
     }),
   );
   const { pages = [], version = '', auth } = options;

@@ -18,7 +18,10 @@ interface PageOptions {
   folder: string;
   /** The `content-security-policy` of the page. */
   policy: string;
-  /** Makes the page that is sent of `index.html` [as it is]. */
+  /**
+   * Makes the page that is sent of `index.html` [as it is]. Its addresses are relative: what a proxy has taken off the
+   * path of a request is not known here. Those that begin with `./` are of `home`, in every view.
+   */
   toPage?: (html: string) => string;
   /** Further files, path below `home` → media type and text. */
   texts?: Record<string, [type: string, text: string]>;
@@ -33,9 +36,11 @@ const HTML = 'text/html; charset=utf-8';
 /** Serves a folder below `home`, without credentials; `index.html` is read when it is first asked for. */
 export function createPages(name: string, home: string, options: PageOptions): Pages {
   const { folder, policy, toPage = String, texts = {}, hashedName } = options;
-  let page: Buffer | undefined;
-  const sendPage: RequestHandler = (_request, response) => {
-    page ??= Buffer.from(toPage(readFileSync(join(folder, 'index.html'), 'utf8')));
+  let html: string | undefined;
+  const sendPage: RequestHandler = (request, response) => {
+    html ??= toPage(readFileSync(join(folder, 'index.html'), 'utf8'));
+    const depth = request.path.split('/').length - home.split('/').length;
+    const page = Buffer.from(depth === 0 ? html : html.replaceAll('="./', `="${'../'.repeat(depth)}`));
     response.setHeader('content-security-policy', policy);
     response.writeHead(200, { 'content-type': HTML, 'content-length': page.length }).end(page);
   };
@@ -47,7 +52,9 @@ export function createPages(name: string, home: string, options: PageOptions): P
   router.all([bare, `${home}{*path}`], onlyRead);
   // The query stays: a link to a session is `/dev-ui?app=…&session=…`.
   router.get(bare, (request, response) => {
-    response.writeHead(307, { location: home + request.url.slice(request.path.length) }).end();
+    // Relative, for a proxy that takes a path off: of its last segment.
+    const location = `${bare.split('/').at(-1)}/${request.url.slice(request.path.length)}`;
+    response.writeHead(307, { location }).end();
   });
   router.get([home, `${home}index.html`], sendPage);
   for (const [path, [type, text]] of Object.entries(texts)) router.get(home + path, sendText(type, text));

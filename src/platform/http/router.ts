@@ -1,7 +1,6 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
-import { NotFoundError } from '../../core/errors.ts';
+import { InvalidTokenError, NotFoundError } from '../../core/errors.ts';
 import { runWith } from '../context.ts';
-import type { Metrics } from '../metrics.ts';
 import { createAuthorize, type Resource, toCallerId } from './access/authorize.ts';
 import type { Authenticate } from './access/bearer.ts';
 import { requireDeliberate } from './guards.ts';
@@ -16,7 +15,8 @@ import {
   pathPattern,
   type Route,
 } from './operation/paths.ts';
-import { ANONYMOUS, type Principal } from './operation/principal.ts';
+import { ANONYMOUS, NOT_VALID_ANY_MORE, type Principal, whenEnded } from './operation/principal.ts';
+import { toBase } from './operation/public-base.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import { withReadYourWrites } from './read-position.ts';
 import { auditDenied, type Noted, toAuditEntry } from './request-audit.ts';
@@ -25,7 +25,10 @@ import type { Validate, ValidRequest } from './validation/validate.ts';
 
 /** The steps of every operation on the way to its handler. */
 interface Steps
-  extends Pick<HttpAppOptions<never>, 'context' | 'apps' | 'limits' | 'metrics' | 'audit' | 'findPosition'> {
+  extends Pick<
+    HttpAppOptions<never>,
+    'context' | 'apps' | 'limits' | 'metrics' | 'audit' | 'findPosition' | 'publicUrl'
+  > {
   /** Without it no credential is asked for: all callers are anonymous. */
   authenticate: Authenticate | undefined;
   readJsonBody: ReadBody;
@@ -79,18 +82,19 @@ function countSegments(path: string): number {
 
 /** Returns all that a request of one operation passes, in this order; what does not depend on it is decided here. */
 function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpit): RequestHandler {
-  const { owner, body } = operation;
+  const { owner, body, wire } = operation;
   // What anybody may send counts by address.
   const limits = owner === 'open' && operation.method === 'get' ? undefined : steps.limits?.(operation);
   const authorize = createAuthorize(operation);
-  const readBody = body && (body.isText ? steps.readTextBody : steps.readJsonBody);
+  // What is sent where no body is taken was meant to say something: an operation of ours reads it, and refuses.
+  const readBody = body?.isText ? steps.readTextBody : body || wire === undefined ? steps.readJsonBody : undefined;
   const validate = steps.createValidate(operation);
   const readContent = createContentReader(operation, steps.appAliases);
   const hosted = needsHostedApp(operation) ? steps.apps : undefined;
   const answer = createAnswer(operation, steps);
   return async (request, response) => {
     const noted = response.locals as Noted;
-    noteOperation(operation, steps.metrics, request, response);
+    noteOperation(operation, steps, request, response);
     if (owner !== 'open') noted.principal = await authenticate(steps.authenticate, request, noted.network, withTarpit);
     const principal = noted.principal ?? ANONYMOUS;
     const named = readPath(operation, request, noted, steps.appAliases);
@@ -102,7 +106,7 @@ function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpi
     const isNamedLater = principal.kind === 'key' && typeof owner === 'object';
     if (!isNamedLater) await withTarpit(caller, admit);
     await readBody?.(request, response);
-    const valid = await validate(request);
+    const valid = await validate(request, response);
     const resource = readContent?.(valid, named, noted) ?? named;
     if (readContent) authorize(principal, resource);
     if (hosted) requireHosted(hosted, resource.appName ?? (valid.body as { appName?: unknown } | undefined)?.appName);
@@ -122,13 +126,13 @@ function requireHosted(apps: { has(appName: string): boolean }, appName: unknown
 /** Notes the operation for the log, for metrics and for the audit. */
 function noteOperation(
   { operationId, path, isStream, success, resourceMetadata, toRefusal }: Operation,
-  metrics: Metrics | undefined,
+  { metrics, publicUrl }: Pick<Steps, 'metrics' | 'publicUrl'>,
   request: Request,
   response: Response,
 ): void {
   Object.assign(response.locals, { route: path, operationId, params: request.params, toRefusal });
   if (resourceMetadata !== undefined)
-    response.locals.metadataUrl = `${request.protocol}://${request.host}${resourceMetadata}`;
+    response.locals.metadataUrl = `${toBase({ PUBLIC_URL: publicUrl }, request)}${resourceMetadata}`;
   // A WebSocket leaves its response behind; the server counts those.
   if (isStream && success?.status !== 101 && metrics) response.once('close', metrics.stream(operationId));
 }
@@ -193,6 +197,8 @@ function createAnswer(operation: Operation, steps: Steps) {
   const audit = steps.audit?.isAbout(kind) ? steps.audit : undefined;
   const handle = findPosition ? withReadYourWrites(findPosition, operation) : operation.handler;
   const status = operation.success?.status ?? 200;
+  // A WebSocket leaves its response behind, and sees to this itself.
+  const lasts = status !== 101 && (operation.isStream === true || loadFor(operation) === 'invoke');
   return async (
     request: Request,
     response: Response,
@@ -206,7 +212,7 @@ function createAnswer(operation: Operation, steps: Steps) {
       response,
       notFound: () => notFound(operation, request),
       countAgain: async (load?: Load) => {
-        await limits?.count(caller, load).catch((error: unknown) => {
+        await limits?.count(caller, request, response, load).catch((error: unknown) => {
           auditDenied(steps.audit, error, request, response);
           throw error;
         });
@@ -220,8 +226,32 @@ function createAnswer(operation: Operation, steps: Steps) {
     const keyId = principal.kind === 'key' ? principal.id : undefined;
     const groups = principal.kind === 'user' ? principal.groups : undefined;
     const asker = { caller, requestId, callerTrace, userId, groups, keyId };
-    const answer = await runWith(asker, () => handle(context, call));
+    const lasting = lasts ? whileValid(principal, response) : undefined;
+    const work = runWith({ ...asker, ended: lasting?.signal, hasRead: () => limits?.hasRead(response) }, () =>
+      handle(context, call),
+    );
+    const answer = await (lasting ? lasting.orEnded(work) : work);
     sendAnswer(response, answer ?? { kind: 'value', value: null }, status);
+  };
+}
+
+/**
+ * Watches the credential of an answer that may take long. Once it is not valid any more the caller is refused instead,
+ * unless the answer has begun: a stream says so itself. What has been started goes on, as where a client leaves.
+ */
+function whileValid(principal: Principal, response: Response) {
+  if (principal.expiresAt === undefined && !principal.onRevoked) return undefined;
+  const ended = new AbortController();
+  const cancel = whenEnded(principal, () => ended.abort(new InvalidTokenError(NOT_VALID_ANY_MORE)));
+  return {
+    signal: ended.signal,
+    orEnded: <Result>(work: Promise<Result>) =>
+      new Promise<Result>((resolve, reject) => {
+        // After those who answer in the words of their protocol.
+        const refuse = () => response.headersSent || reject(ended.signal.reason as Error);
+        ended.signal.addEventListener('abort', () => setImmediate(refuse));
+        work.then(resolve, reject).finally(cancel);
+      }),
   };
 }
 

@@ -69,8 +69,8 @@ export interface LeasedQueue<Job> {
   /** Counted by the claim of a job whose lease is over, in its row. Without it jobs are begun without end. */
   losses?: {
     count: (job: Job) => number;
-    /** Ends a job that this process holds, instead of beginning it. */
-    giveUp: (job: Job, reason: string) => Promise<unknown>;
+    /** Ends a job that this process holds, instead of beginning it; or follows what it has begun, with a bound of its own. */
+    giveUp: (job: Job, reason: string, signal: AbortSignal) => Promise<unknown>;
     /** Takes one loss from a job that has not ended: this holder was frozen or cut off and lives. One statement. */
     takeBack: (job: Job) => Promise<unknown>;
   };
@@ -122,7 +122,7 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
   const start = (job: Job, wake: () => void) => {
     const stopping = new AbortController();
     const run = async () => {
-      if (losses && losses.count(job) >= MAX_LOSSES) await losses.giveUp(job, GIVEN_UP);
+      if (losses && losses.count(job) >= MAX_LOSSES) await losses.giveUp(job, GIVEN_UP, stopping.signal);
       else await queue.run(job, stopping.signal);
     };
     const ended = run()

@@ -25,7 +25,7 @@ export const DOOR_MUTANTS: Mutant[] = [
   },
   {
     name: 'goes on one chunk too late',
-    changes: change('sendRun', 'index >= from', 'index > from'),
+    changes: change('sendRun', 'index >= startIndex', 'index > startIndex'),
     tests: AI_SDK,
     only: 'WorkflowChatTransport',
   },

@@ -468,11 +468,12 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: hides the metrics that could not run',
-    changes: change(
-      'scoreCase',
-      "status === 'NOT_EVALUATED' ? [metricName] : []",
-      "status === 'INFORMATIONAL' ? [metricName] : []",
-    ),
+    changes: change('scoreCase', '[...new Set([...silent, ...failed])]', '[]'),
+    tests: ['score-case'],
+  },
+  {
+    name: 'evaluation: lets a case pass that a metric could not be computed of',
+    changes: change('scoreCase', 'failed.length > 0 ? withoutPass(status) : status', 'status'),
     tests: ['score-case'],
   },
   {

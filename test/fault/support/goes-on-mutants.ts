@@ -59,7 +59,7 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'lets a person settle, and does not go on',
-    changes: change('routes/goOn', 'settled.size < asked.size', 'settled.size <= asked.size'),
+    changes: change('change_task', "p_action in ('reject', 'settle')", "p_action = 'reject'"),
     ...LEDGER,
     only: 'who says: done',
   },
@@ -98,8 +98,25 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'takes up all that it finds',
-    changes: change('runBackgroundQueue', '.slice(0, slots)', ''),
+    changes: change('runBackgroundQueue', 'limit: slots }', 'limit: 1_000 }'),
     tests: ['take-up'],
+  },
+  {
+    name: 'finds what waits behind others',
+    changes: change('listHeads', 'session.isFree,', ''),
+    tests: ['queue-heads'],
+    only: 'busy sessions',
+  },
+  {
+    name: 'tells a client of a failure where another process goes on',
+    changes: change('toLeft', 'if (!isThere) return error;', 'if (isThere) return error;'),
+    tests: ['left-runs'],
+  },
+  {
+    name: 'gives up the run of a cronjob whose invocation goes on',
+    changes: change('giveUpRun', 'return executeRun(context, claimed, signal)', 'void signal'),
+    tests: ['cronjob-changes'],
+    only: 'died twice',
   },
   {
     name: 'ends what runs when it stops',

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { isThrough, toExitCode, toJunit, toTable } from '../../../src/cli/eval-report.ts';
+import { isThrough, toComparisonCode, toExitCode, toJunit, toTable } from '../../../src/cli/eval-report.ts';
 import type { CaseSummary, RunComparison } from '../../../src/features/evals/runs/summary.ts';
 
 const gate = { threshold: 1, allowNotEvaluated: false };
@@ -9,6 +9,7 @@ const summary = (evalId: string, more: Partial<CaseSummary> = {}): CaseSummary =
   passed: 2,
   notEvaluated: 0,
   errors: 0,
+  unfinished: 0,
   passRate: (more.passed ?? 2) / (more.trials ?? 2),
   interval: [0.342, 1],
   passAll: 1,
@@ -32,6 +33,10 @@ const changed: RunComparison = {
   worse: ['sometimes'],
   pTwoSided: 1,
   regression: true,
+  compared: 3,
+  missing: [],
+  added: [],
+  missingMetrics: [],
   differences: [{ evalId: 'sometimes', event: 1, path: '/texts/0', before: 'a', after: 'b' }],
 };
 
@@ -43,10 +48,28 @@ describe('a case gets through', () => {
     ['a trial broke off, although the others passed', summary('a', { errors: 1 }), gate, false],
     ['no metric says anything', silent, gate, false],
     ['no metric says anything, and that is allowed', silent, { ...gate, allowNotEvaluated: true }, true],
+    ['a trial was cancelled, although the others passed', summary('a', { unfinished: 1 }), gate, false],
     ['it has no trials at all', summary('a', { trials: 0, passed: 0, passRate: null }), gate, false],
   ])('where %s: %#', (_, one, by, expected) => {
     expect(isThrough(one, by)).toBe(expected);
     expect(toExitCode([summary('other'), one], by)).toBe(expected ? 0 : 1);
+  });
+
+  test('no case at all is no pass', () => {
+    expect(toExitCode([], gate)).toBe(1);
+  });
+
+  test.each([
+    ['no case in common', { compared: 0 }, 'Nothing was compared: the runs have no case with a verdict in common.'],
+    ['a case without a verdict now', { missing: ['b'] }, 'Not compared, as they have no verdict now: b.'],
+    ['a metric without a verdict now', { missingMetrics: ['m'] }, 'Not compared, as they give no verdict now: m.'],
+  ])('%s is exit code 3, and is named', (_, more, line) => {
+    const comparison = { ...changed, regression: false, ...more };
+    expect([toExitCode([summary('a')], gate, comparison), toComparisonCode(comparison)]).toEqual([3, 3]);
+    expect([toExitCode([flaky], gate, comparison), toComparisonCode({ ...comparison, regression: true })]).toEqual([
+      1, 1,
+    ]);
+    expect(toTable([summary('a')], gate, comparison)).toContain(line);
   });
 
   test('a regression fails a run whose cases all got through', () => {

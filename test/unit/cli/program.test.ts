@@ -51,6 +51,21 @@ test('the help of every command ends with an example of it, whose options there 
   }
 });
 
+test('no command takes an option that it does not have', async () => {
+  const commands = list(createProgram(() => undefined)).filter(({ commands: below }) => below.length === 0);
+  const wrong: string[] = [];
+  for (const command of commands) {
+    const path = [command.parent?.parent ? [command.parent.name()] : [], command.name()].flat();
+    const given = command.registeredArguments.map(() => 'x');
+    const { code, said } = await run(...path, ...given, '--dryrn');
+    if (code !== 2 || !said.includes("unknown option '--dryrn'")) wrong.push(`${path.join(' ')}: ${code} ${said}`);
+  }
+  expect(wrong).toEqual([]);
+  const { code, said } = await run('users', 'erase', 'u1', '--dryrun');
+  expect([code, said]).toEqual([2, expect.stringContaining('Did you mean --dry-run?')]);
+  expect(await run('users', 'erase', 'u1', 'u2')).toMatchObject({ code: 2 });
+});
+
 test.each([
   [['bogus'], 'There is no command bogus.\n--help says what there is.\n'],
   [['strat'], 'There is no command strat.\n(Did you mean start?)\n--help says what there is.\n'],

@@ -18,6 +18,21 @@ const messageOf = (environment: Record<string, string>) => {
   return undefined;
 };
 
+test('a variable that resembles a setting and is none is named, others are not', () => {
+  const names = (environment: Record<string, string>) =>
+    readConfig(environment).misspelt.map((sentence) => sentence.replace(/ is no setting .* mean (.*)\?$/, ' → $1'));
+  expect(names({ RUNTIME_API_KEY: KEY, AUDT: 'writes', DATABASE_URI: '', LOGLEVEL: 'warn', dev_ui: 'true' })).toEqual([
+    'RUNTIME_API_KEY → RUNTIME_API_KEYS',
+    'AUDT → AUDIT',
+    'LOGLEVEL → LOG_LEVEL',
+    'dev_ui → DEV_UI',
+  ]);
+  const others =
+    'OPENAI_API_KEY ANTHROPIC_API_KEY GOOGLE_API_KEY GEMINI_API_KEY AWS_REGION PGHOST PGPORT HOSTNAME HOME LANG TERM ' +
+    'SHELL NODE_ENV OTEL_SERVICE_NAME POSTGRES_PASSWORD AGENT_RUNTIME_KEY AGENT_RUNTIME_URL IMPORT_KEY HTTP_PROXY';
+  expect(names(Object.fromEntries(others.split(' ').map((name) => [name, 'x'])))).toEqual([]);
+});
+
 describe('modes', () => {
   test.each([
     [{}, { mode: 'local' }],
@@ -135,7 +150,7 @@ describe('the key that signs cards', () => {
     ['RS256', toJwk(rsa, { alg: 'RS256' })],
     ['PS512', toJwk(rsa, { alg: 'PS512' })],
   ])('signs by %s', (alg, value) => {
-    const { A2A_CARD_KEY: signer } = readConfig({ A2A_CARD_KEY: value });
+    const { A2A_CARD_KEY: signer } = readConfig({ A2A_CARD_KEY: value, PUBLIC_URL: 'https://agents.example' });
     expect(signer?.header).toEqual({ alg, kid: 'k1', typ: 'JOSE' });
     const { d } = JSON.parse(value) as { d: string };
     expect(inspect(signer, { depth: null, showHidden: true }) + JSON.stringify(signer)).not.toContain(d);
@@ -162,6 +177,30 @@ describe('the key that signs cards', () => {
       'A2A_CARD_KEY: found a wrong value; allowed: a private JWK (EC, Ed25519, or RSA with `alg`) with a `kid`.',
     );
   });
+
+  test('a key that signs where the service is needs the address of the operator', () => {
+    expect(messageOf({ A2A_CARD_KEY: toJwk(ec) })).toMatch(/^PUBLIC_URL: found nothing; A2A_CARD_KEY signs/);
+    expect(readConfig({ A2A_CARD_KEY: toJwk(ec) }, { listens: false }).A2A_CARD_KEY).toBeDefined();
+  });
+});
+
+describe('PUBLIC_URL', () => {
+  test.each([
+    ['https://agents.example.com', 'https://agents.example.com'],
+    ['https://agents.example.com/', 'https://agents.example.com'],
+    ['HTTP://Agents.Example.com:8080/a/b//', 'http://agents.example.com:8080/a/b'],
+  ])('%s', (value, expected) => {
+    expect(readConfig({ PUBLIC_URL: value }).PUBLIC_URL).toBe(expected);
+  });
+
+  test.each(['agents.example.com', '/agents', 'ftp://x', 'https://u:p@x', 'https://x/?a', 'https://x/#a', 'https://'])(
+    '%s is refused',
+    (value) => {
+      expect(messageOf({ PUBLIC_URL: value })).toBe(
+        'PUBLIC_URL: found a wrong value; allowed: an http or https URL, which may have a path.',
+      );
+    },
+  );
 });
 
 describe('docs/configuration.md', () => {

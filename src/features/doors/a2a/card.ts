@@ -4,6 +4,8 @@ import type { Request } from 'express';
 import { OLD_VERSION, VERSION } from '../../../agent/a2a/wire.ts';
 import type { JsonObject } from '../../../core/content.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
+import { toBase } from '../../../platform/http/operation/public-base.ts';
+import { BoundedCache } from '../../../platform/work/bounded-cache.ts';
 import { A2aError } from './errors.ts';
 import type { A2aContext } from './methods.ts';
 
@@ -17,9 +19,6 @@ export function readVersion({ headers, query }: Request): string | undefined {
   if (version === VERSION || version === OLD_VERSION) return version;
   throw new A2aError('VERSION_NOT_SUPPORTED', `Versions ${VERSION} and ${OLD_VERSION} are spoken here.`);
 }
-
-/** Returns the address of the service, as a client named it. */
-export const toBase = ({ protocol, host }: Request): string => `${protocol}://${host}`;
 
 /**
  * Returns the card of an application: what it is called, and where and how it is spoken to. Clients that do not name
@@ -36,7 +35,7 @@ export async function toCard(
   const agent = agents.get(appName);
   const { name = appName, description = '' } = agent?.describe() ?? {};
   const said = description || `The agent ${appName}.`;
-  const url = `${toBase(request)}/a2a/${encodeURIComponent(appName)}`;
+  const url = `${toBase(config, request)}/a2a/${encodeURIComponent(appName)}`;
   const isOpen = config.auth.mode === 'local';
   const bearer = {
     httpAuthSecurityScheme: { scheme: 'Bearer' },
@@ -66,11 +65,28 @@ export async function toCard(
   const old = { url, preferredTransport: 'JSONRPC', protocolVersion: '0.3.0', supportsAuthenticatedExtendedCard: true };
   const security = isOpen ? {} : { security: [{ bearer: [] }] };
   const shown = isPlain ? card : { ...card, ...old, additionalInterfaces, ...security };
-  const signer = config.A2A_CARD_KEY;
-  if (!signer) return shown;
+  return config.A2A_CARD_KEY ? sign(config.A2A_CARD_KEY, shown) : shown;
+}
+
+type Signer = NonNullable<A2aContext['config']['A2A_CARD_KEY']>;
+
+/** Signed cards of a key by what they say: a signature costs more than all else of a request that anybody may send. */
+const signedCards = new WeakMap<Signer, Map<string, Promise<JsonObject>>>();
+
+function sign(signer: Signer, card: JsonObject): Promise<JsonObject> {
+  const known = signedCards.get(signer) ?? new BoundedCache<Promise<JsonObject>>();
+  signedCards.set(signer, known);
+  const text = JSON.stringify(card);
+  const signed = known.get(text) ?? signAnew(signer, card);
+  known.set(text, signed);
+  signed.catch(() => known.delete(text));
+  return signed;
+}
+
+async function signAnew({ key, header }: Signer, card: JsonObject): Promise<JsonObject> {
   const { generateAgentCardSignature } = await import('@a2a-js/sdk');
   // As it is sent: of a card that it has parsed the package leaves the security schemes unsigned.
-  return { ...(await generateAgentCardSignature(signer.key, signer.header)(shown as object as AgentCard)) };
+  return { ...(await generateAgentCardSignature(key, header)(card as object as AgentCard)) };
 }
 
 /** Sends the card of an application. @throws {NotFoundError} */
@@ -81,10 +97,13 @@ export async function serveCard(
 ): Promise<Answer> {
   if (!context.agents.has(appName)) throw notFound();
   const card = await toCard(context, appName, request, false);
-  // The signature of a card may be another one each time.
+  // The signature of a card may be another one in each process.
   const same = JSON.stringify(card, (name, value: unknown) => (name === 'signature' ? undefined : value));
   const etag = `W/"${hash('sha256', same).slice(0, 32)}"`;
-  response.setHeader('cache-control', 'public, max-age=300').setHeader('etag', etag).vary('A2A-Version');
+  response.setHeader('etag', etag).vary('A2A-Version');
+  // What names the host of its request is that client's alone.
+  if (context.config.PUBLIC_URL === undefined) response.vary('Host, X-Forwarded-Host, X-Forwarded-Proto');
+  else response.setHeader('cache-control', 'public, max-age=300');
   if (request.headers['if-none-match'] !== etag) return { kind: 'json', text: JSON.stringify(card) };
   response.status(304).end();
   return { kind: 'sent' };

@@ -3,6 +3,8 @@ import type { z } from 'zod';
 import { CALLS, CHAIN, CHAIN_STATE, TIME, TOKENS } from '../../../agent/a2a/wire.ts';
 import type { Config } from '../../../config/config.ts';
 import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
+import type { Event } from '../../../core/event.ts';
+import { listChosenEvents } from '../../../conversation/sessions/event-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
@@ -27,15 +29,16 @@ import {
   toTask,
   toUpdates,
 } from './task.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Characters of JSON from which on a page of tasks ends. */
+/** Bytes of events of a page of tasks, but for its first one. */
 const MAX_PAGE = 4_194_304;
 /** Time that the answer to a request to cancel waits for the end. */
 const CANCEL_MS = 5_000;
 
 /** Dependencies of this door. */
 export interface A2aContext extends InvocationContext {
-  config: Pick<Config, 'auth' | 'A2A_CARD_KEY' | 'WEBHOOKS' | 'WEBHOOKS_ALLOWED_HOSTS'>;
+  config: Pick<Config, 'auth' | 'A2A_CARD_KEY' | 'PUBLIC_URL' | 'WEBHOOKS' | 'WEBHOOKS_ALLOWED_HOSTS'>;
   version: string;
 }
 
@@ -45,7 +48,7 @@ export interface A2aCall extends TurnCall {
   principal: Principal;
   appName: string;
   userId: string;
-  /** Address of the service, as the client named it. */
+  /** Address of the service. */
   base: string;
   /** True: in the words of 0.3. */
   isOld: boolean;
@@ -126,29 +129,53 @@ function toAnswers(found: Found, { parts }: A2aMessage): ReturnType<typeof answe
   });
 }
 
-/** Reads an invocation with its events so far. @throws {A2aError} where it is gone */
-async function look({ context, base }: A2aCall, { key, invocationId }: InvocationRef): Promise<Found> {
-  const invocation = await context.feeds.readInvocation(key, invocationId);
+/** Of an invocation all that it has. */
+const ALL: Shown = {};
+
+/** Reads an invocation with those of its events that are shown. @throws {A2aError} where it is gone */
+async function look(call: A2aCall, { key, invocationId }: InvocationRef, shown = ALL): Promise<Found> {
+  const invocation = await call.context.feeds.readInvocation(key, invocationId);
   if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
-  const found: Found = { key, invocationId, invocation, events: [], sequence: undefined, base };
-  const { signal } = new AbortController();
-  for await (const step of readTurn(context, { key, invocationId, isSoFar: true }, signal))
-    if (step.kind === 'event') {
-      found.events.push(step.event);
-      found.sequence = step.sequence;
-    }
-  return found;
+  const [found] = await readEvents(call, [{ key, invocationId, invocation }], shown);
+  return found as Found;
 }
 
-const findTask = (call: A2aCall, taskId: string) => look(call, toRef(call, taskId));
+/** Reads those events of invocations that are shown: of those behind the first as many as a page may have. */
+async function readEvents(
+  { context, base, appName, userId }: A2aCall,
+  read: Omit<Found, 'events' | 'sequence' | 'base'>[],
+  { historyLength, includeArtifacts: made = true }: Shown,
+): Promise<Found[]> {
+  const wanted = read.map(({ key, invocationId, invocation: { status } }) => {
+    const { sessionId } = key;
+    return { sessionId, invocationId, said: historyLength ?? undefined, made, calls: status === 'paused' };
+  });
+  const db = context.database.reads;
+  const chosen = await listChosenEvents(db, { appName, userId }, wanted, MAX_PAGE);
+  return chosen.map((events, place) => ({
+    ...(read[place] as (typeof read)[number]),
+    events: events.map(({ text }) => parseExactJson(text) as Event),
+    sequence: events.at(-1)?.sequence,
+    base,
+  }));
+}
+
+const findTask = (call: A2aCall, taskId: string, shown = ALL) => look(call, toRef(call, taskId), shown);
+
+/** Returns a task as a client sees it that has sent a message of it: without the scope to read from there on. */
+function toOwnPart({ principal }: A2aCall, found: Found, { messageId }: A2aMessage): Found {
+  if (principal.scopes.has('read')) return found;
+  const first = found.events.findIndex((event) => getMessageId(event) === messageId);
+  return { ...found, events: first < 0 ? [] : found.events.slice(first) };
+}
 
 const isActive = ({ invocation: { status } }: Found) => status === 'running' || status === 'queued';
 const isOver = (found: Found) => !isActive(found) && found.invocation.status !== 'paused';
 
 /** Waits for the end of a task, or until it asks something. @returns it as it stands then, or when `signal` aborts */
-async function wait(call: A2aCall, ref: InvocationRef, signal: AbortSignal): Promise<Found> {
+async function wait(call: A2aCall, ref: InvocationRef, signal: AbortSignal, shown = ALL): Promise<Found> {
   for await (const _ of readTurn(call.context, { ...ref, withText: false }, signal));
-  return look(call, ref);
+  return look(call, ref, shown);
 }
 
 /** Sends a message, and waits for the end unless it is not to. */
@@ -160,7 +187,7 @@ export async function sendMessage(call: A2aCall, params: z.output<typeof sendPar
     call.response.once('close', () => left.abort());
     found = await wait(call, found, AbortSignal.any([left.signal, call.context.draining]));
   }
-  return { task: toTask(found, { historyLength: length }) };
+  return { task: toTask(toOwnPart(call, found, params.message), { historyLength: length }) };
 }
 
 /** The events of a stream, once its request is accepted. */
@@ -168,7 +195,8 @@ export type Updates = (signal: AbortSignal) => AsyncGenerator<JsonObject>;
 
 /** Sends a message, and tells what becomes of it. */
 export async function streamMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<Updates> {
-  return follow(call, await begin(call, params), params.configuration ?? {});
+  const found = await begin(call, params);
+  return follow(call, toOwnPart(call, found, params.message), params.configuration ?? {});
 }
 
 /** Tells what becomes of a task that is under way: as it stands, then all that comes. */
@@ -201,16 +229,19 @@ const follow = (
 
 /** Answers how a task stands. */
 export async function getTask(call: A2aCall, { id, ...shown }: z.output<typeof getParams>): Promise<JsonObject> {
-  return toTask(await findTask(call, id), shown);
+  return toTask(await findTask(call, id, shown), shown);
 }
 
-/** Cancels a task, on whatever replica it runs. @throws {A2aError} for one that is over */
+/** The state of a task alone. */
+const STATE: Shown = { historyLength: 0, includeArtifacts: false };
+
+/** Cancels a task, on whatever replica it runs. @returns how it stands @throws {A2aError} for one that is over */
 export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<JsonObject> {
-  const found = await findTask(call, id);
+  const found = await findTask(call, id, STATE);
   if (isOver(found)) throw new A2aError('TASK_NOT_CANCELABLE', `The task is over: ${found.invocation.status}.`);
   await askToCancel(call.context, found.key, found.invocation.id);
   const signal = AbortSignal.any([AbortSignal.timeout(CANCEL_MS), call.context.draining]);
-  return toTask(await wait(call, found, signal));
+  return toTask(await wait(call, found, signal, STATE), STATE);
 }
 
 /** Lists the tasks that a user has with an application, those that changed last first. */
@@ -223,22 +254,15 @@ export async function listTasks(call: A2aCall, params: z.output<typeof listParam
   // Years that both JavaScript and PostgreSQL know.
   if (time && !(time.getUTCFullYear() >= 1 && time.getUTCFullYear() <= 9_999))
     throw new A2aError('INVALID_PARAMS', 'statusTimestampAfter: not a time');
-  const { context, appName, userId, base } = call;
+  const { context, appName, userId } = call;
   const wanted = { sessionId: params.contextId || undefined, statuses, since: time?.toISOString() };
   const db = context.database.reads;
   const { rows, total } = await listInvocationsOfUser(db, { appName, userId }, wanted, after, pageSize + 1);
   const page = rows.slice(0, pageSize);
-  const tasks: JsonObject[] = [];
-  let characters = 0;
-  for (const { invocation } of page) {
-    const ref = { key: { appName, userId, sessionId: invocation.sessionId }, invocationId: invocation.id };
-    const needsEvents = shown.includeArtifacts || shown.historyLength > 0 || invocation.status === 'paused';
-    const found = needsEvents ? await look(call, ref) : { ...ref, invocation, events: [], sequence: undefined, base };
-    const task = toTask(found, shown);
-    characters += JSON.stringify(task).length;
-    if (characters > MAX_PAGE && tasks.length > 0) break;
-    tasks.push(task);
-  }
+  const read = page.map(({ invocation }) => {
+    return { key: { appName, userId, sessionId: invocation.sessionId }, invocationId: invocation.id, invocation };
+  });
+  const tasks = (await readEvents(call, read, shown)).map((found) => toTask(found, shown));
   const last = rows.length > tasks.length ? page[tasks.length - 1] : undefined;
   return { tasks, nextPageToken: last ? toCursor(last.place) : '', pageSize, totalSize: total };
 }

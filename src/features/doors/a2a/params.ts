@@ -9,10 +9,6 @@ import { camelCase } from '../../../platform/http/operation/paths.ts';
 export const toCamel = (members: JsonObject): JsonObject =>
   Object.fromEntries(Object.entries(members).map(([name, value]) => [camelCase(name), value]));
 
-/** Returns the scope that a method of the protocol needs. */
-export const toScope = (method: string): 'read' | 'write' | 'invoke' =>
-  /^(?:Send|Cancel)/.test(method) ? 'invoke' : /^(?:Create|Delete)/.test(method) ? 'write' : 'read';
-
 /** A text that is left out where it is empty, as in the JSON of protocol buffers. */
 const text = z
   .string()

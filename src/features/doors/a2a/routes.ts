@@ -4,9 +4,10 @@ import { bodyText } from '../../../core/members.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
 import { type Call, loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, idInPath } from '../../../platform/http/operation/parameters.ts';
+import { A2A_DEEDS, type A2aMethod, DEEDS } from '../deeds.ts';
 import { doorOwner, doorQuery } from '../start-turn.ts';
 import { refusal, toRefusal } from './errors.ts';
-import { getParams, listParams, toScope } from './params.ts';
+import { getParams, listParams } from './params.ts';
 import type { A2aContext } from './methods.ts';
 
 const APP = '/a2a/{app_name}';
@@ -70,16 +71,16 @@ const { historyLength } = getParams.shape;
 
 /** Declares a method of the protocol over HTTP+JSON, about a task unless it says otherwise; in 0.3 below `/v1`. */
 function rest(
-  name: string,
+  name: A2aMethod,
   address: string,
   operationId: string,
   summary: string,
   more: Partial<Operation>,
 ): Operation<A2aContext> {
-  const scope = toScope(name);
+  const deed = DEEDS[A2A_DEEDS[name]];
   return {
-    method: scope === 'read' ? 'get' : name.startsWith('Delete') ? 'delete' : 'post',
-    scope,
+    method: deed.scope === 'read' ? 'get' : name.startsWith('Delete') ? 'delete' : 'post',
+    ...deed,
     owner: doorOwner,
     refusal,
     toRefusal,
@@ -122,7 +123,7 @@ export const a2aOperations: Operation<A2aContext>[] = [
     ...running,
     path: APP,
     operationId: 'callA2a',
-    // What a message turns out to be is counted too: a message to the agent as an invocation.
+    // What a message turns out to be is counted too.
     load: 'read',
     isStream: true,
     summary: 'Serve an A2A client',
@@ -144,19 +145,17 @@ export const a2aOperations: Operation<A2aContext>[] = [
     success: streamed({ task }),
   }),
   rest('ListTasks', '/tasks', 'listA2aTasks', 'List tasks', {
-    load: 'heavy',
     description: 'Of the user, with this application; those that changed last first.',
     parameters: { path: appPath, query: doorQuery.extend(listParams.shape) },
     errors: {},
     success: shown('A page of tasks.', { tasks: [task], nextPageToken: '', pageSize: 50, totalSize: 1 }),
   }),
   rest('GetTask', TASK, 'getA2aTask', 'Get a task', {
-    load: 'heavy',
     parameters: { path: inTask, query: doorQuery.extend({ historyLength, history_length: historyLength }) },
   }),
   rest('CancelTask', `${TASK}:cancel`, 'cancelA2aTask', 'Cancel a task', {
-    load: 'write',
-    description: 'On whatever replica it runs; the answer waits a few seconds for the end.',
+    description:
+      'On whatever replica it runs; the answer waits a few seconds for the end. It says how the task stands.',
   }),
   rest('SubscribeToTask', `${TASK}:subscribe`, 'subscribeToA2aTask', 'Follow a task', following),
   rest('SubscribeToTask', `${TASK}:subscribe`, 'resubscribeToA2aTask', 'Follow a task', {

@@ -6,8 +6,10 @@ import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
+import { toBase } from '../../../platform/http/operation/public-base.ts';
+import { A2A_DEEDS, type A2aMethod, DEEDS } from '../deeds.ts';
 import { sendEvents, toClientUser, type TurnCall } from '../start-turn.ts';
-import { readVersion, toBase, toCard } from './card.ts';
+import { readVersion, toCard } from './card.ts';
 import { A2aError, isOldPath, showError, toRestError, toRpcError } from './errors.ts';
 import * as methods from './methods.ts';
 import type { A2aCall, A2aContext, Updates } from './methods.ts';
@@ -26,7 +28,7 @@ const method =
     throw new A2aError('INVALID_PARAMS', `${path.join('.') || 'params'}: ${message}`);
   };
 
-const METHODS: Record<string, (call: A2aCall, params: JsonObject) => Result> = {
+const METHODS: Record<A2aMethod, (call: A2aCall, params: JsonObject) => Result> = {
   SendMessage: method(schemas.sendParams, methods.sendMessage),
   SendStreamingMessage: method(schemas.sendParams, methods.streamMessage),
   GetTask: method(schemas.getParams, methods.getTask),
@@ -57,18 +59,18 @@ interface Words {
 /** The failure of a stream whose credential is not valid any more. */
 const EXPIRED = { status: 401, code: -32_600, reason: 'UNAUTHENTICATED' };
 
-/** Runs a method, which is one of {@link METHODS}, and answers in these words. */
+/** Runs a method, and answers in these words. */
 async function answer(
   context: A2aContext,
-  name: string,
+  name: A2aMethod,
   { path, query, ...came }: Came,
   params: JsonObject,
   { isOld, toResult, toError }: Words,
 ): Promise<Answer> {
   const userId = toClientUser(came.principal, query.user_id);
-  const call = { ...came, isOld, context, appName: path.appName, userId, base: toBase(came.request) };
+  const call = { ...came, isOld, context, appName: path.appName, userId, base: toBase(context.config, came.request) };
   if (name.includes('PushNotification')) push.requirePush(call);
-  const result = await (METHODS[name] as (typeof METHODS)[string])(call, params);
+  const result = await METHODS[name](call, params);
   if (typeof result !== 'function') return { kind: 'value', value: toResult(result) };
   const toExpired = (message: string) => toError({ ...EXPIRED, message });
   return sendEvents(context, came.response, toExpired, async function* (signal) {
@@ -100,11 +102,12 @@ export async function serveRpc(context: A2aContext, { body = '', ...came }: Came
     if (!Object.hasOwn(METHODS, known) || (version === OLD_VERSION && !isOld))
       throw new A2aError('METHOD_NOT_FOUND', `Method not found: ${name}`);
     if (params !== toMembers(params)) throw new A2aError('INVALID_PARAMS', 'params: not an object');
-    const scope = schemas.toScope(known);
+    const { scope, load } = DEEDS[A2A_DEEDS[known as A2aMethod]];
     requireScope(came.principal, { scope, because: 'this method needs it.' });
-    if (known.startsWith('Send') || scope === 'write') await came.countAgain(scope);
+    // As a small read it is counted already.
+    if (load !== 'read') await came.countAgain(load);
     const sent = isOld ? fromOld(known, toMembers(params), false) : schemas.toCamel(toMembers(params));
-    return await answer(context, known, came, sent, {
+    return await answer(context, known as A2aMethod, came, sent, {
       isOld,
       toResult: (value) => ({ jsonrpc: '2.0', id, result: isOld ? toOldResult(value) : value }),
       toError: (shown) => toRpcError(id, shown),
@@ -116,7 +119,7 @@ export async function serveRpc(context: A2aContext, { body = '', ...came }: Came
 }
 
 /** Serves one request of HTTP+JSON; its parameters are those of the path, the query and the body. */
-export async function serveRest(context: A2aContext, name: string, { body, ...came }: Came): Promise<Answer> {
+export async function serveRest(context: A2aContext, name: A2aMethod, { body, ...came }: Came): Promise<Answer> {
   const isOld = isOldPath(came.request.path);
   const version = readVersion(came.request);
   if (version !== undefined && (version === OLD_VERSION) !== isOld)

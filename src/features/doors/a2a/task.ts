@@ -21,7 +21,7 @@ export interface Found extends InvocationRef {
   events: Event[];
   /** Sequence of the last of them [there is none]. */
   sequence: number | undefined;
-  /** Address of the service, as the client named it. */
+  /** Address of the service. */
   base: string;
 }
 

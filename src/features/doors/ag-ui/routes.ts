@@ -4,6 +4,7 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
 import { loadOnce, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, appSessionPath } from '../../../platform/http/operation/parameters.ts';
+import { DEEDS } from '../deeds.ts';
 import { doorOwner as owner, doorQuery as query, toDoorKey } from '../start-turn.ts';
 import { runInputSchema } from './input.ts';
 
@@ -20,7 +21,7 @@ const shared = {
     mediaType: 'text/event-stream',
   },
 } as const;
-const reading = { ...shared, scope: 'read', load: 'heavy', errors: { 404: 'There is nothing to replay.' } } as const;
+const reading = { ...shared, ...DEEDS.read, errors: { 404: 'There is nothing to replay.' } } as const;
 const loadRun = loadOnce(() => import('./run.ts'));
 
 const runAgUi = operation({

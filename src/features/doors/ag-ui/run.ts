@@ -7,6 +7,7 @@ import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
+import type { Principal } from '../../../platform/http/operation/principal.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { findCurrent } from '../../../invocations/invocation-store.ts';
 import { toInvocationOptions } from '../../../invocations/request.ts';
@@ -31,10 +32,15 @@ interface Run {
   invocationId: string | undefined;
   /** False for a client that has the messages so far, and that of its own. */
   isRestored: boolean;
+  /** True where the client may read the whole thread; else it is shown the run alone. */
+  mayRead: boolean;
 }
 
+/** The request of a run, and who sends it. */
+type RunCall = TurnCall & { principal: Pick<Principal, 'scopes'> };
+
 /** Runs a thread with what is new in the input; the same run again is attached to the first. */
-export async function startRun(context: InvocationContext, key: SessionKey, input: RunInput, sent: TurnCall) {
+export async function startRun(context: InvocationContext, key: SessionKey, input: RunInput, sent: RunCall) {
   const { threadId, runId, messages: given, resume, tools } = input;
   const named = `ag-ui-${hash('sha256', JSON.stringify([threadId, runId]))}`;
   const headers = { ...sent.headers, 'idempotency-key': sent.headers['idempotency-key'] ?? named };
@@ -57,7 +63,8 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
     if (!found) throw error;
     isRestored = true;
   }
-  return send(context, { key, runId, history, invocationId: found.invocationId, isRestored }, sent.response);
+  const mayRead = sent.principal.scopes.has('read');
+  return send(context, { key, runId, history, invocationId: found.invocationId, isRestored, mayRead }, sent.response);
 }
 
 /** Sends a thread as it is, and what runs in it to its end. @throws {NotFoundError} where there is nothing */
@@ -67,7 +74,7 @@ export async function connectRun(context: InvocationContext, key: SessionKey, re
   const invocationId = current ?? (await findPaused(context, key, history))?.invocationId;
   const runId = named ?? invocationId ?? history?.events.at(-1)?.invocationId;
   if (!history || runId == null) throw new NotFoundError(sessionNotFound(key.sessionId));
-  return send(context, { key, runId, history, invocationId, isRestored: true }, response);
+  return send(context, { key, runId, history, invocationId, isRestored: true, mayRead: true }, response);
 }
 
 const send = (context: InvocationContext, run: Run, response: Response) =>
@@ -82,15 +89,19 @@ const findHistory = ({ histories, database }: InvocationContext, key: SessionKey
 
 /** Yields the events of a run. Without a terminal one it goes on elsewhere. */
 async function* toFrames(context: InvocationContext, run: Run, signal: AbortSignal): AsyncGenerator<Frame> {
-  const { key, runId, history, invocationId, isRestored } = run;
+  const { key, runId, history, invocationId, isRestored, mayRead } = run;
   const ids = { threadId: key.sessionId, runId };
   const writer = new Writer();
   yield { type: 'RUN_STARTED', ...ids, protocolVersion: '1.0' };
-  if (isRestored) yield* toMessagesSnapshot(history?.events ?? []);
-  yield { type: 'STATE_SNAPSHOT', snapshot: history?.state ?? {} };
+  if (isRestored && mayRead) yield* toMessagesSnapshot(history?.events ?? []);
+  if (mayRead) yield { type: 'STATE_SNAPSHOT', snapshot: history?.state ?? {} };
   let end: Pick<Invocation, 'status' | 'error'> | undefined;
   let isFirst = true;
-  const after = history?.events.length ?? 0;
+  const isOwn = (event: Event) => event.invocationId === invocationId;
+  const known = history?.events ?? [];
+  // Of a run that began before, what its client cannot be shown as a snapshot comes as it did then.
+  const firstOwn = isRestored && !mayRead ? known.findIndex(isOwn) : -1;
+  const after = firstOwn < 0 ? known.length : firstOwn;
   const steps = invocationId === undefined ? IDLE : readTurn(context, { key, invocationId, after }, signal);
   for await (const step of steps) {
     // An answer that came since began another run.
@@ -100,9 +111,10 @@ async function* toFrames(context: InvocationContext, run: Run, signal: AbortSign
     const before = step.kind === 'event' ? step.sequence - 1 : step.after;
     if (step.kind === 'void') yield* writer.close();
     // Text was taken back, or others used the thread before its turn came.
-    if (step.kind === 'void' || (isFirst && before > after)) {
+    if (step.kind === 'void' || (isFirst && before > after && mayRead)) {
       const now = await findHistory(context, key);
-      yield* toMessagesSnapshot(now?.events.slice(0, before) ?? []);
+      const events = now?.events.slice(0, before) ?? [];
+      yield* toMessagesSnapshot(mayRead ? events : events.slice(after).filter(isOwn));
       if (step.kind !== 'void') yield { type: 'STATE_SNAPSHOT', snapshot: now?.state ?? {} };
     }
     if (step.kind === 'text') yield* writer.addText(step);

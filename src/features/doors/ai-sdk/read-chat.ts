@@ -52,44 +52,80 @@ export async function sendRun(
   { version, startIndex = 0 }: { version: AiVersion; startIndex?: number | undefined },
   response: Response,
 ): Promise<{ kind: 'sent' }> {
-  let from = startIndex;
-  if (startIndex < 0) {
-    let count = 0;
-    const soFar = readChunks(context, { ...run, isSoFar: true }, version, new AbortController().signal);
-    for await (const _ of soFar) count += 1;
-    response.setHeader('x-workflow-stream-tail-index', count - 1);
-    from = Math.max(count + startIndex, 0);
-  }
+  const chunks = new RunReader(context, run, version);
+  const isFromEnd = startIndex < 0;
+  const last: UiChunk[] = [];
+  const ends: UiChunk[] = [];
+  let count = 0;
+  // What there is, which is read once: of that a client that counts from the end wants the last chunks.
+  if (isFromEnd)
+    for await (const chunk of chunks.readSoFar()) {
+      last.push(chunk);
+      const before = last.length > -startIndex ? last.shift() : undefined;
+      if (before && END.has(before.type)) ends.push(before);
+      count += 1;
+    }
+  if (isFromEnd) response.setHeader('x-workflow-stream-tail-index', count - 1);
   response.setHeader('x-vercel-ai-ui-message-stream', 'v1');
   response.setHeader('x-workflow-run-id', toRunId(run));
   const toExpired = (errorText: string) => ({ type: 'error', errorText });
   return sendEvents(context, response, toExpired, async function* (signal) {
-    let index = 0;
-    for await (const chunk of readChunks(context, run, version, signal)) {
+    for (const chunk of [...ends, ...last]) yield* withDone(chunk);
+    let index = count;
+    for await (const chunk of chunks.read(signal)) {
       // How it ended, whatever the client has counted: it asks until it has the last of these.
-      if (index >= from || END.has(chunk.type)) yield chunk;
-      if (chunk.type === 'finish') yield '[DONE]';
+      if (index >= startIndex || END.has(chunk.type)) yield* withDone(chunk);
       index += 1;
     }
   });
 }
 
+function* withDone(chunk: UiChunk): Generator<UiChunk | string> {
+  yield chunk;
+  if (chunk.type === 'finish') yield '[DONE]';
+}
+
 const END = new Set(['error', 'abort', 'finish']);
 
-async function* readChunks(
-  context: InvocationContext,
-  run: InvocationRef & { isSoFar?: boolean },
-  version: AiVersion,
-  signal: AbortSignal,
-): AsyncGenerator<UiChunk> {
-  const writer = new ChunkWriter(version);
-  let isShown = run.answered === undefined;
-  yield { type: 'start', messageId: run.invocationId };
-  for await (const step of readTurn(context, run, signal)) {
-    isShown ||= step.kind === 'event' && isAnswerTo(step.event, run.answered);
-    for (const chunk of writer.take(step)) {
-      if (isShown) yield chunk;
-      if (isShown && chunk.type === 'finish') return;
+/** Reads the chunks of a run, each once: those that there are, then those to come. */
+class RunReader {
+  readonly #context: InvocationContext;
+  readonly #run: InvocationRef;
+  readonly #writer: ChunkWriter;
+  #isShown: boolean;
+  #hasBegun = false;
+  #isOver = false;
+  /** Sequence of the last event that was read. */
+  #after: number | undefined;
+
+  constructor(context: InvocationContext, run: InvocationRef, version: AiVersion) {
+    this.#context = context;
+    this.#run = run;
+    this.#writer = new ChunkWriter(version);
+    this.#isShown = run.answered === undefined;
+  }
+
+  readSoFar(): AsyncGenerator<UiChunk> {
+    return this.#read(true, new AbortController().signal);
+  }
+
+  read(signal: AbortSignal): AsyncGenerator<UiChunk> {
+    return this.#read(false, signal);
+  }
+
+  async *#read(isSoFar: boolean, signal: AbortSignal): AsyncGenerator<UiChunk> {
+    if (!this.#hasBegun) yield { type: 'start', messageId: this.#run.invocationId };
+    this.#hasBegun = true;
+    if (this.#isOver) return;
+    const turn = { ...this.#run, isSoFar, after: this.#after };
+    for await (const step of readTurn(this.#context, turn, signal)) {
+      if (step.kind === 'event') this.#after = step.sequence;
+      this.#isShown ||= step.kind === 'event' && isAnswerTo(step.event, this.#run.answered);
+      for (const chunk of this.#writer.take(step)) {
+        if (this.#isShown) yield chunk;
+        this.#isOver ||= this.#isShown && chunk.type === 'finish';
+        if (this.#isOver) return;
+      }
     }
   }
 }

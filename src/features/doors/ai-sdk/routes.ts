@@ -5,8 +5,10 @@ import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-conte
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
+import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';
+import { DEEDS } from '../deeds.ts';
 import { doorOwner as owner, doorQuery, startTurn, toDoorKey } from '../start-turn.ts';
 
 const CHAT_PATH = '/ai-sdk/{app_name}/chat';
@@ -73,6 +75,8 @@ const sendChat = operation({
     const key = toDoorKey({ ...path, sessionId: body.id || context.newId() }, call);
     const answers = prompt ? undefined : await toAnswers(context.database.db, key, body);
     const { invocationId: resumed, content = prompt, answered } = answers ?? {};
+    // What became of an answer that was given before is read, not asked for.
+    if (!content) requireScope(call.principal, { scope: 'read', because: 'the answer was given before.' });
     const started = content && (await startTurn(context, key, { content, resumed, overrides: {} }, call));
     const invocationId = started?.invocationId ?? resumed ?? '';
     return sendRun(context, { key, invocationId, answered }, call.query, call.response);
@@ -84,7 +88,7 @@ const resumeChat = operation({
   method: 'get',
   path: `${ONE_CHAT}/stream`,
   operationId: 'streamAiSdkChat',
-  scope: 'read',
+  ...DEEDS.read,
   isStream: true,
   summary: 'Resume a stream of the AI SDK',
   description:
@@ -108,8 +112,7 @@ const listChatMessages = operation({
   method: 'get',
   path: `${ONE_CHAT}/messages`,
   operationId: 'listAiSdkMessages',
-  load: 'heavy',
-  scope: 'read',
+  ...DEEDS.read,
   summary: 'List the messages of a chat',
   description:
     'As `useChat` takes them, oldest first: what streaming built. A page ends between invocations; the header ' +
@@ -133,8 +136,7 @@ const stopChat = operation({
   method: 'post',
   path: `${ONE_CHAT}/stop`,
   operationId: 'stopAiSdkChat',
-  scope: 'invoke',
-  load: 'write',
+  ...DEEDS.cancel,
   summary: 'Stop what runs in a chat',
   description: "The SDK's own `stop()` only leaves the stream.",
   parameters: { path: appSessionPath, query: doorQuery },

@@ -9,6 +9,7 @@ import { followSession } from '../../../invocations/follow.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
 import { INT32_MAX } from '../../../platform/http/operation/parameters.ts';
+import { DEEDS } from '../deeds.ts';
 import type { InvocationRef } from '../handle.ts';
 import { readTurn, readWhole, type TurnStep } from '../turn.ts';
 import type { readHeaders, readQuery } from './routes.ts';
@@ -23,7 +24,8 @@ const SSE_MS = 60_000;
 const CURSOR_EPOCH_MS = Date.UTC(2024, 9, 9);
 const CURSOR_INTERVAL_MS = 20_000;
 const MAX_JITTER = 180;
-const CACHEABLE = 'private, max-age=60, stale-while-revalidate=300';
+/** A browser asks each time whether it may show it again: to another user, or after a deletion, it may not. */
+const CACHEABLE = 'private, no-cache';
 const DIGITS = 10;
 const OFFSET = /^(\d{10})_(\d{10})$/;
 
@@ -66,6 +68,8 @@ export async function sendStream(
   if (live && call.query.offset === undefined) throw new InvalidError('offset: a live read must say where it begins.');
   if (offset !== '-1' && offset !== 'now') toSequence(offset);
   const isHead = call.request.method === 'HEAD';
+  // A page of what there is counts as one of events does.
+  if (!live && !isHead) await call.countAgain(DEEDS.read.load);
   const from = offset === '-1' ? toOffset(0) : offset;
   const page = await readPage(context, source, isHead ? 'now' : from);
   if (!page) throw call.notFound();
@@ -95,7 +99,7 @@ function send(
 function sendPage(page: Page, from: string, { headers, response }: ReadCall): void {
   if (from === 'now') return send(response, page, { cache: 'no-store' });
   const etag = `"${page.created}:${from}:${page.next}${page.isClosed && page.isUpToDate ? ':c' : ''}"`;
-  response.setHeader('etag', etag);
+  response.setHeader('etag', etag).vary('Authorization');
   send(response, page, { cache: CACHEABLE, status: headers['if-none-match'] === etag ? 304 : 200 });
 }
 

@@ -46,8 +46,8 @@ export const listTools = ({ context, appNames }: McpCall) => ({
   }),
 });
 
-/** The invocation of a call; `isOwn` where the call made it run. */
-type Attached = InvocationRef & { isOwn: boolean };
+/** The invocation of a call; `isOwn` where the call made it run, `isRepeatable` where it had a key. */
+type Attached = InvocationRef & { isOwn: boolean; isRepeatable?: boolean };
 
 /**
  * Asks an agent. Its client waits for the end, or gets a task where it can come back: always, so that no answer depends
@@ -88,7 +88,7 @@ async function start(call: McpCall, appName: string, given: unknown, meta: JsonO
   const turn = { content, overrides: {}, createSession: data.session === undefined, streaming: false };
   const headers = { ...call.headers, 'idempotency-key': sent };
   const { isNew, ...started } = await startTurn(call.context, key, turn, { ...call, headers });
-  return { ...started, isOwn: isNew };
+  return { ...started, isOwn: isNew, isRepeatable: sent !== undefined };
 }
 
 /**
@@ -115,7 +115,7 @@ const askAgain = (found: Found) =>
 /** Waits for the end of an invocation, with notices of progress where they are wanted. */
 async function wait(
   { context, isModern, left, signal }: McpCall,
-  { isOwn, ...turn }: Attached,
+  { isOwn, isRepeatable = false, ...turn }: Attached,
   request: ServerContext['mcpReq'],
 ): Promise<CallToolResult> {
   const { key, invocationId } = turn;
@@ -140,9 +140,12 @@ async function wait(
     const canAsk = isModern && hasForms(request) && listQuestions(events).length > 0;
     return step.invocation.status === 'paused' && canAsk ? askAgain(found) : toResult(found);
   }
+  const again = isRepeatable
+    ? 'The same call with its idempotency key waits for the answer.'
+    : 'Do not call again: its answer will be in that session.';
   return failed(
     `The service is stopping, and another process goes on with invocation ${invocationId} in session ` +
-      `${key.sessionId}. The same call with its idempotency key waits for the answer.`,
+      `${key.sessionId}. ${again}`,
   );
 }
 

@@ -5,6 +5,7 @@ import { bodyText } from '../../../core/members.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
 import { type Call, loadOnce, operation } from '../../../platform/http/operation/operation.ts';
+import { toBase } from '../../../platform/http/operation/public-base.ts';
 import { appPath } from '../../../platform/http/operation/parameters.ts';
 import { doorOwner, doorQuery, toDoorUser } from '../start-turn.ts';
 
@@ -13,7 +14,7 @@ const METADATA_PATH = '/.well-known/oauth-protected-resource/mcp';
 
 /** Dependencies of this door. */
 interface McpContext extends InvocationContext {
-  config: Pick<Config, 'auth'>;
+  config: Pick<Config, 'auth' | 'PUBLIC_URL'>;
   version: string;
 }
 
@@ -111,11 +112,12 @@ const getMcpMetadata = operation({
     },
   },
   errors: { 404: 'Tokens of an issuer are not taken.' },
-  handler: async ({ config: { auth } }: McpContext, { request }) => {
+  handler: async ({ config }: McpContext, { request }) => {
+    const { auth } = config;
     if (auth.mode !== 'jwt') throw new NotFoundError('Tokens of an issuer are not taken here.');
     // A client compares it with what it talks to, and asks for a token of that audience.
     const isAddress = auth.audience !== undefined && URL.canParse(auth.audience);
-    const resource = isAddress ? auth.audience : `${request.protocol}://${request.host}/mcp`;
+    const resource = isAddress ? auth.audience : `${toBase(config, request)}/mcp`;
     const scopes = auth.scopeClaim === undefined ? {} : { scopes_supported: ['invoke', 'read'] };
     const value = { resource, authorization_servers: [auth.issuer], bearer_methods_supported: ['header'], ...scopes };
     return { kind: 'value', value };

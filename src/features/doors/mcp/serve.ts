@@ -4,9 +4,11 @@ import type { Request, Response } from 'express';
 import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
+import { currentContext } from '../../../platform/context.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
-import { NOT_VALID_ANY_MORE, whenEnded } from '../../../platform/http/operation/principal.ts';
+import { NOT_VALID_ANY_MORE } from '../../../platform/http/operation/principal.ts';
+import { DEEDS, MCP_DEEDS } from '../deeds.ts';
 import type { McpCall } from './mcp-call.ts';
 import { createServer } from './server.ts';
 
@@ -14,9 +16,6 @@ const PARSE_ERROR = -32_700;
 const INVALID_REQUEST = -32_600;
 /** Ours: those of the protocol are below -32,000. */
 const UNAUTHENTICATED = 401;
-/** Methods that read what is stored. */
-const READS = /^(?:resources|prompts)\/|^tasks\/get$/;
-const READ_DEMAND = { scope: 'read', because: 'this method needs it.' } as const;
 
 interface Sent
   extends Pick<McpCall, 'appNames' | 'userId' | 'headers' | 'request' | 'response'>,
@@ -40,20 +39,20 @@ export async function serveMessage(
   }
   if (Array.isArray(message)) return refuse(INVALID_REQUEST, 'Batches are gone from the protocol: send one message.');
   const { id, method } = Object(message) as Record<string, unknown>;
-  if (typeof method === 'string' && READS.test(method)) requireScope(principal, READ_DEMAND);
-  if (method === 'tools/call' || method === 'tasks/update') await countAgain('invoke');
-  if (method === 'resources/read') await countAgain('heavy');
+  const { scope, load } = DEEDS[toDeed(method)];
+  requireScope(principal, { scope, because: 'this method needs it.' });
+  // As a small read it is counted already.
+  if (load !== 'read') await countAgain(load);
   const { response } = sent;
   const gone = new AbortController();
   const left = new AbortController();
-  const cancel = whenEnded(principal, () => {
+  currentContext().ended?.addEventListener('abort', () => {
     gone.abort();
     if (!response.headersSent) response.writeHead(200, { 'content-type': 'text/event-stream' });
     const error = { code: UNAUTHENTICATED, message: NOT_VALID_ANY_MORE };
     response.end(`event: message\ndata: ${JSON.stringify({ jsonrpc: '2.0', id: id ?? null, error })}\n\n`);
   });
   response.once('close', () => {
-    cancel();
     if (!response.writableFinished && !gone.signal.aborted) left.abort();
     gone.abort();
   });
@@ -66,6 +65,11 @@ export async function serveMessage(
   await handler.close();
   return { kind: 'sent' };
 }
+
+const toDeed = (method: unknown) =>
+  typeof method === 'string' && Object.hasOwn(MCP_DEEDS, method)
+    ? MCP_DEEDS[method as keyof typeof MCP_DEEDS]
+    : 'offer';
 
 const refuse = (code: number, message: string): Answer => ({
   kind: 'value',

@@ -7,7 +7,7 @@ import { getAnswerText, type JsonObject } from '../../../core/content.ts';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
-import { listInvocationEvents } from '../../../conversation/sessions/event-store.ts';
+import { listChosenEvents } from '../../../conversation/sessions/event-store.ts';
 import { askToCancel } from '../../../invocations/fence.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
@@ -15,6 +15,7 @@ import { startTurn } from '../start-turn.ts';
 import { getCapabilities, type McpCall } from './mcp-call.ts';
 import { toAnswers, toInputRequests } from './questions.ts';
 import { toUri } from './resources.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** The extension of the protocol for tasks. A task is an invocation: nothing else is stored. */
 export const TASKS = 'io.modelcontextprotocol/tasks';
@@ -48,9 +49,13 @@ export async function findTask(call: McpCall, handle: string): Promise<Found | u
 export async function readTask({ context }: McpCall, { key, invocationId }: InvocationRef): Promise<Found | undefined> {
   const invocation = await context.feeds.readInvocation(key, invocationId);
   if (!invocation) return undefined;
-  const isActive = STATUS[invocation.status] === 'working';
-  const events = isActive ? [] : await listInvocationEvents(context.database.db, key, invocationId);
-  return { key, invocationId, invocation, events };
+  if (STATUS[invocation.status] === 'working') return { key, invocationId, invocation, events: [] };
+  const { sessionId } = key;
+  const isPaused = invocation.status === 'paused';
+  // No result shows what its user said.
+  const wanted = { sessionId, invocationId, said: 0, made: true, calls: isPaused };
+  const [found = []] = await listChosenEvents(context.database.db, key, [wanted], 0);
+  return { key, invocationId, invocation, events: found.map(({ text }) => parseExactJson(text) as Event) };
 }
 
 /**

@@ -2,9 +2,10 @@ import type { ChatCompletionChunk } from 'openai/resources/chat/completions';
 import type { Response, ResponseFunctionToolCall, ResponseStreamEvent } from 'openai/resources/responses/responses';
 import { type Content, getFunctionResponses } from '../../../core/content.ts';
 import { type Event, withoutRewound } from '../../../core/event.ts';
-import { SessionExistsError } from '../../../core/errors.ts';
+import { HandedOverError, SessionExistsError } from '../../../core/errors.ts';
 import { identifierSchema, type SessionKey } from '../../../core/session.ts';
 import type { Answer } from '../../../platform/http/operation/operation.ts';
+import type { InvocationEnd } from '../../../invocations/context.ts';
 import { invoke } from '../../../invocations/invoke.ts';
 import { disconnectSignal } from '../../../invocations/request.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
@@ -71,9 +72,17 @@ async function answerHere(
   const run = { ...toRun(context, ref.key, turn, call.headers), inBackground: false, streaming: false, signal };
   call.response.setHeader('x-invocation-id', ref.invocationId);
   const state = new ResponseState({ ...ref, answered: undefined });
-  const { error, paused } = await invoke(context, run, ({ text }) => {
-    state.take({ kind: 'event', event: parseExactJson(text) as Event, sequence: 0 });
-  });
+  let end: InvocationEnd;
+  try {
+    end = await invoke(context, run, ({ text }) => {
+      state.take({ kind: 'event', event: parseExactJson(text) as Event, sequence: 0 });
+    });
+  } catch (error) {
+    // Another process goes on with it, and this one tells how it ends.
+    if (!(error instanceof HandedOverError) || context.draining.aborted) throw error;
+    return toAnswer(ref, await readResponse(context, ref, call.response));
+  }
+  const { error, paused } = end;
   const isStopped = error?.code === 'cancelled' || error?.code === 'interrupted';
   const status = isStopped ? 'cancelled' : error ? 'failed' : paused ? 'paused' : 'succeeded';
   state.end = { status, ...(error && { error: { ...error } }) };

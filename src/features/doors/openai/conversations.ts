@@ -1,9 +1,10 @@
 import type { z } from 'zod';
-import { getFunctionCalls, type JsonObject } from '../../../core/content.ts';
+import { getFunctionCalls, getFunctionResponses, type JsonObject } from '../../../core/content.ts';
 import { withoutRewound } from '../../../core/event.ts';
 import { sessionTopic } from '../../../core/names.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { appendEvents } from '../../../conversation/sessions/append-store.ts';
+import { listCallsById } from '../../../conversation/sessions/event-store.ts';
 import { changeLabels, findLabels, type FoundLabels } from '../../../conversation/sessions/label-store.ts';
 import { insertSession } from '../../../conversation/sessions/session-store.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
@@ -90,9 +91,14 @@ export async function addItems(
   context: OpenAiContext,
   call: OneCall<z.input<typeof itemsSchema>>,
 ): Promise<JsonObject> {
-  const { key, events } = await findEvents(context, call);
-  const known = events.flatMap(({ content }) => getFunctionCalls(content));
-  const added = toOwnEvents(context, key, toTimeline(call.body.items, 'items'), call.principal, known);
+  const key = toKey(call);
+  if (!(await findLabels(context.database.db, key))) throw call.notFound();
+  const said = toTimeline(call.body.items, 'items');
+  // Of what was said before only the calls that are answered here are read.
+  const own = new Set(said.flatMap(getFunctionCalls).map(({ id }) => id));
+  const answered = said.flatMap(getFunctionResponses).flatMap(({ id }) => (id && !own.has(id) ? id : []));
+  const known = await listCallsById(context.database.db, key, answered);
+  const added = toOwnEvents(context, key, said, call.principal, known);
   await appendEvents(context.database.db, key, added);
   context.notifications.publish(sessionTopic(key));
   const items = added.flatMap(itemReader(key.appName));

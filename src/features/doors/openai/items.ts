@@ -55,6 +55,10 @@ export function nameAnswers(parts: Part[], calls: readonly FunctionCall[]): Part
   });
 }
 
+/** Calls that a client brings are of its own tools: it answers them, too. */
+const toOwnCall = (part: Part): Part =>
+  part.functionCall ? { ...part, partMetadata: { ...part.partMetadata, clientTool: true } } : part;
+
 /** Returns what a client says was said, as events that its principal may store. @throws {ForbiddenError} */
 export function toOwnEvents(
   { agents, newId, limits }: InvocationContext,
@@ -66,11 +70,12 @@ export function toOwnEvents(
   const calls = [...known, ...said.flatMap(getFunctionCalls)];
   const events = said.map((each) => {
     const isUser = each.by === 'user';
+    const parts = isUser ? nameAnswers(each.parts, calls) : each.parts.map(toOwnCall);
     return {
       id: newId(),
       invocationId: `p-${newId()}`,
       author: isUser ? 'user' : (agents.get(appName)?.name ?? appName),
-      content: { role: isUser ? 'user' : 'model', parts: nameAnswers(each.parts, calls) },
+      content: { role: isUser ? 'user' : 'model', parts },
       // Calls that a client brings are its own.
       ...(!isUser && { longRunningToolIds: getFunctionCalls(each).flatMap(({ id }) => id ?? []) }),
     };

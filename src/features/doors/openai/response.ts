@@ -117,6 +117,16 @@ export class ResponseState {
   }
 }
 
+/** Returns how a response stands, without a word of what was said in it. */
+export function toState(ref: InvocationRef, invocation: Invocation): Response {
+  const state = new ResponseState(ref);
+  const isOver = !['queued', 'running'].includes(invocation.status);
+  if (isOver) state.end = invocation;
+  const shown = state.toResponse();
+  const status = invocation.status === 'running' ? 'in_progress' : shown.status;
+  return { ...shown, status, created_at: Math.floor(invocation.createTime), usage: null } as unknown as Response;
+}
+
 function toUsage(events: readonly Event[]): Response['usage'] {
   const used = events.map(toTokens);
   const sum = (name: keyof (typeof used)[number]) => used.reduce((total, each) => total + each[name], 0);
@@ -143,7 +153,7 @@ export async function readResponse(context: InvocationContext, ref: InvocationRe
     state.take(step);
     if (state.end) return state;
   }
-  if (client) throw new HandedOverError(ref.invocationId);
+  if (client) throw new HandedOverError(ref, client.req.headers['idempotency-key'] !== undefined);
   return state;
 }
 

@@ -12,7 +12,7 @@ import { sendEvents } from '../start-turn.ts';
 import { RequestError } from './errors.ts';
 import { parseId } from './ids.ts';
 import { toPage, toTimeline } from './items.ts';
-import { readEvents, readResponse, toBrokenEvent } from './response.ts';
+import { readEvents, readResponse, toBrokenEvent, toState } from './response.ts';
 import type { CreateResponse, Page, responseQuery } from './schemas.ts';
 import type { OpenAiCall, OpenAiContext, Place } from './start.ts';
 import { answer, removeSession } from './start.ts';
@@ -108,11 +108,13 @@ export async function getResponse(
   return stream ? sendResponse(context, ref, call.response, starting_after) : show(context, ref);
 }
 
-/** Cancels a response that runs, on whatever replica; one that is over stays as it is. */
+/** Cancels a response that runs, on whatever replica; one that is over stays as it is. @returns how it stands */
 export async function cancelResponse(context: OpenAiContext, call: OneCall): Promise<Answer> {
   const ref = await findResponse(context, call);
   await askToCancel(context, ref.key, ref.invocationId);
-  return show(context, ref);
+  const invocation = await context.feeds.readInvocation(ref.key, ref.invocationId);
+  if (!invocation) throw call.notFound();
+  return { kind: 'value', value: toState(ref, invocation) };
 }
 
 /** Deletes a response with its conversation. @throws {ConflictError} where that has others: no event goes alone */

@@ -135,7 +135,7 @@ export const openAiOperations: Operation<OpenAiContext>[] = [
     ...ofResponse,
     path: `${ofResponse.path}/cancel`,
     load: 'write',
-    description: 'On whatever replica it runs; one that is over stays as it is.',
+    description: 'On whatever replica it runs; one that is over stays as it is. The answer says how it stands.',
     handler: async (context: OpenAiContext, call) => (await responses()).cancelResponse(context, call),
   }),
   operation({

@@ -1,5 +1,5 @@
 import type { Criterion } from '../metrics/criteria.ts';
-import { type MetricScore, toOverall, type TurnScore } from '../metrics/status.ts';
+import { getFailure, type MetricScore, NOTHING_SAID, toOverall, type TurnScore } from '../metrics/status.ts';
 import { getText, type Turn, type TurnPair } from '../metrics/turn.ts';
 import { LimitError } from '../../../core/errors.ts';
 import { askJudge, type Judge, toObjects, readJsonAnswer, toWord } from './judge.ts';
@@ -79,8 +79,14 @@ async function judgeText(said: Said, earlier: Turn[], turn: Turn, judge: Judge):
       sentences,
     };
     const form = '{"labels": [{"sentence": "<sentence>", "reason": "<one sentence>", "label": "<label>"}, …]}';
-    const score = toOverall(readLabels(await askJudge(judge, toPrompt(LABEL, material, form))));
-    return score === null ? { score, explanation: 'The labels of the judge could not be read.' } : { score };
+    const labels = readLabels(await askJudge(judge, toPrompt(LABEL, material, form)));
+    const score = toOverall(labels);
+    if (score === null) return { score, explanation: 'The labels of the judge could not be read.' };
+    const isWhole = labels.length >= sentences.length;
+    return {
+      score,
+      ...(!isWhole && { failure: `The judge labelled ${labels.length} of ${sentences.length} sentences.` }),
+    };
   } catch (error) {
     if (error instanceof LimitError) throw error;
     return { score: null, explanation: error instanceof Error ? error.message : String(error) };
@@ -99,8 +105,9 @@ export async function hallucinations(
     const texts: TurnScore[] = [];
     for (const said of listTexts(actual, all)) texts.push(await judgeText(said, earlier, actual, judge));
     const score = toOverall(texts.map((text) => text.score));
-    const explanation = texts.find((text) => text.score === null)?.explanation ?? 'The agent said nothing.';
-    turns.push(score === null ? { score, explanation } : { score });
+    const explanation = texts.find((text) => text.score === null)?.explanation ?? NOTHING_SAID;
+    const failure = texts.map(getFailure).find((text) => text !== undefined);
+    turns.push(score === null ? { score, explanation } : { score, ...(failure !== undefined && { failure }) });
     earlier.push(actual);
   }
   return { score: toOverall(turns.map(({ score }) => score)), turns };

@@ -1,4 +1,4 @@
-import type { Criterion } from '../metrics/criteria.ts';
+import type { Criterion, RUBRIC_TYPES } from '../metrics/criteria.ts';
 import { MetricError, type MetricScore, type RubricScore, toOverall, type TurnScore } from '../metrics/status.ts';
 import type { Rubric, TurnPair } from '../metrics/turn.ts';
 import { type Judge, majority, takeSamples, toTurnScore, toObjects, readJsonAnswer, toWord } from './judge.ts';
@@ -7,7 +7,7 @@ import { toPrompt, toTranscript } from './material.ts';
 /** A metric that asks about rubrics; those of a turn must name its `type`. */
 interface RubricMetric {
   metricName: string;
-  type: string;
+  type: (typeof RUBRIC_TYPES)[number];
   task: string;
 }
 
@@ -58,7 +58,11 @@ async function judgeRubrics(
   }));
   const prompt = toPrompt(task, { properties, ...material }, FORM);
   const samples = await takeSamples(judge, prompt, judgeModelOptions, (answer) => readRubricAnswer(answer, rubrics));
-  return toTurnScore(samples, decideRubrics);
+  const turn = toTurnScore(samples, decideRubrics);
+  if (turn.score === null) return turn;
+  const decided = new Set(turn.rubricScores?.flatMap(({ rubricId, score }) => (score === null ? [] : [rubricId])));
+  const silent = rubrics.flatMap(({ rubricId }) => (decided.has(rubricId) ? [] : [`\`${rubricId}\``]));
+  return silent.length === 0 ? turn : { ...turn, failure: `The judge gave no verdict on ${silent.join(', ')}.` };
 }
 
 /** Per rubric the majority of the samples with a verdict, in first-seen order; the score is their mean. */

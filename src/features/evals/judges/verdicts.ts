@@ -1,5 +1,5 @@
 import type { Criterion } from '../metrics/criteria.ts';
-import { MetricError, type MetricScore, toOverall, type TurnScore, toStatus } from '../metrics/status.ts';
+import { getFailure, MetricError, type MetricScore, toOverall, type TurnScore, toStatus } from '../metrics/status.ts';
 import { getText, type TurnPair } from '../metrics/turn.ts';
 import { type Judge, majority, type Sampling, takeSamples, toTurnScore, readJsonAnswer, toWord } from './judge.ts';
 import { getAnswer, toPrompt, toTranscript } from './material.ts';
@@ -135,9 +135,13 @@ export async function simulatorQuality(
     );
   }
   if (turns.length === 0) return { score: null, turns };
-  const { score: ended } = await decide(END, { dialogue, stopSignal });
+  const end = await decide(END, { dialogue, stopSignal });
+  const { score: ended } = end;
   if (ended === 0) turns.splice(-1, 1, { score: 0, explanation: 'The dialogue did not end where the plan ends.' });
   // Of all turns, also those whose judge could not be read: those are not known to be good.
   const passed = turns.filter(({ score }) => toStatus(score, threshold) === 'PASSED').length;
+  const failure = getFailure(end);
+  const last = turns.at(-1);
+  if (last && failure !== undefined) turns.splice(-1, 1, { ...last, failure });
   return { score: passed / turns.length, turns };
 }

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { jsonObject, freeForm } from '../../../core/content.ts';
 import { keyAliases } from '../../../platform/http/validation/key-aliases.ts';
+import { nearestName } from '../../../core/nearest-name.ts';
 import { MetricError } from './status.ts';
 import type { MatchType } from './trajectory.ts';
 import { number, looseObject } from '../../../core/members.ts';
@@ -45,6 +46,21 @@ const matchType = z.union([z.int(), z.string()]).transform((sent, context): Matc
   if (!found) context.addIssue(`is no match type: 0, 1, 2, ${MATCH_TYPES.join(', ')}`);
   return found ?? 'EXACT';
 });
+
+/** The types of rubrics, each of which one metric reads. */
+export const RUBRIC_TYPES = ['FINAL_RESPONSE_QUALITY', 'TOOL_USE_QUALITY', 'TRAJECTORY_QUALITY'] as const;
+
+/** The type of a rubric of a case: one of another type would be an expectation that nothing checks. */
+export const rubricType = z
+  .string()
+  .max(1_024)
+  .refine((type) => RUBRIC_TYPES.some((known) => known === type), {
+    error: ({ input }) => {
+      const nearest = nearestName(String(input), RUBRIC_TYPES);
+      const hint = nearest === undefined ? '' : ` Did you mean ${nearest}?`;
+      return `No metric reads rubrics of this type; there are ${RUBRIC_TYPES.join(', ')}.${hint}`;
+    },
+  });
 
 /** A rubric with ADK's members; those that it does not know are kept. */
 export const rubricSchema = z.looseObject({
@@ -123,8 +139,8 @@ function isAffordable(criterion: Record<string, unknown> | null | undefined): bo
 
 /** A metric as a request names it. */
 export const evalMetricSchema = looseObject('What the turns are scored by.', {
-  metricName: z.string().max(256).describe('A name of the list of metrics; another one is not evaluated and says so.'),
-  threshold: number('From which score on it passes; without one and without a criterion it is not evaluated.'),
+  metricName: z.string().max(256).describe('A name of the list of metrics.'),
+  threshold: number('From which score on it passes; here or in the criterion.'),
   criterion: freeForm(
     'Further settings of the metric, its threshold among them; what is left out has its default.',
   ).refine(isAffordable, `numSamples is at most ${MAX_SAMPLES}, parallelismLimit at most ${MAX_OPEN_SAMPLES}`),

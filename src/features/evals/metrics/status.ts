@@ -12,6 +12,8 @@ export interface RubricScore {
 export interface TurnScore {
   score: number | null;
   explanation?: string | undefined;
+  /** Why a part of it could not be computed, where the rest has a score. */
+  failure?: string | undefined;
   rubricScores?: RubricScore[] | undefined;
 }
 
@@ -43,6 +45,16 @@ export function toFinalStatus(statuses: EvalStatus[]): EvalStatus {
   if (statuses.includes('FAILED')) return 'FAILED';
   return statuses.includes('PASSED') ? 'PASSED' : 'NOT_EVALUATED';
 }
+
+/** The explanation of a turn that has nothing to score; any other one of a turn without a score is a failure. */
+export const NOTHING_SAID = 'The agent said nothing.';
+
+/** Returns why a turn, or a part of it, could not be computed: such a metric does not let its case pass. */
+export const getFailure = ({ score, explanation, failure }: TurnScore): string | undefined =>
+  failure ?? (score === null && explanation !== NOTHING_SAID ? explanation : undefined);
+
+/** The status of a case in which metrics could not be computed: it may fail, and not pass. */
+export const withoutPass = (status: EvalStatus): EvalStatus => (status === 'PASSED' ? 'NOT_EVALUATED' : status);
 
 /** A metric that cannot be evaluated, with the reason in words: the metric is then NOT_EVALUATED, others go on. */
 export class MetricError extends Error {

@@ -5,6 +5,7 @@ import { findWebhook } from '../../../invocations/webhooks/webhook-store.ts';
 import { runAsSystem } from '../../../platform/context.ts';
 import { operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, scoreRulePath } from '../../../platform/http/operation/parameters.ts';
+import { checkMetrics } from '../scoring/score-case.ts';
 import { checkAsked } from '../sets/bounds.ts';
 import type { EvalContext } from '../sets/context.ts';
 import { deleteRule, listRules, saveRule } from './rule-store.ts';
@@ -41,10 +42,11 @@ const saveOne = operation({
     400: 'The webhook is none of the application.',
     409: 'There are as many rules as there may be, or the database is a cluster.',
   },
-  handler: async ({ database, notifications }: EvalContext, { path: { appName, ruleId }, body }) => {
+  handler: async ({ database, notifications, agents }: EvalContext, { path: { appName, ruleId }, body }) => {
     checkAsked(body.evalMetrics);
     if (database.db.isOnCluster) throw new ConflictError('There are no rules where the database is a cluster.');
     const rule = scoreRuleSchema.parse(withoutKnownNulls(scoreRuleSchema, body));
+    checkMetrics(rule.evalMetrics, { own: agents.get(appName)?.evals?.metrics });
     await runAsSystem(async () => {
       const { webhookId } = rule;
       const webhook = webhookId ? await findWebhook(database.db, webhookId, undefined) : undefined;

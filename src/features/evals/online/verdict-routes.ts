@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { findEvent } from '../../../conversation/sessions/event-store.ts';
 import { absentSession, SESSION_PATH } from '../../../conversation/sessions/session-context.ts';
-import { looseObject, optional } from '../../../core/members.ts';
+import { looseObject, optional, saysOneOf } from '../../../core/members.ts';
 import { NotFoundError } from '../../../core/errors.ts';
 import { storedIdentifierSchema } from '../../../core/session.ts';
 import { pageQuery, toPage, toPlace } from '../../../platform/http/operation/cursor.ts';
@@ -28,10 +28,17 @@ const saveOne = operation({
   scope: 'write',
   summary: 'Say whether a session, or an event of it, is good',
   description:
-    'Each caller has one verdict on each; a further one takes its place, and one that says nothing removes it. A ' +
+    'Each caller has one verdict on each; a further one takes its place, and null in all that it says removes it. A ' +
     `session has at most ${MAX_VERDICTS}.`,
   parameters: { path: sessionPath },
-  body: { schema: verdictSchema, required: true, example: exampleVerdict },
+  body: {
+    schema: verdictSchema.refine(
+      saysOneOf('passed', 'label', 'comment'),
+      'one of passed, label and comment has to be given; null in each removes the verdict',
+    ),
+    required: true,
+    example: exampleVerdict,
+  },
   errors: { 404: 'No such session or event.', 409: 'The session has as many as it may.' },
   absent: absentSession,
   handler: async ({ database }: EvalContext, { path, body, principal, notFound }) => {

@@ -98,6 +98,7 @@ export const runSummarySchema = looseObject('What a run says.', {
         passed: z.int().describe('Those of them that passed.'),
         notEvaluated: z.int().describe('Trials of which no metric says anything.'),
         errors: z.int().describe('Trials that could not be brought to an end.'),
+        unfinished: z.int().describe('Trials that were cancelled, or have not ended yet.'),
         passRate: z.number().nullable().describe('Share of the trials that passed; null without any.'),
         interval: z.array(z.number()).describe("Wilson's 95 % interval of that rate: two numbers."),
         passAll: z.number().nullable().describe('The estimate that as many trials as were made all pass.'),
@@ -114,6 +115,10 @@ export const runSummarySchema = looseObject('What a run says.', {
   cost: z.number().optional().describe('What all cases cost together; absent where no cost is known.'),
   comparison: z
     .looseObject({
+      compared: z.int().describe('Number of cases that both runs have a verdict on.'),
+      missing: z.array(z.string()).describe('Cases with a verdict before and none now: they say nothing.'),
+      added: z.array(z.string()).describe('Cases with a verdict now and none before.'),
+      missingMetrics: z.array(z.string()).describe('Metrics that gave verdicts before and give none now.'),
       won: z.array(z.string()).describe('Cases that pass now and did not before.'),
       lost: z.array(z.string()).describe('Cases that passed before and do not now.'),
       pTwoSided: z.number().describe('Exact two-sided sign test on those.'),
@@ -165,6 +170,7 @@ export const exampleCaseSummary = {
   passed: 1,
   notEvaluated: 0,
   errors: 0,
+  unfinished: 0,
   passRate: 1,
   interval: [0.206549314, 1],
   passAll: 1,

@@ -19,6 +19,7 @@ import { agreement, cohensKappa } from '../metrics/statistics.ts';
 import { evalOperation, getAuthor, getRequester, ofSet, SET_PATH } from '../sets/context.ts';
 import { existing, ofRun, RUN_PATH, toWire } from './routes.ts';
 import { MAX_OPEN_RUNS } from './start-run.ts';
+import { checkMetricName, checkMetrics } from '../scoring/score-case.ts';
 import { checkAsked, MAX_CASES, streamList } from '../sets/bounds.ts';
 import { sendText } from '../../../conversation/sessions/send-text.ts';
 import { listTrend } from './trend-store.ts';
@@ -51,12 +52,14 @@ const judgeRun = evalOperation({
     if (judged.counts.total > MAX_CASES)
       throw new InvalidError(`The run has ${judged.counts.total} cases; the maximum is ${MAX_CASES}.`);
     checkAsked(body.evalMetrics);
+    const metrics = withoutKnownNulls(judgeSchema, body).evalMetrics;
+    checkMetrics(metrics, { own: context.agents.get(path.appName)?.evals?.metrics });
     const judging: NewEvalRun = {
       ...judged,
       appName: path.appName,
       runId: newId(),
       requestedBy: getRequester(principal),
-      metrics: withoutKnownNulls(judgeSchema, body).evalMetrics,
+      metrics,
       userSimulator: undefined,
       parallelism: DEFAULT_PARALLELISM,
       maxJudgeTokens: body.maxJudgeTokens ?? DEFAULT_JUDGE_TOKENS,
@@ -88,8 +91,12 @@ const keepVerdict = evalOperation({
   body: { schema: verdictSchema, required: true, example: exampleVerdict },
   errors: { 404: 'No such run, case or turn.' },
   handler: async (context, { path, body, principal }) => {
-    await existing(context, path, principal);
+    const run = await existing(context, path, principal);
     const { evalId, trial = 1, turn, metricName, passed, comment = null } = body;
+    // Also beside one that an application had then, and has no more.
+    const isOfRun = run.metrics.some((metric) => metric.metricName === metricName);
+    const own = context.agents.get(path.appName)?.evals?.metrics;
+    if (!isOfRun) checkMetricName(metricName, { own }, ['metricName']);
     const verdict = { evalId, trial, turn, metricName, passed, comment, author: getAuthor(principal) };
     if (await saveVerdict(context.database.db, path, verdict)) return;
     throw new NotFoundError(`The evaluation run has no turn ${turn} of trial ${trial} of eval case \`${evalId}\`.`);

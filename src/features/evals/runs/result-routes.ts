@@ -23,7 +23,7 @@ import type { Call, Answer } from '../../../platform/http/operation/operation.ts
 import { evalSetNotFound } from '../sets/eval-set-store.ts';
 import { exampleCaseResult, caseResultsSchema, runEvalSchema, runResultsSchema } from './eval-run.ts';
 import { runErrors } from './routes.ts';
-import { exampleMetrics } from '../metrics/criteria.ts';
+import { type EvalMetric, exampleMetrics } from '../metrics/criteria.ts';
 import { startRun, waitForRun } from './start-run.ts';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -62,6 +62,7 @@ const listEvalResults = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/eval-results`,
   operationId: 'listEvalResults',
+  wire: 'ADK',
   load: 'heavy',
   summary: 'List evaluation results',
   ...listed,
@@ -82,6 +83,7 @@ const listEvalResultIdsOperation = evalOperation({
   path: `${DEV_APP_PATH}/eval_results`,
   aliases: ['/apps/{app_name}/eval_results'],
   operationId: 'listEvalResultIds',
+  wire: 'ADK',
   summary: 'List evaluation results as a bare array',
   ...listed,
   success: { schema: idsSchema, description: 'The identifiers.', example: exampleResultIds, headers: nextCursorHeader },
@@ -93,6 +95,7 @@ const getEvalResult = evalOperation({
   path: `${DEV_APP_PATH}/eval-results/{eval_result_id}`,
   aliases: [`${DEV_APP_PATH}/eval_results/{eval_result_id}`, '/apps/{app_name}/eval_results/{eval_result_id}'],
   operationId: 'getEvalResult',
+  wire: 'ADK',
   load: 'heavy',
   summary: 'Get an evaluation result',
   parameters: { path: evalResultPath },
@@ -154,6 +157,7 @@ const runEvalSet = evalOperation({
   ...waiting,
   path: `${SET_PATH}/run`,
   operationId: 'runEvalSet',
+  wire: 'ADK',
   summary: 'Run an evaluation set',
   description: 'Answers when all cases have ended. The run goes on where the client goes away.',
   success: {
@@ -174,6 +178,7 @@ const runEvalSetAsList = evalOperation({
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/run_eval`,
   aliases: OLD_SET_PATHS.slice(1).map((path) => `${path}/run_eval`),
   operationId: 'runEvalSetAsList',
+  wire: 'ADK',
   summary: 'Run an evaluation set, the answer a bare array',
   success: { schema: caseResultsSchema, description: 'The results.', example: [exampleCaseResult] },
   handler: async (context, call) =>
@@ -202,12 +207,15 @@ type RunCall = Call<
  */
 async function runAndRead(context: EvalContext, operationId: string, call: RunCall): Promise<AsyncGenerator<string[]>> {
   const { path, principal, response } = call;
-  const start = async (inside: EvalContext) => (await startRun(inside, path, call.body, principal)) ?? '';
+  const start = async (inside: EvalContext) => (await startRun(inside, path, call.body, principal, isOfAdk)) ?? '';
   const runId = await once(context, { operationId }, call, start);
   const run =
     runId !== '' && (await waitForRun(context, { appName: path.appName, runId }, principal, toGoneSignal(response)));
   return run ? readResult(context.database.reads, path.appName, run) : noPages();
 }
+
+/** A metric that ADK's clients name with a function of their own: none is called here, so it is not evaluated. */
+const isOfAdk = ({ customFunctionPath }: EvalMetric): boolean => customFunctionPath != null;
 
 async function* noPages(): AsyncGenerator<string[]> {}
 

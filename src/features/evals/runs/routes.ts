@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { InvalidError, NotFoundError } from '../../../core/errors.ts';
+import { ConflictError, InvalidError, NotFoundError } from '../../../core/errors.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { appPath, evalRunPath, pageSize } from '../../../platform/http/operation/parameters.ts';
 import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
@@ -147,6 +147,7 @@ const summarizeOne = evalOperation({
   summary: 'Summarize an evaluation run',
   description: 'Pass rates of its cases over their trials, and what changed since an earlier run.',
   ...ofRun,
+  errors: { ...ofRun.errors, 409: 'One of two runs to compare has not ended.' },
   parameters: {
     path: evalRunPath,
     query: z.object({ baseline: z.string().max(256).optional().describe('An earlier run to compare with.') }),
@@ -160,7 +161,10 @@ const summarizeOne = evalOperation({
     const summary = { cases, ...(cost === undefined ? {} : { cost }) };
     if (query.baseline === undefined) return { kind: 'value', value: summary };
     const baseline = { appName: path.appName, runId: query.baseline };
-    await existing(context, baseline, principal);
+    for (const key of [path, baseline]) {
+      const { endTime } = await existing(context, key, principal);
+      if (endTime === null) throw new ConflictError(`Eval run \`${key.runId}\` has not ended: compare it when it has.`);
+    }
     return { kind: 'value', value: { ...summary, comparison: await compareWith(reads, path, baseline) } };
   },
 });

@@ -1,6 +1,7 @@
 import { AgentError, AppError, isPassingFailure, LeaseLostError } from '../../../core/errors.ts';
 import { type Claim, type ClaimRequest, pauseUntil, runLeasedQueue } from '../../../platform/work/leased-queue.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
+import { findCurrent } from '../../../invocations/invocation-store.ts';
 import { persist } from '../../../invocations/persist.ts';
 import {
   type CaseOutcome,
@@ -14,6 +15,7 @@ import {
 } from './claim-store.ts';
 import type { EvalContext } from '../sets/context.ts';
 import { runCase } from './run-case.ts';
+import { toSessionKey } from './run-turns.ts';
 import { endFinishedRuns } from './eval-run-store.ts';
 import { CANCEL_TOPIC, EVALS_TOPIC, MAX_PARALLELISM, runTopic } from './eval-run.ts';
 
@@ -39,6 +41,8 @@ export function runEvalCases(context: EvalContext): Promise<void> {
     const untilLeaseEnd = leaseEndMs === undefined ? undefined : Math.max(leaseEndMs, leaseTimes.renewalMs);
     return { jobs, pauseMs: pauseUntil(MAX_PAUSE_MS, untilLeaseEnd) };
   };
+  const run = (claimed: ClaimedCase, signal: AbortSignal) =>
+    endCase(context, claimed, context.config.EVALS_JUDGE_MODEL, signal).finally(() => announce(claimed.runId));
   return runLeasedQueue<ClaimedCase>(context, {
     name: 'evaluation cases',
     topic: EVALS_TOPIC,
@@ -58,12 +62,14 @@ export function runEvalCases(context: EvalContext): Promise<void> {
     },
     losses: {
       count: ({ losses }) => losses,
-      giveUp: (claimed, message) =>
-        finishEvalCase(database.db, claimed, { lastSequence: 0, error: { message, failedTurn: 0 } }),
+      // A turn that is under way has a bound of its own: how often processes begin its invocation.
+      giveUp: async (claimed, message, signal) =>
+        (await findCurrent(database.db, toSessionKey(claimed)))
+          ? run(claimed, signal)
+          : finishEvalCase(database.db, claimed, { lastSequence: 0, error: { message, failedTurn: 0 } }),
       takeBack: (claimed) => takeBackCaseLoss(database.db, claimed),
     },
-    run: (claimed, signal) =>
-      endCase(context, claimed, context.config.EVALS_JUDGE_MODEL, signal).finally(() => announce(claimed.runId)),
+    run,
     toLogFields: ({ runId }) => ({ runId }),
   });
 }

@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
-import { type Demand, SHARED_STATE_DEMAND } from '../../../platform/http/operation/demands.ts';
+import { SHARED_STATE_DEMAND, writtenCallDemands } from '../../../platform/http/operation/demands.ts';
 import { mayActFor, requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { Wakeup } from '../../../platform/work/poll-loop.ts';
@@ -24,16 +24,11 @@ import {
 } from './eval-run.ts';
 import { listRunnableCases, type RunnableCase } from '../cases/eval-case-store.ts';
 import { readSimulatedUser } from './simulated-user.ts';
+import { checkMetrics } from '../scoring/score-case.ts';
 import { type EvalContext, getRequester } from '../sets/context.ts';
 
 /** Runs of one requester in an application that have not ended; more is a client that does not wait for its runs. */
 export const MAX_OPEN_RUNS = 100;
-
-/** The scope for a stored model with live tools, which are called with whatever arguments the cases say. */
-const WRITTEN_CALLS_DEMAND: Demand = {
-  scope: 'override',
-  because: 'with a stored model and live tools the cases say what tools are called with.',
-};
 
 /** Longest pause between two polls of a run: notifications only save time, they may be lost. */
 const POLL_MS = 1_000;
@@ -50,13 +45,15 @@ const TEST_USER = 'test_user_id';
  * @throws {InvalidError} for a case of another application, for too many cases, and for a simulated user that does not
  * hold. @throws {ForbiddenError} for a case that writes `app:` state where the caller may not, and for a stored model
  * with live tools where the caller may not override the agent.
- * @throws {ConflictError} when too many runs have not ended. @throws {TooLargeError} for too large metrics.
+ * @throws {ConflictError} when too many runs have not ended. @throws {TooLargeError} for too large metrics, and
+ * {ValidationFailedError} for those that could score nothing; `isOther` are left to others, and not evaluated.
  */
 export async function startRun(
   { database, agents, newId, notifications }: EvalContext,
   key: EvalSetKey,
   body: z.input<typeof runEvalSchema>,
   principal: Principal,
+  isOther?: Parameters<typeof checkMetrics>[2],
 ): Promise<string | undefined> {
   const agent = agents.get(key.appName);
   if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
@@ -67,13 +64,15 @@ export async function startRun(
   const metrics = withoutKnownNulls(runEvalSchema, body).evalMetrics;
   readSimulatedUser(userSimulator);
   checkAsked(metrics, userSimulator);
+  checkMetrics(metrics, { own: agent.evals?.metrics }, isOther);
   const evalIds = body.evalCaseIds?.length ? body.evalCaseIds : (body.evalIds ?? []);
   const cases = chooseCases(key, await listRunnableCases(database.db, key), evalIds);
   if (cases.length === 0) return undefined;
   if (cases.some(({ writesSharedState }) => writesSharedState)) requireScope(principal, SHARED_STATE_DEMAND);
   const modelExecutionMode = toExecutionMode(body.modelExecutionMode, set.modelExecutionMode);
   const toolExecutionMode = toExecutionMode(body.toolExecutionMode, set.toolExecutionMode);
-  if (modelExecutionMode === 'stored' && toolExecutionMode === 'live') requireScope(principal, WRITTEN_CALLS_DEMAND);
+  const modes = { modelExecutionMode, toolExecutionMode };
+  for (const demand of writtenCallDemands(modes)) requireScope(principal, demand);
   const trials = body.trials ?? 1;
   const total = cases.length * trials;
   if (total > MAX_CASES)
@@ -85,8 +84,7 @@ export async function startRun(
     requestedBy,
     metrics,
     userSimulator,
-    modelExecutionMode,
-    toolExecutionMode,
+    ...modes,
     trials,
     parallelism: Math.min(parallelism ?? DEFAULT_PARALLELISM, MAX_PARALLELISM),
     maxJudgeTokens: maxJudgeTokens ?? DEFAULT_JUDGE_TOKENS,

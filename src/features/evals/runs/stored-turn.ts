@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { AgentNode, ServerTools } from '../../../agent/definition/agent.ts';
 import type { Model, ModelAnswer } from '../../../agent/definition/model.ts';
-import type { Tool } from '../../../agent/definition/tool.ts';
+import { isMadeUnasked, type Tool } from '../../../agent/definition/tool.ts';
 import { AgentError } from '../../../core/errors.ts';
 import { type Content, getFunctionResponses, type JsonObject, getParts } from '../../../core/content.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
@@ -80,8 +80,11 @@ export class StoredTurn {
   }
 
   #toTool(tool: Tool): Tool {
-    // An agent that is a tool would ask its own model: it answers from the case where either is stored.
-    const isStored = this.#modes.toolExecutionMode === 'stored' || typeof tool.calls === 'object';
+    // An agent that is a tool would ask its own model: it answers from the case where either is stored. So does a call
+    // that a person decides on where no model has chosen it now.
+    const { modelExecutionMode, toolExecutionMode } = this.#modes;
+    const isOfCase = modelExecutionMode === 'stored' && !isMadeUnasked(tool);
+    const isStored = toolExecutionMode === 'stored' || typeof tool.calls === 'object' || isOfCase;
     if (!isStored || LOOP_TOOLS.has(tool.name)) return tool;
     return {
       ...tool,

@@ -25,6 +25,14 @@ export type CaseSummary = ReturnType<typeof toSummaries>[number];
 
 /** A run against an earlier one on the same cases. */
 export interface RunComparison extends Comparison {
+  /** Number of cases that both runs have a verdict on. */
+  compared: number;
+  /** Cases that had a verdict before and have none now: what they would say is not known. */
+  missing: string[];
+  /** Cases that have a verdict now and had none before. */
+  added: string[];
+  /** Metrics that gave verdicts in the earlier run and give none in this one. */
+  missingMetrics: string[];
   /** Where the first trials of the won and lost cases part. */
   differences: ({ evalId: string } & Difference)[];
 }
@@ -47,6 +55,7 @@ function toSummaries(cases: CaseOutcome[], prices: ModelPrice[]) {
       ...verdicts,
       notEvaluated: count('NOT_EVALUATED'),
       errors: trials.filter(({ error }) => error !== null).length,
+      unfinished: trials.filter(({ status }) => status !== 'done' && status !== 'error').length,
       passRate: passRate(verdicts),
       interval: wilsonInterval(verdicts),
       passAll: verdicts.trials === 0 ? null : estimatePassAll(verdicts, verdicts.trials),
@@ -71,21 +80,34 @@ function toReason({ error, scored }: CaseOutcome): string | undefined {
   const unmet = scored?.overall.find(({ status }) => status === 'FAILED');
   if (unmet) return `${unmet.metricName}: ${unmet.score} is below ${unmet.threshold}.`;
   const silent = scored?.overall.find(({ status }) => status === 'NOT_EVALUATED');
-  return silent && `${silent.metricName} was not evaluated: ${silent.explanation ?? 'there is nothing to score'}`;
+  if (silent) return `${silent.metricName} was not evaluated: ${silent.explanation ?? 'there is nothing to score'}`;
+  const partial = scored?.overall.find(({ explanation }) => explanation !== undefined);
+  return partial && `A part of ${partial.metricName} was not evaluated: ${partial.explanation}`;
 }
 
 /** Compares a run with an earlier one: cases that were won and lost, and where their first trials part. */
 export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalRunKey): Promise<RunComparison> {
   const [after, before] = [await listOutcomes(db, key), await listOutcomes(db, baseline)];
   const earlier = new Map(toSummaries(before, []).map((summary) => [summary.evalId, summary]));
+  const later = new Map(toSummaries(after, []).map((summary) => [summary.evalId, summary]));
   const none: Trials = { trials: 0, passed: 0 };
-  const comparison = compareRuns(
-    toSummaries(after, []).map((summary) => ({
-      evalId: summary.evalId,
-      before: earlier.get(summary.evalId) ?? none,
-      after: summary,
-    })),
-  );
+  const cases = [...new Set([...later.keys(), ...earlier.keys()])].map((evalId) => ({
+    evalId,
+    before: earlier.get(evalId) ?? none,
+    after: later.get(evalId) ?? none,
+  }));
+  const comparison = compareRuns(cases);
+  const idsOf = (hadVerdict: boolean, hasVerdict: boolean) =>
+    cases
+      .filter((one) => one.before.trials > 0 === hadVerdict && one.after.trials > 0 === hasVerdict)
+      .map(({ evalId }) => evalId);
+  const given = listMetrics(after);
+  const seen = {
+    compared: idsOf(true, true).length,
+    missing: idsOf(true, false),
+    added: idsOf(false, true),
+    missingMetrics: [...listMetrics(before)].filter((name) => !given.has(name)),
+  };
   const changed = [...comparison.lost, ...comparison.won];
   const differences: RunComparison['differences'] = [];
   // One after the other: each may be as long as a session may be.
@@ -94,8 +116,17 @@ export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalR
     const found = firstDifference(left, right);
     if (found) differences.push({ evalId, ...found, before: toShown(found.before), after: toShown(found.after) });
   }
-  return { ...comparison, differences };
+  return { ...comparison, ...seen, differences };
 }
+
+/** The names of the metrics that gave a verdict. */
+const listMetrics = (cases: CaseOutcome[]): Set<string> =>
+  new Set(
+    cases
+      .flatMap(({ scored }) => scored?.overall ?? [])
+      .filter(({ status }) => status === 'PASSED' || status === 'FAILED')
+      .map(({ metricName }) => metricName),
+  );
 
 /** The events of the first trial of a case. */
 async function firstTrial(db: Database, { appName }: EvalRunKey, cases: RunCase[], evalId: string): Promise<Event[]> {

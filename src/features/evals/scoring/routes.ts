@@ -20,7 +20,7 @@ import { STATUS_NUMBERS } from '../metrics/status.ts';
 import { toMetricResult, toShownEfficiency } from './score.ts';
 import { DEV_APP_PATH, type EvalContext, evalOperation, SET_PATH, toGoneSignal, toOwnKey } from '../sets/context.ts';
 import { checkSetId } from '../sets/eval-set.ts';
-import { scoreSession } from './score-case.ts';
+import { checkMetricName, checkMetrics, scoreSession } from './score-case.ts';
 import { hasScore, isUnscored, listSessionScores, saveSessionScore, type SessionScore } from './session-score-store.ts';
 import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
 import { looseObject, optional } from '../../../core/members.ts';
@@ -132,6 +132,7 @@ const scoreSessions = evalOperation({
   success: { schema: z.array(sessionScoreSchema), description: 'What was scored.', example: [exampleScore] },
   handler: async (context, { path: { appName }, body, principal, response }) => {
     const metrics = withoutKnownNulls(scoreSchema, body).evalMetrics as EvalMetric[];
+    checkMetrics(metrics, { own: context.agents.get(appName)?.evals?.metrics });
     const metricsHash = hash('sha256', JSON.stringify(metrics));
     const signal = toGoneSignal(response);
     const scores: SessionScore[] = [];
@@ -181,7 +182,7 @@ const listScores = evalOperation({
 
 /** The sessions that a caller may read and that a filter chooses. */
 function choose(
-  { database }: EvalContext,
+  { database, agents }: EvalContext,
   appName: string,
   wanted: Filter,
   principal: Principal,
@@ -189,6 +190,8 @@ function choose(
   unscoredBy?: string,
 ): Promise<ChosenSession[]> {
   const { atLeast = 0, atMost = 1, metricName } = wanted.score ?? {};
+  if (metricName !== undefined)
+    checkMetricName(metricName, { own: agents.get(appName)?.evals?.metrics }, ['score', 'metricName']);
   return listChosenSessions(database.reads, {
     ...wanted,
     appName,
@@ -252,6 +255,7 @@ const getMetricsInfo = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/metrics-info`,
   operationId: 'getMetricsInfo',
+  wire: 'ADK',
   summary: 'List the metrics of evaluations',
   owner: 'service',
   parameters: { path: appPath },

@@ -15,9 +15,11 @@ import {
 import { type Criterion, type CriterionKind, type EvalMetric, readCriterion } from '../metrics/criteria.ts';
 import { EFFICIENCY_METRICS, toEfficiency } from '../metrics/efficiency.ts';
 import {
+  getFailure,
   MetricError,
   type MetricScore,
   toFinalStatus,
+  withoutPass,
   toOverall,
   toStatus,
   type TurnScore,
@@ -26,6 +28,9 @@ import { responseMatch } from '../metrics/response-match.ts';
 import { trajectoryDetails, trajectoryMatch } from '../metrics/trajectory.ts';
 import { getCalls, type Turn, type TurnPair, getText } from '../metrics/turn.ts';
 import type { MetricResult, ScoredCase } from './score.ts';
+import { nearestName } from '../../../core/nearest-name.ts';
+import { toErrorText } from '../../../core/errors.ts';
+import { ValidationFailedError, valueError } from '../../../platform/http/operation/request-errors.ts';
 import type { PreparedAgent } from '../../../agent/definition/agent.ts';
 import type { StoredCase } from '../cases/eval-case.ts';
 import { type Spend, spendWith } from '../../../conversation/budgets/reserve-call.ts';
@@ -51,24 +56,29 @@ export interface ScoringContext {
   own?: EvalModule['metrics'] | undefined;
 }
 
-type Evaluate = (pairs: TurnPair[], metric: EvalMetric, context: ScoringContext) => Promise<[number, MetricScore]>;
+/** A metric: the kind of its criterion, and how a case is scored by it, with its threshold. */
+interface Evaluator {
+  kind: CriterionKind;
+  evaluate: (pairs: TurnPair[], metric: EvalMetric, context: ScoringContext) => Promise<[number, MetricScore]>;
+}
 
 /** A metric with its kind of criterion, which is read before anything is evaluated. */
-const metric =
-  <Kind extends CriterionKind>(
-    kind: Kind,
-    evaluate: (pairs: TurnPair[], criterion: Criterion<Kind>, context: ScoringContext) => Promise<MetricScore>,
-  ): Evaluate =>
-  async (pairs, sent, context) => {
+const metric = <Kind extends CriterionKind>(
+  kind: Kind,
+  evaluate: (pairs: TurnPair[], criterion: Criterion<Kind>, context: ScoringContext) => Promise<MetricScore>,
+): Evaluator => ({
+  kind,
+  async evaluate(pairs, sent, context) {
     const criterion = readCriterion(kind, sent, context);
     return [(criterion as Criterion<'plain'>).threshold, await evaluate(pairs, criterion, context)];
-  };
+  },
+});
 
 /** A metric that needs no judge: each turn by itself, against the expected one. */
 const compared = <Kind extends CriterionKind>(
   kind: Kind,
   score: (actual: Turn, expected: Turn, criterion: Criterion<Kind>) => number | null,
-): Evaluate =>
+): Evaluator =>
   metric(kind, async (pairs, criterion) => {
     const turns: TurnScore[] = [];
     for (const { actual, expected } of pairs) {
@@ -82,7 +92,7 @@ const compared = <Kind extends CriterionKind>(
 const compareCalls = (actual: Turn, expected: Turn) =>
   trajectoryDetails(getCalls(actual.intermediateData), getCalls(expected.intermediateData));
 
-const METRICS = new Map<string, Evaluate>([
+const METRICS = new Map<string, Evaluator>([
   [
     'tool_trajectory_avg_score',
     compared('trajectory', (actual, expected, criterion) =>
@@ -98,7 +108,7 @@ const METRICS = new Map<string, Evaluate>([
   ['final_response_match_v2', metric('judge', (pairs, on, by) => finalResponseMatch(pairs, on, judgeBy(on, by)))],
   ['safety_v1', metric('judge', (pairs, on, by) => safety(pairs, on, judgeBy(on, by)))],
   ['hallucinations_v1', metric('hallucinations', (pairs, on, by) => hallucinations(pairs, on, judgeBy(on, by)))],
-  ...[FINAL_RESPONSE_QUALITY, TOOL_USE_QUALITY].map((rubricMetric): [string, Evaluate] => [
+  ...[FINAL_RESPONSE_QUALITY, TOOL_USE_QUALITY].map((rubricMetric): [string, Evaluator] => [
     rubricMetric.metricName,
     metric('rubrics', (pairs, on, by) => rubricsOfTurns(rubricMetric)(pairs, on, judgeBy(on, by))),
   ]),
@@ -134,18 +144,21 @@ export async function scoreCase(
   metrics: EvalMetric[],
   context: ScoringContext,
 ): Promise<ScoredCase> {
-  const scored: { result: MetricResult; turns: MetricResult[] }[] = [];
+  const scored: { result: MetricResult; turns: MetricResult[]; failure: string | undefined }[] = [];
   for (const sent of metrics) {
     const isInformational = EFFICIENCY_METRICS.includes(sent.metricName);
     if (isInformational && sent.threshold == null && sent.criterion == null) continue;
     scored.push(await scoreMetric(pairs, sent, context));
   }
   const overall = scored.map(({ result }) => result);
+  const status = toFinalStatus(overall.map((result) => result.status));
+  const failed = scored.flatMap(({ result, failure }) => (failure === undefined ? [] : [result.metricName]));
+  const silent = overall.flatMap((result) => (result.status === 'NOT_EVALUATED' ? [result.metricName] : []));
   return {
-    finalStatus: toFinalStatus(overall.map(({ status }) => status)),
+    finalStatus: failed.length > 0 ? withoutPass(status) : status,
     overall,
     turns: pairs.map((_, place) => scored.flatMap(({ turns }) => turns[place] ?? [])),
-    notEvaluated: overall.flatMap(({ metricName, status }) => (status === 'NOT_EVALUATED' ? [metricName] : [])),
+    notEvaluated: [...new Set([...silent, ...failed])],
     efficiency: toEfficiency(pairs.map(({ actual }) => actual)),
   };
 }
@@ -155,10 +168,13 @@ async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: Scoring
   const named = { metricName, ...(sent.criterion == null ? {} : { criterion: sent.criterion }) };
   const { watched, judgedBy } = watchJudge(context);
   try {
-    const [threshold, { score, turns, rubricScores }] = await findEvaluator(metricName, context)(pairs, sent, watched);
-    const explanation = turns.find((turn) => turn.score === null)?.explanation;
+    const { evaluate } = findEvaluator(metricName, context);
+    const [threshold, { score, turns, rubricScores }] = await evaluate(pairs, sent, watched);
+    const failure = turns.map(getFailure).find((text) => text !== undefined);
+    const explanation = failure ?? turns.find((turn) => turn.score === null)?.explanation;
     const status = toStatus(score, threshold);
-    const known = status === 'NOT_EVALUATED' && explanation !== undefined ? { explanation } : {};
+    const isTold = failure !== undefined || status === 'NOT_EVALUATED';
+    const known = isTold && explanation !== undefined ? { explanation } : {};
     return {
       result: {
         ...named,
@@ -169,12 +185,18 @@ async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: Scoring
         ...(rubricScores ? { rubricScores } : {}),
         ...judgedBy(),
       },
-      turns: turns.map((turn) => ({ ...named, threshold, status: toStatus(turn.score, threshold), ...turn })),
+      turns: turns.map(({ failure: _failure, ...turn }) => ({
+        ...named,
+        threshold,
+        status: toStatus(turn.score, threshold),
+        ...turn,
+      })),
+      failure,
     };
   } catch (error) {
     if (!(error instanceof MetricError)) throw error;
     const result = { ...named, ...toUnevaluated(sent, error.message) };
-    return { result, turns: pairs.map(() => result) };
+    return { result, turns: pairs.map(() => result), failure: error.message };
   }
 }
 
@@ -215,14 +237,67 @@ function watchJudge(context: ScoringContext) {
   return { watched: { ...context, judgeFor }, judgedBy };
 }
 
-function findEvaluator(metricName: string, { own }: ScoringContext): Evaluate {
+/** @throws {MetricError} for a name that no metric has, and for one that informs only */
+function findEvaluator(metricName: string, { own }: Pick<ScoringContext, 'own'>): Evaluator {
   if (EFFICIENCY_METRICS.includes(metricName)) throw new MetricError(`${metricName} informs and takes no threshold.`);
   const ours = METRICS.get(metricName);
   if (ours) return ours;
   const theirs = own?.get(metricName);
   if (theirs) return metric('plain', (pairs) => scoreByOwnMetric(metricName, theirs, pairs));
-  const names = [...METRICS.keys(), ...(own?.keys() ?? [])];
-  throw new MetricError(`There is no metric \`${metricName}\`; there are ${names.join(', ')}.`);
+  throw new MetricError(unknownMetric(metricName, own));
+}
+
+/** The metrics of an application that give a score. */
+const listScored = (own: EvalModule['metrics'] | undefined): string[] => [...METRICS.keys(), ...(own?.keys() ?? [])];
+
+function unknownMetric(metricName: string, own: EvalModule['metrics'] | undefined): string {
+  const names = listScored(own);
+  const nearest = nearestName(metricName, names);
+  const hint = nearest === undefined ? '' : ` Did you mean \`${nearest}\`?`;
+  return `There is no metric \`${toErrorText(metricName)}\`; there are ${names.join(', ')}.${hint}`;
+}
+
+/**
+ * Refuses a name that no metric of the application has, where something is chosen by its scores.
+ * @param place - where it stands in the body
+ * @throws {ValidationFailedError}
+ */
+export function checkMetricName(
+  metricName: string,
+  { own }: Pick<ScoringContext, 'own'>,
+  place: (string | number)[],
+): void {
+  if (listScored(own).includes(metricName)) return;
+  throw new ValidationFailedError([valueError(['body', ...place], unknownMetric(metricName, own), metricName)]);
+}
+
+/**
+ * Refuses metrics that could score nothing, where they are written: unknown ones, and those whose criterion does not
+ * hold. One that informs only may stand there without a threshold.
+ * @param isOther - true for a metric that is left to others, and is not evaluated [none is]
+ * @throws {ValidationFailedError} with all that is wrong
+ */
+export function checkMetrics(
+  metrics: EvalMetric[],
+  { own }: Pick<ScoringContext, 'own'>,
+  isOther: (metric: EvalMetric) => boolean = () => false,
+): void {
+  const details = metrics.flatMap((sent, place) => {
+    const isInformational = EFFICIENCY_METRICS.includes(sent.metricName);
+    if (isInformational && sent.threshold == null && sent.criterion == null) return [];
+    const at = ['body', 'evalMetrics', place];
+    const isKnown = isInformational || listScored(own).includes(sent.metricName);
+    if (!isKnown && isOther(sent)) return [];
+    if (!isKnown) return [valueError([...at, 'metricName'], unknownMetric(sent.metricName, own), sent.metricName)];
+    try {
+      readCriterion(findEvaluator(sent.metricName, { own }).kind, sent, { judgeModel: '' });
+      return [];
+    } catch (error) {
+      if (!(error instanceof MetricError)) throw error;
+      return [valueError(at, error.message, sent)];
+    }
+  });
+  if (details.length > 0) throw new ValidationFailedError(details);
 }
 
 /** The scoring context of an application that was made ready. */

@@ -1,5 +1,5 @@
 import { keyAliases } from '../../../platform/http/validation/key-aliases.ts';
-import { rubricSchema } from '../metrics/criteria.ts';
+import { rubricSchema, rubricType } from '../metrics/criteria.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import { z } from 'zod';
 import type { EvalCaseBody, EvalSetDocument, FileDefaults } from './eval-set.ts';
@@ -21,7 +21,7 @@ import { isExactInteger, parseExactJson } from '../../../core/exact-json.ts';
  * The form of an eval case that every version of ADK reads from a file: events are `{author, content}`, and no record
  * has a member that is not named here. Files of 2.13.0 have more, which 2.2.0 refuses.
  */
-const rubrics = z.array(rubricSchema).nullish();
+const rubrics = z.array(rubricSchema.extend({ type: rubricType.nullish() })).nullish();
 
 const intermediateData = z.looseObject({
   invocationEvents: z.array(z.looseObject({ author: z.string(), content: contentSchema })).nullish(),

@@ -9,6 +9,7 @@ import {
 import { bodyList, bodyText, name, number, text } from '../../../core/members.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
+import { rubricType } from '../metrics/criteria.ts';
 import { exampleAnswer, exampleEvent } from '../../../conversation/sessions/examples.ts';
 
 /**
@@ -22,7 +23,7 @@ const rubricSchema = z.strictObject({
     .strictObject({ textProperty: text('The property, as a sentence.') })
     .describe('What the judge answers with yes or no.'),
   description: text('What it is for; the judge does not see it.'),
-  type: name('The kind of rubric, which names the metric that reads it.'),
+  type: rubricType.nullish().describe('The kind of rubric, which names the metric that reads it.'),
 });
 const rubrics = (meaning: string) => bodyList(rubricSchema).nullish().describe(meaning);
 

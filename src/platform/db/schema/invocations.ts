@@ -55,6 +55,10 @@ export const invocations = pgTable(
     // For the sweeper, which forgets keys after a day: most invocations have none, or none any more.
     index('invocations_key_age_idx').on(t.createTime).where(sql`idempotency_key is not null`),
     index('invocations_background_idx').on(t.createTime).where(sql`status = 'queued' and request is not null`),
+    // Few, and looked at before all that wait.
+    index('invocations_left_idx')
+      .on(t.leaseExpireTime)
+      .where(sql`status = 'queued' and request is not null and start_time is not null`),
     index('invocations_queue_idx').on(t.appName, t.userId, t.sessionId, t.createTime).where(sql`status = 'queued'`),
     sessionKey('invocations_session_fkey', t),
   ],

@@ -76,6 +76,7 @@ export const signals = pgTable(
     id: identifier('id').notNull(),
     name: identifier('name').notNull(),
     payload: c.jsonb('payload').notNull(),
+    senderGroups: c.text('sender_groups').array(),
     createTime: timeOfChange('create_time'),
   }),
   (t) => [

@@ -16,10 +16,13 @@ interface OperationLimits {
    */
   admit(caller: string, request: Request, response: Response): Promise<void>;
   /**
-   * Counts a further action of an open stream as if it were another request, of a class [the operation's].
-   * @throws {LimitError} where the caller has used all of this minute
+   * Counts a further action of an open stream, or what a request turns out to be, as if it were another request of a
+   * class [the operation's]: a large read is one of those at once until its answer ends.
+   * @throws {LimitError} where the caller is at a limit
    */
-  count(caller: string, as?: Load): Promise<void>;
+  count(caller: string, request: Request, response: Response, as?: Load): Promise<void>;
+  /** Says that an answer has read what there is: one that waits for more is no large read any more. */
+  hasRead(response: Response): void;
 }
 
 /** Returns the limits of an operation. */
@@ -53,11 +56,27 @@ export function createRequestLimits(
   const streams = createSlots('MAX_REQUESTS_PER_USER', maxStreams, 'streams open');
   const heavy = createSlots('MAX_HEAVY_READS_PER_USER', limits.MAX_HEAVY_READS_PER_USER, 'large reads under way');
   const bodies = createBodySlots(limits, maxBodyBytes);
+  const reading = new WeakMap<Response, () => void>();
+  /** Takes a place of a large read, which its end gives back, or the moment from which on it only waits. */
+  const takeHeavy = (caller: string, response: Response) => {
+    const give = heavy.take(caller);
+    const giveOnce = () => {
+      if (reading.delete(response)) give();
+    };
+    reading.set(response, giveOnce);
+    return giveOnce;
+  };
   return (operation) => {
     const load = loadFor(operation);
     const rate = rates[load];
     const isHeavy = load === 'heavy';
-    const wanted = [requests, ...(operation.isStream ? [streams] : []), ...(isHeavy ? [heavy] : [])];
+    const wanted = [requests, ...(operation.isStream ? [streams] : [])];
+    const chargeBytes = (caller: string, request: Request, response: Response) => {
+      const before = request.socket.bytesWritten;
+      response.once('close', () =>
+        rates.heavy.charge(caller, Math.floor((request.socket.bytesWritten - before) / MEGABYTE)),
+      );
+    };
     return {
       async admit(caller, request, response) {
         await rate.use(caller);
@@ -66,16 +85,21 @@ export function createRequestLimits(
           if (operation.method === 'get') throw new InvalidError('The client has gone.');
           return;
         }
-        const release = takeAll([...wanted, { take: () => bodies.take(caller, getBodyBytes(request)) }], caller);
-        const before = request.socket.bytesWritten;
-        response.once('close', () => {
-          release();
-          if (isHeavy) rate.charge(caller, Math.floor((request.socket.bytesWritten - before) / MEGABYTE));
-        });
+        const own = [{ take: () => bodies.take(caller, getBodyBytes(request)) }];
+        const large = isHeavy ? [{ take: () => takeHeavy(caller, response) }] : [];
+        const release = takeAll([...wanted, ...large, ...own], caller);
+        response.once('close', release);
+        if (isHeavy) chargeBytes(caller, request, response);
         // A WebSocket leaves its response behind, open.
         if (operation.success?.status === 101) request.socket.once('close', release);
       },
-      count: (caller, as = load) => rates[as].use(caller),
+      async count(caller, request, response, as = load) {
+        await rates[as].use(caller);
+        if (as !== 'heavy' || isHeavy || response.destroyed || request.socket.destroyed) return;
+        response.once('close', takeHeavy(caller, response));
+        chargeBytes(caller, request, response);
+      },
+      hasRead: (response) => reading.get(response)?.(),
     };
   };
 }

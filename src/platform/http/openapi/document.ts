@@ -1,5 +1,12 @@
 import { z } from 'zod';
-import { AREAS, isPlainRead, needsHostedApp, type Operation, READ_POSITION } from '../operation/operation.ts';
+import {
+  AREAS,
+  IGNORED_MEMBERS,
+  isPlainRead,
+  needsHostedApp,
+  type Operation,
+  READ_POSITION,
+} from '../operation/operation.ts';
 import { camelCase, pathParameters, type Route, listRoutes } from '../operation/paths.ts';
 
 /** How callers prove who they are; decides the document's `security` (see `bearer.ts`). */
@@ -14,11 +21,13 @@ const INTERFACE_VERSION = '0.54.0+sdk-0.8.0.framework-2.2.0';
 /** The parts of a document beside its operations. */
 export interface DocumentOptions {
   authMode: AuthMode;
+  /** Where clients reach the service [where the document comes from]. */
+  publicUrl?: string | undefined;
   /** The schemas that have a name; others are written out wherever they are used. A recursive one must be here. */
   components: Record<string, z.ZodType>;
 }
 
-type SchemaOf = (schema: z.ZodType) => JsonSchema;
+type SchemaOf = (schema: z.ZodType, isClosed?: boolean) => JsonSchema;
 
 /**
  * The OpenAPI 3.1.0 document of these operations, the same for the same ones, key for key. @throws Error when an
@@ -42,7 +51,7 @@ export function openApiDocument(operations: Operation[], options: DocumentOption
         'Hosts an agent application: sessions, ordered events, versioned artifacts, invocations, evaluation.',
       license: { name: 'Apache License 2.0', identifier: 'Apache-2.0' },
     },
-    servers: [{ url: '/', description: 'The runtime that serves this document.' }],
+    servers: [{ url: options.publicUrl ?? '/', description: 'The runtime that serves this document.' }],
     tags: Object.entries(AREAS).map(([name, description]) => ({ name, description })),
     security: secured,
     paths,
@@ -67,7 +76,10 @@ function operationObject({ path, operation }: Route, schemaOf: SchemaOf): object
       requestBody: {
         required: body.required,
         content: {
-          [body.isText ? 'text/plain' : 'application/json']: { schema: schemaOf(body.schema), example: body.example },
+          [body.isText ? 'text/plain' : 'application/json']: {
+            schema: schemaOf(body.schema, operation.wire === undefined),
+            example: body.example,
+          },
           ...(body.json ? { 'application/json': body.json } : {}),
         },
       },
@@ -91,6 +103,7 @@ const readPosition = {
     'That of the last change that the answer must have: the header of its answer. Without it: of all changes.',
   schema: { type: 'string' },
 };
+const IGNORED = 'Parameters and members of the request that have no meaning here, with commas; absent without any.';
 const CHANGE_POSITION = 'The place of the change in the log of the database. Only where plain reads go to a replica.';
 
 function toParameters(operation: Operation, path: string): object[] {
@@ -121,7 +134,7 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
   });
   const refusal = (description: string, name = 'ApiError') =>
     json(description, { schema: operation.refusal ?? { $ref: `#/components/schemas/${name}` } });
-  const { method, success, body, owner, parameters } = operation;
+  const { method, success, body, owner, parameters, wire } = operation;
   const refusals: Record<number, string> = {
     ...(owner === 'open'
       ? {}
@@ -142,16 +155,22 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
     : json('Done: the JSON value `null`.', { schema: { type: 'null' }, example: null });
   if (success?.json) Object.assign(done.content, { 'application/json': success.json });
   const isChange = owner !== 'open' && method !== 'get';
-  const headers = Object.entries({ ...(isChange && { [READ_POSITION]: CHANGE_POSITION }), ...success?.headers }).map(
-    ([name, description]) => [name, { description, schema: { type: 'string' } }],
-  );
+  const described = {
+    ...(isChange && { [READ_POSITION]: CHANGE_POSITION }),
+    ...(wire !== undefined && { [IGNORED_MEMBERS]: IGNORED }),
+    ...success?.headers,
+  };
+  const headers = Object.entries(described).map(([name, description]) => [
+    name,
+    { description, schema: { type: 'string' } },
+  ]);
   return {
     [success?.status ?? 200]: headers.length > 0 ? { ...done, headers: Object.fromEntries(headers) } : done,
     ...Object.fromEntries(
       Object.entries(operation.bare ?? {}).map(([status, description]) => [status, { description }]),
     ),
     ...Object.fromEntries(Object.entries(refusals).map(([status, reason]) => [status, refusal(reason)])),
-    ...(body || parameters
+    ...(body || parameters || wire === undefined
       ? { [operation.toRefusal ? 400 : 422]: refusal('The request does not match its schema.', 'HTTPValidationError') }
       : {}),
     default: refusal('Any other failure.'),
@@ -191,12 +210,32 @@ function namedSchemas(
   };
   return {
     named: Object.fromEntries(Object.keys(components).map((name) => [name, schemaNamed(name)])),
-    of: (schema) => {
+    of: (schema, isClosed = false) => {
       const name = names.get(schema) ?? '';
-      return name.startsWith(TEMPORARY) ? schemaNamed(name) : refTo(name);
+      if (!name.startsWith(TEMPORARY)) return refTo(name);
+      return isClosed ? toClosed(schemaNamed(name)) : schemaNamed(name);
     },
   };
 }
+
+/** The places of a schema that hold another one, several, or several by name. */
+const NESTED = { one: ['items', 'additionalProperties'], several: ['anyOf', 'oneOf'], named: ['properties'] };
+
+/** A schema whose objects with named members have no others; what it refers to by name stays as it is. */
+function toClosed(schema: JsonSchema): JsonSchema {
+  const closed: JsonSchema = { ...schema };
+  const close = (value: unknown) => (isObject(value) ? toClosed(value) : value);
+  for (const key of NESTED.one) if (key in closed) closed[key] = close(closed[key]);
+  for (const key of NESTED.several) if (Array.isArray(closed[key])) closed[key] = closed[key].map(close);
+  for (const key of NESTED.named) {
+    if (!isObject(closed[key])) continue;
+    closed[key] = Object.fromEntries(Object.entries(closed[key]).map(([name, value]) => [name, close(value)]));
+    closed.additionalProperties ??= false;
+  }
+  return closed;
+}
+const isObject = (value: unknown): value is JsonSchema =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 const OPTIONS = {
   target: 'draft-2020-12',

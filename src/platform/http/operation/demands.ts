@@ -13,6 +13,23 @@ export const overrideDemands = (harness: object | null | undefined): Demand[] =>
     ? [{ scope: 'override', because: '`harness` changes the deployed agent.' }]
     : [];
 
+/** Where answers of models and of tools come from: as the agent is deployed, or from what is stored. */
+interface SentModes {
+  modelExecutionMode?: string | null | undefined;
+  toolExecutionMode?: string | null | undefined;
+}
+
+/** A stored model with live tools calls them with arguments that no model chose now: those of a case, or of a tape. */
+export const writtenCallDemands = ({ modelExecutionMode, toolExecutionMode }: SentModes): Demand[] =>
+  modelExecutionMode !== 'live' && toolExecutionMode === 'live'
+    ? [
+        {
+          scope: 'override',
+          because: 'with a stored model and live tools what is stored says what tools are called with.',
+        },
+      ]
+    : [];
+
 /** The scope for the state of all users: a change of it is one of every session and, by `{app:…}`, every prompt. */
 export const SHARED_STATE_DEMAND: Demand = {
   scope: 'admin',

@@ -105,6 +105,9 @@ export const loadFor = ({ load, scope, method }: Pick<OperationBase, 'load' | 's
 /** The header of an answer to a change; sent back with a read, it keeps that from a replica that has not got so far. */
 export const READ_POSITION = 'X-Read-Position';
 
+/** The header of an answer that names what the request said in vain, with commas. */
+export const IGNORED_MEMBERS = 'X-Ignored-Members';
+
 /** True of a plain read, which a replica may answer: not of a stream, nor of what costs as much as an invocation. */
 export const isPlainRead = (read: Pick<OperationBase, 'load' | 'scope' | 'method' | 'isStream'>): boolean =>
   read.method === 'get' && read.isStream !== true && loadFor(read) !== 'invoke';
@@ -124,6 +127,12 @@ export type ToRefusal = (
   request: Pick<Request, 'method' | 'path'>,
 ) => { status: number; body: object; headers?: Record<string, string> };
 
+/**
+ * The protocols of others that operations speak. Their clients send more than this runtime knows, of later versions for
+ * instance: that is served and named in a header. `probes` are of load balancers, `OAuth` of issuers.
+ */
+type Wire = 'ADK' | 'AgentKit' | 'A2A' | 'AG-UI' | 'AI SDK' | 'Durable Streams' | 'MCP' | 'OAuth' | 'OpenAI' | 'probes';
+
 /** The members of all operations, whatever their types. */
 interface OperationBase {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
@@ -136,6 +145,8 @@ interface OperationBase {
   area?: Area;
   summary: string;
   description?: string;
+  /** Whose protocol it is [this runtime's own: a parameter or member that it does not know is 422]. */
+  wire?: Wire | undefined;
   /** The scope that a credential must have; `none` where no credential is asked for. */
   scope: Scope | 'none';
   /** True where tokens of users are refused, whatever their scopes: it is for the operator's own keys. */
@@ -225,6 +236,10 @@ export function loadOnce<Module>(load: () => Promise<Module>): () => Promise<Mod
   let loading: Promise<Module> | undefined;
   return () => (loading ??= load());
 }
+
+/** Says of operations whose protocol they are. */
+export const onWire = <Context>(wire: Wire, operations: Operation<Context>[]): Operation<Context>[] =>
+  operations.map((each) => ({ ...each, wire }));
 
 /** Gives operations their area; one that names its own keeps it. */
 export const inArea = <Context>(area: Area, operations: Operation<Context>[]): Operation<Context>[] =>

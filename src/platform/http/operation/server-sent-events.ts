@@ -32,7 +32,7 @@ export function openEventStream(response: Response, options: StreamOptions): Eve
   const gone = new AbortController();
   response.writeHead(200, {
     'content-type': 'text/event-stream; charset=utf-8',
-    'cache-control': 'no-cache',
+    'cache-control': 'no-store',
     connection: 'keep-alive',
     'x-accel-buffering': 'no',
   });

@@ -2,6 +2,7 @@ import { type IncomingMessage, type RequestListener, type Server, ServerResponse
 import type { Duplex } from 'node:stream';
 import type { WebSocket, WebSocketServer } from 'ws';
 import { UnavailableError } from '../../../core/errors.ts';
+import { IGNORED_MEMBERS } from './operation.ts';
 import { RequestRefusedError } from './request-errors.ts';
 
 const NO_UPGRADE = 'This address speaks WebSocket: the request must ask for an upgrade.';
@@ -34,7 +35,7 @@ export const asksForSocket =
 export function createSockets(limits: { frameBytes: number; sockets: number }): Sockets {
   /** Made with the first WebSocket, which loads the package. */
   let webSockets: WebSocketServer | undefined;
-  const upgrades = new WeakMap<IncomingMessage, { socket: Duplex; head: Buffer }>();
+  const upgrades = new WeakMap<IncomingMessage, { socket: Duplex; head: Buffer; ignored?: string }>();
   return {
     count: () => webSockets?.clients.size ?? 0,
     attach(server, app) {
@@ -59,8 +60,14 @@ export function createSockets(limits: { frameBytes: number; sockets: number }): 
         // What a client compresses may be a thousand times as large.
         perMessageDeflate: false,
         maxPayload: limits.frameBytes,
+      }).on('headers', (lines: string[], incoming: IncomingMessage) => {
+        const { ignored } = upgrades.get(incoming) ?? {};
+        if (ignored !== undefined) lines.push(`${IGNORED_MEMBERS}: ${ignored}`);
       });
       const opened = webSockets;
+      // An upgrade has headers of its own; of those of the response it needs this one.
+      const ignored = response.getHeader(IGNORED_MEMBERS);
+      if (typeof ignored === 'string') upgrade.ignored = ignored;
       if (opened.clients.size >= limits.sockets)
         throw new UnavailableError(`The service has ${limits.sockets} live sessions already. Try again later.`);
       response.detachSocket(request.socket);

@@ -44,7 +44,7 @@ const runMiddleware = (handler: RequestHandler, request: Request, response: Resp
   });
 
 /** Angular posts `null` as a body of length 0 without a media type: that is no body (interface inventory §0.3). */
-function hasBody(request: Request): boolean {
+export function hasBody(request: Pick<Request, 'headers'>): boolean {
   if (request.headers['transfer-encoding'] !== undefined) return true;
   return Number(request.headers['content-length'] ?? 0) > 0;
 }

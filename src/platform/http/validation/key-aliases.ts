@@ -1,6 +1,8 @@
 import type { z } from 'zod';
-import { getChildren, unwrap } from '../../../core/zod-graph.ts';
+import { isKeeping } from '../../../core/members.ts';
+import { getChildren, getDefinition, unwrap } from '../../../core/zod-graph.ts';
 import { snakeCase } from '../operation/paths.ts';
+import type { UnknownName } from './unknown-names.ts';
 
 /**
  * Clients send a request's members in camelCase or in snake_case (interface inventory §0.1), and some of them name
@@ -9,8 +11,11 @@ import { snakeCase } from '../operation/paths.ts';
  * that was sent again when an error has to say where it is.
  */
 
-/** The names in a schema: spellings to rename, and where below there may be more of them. */
+/** The names in a schema: those that it knows, spellings to rename, and where below there may be more of them. */
 interface Shape {
+  /** All that an object may have there; `undefined` where a free-form one may stand, or none. */
+  known: ReadonlySet<string> | undefined;
+
   /** Other spelling → the schema's own. */
   renames: Map<string, string>;
   members: Map<string, Shape>;
@@ -27,9 +32,17 @@ function toShape(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): 
   const schema = unwrap(wrapped);
   const made = known.get(schema);
   if (made) return made;
-  const shape: Shape = { renames: new Map(), members: new Map(), element: undefined, namesApp: false };
+  const shape: Shape = {
+    known: undefined,
+    renames: new Map(),
+    members: new Map(),
+    element: undefined,
+    namesApp: false,
+  };
   known.set(schema, shape);
   const { members, elements, branches } = getChildren(schema);
+  const names = Object.keys(members);
+  if (names.length > 0 && !isKeeping(schema)) shape.known = new Set(names);
   for (const [name, member] of Object.entries(members)) {
     const other = snakeCase(name);
     if (other !== name) shape.renames.set(other, name);
@@ -38,14 +51,25 @@ function toShape(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): 
   shape.namesApp = APP_NAME in members;
   shape.element = mergeShapes(elements.map((element) => toShape(element, known)));
   const branch = mergeShapes(branches.map((option) => toShape(option, known)));
-  if (branch) Object.assign(shape, branch);
+  // An object with members of no name beside another kind of object is one of any members.
+  if (branch) Object.assign(shape, branch, branches.some(isFreeForm) && { known: undefined });
   return shape;
+}
+
+/** True for a schema that takes objects of any members. */
+function isFreeForm(schema: z.core.$ZodType): boolean {
+  const { type, shape, options } = getDefinition(unwrap(schema));
+  if (isKeeping(unwrap(schema))) return true;
+  if (type === 'record' || type === 'unknown' || type === 'any') return true;
+  return options?.some(isFreeForm) ?? (shape !== undefined && Object.keys(shape).length === 0);
 }
 
 /** Returns one shape with the names of all: the branches of a union, the elements of a tuple. */
 function mergeShapes(shapes: Shape[]): Shape | undefined {
   if (shapes.length < 2) return shapes[0];
+  const names = shapes.flatMap(({ known }) => [...(known ?? [])]);
   return {
+    known: names.length > 0 ? new Set(names) : undefined,
     renames: new Map(shapes.flatMap(({ renames }) => [...renames])),
     members: new Map(shapes.flatMap(({ members }) => [...members])),
     element: shapes.find(({ element }) => element)?.element,
@@ -53,21 +77,21 @@ function mergeShapes(shapes: Shape[]): Shape | undefined {
   };
 }
 
-function renamesAnything(shape: Shape, seen = new Set<Shape>()): boolean {
+function hasNames(shape: Shape, seen = new Set<Shape>()): boolean {
   if (seen.has(shape)) return false;
   seen.add(shape);
-  if (shape.renames.size > 0 || shape.namesApp || (shape.element && renamesAnything(shape.element, seen))) return true;
-  return [...shape.members.values()].some((member) => renamesAnything(member, seen));
+  if (shape.known || shape.renames.size > 0 || (shape.element && hasNames(shape.element, seen))) return true;
+  return [...shape.members.values()].some((member) => hasNames(member, seen));
 }
 
-/** Removes the places below which nothing is ever renamed, so that requests are not searched there. */
+/** Removes the places below which there are no names, so that requests are not searched there. */
 function prune(shape: Shape, seen = new Set<Shape>()): void {
   if (seen.has(shape)) return;
   seen.add(shape);
-  if (shape.element && !renamesAnything(shape.element)) shape.element = undefined;
+  if (shape.element && !hasNames(shape.element)) shape.element = undefined;
   if (shape.element) prune(shape.element, seen);
   for (const [name, member] of shape.members) {
-    if (renamesAnything(member)) prune(member, seen);
+    if (hasNames(member)) prune(member, seen);
     else shape.members.delete(name);
   }
 }
@@ -77,10 +101,18 @@ export interface KeyAliases {
   /**
    * The body in the schema's spelling; the very same object where nothing changes. The schema's spelling wins
    * when both were sent. Recurses as deep as body and schema agree, so the body's depth must be limited before.
+   * @param found is told of members that the schema does not know
    */
-  toSchema(body: unknown): unknown;
+  toSchema(body: unknown, found?: Found): unknown;
+  /** The members that the schema does not know, spellings that do not count among them; at most so many. */
+  listUnknown(body: unknown, limit: number): UnknownName[];
   /** The path of an error in the spelling that the client used; a missing member keeps the schema's name. */
   toSentPath(body: unknown, path: readonly PropertyKey[]): (string | number)[];
+}
+
+/** What a renaming met; their places cost more, and are looked up for what is refused. */
+interface Found {
+  hasUnknown: boolean;
 }
 
 const NO_ALIASES: ReadonlyMap<string, string> = new Map();
@@ -97,25 +129,40 @@ export function keyAliases(
   const shape = toShape(schema, new Map());
   for (const [other, name] of Object.entries(aliases)) shape.renames.set(other, name);
   prune(shape);
-  return { toSchema: (body) => rename(shape, body, apps), toSentPath: (body, path) => toSentPath(shape, body, path) };
+  return {
+    toSchema: (body, found = { hasUnknown: false }) => rename(shape, body, { apps, found }),
+    listUnknown: (body, limit) => {
+      const unknown: UnknownName[] = [];
+      collectUnknown(shape, body, ['body'], { unknown, limit });
+      return unknown;
+    },
+    toSentPath: (body, path) => toSentPath(shape, body, path),
+  };
 }
 
 type JsonObject = Record<string, unknown>;
 
-function rename(shape: Shape, value: unknown, apps: ReadonlyMap<string, string>): unknown {
-  if (typeof value !== 'object' || value === null) return value;
-  return Array.isArray(value) ? renameElements(shape, value, apps) : renameMembers(shape, value as JsonObject, apps);
+/** What a renaming needs at every place. */
+interface Renaming {
+  apps: ReadonlyMap<string, string>;
+  found: Found;
 }
 
-function renameMembers(shape: Shape, value: JsonObject, apps: ReadonlyMap<string, string>): JsonObject {
+function rename(shape: Shape, value: unknown, to: Renaming): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  return Array.isArray(value) ? renameElements(shape, value, to) : renameMembers(shape, value as JsonObject, to);
+}
+
+function renameMembers(shape: Shape, value: JsonObject, to: Renaming): JsonObject {
   const keys = Object.keys(value);
   let changed: [string, unknown][] | undefined;
   for (const [index, key] of keys.entries()) {
     const name = shape.renames.get(key);
     const target = name !== undefined && sentKey(shape, value, name) === key ? name : key;
+    if (shape.known?.has(target) === false) to.found.hasUnknown = true;
     const member = shape.members.get(target) ?? shape.element;
-    const app = shape.namesApp && target === APP_NAME ? apps.get(value[key] as string) : undefined;
-    const renamed = app ?? (member ? rename(member, value[key], apps) : value[key]);
+    const app = shape.namesApp && target === APP_NAME ? to.apps.get(value[key] as string) : undefined;
+    const renamed = app ?? (member ? rename(member, value[key], to) : value[key]);
     if (target !== key || renamed !== value[key])
       changed ??= keys.slice(0, index).map((before) => [before, value[before]]);
     changed?.push([target, renamed]);
@@ -124,11 +171,11 @@ function renameMembers(shape: Shape, value: JsonObject, apps: ReadonlyMap<string
   return changed ? Object.fromEntries(changed) : value;
 }
 
-function renameElements({ element }: Shape, values: unknown[], apps: ReadonlyMap<string, string>): unknown[] {
+function renameElements({ element }: Shape, values: unknown[], to: Renaming): unknown[] {
   if (!element) return values;
   let changed = false;
   const renamed = values.map((value) => {
-    const result = rename(element, value, apps);
+    const result = rename(element, value, to);
     if (result !== value) changed = true;
     return result;
   });
@@ -140,6 +187,35 @@ function sentKey(shape: Shape, value: JsonObject, name: string): string {
   if (Object.hasOwn(value, name)) return name;
   for (const [other, target] of shape.renames) if (target === name && Object.hasOwn(value, other)) return other;
   return name;
+}
+
+/** Adds the unknown members below a place to `unknown`, until there are `limit`; `place` is the same after it. */
+function collectUnknown(
+  shape: Shape,
+  value: unknown,
+  place: (string | number)[],
+  { unknown, limit }: { unknown: UnknownName[]; limit: number },
+): void {
+  if (typeof value !== 'object' || value === null) return;
+  const collect = (below: Shape | undefined, key: string | number, member: unknown) => {
+    if (!below) return;
+    place.push(key);
+    collectUnknown(below, member, place, { unknown, limit });
+    place.pop();
+  };
+  if (Array.isArray(value)) {
+    for (let index = 0; index < value.length && unknown.length < limit; index += 1)
+      collect(shape.element, index, value[index]);
+    return;
+  }
+  for (const [key, input] of Object.entries(value)) {
+    if (unknown.length >= limit) return;
+    const name = shape.renames.get(key);
+    const target = name !== undefined && sentKey(shape, value as JsonObject, name) === key ? name : key;
+    if (shape.known?.has(target) === false)
+      unknown.push({ loc: [...place, key], input, known: shape.known, ...(name !== undefined && { counts: name }) });
+    else collect(shape.members.get(target) ?? shape.element, key, input);
+  }
 }
 
 function toSentPath(shape: Shape, body: unknown, path: readonly PropertyKey[]): (string | number)[] {

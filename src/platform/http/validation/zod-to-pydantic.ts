@@ -115,7 +115,7 @@ function rangeMessage(
 }
 
 /** The maximum number of details of a body: 100,000 invalid places must not cost 100,000 entries. */
-const MAX_DETAILS = 100;
+export const MAX_DETAILS = 100;
 /** Longer inputs are left out of the answer: pydantic would send a body of 10 MB back once for every missing member. */
 const MAX_ECHO_LENGTH = 4096;
 
@@ -193,7 +193,7 @@ const withContext = ({ type, msg, ctx }: RuleMessage, loc: (string | number)[], 
 });
 
 /** `undefined`, which leaves `input` out, for what is too large to send back (a hundred times, if need be). */
-const echo = (value: unknown) => (remainingEcho(value, MAX_ECHO_LENGTH) < 0 ? undefined : value);
+export const echo = (value: unknown) => (remainingEcho(value, MAX_ECHO_LENGTH) < 0 ? undefined : value);
 
 /** Returns the rest of a budget of characters after writing a value; stops at the first value that does not fit. */
 function remainingEcho(value: unknown, budget: number): number {

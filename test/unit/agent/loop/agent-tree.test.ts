@@ -4,7 +4,13 @@ import type { ModelRequest } from '../../../../src/agent/definition/model.ts';
 import { agentTool } from '../../../../src/agent/loop/agent-tree.ts';
 import { exitLoop } from '../../../../src/agent/tools/registry.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
-import { getAnswerText, getFunctionCalls, getFunctionResponses } from '../../../../src/core/content.ts';
+import {
+  getAnswerText,
+  getFunctionCalls,
+  getFunctionResponses,
+  getParts,
+  type Part,
+} from '../../../../src/core/content.ts';
 import type { Event, NewEvent } from '../../../../src/core/event.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
 import { callPart, scriptedModel, type ScriptedAnswer } from '../../../support/scripted-model.ts';
@@ -350,8 +356,9 @@ describe('instruction', () => {
 
 describe('compaction', () => {
   const turn = (n: number): Event[] => [
-    userEvent(`question ${n} ${'x'.repeat(400)}`, { invocationId: `i${n}`, timestamp: n * 10 }),
+    userEvent(`question ${n} ${'x'.repeat(400)}`, { id: `question-${n}`, invocationId: `i${n}`, timestamp: n * 10 }),
     {
+      id: `answer-${n}`,
       author: 'assistant',
       invocationId: `i${n}`,
       timestamp: n * 10 + 1,
@@ -385,6 +392,63 @@ describe('compaction', () => {
     expect(long).toEqual(before);
     expect(end).toMatchObject({ output: 'fine', llmCalls: 2 });
   });
+
+  test.each([
+    ['without times', (_n: number) => undefined],
+    ['in whole seconds', () => 10],
+    ['with one time in milliseconds', (n: number) => (n === 3 ? 10_000 : n)],
+    ['with times that go back', (n: number) => 100 - n],
+  ])('events %s: each is told to the model or in the summary', async (_, timeOf) => {
+    const history = long.map((event, n) => {
+      const { timestamp: _time, ...rest } = event;
+      const timestamp = timeOf(n);
+      return { ...rest, id: `e${n}`, ...(timestamp !== undefined && { timestamp }) };
+    });
+    const { plain, tree } = compacting([say('they talked'), say('fine'), say('good')], 100);
+    const { events, end } = await runToEnd(runInput({ agent: tree, history }));
+    const summarised = textsOf(plain.requests[0])[0] ?? '';
+    for (const n of [1, 2]) expect(summarised).toContain(`question ${n} `);
+    const kept = [expect.stringMatching(/^Summary/), expect.stringMatching(/^question 3 /), 'answer 3', 'now'];
+    expect(textsOf(plain.requests[1])).toEqual(kept);
+    // The next turn, from what is stored.
+    const next = { ...userEvent('more', { invocationId: 'i5' }), id: 'more' };
+    const again = compacting([say('good')], 100_000);
+    await runToEnd(runInput({ agent: again.tree, history: [...history, events[0], end.lastEvent, next] as Event[] }));
+    expect(textsOf(again.plain.requests[0])).toEqual([...kept, 'fine', 'more']);
+  });
+
+  test.each(['is answered later', 'was put off and is answered later', 'is never answered'])(
+    'a call that %s outlives the summary of what stands around it',
+    async (how) => {
+      const ask: Part = { functionCall: { id: 'c1', name: 'get_user_choice', args: { options: ['a', 'b'] } } };
+      const other = { functionCall: { id: 'c2', name: 'look', args: {} } };
+      const answer = (id: string, name: string, response: object): Event => ({
+        ...userEvent('', { invocationId: 'i1' }),
+        content: { role: 'user', parts: [{ functionResponse: { id, name, response: { ...response } } }] },
+      });
+      const history: Event[] = [
+        userEvent('choose for me', { invocationId: 'i1', timestamp: 1 }),
+        { author: 'assistant', invocationId: 'i1', timestamp: 1, content: { role: 'model', parts: [ask, other] } },
+        answer('c2', 'look', { seen: true }),
+        ...(how.startsWith('was put off') ? [answer('c1', 'get_user_choice', { error: 'pending' })] : []),
+        ...long.slice(2),
+      ].map((event, n) => ({ ...event, id: `e${n}` }));
+      const { plain, tree } = compacting([say('they talked'), say('fine')], 100);
+      const { events, end } = await runToEnd(runInput({ agent: tree, history }));
+      expect(textsOf(plain.requests[0])[0]).not.toContain('interrupted');
+      const late = how === 'is never answered' ? [] : [answer('c1', 'get_user_choice', { choice: 'b' })];
+      const next = [...late, userEvent('more', { invocationId: 'i5' })].map((event, n) => ({ ...event, id: `n${n}` }));
+      const again = compacting([say('good')], 100_000);
+      await runToEnd(
+        runInput({ agent: again.tree, history: [...history, events[0], end.lastEvent, ...next] as Event[] }),
+      );
+      const parts = (again.plain.requests[0]?.contents ?? []).flatMap(getParts);
+      expect(parts.flatMap(({ functionCall }) => functionCall?.id ?? [])).toEqual(['c1']);
+      expect(parts.flatMap(({ functionResponse }) => functionResponse?.response ?? [])).toEqual([
+        late.length > 0 ? { choice: 'b' } : { error: 'interrupted' },
+      ]);
+    },
+  );
 
   test('what was summarised goes into the next summary, and is not summarised alone', async () => {
     const first = compacting([say('one'), say('fine')], 100);

@@ -142,3 +142,17 @@ test('a second approval of the same call does not run it again', async () => {
   await runToEnd(runInput({ agent: members.agent, history: later }));
   expect(members.paid).toEqual([{ euro: 3 }]);
 });
+
+test('a yes counts as the task of its invocation keeps it, whatever the event says', async () => {
+  const members = setUp();
+  const { history } = await untilPause(members);
+  const said = [...history, decide('id-3', { confirmed: true })];
+  const answers = {
+    // As in a copy of the session, which has no tasks.
+    'no task': new Map(),
+    'a task of another invocation': new Map([['id-3', { invocationId: 'other', response: { confirmed: true } }]]),
+    'a task that was closed with a no': new Map([['id-3', { invocationId: 'inv-1', response: { confirmed: false } }]]),
+  };
+  for (const given of Object.values(answers)) await runToEnd(runInput({ agent: members.agent, history: said, given }));
+  expect(members.paid).toEqual([]);
+});

@@ -67,7 +67,7 @@ test('metrics that need no model say how near a turn is', async () => {
   expect([finalStatus, notEvaluated]).toEqual(['FAILED', [names[2]]]);
 });
 
-test('a metric that cannot be evaluated says why, is named, and does not fail the case', async () => {
+test('a metric that cannot be evaluated says why, is named, and neither fails the case nor lets it pass', async () => {
   const pairs = [{ actual: turn(), expected: turn() }];
   const sent: EvalMetric[] = [
     { metricName: 'response_match_score', threshold: 1 },
@@ -77,7 +77,9 @@ test('a metric that cannot be evaluated says why, is named, and does not fail th
     { metricName: 'token_usage_v1', threshold: 1 },
   ];
   const { finalStatus, overall, notEvaluated } = await scoreCase(pairs, sent, context());
-  expect(finalStatus).toBe('PASSED');
+  expect(finalStatus).toBe('NOT_EVALUATED');
+  const failing = [...sent, { metricName: 'response_match_score', threshold: 1.1 }];
+  expect((await scoreCase(pairs, failing, context())).finalStatus).toBe('FAILED');
   expect(notEvaluated).toEqual(['nope', 'response_match_score', 'rubric_based_tool_use_quality_v1', 'token_usage_v1']);
   expect(overall.map(({ explanation }) => explanation)).toEqual([
     undefined,

@@ -1,0 +1,52 @@
+/** Longest name that is compared: the work grows with its length. */
+const MAX_LENGTH = 64;
+/** Fewest letters of which a longer name is the likely one (`dry` for `dryRun`). */
+const MIN_BEGINNING = 3;
+
+/** A name without what people write differently: case, `-`, `_` and the like, and a version at the end. */
+const plain = (name: string) =>
+  name
+    .toLowerCase()
+    .replace(/[-_]v\d+$/, '')
+    .replaceAll(/[^a-z0-9]/g, '');
+
+/**
+ * Returns the known name that was most likely meant: one that differs in at most two letters, and in no more than a
+ * third of them, or else one that begins so. `undefined` where none resembles it.
+ * @param isShortened false where a shorter name is no sign of a longer one
+ */
+export function nearestName(sent: string, known: Iterable<string>, isShortened = true): string | undefined {
+  const wanted = plain(sent.slice(0, MAX_LENGTH));
+  const allowed = Math.min(2, Math.floor(wanted.length / 3));
+  let best: { name: string; cost: number } | undefined;
+  for (const name of known) {
+    const candidate = plain(name);
+    const isClose = Math.abs(candidate.length - wanted.length) <= allowed;
+    const distance = isClose ? editDistance(wanted, candidate) : Number.POSITIVE_INFINITY;
+    const begins = isShortened && wanted.length >= MIN_BEGINNING && candidate.startsWith(wanted);
+    const cost = distance <= allowed ? distance : begins ? candidate.length : Number.POSITIVE_INFINITY;
+    if (cost < (best?.cost ?? Number.POSITIVE_INFINITY)) best = { name, cost };
+  }
+  return best?.name;
+}
+
+/** Letters to insert, delete, replace or swap with their neighbour (Damerau–Levenshtein, optimal alignment). */
+function editDistance(one: string, other: string): number {
+  let beforeLast: number[] = [];
+  let last = Array.from({ length: other.length + 1 }, (_, index) => index);
+  for (let row = 1; row <= one.length; row += 1) {
+    const next = [row];
+    for (let column = 1; column <= other.length; column += 1) {
+      const isSame = one[row - 1] === other[column - 1];
+      const changed = (last[column - 1] as number) + (isSame ? 0 : 1);
+      const moved = Math.min((last[column] as number) + 1, (next[column - 1] as number) + 1);
+      const isSwapped =
+        row > 1 && column > 1 && one[row - 1] === other[column - 2] && one[row - 2] === other[column - 1];
+      const swapped = isSwapped ? (beforeLast[column - 2] as number) + 1 : Number.POSITIVE_INFINITY;
+      next.push(Math.min(changed, moved, swapped));
+    }
+    beforeLast = last;
+    last = next;
+  }
+  return last.at(-1) as number;
+}

@@ -1,0 +1,117 @@
+import { toErrorText } from '../../../core/errors.ts';
+import { nearestName } from '../../../core/nearest-name.ts';
+import { camelCase, snakeCase } from '../operation/paths.ts';
+import type { ValidationDetail } from '../operation/request-errors.ts';
+
+/**
+ * What a request says that its operation does not know. An operation of this runtime refuses it, because what was meant
+ * to hold something back must not be passed over; one of another's protocol serves it and names it in a header.
+ */
+
+/** A name without a meaning, and what may have been meant. */
+export interface UnknownName {
+  loc: (string | number)[];
+  input: unknown;
+  /** The names that have one at this place. */
+  known: Iterable<string>;
+  /** The spelling of the same name that counts, where both were sent. */
+  counts?: string;
+  /** True for a parameter that came several times and has one value. */
+  isRepeated?: boolean;
+  /** Names at another place of the request, and what that is called. */
+  elsewhere?: { known: Iterable<string>; place: string };
+}
+
+const REFUSAL = 'Extra inputs are not permitted';
+
+/** Says in pydantic's words that a name is not known, and which one is near. */
+export function toExtraDetail(unknown: UnknownName): ValidationDetail {
+  const { loc, input } = unknown;
+  const place = loc.map((key) => (typeof key === 'string' ? toErrorText(key) : key));
+  const reason = toReason(unknown, String(place.at(-1)));
+  return { type: 'extra_forbidden', loc: place, msg: reason === undefined ? REFUSAL : `${REFUSAL}: ${reason}`, input };
+}
+
+function toReason({ loc, known, counts, isRepeated, elsewhere }: UnknownName, shown: string): string | undefined {
+  if (isRepeated) return `\`${shown}\` has one value and was sent several times`;
+  if (counts !== undefined) return `\`${shown}\` is another spelling of \`${counts}\`, which was sent too`;
+  const name = String(loc.at(-1));
+  const near = nearestName(name, known);
+  if (near !== undefined) return `\`${shown}\` is not known here; did you mean \`${near}\`?`;
+  const other = elsewhere && nearestName(name, elsewhere.known);
+  return other === undefined
+    ? undefined
+    : `\`${shown}\` is not known here; \`${other}\` belongs to ${elsewhere?.place}`;
+}
+
+/** Bounds of the header: browsers and proxies refuse answers with long ones. */
+const MAX_NAMES = 32;
+const MAX_NAME_LENGTH = 64;
+
+/** The names for the header, in characters that any header may have, with commas. */
+export function toHeaderText(unknown: readonly UnknownName[]): string {
+  const names = new Set(unknown.map(({ loc }) => toToken(String(loc.at(-1)))));
+  const shown = [...names].slice(0, MAX_NAMES);
+  return [...shown, ...(names.size > MAX_NAMES ? ['...'] : [])].join(', ');
+}
+
+/** A name with percent-escapes for what is no plain character, cut off where it is long. */
+const toToken = (name: string) =>
+  encodeURIComponent(name.slice(0, MAX_NAME_LENGTH).toWellFormed()).slice(0, MAX_NAME_LENGTH).replace(/%.?$/, '');
+
+/** What was sent of the declared parameters of a query, by their names, and the rest. */
+interface SentQuery {
+  values: Record<string, unknown>;
+  /** The spelling in which a parameter was sent, where that is not its own. */
+  spellings: ReadonlyMap<string, string>;
+  unknown: UnknownName[];
+}
+
+const NOTHING: SentQuery = { values: {}, spellings: new Map(), unknown: [] };
+
+/**
+ * Prepares the names of an operation's query: each parameter may be sent in camelCase or snake_case, its own spelling
+ * counts where both were.
+ * @param single those of its parameters that have one value
+ * @param elsewhere names of the body
+ */
+export function queryNames(
+  declared: readonly string[],
+  single: ReadonlySet<string>,
+  elsewhere: UnknownName['elsewhere'],
+): (sent: Record<string, unknown>) => SentQuery {
+  const others = declared.flatMap((name) =>
+    [snakeCase(name), camelCase(name)]
+      .filter((other) => !declared.includes(other))
+      .map((other) => [other, name] as const),
+  );
+  const names = new Map<string, string>([...others, ...declared.map((name) => [name, name] as const)]);
+  return (sent) => {
+    const keys = Object.keys(sent);
+    if (keys.length === 0) return NOTHING;
+    const values: Record<string, unknown> = {};
+    const spellings = new Map<string, string>();
+    const unknown: UnknownName[] = [];
+    for (const key of keys) {
+      const input = sent[key];
+      const place = { loc: ['query', key], input, known: declared };
+      const name = names.get(key);
+      if (name === undefined) unknown.push({ ...place, ...(elsewhere && { elsewhere }) });
+      else if (name !== key && name in sent) unknown.push({ ...place, counts: name });
+      else {
+        values[name] = input;
+        if (name !== key) spellings.set(name, key);
+        if (Array.isArray(input) && single.has(name)) unknown.push({ ...place, isRepeated: true });
+      }
+    }
+    return { values, spellings, unknown };
+  };
+}
+
+/** What a body says that has no meaning, where the operation takes none. */
+export function unknownBody(sent: unknown, query: readonly string[]): UnknownName[] {
+  if (sent === undefined || sent === null) return [];
+  const elsewhere = { known: query, place: 'the query' };
+  if (typeof sent !== 'object' || Array.isArray(sent)) return [{ loc: ['body'], input: sent, known: [] }];
+  return Object.entries(sent).map(([name, input]) => ({ loc: ['body', name], input, known: [], elsewhere }));
+}
