@@ -241,5 +241,5 @@ export async function findQueued(db: Database, run: Pick<Lease, 'key' | 'invocat
     })
     .from(invocations)
     .where(and(isInvocation(run), isBackground));
-  return row && { ...row, request: parseExactJson(unescapeJson(row.text)) as unknown };
+  return row && { ...row, request: parseExactJson(unescapeJson(row.text)) };
 }

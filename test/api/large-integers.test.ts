@@ -1,4 +1,4 @@
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -21,23 +21,19 @@ import { readBody } from '../support/edge.ts';
 let next: { name: string; args: string } | undefined;
 let requests: string[] = [];
 
-const server = createServer((request, response) => {
-  void readBody(request).then((body) => {
-    requests.push(body.toString());
-    const call = next;
-    next = undefined;
-    const id = `call_${requests.length}`;
-    const called = call && [{ index: 0, id, type: 'function', function: { name: call.name, arguments: call.args } }];
-    const delta = called ? { tool_calls: called } : { content: 'done' };
-    const chunk = {
-      id: 'c',
-      model: 'm',
-      choices: [{ index: 0, delta, finish_reason: called ? 'tool_calls' : 'stop' }],
-    };
-    response.writeHead(200, { 'content-type': 'text/event-stream' });
-    response.end(`data: ${JSON.stringify(chunk)}\n\ndata: [DONE]\n\n`);
-  });
-});
+const server = createServer((request, response) => void answer(request, response));
+
+async function answer(request: IncomingMessage, response: ServerResponse) {
+  requests.push((await readBody(request)).toString());
+  const call = next;
+  next = undefined;
+  const id = `call_${requests.length}`;
+  const called = call && [{ index: 0, id, type: 'function', function: { name: call.name, arguments: call.args } }];
+  const delta = called ? { tool_calls: called } : { content: 'done' };
+  const chunk = { id: 'c', model: 'm', choices: [{ index: 0, delta, finish_reason: called ? 'tool_calls' : 'stop' }] };
+  response.writeHead(200, { 'content-type': 'text/event-stream' });
+  response.end(`data: ${JSON.stringify(chunk)}\n\ndata: [DONE]\n\n`);
+}
 
 const tool = (name: string, more: Partial<Tool>): Tool => ({
   name,
@@ -53,6 +49,7 @@ const tool = (name: string, more: Partial<Tool>): Tool => ({
 const tools = [
   tool('echo', {}),
   tool('pay', { needsConfirmation: true }),
+  tool('later', { longRunning: true, run: async () => undefined }),
   defineTool({
     name: 'big',
     description: '',
@@ -126,7 +123,7 @@ const { object } = fc.letrec<{ value: unknown; object: JsonObject }>((tie) => ({
     { weight: 1, arbitrary: fc.array(tie('value'), { maxLength: 3 }) },
     { weight: 1, arbitrary: tie('object') },
   ),
-  object: fc.dictionary(key, tie('value'), { maxKeys: 4 }) as fc.Arbitrary<JsonObject>,
+  object: fc.dictionary(key, tie('value'), { maxKeys: 4 }),
 }));
 
 test('any JSON goes from state and model to the tool, the store, a fork, an export and back', {
@@ -287,10 +284,10 @@ test.each<[door: string, path: string, body: object, headers?: Record<string, st
 });
 
 test('the OpenAI door tells the arguments of a tool of the client, and takes its history', async () => {
-  const tools = [{ type: 'function', function: { name: 'theirs', parameters: { type: 'object' } } }];
+  const theirs = [{ type: 'function', function: { name: 'theirs', parameters: { type: 'object' } } }];
   const messages: object[] = [{ role: 'user', content: 'go' }];
   next = { name: 'theirs', args: TEXT };
-  const first = await app.post('/v1/chat/completions', { model: 'harness_agent', messages, tools });
+  const first = await app.post('/v1/chat/completions', { model: 'harness_agent', messages, tools: theirs });
   expect([first.status, missingIn(first.text)]).toEqual([200, []]);
   const [choice] = (first.body as { choices: { message: { tool_calls: { id: string }[] } }[] }).choices;
   const answer = { role: 'tool', tool_call_id: choice?.message.tool_calls[0]?.id, content: TEXT };
@@ -298,7 +295,7 @@ test('the OpenAI door tells the arguments of a tool of the client, and takes its
   const second = await app.post('/v1/chat/completions', {
     model: 'harness_agent',
     messages: [...messages, choice?.message, answer],
-    tools,
+    tools: theirs,
   });
   expect(second.status).toBe(200);
   expect(missingIn(requests.at(-1) ?? '')).toEqual([]);
@@ -313,4 +310,32 @@ test('members with a type refuse such an integer', async () => {
   expect([status, body]).toMatchObject([422, { detail: [{ loc: ['body', 'maxTokens'] }] }]);
   const asObject = await app.post(`${USER}/sessions`, '{"state":12345678901234567890}');
   expect(asObject.status).toBe(422);
+});
+
+test('what clients bring as data and answers reaches the model', async () => {
+  const data = { messageId: 'data', role: 'ROLE_USER', parts: [{ data: 'DATA' }, { text: 'go' }] };
+  requests = [];
+  const sent = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'SendMessage', params: { message: data } });
+  const { status } = await app.post('/a2a/harness_agent', sent.replace('"DATA"', TEXT), { 'a2a-version': '1.0' });
+  expect([status, missingIn(requests.at(-1) ?? '')]).toEqual([200, []]);
+
+  await app.post(`${USER}/sessions`, { sessionId: 'brought' });
+  next = { name: 'later', args: '{}' };
+  const asked = await run('brought');
+  const call = partsOf({ state: {}, events: asked.body as Session['events'] }).find(({ functionCall }) => functionCall);
+  const functionResponse = { id: call?.functionCall?.['id'], name: 'later', response: 'RESPONSE' };
+  const body = { appName: 'harness_agent', userId: 'user', sessionId: 'brought' };
+  const answer = JSON.stringify({ ...body, newMessage: { role: 'user', parts: [{ functionResponse }] } });
+  requests = [];
+  expect((await app.post('/run', answer.replace('"RESPONSE"', TEXT))).status).toBe(200);
+  expect(missingIn(requests.at(-1) ?? '')).toEqual([]);
+  expect(responseOf(await read(`${USER}/sessions/brought`))).toEqual(VALUE);
+});
+
+test('a replay compares them as values', async () => {
+  await app.post(`${USER}/sessions`, { sessionId: 'replayed' });
+  next = { name: 'echo', args: TEXT };
+  const [first] = (await run('replayed')).body as { invocationId: string }[];
+  const path = `${USER}/sessions/replayed/invocations/${first?.invocationId}/replay`;
+  expect((await app.post(path, {})).body).toMatchObject({ status: 'same' });
 });

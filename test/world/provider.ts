@@ -1,4 +1,4 @@
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Model, ModelAnswer, ModelRequest } from '../../src/agent/definition/model.ts';
 import { toOutputSchema } from '../../src/agent/definition/output-schema.ts';
@@ -113,22 +113,21 @@ async function askForOutput(model: Model, outputSchema: NonNullable<ProviderCase
 
 async function startServer({ answers }: ProviderCase, way: (typeof WAYS)[number]) {
   let requests = 0;
-  const server = createServer((request, response) => {
-    void readBody(request).then(async () => {
-      const answer = answers[Math.min(requests, answers.length - 1)];
-      requests += 1;
-      const { status = 200, contentType = 'text/event-stream', headers = {}, body = '' } = answer ?? {};
-      response.writeHead(status, { 'content-type': contentType, ...headers });
-      const text = way === 'lines of CRLF' ? body.replaceAll('\n', '\r\n') : body;
-      const bytes = Buffer.from(text);
-      const length = way === 'pieces' ? 7 : bytes.length;
-      for (let at = 0; at < bytes.length; at += length) {
-        response.write(bytes.subarray(at, at + length));
-        if (way === 'pieces') await new Promise((resolve) => setImmediate(resolve));
-      }
-      response.end();
-    });
-  });
+  const respond = async (request: IncomingMessage, response: ServerResponse) => {
+    await readBody(request);
+    const answer = answers[Math.min(requests, answers.length - 1)];
+    requests += 1;
+    const { status = 200, contentType = 'text/event-stream', headers = {}, body = '' } = answer ?? {};
+    response.writeHead(status, { 'content-type': contentType, ...headers });
+    const bytes = Buffer.from(way === 'lines of CRLF' ? body.replaceAll('\n', '\r\n') : body);
+    const length = way === 'pieces' ? 7 : bytes.length;
+    for (let at = 0; at < bytes.length; at += length) {
+      response.write(bytes.subarray(at, at + length));
+      if (way === 'pieces') await new Promise((resolve) => setImmediate(resolve));
+    }
+    response.end();
+  };
+  const server = createServer((request, response) => void respond(request, response));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,

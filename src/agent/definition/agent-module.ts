@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { z } from 'zod';
+import type { z } from 'zod';
 import { parseTyped, toJsonSchema } from './typed-arguments.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';

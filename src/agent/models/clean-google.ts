@@ -119,7 +119,7 @@ export function unpackArguments(input: string): string {
 /** Counts, with lists of them by kind. */
 function toCounts(usage: JsonObject): JsonObject {
   const members = Object.entries(usage).flatMap(([name, value]): [string, unknown][] => {
-    if (!/Count$/.test(name)) return [[name, value]];
+    if (!name.endsWith('Count')) return [[name, value]];
     const count = toNumber(value);
     return count === undefined ? [] : [[name, count]];
   });

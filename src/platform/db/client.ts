@@ -18,6 +18,7 @@ interface ParameterStatus {
 
 const { DATE, INTERVAL, JSON: JSON_TYPE, JSONB, TIMESTAMP, TIMESTAMPTZ } = types.builtins;
 const TIMES = new Set<number>([DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ]);
+const TEXTS = new Set<number>([JSON_TYPE, JSONB]);
 const asItIs = (text: unknown) => text;
 
 /**
@@ -26,7 +27,7 @@ const asItIs = (text: unknown) => text;
  */
 export const EXACT_TYPES: CustomTypesConfig = {
   getTypeParser: (id: number, format?: 'text' | 'binary') => {
-    if (id === JSON_TYPE || id === JSONB) return parseExactJson;
+    if (TEXTS.has(id)) return parseExactJson;
     return TIMES.has(id) ? asItIs : types.getTypeParser(id, format);
   },
 };

@@ -38,3 +38,10 @@ test('the first difference is that of the definition', () => {
     { numRuns: 2_000 },
   );
 });
+
+test('integers that no float holds are compared by their digits', () => {
+  const [one, same, other] = ['123', '123', '124'].map((end) => ({ id: toExactInteger(`1234567890123456${end}`) }));
+  expect(jsonDifference(one, same)).toBeUndefined();
+  expect(jsonDifference(one, other)).toMatchObject({ path: '/id' });
+  expect(jsonDifference(one, { id: 1234567890123456 })).toMatchObject({ path: '/id' });
+});

@@ -36,7 +36,7 @@ const toConversation = (key: SessionKey, { text, createTime }: FoundLabels): Jso
   id: toConversationId(key),
   object: 'conversation',
   created_at: Math.floor(createTime),
-  metadata: parseExactJson(text) as unknown,
+  metadata: parseExactJson(text),
 });
 
 /** Returns the session of a path. @throws {NotFoundError} for the id of none */
