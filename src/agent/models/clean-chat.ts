@@ -98,6 +98,7 @@ export class ChatCleaner implements Cleaner {
       ...(texts !== '' && { content: texts }),
       ...(thought !== '' && { reasoning_content: thought }),
       ...(toWord(refusal) !== undefined && { refusal }),
+      ...(details.length > 0 && { reasoning_details: details }),
     };
   }
 

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { toExactInteger } from '../../../src/core/exact-json.ts';
 import { type JsonDifference, jsonDifference } from '../../../src/core/json-difference.ts';
 
 /** The definition: of values that are not the same the first members, in order, that are not the same either. */
