@@ -9,6 +9,7 @@ import type { JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 import { findHistory } from '../conversation/sessions/history-store.ts';
+import { findInitialState } from '../conversation/sessions/session-store.ts';
 import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';
 
@@ -56,7 +57,7 @@ async function rewindEvent(context: InvocationContext, lease: Lease, invocationI
   const from = history.findIndex((event) => event.invocationId === invocationId);
   if (from < 0) throw new NotFoundError(`Invocation not found: ${invocationId}`);
   const actions = {
-    stateDelta: stateBefore(history, from),
+    stateDelta: stateBefore((await findInitialState(db, key)) ?? {}, history, from),
     artifactDelta: await restoreArtifacts({ db, contentStore }, key, lease.token, artifactsBefore(history, from)),
     requestedAuthConfigs: {},
     requestedToolConfirmations: {},
@@ -65,10 +66,13 @@ async function rewindEvent(context: InvocationContext, lease: Lease, invocationI
   return { id: newId(), invocationId: lease.invocationId, author: 'user', nodeInfo: { path: '' }, actions };
 }
 
-/** Returns the values before `from` of the keys that changed from there on, as the events tell; `null` for none. */
-function stateBefore(history: Event[], from: number): JsonObject {
+/**
+ * Returns the values before `from` of the keys that changed from there on: those that the session began with and what
+ * events made of them; `null` for none.
+ */
+function stateBefore(initial: JsonObject, history: Event[], from: number): JsonObject {
   const deltas = history.map((event) => Object.entries(event.actions?.stateDelta ?? {}));
-  const before = new Map(deltas.slice(0, from).flat());
+  const before = new Map([...Object.entries(initial), ...deltas.slice(0, from).flat()]);
   const changed = deltas
     .slice(from)
     .flat()

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import { hostScript } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
@@ -191,6 +191,22 @@ describe('/invoke, as the AgentKit SDK calls it', () => {
 });
 
 describe('rewind', () => {
+  test('a key that the session was created with gets its first value back', async () => {
+    const app = await startApp();
+    onTestFinished(() => app.close());
+    const path = '/apps/harness_agent/users/rewinder/sessions';
+    await app.post(path, { sessionId: 'initial', state: { plan: 'free', kept: 1, other: { n: 1 } } });
+    const events = [
+      { invocationId: 'e-1', author: 'user', actions: { stateDelta: { kept: 2 } } },
+      { invocationId: 'e-2', author: 'user', actions: { stateDelta: { plan: 'paid', kept: 3, new: true } } },
+    ];
+    for (const event of events) expect((await app.post(`${path}/initial/events`, event)).status).toBe(200);
+    const { body } = await app.post(`${path}/initial/rewind`, { rewindBeforeInvocationId: 'e-2' });
+    expect(body).toMatchObject({ actions: { stateDelta: { plan: 'free', kept: 2, new: null } } });
+    const session = (await app.get(`${path}/initial`)).body as { state: object };
+    expect(session.state).toMatchObject({ plan: 'free', kept: 2, other: { n: 1 } });
+  });
+
   test('restores the session’s state and artifacts, and models no longer see what was rewound', async () => {
     const seen: string[][] = [];
     const save = (text: string) => callPart('save_artifact', { name: 'note.txt', text });

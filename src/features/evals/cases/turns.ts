@@ -15,7 +15,7 @@ export interface EvalInvocation {
 
 /**
  * A session's conversation as turns, in the form that every version of ADK reads: events grouped by invocation in
- * first-seen order. A group in which nothing was said (a change of state over HTTP, a compaction) is no turn, nor is a
+ * first-seen order, a further turn where the user speaks again behind an answer. A group in which nothing was said (a change of state over HTTP, a compaction) is no turn, nor is a
  * rewound invocation.
  */
 export const toEvalInvocations = (events: Event[]): EvalInvocation[] =>
@@ -44,7 +44,35 @@ interface TurnParts {
 /** The turns of a conversation, as {@link toEvalInvocations} finds them, with their events. */
 function toTurnParts(events: Event[]): TurnParts[] {
   const groups = Map.groupBy(withoutRewound(events), (event) => event.invocationId ?? '');
-  return [...groups].flatMap(([id, group]) => (group.some(({ content }) => content) ? [toParts(id, group)] : []));
+  return [...groups].flatMap(([id, group]) =>
+    splitByPrompts(group)
+      .filter((turn) => turn.some(({ content }) => content))
+      .map((turn, place) => toParts(place === 0 ? id : `${id}-${place + 1}`, turn)),
+  );
+}
+
+/** Cuts a group where the user says something behind an answer: events of others may share an id, or have none. */
+function splitByPrompts(group: Event[]): Event[][] {
+  const turns: Event[][] = [[]];
+  for (const event of group) {
+    const turn = turns.at(-1) as Event[];
+    const isAnswered = turn.some(isPrompt) && turn.some((one) => !isUsers(one) && one.content);
+    if (isPrompt(event) && isAnswered) turns.push([event]);
+    else turn.push(event);
+  }
+  return turns;
+}
+
+/** Tells whether the user says something, more than answers to calls. */
+const isPrompt = (event: Event): boolean =>
+  isUsers(event) && getParts(event.content).some((part) => !part.functionResponse && !part.functionCall);
+
+/** What the user said in a turn: prompts that came one after another are one question. */
+function toQuestion(events: Event[]): Event | undefined {
+  const prompts = events.filter(isPrompt);
+  const [first] = prompts;
+  if (!first || prompts.length === 1) return first ?? events.findLast((event) => isUsers(event) && event.content);
+  return { ...first, content: { ...first.content, parts: prompts.flatMap(({ content }) => getParts(content)) } };
 }
 
 function toParts(invocationId: string, events: Event[]): TurnParts {
@@ -56,8 +84,7 @@ function toParts(invocationId: string, events: Event[]): TurnParts {
     const isAnswer = event === final && getFunctionCalls(content).length === 0;
     return content ? [{ author: author ?? 'agent', content, isAnswer, event }] : [];
   });
-  const question = events.findLast((event) => isUsers(event) && event.content);
-  return { invocationId, events, question, spoken, final };
+  return { invocationId, events, question: toQuestion(events), spoken, final };
 }
 
 const isUsers = (event: Event) => event.author?.toLowerCase() === 'user';
