@@ -356,13 +356,39 @@ describe('a failure is answered with 200, an empty output and a sentence, and is
     expect(texts).toEqual(['Explode!', 'model_rejected', 'unknown_tool', 'Hello?', 'Here.']);
   });
 
+  test('files that no model takes do not end a session: text-like ones are read, others named', async () => {
+    const docx = 'application/vnd.openxmlformats-officedocument.wordprocessingml.document';
+    const file = (displayName: string, mimeType: string, text: string) => ({
+      inlineData: { displayName, mimeType, data: Buffer.from(text).toString('base64url') },
+    });
+    const parts = [
+      { text: 'Read these.' },
+      file('a.csv', 'application/csv', 'a,b'),
+      file('b.xml', 'Application/XML; charset=utf-8', '<b/>'),
+      file('c.docx', docx, 'PK\u0003\u0004\u0000'),
+    ];
+    play({ text: ['Read.'] });
+    const session = { appName: 'harness_agent', userId: 'u', sessionId: 'files' };
+    await app.post('/apps/harness_agent/users/u/sessions', { sessionId: 'files' }, authorization);
+    const { status, body } = await app.post('/run', { ...session, newMessage: { role: 'user', parts } }, authorization);
+    expect([status, (body as Event[]).at(-1)?.content?.parts]).toEqual([200, [{ text: 'Read.' }]]);
+    const [, prompt] = sent(0) as { content: string }[];
+    expect(prompt?.content.split('\n\n')).toEqual([
+      'Read these.',
+      'File a.csv:\na,b',
+      'File b.xml:\n<b/>',
+      expect.stringMatching(/^\(The file c\.docx of the type .*, 5 bytes, is not shown: /),
+    ]);
+    expect((await invoke('files', undefined, { prompt: 'And now?' })).body).toEqual(answered('Read.'));
+  });
+
   test('a message after a passing failure is sent with the one before, a blank line between', async () => {
     play({ status: 401 }, { text: ['Here.'] });
     await invoke('failed', undefined, { prompt: 'First.' });
     expect((await invoke('failed', undefined, { prompt: 'Second.' })).body).toEqual(answered('Here.'));
     const [, ...messages] = sent(1) as { content: unknown }[];
-    const texts = messages.map(({ content }) => (content as { text: string }[]).map(({ text }) => text).join(''));
-    expect(texts).toEqual(['First.\n\nSecond.']);
+    // A string, since many servers of this wire take no list of texts.
+    expect(messages).toEqual([{ role: 'user', content: 'First.\n\nSecond.' }]);
   });
 
   test('no secret and no prompt is in what was answered or logged', async () => {

@@ -1,5 +1,7 @@
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { expectNoneRefused } from './fake-provider.ts';
+import { findRefusal, type Refusal, toRefusalAnswer } from './provider-checks.ts';
 
 /** A request as a model sees it. */
 export interface Asked {
@@ -33,19 +35,29 @@ const CHUNK = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'an
 /**
  * A server on loopback that speaks the OpenAI wire and answers by a rule, so that many invocations can talk to it at
  * once; `usage` is what each answer used. Each connection serves one request: what stays open is not the provider's.
+ * What real providers refuse is refused.
  */
 export async function startAnsweringProvider(
   reply: (asked: Asked) => Reply,
   usage = USAGE,
 ): Promise<AnsweringProvider> {
   const asked: Asked[] = [];
+  const refused: Refusal[] = [];
   let calls = 0;
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
+      const text = Buffer.concat(chunks).toString();
+      const refusal = findRefusal('openai-compatible', text);
+      if (refusal) {
+        refused.push(refusal);
+        const { status, contentType, body } = toRefusalAnswer('openai-compatible', refusal);
+        response.writeHead(status, { 'content-type': contentType, connection: 'close' }).end(body);
+        return;
+      }
       const one = {
-        ...toAsked(JSON.parse(Buffer.concat(chunks).toString()) as Record<string, unknown>),
+        ...toAsked(JSON.parse(text) as Record<string, unknown>),
         headers: request.headers,
       };
       asked.push(one);
@@ -56,11 +68,13 @@ export async function startAnsweringProvider(
   return {
     baseUrl: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
     asked,
-    close: () =>
-      new Promise((resolve) => {
+    close: async () => {
+      await new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
-      }),
+      });
+      expectNoneRefused(refused);
+    },
   };
 }
 

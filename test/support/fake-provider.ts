@@ -1,6 +1,7 @@
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { ProviderName } from '../../src/agent/models/provider.ts';
+import { findRefusal, type Refusal, type Rules, toRefusalAnswer } from './provider-checks.ts';
 
 /** One answer of a fake provider, in no provider's words; the server says it in the wire of the provider. */
 export interface FakeAnswer {
@@ -8,15 +9,19 @@ export interface FakeAnswer {
   status?: number;
   headers?: Record<string, string>;
   errorBody?: unknown;
+  /** The body of the error where it is no JSON. */
+  errorText?: string;
   thoughts?: string[];
+  /** OpenRouter's `reasoning_details`. */
+  details?: object[];
   signature?: string;
   text?: string[];
   image?: string;
   /** `arguments` is JSON text, or what a broken model sends instead. */
   calls?: { id?: string; name: string; arguments: string; signature?: string }[];
   finish?: 'stop' | 'length' | 'filter';
-  /** `end`: the stream ends without a finish; `hang`: nothing more comes; `silent`: nothing comes at all. */
-  stop?: 'end' | 'hang' | 'silent';
+  /** `end`: the stream ends without a finish; `unreasoned`: it ends with `[DONE]` and no reason; `hang`: nothing more comes; `silent`: nothing comes at all. */
+  stop?: 'end' | 'unreasoned' | 'hang' | 'silent';
   usage?: { prompt: number; cached: number; answer: number; thoughts: number };
   citations?: { uri: string; title: string }[];
 }
@@ -24,35 +29,60 @@ export interface FakeAnswer {
 export interface FakeProvider {
   baseUrl: string;
   requests: { path: string; headers: IncomingHttpHeaders; body: Record<string, unknown> }[];
+  /** What was wrong with requests, as a real provider sees it. */
+  refused: Refusal[];
   /** Resolves when the server has taken a request. */
   requested: Promise<void>;
   /** Resolves when a client has dropped a connection before its answer was over. */
   dropped: Promise<void>;
   /** Breaks every connection. */
   cut: () => void;
+  /** @throws {Error} where a request was refused that need not have been. */
   close: () => Promise<void>;
+}
+
+/** How a server of a provider refuses requests. */
+export interface Strictness {
+  /** [those of the provider] */
+  rules?: Rules;
+  /** True: requests may be refused, as by a model that sees no pictures [false]. */
+  mayRefuse?: boolean;
 }
 
 const USAGE = { prompt: 100, cached: 40, answer: 20, thoughts: 7 };
 
 /**
  * A server on loopback that speaks one provider's wire and gives the scripted answers in order, the last one for ever.
+ * What a real provider refuses is refused in its words, and does not use up an answer.
  */
-export async function startFakeProvider(provider: ProviderName, script: FakeAnswer[]): Promise<FakeProvider> {
+export async function startFakeProvider(
+  provider: ProviderName,
+  script: FakeAnswer[],
+  { rules = provider, mayRefuse = false }: Strictness = {},
+): Promise<FakeProvider> {
   const requests: FakeProvider['requests'] = [];
+  const refused: Refusal[] = [];
   const requested = Promise.withResolvers<void>();
   const dropped = Promise.withResolvers<void>();
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
-      const body = JSON.parse(Buffer.concat(chunks).toString()) as Record<string, unknown>;
+      const text = Buffer.concat(chunks).toString();
+      const body = JSON.parse(text) as Record<string, unknown>;
       requests.push({ path: request.url ?? '', headers: request.headers, body });
       requested.resolve();
       response.on('close', () => {
         if (!response.writableFinished) dropped.resolve();
       });
-      give(response, provider, script[Math.min(requests.length, script.length) - 1] ?? {});
+      const refusal = findRefusal(rules, text);
+      if (refusal) {
+        refused.push(refusal);
+        const answer = toRefusalAnswer(rules, refusal);
+        response.writeHead(answer.status, { 'content-type': answer.contentType }).end(answer.body);
+        return;
+      }
+      give(response, provider, script[Math.min(requests.length - refused.length, script.length) - 1] ?? {});
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -60,15 +90,23 @@ export async function startFakeProvider(provider: ProviderName, script: FakeAnsw
   return {
     baseUrl: `http://127.0.0.1:${port}/v1`,
     requests,
+    refused,
     requested: requested.promise,
     dropped: dropped.promise,
     cut: () => server.closeAllConnections(),
-    close: () =>
-      new Promise((resolve) => {
+    close: async () => {
+      await new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
-      }),
+      });
+      if (!mayRefuse) expectNoneRefused(refused);
+    },
   };
+}
+
+/** @throws {Error} with what real providers refuse, though the code under test went on in another way. */
+export function expectNoneRefused(refused: Refusal[]): void {
+  if (refused.length > 0) throw new Error(`A real provider refuses this: ${JSON.stringify(refused)}`);
 }
 
 function give(response: ServerResponse, provider: ProviderName, answer: FakeAnswer): void {
@@ -76,7 +114,8 @@ function give(response: ServerResponse, provider: ProviderName, answer: FakeAnsw
   if (answer.status !== undefined) {
     response.writeHead(answer.status, { 'content-type': 'application/json', ...answer.headers });
     response.end(
-      JSON.stringify(answer.errorBody ?? { error: { message: 'no', type: 'some_error', code: 'some_code' } }),
+      answer.errorText ??
+        JSON.stringify(answer.errorBody ?? { error: { message: 'no', type: 'some_error', code: 'some_code' } }),
     );
     return;
   }
@@ -88,7 +127,7 @@ function give(response: ServerResponse, provider: ProviderName, answer: FakeAnsw
     response.write(`${named}data: ${JSON.stringify(event)}\n\n`);
   }
   if (answer.stop === 'hang') return;
-  response.end(provider === 'openai-compatible' && answer.stop === undefined ? 'data: [DONE]\n\n' : '');
+  response.end(provider === 'openai-compatible' && answer.stop !== 'end' ? 'data: [DONE]\n\n' : '');
 }
 
 type Wire = (answer: FakeAnswer, finished: boolean) => unknown[];
@@ -105,6 +144,7 @@ const chatCompletions: Wire = (answer, finished) => {
   const reasons = { stop: answer.calls ? 'tool_calls' : 'stop', length: 'length', filter: 'content_filter' };
   return [
     ...(answer.thoughts ?? []).map((text) => chunk({ reasoning_content: text })),
+    ...(answer.details ?? []).map((each) => chunk({ reasoning: '', reasoning_details: [each] })),
     ...(answer.text ?? []).map((text) => chunk({ role: 'assistant', content: text })),
     ...(answer.calls ?? []).map((call, index) =>
       chunk({

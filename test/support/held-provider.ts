@@ -1,5 +1,8 @@
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { expectNoneRefused } from './fake-provider.ts';
+import { findRefusal, type Refusal, toRefusalAnswer } from './provider-checks.ts';
 
 /** A model of the kind `openai-compatible` that says `At last.`, but not before it is let. */
 interface HeldProvider {
@@ -24,21 +27,31 @@ export async function startHeldProvider(): Promise<HeldProvider> {
   });
   const chunks = [chunk({ role: 'assistant', content: 'At last.' }, null), chunk({}, 'stop')];
   const answer = [...chunks.map((each) => JSON.stringify(each)), '[DONE]'].map((data) => `data: ${data}\n\n`).join('');
-  const server = createServer((request, response) => {
-    request.resume();
+  const refused: Refusal[] = [];
+  const answerOne = async (request: IncomingMessage, response: ServerResponse) => {
+    const refusal = findRefusal('openai-compatible', await text(request));
     requested.resolve();
+    if (refusal) {
+      refused.push(refusal);
+      const { status, contentType, body } = toRefusalAnswer('openai-compatible', refusal);
+      response.writeHead(status, { 'content-type': contentType }).end(body);
+      return;
+    }
     void released.promise.then(() => response.writeHead(200, { 'content-type': 'text/event-stream' }).end(answer));
-  });
+  };
+  const server = createServer((request, response) => void answerOne(request, response));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
   return {
     baseUrl: `http://127.0.0.1:${port}/v1`,
     requested: requested.promise,
     release: () => released.resolve(),
-    close: () =>
-      new Promise((resolve) => {
+    close: async () => {
+      await new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
-      }),
+      });
+      expectNoneRefused(refused);
+    },
   };
 }

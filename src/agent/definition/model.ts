@@ -4,7 +4,7 @@ import type { SessionKey } from '../../core/session.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { LiveModel } from './live.ts';
 
-/** One tool as the model sees it; `parameters` is JSON Schema and reaches the provider unchanged. */
+/** One tool as the model sees it; `parameters` is JSON Schema; a provider is told as much of it as it takes. */
 export interface ToolDeclaration {
   name: string;
   description: string;
@@ -60,6 +60,8 @@ export interface ModelRequest {
   onPassedOver?(what: string): void;
   /** Called with each try that failed. */
   onFailedTry?(failed: FailedTry): void;
+  /** Called with each tool that the model is not told of, since its provider would refuse the whole request. */
+  onLeftOut?: ((left: { tool: string; reason: string }) => void) | undefined;
 }
 
 /** The invocation that asks an agent of another service. */

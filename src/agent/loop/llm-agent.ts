@@ -145,7 +145,8 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
       step?.passOver?.();
       invocation.input.log?.debug({ agent: agent.name, what }, 'a part of an answer was passed over');
     };
-    const request = { ...made, ...asker, onFailedTry: noteTry(notes), onPassedOver };
+    const onLeftOut = logLeftOut(invocation, agent.name);
+    const request = { ...made, ...asker, onFailedTry: noteTry(notes), onLeftOut, onPassedOver };
     const sent = marks ? forHooks(request) : request;
     call.request = sent;
     observer?.request?.(agent, request, sent);
@@ -190,6 +191,19 @@ const forHooks = (request: ModelRequest): ModelRequest => ({
   tools: request.tools.map((tool) => ({ ...tool })),
   sampling: { ...request.sampling },
 });
+
+/** What the log has said of tools that a model is not told of; it says it once. */
+const saidOfTools = new Set<string>();
+const MAX_SAID = 1_000;
+
+const logLeftOut =
+  ({ input }: InvocationState, agent: string) =>
+  ({ tool, reason }: { tool: string; reason: string }) => {
+    const words = JSON.stringify([agent, tool, reason]);
+    if (saidOfTools.has(words) || saidOfTools.size >= MAX_SAID) return;
+    saidOfTools.add(words);
+    input.log?.warn({ agent, tool, reason }, 'a tool is left out: the provider of the model would refuse it');
+  };
 
 /** A model call whose event is to come. */
 interface OpenModelCall {

@@ -35,8 +35,6 @@ export interface Listener {
   passOver(what: string): void;
   /** Called with what ends the answer: an error of a stream would drop what came before it. */
   fail(failure: ModelFailure): void;
-  /** Called with thoughts in a form of the provider's own, which go back to it unchanged. */
-  keepDetail(detail: JsonObject): void;
 }
 
 const listeners = new AsyncLocalStorage<Listener>();

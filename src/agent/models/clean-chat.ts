@@ -89,7 +89,6 @@ export class ChatCleaner implements Cleaner {
     const { refusal } = delta;
     const [thoughts, texts] = this.#readContent(delta['content']);
     const details = toObjects(delta['reasoning_details']);
-    for (const detail of details) this.#listener.keepDetail(detail);
     const spelled = [delta['reasoning_content'], delta['reasoning'], delta['thinking']].map(toWord);
     const ofDetails = details.map(({ text, summary }) => toWord(text) ?? toWord(summary) ?? '').join('');
     const thought = (spelled.find((text) => text !== undefined) ?? ofDetails) + thoughts;

@@ -26,15 +26,13 @@ interface StreamedAnswer {
 }
 
 /**
- * Yields a stream's new text and returns the whole answer; `modelName` stands in for a version that is not told, and
- * `details` are thoughts in the provider's own form, as far as they have come.
+ * Yields a stream's new text and returns the whole answer; `modelName` stands in for a version that is not told.
  * @throws {ModelFailure} or the stream's own error, also where the stream ends without a finish.
  */
 export async function* readStream(
   stream: AsyncIterable<StreamPart>,
   provider: ProviderName,
   modelName: string,
-  details: readonly JsonObject[] = [],
 ): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const answer: StreamedAnswer = {
     provider,
@@ -57,7 +55,6 @@ export async function* readStream(
   }
   for (const delta of addText(answer, answer.tags.end())) yield told(delta);
   settleThoughts(answer);
-  keepDetails(answer, details);
   return toAnswer(answer, modelName);
 }
 
@@ -126,37 +123,6 @@ function settleThoughts(answer: StreamedAnswer): void {
   parts.splice(first, 1, thought, { ...parts[first], text: found.text });
 }
 
-/** Keeps them with the thought that they are of. */
-function keepDetails(answer: StreamedAnswer, details: readonly JsonObject[]): void {
-  if (details.length === 0) return;
-  let thought = answer.parts.find((part) => part.thought === true);
-  if (!thought) {
-    thought = { text: '', thought: true };
-    answer.parts.unshift(thought);
-  }
-  const data = { compatible: { reasoningDetails: joinDetails(details) } };
-  thought.thoughtSignature = toSignature(answer.provider, data as unknown as ProviderData);
-}
-
-/** Pieces of one text are one detail again. */
-function joinDetails(details: readonly JsonObject[]): JsonObject[] {
-  const joined: JsonObject[] = [];
-  for (const detail of details) {
-    const last = joined.at(-1);
-    const isNext = last && last['type'] === detail['type'] && last['index'] === detail['index'];
-    const member = ['text', 'summary'].find((name) => typeof detail[name] === 'string');
-    if (!isNext || detail['index'] === undefined || member === undefined) joined.push({ ...detail });
-    else {
-      const before = last[member];
-      const present = Object.entries(detail).filter(([, value]) => value !== null);
-      Object.assign(last, Object.fromEntries(present), {
-        [member]: `${typeof before === 'string' ? before : ''}${String(detail[member])}`,
-      });
-    }
-  }
-  return joined;
-}
-
 function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
   if (part.type === 'tool-call' && part.providerExecuted !== true) {
     const call: Part = toCall(part);
@@ -170,7 +136,22 @@ function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
     answer.citations.push(part.sourceType === 'url' ? { uri: part.url, ...title } : title);
   } else if (part.type === 'response-metadata') answer.modelVersion = part.modelId ?? answer.modelVersion;
   else if (part.type === 'raw') readRawChunk(answer, part.rawValue);
-  else if (part.type === 'finish') answer.finish = part;
+  else if (part.type === 'finish') {
+    answer.finish = part;
+    addDetails(answer, part);
+  }
+}
+
+/** Thoughts that go back unchanged stand with the first thought, or with one of their own where none is shown. */
+function addDetails(answer: StreamedAnswer, { providerMetadata }: Finish): void {
+  const reasoningDetails = providerMetadata?.['compatible']?.['reasoningDetails'];
+  if (answer.provider !== 'openai-compatible' || reasoningDetails === undefined) return;
+  const first = answer.parts.find(({ thought }) => thought === true);
+  const thought: Part = first ?? { text: '', thought: true };
+  if (!first) answer.parts.unshift(thought);
+  thought.thoughtSignature = toSignature(answer.provider, {
+    compatible: { reasoningDetails },
+  } as unknown as ProviderData);
 }
 
 /** Gemini's own chunk names the version that answered and the sources of its claims; the package leaves some out. */

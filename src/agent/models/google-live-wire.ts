@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { type Content, jsonObject, type Part, getParts } from '../../core/content.ts';
 import { usageMetadataSchema } from '../../core/model-metadata.ts';
+import type { FittedTools } from './fit-tools.ts';
 import type { LiveInput, LiveMessage, LiveRequest } from '../definition/live.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
@@ -10,8 +11,9 @@ import { parseExactJson } from '../../core/exact-json.ts';
  */
 
 /** The first message: the model and everything that holds to the end. */
-export function toSetup(modelName: string, request: LiveRequest): object {
-  const { instruction, tools, sampling, modality, proactiveAudio, affectiveDialog } = request;
+export function toSetup(modelName: string, request: LiveRequest, fitted: FittedTools): object {
+  const { instruction, sampling, modality, proactiveAudio, affectiveDialog } = request;
+  const told = [instruction, fitted.notes].filter((text) => text.trim() !== '').join('\n\n');
   return {
     setup: {
       model: `models/${modelName}`,
@@ -20,8 +22,8 @@ export function toSetup(modelName: string, request: LiveRequest): object {
         ...sampling,
         ...(affectiveDialog ? { enableAffectiveDialog: true } : {}),
       },
-      ...(instruction === '' ? {} : { systemInstruction: { parts: [{ text: instruction }] } }),
-      ...(tools.length === 0 ? {} : { tools: [{ functionDeclarations: tools.map(toDeclaration) }] }),
+      ...(told === '' ? {} : { systemInstruction: { parts: [{ text: told }] } }),
+      ...(fitted.tools.length === 0 ? {} : { tools: [{ functionDeclarations: fitted.tools.flatMap(toDeclaration) }] }),
       ...(proactiveAudio ? { proactivity: { proactiveAudio: true } } : {}),
       inputAudioTranscription: {},
       ...(modality === 'AUDIO' ? { outputAudioTranscription: {} } : {}),
@@ -29,11 +31,10 @@ export function toSetup(modelName: string, request: LiveRequest): object {
   };
 }
 
-const toDeclaration = ({ name, description, parameters }: LiveRequest['tools'][number]) => ({
-  name,
-  description,
-  parametersJsonSchema: parameters,
-});
+const toDeclaration = (tool: FittedTools['tools'][number]) =>
+  tool.type === 'function'
+    ? [{ name: tool.name, description: tool.description, parametersJsonSchema: tool.inputSchema }]
+    : [];
 
 /** Converts the earlier conversation to a first message; the model answers at once if the user's message is last. */
 export function toHistory(contents: Content[]): object | undefined {
@@ -53,9 +54,12 @@ const toTurn = (content: Content) => ({
 });
 
 /** A message of the client. */
-export function toClientMessage(input: LiveInput): object {
+export function toClientMessage(input: LiveInput, fitted: Pick<FittedTools, 'toName'>): object {
   if (input.kind === 'content') return { clientContent: { turns: [toTurn(input.content)], turnComplete: true } };
-  if (input.kind === 'responses') return { toolResponse: { functionResponses: input.responses } };
+  if (input.kind === 'responses') {
+    const functionResponses = input.responses.map((each) => ({ ...each, name: fitted.toName(each.name ?? '') }));
+    return { toolResponse: { functionResponses } };
+  }
   if (input.kind === 'activityStart') return { realtimeInput: { activityStart: {} } };
   if (input.kind === 'activityEnd') return { realtimeInput: { activityEnd: {} } };
   const isAudio = input.blob.mimeType.startsWith('audio/');

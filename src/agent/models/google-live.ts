@@ -4,6 +4,8 @@ import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
 import type { LiveConnection, LiveInput, LiveMessage, LiveModel, LiveRequest } from '../definition/live.ts';
+import { GOOGLE } from '../providers/google.ts';
+import { fitTools } from './fit-tools.ts';
 import { readServerMessage, toClientMessage, toHistory, toLiveMessage, toSetup } from './google-live-wire.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 
@@ -49,6 +51,7 @@ class Connection implements LiveConnection {
   readonly #isSetUp = Promise.withResolvers<void>();
   #calls: { ids: string[]; taken: AbortController } | undefined;
   #socket: WebSocket | undefined;
+  #tools = fitTools({ tools: [] }, GOOGLE);
   #hasAnswered = false;
   #hasEnded = false;
 
@@ -69,11 +72,12 @@ class Connection implements LiveConnection {
       perMessageDeflate: false,
     });
     this.#socket = socket;
+    this.#tools = fitTools(request, GOOGLE);
     const onAbort = () => this.#end(abortError(request.signal));
     const timer = setTimeout(() => this.#end(this.#failed(new ModelFailure('model_timeout'))), timeoutMs);
     request.signal.addEventListener('abort', onAbort, { once: true });
     if (request.signal.aborted) onAbort();
-    socket.on('open', () => socket.send(JSON.stringify(toSetup(modelName, request))));
+    socket.on('open', () => socket.send(JSON.stringify(toSetup(modelName, request, this.#tools))));
     socket.on('message', (data) => this.#receive(data));
     socket.on('unexpected-response', (_request, { statusCode }) => {
       this.#end(this.#failed(toFailure({ name: 'AI_APICallError', statusCode }, false)));
@@ -94,7 +98,7 @@ class Connection implements LiveConnection {
 
   send(input: LiveInput): void {
     if (!this.#socket || this.#hasEnded) return;
-    this.#socket.send(JSON.stringify(toClientMessage(input)));
+    this.#socket.send(JSON.stringify(toClientMessage(input, this.#tools)));
     if (this.#socket.bufferedAmount > MAX_UNREAD_BYTES)
       throw this.#failed(new ModelFailure('model_unavailable', { detail: 'it does not read what it is sent' }));
   }
@@ -134,7 +138,8 @@ class Connection implements LiveConnection {
       const live = toLiveMessage(message);
       if (live) {
         this.#hasAnswered = true;
-        this.#messages.push(live);
+        const calls = live.calls?.map((call) => this.#tools.readCall(call));
+        this.#messages.push(calls ? { ...live, calls } : live);
         if (this.#messages.size >= MAX_WAITING) this.#socket?.pause();
       }
     } catch (error) {

@@ -3,11 +3,14 @@ import { currentContext } from '../../platform/context.ts';
 import { abortError } from '../../core/abort.ts';
 import { CircuitBreaker } from '../definition/circuit-breaker.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
-import type { JsonObject } from '../../core/content.ts';
 import { type Listener, listenWith } from './clean-answer.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
+import { fitSchema } from './fit-schema.ts';
+import { fitTools } from './fit-tools.ts';
+import type { ProviderFacts } from '../providers/facts.ts';
 import {
+  factsOf,
   loadProvider,
   providerOptions,
   type CallOptions,
@@ -48,7 +51,7 @@ export function providerModel(settings: ProviderSettings): Model {
       if (embeddings.length !== texts.length) throw new ModelFailure('model_bad_response');
       return { vectors: embeddings, tokens: usage?.tokens };
     } catch (error) {
-      throw toModelError(toFailure(error, false), provider, modelName);
+      throw toModelError(toFailure(error, false, settings.apiKey), provider, modelName);
     }
   };
 
@@ -61,15 +64,20 @@ export function providerModel(settings: ProviderSettings): Model {
       );
     const load = (loading ??= loadProvider(provider, settings.apiKey, settings.baseUrl));
     const model = (await load)(request.modelName);
-    let form = toForm(request, provider);
+    const facts = factsOf(provider, settings.baseUrl, request.modelName);
+    let asking = toAsking(request, provider, facts);
     for (let attempt = 0; ; attempt += 1) {
-      const result = yield* attemptOnce(model, request, settings, form);
-      if ('answer' in result) return result.answer;
+      const result = yield* attemptOnce(model, request, settings, asking);
+      if ('answer' in result) {
+        const { content } = result.answer;
+        return content ? { ...result.answer, content: asking.tools.readCalls(content) } : result.answer;
+      }
       if (request.signal.aborted) throw abortError(request.signal);
       const { failure, hasAnswered } = result;
-      if (form?.isNative && failure.code === 'model_rejected' && !hasAnswered) {
-        // Providers know parts of JSON Schema only, and servers of this wire need not know it at all.
-        form = { ...form, isNative: false };
+      const less =
+        failure.code === 'model_rejected' && !hasAnswered ? toLess(asking, request, provider, facts) : undefined;
+      if (less) {
+        asking = less;
         continue;
       }
       const waitMs = Math.max(failure.retryAfterMs ?? 0, retryDelayMs * 2 ** attempt);
@@ -89,6 +97,73 @@ export function providerModel(settings: ProviderSettings): Model {
 const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
   provider !== 'openai-compatible' && !apiKey && baseUrl === undefined;
 
+/** A request as a provider takes it. */
+interface Asking {
+  options: Omit<CallOptions, 'abortSignal' | 'headers'>;
+  tools: ReturnType<typeof fitTools>;
+  form: AnswerForm | undefined;
+  left: { withoutThoughts: boolean; withoutFiles: boolean };
+  hasThoughts: boolean;
+  hasFiles: boolean;
+}
+
+/**
+ * Returns the request with less in it, for a provider that refuses it: what others, or another model of this provider,
+ * signed cannot be known, nor whether a model sees pictures. A stored event must not be refused for ever.
+ */
+function toLess(
+  asking: Asking,
+  request: ModelRequest,
+  provider: ProviderName,
+  facts: ProviderFacts,
+): Asking | undefined {
+  const { form, left, hasThoughts, hasFiles } = asking;
+  // Providers know parts of JSON Schema only, and servers of this wire need not know it at all.
+  if (form?.isNative) return toAsking(request, provider, facts, { ...form, isNative: false }, left);
+  if (hasThoughts) return toAsking(request, provider, facts, form, { ...left, withoutThoughts: true });
+  return hasFiles ? toAsking(request, provider, facts, form, { ...left, withoutFiles: true }) : undefined;
+}
+
+/** Beside tools the package of Google's older models makes a tool of the form, whose schema is held to the same words. */
+function toFormSchema({ schema }: AnswerForm, { tools }: Asking['tools'], facts: ProviderFacts): AnswerForm['schema'] {
+  if (facts.schemas !== 'google' || tools.length === 0) return schema;
+  const fitted = fitSchema(schema, facts);
+  return typeof fitted === 'string' || fitted.code ? schema : (fitted.schema ?? schema);
+}
+
+function toAsking(
+  request: ModelRequest,
+  provider: ProviderName,
+  facts: ProviderFacts,
+  form = toForm(request, provider),
+  left: Asking['left'] = { withoutThoughts: false, withoutFiles: false },
+): Asking {
+  const tools = fitTools(request, facts, request.onLeftOut);
+  const formed = form ? withForm(request, provider, form) : request;
+  const instruction = [formed.instruction, tools.notes].filter(Boolean).join('\n\n');
+  const told = toPrompt({ ...formed, instruction }, { provider, facts, tools, ...left });
+  const { promptCaching: _, reasoningEffort, stopSequences, maxOutputTokens, ...sampling } = request.sampling;
+  const stops = stopSequences?.filter((text) => text.trim() !== '').slice(0, facts.stops);
+  return {
+    options: {
+      prompt: told.prompt,
+      ...(tools.tools.length > 0 && { tools: tools.tools }),
+      ...sampling,
+      ...(stops && stops.length > 0 && { stopSequences: stops }),
+      ...(maxOutputTokens !== undefined && { maxOutputTokens: Math.max(maxOutputTokens, facts.outputTokens) }),
+      ...(reasoningEffort && { reasoning: reasoningEffort }),
+      ...(form?.isNative && { responseFormat: { type: 'json' as const, schema: toFormSchema(form, tools, facts) } }),
+      ...providerOptions(provider, form?.schema, request.cacheKey),
+      includeRawChunks: provider === 'google',
+    },
+    tools,
+    form,
+    left,
+    hasThoughts: told.hasThoughts,
+    hasFiles: told.hasFiles,
+  };
+}
+
 type Attempt = { answer: ModelAnswer } | { failure: ModelFailure; hasAnswered: boolean };
 
 /** Characters that are told of what was passed over. */
@@ -98,27 +173,25 @@ const MAX_TOLD = 100;
 async function* attemptOnce(
   model: ProviderModel,
   request: ModelRequest,
-  { provider, timeoutMs = 120_000 }: ProviderSettings,
-  form: AnswerForm | undefined,
+  { provider, apiKey, timeoutMs = 120_000 }: ProviderSettings,
+  { options }: Asking,
 ): AsyncGenerator<ModelDelta, Attempt, void> {
   const idle = startIdleTimer(timeoutMs);
   const ended = new AbortController();
   const abortSignal = AbortSignal.any([request.signal, idle.signal, ended.signal]);
   let hasAnswered = false;
-  const details: JsonObject[] = [];
   let failed: ModelFailure | undefined;
   const listener: Listener = {
     touch: idle.touch,
     begin: () => request.onBegin?.(),
     passOver: (what) => request.onPassedOver?.(what.slice(0, MAX_TOLD)),
     fail: (failure) => void (failed ??= failure),
-    keepDetail: (detail) => details.push(detail),
   };
   try {
-    const options = toOptions(request, provider, abortSignal, form);
-    const { stream } = await listenWith(listener, () => model.doStream(options));
+    const sent = { ...options, ...withTrace(), abortSignal };
+    const { stream } = await listenWith(listener, () => model.doStream(sent));
     const watched = untilAborted(stream, abortSignal, idle.touch, () => request.onBegin?.());
-    const parts = readStream(watched, provider, request.modelName, details);
+    const parts = readStream(watched, provider, request.modelName);
     for (;;) {
       const next = await parts.next();
       if (next.done) return failed ? { failure: failed, hasAnswered } : { answer: next.value };
@@ -129,7 +202,7 @@ async function* attemptOnce(
     if (failed && !idle.signal.aborted && !request.signal.aborted) return { failure: failed, hasAnswered };
     const failure = idle.signal.aborted
       ? new ModelFailure('model_timeout', { cause: error })
-      : toFailure(error, hasAnswered);
+      : toFailure(error, hasAnswered, apiKey);
     return { failure, hasAnswered };
   } finally {
     idle.stop();
@@ -137,34 +210,9 @@ async function* attemptOnce(
   }
 }
 
-function toOptions(
-  request: ModelRequest,
-  provider: ProviderName,
-  abortSignal: AbortSignal,
-  form: AnswerForm | undefined,
-): CallOptions {
+function withTrace(): Pick<CallOptions, 'headers'> {
   const { traceparent } = currentContext();
-  const { promptCaching: _, reasoningEffort, ...sampling } = request.sampling;
-  return {
-    prompt: toPrompt(form ? withForm(request, provider, form) : request, provider),
-    ...(request.tools.length > 0
-      ? {
-          tools: request.tools.map(({ name, description, parameters }) => ({
-            type: 'function' as const,
-            name,
-            description,
-            inputSchema: parameters,
-          })),
-        }
-      : {}),
-    ...sampling,
-    ...(reasoningEffort && { reasoning: reasoningEffort }),
-    ...(form?.isNative && { responseFormat: { type: 'json' as const, schema: form.schema } }),
-    ...providerOptions(provider, form?.schema, request.cacheKey),
-    ...(traceparent === undefined ? {} : { headers: { traceparent } }),
-    includeRawChunks: provider === 'google',
-    abortSignal,
-  };
+  return traceparent === undefined ? {} : { headers: { traceparent } };
 }
 
 /** Maximum size of what an answer brings, in characters, with 100 for each piece of it. */
@@ -194,11 +242,12 @@ async function* untilAborted(
       const next = await Promise.race([reader.read(), aborted.promise]);
       if (next.done) return;
       touch();
-      if (!BEFORE_ANSWER.has(next.value.type)) onBegin();
-      size += getSize(next.value);
+      const part = next.value;
+      if (!BEFORE_ANSWER.has(part.type)) onBegin();
+      size += getSize(part);
       if (size > MAX_ANSWER)
         throw new ModelFailure('model_bad_response', { detail: `more than ${MAX_ANSWER} characters` });
-      yield next.value;
+      yield part;
     }
   } finally {
     signal.removeEventListener('abort', onAbort);

@@ -1,6 +1,12 @@
 import type { createAnthropic } from '@ai-sdk/anthropic';
-import type { JsonObject } from '../../core/content.ts';
+import type { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import { type JsonObject, toMembers } from '../../core/content.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
+import { ANTHROPIC } from '../providers/anthropic.ts';
+import { compatibleFacts } from '../providers/compatible.ts';
+import type { ProviderFacts } from '../providers/facts.ts';
+import { GOOGLE } from '../providers/google.ts';
+import { OPENAI } from '../providers/openai.ts';
 import { boundedResponse } from '../../platform/net/bounded-response.ts';
 import { isStrict } from './answer-form.ts';
 import { cleanAnswer } from './clean-answer.ts';
@@ -27,17 +33,82 @@ const BASE_URLS = {
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
 
+/** Returns what a provider takes. */
+export function factsOf(name: ProviderName, baseUrl: string | undefined, modelName: string): ProviderFacts {
+  if (name === 'openai-compatible') return compatibleFacts(baseUrl, modelName);
+  return { openai: OPENAI, anthropic: ANTHROPIC, google: GOOGLE }[name];
+}
+
+/** JSON writes half of a surrogate pair as an escape, and only that: no provider takes it for text. */
+const HALF = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g;
+
+function withWholeText(init: RequestInit | undefined): RequestInit | undefined {
+  const body = init?.body;
+  if (typeof body !== 'string' || !body.includes('\\ud')) return init;
+  return { ...init, body: body.replaceAll(HALF, '$1\\ufffd') };
+}
+
 /** A provider that never ends a line, or nests it without end, ends the call and not the process. */
 const fetchFrom =
   (provider: ProviderName): typeof fetch =>
   async (input, init) => {
-    const response = await fetch(input, init);
+    const response = await fetch(input, withWholeText(init));
     // The packages read every answer but a refusal and vectors as a stream, whatever its media type.
     const isStream = response.ok && !/(?:\/embeddings|mbedContents?)$/.test(response.url);
     const toError = (excess: string) => new ModelFailure('model_bad_response', { detail: excess });
     const bounded = boundedResponse(response, isStream, INPUT_LIMITS.modelAnswer, toError);
     return isStream ? cleanAnswer(bounded, provider) : bounded;
   };
+
+/**
+ * OpenRouter's thoughts (`reasoning_details`), which the package does not know: pieces of a stream are put together by
+ * their place, and the finish carries them.
+ */
+const DETAILS: NonNullable<Parameters<typeof createOpenAICompatible>[0]['metadataExtractor']> = {
+  extractMetadata: () => Promise.resolve(undefined),
+  createStreamExtractor: () => {
+    const details: JsonObject[] = [];
+    return {
+      processChunk(chunk) {
+        const { choices } = toMembers(chunk);
+        const { delta } = toMembers(Array.isArray(choices) ? choices[0] : undefined);
+        const { reasoning_details: given } = toMembers(delta);
+        for (const each of Array.isArray(given) ? given : []) addDetail(details, toMembers(each));
+      },
+      buildMetadata: () => (details.length > 0 ? { compatible: { reasoningDetails: details as never } } : undefined),
+    };
+  },
+};
+
+/** Returns a request with members under the names that a server knows. */
+const withMembers = (body: JsonObject, members: ProviderFacts['members']): JsonObject =>
+  members === undefined
+    ? body
+    : Object.fromEntries(
+        Object.entries(body).flatMap(([name, value]) => {
+          const known = Object.hasOwn(members, name) ? members[name] : name;
+          return known === undefined ? [] : [[known, value]];
+        }),
+      );
+
+/** Members of a detail that come in pieces. */
+const PIECES = ['text', 'summary', 'data'];
+
+function addDetail(details: JsonObject[], detail: JsonObject): void {
+  const last = details.at(-1);
+  const isSame =
+    last && last['type'] === detail['type'] && last['index'] === detail['index'] && detail['index'] !== undefined;
+  const isNext = isSame && (last['id'] ?? detail['id']) === (detail['id'] ?? last['id']);
+  if (!isNext) {
+    details.push({ ...detail });
+    return;
+  }
+  for (const [name, value] of Object.entries(detail)) {
+    const before = last[name];
+    if (PIECES.includes(name) && typeof before === 'string' && typeof value === 'string') last[name] = before + value;
+    else if (value !== null && value !== undefined) last[name] = value;
+  }
+}
 
 /** Gives the provider's models by name. The package is loaded here, so that a start with another does not pay. */
 export async function loadProvider(
@@ -46,13 +117,15 @@ export async function loadProvider(
   baseUrl: string | undefined,
 ): Promise<ProviderModels> {
   if (name === 'openai-compatible') {
-    const { createOpenAICompatible } = await import('@ai-sdk/openai-compatible');
+    const compatible = await import('@ai-sdk/openai-compatible');
     const key = apiKey ? { apiKey } : {};
-    return createOpenAICompatible({
+    return compatible.createOpenAICompatible({
       name: 'compatible',
       baseURL: baseUrl ?? '',
       includeUsage: true,
       supportsStructuredOutputs: true,
+      metadataExtractor: DETAILS,
+      transformRequestBody: (body) => withMembers(body, compatibleFacts(baseUrl, '').members),
       ...key,
       fetch: fetchFrom(name),
     });

@@ -1,5 +1,6 @@
 import type { JsonObject, Part } from '../../core/content.ts';
 import { TooLargeError } from '../../core/errors.ts';
+import { decodeText, isTextType } from '../../core/media-type.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
 /** Maximum length of one artifact's text that goes to the model, in characters. */
@@ -78,13 +79,14 @@ function ignoreTooLarge(error: unknown): null {
 }
 
 const isText = (part: Part | undefined) =>
-  typeof part?.text === 'string' || /^(?:text\/|application\/json)/.test(part?.inlineData?.mimeType ?? '');
+  typeof part?.text === 'string' || isTextType(part?.inlineData?.mimeType ?? '');
 
 function describe(part: Part | null | undefined, isTooMuch: boolean, attachments: Part[]): JsonObject {
   if (part === null) return { error: TOO_LARGE };
   if (!part) return { error: 'There is no such artifact.' };
   if (isText(part)) {
-    const text = part.text ?? Buffer.from(part.inlineData?.data ?? '', 'base64').toString();
+    const { data = '', mimeType } = part.inlineData ?? {};
+    const text = part.text ?? decodeText(Buffer.from(data ?? '', 'base64'), mimeType ?? '');
     const note = text.length > MAX_TEXT ? { note: `The first ${MAX_TEXT} of ${text.length} characters.` } : {};
     return { text: text.slice(0, MAX_TEXT), ...note };
   }

@@ -1,7 +1,9 @@
+import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, test } from 'vitest';
 import { createModel, type ModelSettings } from '../../../../src/agent/models/create-model.ts';
 import type { FailedTry, ModelAnswer, ModelDelta, ModelRequest } from '../../../../src/agent/definition/model.ts';
-import type { ProviderName } from '../../../../src/agent/models/provider.ts';
+import { fitTools } from '../../../../src/agent/models/fit-tools.ts';
+import { factsOf, type ProviderName } from '../../../../src/agent/models/provider.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import type { Content } from '../../../../src/core/content.ts';
 import { isStrict } from '../../../../src/agent/models/answer-form.ts';
@@ -102,7 +104,9 @@ describe.each(PROVIDERS)('%s', (provider) => {
       content: { role: 'model', parts: [{ functionCall: { id: 'call-1', name: 'work', args: { n: 1 } } }] },
       finishReason: 'STOP',
     });
-    expect(JSON.stringify(server.requests[0]?.body)).toContain(JSON.stringify(parameters));
+    // Google's list of words has no references.
+    const told = provider === 'google' ? { ...parameters.properties, place: parameters.$defs.place } : parameters;
+    expect(JSON.stringify(server.requests[0]?.body)).toContain(JSON.stringify(told));
   });
 
   test('two parallel calls beside a text', async () => {
@@ -384,6 +388,192 @@ test.each(['openai', 'anthropic', 'google'] as const)('%s: without a key nothing
     message:
       `The model \`fake-model\` of ${provider} refused the key. ` +
       'Check MODEL_API_KEY and that the key may use this model. (no key is set)',
+  });
+});
+
+const forms = JSON.parse(readFileSync('test/data/providers/forms.json', 'utf8')) as Record<string, { body: object }>;
+
+test.each([
+  ['openai', 400, 'model_rejected', 'HTTP 400, string_above_max_length'],
+  ['anthropic', 400, 'model_rejected', 'HTTP 400, invalid_request_error'],
+  ['google', 400, 'model_rejected', 'HTTP 400, INVALID_ARGUMENT'],
+  ['mistral', 400, 'model_rejected', 'HTTP 400, invalid_request_message_order'],
+  ['mistral-422', 422, 'model_rejected', 'HTTP 422, invalid_request_error'],
+  ['openrouter', 400, 'model_rejected', 'HTTP 400, invalid_request_error'],
+  ['lmstudio', 400, 'model_rejected', 'HTTP 400, <words>'],
+  ['azure', 400, 'model_rejected', 'HTTP 400, content_filter'],
+  ['vllm', 400, 'model_rejected', 'HTTP 400, BadRequestError'],
+])('the word of a refusal in the form of %s', async (form, status, code, detail) => {
+  const result = await failure('openai-compatible', [{ status, errorBody: forms[form]?.body }]);
+  expect([result.code, result.message.match(/\((.*)\)/)?.[1]]).toEqual([code, detail]);
+  expect(result.server.requests).toHaveLength(1);
+});
+
+test('a refusal as plain text is told, but for what looks like a key, and a page of HTML is not', async () => {
+  const text = `Unsupported  media\ntype for sk-abcdefghijkl and ${KEY}.`;
+  const plain = await failure('openai-compatible', [{ status: 400, errorText: text }]);
+  expect(plain.message).toContain('(HTTP 400, Unsupported media type for … and …');
+  const long = await failure('openai-compatible', [{ status: 400, errorText: 'x'.repeat(5_000) }]);
+  expect(long.message.length).toBeLessThan(400);
+  const page = await failure('openai-compatible', [{ status: 502, errorText: '<!DOCTYPE html><html>no</html>' }]);
+  expect(page.message).toMatch(/\(HTTP 502\)$/);
+});
+
+test('what never passes is not tried again: templates of llama.cpp, used up quotas', async () => {
+  const template = { error: { code: 500, message: 'Jinja exception: roles must alternate', type: 'server_error' } };
+  const days = { '@type': 'QuotaFailure', violations: [{ quotaId: 'GenerateRequestsPerDayPerProject' }] };
+  for (const [status, errorBody, code] of [
+    [500, template, 'model_rejected'],
+    [400, { error: { code: 400, message: 'no', type: 'exceed_context_size_error' } }, 'model_rejected'],
+    [429, { error: { type: 'insufficient_quota', code: 'insufficient_quota' } }, 'model_rate_limited'],
+    [429, [{ error: { code: 429, status: 'RESOURCE_EXHAUSTED', details: [days] } }], 'model_rate_limited'],
+  ] as const) {
+    const result = await failure('openai-compatible', [{ status, errorBody }]);
+    expect([result.code, result.server.requests.length]).toEqual([code, 1]);
+  }
+});
+
+test('the wait of a limit: as a date, in milliseconds, and in the body of Gemini', async () => {
+  const at = (ms: number) => ({ date: new Date(0).toUTCString(), 'retry-after': new Date(ms).toUTCString() });
+  const retryDelay = (delay: string) => ({ error: { status: 'RESOURCE_EXHAUSTED', details: [{ retryDelay: delay }] } });
+  const waits: [FakeAnswer, number][] = [
+    [{ headers: at(3_600_000) }, 1],
+    [{ headers: at(0) }, 3],
+    [{ headers: { 'retry-after-ms': '3600000' } }, 1],
+    [{ headers: { 'retry-after-ms': '1' } }, 3],
+    [{ errorBody: retryDelay('45.837906927s') }, 1],
+    [{ errorBody: retryDelay('0.001s') }, 3],
+  ];
+  for (const [answer, count] of waits) {
+    const result = await failure('google', [{ status: 429, ...answer }]);
+    expect([answer, result.code, result.server.requests.length]).toEqual([answer, 'model_rate_limited', count]);
+  }
+});
+
+test('a stream that ends with [DONE] and no reason is whole, where anything came', async () => {
+  const { answer } = await ask('openai-compatible', [{ text: ['Hi'], stop: 'unreasoned' }]);
+  expect(answer).toMatchObject({ content: { parts: [{ text: 'Hi' }] }, finishReason: 'STOP' });
+  const { code } = await failure('openai-compatible', [{ stop: 'unreasoned' }]);
+  expect(code).toBe('model_stream_cut');
+});
+
+test('openai-compatible: details of reasoning go back unchanged, in order', async () => {
+  const details = [
+    { type: 'reasoning.text', text: 'Let me ', format: 'anthropic-claude-v1', index: 0 },
+    { type: 'reasoning.text', text: 'see.', signature: 'c2ln', format: 'anthropic-claude-v1', index: 0 },
+    { type: 'reasoning.encrypted', data: 'AAA', id: 'rs_1', format: 'openai-responses-v1', index: 1 },
+  ];
+  const { server, model } = await start('openai-compatible', [{ details, calls: CALLS }, { text: ['ok'] }]);
+  const { answer } = await collect(model.generate(toRequest({ tools })));
+  const contents: Content[] = [
+    { role: 'user', parts: [{ text: 'go' }] },
+    answer.content as Content,
+    { role: 'user', parts: [{ functionResponse: { id: 'call-1', name: 'work', response: {} } }] },
+  ];
+  await collect(model.generate(toRequest({ tools, contents })));
+  const messages = server.requests[1]?.body['messages'] as object[];
+  expect(messages[2]).toMatchObject({
+    role: 'assistant',
+    tool_calls: [{ id: 'call-1' }],
+    reasoning_details: [{ ...details[0], ...details[1], text: 'Let me see.' }, details[2]],
+  });
+});
+
+test('what a model cannot see is told in words once the provider has refused it', async () => {
+  const image = { inlineData: { mimeType: 'image/png', data: 'iVBORw0KGgo=', displayName: 'dot.png' } };
+  const contents = [{ role: 'user', parts: [{ text: 'what is it?' }, image] }];
+  const server = await startFakeProvider('openai-compatible', [{ text: ['A picture.'] }], {
+    rules: 'text-only',
+    mayRefuse: true,
+  });
+  servers.push(server);
+  const model = createModel({ provider: 'openai-compatible', baseUrl: server.baseUrl });
+  const { answer } = await collect(model.generate(toRequest({ contents })));
+  expect(answer.content?.parts).toEqual([{ text: 'A picture.' }]);
+  expect(server.refused.map(({ id }) => id)).toEqual(['de-content-string']);
+  expect(JSON.stringify(server.requests[1]?.body)).toContain('The file dot.png of the type image/png, 8 bytes');
+});
+
+describe('schemas of tools that others wrote', () => {
+  const choice = {
+    type: 'object',
+    properties: { name: { type: 'string' } },
+    anyOf: [
+      { properties: { text: { type: 'string' } }, required: ['text'] },
+      { properties: { data: { type: 'string' }, 'mime-type[]': { type: 'array' } }, required: ['data', 'mime-type[]'] },
+    ],
+  };
+  const odd = {
+    $schema: 'http://json-schema.org/draft-07/schema#',
+    type: 'object',
+    properties: {
+      $filter: { type: 'string' },
+      ['long'.repeat(20)]: { type: 'object' },
+      pair: {
+        type: 'array',
+        items: [{ type: 'string' }, { type: 'object', properties: { 'a b': { type: 'number' } } }],
+      },
+      above: { type: 'number', minimum: 1, exclusiveMinimum: true },
+      maybe: { type: ['string', 'null'] },
+      tree: { $ref: '#/definitions/node' },
+    },
+    required: ['$filter', '$filter', 'tree'],
+    definitions: {
+      node: { type: 'object', properties: { 'left.most': { $ref: '#/definitions/node' }, value: { enum: [1, 2] } } },
+    },
+  };
+  const args = {
+    $filter: 'x',
+    ['long'.repeat(20)]: { a: 1 },
+    pair: ['p', { 'a b': 2 }],
+    tree: { 'left.most': { value: 1 } },
+  };
+
+  test.each(PROVIDERS)(
+    '%s: they are told as it takes them, and calls come back under their own names',
+    async (provider) => {
+      const given = [
+        { name: 'odd', description: 'Odd.', parameters: odd },
+        { name: 'choice', description: 'A choice.', parameters: choice },
+        { name: 'none', description: 'Nothing.', parameters: { type: 'string' } },
+        { name: 'open', description: 'Anything.', parameters: { type: 'object', additionalProperties: true } },
+      ];
+      const left: object[] = [];
+      const members = { tools: given, onLeftOut: (each: object) => void left.push(each) };
+      const first = await ask(provider, [{ text: ['ok'] }], members);
+      expect(left).toEqual([{ tool: 'none', reason: 'its arguments are no object' }]);
+      const told = JSON.stringify(first.server.requests[0]?.body['tools']);
+      expect(told).toContain('Give one of these sets of arguments: `text`; or `data`, `mime_type`.');
+      for (const name of ['text', 'data', 'mime_type', 'above', 'maybe']) expect(told).toContain(`"${name}":{`);
+      expect(told).not.toContain('"$filter":');
+      // The model calls by what it was told: the names of the first request, in order.
+      const facts = factsOf(provider, undefined, 'fake-model');
+      const sent = fitTools({ tools: given }, facts).toArguments('odd', args);
+      const calls = [{ id: 'c', name: 'odd', arguments: JSON.stringify(sent) }];
+      const { answer } = await ask(provider, [{ calls }], members);
+      expect(answer.content?.parts?.[0]?.functionCall).toEqual({ id: 'c', name: 'odd', args });
+      expect(Object.keys(sent)).not.toContain('$filter');
+    },
+  );
+
+  test.each(PROVIDERS)('%s: tools beyond its number are named to the model', async (provider) => {
+    const many = Array.from({ length: 140 }, (_, place) => ({ ...tools[0], name: `tool_${place}` })) as typeof tools;
+    const left: { tool: string }[] = [];
+    const { server } = await ask(provider, [{ text: ['ok'] }], {
+      tools: many,
+      onLeftOut: (each) => void left.push(each),
+    });
+    expect(left.map(({ tool }) => tool)).toEqual(many.slice(128).map(({ name }) => name));
+    expect(JSON.stringify(server.requests[0]?.body)).toContain('These tools are too many to be used here: tool_128');
+  });
+
+  test('a description that is too long goes on in the instruction', async () => {
+    const description = `${'word '.repeat(300)}the end`;
+    const { server } = await ask('openai-compatible', [{ text: ['ok'] }], {
+      tools: [{ name: 'work', description, parameters }],
+    });
+    const system = (server.requests[0]?.body['messages'] as { content: string }[] | undefined)?.[0];
+    expect(system?.content).toMatch(/More of the tool `work`: …[\s\S]*the end/);
   });
 });
 

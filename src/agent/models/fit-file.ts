@@ -1,0 +1,142 @@
+import { isUtf8 } from 'node:buffer';
+import type { Part } from '../../core/content.ts';
+import { decodeText, isTextType, toEssence } from '../../core/media-type.ts';
+import type { FileFacts } from '../providers/facts.ts';
+import type { CallOptions } from './provider.ts';
+
+type Message = CallOptions['prompt'][number];
+type UserPart = Extract<Message, { role: 'user' }>['content'][number];
+/** A file on its way to a provider. */
+export type FilePart = Extract<UserPart, { type: 'file' }>;
+
+/** A file as a provider takes it, or as text: its own, or words for it. */
+export type Fitted = { file: FilePart } | { text: string };
+
+/** The files that one request may still carry. */
+export interface Room {
+  files: number;
+}
+
+/**
+ * Fits a part with a file to a provider: as a file where the provider takes its kind, as text where it is text, else
+ * as its name, type and size in words. `facts` undefined: no files are taken.
+ */
+export function fitFile({ inlineData, fileData }: Part, facts: FileFacts | undefined, room: Room): Fitted {
+  const given = inlineData?.mimeType ?? fileData?.mimeType ?? '';
+  const name = (inlineData?.displayName ?? fileData?.displayName ?? '').toWellFormed();
+  if (!inlineData) return fitAddress(fileData?.fileUri ?? '', given, name, facts, room);
+  const data = toStandard(inlineData.data ?? '');
+  if (data === '') return words({ name, type: toEssence(given), what: 'it is empty' });
+  const head = Buffer.from(data.slice(0, 64), 'base64');
+  const type = toType(head, given);
+  const size = Math.floor((data.length * 3) / 4) - (data.endsWith('==') ? 2 : data.endsWith('=') ? 1 : 0);
+  if (isTextType(type === toEssence(given) ? given : type) || isUnnamedText(type, data)) {
+    const text = decodeText(Buffer.from(data, 'base64'), given);
+    return { text: name ? `File ${name}:\n${text}` : text };
+  }
+  const what = refuse(type, head, data, facts, room);
+  if (what !== undefined || !facts) return words({ name, type, size, what: what ?? NOT_TAKEN });
+  room.files -= 1;
+  const named = name ? { filename: name } : {};
+  return { file: { type: 'file', mediaType: type, data: { type: 'data', data }, ...named } };
+}
+
+const NOT_TAKEN = 'this model does not take files of this type';
+
+function refuse(
+  type: string,
+  head: Buffer,
+  data: string,
+  facts: FileFacts | undefined,
+  room: Room,
+): string | undefined {
+  if (!facts || !has(facts.types, type)) return NOT_TAKEN;
+  if (type.startsWith('image/') && sniff(head) === undefined) return 'its bytes are no image that is known';
+  if (data.length > facts.size) return `it is larger than this model takes`;
+  return room.files > 0 ? undefined : 'there are more files than this model takes';
+}
+
+const has = (types: ReadonlySet<string>, type: string) => types.has(type) || types.has(type.replace(/\/.*/, '/*'));
+
+/** The provider fetches the address, never this service. */
+function fitAddress(uri: string, given: string, name: string, facts: FileFacts | undefined, room: Room): Fitted {
+  const type = ALIASES.get(toEssence(given)) ?? toEssence(given);
+  const url = URL.parse(uri);
+  const isTaken = url && facts && facts.addresses.test(url.protocol) && has(facts.addressTypes, type);
+  if (!isTaken || room.files <= 0) return words({ name, type, uri, what: 'this model does not fetch it' });
+  room.files -= 1;
+  const named = name ? { filename: name } : {};
+  return { file: { type: 'file', mediaType: type, data: { type: 'url', url }, ...named } };
+}
+
+/** Says in words what a file is that a model is not given. */
+function words({
+  name,
+  type,
+  size,
+  uri,
+  what,
+}: {
+  name: string;
+  type: string;
+  size?: number;
+  uri?: string;
+  what: string;
+}) {
+  const told = [
+    name === '' ? 'A file' : `The file ${name}`,
+    type === '' ? '' : ` of the type ${type}`,
+    size === undefined ? '' : `, ${size} bytes`,
+    uri === undefined ? '' : ` at ${uri === '' ? 'no address' : uri}`,
+  ];
+  return { text: `(${told.join('')}, is not shown: ${what}.)` };
+}
+
+const ALIASES = new Map([
+  ['image/jpg', 'image/jpeg'],
+  ['image/pjpeg', 'image/jpeg'],
+  ['image/x-png', 'image/png'],
+  ['audio/mp3', 'audio/mpeg'],
+  ['audio/x-mp3', 'audio/mpeg'],
+  ['audio/x-wav', 'audio/wav'],
+  ['audio/wave', 'audio/wav'],
+  ['audio/vnd.wave', 'audio/wav'],
+  ['application/x-pdf', 'application/pdf'],
+]);
+
+/** The type of a file: that of its bytes for images, whatever they are called, and for what has no type. */
+function toType(head: Buffer, given: string): string {
+  const essence = toEssence(given);
+  const type = ALIASES.get(essence) ?? essence;
+  const isUnnamed = type === '' || !type.includes('/') || type === 'application/octet-stream';
+  if (!isUnnamed && !type.startsWith('image/')) return type;
+  if (type === 'image/svg+xml') return type;
+  return sniff(head) ?? (isUnnamed ? (isPdf(head) ? 'application/pdf' : 'application/octet-stream') : type);
+}
+
+const isPdf = (head: Buffer) => head.toString('latin1', 0, 5) === '%PDF-';
+
+const isUnnamedText = (type: string, data: string) => {
+  if (type !== 'application/octet-stream') return false;
+  const bytes = Buffer.from(data, 'base64');
+  return isUtf8(bytes) && !bytes.includes(0);
+};
+
+/** The type of an image by its first bytes. */
+function sniff(head: Buffer): string | undefined {
+  const text = head.toString('latin1');
+  if (text.startsWith('\x89PNG\r\n\x1a\n')) return 'image/png';
+  if (text.startsWith('\xff\xd8\xff')) return 'image/jpeg';
+  if (/^GIF8[79]a/.test(text)) return 'image/gif';
+  if (/^RIFF[\s\S]{4}WEBP/.test(text)) return 'image/webp';
+  const brand = /^[\s\S]{4}ftyp([\s\S]{4})/.exec(text)?.[1];
+  if (brand === 'heic' || brand === 'heix' || brand === 'hevc') return 'image/heic';
+  return brand === 'mif1' || brand === 'msf1' ? 'image/heif' : undefined;
+}
+
+/** Returns base64 in the standard alphabet, padded and without anything else; `''` where it holds no byte. */
+function toStandard(given: string): string {
+  const data = given.startsWith('data:') ? given.slice(given.indexOf(',') + 1) : given;
+  if (data.length % 4 === 0 && /^[A-Za-z0-9+/]+={0,2}$/.test(data)) return data;
+  return Buffer.from(data, 'base64').toString('base64');
+}

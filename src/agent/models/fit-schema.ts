@@ -1,0 +1,799 @@
+import { isExactInteger, parseExactJson } from '../../core/exact-json.ts';
+import { type JsonObject, toMembers } from '../../core/content.ts';
+import type { ProviderFacts } from '../providers/facts.ts';
+
+type Facts = Pick<ProviderFacts, 'argumentName' | 'schemas'>;
+
+/** A schema as a provider takes it, and the way of arguments between the two. */
+export interface FittedSchema {
+  /** [the provider is told of no arguments] */
+  schema: JsonObject | undefined;
+  /** Sets of arguments of which one is to be given: the provider's schema cannot say so [none]. */
+  alternatives: string[][];
+  /** Where arguments differ between the two schemas [nowhere]. */
+  code: Code | undefined;
+}
+
+/**
+ * How values of one place of a schema are written for the provider: members under other names, and values as JSON
+ * text. What the schema says nothing of stays as it is.
+ */
+interface Code {
+  /** By the name that the provider is told. */
+  members: Map<string, { name: string; code: Code | undefined }>;
+  /** The provider's name by that of the schema. */
+  names: Map<string, string>;
+  items?: Code | undefined;
+  /** Of members that have no name in the schema. */
+  others?: Code | undefined;
+  /** The value is a text of JSON. */
+  isText?: boolean;
+  /** The whole value is this member's text of JSON. */
+  wrap?: string;
+  /** Schemas that hold for the same value. */
+  also: Code[];
+}
+
+const MAX_NODES = 4_000;
+/** How often a schema may stand below itself where references cannot be told. */
+const MAX_TURNS = 2;
+const MAX_DEPTH = 24;
+
+const isObject = (value: unknown): value is JsonObject =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value);
+
+const fittedBefore = new WeakMap<JsonObject, Map<Facts, FittedSchema | string>>();
+
+/** Returns the schema of a tool's arguments as a provider takes it, or why that cannot be. Kept by the schema. */
+export function fitSchema(schema: JsonObject, facts: Facts): FittedSchema | string {
+  const byFacts = fittedBefore.get(schema) ?? new Map<Facts, FittedSchema | string>();
+  fittedBefore.set(schema, byFacts);
+  const before = byFacts.get(facts);
+  if (before !== undefined) return before;
+  const fitted = fit(schema, facts);
+  byFacts.set(facts, fitted);
+  return fitted;
+}
+
+function fit(schema: JsonObject, facts: Facts): FittedSchema | string {
+  try {
+    if (facts.schemas === 'json-schema' && isPlainTop(schema, facts))
+      return { schema, alternatives: [], code: undefined };
+    return new Fitting(schema, facts).fitTop();
+  } catch (error) {
+    return error instanceof UnfitError ? error.message : 'its schema cannot be read';
+  }
+}
+
+/** Why a schema cannot be fitted. */
+class UnfitError extends Error {}
+
+/** Members of a schema that hold one schema, a list of them, or schemas by name. */
+const ONE = ['additionalProperties', 'contains', 'propertyNames', 'not', 'if', 'then', 'else', 'unevaluatedProperties'];
+const LISTS = ['anyOf', 'oneOf', 'allOf', 'prefixItems'];
+const NAMED = ['properties', 'patternProperties', 'dependentSchemas', '$defs', 'definitions'];
+const COMBINED = ['anyOf', 'oneOf', 'allOf', 'enum', 'const', 'not', '$ref'];
+const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
+
+/** True for a schema that every provider of JSON Schema takes as it is. */
+function isPlainTop(schema: JsonObject, facts: Facts): boolean {
+  const isTop = schema['type'] === 'object' && isObject(schema['properties']);
+  return isTop && COMBINED.every((name) => !Object.hasOwn(schema, name)) && isPlain(schema, schema, facts, 0);
+}
+
+function isPlain(schema: unknown, root: JsonObject, facts: Facts, depth: number): boolean {
+  if (!isObject(schema) || depth > 2 * MAX_DEPTH) return false;
+  const { type, properties, required, items, $ref } = schema;
+  const types = Array.isArray(type) ? type : [type];
+  if (type !== undefined && (types.length === 0 || !types.every((each) => TYPES.has(each as string)))) return false;
+  if (new Set(types).size < types.length) return false;
+  if (types.includes('object') && !isObject(properties)) return false;
+  if (types.includes('array') && !isObject(items)) return false;
+  if (properties !== undefined) {
+    if (!isObject(properties) || !Object.keys(properties).every((name) => facts.argumentName.test(name))) return false;
+  }
+  if (required !== undefined && !isListOfNames(required, properties)) return false;
+  if (typeof schema['exclusiveMinimum'] === 'boolean' || typeof schema['exclusiveMaximum'] === 'boolean') return false;
+  if (schema['nullable'] !== undefined || schema['dependencies'] !== undefined) return false;
+  if (schema['$schema'] !== undefined && depth === 0 && /draft-0[34]/.test(JSON.stringify(schema['$schema'])))
+    return false;
+  if (
+    $ref !== undefined &&
+    !(typeof $ref === 'string' && /^#(?:\/(?:\$defs|definitions)\/[\w.-]+)?$/.test($ref) && resolve(root, $ref))
+  )
+    return false;
+  const next = (value: unknown) => isPlain(value, root, facts, depth + 1);
+  if (items !== undefined && !next(items)) return false;
+  const isPart = (name: string) =>
+    !Object.hasOwn(schema, name) || typeof schema[name] === 'boolean' || next(schema[name]);
+  return (
+    ONE.every(isPart) &&
+    LISTS.every((name) => !Object.hasOwn(schema, name) || isFilled(schema[name], next)) &&
+    NAMED.every((name) => !Object.hasOwn(schema, name) || Object.values(toMembers(schema[name])).every(next))
+  );
+}
+
+const isFilled = (list: unknown, isGood: (value: unknown) => boolean) =>
+  Array.isArray(list) && list.length > 0 && list.every(isGood);
+
+const isListOfNames = (required: unknown, properties: unknown) =>
+  Array.isArray(required) &&
+  required.every((name) => typeof name === 'string') &&
+  new Set(required).size === required.length &&
+  (properties === undefined || required.every((name) => Object.hasOwn(toMembers(properties), name)));
+
+/** Follows a reference within the document; `undefined` where it leads nowhere. */
+function resolve(root: JsonObject, ref: string): JsonObject | undefined {
+  const id = typeof root['$id'] === 'string' ? root['$id'].replace(/#$/, '') : undefined;
+  const local = id && ref.startsWith(`${id}#`) ? ref.slice(id.length) : ref;
+  if (local === '#' || local === '') return root;
+  if (!local.startsWith('#')) return undefined;
+  if (!local.startsWith('#/')) return findAnchor(root, local.slice(1), 0);
+  let value: unknown = root;
+  for (const step of local.slice(2).split('/')) {
+    const name = decode(step);
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, name)) return undefined;
+    value = (value as JsonObject)[name];
+  }
+  return isObject(value) ? value : typeof value === 'boolean' ? {} : undefined;
+}
+
+function decode(step: string): string {
+  const plain = step.replaceAll('~1', '/').replaceAll('~0', '~');
+  try {
+    return decodeURIComponent(plain);
+  } catch {
+    return plain;
+  }
+}
+
+function findAnchor(value: unknown, anchor: string, depth: number): JsonObject | undefined {
+  if (typeof value !== 'object' || value === null || depth > MAX_DEPTH) return undefined;
+  if (isObject(value) && (value['$anchor'] === anchor || value['$id'] === `#${anchor}`)) return value;
+  for (const member of Object.values(value)) {
+    const found = findAnchor(member, anchor, depth + 1);
+    if (found) return found;
+  }
+  return undefined;
+}
+
+/** A schema and how its values are written. */
+interface Made {
+  schema: JsonObject;
+  code: Code;
+}
+
+const newCode = (): Code => ({ members: new Map(), names: new Map(), also: [] });
+
+/** The arguments that a schema speaks of, however it is put together. */
+interface Arguments {
+  properties: Map<string, unknown[]>;
+  required: Set<string>;
+  alternatives: string[][];
+  isClosed: boolean;
+  isOpen: boolean;
+}
+
+/** One schema on its way to a provider. */
+class Fitting {
+  readonly #root: JsonObject;
+  readonly #facts: Facts;
+  /** The provider's name of each argument, the same at any depth. */
+  readonly #names = new Map<string, string>();
+  readonly #taken = new Set<string>();
+  readonly #definitions = new Map<string, { name: string; schema: JsonObject | undefined; code: Code }>();
+  #nodes = 0;
+  /** True where arguments are written in another way than the schema of the tool says. */
+  #differs = false;
+
+  constructor(root: JsonObject, facts: Facts) {
+    this.#root = root;
+    this.#facts = facts;
+    this.#takeNames(root, 0);
+  }
+
+  fitTop(): FittedSchema {
+    const found: Arguments = {
+      properties: new Map(),
+      required: new Set(),
+      alternatives: [],
+      isClosed: false,
+      isOpen: false,
+    };
+    this.#collect(this.#root, found, new Set());
+    const properties = [...found.properties].map(([name, schemas]): [string, unknown] => [
+      name,
+      schemas.length === 1 ? schemas[0] : { anyOf: schemas },
+    ]);
+    const required = [...found.required];
+    const isGoogle = this.#facts.schemas === 'google';
+    if (isGoogle && properties.length === 0) return found.isOpen ? wrapped() : none();
+    const rest = Object.fromEntries(
+      Object.entries(this.#root).filter(([name]) => !COMBINED.includes(name) && name !== 'nullable'),
+    );
+    const top = { ...rest, type: 'object', properties: Object.fromEntries(properties), required };
+    const { schema, code } = isGoogle ? this.#ofType('object', top, []) : this.#makeOpen(top, []);
+    if (!isGoogle) {
+      if (found.isClosed && schema['additionalProperties'] === undefined) schema['additionalProperties'] = false;
+      const defined = [...this.#definitions.values()].map(({ name, schema: its }) => [name, its ?? {}] as const);
+      if (defined.length > 0) schema['$defs'] = Object.fromEntries(defined);
+    }
+    const alternatives = found.alternatives.map((set) => set.map((name) => this.#nameOf(name)));
+    return { schema, alternatives, code: this.#differs ? code : undefined };
+  }
+
+  /** Gathers what a schema says of arguments: its own, those of all parts, and those of the parts that are a choice. */
+  #collect(value: unknown, found: Arguments, seen: Set<unknown>): void {
+    if (!isObject(value) || seen.has(value)) return;
+    seen.add(value);
+    const { type, properties, required, $ref } = value;
+    if (type !== undefined && type !== 'object' && !(Array.isArray(type) && type.includes('object')))
+      throw new UnfitError('its arguments are no object');
+    for (const [name, member] of Object.entries(toMembers(properties)))
+      if (member !== false) add(found.properties, name, member);
+    for (const name of Array.isArray(required) ? required : []) if (typeof name === 'string') found.required.add(name);
+    if (value['additionalProperties'] === false) found.isClosed = true;
+    else if (value['additionalProperties'] || value['patternProperties']) found.isOpen = true;
+    if (typeof $ref === 'string') this.#collect(resolve(this.#root, $ref), found, seen);
+    for (const part of toList(value['allOf'])) this.#collect(part, found, seen);
+    for (const part of [value['then'], value['else'], ...Object.values(toMembers(value['dependentSchemas']))])
+      this.#collectOptional(part, found, seen);
+    for (const choice of ['anyOf', 'oneOf']) {
+      const parts = toList(value[choice]).map((part) => this.#collectOptional(part, found, seen));
+      const sets = parts.flatMap((part) => (part ? [[...part.required]] : []));
+      if (parts.length > 1) found.alternatives.push(...sets);
+      if (parts.length === 1) for (const name of sets[0] ?? []) found.required.add(name);
+      // A choice of closed schemas is closed, but to what all of them know together.
+      if (parts.length > 0 && parts.every((part) => part?.isClosed)) found.isClosed = true;
+      const all = sets.length === parts.length ? sets : [];
+      for (const name of all[0] ?? []) if (all.every((set) => set.includes(name))) found.required.add(name);
+    }
+    const values = [...toList(value['enum']), value['const']].filter(isObject);
+    for (const each of values)
+      for (const [name, member] of Object.entries(each)) add(found.properties, name, { const: member });
+    // Names that are asked for and not described.
+    for (const name of found.required) if (!found.properties.has(name)) add(found.properties, name, {});
+  }
+
+  /** As `#collect`, for a part that need not hold; `undefined` for one that is no object. */
+  #collectOptional(value: unknown, found: Arguments, seen: Set<unknown>): Arguments | undefined {
+    const part: Arguments = {
+      properties: new Map(),
+      required: new Set(),
+      alternatives: [],
+      isClosed: false,
+      isOpen: false,
+    };
+    try {
+      this.#collect(value, part, new Set(seen));
+    } catch (error) {
+      if (error instanceof UnfitError) return undefined;
+      throw error;
+    }
+    for (const [name, schemas] of part.properties) {
+      const isBare = schemas.every((schema) => isObject(schema) && Object.keys(schema).length === 0);
+      if (!isBare || !found.properties.has(name)) for (const schema of schemas) add(found.properties, name, schema);
+    }
+    found.isOpen ||= part.isOpen;
+    found.alternatives.push(...part.alternatives);
+    return part;
+  }
+
+  /** Names that are good stay; the others get one that no argument of the tool has. */
+  #takeNames(value: unknown, depth: number): void {
+    if (typeof value !== 'object' || value === null || depth > 200) return;
+    if (isObject(value))
+      for (const name of [...Object.keys(toMembers(value['properties'])), ...toNames(value['required'])])
+        if (this.#facts.argumentName.test(name)) this.#taken.add(name);
+    for (const member of Object.values(value)) this.#takeNames(member, depth + 1);
+  }
+
+  #nameOf(name: string): string {
+    const before = this.#names.get(name);
+    if (before !== undefined) return before;
+    const isGood = this.#facts.argumentName.test(name);
+    const made = isGood ? name : toFreeName(name, this.#taken, 64);
+    this.#taken.add(made);
+    this.#names.set(name, made);
+    if (!isGood) this.#differs = true;
+    return made;
+  }
+
+  /** Fits a member of an object and notes its name. */
+  #member(name: string, schema: unknown, code: Code, path: unknown[]): [string, JsonObject] {
+    const made = this.#make(schema, path);
+    const told = this.#nameOf(name);
+    code.members.set(told, { name, code: made.code });
+    code.names.set(name, told);
+    return [told, told === name ? made.schema : describe(made.schema, `Named \`${name.slice(0, 200)}\`.`)];
+  }
+
+  #make(value: unknown, path: unknown[]): Made {
+    this.#nodes += 1;
+    if (this.#nodes > 20 * MAX_NODES) throw new UnfitError('its schema is too large');
+    if (this.#facts.schemas === 'google') return this.#makeClosed(value, path);
+    if (path.length > 20 * MAX_DEPTH) throw new UnfitError('its schema is too deep');
+    return isObject(value) ? this.#makeOpen(value, [...path, value]) : { schema: {}, code: newCode() };
+  }
+
+  // JSON Schema
+
+  #makeOpen(value: JsonObject, path: unknown[]): Made {
+    const code = newCode();
+    const made: JsonObject = {};
+    const part = (name: string, schema: unknown): JsonObject => {
+      const { schema: fitted, code: its } = this.#make(schema, path);
+      if (name === 'items') code.items = join(code.items, its);
+      else if (name === 'additionalProperties') code.others = its;
+      else code.also.push(its);
+      return fitted;
+    };
+    const types = [value['type']].flat().filter((type) => TYPES.has(type as string));
+    for (const [name, member] of Object.entries(value)) {
+      if (SKIPPED.has(name)) continue;
+      if (ONE.includes(name)) made[name] = typeof member === 'boolean' ? member : part(name, member);
+      else if (LISTS.includes(name)) {
+        if (toList(member).length === 0) continue;
+        if (name === 'prefixItems') made[name] = toList(member).map((each) => part('items', each));
+        else made[name] = toList(member).map((each) => part(name, each));
+      } else if (name === 'dependentSchemas') {
+        const schemas = Object.entries(toMembers(member));
+        made[name] = Object.fromEntries(schemas.map(([each, schema]) => [this.#nameOf(each), part(name, schema)]));
+      } else if (name === 'patternProperties') {
+        const schemas = Object.entries(toMembers(member)).filter(([pattern]) => isPattern(pattern));
+        made[name] = Object.fromEntries(schemas.map(([pattern, schema]) => [pattern, part(name, schema)]));
+      } else if (name === 'dependentRequired') {
+        const lists = Object.entries(toMembers(member)).map(([each, list]) => [
+          this.#nameOf(each),
+          toNames(list).map((one) => this.#nameOf(one)),
+        ]);
+        made[name] = Object.fromEntries(lists) as JsonObject;
+      } else if (name === 'enum') {
+        if (Array.isArray(member) && member.length > 0) made[name] = distinct(member);
+      } else if (isWellTyped(name, member)) made[name] = member;
+    }
+    this.#addType(value, made, types);
+    this.#addMembers(value, made, code, types, path);
+    this.#addItems(value, made, types, part);
+    const { $ref } = value;
+    if (typeof $ref === 'string') {
+      const target = this.#define($ref);
+      if (target) code.also.push(target.code);
+      if (target) made['$ref'] = `#/$defs/${target.name}`;
+    }
+    return { schema: made, code };
+  }
+
+  #addType(value: JsonObject, made: JsonObject, types: unknown[]): void {
+    const unique = [...new Set(types)];
+    if (unique.length > 0) {
+      if (value['nullable'] === true && !unique.includes('null')) unique.push('null');
+      made['type'] = unique.length === 1 ? unique[0] : unique;
+      if (value['nullable'] === true && Array.isArray(made['enum']) && !made['enum'].includes(null))
+        made['enum'] = [...made['enum'], null];
+    }
+    for (const [name, limit] of [
+      ['exclusiveMinimum', 'minimum'],
+      ['exclusiveMaximum', 'maximum'],
+    ] as const) {
+      if (typeof value[name] !== 'boolean') continue;
+      if (value[name] && typeof value[limit] === 'number') {
+        made[name] = value[limit];
+        delete made[limit];
+      }
+    }
+  }
+
+  #addMembers(value: JsonObject, made: JsonObject, code: Code, types: unknown[], path: unknown[]): void {
+    const { properties } = value;
+    if (!isObject(properties) && !types.includes('object')) {
+      if (Array.isArray(value['required']))
+        made['required'] = toNames(value['required']).map((each) => this.#nameOf(each));
+      return;
+    }
+    const members = new Map(Object.entries(toMembers(properties)));
+    const required = toNames(value['required']);
+    for (const name of required) if (!members.has(name)) members.set(name, {});
+    made['properties'] = Object.fromEntries(
+      [...members].map(([name, schema]) => this.#member(name, schema, code, path)),
+    );
+    if (required.length > 0) made['required'] = required.map((name) => this.#nameOf(name));
+  }
+
+  #addItems(
+    value: JsonObject,
+    made: JsonObject,
+    types: unknown[],
+    part: (name: string, schema: unknown) => JsonObject,
+  ) {
+    const { items } = value;
+    if (Array.isArray(items)) {
+      // The tuple of earlier drafts.
+      if (items.length > 0) made['prefixItems'] = items.map((each) => part('items', each));
+      const rest = value['additionalItems'];
+      made['items'] = isObject(rest) ? part('items', rest) : {};
+      if (rest === false) made['maxItems'] ??= items.length;
+    } else if (isObject(items)) made['items'] = part('items', items);
+    else if (types.includes('array') || items === true) made['items'] = {};
+    else if (items === false) made['items'] = {};
+    if (items === false && Array.isArray(value['prefixItems'])) made['maxItems'] ??= value['prefixItems'].length;
+  }
+
+  /** Makes a definition of what a reference leads to, once. */
+  #define(ref: string): { name: string; code: Code } | undefined {
+    const before = this.#definitions.get(ref);
+    if (before) return before;
+    const target = resolve(this.#root, ref);
+    if (!target) return undefined;
+    const last = decode(ref.split('/').at(-1) ?? '').replaceAll(/[^a-zA-Z0-9_-]/g, '_');
+    const names = new Set([...this.#definitions.values()].map(({ name }) => name));
+    const definition: { name: string; schema: JsonObject | undefined; code: Code } = {
+      name: toFreeName(last, names, 60),
+      schema: undefined,
+      code: newCode(),
+    };
+    this.#definitions.set(ref, definition);
+    const made = this.#make(target, []);
+    definition.schema = made.schema;
+    definition.code.also.push(made.code);
+    return definition;
+  }
+
+  // Google's closed list of words
+
+  #makeClosed(value: unknown, path: unknown[]): Made {
+    if (!isObject(value)) return { schema: {}, code: newCode() };
+    if (this.#nodes > MAX_NODES || path.length > MAX_DEPTH) return this.#asText(value);
+    const whole = this.#whole(value, path);
+    if (!whole) return this.#asText(value);
+    const { node, path: below } = whole;
+    const choices = [...toList(node['anyOf']), ...toList(node['oneOf'])];
+    const types = [node['type']].flat().filter((type): type is string => TYPES.has(type as string));
+    if (node['nullable'] === true && types.length > 0 && !types.includes('null')) types.push('null');
+    if (choices.length > 0)
+      return this.#choice(
+        choices.map((choice) => mergeNodes(withoutChoice(node), choice)),
+        node,
+        below,
+      );
+    const values = Array.isArray(node['enum'])
+      ? node['enum']
+      : Object.hasOwn(node, 'const')
+        ? [node['const']]
+        : undefined;
+    if (values && values.length > 0) return this.#values(values, node);
+    const told = types.length > 0 ? [...new Set(types)] : guessTypes(node);
+    if (told.length > 1)
+      return this.#choice(
+        told.map((type) => ({ ...node, type, nullable: undefined })),
+        node,
+        below,
+      );
+    return this.#ofType(told[0], node, below);
+  }
+
+  /** Follows references and puts the parts of `allOf` together; `undefined` where it would never end. */
+  #whole(value: JsonObject, path: unknown[]): { node: JsonObject; path: unknown[] } | undefined {
+    let node: JsonObject = value;
+    const below = [...path, value];
+    for (let turn = 0; turn < MAX_DEPTH; turn += 1) {
+      const { $ref, allOf, ...rest } = node;
+      if (typeof $ref === 'string') {
+        const target = resolve(this.#root, $ref);
+        if (target && below.filter((each) => each === target).length >= MAX_TURNS) return undefined;
+        if (target) below.push(target);
+        node = target ? mergeNodes({ ...rest, ...(allOf === undefined ? {} : { allOf }) }, target) : { ...rest, allOf };
+        if (!target && allOf === undefined) delete node['allOf'];
+      } else if (Array.isArray(allOf)) {
+        node = allOf.reduce<JsonObject>((merged, part) => mergeNodes(merged, this.#followed(part, below)), rest);
+      } else return { node: rest, path: below };
+    }
+    return undefined;
+  }
+
+  /** A part of `allOf`: what it refers to, beside its own. */
+  #followed(part: unknown, below: unknown[]): JsonObject {
+    if (!isObject(part)) return {};
+    const { $ref, ...rest } = part;
+    if (typeof $ref !== 'string') return part;
+    const target = resolve(this.#root, $ref);
+    if (!target || below.includes(target)) return rest;
+    below.push(target);
+    return mergeNodes(rest, target);
+  }
+
+  #choice(choices: JsonObject[], node: JsonObject, path: unknown[]): Made {
+    const code = newCode();
+    const made: JsonObject[] = [];
+    for (const choice of choices) {
+      const { schema, code: its } = this.#make(choice, path);
+      // A choice within a choice is one more choice.
+      for (const each of Array.isArray(schema['anyOf']) ? (schema['anyOf'] as JsonObject[]) : [schema])
+        if (!made.some((other) => isSame(other, each))) made.push(each);
+      code.also.push(its);
+    }
+    const texts = code.also.filter(({ isText }) => isText);
+    // A text that may be JSON or not: only where all choices are such texts it is known to be one.
+    if (texts.length > 0 && texts.length < code.also.length) return this.#asText(node);
+    if (texts.length > 0) return this.#asText(node);
+    if (made.length === 1 && made[0]) return { schema: made[0], code };
+    const { description } = node;
+    const [first = {}, ...others] = made;
+    const told = typeof description === 'string' && !first['description'] ? { description, ...first } : first;
+    return { schema: { anyOf: [told, ...others] }, code };
+  }
+
+  #values(values: unknown[], node: JsonObject): Made {
+    const { description } = node;
+    const byType = new Map<string, unknown[]>();
+    for (const value of values) {
+      const type = value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value;
+      byType.set(type, [...(byType.get(type) ?? []), value]);
+    }
+    if (byType.has('object') || byType.has('array')) return this.#asText(node);
+    const made = [...byType].map(([type, all]): JsonObject => {
+      const texts = distinct(all).filter((value): value is string => typeof value === 'string' && value !== '');
+      if (type === 'string' && texts.length === distinct(all).length) return { type, enum: texts };
+      if (type === 'null') return { type };
+      const isWhole = type === 'number' && all.every((value) => Number.isInteger(value));
+      const list = all.slice(0, 100).map((value) => JSON.stringify(value));
+      return { type: isWhole ? 'integer' : type, description: `One of ${list.join(', ')}.` };
+    });
+    const [first = {}, ...others] = made;
+    const start = typeof description === 'string' && description !== '' ? describeFirst(first, description) : first;
+    return { schema: others.length === 0 ? start : { anyOf: [start, ...others] }, code: newCode() };
+  }
+
+  #ofType(type: string | undefined, node: JsonObject, path: unknown[]): Made {
+    const code = newCode();
+    const { description, title, format } = node;
+    const made: JsonObject = type === undefined ? {} : { type };
+    const words = [description, title].find((each) => typeof each === 'string' && each !== '');
+    if (words !== undefined) made['description'] = words;
+    if (type === 'object') {
+      const members = Object.entries(toMembers(node['properties'])).filter(([, schema]) => schema !== false);
+      if (members.length === 0) return this.#asText(node);
+      made['properties'] = Object.fromEntries(members.map(([name, schema]) => this.#member(name, schema, code, path)));
+      const names = new Set(members.map(([name]) => name));
+      const required = toNames(node['required']).filter((name) => names.has(name));
+      if (required.length > 0) made['required'] = required.map((name) => this.#nameOf(name));
+    } else if (type === 'array') {
+      const listed = toList(Array.isArray(node['prefixItems']) ? node['prefixItems'] : node['items']);
+      const { items } = node;
+      const one = listed.length > 0 ? { anyOf: [...listed, ...(isObject(items) ? [items] : [])] } : items;
+      const its = this.#make(isObject(one) ? one : {}, path);
+      made['items'] = its.schema['type'] || its.schema['anyOf'] ? its.schema : { ...its.schema, anyOf: ANY };
+      if (made['items'] !== its.schema) delete (made['items'] as JsonObject)['description'];
+      code.items = its.code;
+      copy(node, made, ['minItems', 'maxItems'], isCount);
+    } else if (type === 'string') {
+      copy(node, made, ['minLength', 'maxLength'], isCount);
+      copy(node, made, ['pattern'], (pattern) => typeof pattern === 'string' && isPattern(pattern));
+      if (format === 'date-time') made['format'] = format;
+      else if (typeof format === 'string')
+        made['description'] = [words, `(format: ${format})`].filter(Boolean).join(' ');
+    } else if (type === 'number' || type === 'integer') {
+      copy(node, made, ['minimum', 'maximum'], isNumber);
+      for (const [name, limit, step] of [
+        ['exclusiveMinimum', 'minimum', 1],
+        ['exclusiveMaximum', 'maximum', -1],
+      ] as const) {
+        const bound = node[name];
+        if (isNumber(bound))
+          made[limit] ??= type === 'integer' && Number.isInteger(bound) ? (bound as number) + step : bound;
+      }
+    }
+    return { schema: made, code };
+  }
+
+  /** What the provider's words cannot say is asked for as JSON text. */
+  #asText(node: JsonObject): Made {
+    this.#differs = true;
+    const { description } = node;
+    const words = typeof description === 'string' && description !== '' ? `${description} ` : '';
+    const what = isObject(node['additionalProperties'])
+      ? ` Its members fit ${JSON.stringify(node['additionalProperties']).slice(0, 500)}.`
+      : '';
+    return {
+      schema: { type: 'string', description: `${words}(Written as JSON text.${what})` },
+      code: { ...newCode(), isText: true },
+    };
+  }
+}
+
+/** Members that are made from others, or say nothing to a provider. */
+const SKIPPED = new Set(
+  (
+    'type properties required items additionalItems nullable dependencies $ref $schema $id id $anchor $defs definitions ' +
+    '$dynamicRef $dynamicAnchor $recursiveRef $recursiveAnchor $vocabulary $comment example xml externalDocs ' +
+    'discriminator'
+  ).split(' '),
+);
+
+const ANY = [{ type: 'string' }, { type: 'number' }, { type: 'boolean' }];
+
+const toList = (value: unknown): unknown[] => (Array.isArray(value) ? value : []);
+const toNames = (value: unknown): string[] => [
+  ...new Set(toList(value).filter((name): name is string => typeof name === 'string')),
+];
+const isNumber = (value: unknown) => typeof value === 'number' && Number.isFinite(value);
+const isCount = (value: unknown) => typeof value === 'number' && Number.isSafeInteger(value) && value >= 0;
+const isSame = (one: unknown, other: unknown) => JSON.stringify(one) === JSON.stringify(other);
+const distinct = (values: unknown[]): unknown[] => [
+  ...new Map(values.map((value) => [JSON.stringify(value), value])).values(),
+];
+
+function isPattern(pattern: string): boolean {
+  try {
+    return Boolean(new RegExp(pattern, 'u'));
+  } catch {
+    return false;
+  }
+}
+
+/** False for a member that the meta-schema of its draft refuses. */
+function isWellTyped(name: string, value: unknown): boolean {
+  if (/^(?:min|max)(?:Length|Items|Properties|Contains)$/.test(name)) return isCount(value);
+  if (/^(?:exclusiveM|m)(?:inimum|aximum)$/.test(name)) return isNumber(value);
+  if (name === 'multipleOf') return isNumber(value) && (value as number) > 0;
+  if (name === 'pattern') return typeof value === 'string' && isPattern(value);
+  if (/^(?:description|title|format|contentEncoding|contentMediaType)$/.test(name)) return typeof value === 'string';
+  if (/^(?:uniqueItems|readOnly|writeOnly|deprecated|unevaluatedItems)$/.test(name)) return typeof value === 'boolean';
+  if (name === 'examples') return Array.isArray(value);
+  return !name.startsWith('$');
+}
+
+function copy(from: JsonObject, to: JsonObject, names: string[], isGood: (value: unknown) => boolean): void {
+  for (const name of names) if (isGood(from[name])) to[name] = from[name];
+}
+
+function add(to: Map<string, unknown[]>, name: string, schema: unknown): void {
+  const before = to.get(name) ?? [];
+  const isBare = (one: unknown) => isObject(one) && Object.keys(one).length === 0;
+  const kept = isBare(schema) && before.length > 0 ? before : [...before.filter((one) => !isBare(one)), schema];
+  to.set(name, distinct(kept));
+}
+
+const describe = (schema: JsonObject, words: string): JsonObject => {
+  if (Array.isArray(schema['anyOf']) && Object.keys(schema).length === 1) {
+    const [first, ...others] = schema['anyOf'] as JsonObject[];
+    return { anyOf: [describe(first ?? {}, words), ...others] };
+  }
+  const { description } = schema;
+  return { ...schema, description: typeof description === 'string' ? `${description} ${words}` : words };
+};
+
+const describeFirst = (schema: JsonObject, words: string): JsonObject => {
+  const { description } = schema;
+  return { ...schema, description: typeof description === 'string' ? `${words} ${description}` : words };
+};
+
+const withoutChoice = (node: JsonObject): JsonObject =>
+  Object.fromEntries(Object.entries(node).filter(([name]) => name !== 'anyOf' && name !== 'oneOf'));
+
+/** Puts two schemas of one value together; the first wins where both say something else. */
+function mergeNodes(one: JsonObject, other: unknown): JsonObject {
+  if (!isObject(other)) return one;
+  const merged: JsonObject = { ...other, ...one };
+  if (isObject(one['properties']) && isObject(other['properties']))
+    merged['properties'] = { ...other['properties'], ...one['properties'] };
+  const required = [...toNames(one['required']), ...toNames(other['required'])];
+  if (required.length > 0) merged['required'] = toNames(required);
+  if (Array.isArray(one['allOf']) && Array.isArray(other['allOf']))
+    merged['allOf'] = [...one['allOf'], ...other['allOf']];
+  if (typeof other['description'] === 'string' && typeof one['description'] === 'string' && other['description'] !== '')
+    merged['description'] = one['description'];
+  return merged;
+}
+
+/** The types of a schema that names none. */
+function guessTypes(node: JsonObject): string[] {
+  if (isObject(node['properties'])) return ['object'];
+  if (node['items'] !== undefined || node['prefixItems'] !== undefined) return ['array'];
+  if (node['pattern'] !== undefined || node['minLength'] !== undefined || node['maxLength'] !== undefined)
+    return ['string'];
+  if (node['minimum'] !== undefined || node['maximum'] !== undefined) return ['number'];
+  return isObject(node['additionalProperties']) ? ['object'] : [];
+}
+
+const none = (): FittedSchema => ({ schema: undefined, alternatives: [], code: undefined });
+
+const wrapped = (): FittedSchema => ({
+  schema: {
+    type: 'object',
+    properties: { arguments: { type: 'string', description: 'All arguments, as JSON text of one object.' } },
+    required: ['arguments'],
+  },
+  alternatives: [],
+  code: { ...newCode(), wrap: 'arguments' },
+});
+
+const join = (one: Code | undefined, other: Code): Code => (one ? { ...newCode(), also: [one, other] } : other);
+
+/** Returns a name of letters, digits and `_` that is not taken. */
+export function toFreeName(name: string, taken: ReadonlySet<string>, maximum: number): string {
+  const plain = name.replaceAll(/[^a-zA-Z0-9_]+/g, '_').replace(/^_+(?=.)|_+$/g, '');
+  const start = /^[a-zA-Z_]/.test(plain) ? plain : `_${plain}`;
+  const short = start.slice(0, maximum);
+  for (let number = 1; ; number += 1) {
+    const end = number === 1 ? '' : `_${number}`;
+    const made = short.slice(0, maximum - end.length) + end;
+    if (!taken.has(made)) return made;
+  }
+}
+
+/** Returns arguments as the tool's own schema names them. */
+export const decodeArguments = (args: JsonObject, code: Code | undefined): JsonObject =>
+  code ? toMembers(decodeValue(args, [code])) : args;
+
+/** Returns arguments as the provider was told of them. */
+export const encodeArguments = (args: JsonObject, code: Code | undefined): JsonObject =>
+  code ? toMembers(encodeValue(args, [code])) : args;
+
+/** All schemas that hold for one value. */
+function spread(codes: Code[]): Code[] {
+  const seen = new Set<Code>();
+  const open = [...codes];
+  for (let code = open.pop(); code; code = open.pop()) {
+    if (seen.has(code)) continue;
+    seen.add(code);
+    open.push(...code.also);
+  }
+  return [...seen];
+}
+
+const found = <T>(values: (T | undefined)[]): T[] => values.filter((value): value is T => value !== undefined);
+
+function decodeValue(value: unknown, given: Code[]): unknown {
+  if (given.length === 0) return value;
+  const codes = spread(given);
+  const wrap = codes.find((code) => code.wrap !== undefined)?.wrap;
+  if (wrap !== undefined && isObject(value)) {
+    const parsed = Object.keys(value).length === 1 ? parse(value[wrap]) : undefined;
+    return isObject(parsed?.value) ? parsed.value : value;
+  }
+  if (codes.some(({ isText }) => isText)) {
+    const parsed = parse(value);
+    return parsed ? parsed.value : value;
+  }
+  if (Array.isArray(value)) {
+    const items = found(codes.map((code) => code.items));
+    return items.length === 0 ? value : value.map((each) => decodeValue(each, items));
+  }
+  if (!isObject(value)) return value;
+  const members = Object.entries(value).map(([told, member]): [string, unknown] => {
+    const known = found(codes.map((code) => code.members.get(told)));
+    if (known.length === 0) return [told, decodeValue(member, found(codes.map((code) => code.others)))];
+    return [known[0]?.name ?? told, decodeValue(member, found(known.map(({ code }) => code)))];
+  });
+  return Object.fromEntries(members);
+}
+
+function encodeValue(value: unknown, given: Code[]): unknown {
+  if (given.length === 0) return value;
+  const codes = spread(given);
+  const wrap = codes.find((code) => code.wrap !== undefined)?.wrap;
+  if (wrap !== undefined) return { [wrap]: JSON.stringify(value) };
+  if (codes.some(({ isText }) => isText)) return JSON.stringify(value);
+  if (Array.isArray(value)) {
+    const items = found(codes.map((code) => code.items));
+    return items.length === 0 ? value : value.map((each) => encodeValue(each, items));
+  }
+  if (!isObject(value)) return value;
+  const members = Object.entries(value).map(([name, member]): [string, unknown] => {
+    const told = codes.map((code) => code.names.get(name)).find((each) => each !== undefined);
+    if (told === undefined) return [name, encodeValue(member, found(codes.map((code) => code.others)))];
+    const its = found(codes.map((code) => code.members.get(told)?.code));
+    return [told, encodeValue(member, its)];
+  });
+  return Object.fromEntries(members);
+}
+
+function parse(text: unknown): { value: unknown } | undefined {
+  if (typeof text !== 'string') return undefined;
+  try {
+    return { value: parseExactJson(text) };
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,116 @@
+import { type Content, type FunctionCall, getParts, type JsonObject } from '../../core/content.ts';
+import type { ModelRequest, ToolDeclaration } from '../definition/model.ts';
+import type { ProviderFacts } from '../providers/facts.ts';
+import { decodeArguments, encodeArguments, type FittedSchema, fitSchema, toFreeName } from './fit-schema.ts';
+import type { CallOptions } from './provider.ts';
+
+type ProviderTool = NonNullable<CallOptions['tools']>[number];
+
+/** Tools as a provider takes them. */
+export interface FittedTools {
+  tools: ProviderTool[];
+  /** What the model has to know of the tools beside them [nothing]. */
+  notes: string;
+  /** The provider's name of a tool, also of one that is no longer there. */
+  toName(name: string): string;
+  /** Arguments as the provider was told of them. */
+  toArguments(name: string, args: JsonObject): JsonObject;
+  /** Returns an answer with the calls as the tools know them. */
+  readCalls(content: Content): Content;
+  /** As `readCalls`, of one call. */
+  readCall<Call extends FunctionCall>(call: Call): Call;
+}
+
+/** A tool that a model is not told of, and why. */
+export interface LeftOut {
+  tool: string;
+  reason: string;
+}
+
+/** Maximum length of what the instruction says of one tool. */
+const MAX_NOTE = 8_000;
+
+/** Fits the tools of a request to a provider. `onLeftOut` is told of those that cannot be. */
+export function fitTools(
+  { tools, outputSchema }: Pick<ModelRequest, 'tools' | 'outputSchema'>,
+  facts: ProviderFacts,
+  onLeftOut?: (left: LeftOut) => void,
+): FittedTools {
+  const names = new Map<string, string>();
+  const owners = new Map<string, string>();
+  const schemas = new Map<string, FittedSchema>();
+  const notes: string[] = [];
+  const taken = new Set([...UNSAFE, ...(outputSchema ? facts.formTools : [])]);
+  // Some packages ask for a form by a tool of their own.
+  const maximum = facts.tools - (outputSchema ? 1 : 0);
+  const given = tools.slice(0, maximum);
+  for (const { name } of given) if (facts.toolName.test(name) && !taken.has(name)) names.set(name, name);
+  for (const name of names.values()) taken.add(name);
+  const leaveOut = (tool: string, reason: string) => {
+    onLeftOut?.({ tool, reason });
+  };
+  const fitted = given.flatMap((tool): ProviderTool[] => {
+    if (schemas.has(tool.name)) {
+      leaveOut(tool.name, 'another tool has its name');
+      return [];
+    }
+    const schema = fitSchema(tool.parameters, facts);
+    if (typeof schema === 'string') {
+      leaveOut(tool.name, schema);
+      return [];
+    }
+    schemas.set(tool.name, schema);
+    const name = names.get(tool.name) ?? toFreeName(tool.name, taken, 60);
+    taken.add(name);
+    names.set(tool.name, name);
+    owners.set(name, tool.name);
+    const { told, rest } = describe(tool, schema, facts);
+    if (rest !== '') notes.push(`More of the tool \`${name}\`: ${rest}`);
+    // Left out for a provider that wants no schema of no arguments.
+    return [{ type: 'function', name, description: told, inputSchema: schema.schema as JsonObject }];
+  });
+  const more = tools.slice(maximum).map(({ name }) => name);
+  for (const name of more) leaveOut(name, `the provider takes ${maximum} tools`);
+  if (more.length > 0)
+    notes.push(
+      `These tools are too many to be used here: ${more.join(', ').slice(0, MAX_NOTE)}. Say so where one is needed.`,
+    );
+  const isSame = [...names].every(([name, told]) => name === told) && [...schemas.values()].every(({ code }) => !code);
+  const readCall = <Call extends FunctionCall>(call: Call): Call => {
+    if (isSame) return call;
+    const name = owners.get(call.name ?? '') ?? call.name ?? '';
+    return { ...call, name, args: decodeArguments(call.args ?? {}, schemas.get(name)?.code) };
+  };
+  return {
+    tools: fitted,
+    notes: notes.join('\n\n'),
+    toName: (name) =>
+      names.get(name) ?? (facts.toolName.test(name) && !UNSAFE.has(name) ? name : toFreeName(name, UNSAFE, 60)),
+    toArguments: (name, args) => encodeArguments(args, schemas.get(name)?.code),
+    readCalls: (content) => (isSame ? content : readCalls(content, readCall)),
+    readCall,
+  };
+}
+
+/** The packages look names up in objects that have these members. */
+const UNSAFE: ReadonlySet<string> = new Set(Object.getOwnPropertyNames(Object.prototype));
+
+/** The description within the provider's limit, with what the schema could not say; and what is left of it. */
+function describe({ description }: ToolDeclaration, { alternatives }: FittedSchema, facts: ProviderFacts) {
+  const sets = [
+    ...new Set(alternatives.filter((set) => set.length > 0).map((set) => set.map((name) => `\`${name}\``).join(', '))),
+  ];
+  const choice = sets.length > 1 ? `Give one of these sets of arguments: ${sets.join('; or ')}.`.slice(0, 500) : '';
+  const whole = [description, choice].filter(Boolean).join(' ');
+  if (whole.length <= facts.description) return { told: whole, rest: '' };
+  const end = facts.description - choice.length - 20;
+  const told = [`${description.slice(0, end).toWellFormed()} …`, choice].filter(Boolean).join(' ');
+  return { told, rest: `… ${description.slice(end, end + MAX_NOTE).toWellFormed()}` };
+}
+
+function readCalls(content: Content, readCall: (call: FunctionCall) => FunctionCall): Content {
+  const parts = getParts(content).map((part) =>
+    part.functionCall ? { ...part, functionCall: readCall(part.functionCall) } : part,
+  );
+  return { ...content, parts };
+}
