@@ -57,7 +57,7 @@ const MAX_PASSED = 1_000;
  * @param bytes - of the body of the request, which outlasts that
  * @throws as `invoke` does before an invocation begins.
  */
-export async function startInBackground(
+async function startInBackground(
   context: InvocationContext,
   request: InvocationRequest,
   bytes: number,

@@ -15,7 +15,7 @@ import { cloneJson, parseExactJson } from '../../core/exact-json.ts';
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 
 /** The answer to a question, as the task of that keeps it: the rules of the task say who may give it. */
-export interface GivenAnswer {
+interface GivenAnswer {
   /** The invocation that asked. */
   invocationId: string;
   response: JsonObject;

@@ -102,7 +102,7 @@ function fromDataUri(uri: string): string[] {
 }
 
 /** Returns the text of a file, base64 in either alphabet; `undefined` for one that is none, as a picture or a PDF. */
-export function toText(data: string, mimeType: string): string | undefined {
+function toText(data: string, mimeType: string): string | undefined {
   const start = Buffer.from(data.slice(0, SNIFFED_BASE64), 'base64').subarray(0, SNIFFED);
   const wide = toWide(start, mimeType);
   if (wide) return new TextDecoder(wide).decode(Buffer.from(data, 'base64'));

@@ -23,7 +23,7 @@ const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** Returns the text of a message, or of a list of them, as the SDK takes it; a text that is no JSON is left as it is. */
-export function cleanMessage(text: string): string {
+function cleanMessage(text: string): string {
   let sent: unknown;
   try {
     sent = parseExactJson(text);
