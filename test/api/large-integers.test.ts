@@ -21,9 +21,9 @@ import { readBody } from '../support/edge.ts';
 let next: { name: string; args: string } | undefined;
 let requests: string[] = [];
 
-const server = createServer((request, response) => void answer(request, response));
+const server = createServer((request, response) => void respond(request, response));
 
-async function answer(request: IncomingMessage, response: ServerResponse) {
+async function respond(request: IncomingMessage, response: ServerResponse) {
   requests.push((await readBody(request)).toString());
   const call = next;
   next = undefined;
