@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { join, relative, sep } from 'node:path';
 import { type Api, sessionsPath } from './api.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /** A version of an artifact as ADK's file service keeps it: the bytes, and `metadata.json` beside them. */
 interface StoredVersion {
@@ -55,7 +56,9 @@ async function findVersions(root: string): Promise<Map<string, StoredVersion[]>>
   for (const { parentPath } of files) {
     const [name = '', version = ''] = relative(root, parentPath).split(`${sep}versions${sep}`);
     const artifact = name.split(sep).join('/');
-    const metadata = JSON.parse(await readFile(join(parentPath, 'metadata.json'), 'utf8')) as Partial<StoredVersion>;
+    const metadata = parseExactJson(
+      await readFile(join(parentPath, 'metadata.json'), 'utf8'),
+    ) as Partial<StoredVersion>;
     const versions = found.get(artifact) ?? [];
     versions[Number(version)] = {
       path: parentPath,

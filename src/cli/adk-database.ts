@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { Client } from 'pg';
 import { CommandError } from './output.ts';
 import { type SessionSource, type SourceSession, toBody } from './import-source.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /** A query and its rows, as both kinds of databases answer it; parameters are written `$1`, `$2` and `$3`. */
 type Query = (text: string, values?: string[]) => Promise<Record<string, string>[]>;
@@ -78,7 +79,7 @@ async function readStates(reading: Promise<Record<string, string>[]>, prefix: st
 }
 
 const toMembers = (state: string, prefix: string): string[] =>
-  Object.entries(JSON.parse(state) as object).map(([name, value]) =>
+  Object.entries(parseExactJson(state) as object).map(([name, value]) =>
     [JSON.stringify(prefix + name), JSON.stringify(value)].join(':'),
   );
 

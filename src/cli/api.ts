@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { processEnvironment } from '../config/environment.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import { CommandError } from './output.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /** Maximum wait for a service on this machine to answer. */
 const PROBE_MS = 1_000;
@@ -121,7 +122,7 @@ function createApi(url: string, key: string | undefined): Api {
     request(method, path, body === undefined ? undefined : JSON.stringify(body), signal);
   const send = async <Body>(...args: Parameters<Api['send']>): Promise<Body> => {
     const text = await (await open(...args)).text();
-    return (text === '' ? undefined : JSON.parse(text)) as Body;
+    return (text === '' ? undefined : parseExactJson(text)) as Body;
   };
   const sendText: Api['sendText'] = async (...args) => void (await (await request(...args)).text());
   const sendLines: Api['sendLines'] = async <Body>(path: string, lines: string) =>
@@ -185,7 +186,7 @@ export async function* readFrames<Frame>(response: Response): AsyncGenerator<Fra
       const data = frame
         .split(/\r?\n/)
         .flatMap((line) => (line.startsWith('data:') ? [line.slice(5).trimStart()] : []));
-      if (data.length > 0) yield JSON.parse(data.join('\n')) as Frame;
+      if (data.length > 0) yield parseExactJson(data.join('\n')) as Frame;
     }
   }
 }

@@ -3,6 +3,7 @@ import { type JSONRPCMessage, SdkHttpError, StreamableHTTPClientTransport } from
 import type { Command } from 'commander';
 import { processEnvironment } from '../config/environment.ts';
 import { type GlobalOptions, readRefusal, toReason, toTarget, withApi } from './api.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /** Longest line that is read, characters, and most messages under way. */
 const MAX_LINE = 16_777_216;
@@ -114,7 +115,7 @@ async function write(message: object): Promise<void> {
 
 function toMessage(line: string): Message | undefined {
   try {
-    const value: unknown = JSON.parse(line);
+    const value: unknown = parseExactJson(line);
     return typeof value === 'object' && value !== null && !Array.isArray(value) ? value : undefined;
   } catch {
     return undefined;

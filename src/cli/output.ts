@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { styleText } from 'node:util';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /** Control characters but tabs and ends of lines, line separators, marks of direction: a terminal obeys them. */
 const OBEYED = /(?!\r?\n|\t)[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu;
@@ -90,7 +91,7 @@ export const cannotRun = (error: unknown): never => {
 export function readJsonFile(file: string): unknown {
   const text = readFileSync(file, 'utf8');
   try {
-    return JSON.parse(text);
+    return parseExactJson(text);
   } catch {
     throw new CommandError(`${file} is no JSON.`, 2);
   }

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Api, type GlobalOptions, listPages, withApi } from './api.ts';
 import { print, printList } from './output.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /** The members of a task that are shown. */
 interface TaskBody {
@@ -70,7 +71,7 @@ export const answerTask = (
   withApi(
     options,
     async (api) => {
-      const given = answer === undefined ? {} : { answer: JSON.parse(answer) as unknown };
+      const given = answer === undefined ? {} : { answer: parseExactJson(answer) };
       const change = reject ? { action: 'reject', by } : { action: 'answer', by, ...given };
       const task = await api.send<TaskBody>('PATCH', `/tasks/${encodeURIComponent(id)}`, change);
       print(options.json ? JSON.stringify(task) : `task ${task.id}: ${task.state}`);

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { isExactInteger } from './exact-json.ts';
 import {
   BODY_VALUES,
   bodyList,
@@ -26,7 +27,9 @@ export const jsonObject = z.record(z.string(), z.unknown()).meta({ maxProperties
 export type JsonObject = Record<string, unknown>;
 /** Returns the members of a value that came from outside; none where it is no object. */
 export const toMembers = (value: unknown): JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : {};
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
+    ? (value as JsonObject)
+    : {};
 /** An optional free-form object with the sentence that the OpenAPI document shows. */
 export const freeForm = (meaning: string) => jsonObject.nullish().describe(meaning);
 

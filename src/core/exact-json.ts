@@ -25,16 +25,28 @@ const json = JSON as unknown as SourceText;
 const MAY_BE_INEXACT = /\d{16}/;
 const INTEGER = /^-?\d+$/;
 
-/** Parses JSON text; integers that a float would round become {@link ExactInteger}s. @throws {SyntaxError} */
+/** Digits of an integer that is kept; jsonb has a limit too, far above any id. */
+const MAX_DIGITS = 1_000;
+
+/**
+ * Parses JSON text; integers that a float would round become {@link ExactInteger}s.
+ * @throws {SyntaxError} also for an integer of more than 1,000 digits
+ */
 export function parseExactJson(text: string): unknown {
   if (!MAY_BE_INEXACT.test(text)) return JSON.parse(text);
   return json.parse(text, (_key, value, { source }) =>
-    typeof value === 'number' && source !== undefined && isRounded(value, source) ? json.rawJSON(source) : value,
+    typeof value === 'number' && source !== undefined && isRounded(value, source) ? toRaw(source) : value,
   );
 }
 
+function toRaw(source: string): ExactInteger {
+  if (source.length > MAX_DIGITS) throw new SyntaxError(`An integer has more than ${MAX_DIGITS} digits.`);
+  return json.rawJSON(source);
+}
+
+/** True where `JSON.stringify` would write other digits. */
 const isRounded = (value: number, source: string): boolean =>
-  !Number.isSafeInteger(value) && INTEGER.test(source) && (!Number.isFinite(value) || BigInt(value) !== BigInt(source));
+  !Number.isSafeInteger(value) && INTEGER.test(source) && String(value) !== source;
 
 export const isExactInteger = (value: unknown): value is ExactInteger => json.isRawJSON(value);
 
@@ -42,24 +54,76 @@ export const isExactInteger = (value: unknown): value is ExactInteger => json.is
 export const toExactInteger = (digits: string): ExactInteger | number =>
   isRounded(Number(digits), digits) ? json.rawJSON(digits) : Number(digits);
 
+/** True where a value has an exact integer at some depth. */
+export function hasExactIntegers(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  if (isExactInteger(value)) return true;
+  if (Array.isArray(value)) return value.some(hasExactIntegers);
+  for (const key of Object.keys(value)) if (hasExactIntegers((value as Record<string, unknown>)[key])) return true;
+  return false;
+}
+
+/**
+ * Returns a deep copy of a JSON value, as `structuredClone` does, which knows no exact integers: it makes objects of
+ * them. A `bigint` becomes the integer that it is.
+ */
+export function cloneJson<Value>(value: Value): Value;
+export function cloneJson(value: unknown): unknown {
+  if (typeof value === 'bigint') return toExactInteger(String(value));
+  if (typeof value !== 'object' || value === null) return structuredClone(value);
+  if (isExactInteger(value)) return value;
+  if (Array.isArray(value)) return value.map((each: unknown) => cloneJson(each));
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (prototype !== Object.prototype && prototype !== null) return structuredClone(value);
+  // fromEntries makes own properties, also of a key named `__proto__`.
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, cloneJson<unknown>(each)]));
+}
+
 /**
  * Returns a copy in which exact integers are what `convert` makes of them; the value itself if it has none. For readers
  * that know plain JSON only: validators, structured clones, code of an agent's author.
  */
 export function mapExactIntegers(value: unknown, convert: (integer: ExactInteger) => unknown): unknown {
+  return hasExactIntegers(value) ? mapAll(value, convert) : value;
+}
+
+function mapAll(value: unknown, convert: (integer: ExactInteger) => unknown): unknown {
   if (typeof value !== 'object' || value === null) return value;
   if (isExactInteger(value)) return convert(value);
-  let isSame = true;
-  const map = (each: unknown) => {
-    const mapped = mapExactIntegers(each, convert);
-    if (mapped !== each) isSame = false;
-    return mapped;
-  };
-  const copy = Array.isArray(value)
-    ? value.map(map)
-    : Object.fromEntries(Object.entries(value).map(([key, each]) => [key, map(each)]));
-  return isSame ? value : copy;
+  if (Array.isArray(value)) return value.map((each) => mapAll(each, convert));
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, mapAll(each, convert)]));
 }
 
 /** Rounds an exact integer, for a check that asks only whether it is an integer of some size. */
 export const toRounded = ({ rawJSON }: ExactInteger): number => Number(rawJSON);
+
+const MARK = 'agent-runtime/integer:';
+const MARKED = /^agent-runtime\/integer:(-?\d+)$/;
+const MARKED_IN_TEXT = /"agent-runtime\/integer:(-?\d+)"/g;
+
+/** Writes exact integers as texts, for a library that would round them; {@link unmark} undoes it. */
+export const mark = (value: unknown): unknown => mapExactIntegers(value, ({ rawJSON }) => `${MARK}${rawJSON}`);
+
+/** Restores the integers of a value that a library has given back. */
+export function unmark(value: unknown): unknown {
+  if (typeof value === 'string') {
+    const digits = MARKED.exec(value)?.[1];
+    return digits === undefined ? value : toExactInteger(digits);
+  }
+  if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
+  if (Array.isArray(value)) return value.map(unmark);
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, unmark(each)]));
+}
+
+/** The same in a text of JSON; one that is none is left as it is. */
+export function markText(text: string): string {
+  if (!MAY_BE_INEXACT.test(text)) return text;
+  try {
+    return JSON.stringify(mark(parseExactJson(text)));
+  } catch {
+    return text;
+  }
+}
+
+/** Undoes {@link mark} in a text of JSON. */
+export const unmarkText = (text: string): string => text.replaceAll(MARKED_IN_TEXT, '$1');

@@ -1,3 +1,5 @@
+import { isExactInteger } from './exact-json.ts';
+
 /** A place at which two JSON values part. */
 export interface JsonDifference {
   /** A JSON pointer (RFC 6901); '' for the whole. */
@@ -20,7 +22,7 @@ export function* listJsonDifferences(
   after: unknown,
   path = '',
 ): Generator<JsonDifference, undefined, undefined> {
-  if (Object.is(before, after)) return;
+  if (Object.is(before, after) || isSameInteger(before, after)) return;
   if (!isContainer(before) || !isContainer(after) || Array.isArray(before) !== Array.isArray(after)) {
     yield { path, before: before ?? null, after: after ?? null };
     return;
@@ -31,7 +33,11 @@ export function* listJsonDifferences(
   }
 }
 
-const isContainer = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
+const isContainer = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !isExactInteger(value);
+
+const isSameInteger = (one: unknown, other: unknown): boolean =>
+  isExactInteger(one) && isExactInteger(other) && one.rawJSON === other.rawJSON;
 
 const getMember = (value: Record<string, unknown>, name: string): unknown =>
   Object.hasOwn(value, name) ? value[name] : undefined;

@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { JsonScan } from './json-scan.ts';
 import type { JsonObject } from './content.ts';
+import { isExactInteger, parseExactJson } from './exact-json.ts';
 import { INPUT_LIMITS, type JsonLimits } from './limits.ts';
 
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
@@ -20,8 +21,9 @@ export class JsonRefusedError extends Error {
 }
 
 /**
- * Parses JSON that came from outside. Refuses, in this order: bytes that are not UTF-8, too many levels or values
- * before anything is parsed, text that is not JSON and, where it is to be `exact`, what would not come back as sent.
+ * Parses JSON that came from outside, large integers exactly. Refuses, in this order: bytes that are not UTF-8, too
+ * many levels or values before anything is parsed, text that is not JSON and, where it is to be `exact`, what would not
+ * come back as sent.
  * @throws {JsonRefusedError}
  */
 export function parseJson(sent: Buffer, limits: JsonLimits, { exact }: { exact: boolean }): unknown {
@@ -31,7 +33,7 @@ export function parseJson(sent: Buffer, limits: JsonLimits, { exact }: { exact: 
   if (scan.excess === 'depth') throw new JsonRefusedError('depth', `has more than ${limits.depth} levels of nesting`);
   if (scan.excess) throw new JsonRefusedError('values', `has more than ${limits.values} values`);
   const text = bytes.toString();
-  const value = parse(text);
+  const value = parse(text, exact);
   // Only where something shows that there may be an inexact value is every character examined for its place.
   const mayBeInexact = exact && (scan.mayOverflow || countMembers(value) !== scan.members);
   const inexact = mayBeInexact ? findInexact(text) : undefined;
@@ -44,13 +46,25 @@ export function parseArguments(input: string): JsonObject | undefined {
   if (input.trim() === '') return {};
   try {
     const args = parseJson(Buffer.from(input), INPUT_LIMITS.argumentsOfACall, { exact: false });
-    return typeof args === 'object' && args !== null && !Array.isArray(args) ? (args as JsonObject) : undefined;
+    return typeof args === 'object' && args !== null && !Array.isArray(args) && !isExactInteger(args)
+      ? (args as JsonObject)
+      : undefined;
   } catch {
     return undefined;
   }
 }
 
-function parse(text: string): unknown {
+function parse(text: string, exact: boolean): unknown {
+  try {
+    return parseExactJson(text);
+  } catch {
+    // An integer of too many digits: an exact reader says where it stands.
+    if (exact) return parseLoosely(text);
+    throw new JsonRefusedError('syntax', 'is not valid JSON');
+  }
+}
+
+function parseLoosely(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
@@ -60,8 +74,8 @@ function parse(text: string): unknown {
 
 /**
  * The parts of a JSON text that `JSON.parse` loses: duplicate members (the last one wins), negative zeros (they become
- * 0 when they are written again), and numbers that no 64-bit float holds. A number with a point or an exponent is a
- * float by its spelling, in Python's `json` too, and is rounded to the nearest one; an integer is not.
+ * 0 when they are written again), and numbers beyond the range of a 64-bit float. A number with a point or an exponent
+ * is a float by its spelling, in Python's `json` too, and is rounded to the nearest one; an integer is kept.
  */
 
 /** The first thing of a JSON text that would change: the keys of the value or member, and why, for the client. */
@@ -151,16 +165,7 @@ function whyInexact(token: string): string | undefined {
     if (/^[^eE]*[1-9]/.test(token)) return 'the number is too small for a 64-bit float';
     return token.startsWith('-') ? 'a negative zero is not kept: send 0' : undefined;
   }
-  if (Number.isSafeInteger(value) || !/^-?\d+$/.test(token) || integerText(value) === token) return undefined;
-  return 'a 64-bit float does not hold this integer exactly: send it as a string';
-}
-
-/** How an integer is written again, without an exponent: the store keeps that decimal. */
-function integerText(value: number): string {
-  const [mantissa = '', exponent] = String(value).split('e+');
-  if (exponent === undefined) return mantissa;
-  const [whole = '', fraction = ''] = mantissa.split('.');
-  return whole + fraction.padEnd(Number(exponent), '0');
+  return undefined;
 }
 
 /**
@@ -168,8 +173,8 @@ function integerText(value: number): string {
  * Fewer than the text has colons outside of its strings: some are there twice. Recurses: its depth must be bounded.
  */
 function countMembers(value: unknown): number {
-  if (typeof value === 'number') return Object.is(value, -0) || !isSurelyExact(value) ? Number.NaN : 0;
-  if (typeof value !== 'object' || value === null) return 0;
+  if (typeof value === 'number') return Object.is(value, -0) || !Number.isFinite(value) ? Number.NaN : 0;
+  if (typeof value !== 'object' || value === null || isExactInteger(value)) return 0;
   let count = 0;
   if (Array.isArray(value)) {
     for (const element of value) count += countMembers(element);
@@ -178,5 +183,3 @@ function countMembers(value: unknown): number {
   for (const key of Object.keys(value)) count += 1 + countMembers((value as Record<string, unknown>)[key]);
   return count;
 }
-
-const isSurelyExact = (value: number) => value <= Number.MAX_SAFE_INTEGER && value >= Number.MIN_SAFE_INTEGER;

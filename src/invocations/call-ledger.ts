@@ -20,6 +20,7 @@ import type { InvocationOutcome } from './finish-store.ts';
 import type { Lease } from './lock-store.ts';
 import { persist } from './persist.ts';
 import { listKeptResponses } from './tool-call-store.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /** The ledger of an invocation that runs here. */
 export class InvocationLedger implements CallLedger {
@@ -115,6 +116,6 @@ async function keepCalls(db: Database, lease: Lease, calls: CallRecord[], name =
     p_max_user_bytes: db.limits.maxUserBytes,
   });
   if (!held) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
-  const rows = JSON.parse(unescapeJson(earlier ?? '[]')) as (EarlierCall & { id: string })[];
+  const rows = parseExactJson(unescapeJson(earlier ?? '[]')) as (EarlierCall & { id: string })[];
   return new Map(rows.map((row) => [row.id, row]));
 }

@@ -10,6 +10,7 @@ import { invocations } from '../platform/db/schema/schema.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import type { SessionKey } from '../core/session.ts';
 import { type Invocation, type InvocationError, type InvocationStatus, stoppedMessage } from './invocation.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 const i = alias(invocations, 'i');
 
@@ -85,7 +86,7 @@ export async function listInvocationsOfUser(
     order by ${changeTime} desc, ${i.id} desc limit ${limit}`);
   const counted = await db.select({ total: count() }).from(i).where(matches);
   return {
-    rows: rows.map(({ text, ...place }) => ({ invocation: JSON.parse(unescapeJson(text)) as Invocation, place })),
+    rows: rows.map(({ text, ...place }) => ({ invocation: parseExactJson(unescapeJson(text)) as Invocation, place })),
     total: counted[0]?.total ?? 0,
   };
 }

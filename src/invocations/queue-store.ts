@@ -8,6 +8,7 @@ import { estimatedBytes } from '../conversation/sessions/session-text.ts';
 import type { InvocationStatus } from './invocation.ts';
 import { isBackground, isInvocation } from './invocation-store.ts';
 import type { Lease } from './lock-store.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /** The state of an invocation that waits. */
 export interface Waiter {
@@ -240,5 +241,5 @@ export async function findQueued(db: Database, run: Pick<Lease, 'key' | 'invocat
     })
     .from(invocations)
     .where(and(isInvocation(run), isBackground));
-  return row && { ...row, request: JSON.parse(unescapeJson(row.text)) as unknown };
+  return row && { ...row, request: parseExactJson(unescapeJson(row.text)) };
 }

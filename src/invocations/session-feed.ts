@@ -15,6 +15,7 @@ import {
 import { listDeltas, type SessionText } from '../conversation/sessions/delta-store.ts';
 import type { Invocation } from './invocation.ts';
 import { findInvocationText, listInvocationStates } from './invocation-store.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /** Events of one read. */
 const PAGE = 100;
@@ -86,7 +87,7 @@ export class SessionFeeds {
   readInvocation(key: SessionKey, invocationId: string): Promise<Invocation | undefined> {
     return this.#invocations.run(`${sessionTopic(key)} ${invocationId}`, async () => {
       const text = await findInvocationText(this.#context.database.db, key, invocationId);
-      return text === undefined ? undefined : (JSON.parse(text) as Invocation);
+      return text === undefined ? undefined : (parseExactJson(text) as Invocation);
     });
   }
 

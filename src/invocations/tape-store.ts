@@ -6,6 +6,7 @@ import { escapeJson, unescapeJson } from '../platform/db/json-escape.ts';
 import { agentPrompts, invocations, invocationTapes } from '../platform/db/schema/schema.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import type { AgentPrompt, Tape, TapePayload } from './tape.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /** Maximum size of a prompt that is kept, characters of JSON; of a larger one only its hash is known. */
 const MAX_PROMPT = 262_144;
@@ -57,13 +58,13 @@ export async function listTapes(db: Database, key: SessionKey, invocationId: str
     .from(invocationTapes)
     .where(and(isSession(key, invocationTapes), eq(invocationTapes.invocationId, invocationId)))
     .orderBy(invocationTapes.start);
-  const tapes = rows.map(({ start, text }) => ({ start, payload: JSON.parse(unescapeJson(text)) as TapePayload }));
+  const tapes = rows.map(({ start, text }) => ({ start, payload: parseExactJson(unescapeJson(text)) as TapePayload }));
   const hashes = [...new Set(tapes.flatMap(({ payload }) => payload.prompts.map(([, hash]) => hash)))];
   const kept = await db
     .select({ hash: agentPrompts.hash, text: sql<string>`${agentPrompts.payload}::text` })
     .from(agentPrompts)
     .where(and(eq(agentPrompts.appName, key.appName), inArray(agentPrompts.hash, hashes)));
-  const prompts = new Map(kept.map(({ hash, text }) => [hash, JSON.parse(unescapeJson(text)) as AgentPrompt]));
+  const prompts = new Map(kept.map(({ hash, text }) => [hash, parseExactJson(unescapeJson(text)) as AgentPrompt]));
   return tapes.map((tape) => ({ ...tape, prompts }));
 }
 

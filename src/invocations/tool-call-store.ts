@@ -9,6 +9,7 @@ import { invocations, toolCalls } from '../platform/db/schema/schema.ts';
 import { exactTime, isAfterPlace } from '../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../platform/http/operation/cursor.ts';
 import { isInvocation } from './invocation-store.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 const seconds = (column: typeof toolCalls.createTime | typeof toolCalls.updateTime) =>
   sql<number>`extract(epoch from ${column})::float8`;
@@ -122,7 +123,7 @@ export async function listKeptResponses(
     .where(and(isOf(key, invocationId), sql`${toolCalls.response} -> 'response' is not null`));
   return new Map(
     rows.map(({ callId, text }) => {
-      const { response } = JSON.parse(unescapeJson(text)) as { response: JsonObject };
+      const { response } = parseExactJson(unescapeJson(text)) as { response: JsonObject };
       return [unescapeText(callId), response];
     }),
   );

@@ -10,6 +10,7 @@ import { findVector } from '../conversation/memory/embed-memories.ts';
 import { memoryQuerySchema } from '../conversation/memory/memory-query.ts';
 import { searchMemories } from '../conversation/memory/memory-store.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 type Memory = Awaited<ReturnType<ToolServices['searchMemory']>>[number];
 
@@ -34,7 +35,7 @@ export function newToolServices(
       if (!identifierSchema.safeParse(artifactName).success) throw new InvalidError(NO_NAME);
       const saved = saveArtifact(db, contentStore, { ...key, artifactName }, part, customMetadata, token);
       const text = await saved.catch((error: unknown) => fail(error, log));
-      return (JSON.parse(text) as ArtifactVersion).version;
+      return (parseExactJson(text) as ArtifactVersion).version;
     },
     loadArtifact: async (artifactName, version, maxBytes) =>
       (await read(() => loadArtifact(db, contentStore, { ...key, artifactName }, version, maxBytes)))?.part,
@@ -45,7 +46,7 @@ export function newToolServices(
       const embedder = context.agents.get(key.appName)?.embedder;
       const near = embedder && (await findVector(context, embedder, key, query));
       const texts = await read(() => searchMemories(db, key, query, MEMORY_LIMIT, near));
-      return texts.map((text) => JSON.parse(text) as Memory);
+      return texts.map((text) => parseExactJson(text) as Memory);
     },
   };
 }

@@ -12,6 +12,7 @@ import type { Event } from '../core/event.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import { createLog } from '../platform/log.ts';
 import { startRuntime } from './runtime.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /** Exports of `agent-runtime/testing`: run an agent in a test with a scripted or a recorded model. */
 
@@ -59,7 +60,7 @@ export function recordedModel(path: string, live?: Model): Model {
   const isRecording = live !== undefined && !existsSync(path);
   const tape = isRecording
     ? []
-    : (JSON.parse(readFileSync(path, 'utf8')) as { request: string; answer: ModelAnswer }[]);
+    : (parseExactJson(readFileSync(path, 'utf8')) as { request: string; answer: ModelAnswer }[]);
   let next = 0;
   async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
     const digest = toDigest(request);
@@ -168,7 +169,7 @@ const sender = (url: string): TestRuntime['send'] =>
     const response = await fetch(url + path, { method, headers, ...sent });
     const text = await response.text();
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
-    return (text === '' ? undefined : JSON.parse(text)) as Body;
+    return (text === '' ? undefined : parseExactJson(text)) as Body;
   };
 
 const asker = (send: TestRuntime['send']): TestRuntime['ask'] =>

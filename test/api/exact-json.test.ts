@@ -13,7 +13,6 @@ const SESSIONS = `${USER}/sessions`;
 const MARK = '\ue000';
 
 const NEGATIVE_ZERO = 'Value error, a negative zero is not kept: send 0';
-const NOT_EXACT = 'Value error, a 64-bit float does not hold this integer exactly: send it as a string';
 const TOO_LARGE = 'Value error, the number is too large for a 64-bit float';
 const TOO_SMALL = 'Value error, the number is too small for a 64-bit float';
 const TWICE = 'Value error, the member is there twice';
@@ -28,11 +27,8 @@ describe('what would change is refused with its place', () => {
     ['-0', [], NEGATIVE_ZERO],
     ['-0.0', [], NEGATIVE_ZERO],
     ['[1,-0e5]', [1], NEGATIVE_ZERO],
-    ['9007199254740993', [], NOT_EXACT],
-    ['{"a":[-9007199254740993]}', ['a', 0], NOT_EXACT],
-    ['12345678901234567890', [], NOT_EXACT],
-    ['1000000000000000000000001', [], NOT_EXACT],
     ['1e400', [], TOO_LARGE],
+    [`{"a":[${'9'.repeat(1_001)}]}`, ['a', 0], TOO_LARGE],
     ['[{"b":-1e400}]', [0, 'b'], TOO_LARGE],
     ['1e-400', [], TOO_SMALL],
     [`0.${'0'.repeat(400)}1`, [], TOO_SMALL],
@@ -64,9 +60,9 @@ describe('what would change is refused with its place', () => {
 
   test.each(withJson.map((operation) => [operation.operationId, operation] as const))('%s', async (_id, operation) => {
     const request = toRequest(operation, operation.path, { ...ABSENT, userId: 'u' }, false);
-    const text = `{"odd":9007199254740993,${request.body?.startsWith('{"') ? request.body.slice(1) : '"even":0}'}`;
+    const text = `{"odd":-0,${request.body?.startsWith('{"') ? request.body.slice(1) : '"even":0}'}`;
     const { status, body } = await app.send(request.method, request.url, text, request.headers);
-    const [plain, said] = refusal(['body', 'odd'], NOT_EXACT);
+    const [plain, said] = refusal(['body', 'odd'], NEGATIVE_ZERO);
     const own = operation.toRefusal?.({ status: 422, ...(said as { detail: [] }) }, undefined, {
       method: request.method,
       path: request.url,

@@ -1,8 +1,11 @@
+import type { ProviderName } from '../../src/agent/models/provider.ts';
+import type { JsonObject } from '../../src/core/content.ts';
+
 /**
  * One oddity. What comes and goes over a wire is text, since its spelling is what matters: digits, nulls, doubled
  * members.
  */
-export type Case = McpCase;
+export type Case = McpCase | ProviderCase;
 
 /** What came of a case, and what must hold. */
 export interface Played {
@@ -15,6 +18,39 @@ interface Told {
   about: string;
   /** Where it was seen, or what says that it may come. */
   source: string;
+}
+
+/** An answer of a provider is read. */
+export interface ProviderCase extends Told {
+  protocol: ProviderName;
+  /** What the provider answers in turn, the last one from then on; by default a stream of events with status 200. */
+  answers: { status?: number; contentType?: string; headers?: Record<string, string>; body: string }[];
+  /** The agent's answers have this form. */
+  outputSchema?: JsonObject;
+  /** Each member that stands here is compared. */
+  holds: {
+    /** Texts of the answer and of its thoughts. */
+    text?: string;
+    thought?: string;
+    /** Text that was streamed. */
+    partial?: string;
+    /** `args` and `invalid` are texts; without an id any that was made. */
+    calls?: { id?: string; name: string; args: string; invalid?: string }[];
+    /** What goes back to the provider: of the first part that has something, of all. */
+    signature?: JsonObject;
+    signatures?: JsonObject[];
+    finishReason?: string;
+    modelVersion?: string;
+    usage?: JsonObject | null;
+    /** Number of parts that were passed over. */
+    passedOver?: number;
+    /** Text of the value of an answer with a form. */
+    output?: string;
+    errorCode?: string;
+    error?: string;
+    /** Number of requests; a failure that passes is tried twice. */
+    requests?: number;
+  };
 }
 
 /** A tool of somebody's MCP server is listed and called. */

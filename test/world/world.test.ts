@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { playMcp } from './mcp.ts';
+import { playProvider } from './provider.ts';
 import type { Case, Played } from './case.ts';
 
 /**
@@ -9,7 +10,7 @@ import type { Case, Played } from './case.ts';
  */
 
 const folder = new URL('cases/', import.meta.url);
-const players: Record<Case['protocol'], (played: Case) => Promise<Played>> = { mcp: playMcp };
+const play = (played: Case): Promise<Played> => (played.protocol === 'mcp' ? playMcp(played) : playProvider(played));
 
 const cases = readdirSync(folder, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.json'))
@@ -25,6 +26,6 @@ test('there are cases, each with a sentence and a source', () => {
 });
 
 test.each(cases)('%s', async (_name, played) => {
-  const { found, holds } = await players[played.protocol](played);
+  const { found, holds } = await play(played);
   expect({ about: played.about, found }).toEqual({ about: played.about, found: holds });
 });

@@ -9,6 +9,8 @@ import { currentContext } from '../../platform/context.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { RemoteAgent } from '../definition/agent.ts';
 import { OLD_VERSION, VERSION } from './wire.ts';
+import { markText, unmarkText } from '../../core/exact-json.ts';
+import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
 
 const CARD = '.well-known/agent-card.json';
 /** Time limit of one request, a stream left out. */
@@ -100,6 +102,15 @@ async function checkSignature(peer: Peer, keys: string, said: AgentCard, card: A
   });
 }
 
+/** The package rounds integers of data; so they are texts for it, which `remote.ts` reads. */
+function markEvents(came: Response): Response {
+  if (!came.body) return came;
+  return withBody(
+    came,
+    mapEvents(came.body.pipeThrough(new TextDecoderStream()), (data) => [markText(data)]),
+  );
+}
+
 /**
  * Returns a `fetch` that sends a request until it is answered, a stream but once: a message that comes twice is the
  * same task there. @throws {UnknownOutcomeError} where it is not known what came of it
@@ -119,10 +130,14 @@ const toFetch =
       const token = await access?.token();
       if (token !== undefined) headers.set('authorization', `Bearer ${token}`);
       const limited = isStream ? signal : AbortSignal.any([signal, AbortSignal.timeout(REQUEST_MS)]);
-      const sent = { ...init, headers, redirect: 'manual', signal: limited } as const;
+      const body = typeof init.body === 'string' ? unmarkText(init.body) : (init.body ?? null);
+      const sent = { ...init, body, headers, redirect: 'manual', signal: limited } as const;
       const [answer, cause] = await peer.egress
         .fetch(input as string | URL, sent)
-        .then(async (came) => [isStream ? came : new Response((await came.text()) || null, came)] as const)
+        .then(
+          async (came) =>
+            [isStream ? markEvents(came) : new Response(markText(await came.text()) || null, came)] as const,
+        )
         .catch((error: unknown) => [undefined, error] as const);
       if (answer && !AWAY.has(answer.status)) {
         if (answer.status === 401 && access && !isRenewed) {

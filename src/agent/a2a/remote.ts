@@ -20,6 +20,7 @@ import type { McpSettings } from '../mcp/mcp-tools.ts';
 import { askPerson } from '../tools/waits.ts';
 import { awaitAnswer, connect, MAX_SAID, type Peer, POLL_MS, toFailure, toNext } from './connection.ts';
 import { CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN, TIME, TOKENS, usedSchema } from './wire.ts';
+import { mark, unmark } from '../../core/exact-json.ts';
 
 /** Most characters of an answer. */
 const MAX_TEXT = 100_000;
@@ -39,7 +40,7 @@ const WAITING = [TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_
 const joinText = (parts: readonly A2aPart[]): string =>
   parts.map(({ content }) => (content?.$case === 'text' ? content.value : '')).join('');
 const listData = (parts: readonly A2aPart[]): unknown[] =>
-  parts.flatMap(({ content }) => (content?.$case === 'data' ? [content.value] : []));
+  parts.flatMap(({ content }) => (content?.$case === 'data' ? [unmark(content.value)] : []));
 
 /** One call of an agent of another service, and the way to it. */
 interface TaskCall extends Peer {
@@ -117,7 +118,7 @@ async function send(call: TaskCall, { sampling }: ModelRequest, said: JsonObject
     ...(sampling.maxOutputTokens && { [TOKENS]: sampling.maxOutputTokens }),
   };
   const message = { role: 'ROLE_USER', ...said, metadata };
-  const request = SendMessageRequest.fromJSON({ message, configuration: { returnImmediately: true } });
+  const request = SendMessageRequest.fromJSON({ message: mark(message), configuration: { returnImmediately: true } });
   // Not cut off where the invocation ends: the id of its task would be lost.
   const whole = { signal: new AbortController().signal };
   const answer = await awaitAnswer(call, call.transport.sendMessage(request, whole));

@@ -1,7 +1,8 @@
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { z } from 'zod';
+import type { z } from 'zod';
+import { parseTyped, toJsonSchema } from './typed-arguments.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { AgentDefinition, AgentSource } from './agent.ts';
@@ -37,7 +38,9 @@ export interface PlainTool extends ToolOptions, Pick<Tool, 'parameters' | 'run'>
 type ToolOptions = Omit<Tool, 'needsConfirmation' | 'parameters' | 'run'> & Partial<Pick<Tool, 'needsConfirmation'>>;
 
 /**
- * A tool of your own. The model sees `parameters`, and arguments that do not fit them never reach `run`.
+ * A tool of your own. The model sees `parameters`, and arguments that do not fit them never reach `run`. An integer that
+ * no float holds is a `bigint` where zod's schema says so; a `z.number()` refuses it. Without zod it is an object that
+ * only `JSON.stringify` reads, so that a tool may hand it on.
  * @throws Error for a zod object that JSON Schema cannot say, one with a transformed key for instance.
  */
 export function defineTool<Parameters extends z.ZodObject>(tool: TypedTool<Parameters>): Tool;
@@ -48,8 +51,8 @@ export function defineTool(tool: TypedTool<z.ZodObject> | PlainTool): Tool {
   return {
     needsConfirmation: false,
     ...tool,
-    parameters: z.toJSONSchema(parameters, { io: 'input', target: 'draft-7' }),
-    run: async (args, context) => tool.run(await parameters.parseAsync(args), context),
+    parameters: toJsonSchema(parameters),
+    run: async (args, context) => tool.run(await parseTyped(parameters, args), context),
   };
 }
 

@@ -2,6 +2,7 @@ import { type Content, getParts, type JsonObject, type Part } from '../../core/c
 import { ConfigError } from '../../core/errors.ts';
 import type { ModelRequest } from './model.ts';
 import type { CallContext, Guard, HookContext, HookedCall, Hooks } from './hooks.ts';
+import { isExactInteger } from '../../core/exact-json.ts';
 
 /** A place that a guardrail checks: what the user says, what the model answers, arguments and answers of tools. */
 export type GuardedPlace = 'input' | 'output' | 'calls' | 'results';
@@ -161,7 +162,7 @@ export async function checkValue(
 
 async function mapStrings(value: unknown, find: (text: string) => Promise<string | undefined>): Promise<unknown> {
   if (typeof value === 'string') return (await find(value)) ?? value;
-  if (typeof value !== 'object' || value === null) return value;
+  if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   if (Array.isArray(value)) return Promise.all(value.map((one) => mapStrings(one, find)));
   const members = Object.entries(value).map(
     async ([key, one]) => [(await find(key)) ?? key, await mapStrings(one, find)] as const,

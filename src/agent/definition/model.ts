@@ -56,6 +56,8 @@ export interface ModelRequest {
   signal: AbortSignal;
   /** Called when the first of the answer has come, though nothing of it may be shown yet. */
   onBegin?(): void;
+  /** Called with each part of an answer that was not understood and passed over: its type, or how it begins. */
+  onPassedOver?(what: string): void;
   /** Called with each try that failed. */
   onFailedTry?(failed: FailedTry): void;
   /** Called with each tool that the model is not told of, since its provider would refuse the whole request. */

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { JsonObject } from '../../core/content.ts';
+import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 
 /** The form of an answer as an author writes it: a zod schema, whose refinements count too, or JSON Schema. */
@@ -32,7 +33,8 @@ export function toOutputSchema(written: WrittenSchema): OutputSchema {
 }
 
 async function zodProblem(schema: z.ZodType, value: unknown): Promise<string | undefined> {
-  const { error } = await schema.safeParseAsync(value);
+  // The value itself is kept; zod knows no integers that a float does not hold.
+  const { error } = await schema.safeParseAsync(mapExactIntegers(value, toRounded));
   const [first] = error?.issues ?? [];
   return first && `\`/${first.path.join('/')}\` ${first.message}`;
 }

@@ -32,6 +32,8 @@ import { afterTool, askHooks, type HookMarks, newMarks, onToolError, withMarks }
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import type { schemaError as Check } from '../arguments/check-arguments.ts';
 import { type Confirmation, getEffect, type Tool, toToolLog } from '../definition/tool.ts';
+import { isOfDigits, TOO_MANY_DIGITS } from '../definition/typed-arguments.ts';
+import { cloneJson } from '../../core/exact-json.ts';
 
 /** Maximum size of all answers of one step, where the input says none. */
 const MAX_STEP_CHARACTERS = 1_048_576;
@@ -97,8 +99,8 @@ async function runTool(
     const isBlocked = typeof files === 'string';
     const response = isBlocked ? { error: files } : checked;
     // Copies: a tool that keeps working must not change an event that is stored already.
-    const media = isBlocked ? [] : structuredClone(files);
-    const answer = { response, attachments: media, actions: structuredClone(actions) };
+    const media = isBlocked ? [] : cloneJson(files);
+    const answer = { response, attachments: media, actions: cloneJson(actions) };
     return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? asking(answer) : answer;
   };
   const { transactional = false } = tool;
@@ -116,6 +118,7 @@ async function runTool(
     }
     const instead = marks && (await onToolError(invocation, turn, call, error, marks));
     if (instead) return instead;
+    if (isOfDigits(error, call.args)) return failed(TOO_MANY_DIGITS);
     const told = marks ? await guardError(invocation, turn, error, marks) : failed(errorText(error));
     const lines = ownLines(error);
     if (lines.length === 0) return told;

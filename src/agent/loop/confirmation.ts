@@ -9,6 +9,7 @@ import type { Event, NewEvent } from '../../core/event.ts';
 import type { Confirmation } from '../definition/tool.ts';
 import type { OpenCall } from './call-tools.ts';
 import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
+import { cloneJson, parseExactJson } from '../../core/exact-json.ts';
 
 /** Name of the call that asks a person, as ADK's clients know it. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
@@ -64,7 +65,7 @@ export const isConfirmed = (response: FunctionResponse): boolean => toDecision(r
 function toDecision({ response }: Pick<FunctionResponse, 'response'>): Pick<Confirmation, 'confirmed' | 'payload'> {
   const wrapped = response?.['response'];
   try {
-    const said = (typeof wrapped === 'string' ? JSON.parse(wrapped) : response) as JsonObject | null | undefined;
+    const said = (typeof wrapped === 'string' ? parseExactJson(wrapped) : response) as JsonObject | null | undefined;
     const payload = said?.['payload'];
     const isObject = typeof payload === 'object' && payload !== null && !Array.isArray(payload);
     return { confirmed: said?.['confirmed'] === true, ...(isObject && { payload: payload as JsonObject }) };
@@ -83,7 +84,7 @@ function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefin
   const original = args?.['originalFunctionCall'] as Partial<OpenCall> | undefined;
   return original?.id && original.name
     ? // A copy: a tool may change its arguments, and the history may not.
-      { id: original.id, name: original.name, args: structuredClone(original.args ?? {}) }
+      { id: original.id, name: original.name, args: cloneJson(original.args ?? {}) }
     : undefined;
 }
 

@@ -10,6 +10,7 @@ import type { OpenCall } from './call-tools.ts';
 import { askModels } from './ask-model.ts';
 import { type AgentTurn, type InvocationState, newEvent } from './invocation-state.ts';
 import { type Answer, errorText, failed, requestConfirmation, toResponse } from './tool-answer.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 const DEFAULT_TIMEOUT_MS = 10_000;
 
@@ -206,7 +207,7 @@ async function beforeTool(
   marks: HookMarks,
 ): Promise<{ response?: JsonObject | undefined; hint?: string | undefined }> {
   const before = JSON.stringify(call.args);
-  const seen: HookedCall = { id: call.id, name: call.name, args: JSON.parse(before) as JsonObject };
+  const seen: HookedCall = { id: call.id, name: call.name, args: parseExactJson(before) as JsonObject };
   let hint: string | undefined;
   const response = await runHooks<JsonObject>(invocation, turn, 'beforeTool', marks, (hooks, context) =>
     hooks.beforeTool?.(seen, { ...context, askPerson: (asked) => void (hint ??= asked) }),

@@ -141,8 +141,12 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     remote = agent.isRemote ? await beginRemoteCall(invocation, turn) : undefined;
     const asker = remote && { asker: remote.asker };
     const { made, pieces } = await toRequest(invocation, turn, bound);
+    const onPassedOver = (what: string) => {
+      step?.passOver?.();
+      invocation.input.log?.debug({ agent: agent.name, what }, 'a part of an answer was passed over');
+    };
     const onLeftOut = logLeftOut(invocation, agent.name);
-    const request = { ...made, ...asker, onFailedTry: noteTry(notes), onLeftOut };
+    const request = { ...made, ...asker, onFailedTry: noteTry(notes), onLeftOut, onPassedOver };
     const sent = marks ? forHooks(request) : request;
     call.request = sent;
     observer?.request?.(agent, request, sent);

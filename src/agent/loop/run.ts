@@ -76,6 +76,8 @@ export interface ObservedStep<Result> {
   traceparent?: string | undefined;
   /** Called when the first piece of a model's answer has come. */
   begin?: (() => void) | undefined;
+  /** Called with each part of a model's answer that was not understood. */
+  passOver?: (() => void) | undefined;
   /**
    * Called at its end; without a result where the step was cut off, or the call stays open. `stack` is where a tool's
    * own code failed.
@@ -121,6 +123,7 @@ export function observeAll(observers: (RunObserver | undefined)[]): RunObserver 
 const together = <Result>(steps: ObservedStep<Result>[]): ObservedStep<Result> => ({
   traceparent: steps.find(({ traceparent }) => traceparent !== undefined)?.traceparent,
   begin: () => steps.forEach((step) => step.begin?.()),
+  passOver: () => steps.forEach((step) => step.passOver?.()),
   end: (result, stack) => steps.forEach((step) => step.end(result, stack)),
 });
 

@@ -2,6 +2,7 @@ import { AgentError } from '../../core/errors.ts';
 import { getFunctionCalls } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { AgentTurn } from './invocation-state.ts';
+import { cloneJson } from '../../core/exact-json.ts';
 
 /** An event that the run stored before its process died, with its sequence in the session. */
 export interface StoredStep {
@@ -55,7 +56,7 @@ export class StoredSteps {
     if (!step || !isWanted(step.event)) return undefined;
     this.#left.splice(index, 1);
     // A copy: a tool may change its arguments, and the history may not.
-    return structuredClone(step.event);
+    return cloneJson(step.event);
   }
 
   /** True where a step is left of this kind. */

@@ -4,6 +4,7 @@ import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { parseJson } from '../../core/parse-json.ts';
+import type { OutputSchema } from '../definition/output-schema.ts';
 import type { AgentTurn } from './invocation-state.ts';
 
 /** Number of times in one turn that a model is asked again because its answer did not have the form. */
@@ -21,9 +22,7 @@ const REJECTED = 'rejected';
 export async function withOutput(event: NewEvent, { agent, signal }: AgentTurn): Promise<NewEvent> {
   const isBlocked = event.finishReason === 'SAFETY';
   if (!agent.outputSchema || event.errorCode || isBlocked || getFunctionCalls(event.content).length > 0) return event;
-  const text = withoutFence(getAnswerText(event.content));
-  const value = parse(text);
-  const problem = value === undefined ? NO_JSON : await agent.outputSchema.check(value, signal);
+  const { text, value, problem } = await findValue(getAnswerText(event.content), agent.outputSchema, signal);
   // A check that was cut off says nothing.
   if (signal.aborted) throw abortError(signal);
   if (problem !== undefined) return { ...event, content: mapAnswer(event.content, reject(problem)) };
@@ -45,11 +44,65 @@ function parse(text: string): unknown {
   }
 }
 
-/** Models like to show JSON as code. */
-function withoutFence(text: string): string {
-  const whole = text.trim();
-  const start = whole.indexOf('\n');
-  return /^```(?:json)?\s*\n/.test(whole) && whole.endsWith('```') ? whole.slice(start, -3).trim() : whole;
+/** JSON values of one answer that are held against the schema. */
+const MAX_VALUES = 10;
+
+/** A JSON value with its text, and its first problem. */
+interface Found {
+  text: string;
+  value?: unknown;
+  problem: string | undefined;
+}
+
+/** Returns the value of an answer: the whole, or the last that fits, since models show JSON as code or explain it. */
+async function findValue(answer: string, schema: OutputSchema, signal: AbortSignal): Promise<Found> {
+  const whole = answer.trim();
+  let found: Found = { text: whole, problem: NO_JSON };
+  for (const text of listTexts(whole)) {
+    const value = parse(text);
+    if (value === undefined) continue;
+    const problem = await schema.check(value, signal);
+    if (problem === undefined || signal.aborted) return { text, value, problem };
+    if (found.problem === NO_JSON) found = { text, value, problem };
+  }
+  return found;
+}
+
+/** The texts of an answer that may be its value, the likeliest first. */
+function listTexts(whole: string): string[] {
+  if (parse(whole) !== undefined) return [whole];
+  const fences = [...whole.matchAll(/```[^\n`]*\n(.*?)```/gs)].map(([, code = '']) => code.trim());
+  return [...fences.toReversed(), ...listValues(whole).toReversed()].slice(0, MAX_VALUES);
+}
+
+/** Starts of a value that are tried in one answer. */
+const MAX_STARTS = 200;
+
+/** The outermost objects and lists of a text, in order. */
+function listValues(text: string): string[] {
+  const values: string[] = [];
+  let starts = 0;
+  for (let at = text.search(/[{[]/); at >= 0 && starts < MAX_STARTS; starts += 1) {
+    const end = findEnd(text, at);
+    const value = end === undefined ? undefined : text.slice(at, end);
+    const isValue = value !== undefined && parse(value) !== undefined;
+    if (isValue) values.push(value);
+    const from = isValue ? (end as number) : at + 1;
+    const next = text.slice(from).search(/[{[]/);
+    at = next < 0 ? -1 : from + next;
+  }
+  return values;
+}
+
+/** Returns the place behind the bracket that closes the one at a place. */
+function findEnd(text: string, start: number): number | undefined {
+  let depth = 0;
+  for (const { 0: token, index } of text.slice(start).matchAll(/"(?:[^"\\]|\\.)*"|[{}[\]]/gs)) {
+    if (token === '{' || token === '[') depth += 1;
+    else if (token === '}' || token === ']') depth -= 1;
+    if (depth === 0) return start + index + 1;
+  }
+  return undefined;
 }
 
 const mapAnswer = (content: Content | null | undefined, change: (part: Part) => Part): Content => ({

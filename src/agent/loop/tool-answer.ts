@@ -1,5 +1,5 @@
 import type { JsonObject, Part } from '../../core/content.ts';
-import { isExactInteger, parseExactJson } from '../../core/exact-json.ts';
+import { cloneJson, isExactInteger, parseExactJson } from '../../core/exact-json.ts';
 import type { CallState, KeptAnswer } from './call-ledger.ts';
 import type { OpenCall } from './call-tools.ts';
 import { emptyActions } from './invocation-state.ts';
@@ -26,7 +26,7 @@ export const errorText = (error: unknown) =>
 
 /** Only what JSON can carry, as an object; a value that it cannot carry or that is too large becomes an error. */
 export function toResponse(value: unknown): JsonObject {
-  const text = JSON.stringify(value ?? null) ?? 'null';
+  const text = toJson(value ?? null) ?? 'null';
   if (text.length > MAX_RESPONSE_CHARACTERS) {
     return { error: `The tool's result is larger than ${MAX_RESPONSE_CHARACTERS} characters. Ask for less.` };
   }
@@ -34,6 +34,16 @@ export function toResponse(value: unknown): JsonObject {
   return typeof plain === 'object' && plain !== null && !Array.isArray(plain) && !isExactInteger(plain)
     ? (plain as JsonObject)
     : { result: plain };
+}
+
+/** A tool may answer with a `bigint`, at the top or below. */
+function toJson(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value);
+  } catch (error) {
+    if (!(error instanceof TypeError) || !/BigInt/.test(error.message)) throw error;
+    return JSON.stringify(cloneJson(value));
+  }
 }
 
 /** As in ADK: the call gets an error for now, and the request stands in the event's actions. */

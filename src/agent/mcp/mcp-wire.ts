@@ -2,6 +2,7 @@ import type { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { z } from 'zod';
 import type { JsonObject } from '../../core/content.ts';
 import { isExactInteger, parseExactJson } from '../../core/exact-json.ts';
+import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
 
 /**
  * The messages of servers, read leniently. The SDK refuses a whole message for one member that its schemas do not know
@@ -106,44 +107,12 @@ export function cleanLines(transport: StdioClientTransport, maxBytes: number): v
 /** Returns the body of a response as the SDK takes it: messages as JSON, or as server-sent events. */
 export function cleanResponse(response: Response, isStream: boolean): Response {
   if (!response.body) return response;
-  const { status, statusText, headers } = response;
   const text: AsyncIterable<string> = response.body.pipeThrough(new TextDecoderStream());
-  const body = ReadableStream.from(isStream ? cleanEvents(text) : cleanWhole(text)).pipeThrough(
-    new TextEncoderStream(),
-  );
-  const { 'content-length': _length, ...left } = Object.fromEntries(headers);
-  return new Response(body, { status, statusText, headers: left });
+  return withBody(response, isStream ? mapEvents(text, (data) => [cleanMessage(data)]) : cleanWhole(text));
 }
 
 async function* cleanWhole(text: AsyncIterable<string>): AsyncGenerator<string> {
   const pieces: string[] = [];
   for await (const piece of text) pieces.push(piece);
   yield cleanMessage(pieces.join(''));
-}
-
-/** Lines of the stream's format go on as they are; the lines of data of one event are one text. */
-async function* cleanEvents(text: AsyncIterable<string>): AsyncGenerator<string> {
-  let open = '';
-  let data: string[] = [];
-  const toLine = (line: string): string => {
-    const field = /^data(?:: ?(.*))?$/s.exec(line);
-    if (field) {
-      data.push(field[1] ?? '');
-      return '';
-    }
-    const event = line === '' && data.length > 0 ? `data: ${cleanMessage(data.join('\n'))}\n` : '';
-    if (line === '') data = [];
-    return `${event}${line}\n`;
-  };
-  for await (const piece of text) {
-    open += piece;
-    // A carriage return at the end may be the first half of a line's end.
-    const lines = open.split(/\r\n|\n|\r(?!$)/);
-    open = lines.pop() ?? '';
-    const out = lines.map(toLine).join('');
-    if (out !== '') yield out;
-  }
-  // An event whose empty line is missing counts: its server has ended the stream behind it.
-  const rest = toLine(open.replace(/\r$/, ''));
-  yield `${rest}${data.length > 0 ? toLine('') : ''}`;
 }

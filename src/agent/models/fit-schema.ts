@@ -1,3 +1,4 @@
+import { isExactInteger, parseExactJson } from '../../core/exact-json.ts';
 import { type JsonObject, toMembers } from '../../core/content.ts';
 import type { ProviderFacts } from '../providers/facts.ts';
 
@@ -39,7 +40,7 @@ const MAX_TURNS = 2;
 const MAX_DEPTH = 24;
 
 const isObject = (value: unknown): value is JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value);
 
 const fittedBefore = new WeakMap<JsonObject, Map<Facts, FittedSchema | string>>();
 
@@ -791,7 +792,7 @@ function encodeValue(value: unknown, given: Code[]): unknown {
 function parse(text: unknown): { value: unknown } | undefined {
   if (typeof text !== 'string') return undefined;
   try {
-    return { value: JSON.parse(text) };
+    return { value: parseExactJson(text) };
   } catch {
     return undefined;
   }

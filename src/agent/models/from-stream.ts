@@ -1,4 +1,6 @@
 import type { JsonObject, Part } from '../../core/content.ts';
+import { unpackArguments } from './clean-google.ts';
+import { splitUnopened, ThoughtTags } from './thought-tags.ts';
 import { parseArguments } from '../../core/parse-json.ts';
 import type { UsageMetadata } from '../../core/model-metadata.ts';
 import type { ModelAnswer, ModelDelta } from '../definition/model.ts';
@@ -18,6 +20,9 @@ interface StreamedAnswer {
   modelVersion: string | undefined;
   grounding: ModelAnswer['groundingMetadata'];
   finish: Finish | undefined;
+  tags: ThoughtTags;
+  /** The id of the block of text that came last. */
+  textId: string;
 }
 
 /**
@@ -37,23 +42,34 @@ export async function* readStream(
     modelVersion: undefined,
     grounding: undefined,
     finish: undefined,
+    tags: new ThoughtTags(),
+    textId: '',
   };
+  const told = (part: Part): ModelDelta => ({
+    content: { role: 'model', parts: [part] },
+    modelVersion: answer.modelVersion ?? modelName,
+  });
   for await (const part of stream) {
     if (part.type === 'error') throw part.error;
-    const delta = addPart(answer, part);
-    if (delta) yield { content: { role: 'model', parts: [delta] }, modelVersion: answer.modelVersion ?? modelName };
+    for (const delta of addPart(answer, part)) yield told(delta);
   }
+  for (const delta of addText(answer, answer.tags.end())) yield told(delta);
+  settleThoughts(answer);
   return toAnswer(answer, modelName);
 }
 
-/** Adds one part of the stream to the answer; returns the text that it adds. */
-function addPart(answer: StreamedAnswer, part: StreamPart): Part | undefined {
-  if (part.type === 'text-delta' || part.type === 'reasoning-delta') {
-    const block = getBlock(answer, part.id, part.type === 'reasoning-delta');
+/** Adds one part of the stream to the answer; returns the texts that it adds. */
+function addPart(answer: StreamedAnswer, part: StreamPart): Part[] {
+  if (part.type === 'text-delta') {
+    answer.textId = part.id;
+    sign(answer, getBlock(answer, part.id, false), part.providerMetadata);
+    return addText(answer, answer.tags.read(part.delta));
+  }
+  if (part.type === 'reasoning-delta') {
+    const block = getBlock(answer, part.id, true);
     block.text = (block.text ?? '') + part.delta;
     sign(answer, block, part.providerMetadata);
-    if (part.delta === '') return undefined;
-    return block.thought === true ? { text: part.delta, thought: true } : { text: part.delta };
+    return part.delta === '' ? [] : [{ text: part.delta, thought: true }];
   }
   if (part.type === 'reasoning-start' || part.type === 'text-start') {
     sign(answer, getBlock(answer, part.id, part.type === 'reasoning-start'), part.providerMetadata);
@@ -61,7 +77,50 @@ function addPart(answer: StreamedAnswer, part: StreamPart): Part | undefined {
     sign(answer, getBlock(answer, part.id, part.type === 'reasoning-end'), part.providerMetadata);
     answer.open.delete(part.id);
   } else addWholePart(answer, part);
-  return undefined;
+  return [];
+}
+
+/** Adds text of the block that came last, of which some is a thought in tags. */
+function addText(answer: StreamedAnswer, pieces: Part[]): Part[] {
+  for (const { text = '', thought = false } of pieces) {
+    const block = thought ? getTagged(answer) : getBlock(answer, answer.textId, false);
+    block.text = (block.text ?? '') + text;
+  }
+  return pieces;
+}
+
+/** The thought stands before the text whose block it came in. */
+function getTagged(answer: StreamedAnswer): Part {
+  const key = `tagged:${answer.textId}`;
+  const open = answer.open.get(key);
+  if (open) return open;
+  const block: Part = { text: '', thought: true };
+  sign(answer, block, undefined);
+  answer.open.set(key, block);
+  const place = answer.parts.indexOf(getBlock(answer, answer.textId, false));
+  answer.parts.splice(place, 0, block);
+  return block;
+}
+
+/** What only the end of the answer tells: whether its thought was one, and where it ended without having begun. */
+function settleThoughts(answer: StreamedAnswer): void {
+  const { tags, parts, finish } = answer;
+  const isAnswer = (part: Part) => (part.text && part.thought !== true) || part.functionCall !== undefined;
+  if (tags.isOpen && finish?.finishReason.unified === 'stop' && !parts.some(isAnswer)) {
+    // The model has said nothing else.
+    const thought = answer.open.get(`tagged:${answer.textId}`);
+    if (!thought) return;
+    delete thought.thought;
+    delete thought.thoughtSignature;
+    thought.text = tags.opening + (thought.text ?? '');
+    return;
+  }
+  const first = parts.findIndex((part) => part.text && part.thought !== true);
+  const found = answer.provider === 'openai-compatible' ? splitUnopened(parts[first]?.text ?? '') : undefined;
+  if (!found) return;
+  const thought: Part = { text: found.thought, thought: true };
+  sign(answer, thought, undefined);
+  parts.splice(first, 1, thought, { ...parts[first], text: found.text });
 }
 
 function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
@@ -124,9 +183,10 @@ function sign(answer: StreamedAnswer, part: Part, metadata: Record<string, JsonO
 
 function toCall(call: Extract<StreamPart, { type: 'tool-call' }>): Part {
   const named = { id: call.toolCallId, name: call.toolName };
-  const args = parseArguments(call.input);
+  const input = unpackArguments(call.input);
+  const args = parseArguments(input);
   if (args) return { functionCall: { ...named, args } };
-  return { functionCall: { ...named, args: {} }, partMetadata: { invalidArguments: call.input.slice(0, 2_000) } };
+  return { functionCall: { ...named, args: {} }, partMetadata: { invalidArguments: input.slice(0, 2_000) } };
 }
 
 function toAnswer(answer: StreamedAnswer, modelName: string): ModelAnswer {
@@ -176,7 +236,8 @@ function toUsage(usage: Finish['usage'], provider: ProviderName): UsageMetadata 
     return Object.fromEntries(GEMINI_COUNTS.flatMap((name) => (raw[name] === undefined ? [] : [[name, raw[name]]])));
   }
   const { inputTokens, outputTokens } = usage;
-  if (inputTokens.total === undefined && outputTokens.total === undefined) return undefined;
+  // Anthropic's package has 0 for counts that did not come.
+  if (!inputTokens.total && !outputTokens.total) return undefined;
   const prompt = inputTokens.total ?? 0;
   const output = outputTokens.total ?? 0;
   const thoughts = outputTokens.reasoning ?? 0;

@@ -3,6 +3,7 @@ import { type Content, jsonObject, type Part, getParts } from '../../core/conten
 import { usageMetadataSchema } from '../../core/model-metadata.ts';
 import type { FittedTools } from './fit-tools.ts';
 import type { LiveInput, LiveMessage, LiveRequest } from '../definition/live.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /*
  * The messages of Google's live API (`BidiGenerateContent`), https://ai.google.dev/api/live: JSON objects with one
@@ -100,7 +101,7 @@ const serverMessageSchema = z.object({
 export type ServerMessage = z.output<typeof serverMessageSchema>;
 
 /** Reads a message of the server. @throws {Error} for what is none. */
-export const readServerMessage = (text: string): ServerMessage => serverMessageSchema.parse(JSON.parse(text));
+export const readServerMessage = (text: string): ServerMessage => serverMessageSchema.parse(parseExactJson(text));
 
 /** Converts a message of the server; `undefined` for one that only concerns the connection. */
 export function toLiveMessage({ serverContent, toolCall, usageMetadata }: ServerMessage): LiveMessage | undefined {

@@ -87,6 +87,37 @@ function fromStatus(call: CallError, status: number, key: string | undefined): M
   return new ModelFailure('model_bad_response', options);
 }
 
+/** Kinds of errors within a stream, by the providers' code words; any other passes, as most do once they answer. */
+const WORDS: [RegExp, ModelFailureCode, passes: boolean][] = [
+  [/insufficient_quota|billing/i, 'model_rate_limited', false],
+  [/rate_?limit|resource_exhausted|too_many_requests|throttl/i, 'model_rate_limited', true],
+  [/authenti|api_key|permission|unauthenticated|unauthorized|forbidden/i, 'model_unauthorized', false],
+  [/model_not_found|not_found/i, 'model_not_found', false],
+  [
+    /invalid|context|too_large|bad_?request|failed_precondition|content_filter|policy|unsupported/i,
+    'model_rejected',
+    false,
+  ],
+];
+
+/** Sorts an error that came within a stream, after a good status: an object, or words. */
+export function fromStreamError(error: unknown): ModelFailure {
+  const { code, status } = (typeof error === 'object' && error !== null ? error : {}) as Record<string, unknown>;
+  const asStatus = [code, status].map(Number).find((number) => number >= 400 && number < 600);
+  if (asStatus !== undefined) {
+    const failure = fromStatus({ data: { error } }, asStatus, undefined);
+    return new ModelFailure(failure.code, { detail: failure.detail.replace('HTTP ', ''), ...toRetry(failure) });
+  }
+  const word = findWord({ error });
+  const [, kind, passes] = WORDS.find(([pattern]) => pattern.test(word)) ?? [/^/, 'model_unavailable' as const, true];
+  return new ModelFailure(kind, { detail: word, cause: error, ...(passes && { retryAfterMs: 0 }) });
+}
+
+const toRetry = ({ retryAfterMs, cause }: ModelFailure) => ({
+  cause,
+  ...(retryAfterMs !== undefined && { retryAfterMs }),
+});
+
 /** The body of a refusal: JSON whatever its media type, the only one of a list, or the text that it is. */
 function readBody({ responseBody, data }: CallError): unknown {
   const parsed = parse(responseBody) ?? data;

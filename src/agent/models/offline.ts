@@ -16,6 +16,7 @@ import {
   type ModelRequest,
   type ToolDeclaration,
 } from '../definition/model.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** The `modelVersion` of every event of this model. */
 const OFFLINE = 'offline';
@@ -177,7 +178,7 @@ function firstObject(text: string, from: number): { value: JsonObject; start: nu
     end = text.indexOf('}', end) + 1;
     if (end === 0) return undefined;
     try {
-      return { value: JSON.parse(text.slice(start, end)) as JsonObject, start, end };
+      return { value: parseExactJson(text.slice(start, end)) as JsonObject, start, end };
     } catch {
       // Not the end of the object yet.
     }

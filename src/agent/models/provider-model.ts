@@ -3,6 +3,7 @@ import { currentContext } from '../../platform/context.ts';
 import { abortError } from '../../core/abort.ts';
 import { CircuitBreaker } from '../definition/circuit-breaker.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
+import { type Listener, listenWith } from './clean-answer.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 import { fitSchema } from './fit-schema.ts';
@@ -10,7 +11,6 @@ import { fitTools } from './fit-tools.ts';
 import type { ProviderFacts } from '../providers/facts.ts';
 import {
   factsOf,
-  hasEndMark,
   loadProvider,
   providerOptions,
   type CallOptions,
@@ -166,6 +166,9 @@ function toAsking(
 
 type Attempt = { answer: ModelAnswer } | { failure: ModelFailure; hasAnswered: boolean };
 
+/** Characters that are told of what was passed over. */
+const MAX_TOLD = 100;
+
 /** One request. A failure is returned, so that the caller may try again while nothing was yielded. */
 async function* attemptOnce(
   model: ProviderModel,
@@ -177,17 +180,26 @@ async function* attemptOnce(
   const ended = new AbortController();
   const abortSignal = AbortSignal.any([request.signal, idle.signal, ended.signal]);
   let hasAnswered = false;
+  let failed: ModelFailure | undefined;
+  const listener: Listener = {
+    touch: idle.touch,
+    begin: () => request.onBegin?.(),
+    passOver: (what) => request.onPassedOver?.(what.slice(0, MAX_TOLD)),
+    fail: (failure) => void (failed ??= failure),
+  };
   try {
-    const { stream } = await model.doStream({ ...options, ...withTrace(), abortSignal });
+    const sent = { ...options, ...withTrace(), abortSignal };
+    const { stream } = await listenWith(listener, () => model.doStream(sent));
     const watched = untilAborted(stream, abortSignal, idle.touch, () => request.onBegin?.());
     const parts = readStream(watched, provider, request.modelName);
     for (;;) {
       const next = await parts.next();
-      if (next.done) return { answer: next.value };
+      if (next.done) return failed ? { failure: failed, hasAnswered } : { answer: next.value };
       hasAnswered = true;
       yield next.value;
     }
   } catch (error) {
+    if (failed && !idle.signal.aborted && !request.signal.aborted) return { failure: failed, hasAnswered };
     const failure = idle.signal.aborted
       ? new ModelFailure('model_timeout', { cause: error })
       : toFailure(error, hasAnswered, apiKey);
@@ -211,8 +223,6 @@ const getSize = (part: StreamPart) => 100 + ('delta' in part ? part.delta.length
 /** Parts that come before there is any answer. */
 const BEFORE_ANSWER = new Set<StreamPart['type']>(['stream-start', 'response-metadata', 'raw']);
 
-const isWithoutReason = (error: unknown) => (error as Error | null)?.name === 'AI_InvalidResponseDataError';
-
 /** The stream's parts; ends with the signal's reason as soon as it is aborted, and always lets the connection go. */
 async function* untilAborted(
   stream: ReadableStream<StreamPart>,
@@ -227,27 +237,17 @@ async function* untilAborted(
   signal.addEventListener('abort', onAbort, { once: true });
   if (signal.aborted) onAbort();
   let size = 0;
-  let hasBegun = false;
-  // An answer that ends with `[DONE]` is whole, also where no reason was given: the package calls that an error.
-  let isWhole = false;
   try {
     for (;;) {
       const next = await Promise.race([reader.read(), aborted.promise]);
       if (next.done) return;
       touch();
       const part = next.value;
-      if (part.type === 'error' && hasBegun && isWithoutReason(part.error) && hasEndMark(signal)) {
-        isWhole = true;
-        continue;
-      }
-      if (!BEFORE_ANSWER.has(part.type)) {
-        hasBegun = true;
-        onBegin();
-      }
+      if (!BEFORE_ANSWER.has(part.type)) onBegin();
       size += getSize(part);
       if (size > MAX_ANSWER)
         throw new ModelFailure('model_bad_response', { detail: `more than ${MAX_ANSWER} characters` });
-      yield isWhole && part.type === 'finish' ? { ...part, finishReason: { unified: 'stop', raw: undefined } } : part;
+      yield part;
     }
   } finally {
     signal.removeEventListener('abort', onAbort);

@@ -9,6 +9,7 @@ import { GOOGLE } from '../providers/google.ts';
 import { OPENAI } from '../providers/openai.ts';
 import { boundedResponse } from '../../platform/net/bounded-response.ts';
 import { isStrict } from './answer-form.ts';
+import { cleanAnswer } from './clean-answer.ts';
 import { ModelFailure } from './model-error.ts';
 
 /** The providers that are reached over HTTP. */
@@ -47,34 +48,17 @@ function withWholeText(init: RequestInit | undefined): RequestInit | undefined {
   return { ...init, body: body.replaceAll(HALF, '$1\\ufffd') };
 }
 
-/** The last bytes of each stream, by the signal of its request. */
-const tails = new WeakMap<AbortSignal, Buffer>();
-/** Room for the mark and blank lines behind it, in bytes. */
-const TAIL = 64;
-
-/** True where the stream that was asked for with this signal ends with `data: [DONE]`, which the packages hide. */
-export const hasEndMark = (signal: AbortSignal): boolean =>
-  /(?:^|\n)data: ?\[DONE\]\s*$/.test(tails.get(signal)?.toString('latin1') ?? '');
-
-const toTail = (signal: AbortSignal) => (chunk: Uint8Array) =>
-  void tails.set(
-    signal,
-    chunk.length >= TAIL
-      ? Buffer.from(chunk.subarray(-TAIL))
-      : Buffer.concat([tails.get(signal) ?? Buffer.alloc(0), chunk]).subarray(-TAIL),
-  );
-
 /** A provider that never ends a line, or nests it without end, ends the call and not the process. */
-const boundedFetch: typeof fetch = async (input, init) => {
-  const response = await fetch(input, withWholeText(init));
-  // The packages read every answer but a refusal and vectors as a stream, whatever its media type.
-  return boundedResponse(
-    response,
-    response.ok && !/(?:\/embeddings|mbedContents?)$/.test(response.url),
-    init?.signal ? { ...INPUT_LIMITS.modelAnswer, see: toTail(init.signal) } : INPUT_LIMITS.modelAnswer,
-    (excess) => new ModelFailure('model_bad_response', { detail: excess }),
-  );
-};
+const fetchFrom =
+  (provider: ProviderName): typeof fetch =>
+  async (input, init) => {
+    const response = await fetch(input, withWholeText(init));
+    // The packages read every answer but a refusal and vectors as a stream, whatever its media type.
+    const isStream = response.ok && !/(?:\/embeddings|mbedContents?)$/.test(response.url);
+    const toError = (excess: string) => new ModelFailure('model_bad_response', { detail: excess });
+    const bounded = boundedResponse(response, isStream, INPUT_LIMITS.modelAnswer, toError);
+    return isStream ? cleanAnswer(bounded, provider) : bounded;
+  };
 
 /**
  * OpenRouter's thoughts (`reasoning_details`), which the package does not know: pieces of a stream are put together by
@@ -143,10 +127,10 @@ export async function loadProvider(
       metadataExtractor: DETAILS,
       transformRequestBody: (body) => withMembers(body, compatibleFacts(baseUrl, '').members),
       ...key,
-      fetch: boundedFetch,
+      fetch: fetchFrom(name),
     });
   }
-  const settings = { apiKey: apiKey ?? '', baseURL: baseUrl ?? BASE_URLS[name], fetch: boundedFetch };
+  const settings = { apiKey: apiKey ?? '', baseURL: baseUrl ?? BASE_URLS[name], fetch: fetchFrom(name) };
   if (name === 'openai') return (await import('@ai-sdk/openai')).createOpenAI(settings);
   if (name === 'anthropic') return (await import('@ai-sdk/anthropic')).createAnthropic(settings);
   return (await import('@ai-sdk/google')).createGoogle(settings);

@@ -3,6 +3,7 @@ import { orAborted } from '../../core/abort.ts';
 import { AgentError, UnknownOutcomeError } from '../../core/errors.ts';
 import { FairSemaphore } from '../../platform/work/fair-semaphore.ts';
 import { getEffect, type Tool, type ToolContext, type ToolLimits } from '../definition/tool.ts';
+import { cloneJson } from '../../core/exact-json.ts';
 
 /** First pause before a retry; doubles with each one. */
 const RETRY_DELAY_MS = 200;
@@ -51,7 +52,7 @@ async function runWithRetries(
   context: ToolContext,
 ): Promise<unknown> {
   const { retries = 0, maxResultCharacters = Infinity } = limits;
-  const before = structuredClone(context.actions);
+  const before = cloneJson(context.actions);
   const attached = context.attachments.length;
   for (let attempt = 0; ; attempt += 1) {
     try {
@@ -64,7 +65,7 @@ async function runWithRetries(
       context.log.warn('a call failed and is made again', { attempt: attempt + 1 });
       // What the failed one had begun to answer.
       for (const name of Object.keys(context.actions)) delete context.actions[name as keyof typeof before];
-      Object.assign(context.actions, structuredClone(before));
+      Object.assign(context.actions, cloneJson(before));
       context.attachments.length = attached;
       await delay(RETRY_DELAY_MS * 2 ** attempt, undefined, { signal: context.signal });
     }

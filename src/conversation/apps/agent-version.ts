@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { AgentDefinition, AgentNode, PreparedAgent } from '../../agent/definition/agent.ts';
 import type { JsonObject } from '../../core/content.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** An application as it is deployed. */
 export interface AgentVersion {
@@ -24,7 +25,7 @@ export function toAgentVersion(definition: AgentDefinition, root: PreparedAgent,
   const settings = { runtime, provider: model.provider, maxLlmCalls, compaction, memory, root: root.name };
   const text = JSON.stringify({ ...settings, agents: Object.fromEntries(agents) }, sortMembers);
   const digest = createHash('sha256').update(text).digest('hex');
-  return { digest, definition: JSON.parse(text) as JsonObject };
+  return { digest, definition: parseExactJson(text) as JsonObject };
 }
 
 const listDefinitions = (agent: AgentDefinition): AgentDefinition[] => [

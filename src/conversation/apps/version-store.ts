@@ -6,6 +6,7 @@ import { agentVersions } from '../../platform/db/schema/schema.ts';
 import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import type { HostedAgent } from './hosted-agent.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 const { appName, digest, definition, createTime } = agentVersions;
 
@@ -49,7 +50,7 @@ export async function findVersions(db: Database, app: string, digests: string[])
     .select({ digest, text: sql<string>`${definition}::text` })
     .from(agentVersions)
     .where(and(eq(appName, app), inArray(digest, digests)));
-  return new Map(rows.map((row) => [row.digest, JSON.parse(unescapeJson(row.text)) as JsonObject]));
+  return new Map(rows.map((row) => [row.digest, parseExactJson(unescapeJson(row.text)) as JsonObject]));
 }
 
 /** Deletes the versions of each application that are beyond its newest. */

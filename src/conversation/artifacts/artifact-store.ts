@@ -15,6 +15,7 @@ import type { SessionKey } from '../../core/session.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import { type ArtifactContent, USER_ARTIFACT_PREFIX } from './artifact-content.ts';
 import type { ContentObject, StoredContent } from './content-store.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** The identity of an artifact. A name with the prefix `user:` belongs to the user, whatever the session. */
 export interface ArtifactKey extends SessionKey {
@@ -149,7 +150,7 @@ export async function findStoredArtifact(
     .limit(1);
   return (
     row && {
-      part: JSON.parse(unescapeJson(row.part)) as Part,
+      part: parseExactJson(unescapeJson(row.part)) as Part,
       bytes: row.bytes,
       mimeType: row.mimeType === null ? undefined : unescapeText(row.mimeType),
       content: row.content ?? undefined,

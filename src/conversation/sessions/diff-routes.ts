@@ -12,6 +12,7 @@ import { collect } from './json-stream.ts';
 import { absentSession, SESSION_PATH, type SessionContext } from './session-context.ts';
 import { findSession } from './session-store.ts';
 import { looseObject } from '../../core/members.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 const DEFAULT_LIMIT = 100;
 /** Events that are read at once, of each session; less where they are large. */
@@ -105,7 +106,7 @@ async function openSession(
 ): Promise<{ state: JsonObject; events: AsyncIterable<Event> }> {
   const text = await findSession(db, key, { atSequence, numRecentEvents: 0, withDetails: true });
   if (!text) throw new NotFoundError(sessionNotFound(key.sessionId));
-  const { state, lastSequence } = JSON.parse(await collect(text)) as { state: JsonObject; lastSequence: number };
+  const { state, lastSequence } = parseExactJson(await collect(text)) as { state: JsonObject; lastSequence: number };
   return { state, events: readEvents(db, key, lastSequence) };
 }
 
@@ -113,7 +114,7 @@ async function* readEvents(db: Database, key: SessionKey, last: number): AsyncGe
   for (let after = 0; after < last; ) {
     const page = await listEventsAfter(db, key, after, Math.min(PAGE, last - after));
     if (!page) throw new NotFoundError(sessionNotFound(key.sessionId));
-    for (const { text } of page.events) yield JSON.parse(text) as Event;
+    for (const { text } of page.events) yield parseExactJson(text) as Event;
     after += page.events.length;
     if (page.events.length === 0) return;
   }

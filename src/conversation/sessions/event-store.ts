@@ -12,9 +12,10 @@ import { s } from './session-text.ts';
 import { type FunctionCall, getFunctionCalls } from '../../core/content.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 const payloadText = sql<string>`${events.payload}::text`;
-const toEvent = (text: string) => JSON.parse(unescapeJson(text)) as Event;
+const toEvent = (text: string) => parseExactJson(unescapeJson(text)) as Event;
 
 /** Some of a session's events as the JSON text of an array. */
 export interface EventPage extends JsonStream {

@@ -11,6 +11,7 @@ import {
   type SessionHistory,
   toEvents,
 } from './history-store.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** The cached history of a session. */
 interface Kept {
@@ -97,7 +98,7 @@ async function findFrozen(db: Database, key: SessionKey, after: number): Promise
 export function toHistory(lines: string | null, state: string): SessionHistory {
   const events = toEvents(lines?.replaceAll('\n', ',') ?? '');
   for (const event of events) freeze(event);
-  return { events, runtimeEventIds: new Set(), state: JSON.parse(unescapeJson(state)) as JsonObject };
+  return { events, runtimeEventIds: new Set(), state: parseExactJson(unescapeJson(state)) as JsonObject };
 }
 
 /** An event that an agent changed would be changed for the next invocation too: to try it is an error. */

@@ -9,6 +9,7 @@ import { sessions } from '../../platform/db/schema/schema.ts';
 import { eventIdAt, eventPage, type Moment } from './event-store.ts';
 import { type GivenSession, isSession, KEY } from './session-key.ts';
 import { mergedState, s, withStates } from './session-text.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** A session as an invocation finds it. */
 export interface SessionHistory {
@@ -64,7 +65,7 @@ export async function findHistoryAfter(db: Database, key: SessionKey, after: num
   return {
     events,
     runtimeEventIds: own.map(unescapeText),
-    state: JSON.parse(unescapeJson(row.state)) as JsonObject,
+    state: parseExactJson(unescapeJson(row.state)) as JsonObject,
     length,
     place: { last: row.final, edition: `${row.created} ${row.version}` },
     idBefore: row.idBefore,
@@ -109,7 +110,7 @@ const selectFurtherHistory = statement<HistoryPage>(
 );
 
 /** Parses events as the database has them, JSON with a comma between two. */
-export const toEvents = (texts: string) => JSON.parse(`[${unescapeJson(texts)}]`) as Event[];
+export const toEvents = (texts: string) => parseExactJson(`[${unescapeJson(texts)}]`) as Event[];
 
 /** Sessions of at most so many bytes are read together, and at most so many of them in one statement (12.5 MiB). */
 const SMALL_BYTES = 65_536;

@@ -14,6 +14,7 @@ import type { JsonStream } from './json-stream.ts';
 import { hasVersion } from './precondition.ts';
 import { isSession, KEY } from './session-key.ts';
 import { firstTextAt, s, sequenceAt, sessionEtag, sessionTexts, stateAt, timeAt, withStates } from './session-text.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** The requested part of a session [all of it]. */
 export interface SessionRange {
@@ -192,7 +193,7 @@ export async function findInitialState(db: Database, key: SessionKey): Promise<J
     .select({ text: sql<string>`${sessions.initialState}::text` })
     .from(sessions)
     .where(isSession(key, sessions));
-  return row && (JSON.parse(unescapeJson(row.text)) as JsonObject);
+  return row && (parseExactJson(unescapeJson(row.text)) as JsonObject);
 }
 
 /** Deletes a session (of these versions only) with events and invocations. @returns false where there was none. */

@@ -8,9 +8,10 @@ import type { cronjobRunSchema, cronjobSchema } from './cronjob.ts';
 import { type CronjobRow, type CronjobWithRun, findCronjob, lockCronjob } from './cronjob-store.ts';
 import type { RunRow } from './run-store.ts';
 import type { Schedule } from './schedule.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** Converts a value for a jsonb column. */
-export const toStored = (value: unknown): unknown => JSON.parse(escapeJson(value));
+export const toStored = (value: unknown): unknown => parseExactJson(escapeJson(value));
 
 /** Returns the schedule of a cronjob's row. */
 export const toSchedule = ({ schedule }: Pick<CronjobRow, 'schedule'>): Schedule => unescapeValue(schedule) as Schedule;

@@ -2,6 +2,7 @@ import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
 import { type FunctionCall, getFunctionResponses, getParts, type JsonObject, type Part } from '../../core/content.ts';
 import { ConflictError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
+import { isExactInteger } from '../../core/exact-json.ts';
 
 /** A call of an agent that a person or a client answers. */
 export interface AskedCall {
@@ -87,6 +88,6 @@ export const isProvisional = ({ actions }: Event, callId: string | null | undefi
 
 /** Returns the value that a client answers a call with as its response. */
 export const toResponse = (value: unknown): JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
     ? (value as JsonObject)
     : { result: value ?? null };

@@ -6,6 +6,7 @@ import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { SessionFeeds } from '../../invocations/session-feed.ts';
 import type { InvocationRef } from './handle.ts';
 import { type Piece, TextCutter } from './text-cutter.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /**
  * A step of an invocation as every door shows it: a `text` piece of an event; the `event`, once it is whole and all
@@ -62,7 +63,7 @@ export async function* readTurn(
       if (open) yield { kind, eventId: open.eventId, after: open.after };
       open = undefined;
     } else {
-      const event = JSON.parse(step.text) as Event;
+      const event = parseExactJson(step.text) as Event;
       if (event.invocationId !== invocationId) continue;
       if (kind === 'delta') {
         const { eventId } = step;
@@ -89,7 +90,7 @@ async function* readStored(
   for (let place = after; !signal.aborted; ) {
     const found = await listNextInvocationEvents(db, key, invocationId, place);
     if (found.length === 0) return;
-    for (const { sequence, text } of found) yield* takeEvent(JSON.parse(text) as Event, sequence);
+    for (const { sequence, text } of found) yield* takeEvent(parseExactJson(text) as Event, sequence);
     place = found.at(-1)?.sequence ?? place;
   }
 }

@@ -12,6 +12,7 @@ import { type EventFrame, type InvocationContext, newInvocationId } from '../con
 import { invoke } from '../invoke.ts';
 import { newToolServices } from '../tool-services.ts';
 import { CLOSE, type LiveSocket, STOPPING } from './live-socket.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** Maximum of contents that wait for the turn before them. */
 const MAX_CONTENTS = 8;
@@ -206,6 +207,6 @@ const isAnswer = (message: LiveMessage | undefined) =>
 /** Sound is partial for the store only: on the wire ADK's events with sound do not say so. */
 function toText({ text, event }: EventFrame): string {
   if (event.partial !== true || !event.content?.parts?.some(({ inlineData }) => inlineData)) return text;
-  const { partial: _partial, ...whole } = JSON.parse(text) as EventFrame['event'];
+  const { partial: _partial, ...whole } = parseExactJson(text) as EventFrame['event'];
   return JSON.stringify(whole);
 }

@@ -20,6 +20,7 @@ import { newToolServices } from '../tool-services.ts';
 import { type LiveCall, Player } from './player.ts';
 import type { ReplayModes } from './replay-hooks.ts';
 import { isOfModel, getResponses, type TapeRun } from './tape-run.ts';
+import { cloneJson } from '../../core/exact-json.ts';
 
 /** Dependencies of a replay. */
 export type ReplayContext = Pick<
@@ -253,7 +254,7 @@ function replayServices(
     ...stored,
     async saveArtifact(name, part) {
       const parts = saved.get(name) ?? [];
-      saved.set(name, [...parts, structuredClone(part)]);
+      saved.set(name, [...parts, cloneJson(part)]);
       return getNumber(name, parts.length);
     },
     async loadArtifact(name, version, maxBytes) {

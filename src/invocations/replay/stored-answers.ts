@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { getFunctionCalls, type JsonObject, type Part } from '../../core/content.ts';
 import type { EventActions } from '../../core/event.ts';
 import { getResponses, type StoredEvent, type TapeRun } from './tape-run.ts';
+import { cloneJson } from '../../core/exact-json.ts';
 
 /** A tool call as a replay makes it. */
 export interface ToolRun {
@@ -53,14 +54,14 @@ export class StoredAnswers {
 
   /** Side effects of the stored step, for the first of its calls that asks; those that the loop adds are left out. */
   effectsOf({ stored, part }: StoredAnswer, id: string): { actions: EventActions; attachments: Part[] } {
-    const attachments = structuredClone((part.functionResponse?.parts ?? []) as Part[]);
+    const attachments = cloneJson((part.functionResponse?.parts ?? []) as Part[]);
     if (this.#acted.has(stored)) return { actions: {}, attachments };
     this.#acted.add(stored);
     const { requestedToolConfirmations = {}, skipSummarization, ...actions } = stored.event.actions ?? {};
     const isConfirmation = Object.keys(requestedToolConfirmations ?? {}).length > 0;
     const own = requestedToolConfirmations?.[id];
     return {
-      actions: structuredClone({
+      actions: cloneJson({
         ...actions,
         ...(skipSummarization && !isConfirmation ? { skipSummarization } : {}),
         ...(own === undefined ? {} : { requestedToolConfirmations: { [id]: own } }),

@@ -11,6 +11,7 @@ import { invoke } from '../invoke.ts';
 import type { KeyedInvocation } from '../invocation-store.ts';
 import { findRepeated, abandonedError, isActive } from '../retry.ts';
 import { disconnectSignal } from '../request.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** Maximum length of the frames that wait for a client, characters; with more its connection is ended. */
 const MAX_WAITING = 8_388_608;
@@ -106,7 +107,7 @@ async function attach(
   });
   for await (const step of steps) {
     const { kind, text, position } = step;
-    const event = JSON.parse(text) as Event;
+    const event = parseExactJson(text) as Event;
     const isWanted = kind === 'void' || (event.invocationId === invocationId && event.author !== 'user');
     if (isWanted) await sendFrame(stream, { text, event, ...position }, options);
   }
@@ -123,7 +124,7 @@ async function sendFrame(
   const id = options.withIds && sequence !== undefined ? formatPosition({ sequence, delta }) : undefined;
   const savesArtifacts = Object.keys(event.actions?.artifactDelta ?? {}).length > 0;
   if (!options.split || !savesArtifacts || !event.content?.parts?.length) return stream.send(text, id);
-  const { content, ...rest } = JSON.parse(text) as Event;
+  const { content, ...rest } = parseExactJson(text) as Event;
   await stream.send(JSON.stringify({ ...rest, content, actions: { ...rest.actions, artifactDelta: {} } }), id);
   await stream.send(JSON.stringify(rest), id);
 }

@@ -7,6 +7,7 @@ import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
 import { signals, tasks } from '../../platform/db/schema/schema.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import { TASK_COLUMNS, type TaskRow } from './task-store.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** Maximum of signals of a session that no invocation has waited for yet. */
 const MAX_KEPT = 100;
@@ -71,5 +72,5 @@ export async function takeSignal(tx: Database, key: SessionKey, name: string): P
     .delete(signals)
     .where(and(isSession(key, signals), eq(signals.id, sql`(${oldest})`)))
     .returning({ text: sql<string>`${signals.payload}::text`, groups: signals.senderGroups });
-  return row && { payload: JSON.parse(unescapeJson(row.text)) as JsonObject, groups: row.groups };
+  return row && { payload: parseExactJson(unescapeJson(row.text)) as JsonObject, groups: row.groups };
 }

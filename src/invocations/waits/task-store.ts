@@ -13,6 +13,7 @@ import { fitsPage } from '../../platform/db/sql.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import type { Task, TaskChange } from './task.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** Topic that is published when something about a task is due; the function that keeps tasks writes this very name. */
 export const TASKS_TOPIC = 'tasks';
@@ -56,7 +57,7 @@ export const TASK_COLUMNS = {
   callId: tasks.callId,
   callName: tasks.callName,
   version: tasks.version,
-  shown: shown.mapWith((text: string) => JSON.parse(unescapeJson(text)) as Task),
+  shown: shown.mapWith((text: string) => parseExactJson(unescapeJson(text)) as Task),
 };
 
 /** The condition that a viewer sees a task, beside row-level security. */
@@ -243,7 +244,7 @@ export async function listGivenAnswers(db: Database, key: SessionKey, callIds: s
     .orderBy(callId, desc(createTime));
   return new Map(
     rows.map((row) => {
-      const response = JSON.parse(unescapeJson(row.text ?? '{}')) as JsonObject;
+      const response = parseExactJson(unescapeJson(row.text ?? '{}')) as JsonObject;
       return [unescapeText(row.callId), { invocationId: row.invocationId, response }];
     }),
   );

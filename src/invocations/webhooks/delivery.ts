@@ -4,6 +4,7 @@ import { unescapeJson, unescapeValue } from '../../platform/db/json-escape.ts';
 import type { DeliveryRow } from './delivery-store.ts';
 import type { DeliveryAnswer, deliverySchema, webhookSchema } from './webhook.ts';
 import type { WebhookRow } from './webhook-store.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** Deliveries of a user that wait in one application; further ones are kept and not sent. A day of one every 86 s. */
 export const MAX_PENDING_DELIVERIES = 1_000;
@@ -32,7 +33,7 @@ export const toDeliveryWire = (row: DeliveryRow): z.infer<typeof deliverySchema>
   webhookId: row.webhookId,
   status: row.status,
   attempt: row.attempt,
-  payload: JSON.parse(getBody(row)) as Record<string, unknown>,
+  payload: parseExactJson(getBody(row)) as Record<string, unknown>,
   answers: getAnswers(row),
   createdAt: row.createTime.toISOString(),
   ...(row.nextAttemptTime ? { nextAttemptAt: row.nextAttemptTime.toISOString() } : {}),

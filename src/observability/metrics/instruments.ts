@@ -121,6 +121,11 @@ export const INSTRUMENTS = {
     'Time until the first piece of an answer.',
     CALL_SECONDS,
   ),
+  passedOver: counter(
+    'agent_runtime_answer_parts_passed_over_total',
+    ['provider'],
+    'Parts of answers of models that were not understood.',
+  ),
   ...TOKEN_COUNTERS,
   callInput: tokensOfCalls(
     'gen_ai.client.inference.operation.input_tokens',

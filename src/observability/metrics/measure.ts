@@ -134,6 +134,7 @@ function createObserver(meter: Meter, names: KnownNames, measureCall: MeasureCal
   const agent = toRecorder(meter, INSTRUMENTS.agent);
   const firstChunk = toRecorder(meter, INSTRUMENTS.firstChunk);
   const toolCall = toRecorder(meter, INSTRUMENTS.toolCall);
+  const passedOver = toCounter(meter, INSTRUMENTS.passedOver);
   const known = (name: string, all: ReadonlySet<string>) => (all.has(name) ? name : OTHER);
   return () => {
     const lasted = stopwatch();
@@ -154,6 +155,7 @@ function createObserver(meter: Meter, names: KnownNames, measureCall: MeasureCal
         };
         return {
           begin: () => firstChunk(answered(), labels),
+          passOver: () => passedOver({ provider: model.provider }),
           end(event) {
             measureCall(answered(), labels, event);
             note(name);

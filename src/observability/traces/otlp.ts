@@ -14,6 +14,7 @@ import type { Log } from '../../platform/log.ts';
 import { type Attributes, SpanKind } from '@opentelemetry/api';
 import type { Content, Part } from '../../core/content.ts';
 import { ATTRIBUTE } from './span.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /** Time in which spans are gathered for one request to the collector. */
 const LINGER_MS = 1_000;
@@ -179,7 +180,7 @@ function toPart({ text, thought, functionCall: call, functionResponse: answer, i
 /** A text that was shortened beyond being JSON has no members. */
 function parseObject(json: string): object {
   try {
-    return Object(JSON.parse(json)) as object;
+    return Object(parseExactJson(json)) as object;
   } catch {
     return {};
   }

@@ -16,6 +16,7 @@ import { spanSchema, withoutPrompts } from './span.ts';
 import { findEventTraceText, listSessionSpansText, type SpanScope } from './span-store.ts';
 import type { Tracing } from './tracing.ts';
 import { looseObject } from '../../core/members.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 const DEV_APP_PATH = '/dev/apps/{app_name}';
 const TRACE_PATH = `${DEV_APP_PATH}/debug/trace`;
@@ -37,7 +38,7 @@ const toScope = (appNames: string[], principal: Principal): SpanScope => ({
 
 /** The prompt and the tools of the agent are the operator's: without the scope `develop` they stay away. */
 function shownTo({ scopes }: Principal, text: string): string {
-  return scopes.has('develop') ? text : JSON.stringify(withoutPrompts(JSON.parse(text)));
+  return scopes.has('develop') ? text : JSON.stringify(withoutPrompts(parseExactJson(text)));
 }
 
 const exampleSpan = {

@@ -5,6 +5,7 @@ import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { looseObject } from '../../core/members.ts';
 import { toProviderName, toTokens } from '../tokens.ts';
+import { isExactInteger, parseExactJson } from '../../core/exact-json.ts';
 
 /** A finished span of an invocation's trace. Times are Unix nanoseconds. */
 export interface Span {
@@ -197,7 +198,7 @@ function shorten(member: unknown, characters: number, elements: number): unknown
 /** JSON with spans or their attributes in it, without the operator's prompt, tools and places in code. */
 export function withoutPrompts(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutPrompts);
-  if (typeof value !== 'object' || value === null) return value;
+  if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   const members = Object.entries(value).flatMap(([name, member]): [string, unknown][] => {
     if (name === ATTRIBUTE.stack) return [];
     if (name !== LLM_REQUEST) return [[name, withoutPrompts(member)]];
@@ -210,7 +211,7 @@ export function withoutPrompts(value: unknown): unknown {
 /** A model request, as text, without its instruction and tools; `undefined` where it was shortened and is no JSON. */
 function withoutConfig(text: unknown): string | undefined {
   try {
-    const { config: _config, ...request } = JSON.parse(String(text)) as Record<string, unknown>;
+    const { config: _config, ...request } = parseExactJson(String(text)) as Record<string, unknown>;
     return JSON.stringify(request);
   } catch {
     return undefined;

@@ -1,4 +1,13 @@
-import { Client, type ClientConfig, DatabaseError, type QueryConfig, type QueryResult } from 'pg';
+import {
+  Client,
+  type ClientConfig,
+  type CustomTypesConfig,
+  DatabaseError,
+  type QueryConfig,
+  type QueryResult,
+  types,
+} from 'pg';
+import { parseExactJson } from '../../core/exact-json.ts';
 import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
 
 /** A value that a server reports by itself: at the start of a connection and at each change. */
@@ -6,6 +15,22 @@ interface ParameterStatus {
   parameterName: string;
   parameterValue: string;
 }
+
+const { DATE, INTERVAL, JSON: JSON_TYPE, JSONB, TIMESTAMP, TIMESTAMPTZ } = types.builtins;
+const TIMES = new Set<number>([DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ]);
+const TEXTS = new Set<number>([JSON_TYPE, JSONB]);
+const asItIs = (text: unknown) => text;
+
+/**
+ * Times stay text, as drizzle's own session reads them: what a `Date` reads of one has lost three digits. Integers in
+ * JSON keep their digits.
+ */
+export const EXACT_TYPES: CustomTypesConfig = {
+  getTypeParser: (id: number, format?: 'text' | 'binary') => {
+    if (TEXTS.has(id)) return parseExactJson;
+    return TIMES.has(id) ? asItIs : types.getTypeParser(id, format);
+  },
+};
 
 /**
  * A connection that knows whether its server takes writes. From PostgreSQL 14 on the server reports that by itself, so
@@ -22,7 +47,7 @@ export class ServerClient extends Client {
     this.#isAnyPrimary = isAnyPrimary === true;
     // With the text of its statement, the log says which function or table an error is of.
     const query = (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult> =>
-      super.query(statement, values).catch((error: Error) => {
+      super.query(withTypes(statement), values).catch((error: Error) => {
         throw Object.assign(error, { query: typeof statement === 'string' ? statement : statement.text });
       });
     Object.assign(this, { query });
@@ -48,6 +73,10 @@ export class ServerClient extends Client {
     return !this.#isAnyPrimary && this.#reported.get('default_transaction_read_only') === 'on';
   }
 }
+
+/** Drizzle's session brings types of its own with each statement: the same ones, but for JSON. */
+const withTypes = (statement: string | QueryConfig): string | QueryConfig =>
+  typeof statement !== 'string' && statement.types ? { ...statement, types: EXACT_TYPES } : statement;
 
 /** Returns the error for a server that does not take writes, with PostgreSQL's own code for one. */
 export const readOnlyServer = (): Error =>

@@ -1,4 +1,5 @@
 import { STORE_MARK } from '../../core/session.ts';
+import { parseExactJson } from '../../core/exact-json.ts';
 
 /**
  * jsonb refuses U+0000 and lone surrogates, which JSON allows. The escape works on JSON *text*, so that reads stay
@@ -27,7 +28,7 @@ export function unescapeJson(text: string): string {
 }
 
 /** The value that was stored as jsonb, from what the driver parsed of it. */
-export const unescapeValue = (stored: unknown): unknown => JSON.parse(unescapeJson(JSON.stringify(stored)));
+export const unescapeValue = (stored: unknown): unknown => parseExactJson(unescapeJson(JSON.stringify(stored)));
 
 /** A plain string for a text column, which refuses the same code units; undone by {@link unescapeText}. */
 export function escapeText(value: string): string {

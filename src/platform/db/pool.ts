@@ -1,16 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import {
-  type CustomTypesConfig,
-  Pool,
-  type PoolClient,
-  type PoolConfig,
-  type QueryConfig,
-  type QueryResult,
-  types,
-} from 'pg';
+import { Pool, type PoolClient, type PoolConfig, type QueryConfig, type QueryResult } from 'pg';
 import { currentContext } from '../context.ts';
 import { FairSemaphore } from '../work/fair-semaphore.ts';
-import { readOnlyServer, type ServerChoice, ServerClient, sqlState } from './client.ts';
+import { EXACT_TYPES, readOnlyServer, type ServerChoice, ServerClient, sqlState } from './client.ts';
 import type { ServerAddress } from './connection.ts';
 import { beginFor, type SessionSettings } from './row-security.ts';
 
@@ -53,7 +45,7 @@ export class ServerPool {
     this.#options = options;
     this.#pool = new Pool({
       ...config,
-      types: TIMES_AS_TEXT,
+      types: EXACT_TYPES,
       // A statement goes with what limits it to a user in one round trip (row-security.ts).
       pipeline: true,
       Client: class extends ServerClient {
@@ -207,15 +199,6 @@ async function sendInTransaction(client: ServerClient, begin: string, statement:
   const [, result] = await Promise.all(sent);
   return result;
 }
-
-const { DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ } = types.builtins;
-const TIMES = new Set<number>([DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ]);
-const asItIs = (text: unknown) => text;
-
-/** Times stay text, as drizzle's own session reads them: what a `Date` reads of one has lost three digits. */
-const TIMES_AS_TEXT: CustomTypesConfig = {
-  getTypeParser: (id: number, format?: 'text' | 'binary') => (TIMES.has(id) ? asItIs : types.getTypeParser(id, format)),
-};
 
 /** Texts that get a name: the stores have some hundred, and one that is made of data must not fill the server. */
 const MAX_NAMES = 500;

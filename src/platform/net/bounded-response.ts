@@ -8,8 +8,6 @@ export interface AnswerBounds extends JsonLimits {
   elements?: number;
   /** Counts a message, or a line of a stream that is no data. @returns what there is too much of */
   note?: (kind: 'message' | 'other line') => string | undefined;
-  /** Called with each piece of the body. */
-  see?: (chunk: Uint8Array) => void;
   /** Awaited before so many bytes and messages are handed on, so that their reader does not hold the event loop. */
   turn?: () => Promise<void>;
 }
@@ -34,7 +32,7 @@ export function boundedResponse(
 ): Response {
   if (!response.body) return response;
   const { status, statusText, headers } = response;
-  const body = counted(response.body, new AnswerCounter(isStream, bounds, toError), bounds);
+  const body = counted(response.body, new AnswerCounter(isStream, bounds, toError), bounds.turn);
   return new Response(ReadableStream.from(body), { status, statusText, headers });
 }
 
@@ -42,9 +40,8 @@ export function boundedResponse(
 export const isEventStream = ({ headers }: Response): boolean =>
   headers.get('content-type')?.split(';')[0]?.trim().toLowerCase() === 'text/event-stream';
 
-async function* counted(body: AsyncIterable<Uint8Array>, counter: AnswerCounter, { see, turn }: AnswerBounds) {
+async function* counted(body: AsyncIterable<Uint8Array>, counter: AnswerCounter, turn: AnswerBounds['turn']) {
   for await (const chunk of body) {
-    see?.(chunk);
     let from = 0;
     for (const end of counter.add(chunk)) {
       await turn?.();

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { toExactInteger } from '../../../src/core/exact-json.ts';
 import { type JsonDifference, jsonDifference } from '../../../src/core/json-difference.ts';
 
 /** The definition: of values that are not the same the first members, in order, that are not the same either. */
@@ -37,4 +38,11 @@ test('the first difference is that of the definition', () => {
     }),
     { numRuns: 2_000 },
   );
+});
+
+test('integers that no float holds are compared by their digits', () => {
+  const [one, same, other] = ['123', '123', '124'].map((end) => ({ id: toExactInteger(`1234567890123456${end}`) }));
+  expect(jsonDifference(one, same)).toBeUndefined();
+  expect(jsonDifference(one, other)).toMatchObject({ path: '/id' });
+  expect(jsonDifference(one, { id: 1234567890123456 })).toMatchObject({ path: '/id' });
 });

@@ -29,6 +29,7 @@ import {
   toTask,
   toUpdates,
 } from './task.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Bytes of events of a page of tasks, but for its first one. */
 const MAX_PAGE = 4_194_304;
@@ -153,7 +154,7 @@ async function readEvents(
   const chosen = await listChosenEvents(db, { appName, userId }, wanted, MAX_PAGE);
   return chosen.map((events, place) => ({
     ...(read[place] as (typeof read)[number]),
-    events: events.map(({ text }) => JSON.parse(text) as Event),
+    events: events.map(({ text }) => parseExactJson(text) as Event),
     sequence: events.at(-1)?.sequence,
     base,
   }));

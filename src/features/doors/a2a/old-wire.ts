@@ -1,6 +1,7 @@
 import { StreamResponse } from '@a2a-js/sdk';
 import { V03PushNotificationSerializer } from '@a2a-js/sdk/compat/v0_3/server';
 import { type JsonObject, toMembers } from '../../../core/content.ts';
+import { mark, parseExactJson, unmarkText } from '../../../core/exact-json.ts';
 import { toCamel } from './params.ts';
 
 /** The conversion to 0.3: what the package has for push notifications takes all that answers hold. */
@@ -12,8 +13,11 @@ export function toOldResult(result: JsonObject): unknown {
   if (Array.isArray(configs)) return configs.map(toOldResult);
   if (taskId) return { taskId, pushNotificationConfig: toOldPush(config) };
   if (Object.keys(result).length === 0) return null;
-  const response = StreamResponse.fromJSON('status' in result ? { task: result } : result);
-  return response.payload ? (JSON.parse(serializer.serialize(response).body) as JsonObject) : result;
+  // The package rounds integers: it makes the values of protocol buffers of them.
+  const marked = mark(result) as JsonObject;
+  const response = StreamResponse.fromJSON('status' in result ? { task: marked } : marked);
+  if (!response.payload) return result;
+  return parseExactJson(unmarkText(serializer.serialize(response).body));
 }
 
 /** Returns a result as HTTP+JSON of 0.3 has it: the JSON of its protocol buffers. */

@@ -6,6 +6,7 @@ import { type FollowedEvent, listEventsAfter } from '../../../conversation/sessi
 import type { Database } from '../../../platform/db/database.ts';
 import { readWhole } from '../turn.ts';
 import { type AiVersion, ChunkWriter, toFile, type UiChunk } from './chunks.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Events of one read, which its bytes make fewer. */
 const PAGE = 100;
@@ -47,7 +48,7 @@ export async function listMessages(
 function toMessages(found: FollowedEvent[], version: AiVersion): UiMessage[] {
   const messages: UiMessage[] = [];
   const answers = new Map<string, { parts: JsonObject[]; writer: ChunkWriter }>();
-  for (const event of withoutRewound(found.map(({ text }) => JSON.parse(text) as Event))) {
+  for (const event of withoutRewound(found.map(({ text }) => parseExactJson(text) as Event))) {
     const { id, invocationId, author, content } = event;
     const said = author === 'user' ? getParts(content).flatMap(toUserPart) : [];
     if (said.length > 0) messages.push({ id: id ?? '', role: 'user', parts: said });

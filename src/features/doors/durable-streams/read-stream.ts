@@ -13,6 +13,7 @@ import { DEEDS } from '../deeds.ts';
 import type { InvocationRef } from '../handle.ts';
 import { readTurn, readWhole, type TurnStep } from '../turn.ts';
 import type { readHeaders, readQuery } from './routes.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Events of one answer, which its bytes make fewer. */
 const PAGE = 100;
@@ -174,7 +175,7 @@ async function readPage(context: InvocationContext, source: InvocationRef, offse
 
 function toMessages({ invocationId }: InvocationRef, text: string, sequence: number): Message[] {
   if (invocationId === '') return [{ offset: toOffset(sequence), text }];
-  return [...readWhole(JSON.parse(text) as Event, sequence)].flatMap(toMessage);
+  return [...readWhole(parseExactJson(text) as Event, sequence)].flatMap(toMessage);
 }
 
 /** Converts a step to a message; text that is taken back is replaced by the event that comes. */

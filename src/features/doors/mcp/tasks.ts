@@ -15,6 +15,7 @@ import { startTurn } from '../start-turn.ts';
 import { getCapabilities, type McpCall } from './mcp-call.ts';
 import { toAnswers, toInputRequests } from './questions.ts';
 import { toUri } from './resources.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** The extension of the protocol for tasks. A task is an invocation: nothing else is stored. */
 export const TASKS = 'io.modelcontextprotocol/tasks';
@@ -54,7 +55,7 @@ export async function readTask({ context }: McpCall, { key, invocationId }: Invo
   // No result shows what its user said.
   const wanted = { sessionId, invocationId, said: 0, made: true, calls: isPaused };
   const [found = []] = await listChosenEvents(context.database.db, key, [wanted], 0);
-  return { key, invocationId, invocation, events: found.map(({ text }) => JSON.parse(text) as Event) };
+  return { key, invocationId, invocation, events: found.map(({ text }) => parseExactJson(text) as Event) };
 }
 
 /**

@@ -15,6 +15,7 @@ import { type Said, toTimeline } from './items.ts';
 import { readEvents, readResponse, ResponseState } from './response.ts';
 import type { ChatRequest } from './schemas.ts';
 import { answer, isTemporary, type OpenAiCall, type OpenAiContext, toSessionName } from './start.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 type ChatCall = OpenAiCall<ChatRequest>;
 
@@ -74,7 +75,7 @@ async function answerHere(
   let end: InvocationEnd;
   try {
     end = await invoke(context, run, ({ text }) => {
-      state.take({ kind: 'event', event: JSON.parse(text) as Event, sequence: 0 });
+      state.take({ kind: 'event', event: parseExactJson(text) as Event, sequence: 0 });
     });
   } catch (error) {
     // Another process goes on with it, and this one tells how it ends.

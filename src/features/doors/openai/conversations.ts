@@ -12,6 +12,7 @@ import { parseId, toConversationId } from './ids.ts';
 import { itemReader, toOwnEvents, toPage, toTimeline } from './items.ts';
 import type { conversationSchema, itemsSchema, metadataSchema, Page } from './schemas.ts';
 import { type OpenAiContext, removeSession } from './start.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** The request of an operation about one conversation. */
 type OneCall<Body = unknown, Query = unknown> = Call<{ conversationId: string }, Query, unknown, Body>;
@@ -35,7 +36,7 @@ const toConversation = (key: SessionKey, { text, createTime }: FoundLabels): Jso
   id: toConversationId(key),
   object: 'conversation',
   created_at: Math.floor(createTime),
-  metadata: JSON.parse(text) as unknown,
+  metadata: parseExactJson(text),
 });
 
 /** Returns the session of a path. @throws {NotFoundError} for the id of none */

@@ -14,6 +14,7 @@ import type { EvalSetKey } from '../sets/eval-set-store.ts';
 import { type EvalCase, withPlaceholders } from './eval-case.ts';
 import { toEvalInvocations } from './turns.ts';
 import { insertEvalCase } from './eval-case-store.ts';
+import { cloneJson } from '../../../core/exact-json.ts';
 
 /** The part of a session that becomes a case. */
 interface CaseSource {
@@ -60,7 +61,7 @@ export async function addSessions(
     const evalId = times === 1 ? source.sessionId : `${source.sessionId}-${times}`;
     const plain = await toCase(database.reads, { appName, ...source }, { evalId, instructions });
     if (!plain) continue;
-    const masked = agent?.evals?.mask ? await agent.evals.mask(structuredClone(plain) as unknown as JsonObject) : plain;
+    const masked = agent?.evals?.mask ? await agent.evals.mask(cloneJson(plain) as unknown as JsonObject) : plain;
     if (!evalCaseSchema.safeParse(masked).success || masked.evalId !== evalId)
       throw new InvalidError(`The mask of ${appName} made no eval case of session ${source.sessionId}.`);
     cases.push({ evalCase: masked as unknown as EvalCase, source });

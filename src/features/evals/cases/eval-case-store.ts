@@ -20,6 +20,7 @@ import { checkCase, MAX_CASES } from '../sets/bounds.ts';
 import type { EvalCase } from './eval-case.ts';
 import type { EvalCaseBody } from '../sets/eval-set.ts';
 import { toStoredCase } from '../sets/intermediate-data.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /**
  * Inserts a case, and its set where that is absent, in one statement: a refused case leaves no empty set behind. The
@@ -81,7 +82,7 @@ export async function findEvalCase(db: Database, key: EvalSetKey, evalId: string
     .from(evalCases)
     .innerJoin(evalCaseVersions, isNewest)
     .where(isCase(key, evalId));
-  return row && (JSON.parse(unescapeJson(row.text)) as EvalCaseBody);
+  return row && (parseExactJson(unescapeJson(row.text)) as EvalCaseBody);
 }
 
 /** Replaces a case by a further version, with its creation time. @throws {NotFoundError} for an absent set or case. */

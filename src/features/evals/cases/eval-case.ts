@@ -7,6 +7,7 @@ import type { Rubric, Turn } from '../metrics/turn.ts';
 import type { Scenario } from '../judges/verdicts.ts';
 import type { EvalInvocation } from './turns.ts';
 import { looseObject, optional } from '../../../core/members.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Body of add-session (specification, "Add a session as an evaluation case"). */
 export const addSessionSchema = looseObject('Turns a session into an evaluation case.', {
@@ -57,7 +58,7 @@ const spelling = keyAliases(scenarioSchema);
 
 /** Reads the JSON text of a stored case. @throws ZodError where its scenario, in either spelling, lacks a text. */
 export function readStoredCase(text: string): StoredCase {
-  const { conversationScenario, sessionInput, ...read } = JSON.parse(text) as Omit<StoredCase, 'scenario' | 'state'> & {
+  const { conversationScenario, sessionInput, ...read } = parseExactJson(text) as Omit<StoredCase, 'scenario' | 'state'> & {
     conversationScenario?: unknown;
     sessionInput?: { state?: JsonObject | null; sessionId?: string | null; sequence?: number | null } | null;
   };

@@ -1,5 +1,6 @@
 import { LimitError } from '../../../core/errors.ts';
 import type { TurnScore } from '../metrics/status.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** A model that judges: gives the text of its answer to a prompt, `''` without text; rejects where the call failed. */
 export type Judge = (prompt: string) => Promise<string>;
@@ -92,7 +93,7 @@ function fencedIn(answer: string): string | undefined {
 
 function parsed(text: string | undefined): unknown {
   try {
-    return text === undefined ? undefined : JSON.parse(text);
+    return text === undefined ? undefined : parseExactJson(text);
   } catch {
     return undefined;
   }

@@ -1,4 +1,5 @@
 import type { FunctionCall } from '../../../core/content.ts';
+import { isExactInteger } from '../../../core/exact-json.ts';
 
 /** How the actual calls of a turn are held against the expected ones. */
 export type MatchType = 'EXACT' | 'IN_ORDER' | 'ANY_ORDER';
@@ -6,7 +7,7 @@ export type MatchType = 'EXACT' | 'IN_ORDER' | 'ANY_ORDER';
 /** One text for all equal JSON values: the order of keys does not matter, that of lists does; `true` is not 1. */
 const toSortedText = (json: unknown): string =>
   JSON.stringify(json, (_key, value: unknown) =>
-    typeof value === 'object' && value !== null && !Array.isArray(value)
+    typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
       ? Object.fromEntries(Object.entries(value).toSorted(([one], [other]) => (one < other ? -1 : 1)))
       : value,
   );

@@ -13,6 +13,7 @@ import { computeCost } from '../scoring/cost.ts';
 import { listRunCases, readRunCases } from './eval-run-store.ts';
 import { inParts, withShortTexts } from '../sets/bounds.ts';
 import type { CaseTexts, EvalRun, RunCase } from './eval-run.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** A case that ran: its verdict, or why it could not be brought to an end. */
 export interface FinishedCase {
@@ -131,7 +132,7 @@ const hasEnded = <One extends RunCase>(one: One): one is One & EndedCase =>
 function toFinishedCase(one: EndedCase & CaseTexts, events: Event[], prices: ModelPrice[]): FinishedCase {
   const evalCase = readStoredCase(one.caseText);
   // A session can go on in the UI: what comes after the last turn of the case is not part of it.
-  const scored = one.resultText === null ? undefined : (JSON.parse(one.resultText) as ScoredCase);
+  const scored = one.resultText === null ? undefined : (parseExactJson(one.resultText) as ScoredCase);
   const own = withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0));
   const actual = toActualTurns(own, undefined).map(({ appDetails: _none, ...turn }): Turn => turn);
   // Once per case, where the agent first spoke: in each turn they would be most of a result.

@@ -10,6 +10,7 @@ import { heldSession } from '../../../conversation/sessions/session-lease.ts';
 import { s } from '../../../conversation/sessions/session-text.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ScoredCase } from './score.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 const e = evalSessionScores;
 const ofSession = sql`${e.appName} = ${s.appName} and ${e.userId} = ${s.userId} and ${e.sessionId} = ${s.id}`;
@@ -101,5 +102,5 @@ export async function listSessionScores(
     )
     .orderBy(sql`${e.createTime} desc, ${id} desc`)
     .limit(limit);
-  return rows.map(({ text, ...row }) => ({ ...row, scored: JSON.parse(unescapeJson(text)) as ScoredCase }));
+  return rows.map(({ text, ...row }) => ({ ...row, scored: parseExactJson(unescapeJson(text)) as ScoredCase }));
 }

@@ -1,5 +1,6 @@
 import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
 import { TooLargeError } from '../../../core/errors.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Cases of a set, and of a run with each trial counted: a report is read as one page. */
 export const MAX_CASES = 1_000;
@@ -43,7 +44,7 @@ export function withShortTexts<Value>(value: Value, maxLength: number): Value {
       return BYTES.has(name) ? '' : `${member.slice(0, length).toWellFormed()}… (${member.length} characters)`;
     });
   }
-  return JSON.parse(text) as Value;
+  return parseExactJson(text) as Value;
 }
 
 /** Rows of a part of a list that is read at once, and their bytes but for a first larger one. */

@@ -15,6 +15,7 @@ import {
   functionResponseSchema,
 } from '../../../core/content.ts';
 import { getChildren, unwrap } from '../../../core/zod-graph.ts';
+import { isExactInteger, parseExactJson } from '../../../core/exact-json.ts';
 
 /**
  * The form of an eval case that every version of ADK reads from a file: events are `{author, content}`, and no record
@@ -83,7 +84,7 @@ interface Pass {
 
 /** A value without nulls and without members that its schema does not name; free-form objects stay as they are. */
 function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: Pass): unknown {
-  if (typeof value !== 'object' || value === null) return value;
+  if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   const plain = unwrap(schema);
   const { members, elements } = getChildren(plain);
   const below = (index: number) => elements[elements.length > 1 ? index : 0];
@@ -163,7 +164,7 @@ export async function writeEvalSet(
   let place = 0;
   const pages = async function* () {
     for await (const page of cases) {
-      yield page.map((text) => `\n    ${writeCase(JSON.parse(text) as EvalCaseBody, place++, dropped)}`);
+      yield page.map((text) => `\n    ${writeCase(parseExactJson(text) as EvalCaseBody, place++, dropped)}`);
       dropped.splice(MAX_DROPPED);
     }
   };
@@ -186,7 +187,7 @@ function writeCase(evalCase: EvalCaseBody, place: number, dropped: string[]): st
 
 /** Only along the members of contents: what a tool was given or answered is data, also where it is named `data`. */
 function withUrlSafeBytes(value: unknown): unknown {
-  if (typeof value !== 'object' || value === null) return value;
+  if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   if (Array.isArray(value)) return value.map(withUrlSafeBytes);
   const entries = Object.entries(value).map(([name, member]): [string, unknown] => {
     if (FREE_FORM.has(name)) return [name, member];

@@ -8,6 +8,7 @@ import { ConflictError, NotFoundError, TooLargeError } from '../../../core/error
 import { checkCase, inParts, MAX_CASES } from './bounds.ts';
 import type { EvalSetDocument } from './eval-set.ts';
 import { toStoredCase } from './intermediate-data.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** The key of an evaluation set. */
 export interface EvalSetKey {
@@ -149,7 +150,7 @@ export async function findEvalSet(
     where ${isSet(key)}`);
   const [row] = rows;
   if (row?.text == null) return undefined;
-  const set = JSON.parse(unescapeJson(row.text)) as Omit<EvalSetDocument, 'eval_cases'>;
+  const set = parseExactJson(unescapeJson(row.text)) as Omit<EvalSetDocument, 'eval_cases'>;
   return { set, cases: readCases(db, key, inParts(row.cases)) };
 }
 

@@ -1,6 +1,7 @@
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import { safeParse } from 'zod/v4/core';
+import { mapExactIntegers } from '../../../core/exact-json.ts';
 import { identifierSchema, nameError } from '../../../core/session.ts';
 import { getChildren, getDefinition, pickRefined, unwrap } from '../../../core/zod-graph.ts';
 import { type Call, IGNORED_MEMBERS, type Operation, type OperationBody } from '../operation/operation.ts';
@@ -133,6 +134,10 @@ interface CheckedBody {
   unknown?: UnknownName[];
 }
 
+/** What stands for an exact integer before Ajv: free-form members take it, and none with a type. */
+const UNTYPED = Symbol('an integer that no float holds');
+const toUntyped = () => UNTYPED;
+
 /**
  * Prepares the checks of one operation's bodies. Ajv decides, by the published document, and costs microseconds; zod
  * words what is refused. They agree but for rules that JSON Schema cannot say (`refine`): zod always checks the members
@@ -154,7 +159,7 @@ function bodyChecker(
     const found = { hasUnknown: false };
     const value = isMissing ? {} : aliases.toSchema(sent, found);
     const unknown = found.hasUnknown ? aliases.listUnknown(sent, MAX_DETAILS) : [];
-    const [violation] = await gate(value);
+    const [violation] = await gate(mapExactIntegers(value, toUntyped));
     refined ??= { schema: pickRefined(schema) };
     const isRefused = violation !== undefined || (isOwn && unknown.length > 0);
     if (!isRefused && (!refined.schema || safeParse(refined.schema, value).success)) return { value, unknown };

@@ -1,0 +1,64 @@
+import { z } from 'zod';
+import type { JsonObject } from '../../core/content.ts';
+import { cloneJson, hasExactIntegers, isExactInteger } from '../../core/exact-json.ts';
+
+/** Types that JSON Schema cannot say; a `bigint` is an integer there. */
+const UNSAID = new Set(['symbol', 'undefined', 'void', 'date', 'map', 'set', 'transform', 'nan', 'function', 'custom']);
+
+/**
+ * Returns the JSON Schema of a tool's arguments.
+ * @throws Error for a schema that JSON Schema cannot say
+ */
+export const toJsonSchema = (parameters: z.ZodObject): JsonObject =>
+  z.toJSONSchema(parameters, {
+    io: 'input',
+    target: 'draft-7',
+    unrepresentable: 'any',
+    override: ({ zodSchema, jsonSchema }) => {
+      const { type } = zodSchema._zod.def;
+      if (UNSAID.has(type)) throw new Error(`JSON Schema cannot say z.${type}().`);
+      if (type === 'bigint') jsonSchema.type = 'integer';
+    },
+  });
+
+/** Told to the model. */
+export const TOO_MANY_DIGITS =
+  'The tool cannot hold a number of that many digits. Pass it as a text if its schema allows that.';
+
+/**
+ * Parses arguments by a tool's own schema: integers become `bigint` where that is wanted.
+ * @throws Error with words for the model, for an integer that would have to be rounded
+ */
+export async function parseTyped<Parameters extends z.ZodObject>(
+  parameters: Parameters,
+  args: JsonObject,
+): Promise<z.output<Parameters>> {
+  const first = await parameters.safeParseAsync(args);
+  if (first.success) return first.data;
+  const wanted = first.error.issues.filter((issue) => issue.code === 'invalid_type' && issue.expected === 'bigint');
+  const given = wanted.length === 0 ? args : cloneJson(args);
+  for (const { path } of wanted) toBigInt(given, path);
+  const second = await parameters.safeParseAsync(given);
+  if (second.success) return second.data;
+  if (second.error.issues.some(({ path }) => isExactInteger(valueAt(given, path)))) throw new Error(TOO_MANY_DIGITS);
+  throw second.error;
+}
+
+function toBigInt(args: JsonObject, path: PropertyKey[]): void {
+  const holder = valueAt(args, path.slice(0, -1)) as Record<PropertyKey, unknown> | undefined;
+  const name = path.at(-1);
+  if (holder === undefined || name === undefined) return;
+  const value = holder[name];
+  if (isExactInteger(value)) holder[name] = BigInt(value.rawJSON);
+  else if (Number.isInteger(value)) holder[name] = BigInt(value as number);
+}
+
+const valueAt = (value: unknown, path: PropertyKey[]): unknown =>
+  path.reduce<unknown>(
+    (found, name) => (typeof found === 'object' && found !== null ? Reflect.get(found, name) : undefined),
+    value,
+  );
+
+/** True for what code throws that takes such an integer for a number. */
+export const isOfDigits = (error: unknown, args: JsonObject): boolean =>
+  error instanceof TypeError && /primitive|BigInt/.test(error.message) && hasExactIntegers(args);

@@ -1,0 +1,182 @@
+import type { JsonObject } from '../../core/content.ts';
+import type { Cleaner, Listener } from './clean-answer.ts';
+import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './clean-members.ts';
+import { ModelFailure } from './model-error.ts';
+
+/** A call as far as its pieces have come. */
+interface OpenCall {
+  index: number | undefined;
+  id: string | undefined;
+  name: string | undefined;
+  text: string;
+  extra: unknown;
+}
+
+/** Reasons to finish in the words of other wires. */
+const REASONS: Record<string, string> = {
+  model_length: 'length',
+  max_tokens: 'length',
+  max_output_tokens: 'length',
+  end_turn: 'stop',
+  stop_sequence: 'stop',
+  eos: 'stop',
+  tool_use: 'tool_calls',
+  safety: 'content_filter',
+};
+
+/** Chat completions, as OpenAI and the servers that are compatible with it send them. */
+export class ChatCleaner implements Cleaner {
+  readonly #listener: Listener;
+  readonly #calls: OpenCall[] = [];
+  #reason: string | undefined;
+  #hasAnswered = false;
+  #isOver = false;
+
+  constructor(listener: Listener) {
+    this.#listener = listener;
+  }
+
+  read(chunk: JsonObject): object[] | undefined {
+    const choices = toObjects(chunk['choices']);
+    const choice = choices.find(({ index }) => (toNumber(index) ?? 0) === 0) ?? choices[0];
+    const usage = toUsage(chunk, choice);
+    if (!choice && !usage) return Array.isArray(chunk['choices']) ? [] : undefined;
+    const delta = choice ? (toObject(choice['delta']) ?? toObject(choice['message']) ?? {}) : {};
+    this.#readCalls(delta);
+    this.#readReason(choice);
+    const told = this.#toDelta(delta);
+    const [id, model] = [toWord(chunk['id']), toWord(chunk['model'])];
+    const named = { ...(id !== undefined && { id }), ...(model !== undefined && { model }) };
+    return [{ ...named, choices: choice ? [{ delta: told }] : [], ...(usage && { usage }) }];
+  }
+
+  end(isMarked: boolean): object[] {
+    if (this.#isOver) return [];
+    const calls = this.#calls.filter(({ name }) => name !== undefined);
+    const isWhole = isMarked && (this.#hasAnswered || calls.length > 0);
+    const reason = this.#reason ?? (isWhole ? 'stop' : undefined);
+    // Without a reason it has broken off, in the middle of a call perhaps.
+    if (reason === undefined) return [];
+    this.#isOver = true;
+    if (reason === 'insufficient_system_resource' && !this.#hasAnswered && calls.length === 0)
+      throw new ModelFailure('model_unavailable', { detail: reason, retryAfterMs: 0 });
+    if (calls.length < this.#calls.length) this.#listener.passOver('a call without a name');
+    const told = calls.map(({ id, name, text, extra }, index) => ({
+      index,
+      ...(id !== undefined && { id }),
+      type: 'function',
+      function: { name, arguments: text.trim() === '' ? '{}' : text },
+      ...(toExtra(extra) && { extra_content: toExtra(extra) }),
+    }));
+    const delta = told.length > 0 ? { tool_calls: told } : {};
+    const finish = calls.length > 0 && reason === 'stop' ? 'tool_calls' : reason;
+    return [{ choices: [{ delta, finish_reason: finish }] }];
+  }
+
+  readWhole(answer: JsonObject): object[] | undefined {
+    const events = this.read(answer);
+    return events && [...events, ...this.end(true)];
+  }
+
+  #readReason(choice: JsonObject | undefined): void {
+    const sent = toWord(choice?.['finish_reason'])?.toLowerCase();
+    if (sent === undefined) return;
+    if (sent === 'error') throw new ModelFailure('model_unavailable', { detail: 'error', retryAfterMs: 0 });
+    this.#reason = REASONS[sent] ?? sent;
+  }
+
+  #toDelta(delta: JsonObject): object {
+    const { refusal } = delta;
+    const [thoughts, texts] = this.#readContent(delta['content']);
+    const details = toObjects(delta['reasoning_details']);
+    const spelled = [delta['reasoning_content'], delta['reasoning'], delta['thinking']].map(toWord);
+    const ofDetails = details.map(({ text, summary }) => toWord(text) ?? toWord(summary) ?? '').join('');
+    const thought = (spelled.find((text) => text !== undefined) ?? ofDetails) + thoughts;
+    if (texts !== '' || toWord(refusal) !== undefined) this.#hasAnswered = true;
+    return {
+      ...(texts !== '' && { content: texts }),
+      ...(thought !== '' && { reasoning_content: thought }),
+      ...(toWord(refusal) !== undefined && { refusal }),
+      ...(details.length > 0 && { reasoning_details: details }),
+    };
+  }
+
+  /** Content may be a list of texts and thoughts. */
+  #readContent(content: unknown): [thoughts: string, texts: string] {
+    if (typeof content === 'string') return ['', content];
+    if (content === undefined || content === null) return ['', ''];
+    let [thoughts, texts] = ['', ''];
+    for (const part of Array.isArray(content) ? content : [content]) {
+      const { type, text, thinking }: JsonObject = toObject(part) ?? { text: part };
+      const isThought = type === 'thinking' || type === 'reasoning';
+      const words = isThought ? toWords(thinking ?? text) : toWords(text);
+      if (words === undefined) this.#listener.passOver(typeof type === 'string' ? type : 'content');
+      else if (isThought) thoughts += words;
+      else texts += words;
+    }
+    return [thoughts, texts];
+  }
+
+  #readCalls(delta: JsonObject): void {
+    const old = toObject(delta['function_call']);
+    const pieces = [...toObjects(delta['tool_calls']), ...(old ? [{ index: 0, function: old }] : [])];
+    for (const piece of pieces) this.#addPiece(piece);
+  }
+
+  #addPiece(piece: JsonObject): void {
+    const { name: sentName, arguments: sent } = toObject(piece['function']) ?? piece;
+    const [index, id, name] = [toNumber(piece['index']), toWord(piece['id']), toWord(sentName)];
+    if (this.#calls.length === 0) this.#listener.begin();
+    let call = this.#findCall(index, id, name);
+    if (!call) {
+      call = { index, id: undefined, name: undefined, text: '', extra: undefined };
+      this.#calls.push(call);
+    }
+    call.id ??= id;
+    call.name ??= name;
+    call.text += toArgumentsText(sent);
+    call.extra ??= piece['extra_content'] ?? undefined;
+    if (call.text.length > MAX_ARGUMENTS)
+      throw new ModelFailure('model_bad_response', { detail: `more than ${MAX_ARGUMENTS} characters` });
+  }
+
+  /** Some servers send no index, or the same one with each call; later pieces may lack the id, or repeat all. */
+  #findCall(index: number | undefined, id: string | undefined, name: string | undefined): OpenCall | undefined {
+    if (index !== undefined) {
+      const call = this.#calls.findLast((each) => each.index === index);
+      const isOther = id !== undefined && name !== undefined && call?.id !== undefined && call.id !== id;
+      return isOther ? undefined : call;
+    }
+    if (id !== undefined) return this.#calls.findLast((each) => each.id === id) ?? this.#waiting(name);
+    return name === undefined ? this.#calls.at(-1) : undefined;
+  }
+
+  /** The last call, if it still waits for its id. */
+  #waiting(name: string | undefined): OpenCall | undefined {
+    const last = this.#calls.at(-1);
+    return last && last.id === undefined && name === undefined ? last : undefined;
+  }
+}
+
+/** Characters of the arguments of one call. */
+const MAX_ARGUMENTS = 33_554_432;
+
+/** Returns a text, or the texts of a list of parts. */
+function toWords(value: unknown): string | undefined {
+  if (typeof value === 'string') return value;
+  if (!Array.isArray(value)) return undefined;
+  return value.map((each) => toWord(each) ?? toWord(toObject(each)?.['text']) ?? '').join('');
+}
+
+/** Returns Gemini's signature of a call. */
+function toExtra(extra: unknown): object | undefined {
+  const signature = toWord(toObject(toObject(extra)?.['google'])?.['thought_signature']);
+  return signature === undefined ? undefined : { google: { thought_signature: signature } };
+}
+
+/** Returns the counts, wherever a server has put them. */
+function toUsage(chunk: JsonObject, choice: JsonObject | undefined): JsonObject | undefined {
+  const sent = toNumbers(chunk['usage']) ?? toNumbers(toObject(chunk['x_groq'])?.['usage']);
+  const usage = sent ?? toNumbers(choice?.['usage']);
+  return usage && Object.keys(usage).length > 0 ? usage : undefined;
+}

@@ -1,0 +1,127 @@
+import type { JsonObject } from '../../core/content.ts';
+import { hasExactIntegers, parseExactJson } from '../../core/exact-json.ts';
+import type { Cleaner, Listener } from './clean-answer.ts';
+import { toNumber, toObject, toObjects, toWord } from './clean-members.ts';
+import { ModelFailure } from './model-error.ts';
+
+/** The only member of arguments whose integers the package would round: their text. */
+const PACKED = 'agent-runtime/packed';
+
+/** Gemini's chunks. */
+export class GoogleCleaner implements Cleaner {
+  readonly #listener: Listener;
+  #hasAnswered = false;
+
+  constructor(listener: Listener) {
+    this.#listener = listener;
+  }
+
+  read(chunk: JsonObject): object[] | undefined {
+    const [candidate] = toObjects(chunk['candidates']);
+    const feedback = toObject(chunk['promptFeedback']);
+    const usage = toObject(chunk['usageMetadata']);
+    if (!candidate && !feedback && !usage && chunk['candidates'] === undefined) return undefined;
+    const isBlocked = !candidate && toWord(feedback?.['blockReason']) !== undefined;
+    const responseId = toWord(chunk['responseId']);
+    const modelVersion = toWord(chunk['modelVersion']);
+    return [
+      {
+        ...(responseId !== undefined && { responseId }),
+        ...(modelVersion !== undefined && { modelVersion }),
+        ...(candidate && { candidates: [this.#toCandidate(candidate)] }),
+        ...(usage && { usageMetadata: toCounts(usage) }),
+        ...(isBlocked && { promptFeedback: { blockReason: 'SAFETY' } }),
+      },
+    ];
+  }
+
+  end(): object[] {
+    return [];
+  }
+
+  readWhole(answer: JsonObject): object[] | undefined {
+    return this.read(answer);
+  }
+
+  #toCandidate(candidate: JsonObject): object {
+    const content = toObject(candidate['content']);
+    const parts = toObjects(content?.['parts'] ?? []).flatMap((part) => this.#toPart(part) ?? []);
+    if (parts.length > 0) this.#hasAnswered = true;
+    const reason = toWord(candidate['finishReason']);
+    if (reason === 'MALFORMED_FUNCTION_CALL' && !this.#hasAnswered)
+      throw new ModelFailure('model_bad_response', { detail: reason, retryAfterMs: 0 });
+    const grounding = toObject(candidate['groundingMetadata']);
+    const token = toWord(candidate['continuationToken']);
+    return {
+      content: { role: 'model', parts },
+      ...(reason !== undefined && reason !== 'FINISH_REASON_UNSPECIFIED' && { finishReason: reason }),
+      ...(grounding && { groundingMetadata: grounding }),
+      ...(token !== undefined && { continuationToken: token }),
+    };
+  }
+
+  #toPart(part: JsonObject): object | undefined {
+    const signature = toWord(part['thoughtSignature']) ?? toWord(part['thought_signature']);
+    const signed = signature === undefined ? {} : { thoughtSignature: signature };
+    const call = toObject(part['functionCall']);
+    if (call) return { functionCall: toCall(call), ...signed };
+    const data = toObject(part['inlineData']);
+    if (typeof data?.['mimeType'] === 'string' && typeof data['data'] === 'string')
+      return { inlineData: { mimeType: data['mimeType'], data: data['data'] }, ...signed };
+    // Code that ran there.
+    if (toObject(part['executableCode']) ?? toObject(part['codeExecutionResult'])) return part;
+    const { text } = part;
+    if (typeof text === 'string' || signature !== undefined)
+      return {
+        text: typeof text === 'string' ? text : '',
+        ...(part['thought'] === true && { thought: true }),
+        ...signed,
+      };
+    const [name = 'an empty part'] = Object.keys(part);
+    this.#listener.passOver(name);
+    return undefined;
+  }
+}
+
+function toCall(call: JsonObject): object {
+  const { willContinue, partialArgs } = call;
+  const [id, name] = [toWord(call['id']), toWord(call['name'])];
+  const args = toArguments(call['args']);
+  return {
+    ...(id !== undefined && { id }),
+    ...(name !== undefined && { name }),
+    ...(args !== undefined && { args }),
+    ...(Array.isArray(partialArgs) && { partialArgs }),
+    ...(typeof willContinue === 'boolean' && { willContinue }),
+  };
+}
+
+function toArguments(sent: unknown): unknown {
+  const args = typeof sent === 'string' ? (toObject(parse(sent)) ?? {}) : toObject(sent);
+  return args && hasExactIntegers(args) ? { [PACKED]: JSON.stringify(args) } : args;
+}
+
+function parse(text: string): unknown {
+  try {
+    return parseExactJson(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Returns the text of the arguments that a call came with. */
+export function unpackArguments(input: string): string {
+  if (!input.startsWith(`{"${PACKED}":`)) return input;
+  const { [PACKED]: text } = JSON.parse(input) as JsonObject;
+  return typeof text === 'string' ? text : input;
+}
+
+/** Counts, with lists of them by kind. */
+function toCounts(usage: JsonObject): JsonObject {
+  const members = Object.entries(usage).flatMap(([name, value]): [string, unknown][] => {
+    if (!name.endsWith('Count')) return [[name, value]];
+    const count = toNumber(value);
+    return count === undefined ? [] : [[name, count]];
+  });
+  return Object.fromEntries(members);
+}

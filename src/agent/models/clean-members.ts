@@ -1,0 +1,42 @@
+import type { JsonObject } from '../../core/content.ts';
+import { isExactInteger } from '../../core/exact-json.ts';
+
+/** Reads members of a provider's answer, each of which may be missing, null or of another type. */
+
+export const toObject = (value: unknown): JsonObject | undefined =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
+    ? (value as JsonObject)
+    : undefined;
+
+/** Returns the objects of a list, of which one may stand alone. */
+export function toObjects(value: unknown): JsonObject[] {
+  const list: unknown[] = Array.isArray(value) ? value : [value];
+  return list.map(toObject).filter((each) => each !== undefined);
+}
+
+/** Returns a text that is not empty. */
+export const toWord = (value: unknown): string | undefined =>
+  typeof value === 'string' && value !== '' ? value : undefined;
+
+/** Returns a number, also one that is written as a text. */
+export function toNumber(value: unknown): number | undefined {
+  const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
+  return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
+}
+
+/** Returns the numbers of an object, those of objects within it too. */
+export function toNumbers(value: unknown): JsonObject | undefined {
+  const object = toObject(value);
+  if (!object) return undefined;
+  const members = Object.entries(object).flatMap(([name, each]): [string, unknown][] => {
+    const number = toNumber(each) ?? toNumbers(each);
+    return number === undefined ? [] : [[name, number]];
+  });
+  return Object.fromEntries(members);
+}
+
+/** Returns the text of a call's arguments. */
+export function toArgumentsText(value: unknown): string {
+  if (typeof value === 'string') return value.trim() === 'null' ? '' : value;
+  return value === undefined || value === null ? '' : JSON.stringify(value);
+}

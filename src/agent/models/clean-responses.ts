@@ -1,0 +1,178 @@
+import type { JsonObject } from '../../core/content.ts';
+import type { Cleaner, Listener } from './clean-answer.ts';
+import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './clean-members.ts';
+
+/** Events that repeat what others say. */
+const REPEATING =
+  /^response\.(?:in_progress|queued|content_part\.\w+|(?:output|reasoning|reasoning_summary)_text\.done|function_call_arguments\.\w+)$/;
+const ANNOTATIONS = new Set(['url_citation', 'file_citation', 'container_file_citation', 'file_path']);
+/** Items that an answer may have without tools of the provider's own. */
+const ITEMS = new Set(['message', 'reasoning', 'function_call']);
+
+/** OpenAI's Responses. */
+export class ResponsesCleaner implements Cleaner {
+  readonly #listener: Listener;
+  /** Places of the items of which something has come. */
+  readonly #added = new Set<number>();
+  readonly #spoken = new Set<number>();
+  readonly #done = new Set<number>();
+  #hasAnswered = false;
+  #isOver = false;
+
+  constructor(listener: Listener) {
+    this.#listener = listener;
+  }
+
+  read(event: JsonObject): object[] | undefined {
+    const type = String(event['type']);
+    const place = toNumber(event['output_index']) ?? 0;
+    switch (type) {
+      case 'response.created':
+        return toBegin(toObject(event['response']) ?? {});
+      case 'response.output_item.added':
+        return this.#add(place, toObject(event['item']));
+      case 'response.output_item.done':
+        return this.#finishItem(place, toObject(event['item']));
+      case 'response.output_text.delta':
+        return this.#speak(place, event);
+      case 'response.reasoning_text.delta':
+        return this.#think(place, event);
+      case 'response.reasoning_summary_text.delta':
+      case 'response.reasoning_summary_part.added':
+      case 'response.reasoning_summary_part.done':
+        return this.#summarise(place, event);
+      case 'response.refusal.delta':
+      case 'response.refusal.done':
+        return this.#refuse(place, event);
+      case 'response.output_text.annotation.added':
+        return ANNOTATIONS.has(String(toObject(event['annotation'])?.['type'])) ? [event] : undefined;
+      case 'response.completed':
+      case 'response.incomplete':
+        return this.#finish(type, toObject(event['response']) ?? {});
+      default:
+        return REPEATING.test(type) ? [] : undefined;
+    }
+  }
+
+  end(isMarked: boolean): object[] {
+    if (this.#isOver || !isMarked || !this.#hasAnswered) return [];
+    return this.#finish('response.completed', {});
+  }
+
+  readWhole(answer: JsonObject): object[] | undefined {
+    if (!Array.isArray(answer['output'])) return undefined;
+    const type = answer['status'] === 'incomplete' ? 'response.incomplete' : 'response.completed';
+    return [...toBegin(answer), ...this.#finish(type, answer)];
+  }
+
+  #add(place: number, item: JsonObject | undefined): object[] | undefined {
+    const told = item && toItem(place, item);
+    if (!told) return undefined;
+    this.#added.add(place);
+    if (told['type'] === 'function_call') this.#hasAnswered = true;
+    return [{ type: 'response.output_item.added', output_index: place, item: told }];
+  }
+
+  /** An item may come whole, without the events before. */
+  #finishItem(place: number, item: JsonObject | undefined): object[] | undefined {
+    const told = item && toItem(place, item);
+    if (!told) return undefined;
+    this.#done.add(place);
+    const before = this.#added.has(place) ? [] : (this.#add(place, item) ?? []);
+    const said = this.#spoken.has(place) ? [] : toTexts(item).flatMap((delta) => this.#toWords(place, told, delta));
+    return [...before, ...said, { type: 'response.output_item.done', output_index: place, item: told }];
+  }
+
+  #toWords(place: number, item: JsonObject, delta: string): object[] {
+    const at = { item_id: item['id'], output_index: place, delta };
+    if (item['type'] === 'reasoning') return [{ type: SUMMARY_DELTA, summary_index: 0, ...at }];
+    this.#hasAnswered = true;
+    return [{ type: 'response.output_text.delta', ...at }];
+  }
+
+  #speak(place: number, event: JsonObject): object[] | undefined {
+    const { delta } = event;
+    if (typeof delta !== 'string') return undefined;
+    this.#spoken.add(place);
+    const id = toWord(event['item_id']) ?? `item_${place}`;
+    return [...this.#begin(place, { type: 'message', id }), ...this.#toWords(place, { type: 'message', id }, delta)];
+  }
+
+  /** Thoughts of open models, which the package does not know. */
+  #think(place: number, event: JsonObject): object[] | undefined {
+    const { delta } = event;
+    if (typeof delta !== 'string') return undefined;
+    this.#spoken.add(place);
+    const item = { type: 'reasoning', id: toWord(event['item_id']) ?? `item_${place}` };
+    return [...this.#begin(place, item), ...this.#toWords(place, item, delta)];
+  }
+
+  #summarise(place: number, event: JsonObject): object[] | undefined {
+    const { item_id: id, summary_index: index, delta } = event;
+    const isDelta = event['type'] === SUMMARY_DELTA;
+    if (typeof id !== 'string' || toNumber(index) === undefined || (isDelta && typeof delta !== 'string'))
+      return undefined;
+    this.#spoken.add(place);
+    return [...this.#begin(place, { type: 'reasoning', id }), event];
+  }
+
+  #refuse(place: number, event: JsonObject): object[] | undefined {
+    const words = event['delta'] ?? event['refusal'];
+    if (typeof event['item_id'] !== 'string' || typeof words !== 'string') return undefined;
+    this.#spoken.add(place);
+    this.#hasAnswered = true;
+    return [...this.#begin(place, { type: 'message', id: event['item_id'] }), event];
+  }
+
+  #begin = (place: number, item: JsonObject) => (this.#added.has(place) ? [] : (this.#add(place, item) ?? []));
+
+  #finish(type: string, response: JsonObject): object[] {
+    this.#isOver = true;
+    const items = toObjects(response['output'] ?? []).flatMap((item, place) =>
+      this.#done.has(place) || this.#spoken.has(place) ? [] : (this.#finishItem(place, item) ?? this.#passOver(item)),
+    );
+    const usage = toNumbers(response['usage']);
+    const reason = toWord(toObject(response['incomplete_details'])?.['reason']);
+    const isCounted = usage?.['input_tokens'] !== undefined && usage['output_tokens'] !== undefined;
+    const told = { ...(isCounted && { usage }), ...(reason !== undefined && { incomplete_details: { reason } }) };
+    return [...items, { type, response: told }];
+  }
+
+  #passOver(item: JsonObject): [] {
+    this.#listener.passOver(String(item['type']));
+    return [];
+  }
+}
+
+const SUMMARY_DELTA = 'response.reasoning_summary_text.delta';
+
+function toBegin(response: JsonObject): object[] {
+  const { id, model, created_at: sent } = response;
+  if (typeof id !== 'string' || typeof model !== 'string' || model === '') return [];
+  return [{ type: 'response.created', response: { id, model, created_at: toNumber(sent) ?? 0 } }];
+}
+
+function toItem(place: number, item: JsonObject): JsonObject | undefined {
+  const { type } = item;
+  if (typeof type !== 'string' || !ITEMS.has(type)) return undefined;
+  const id = toWord(item['id']) ?? `item_${place}`;
+  if (type === 'reasoning') {
+    const content = toWord(item['encrypted_content']);
+    return { type, id, ...(content !== undefined && { encrypted_content: content }) };
+  }
+  if (type === 'message') {
+    const { phase } = item;
+    return { type, id, ...((phase === 'commentary' || phase === 'final_answer') && { phase }) };
+  }
+  const name = toWord(item['name']);
+  if (name === undefined) return undefined;
+  const args = toArgumentsText(item['arguments']);
+  return { type, id, call_id: toWord(item['call_id']) ?? id, name, arguments: args, status: 'completed' };
+}
+
+/** Returns the texts of an item that came whole. */
+function toTexts(item: JsonObject): string[] {
+  const parts = item['type'] === 'reasoning' ? (item['summary'] ?? item['content']) : item['content'];
+  if (typeof parts === 'string') return [parts];
+  return toObjects(parts ?? []).flatMap(({ text, refusal }) => toWord(text) ?? toWord(refusal) ?? []);
+}
