@@ -22,7 +22,7 @@ import {
   withMarks,
 } from './hooks.ts';
 import { isRejected, MAX_REPAIRS, noOutput, withOutput } from './structured-output.ts';
-import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
+import type { ModelAnswer, ModelRequest, ToolChoice } from '../definition/model.ts';
 import {
   countTokensLeft,
   newEvent,
@@ -104,6 +104,9 @@ const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
  * event, or an event with an error.
  */
 async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
+  const { toolChoice } = invocation;
+  // Also where that call was made before this process.
+  invocation.toolChoice = undefined;
   const stored = invocation.input.stored?.take(turn, isOfModel);
   if (stored) return stored;
   const { signal } = turn;
@@ -118,10 +121,14 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
     return withError(newEvent(invocation, turn, {}), new AgentError('budget_exceeded', text));
   }
   invocation.used.llmCalls += 1;
-  return yield* callModel(invocation, turn);
+  return yield* callModel(invocation, turn, toolChoice);
 }
 
-async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
+async function* callModel(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  toolChoice: ToolChoice | undefined,
+): AsyncGenerator<NewEvent, NewEvent, void> {
   const { agent, signal } = turn;
   const { streaming, observer } = invocation.input;
   const ended = new AbortController();
@@ -139,7 +146,9 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     const bound = AbortSignal.any([signal, ended.signal]);
     remote = agent.isRemote ? await beginRemoteCall(invocation, turn) : undefined;
     const asker = remote && { asker: remote.asker };
-    const request = { ...(await toRequest(invocation, turn, bound)), ...asker, onFailedTry: noteTry(notes) };
+    const asked = await toRequest(invocation, turn, bound);
+    const choice = toolChoice && asked.tools.length > 0 && { toolChoice };
+    const request = { ...asked, ...choice, ...asker, onFailedTry: noteTry(notes) };
     const sent = marks ? { ...request, contents: [...request.contents], tools: [...request.tools] } : request;
     call.request = sent;
     const given = marks && (await beforeModel(invocation, turn, sent, marks));

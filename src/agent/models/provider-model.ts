@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { currentContext } from '../../platform/context.ts';
 import { abortError } from '../../core/abort.ts';
 import { CircuitBreaker } from '../definition/circuit-breaker.ts';
-import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
+import type { Model, ModelAnswer, ModelDelta, ModelRequest, ToolChoice } from '../definition/model.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 import {
@@ -139,6 +139,7 @@ function toOptions(
             description,
             inputSchema: parameters,
           })),
+          ...(request.toolChoice && { toolChoice: toToolChoice(request.toolChoice) }),
         }
       : {}),
     ...sampling,
@@ -150,6 +151,9 @@ function toOptions(
     abortSignal,
   };
 }
+
+const toToolChoice = (choice: ToolChoice): NonNullable<CallOptions['toolChoice']> =>
+  choice === 'required' ? { type: choice } : { type: 'tool', toolName: choice.name };
 
 /** Maximum size of what an answer brings, in characters, with 100 for each piece of it. */
 const MAX_ANSWER = 33_554_432;

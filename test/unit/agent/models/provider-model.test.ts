@@ -472,3 +472,22 @@ describe('the form of an answer on the wire', () => {
       expect(isStrict({ ...closed, [name]: wrong })).toBe(false);
   });
 });
+
+test.each([
+  ['openai-compatible', 'required', { type: 'function', function: { name: 'work' } }],
+  ['openai', 'required', { type: 'function', name: 'work' }],
+  ['anthropic', { type: 'any' }, { type: 'tool', name: 'work' }],
+  ['google', { mode: 'ANY' }, { mode: 'ANY', allowedFunctionNames: ['work'] }],
+] as const)('%s is told what has to be called, and of no form beside it', async (provider, any, named) => {
+  const script = [{ calls: [{ id: 'c1', name: 'work', arguments: '{"n":1}' }] }];
+  const toChoice = async (toolChoice: ModelRequest['toolChoice']) => {
+    const { server } = await ask(provider, script, { tools, toolChoice, outputSchema: { type: 'object' } });
+    const body = server.requests[0]?.body as Record<string, unknown>;
+    expect(JSON.stringify(body)).not.toMatch(/response_?format|json_schema|fits this schema/i);
+    return provider === 'google'
+      ? (body['toolConfig'] as { functionCallingConfig: object }).functionCallingConfig
+      : body['tool_choice'];
+  };
+  expect(await toChoice('required')).toEqual(any);
+  expect(await toChoice({ name: 'work' })).toEqual(named);
+});
