@@ -36,7 +36,7 @@ export function toTimeline(input: string | InputItem[], param: string): Said[] {
   const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
   const timeline: Said[] = [];
   for (const [index, item] of items.entries()) {
-    const { by, parts } = toSaid(item, `${param}[${index}]`);
+    const { by, parts } = readItem(item, `${param}[${index}]`);
     const last = timeline.at(-1);
     if (last?.by === by) last.parts.push(...parts);
     else if (parts.length > 0) timeline.push({ by, parts });
@@ -80,7 +80,7 @@ export function toOwnEvents(
   return events;
 }
 
-function toSaid(item: InputItem, place: string): Said {
+function readItem(item: InputItem, place: string): Said {
   const { role, content, output, approve, reason } = item;
   const type = item.type ?? (role === 'tool' ? role : role == null ? '(none)' : 'message');
   if (type === 'message') return readMessage(item, place);
@@ -154,6 +154,60 @@ const toSystemPart = (text: string): Part => ({
   text: `The application says:\n${text}`,
   partMetadata: { [NOTE]: text },
 });
+
+/** Returns the text of a part of such a message; '' of another. */
+export const toSystemText = ({ partMetadata }: Part): string => {
+  const text = partMetadata?.[NOTE];
+  return typeof text === 'string' ? text : '';
+};
+
+/** Returns what an event says, as far as this protocol shows it: calls are those that a client answers. */
+export function toSaid({ author, content, longRunningToolIds: asked }: Event): Said {
+  const isShown = ({ functionCall: call }: Part) =>
+    !call || (call.name !== CONFIRMATION_CALL && asked?.includes(call.id ?? '') === true);
+  const parts = getParts(content);
+  return author === 'user' ? { by: 'user', parts } : { by: 'agent', parts: parts.filter(isShown) };
+}
+
+/** Thoughts that a front end keeps in the text of an answer, at its start. */
+const THOUGHTS = [
+  ['<think>', '</think>'],
+  ['<details type="reasoning"', '</details>'],
+] as const;
+
+/**
+ * Returns what was said in a form that is the same for the same words, however they were split, and what of blanks and
+ * thoughts a front end kept. Messages of the system are not of it: front ends write the time into them.
+ */
+export function toWords(timeline: readonly Said[]): string {
+  const words: [kind: string, word: string][] = [];
+  for (const { by, parts } of timeline)
+    for (const part of parts) {
+      const [kind, word] = toWord(by, part) ?? [];
+      const last = words.at(-1);
+      if (kind === undefined || word === undefined) continue;
+      if (kind === last?.[0] && (kind === 'user' || kind === 'agent')) last[1] += word;
+      else words.push([kind, word]);
+    }
+  return JSON.stringify(words.map(([kind, word]) => [kind, kind === 'agent' ? withoutThoughts(word) : word]));
+}
+
+function toWord(by: Said['by'], part: Part): [kind: string, word: string] | undefined {
+  const { text, thought, functionCall, functionResponse, inlineData, fileData } = part;
+  if (text) return thought || toSystemText(part) !== '' ? undefined : [by, text.replaceAll(/\s+/g, '')];
+  if (functionResponse) return by === 'user' ? ['answer', functionResponse.id ?? ''] : undefined;
+  if (functionCall) return ['call', functionCall.id ?? ''];
+  const file = inlineData?.data ?? fileData?.fileUri;
+  return by === 'user' && file ? ['file', file] : undefined;
+}
+
+function withoutThoughts(word: string): string {
+  for (const [start, end] of THOUGHTS) {
+    const place = word.startsWith(start.replaceAll(' ', '')) ? word.indexOf(end) : -1;
+    if (place >= 0) return word.slice(place + end.length);
+  }
+  return word;
+}
 
 /** Returns what converts events, in their order, to items: a call of the service is one once it has its answer. */
 export function itemReader(serverLabel: string): (event: Event) => Item[] {
