@@ -3,8 +3,8 @@ import type { z } from 'zod';
 import { CALLS, CHAIN, CHAIN_STATE, TIME, TOKENS } from '../../../agent/a2a/wire.ts';
 import type { Config } from '../../../config/config.ts';
 import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
+import { cancel } from '../../../invocations/cancel.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { askToCancel } from '../../../invocations/fence.ts';
 import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
 import { toCursor, readCursor } from '../../../platform/http/operation/cursor.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
@@ -30,8 +30,6 @@ import {
 
 /** Characters of JSON from which on a page of tasks ends. */
 const MAX_PAGE = 4_194_304;
-/** Time that the answer to a request to cancel waits for the end. */
-const CANCEL_MS = 5_000;
 
 /** Dependencies of this door. */
 export interface A2aContext extends InvocationContext {
@@ -208,9 +206,8 @@ export async function getTask(call: A2aCall, { id, ...shown }: z.output<typeof g
 export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<JsonObject> {
   const found = await findTask(call, id);
   if (isOver(found)) throw new A2aError('TASK_NOT_CANCELABLE', `The task is over: ${found.invocation.status}.`);
-  await askToCancel(call.context, found.key, found.invocation.id);
-  const signal = AbortSignal.any([AbortSignal.timeout(CANCEL_MS), call.context.draining]);
-  return toTask(await wait(call, found, signal));
+  await cancel(call.context, found.key, found.invocation.id);
+  return toTask(await look(call, found));
 }
 
 /** Lists the tasks that a user has with an application, those that changed last first. */

@@ -4,7 +4,7 @@ import type { z } from 'zod';
 import type { JsonObject } from '../../../core/content.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import { forkAt } from '../../../conversation/sessions/fork-routes.ts';
-import { askToCancel } from '../../../invocations/fence.ts';
+import { cancel } from '../../../invocations/cancel.ts';
 import { listInvocationsText } from '../../../invocations/invocation-store.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
 import type { InvocationRef } from '../handle.ts';
@@ -111,7 +111,7 @@ export async function getResponse(
 /** Cancels a response that runs, on whatever replica; one that is over stays as it is. */
 export async function cancelResponse(context: OpenAiContext, call: OneCall): Promise<Answer> {
   const ref = await findResponse(context, call);
-  await askToCancel(context, ref.key, ref.invocationId);
+  await cancel(context, ref.key, ref.invocationId);
   return show(context, ref);
 }
 
