@@ -10,6 +10,8 @@ import {
   OpenAIProvider,
   Runner,
 } from '@openai/agents';
+import { createOpenAI } from '@ai-sdk/openai';
+import type { LanguageModelV4Prompt } from '@ai-sdk/provider';
 import OpenAI from 'openai';
 import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
@@ -211,8 +213,8 @@ test('in the background: cancelled on another replica, resumed as a stream', asy
   const long = await client.responses.create({ model: APP, input: 'speak', background: true });
   expect(['queued', 'in_progress']).toContain(long.status);
   await vi.waitUntil(() => spoken.calls.length > 1);
-  await elsewhere().responses.cancel(long.id);
-  await vi.waitUntil(async () => (await client.responses.retrieve(long.id)).status === 'cancelled');
+  expect(await elsewhere().responses.cancel(long.id)).toMatchObject({ status: 'cancelled' });
+  expect(await client.responses.retrieve(long.id)).toMatchObject({ status: 'cancelled' });
 });
 
 test('conversations: made with items, gone on with, listed, changed, deleted', async () => {
@@ -561,10 +563,30 @@ test('refusals have the form of the protocol', async () => {
     param: 'conversation_id',
   });
   const failed = await create({ input: 'fail' });
-  expect(failed).toMatchObject({ status: 'failed', error: { code: 'server_error' } });
+  const error = { code: 'server_error', message: expect.any(String), type: 'server_error', param: null };
+  expect(failed).toMatchObject({ status: 'failed', error });
   await expect(
     client.chat.completions.create({ model: APP, messages: [{ role: 'user', content: 'pay' }] }),
   ).rejects.toMatchObject({ status: 409, code: 'approval_required' });
+});
+
+test('the reader of the AI SDK sees why a response failed', async () => {
+  const models = createOpenAI({ baseURL: `${app.url}/v1`, apiKey: 'none' });
+  const prompt: LanguageModelV4Prompt = [{ role: 'user', content: [{ type: 'text', text: 'fail' }] }];
+  await expect(models.responses(APP).doGenerate({ prompt })).rejects.toThrow('failed unexpectedly');
+  await expect(models.chat(APP).doGenerate({ prompt })).rejects.toThrow('failed unexpectedly');
+  await expect(models.responses(APP).doStream({ prompt })).rejects.toThrow('failed unexpectedly');
+});
+
+test.each([
+  ['POST', '/v1/embeddings', 404],
+  ['GET', '/v1/files', 404],
+  ['POST', '/v1/images/generations', 404],
+  ['GET', '/v1/chat/completions', 405],
+])('%s %s says what there is not', async (method, path, status) => {
+  const refused = await app.send(method, path, method === 'POST' ? '{}' : undefined);
+  const message = `There is no ${method} ${path} here.`;
+  expect(refused).toMatchObject({ status, body: { error: { message, type: expect.any(String) } } });
 });
 
 test('the package for agents: a tool of its own, an approval, a conversation of the service', async () => {
