@@ -313,6 +313,9 @@ test('a chat completion with tools of the client', async () => {
   const assistant = { role: 'assistant' as const, content: null, tool_calls: calls };
   const done = await client.chat.completions.create({ model: APP, messages: [ask, assistant, result], tools });
   expect(done.choices[0]?.message.content).toBe('Got [{"result":"sunny"}]');
+  const inParts = { ...result, content: ['sunny', 'in Bern'].map((text) => ({ type: 'text' as const, text })) };
+  const again = await client.chat.completions.create({ model: APP, messages: [ask, assistant, inParts], tools });
+  expect(again.choices[0]?.message.content).toBe('Got [{"result":"sunny\\nin Bern"}]');
 });
 
 const forecast = { name: 'get_weather', parameters: { type: 'object' } };

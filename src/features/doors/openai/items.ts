@@ -1,6 +1,5 @@
 import type { ResponseInputContent, ResponseItem } from 'openai/resources/responses/responses';
 import { CONFIRMATION_CALL } from '../../../agent/loop/confirmation.ts';
-import { base64Error } from '../../../core/base64.ts';
 import { type FunctionCall, getFunctionCalls, getParts, type JsonObject, type Part } from '../../../core/content.ts';
 import type { Event, NewEvent } from '../../../core/event.ts';
 import { parseArguments } from '../../../core/parse-json.ts';
@@ -10,10 +9,14 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { eventDemands } from '../../../platform/http/operation/demands.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
+import { readDataUrl } from '../data-url.ts';
 import { isProvisional, toResponse } from '../open-calls.ts';
 import { joinTexts } from '../text-cutter.ts';
 import { RequestError } from './errors.ts';
 import type { InputItem, Page } from './schemas.ts';
+
+/** The types of parts that are text. */
+const TEXT = /^(?:(?:in|out)put_)?text$/;
 
 /** The words of one side in a request, in order. */
 export interface Said {
@@ -97,8 +100,14 @@ function readItem(item: InputItem, place: string): Said {
   return { by: 'user', parts: [{ functionResponse: { id, name: '', response } }] };
 }
 
-const toText = (content: InputItem['output']) =>
-  typeof content === 'string' ? content : JSON.stringify(content ?? null);
+/** Returns an answer of a tool as text: that of its parts, where they are only text. */
+function toText(content: InputItem['output']): string {
+  if (typeof content === 'string') return content;
+  const texts = content?.map((part) => (TEXT.test(part.type) ? part['text'] : undefined));
+  return texts?.length && texts.every((text) => typeof text === 'string')
+    ? texts.join('\n')
+    : JSON.stringify(content ?? null);
+}
 
 function readMessage({ role, content, tool_calls: calls }: InputItem, place: string): Said {
   const sent = typeof content === 'string' ? content && [{ type: 'text', text: content }] : content;
@@ -120,7 +129,7 @@ function toCall(id: InputItem['call_id'], call: Pick<InputItem, 'name' | 'argume
 /** Converts a part, by the names that both APIs have for its members. */
 function toPart(part: JsonObject, param: string): Part {
   const { type, text, image_url: image } = part;
-  if (/^(?:(?:in|out)put_)?text$/.test(String(type)) && typeof text === 'string') return { text };
+  if (TEXT.test(String(type)) && typeof text === 'string') return { text };
   if (type === 'input_image' || type === 'image_url') {
     const url = typeof image === 'object' ? (image as JsonObject | null)?.['url'] : image;
     return toFile(url, { mimeType: 'image/*' }, `${param}.image_url`);
@@ -136,9 +145,9 @@ function toPart(part: JsonObject, param: string): Part {
 function toFile(url: unknown, named: { mimeType?: string; displayName?: string }, param: string): Part {
   if (typeof url !== 'string') throw new RequestError('There is no files API: send data or an address.', { param });
   if (!url.startsWith('data:')) return { fileData: { fileUri: url, ...named } };
-  const [, mimeType = 'application/octet-stream', data = ''] = /^data:([^;,]{1,256})?;base64,(.*)$/s.exec(url) ?? [];
-  if (data === '' || base64Error(data) !== undefined) throw new RequestError('The data is no base64.', { param });
-  return { inlineData: { data, ...named, mimeType } };
+  const read = readDataUrl(url);
+  if (!read) throw new RequestError('The data is no base64.', { param });
+  return { inlineData: { data: read.data, ...named, mimeType: read.mimeType } };
 }
 
 /** An item of a conversation, as this protocol shows it. */
