@@ -6,7 +6,7 @@ import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
-import { sendEvents, toClientUser, type TurnCall } from '../start-turn.ts';
+import { sendEvents, toDoorUser, type TurnCall } from '../start-turn.ts';
 import { readVersion, toBase, toCard } from './card.ts';
 import { A2aError, isOldPath, showError, speaksOld, toRestError, toRpcError } from './errors.ts';
 import * as methods from './methods.ts';
@@ -65,7 +65,7 @@ async function answer(
   params: JsonObject,
   { isOld, toResult, toError }: Words,
 ): Promise<Answer> {
-  const userId = toClientUser(came.principal, query.user_id);
+  const userId = toDoorUser(came.principal, query.user_id);
   const call = { ...came, isOld, context, appName: path.appName, userId, base: toBase(came.request) };
   if (name.includes('PushNotification')) push.requirePush(call);
   const result = await (METHODS[name] as (typeof METHODS)[string])(call, params);
