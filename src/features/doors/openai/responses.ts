@@ -53,8 +53,13 @@ async function findPlace(context: OpenAiContext, { body, userId }: OpenAiCall<Cr
     ref?.key.userId === userId && (previous == null || (await context.feeds.readInvocation(ref.key, ref.invocationId)));
   const history = isThere ? await context.histories.find(context.database.db, ref.key) : undefined;
   if (!ref || !history) {
-    const [member, param] = previous == null ? ['conversation'] : ['previous_response', 'previous_response_id'];
-    throw new RequestError(`There is no ${id}.`, { param: param ?? member, code: `${member}_not_found`, status: 404 });
+    const [what, member, param] =
+      previous == null ? ['Conversation', 'conversation'] : ['Response', 'previous_response', 'previous_response_id'];
+    throw new RequestError(`${what} not found: ${id}`, {
+      param: param ?? member,
+      code: `${member}_not_found`,
+      status: 404,
+    });
   }
   const { key } = ref;
   if (key.appName !== model)
