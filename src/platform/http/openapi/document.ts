@@ -91,6 +91,13 @@ const readPosition = {
     'That of the last change that the answer must have: the header of its answer. Without it: of all changes.',
   schema: { type: 'string' },
 };
+const deliberate = {
+  name: 'X-Requested-With',
+  in: 'header',
+  required: false,
+  description: 'Any value. A body of `text/plain` needs it: what a form of a foreign page can send too is a 415.',
+  schema: { type: 'string' },
+};
 const CHANGE_POSITION = 'The place of the change in the log of the database. Only where plain reads go to a replica.';
 
 function toParameters(operation: Operation, path: string): object[] {
@@ -110,6 +117,7 @@ function toParameters(operation: Operation, path: string): object[] {
     }),
     ...all('query', query),
     ...all('header', headers),
+    ...(operation.body?.isText && operation.method === 'post' ? [deliberate] : []),
     ...(operation.owner !== 'open' && isPlainRead(operation) ? [readPosition] : []),
   ];
 }
