@@ -336,7 +336,7 @@ test.each([
   { choice: 'none', chosen: undefined, offered: 0 },
 ])('the first call of the model has to call a tool of the client: $choice', async ({ choice, chosen, offered }) => {
   const own = agents.get(APP) as HostedAgent;
-  const agentTools = (await own.prepare({}, new AbortController().signal)).tools.length;
+  const agentTools = (await own.prepare({}, new AbortController().signal, 'user')).tools.length;
   const ask = (content: string) => ({
     model: APP,
     messages: [{ role: 'user', content }],

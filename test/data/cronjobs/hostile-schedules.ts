@@ -15,7 +15,6 @@ const EXTRA = /Unrecognized key|Extra inputs/;
 const NEVER = /^(?:Value error, )?The schedule never fires: /;
 const NO_CRON = /this is no cron expression: \S/;
 const FIELDS = /a cron expression has 5 fields, this has \d+/;
-const PATTERN = /must match pattern|should match pattern/;
 const TIME = /a time is HH:MM/;
 const NUMBER = /expected number|valid integer/;
 const ZONE = /there is no such time zone/;

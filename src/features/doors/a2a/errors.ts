@@ -48,8 +48,10 @@ export const toRpcError = (id: unknown, { code, message, reason }: Shown, isOld:
 });
 
 /** True of a request that does not name 1.0: who names no version speaks 0.3. */
-export const speaksOld = ({ headers, query }: Pick<Parameters<ToRefusal>[2], 'headers' | 'query'>): boolean =>
-  !String(headers?.['a2a-version'] ?? query?.['A2A-Version']).startsWith(VERSION);
+export function speaksOld({ headers, query }: Partial<Pick<Parameters<ToRefusal>[2], 'headers' | 'query'>>): boolean {
+  const named = headers?.['a2a-version'] ?? query?.['A2A-Version'];
+  return typeof named !== 'string' || !named.startsWith(VERSION);
+}
 
 /** True of an address of HTTP+JSON in 0.3. */
 export const isOldPath = (path: string): boolean => /^\/a2a\/[^/]+\/v1\//.test(path);
@@ -61,8 +63,9 @@ export const toRestError = ({ status, code, message, reason }: Shown, isOld: boo
     : { error: { code: status, status: NAMES[status] ?? 'INTERNAL', message, details: toDetails(reason) } };
 
 /** Returns a refusal in the words of the binding whose address was asked. */
-export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, { path, headers, query }) => {
-  const isOld = speaksOld({ headers, query });
+export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, request) => {
+  const { path } = request;
+  const isOld = speaksOld(request);
   const toBody = (shown: Shown) => ({
     status: shown.status,
     body: /^\/a2a\/[^/]+\/?$/.test(path) ? toRpcError(null, shown, isOld) : toRestError(shown, isOldPath(path)),

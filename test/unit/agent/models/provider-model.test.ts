@@ -1,6 +1,12 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { createModel, type ModelSettings } from '../../../../src/agent/models/create-model.ts';
-import type { FailedTry, ModelAnswer, ModelDelta, ModelRequest } from '../../../../src/agent/definition/model.ts';
+import type {
+  FailedTry,
+  ModelAnswer,
+  ModelDelta,
+  ModelRequest,
+  ToolChoice,
+} from '../../../../src/agent/definition/model.ts';
 import type { ProviderName } from '../../../../src/agent/models/provider.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import type { Content } from '../../../../src/core/content.ts';
@@ -480,7 +486,7 @@ test.each([
   ['google', { mode: 'ANY' }, { mode: 'ANY', allowedFunctionNames: ['work'] }],
 ] as const)('%s is told what has to be called, and of no form beside it', async (provider, any, named) => {
   const script = [{ calls: [{ id: 'c1', name: 'work', arguments: '{"n":1}' }] }];
-  const toChoice = async (toolChoice: ModelRequest['toolChoice']) => {
+  const toChoice = async (toolChoice: ToolChoice) => {
     const { server } = await ask(provider, script, { tools, toolChoice, outputSchema: { type: 'object' } });
     const body = server.requests[0]?.body as Record<string, unknown>;
     expect(JSON.stringify(body)).not.toMatch(/response_?format|json_schema|fits this schema/i);
