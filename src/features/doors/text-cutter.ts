@@ -2,8 +2,8 @@ import { getParts, type Content } from '../../core/content.ts';
 
 /** A piece ends behind the first blank from this many characters on, … */
 const PIECE_LENGTH = 16;
-/** … or from so many for the first pieces of a text: who waits reads its first word as soon as that is there … */
-const FIRST_LENGTHS = [1, 2, 4];
+/** … or from so many for the first pieces of a text: who waits reads a first word or two as soon as they are there … */
+const FIRST_LENGTHS = [6, 6];
 /** … or after this many. */
 const MAX_PIECE_LENGTH = 64;
 
