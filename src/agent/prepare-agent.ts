@@ -117,13 +117,25 @@ export async function prepareAgent(
   try {
     addClientTools(root, overrides.clientTools ?? []);
     if (overrides.outputSchema) await setOutputSchema(root, overrides.outputSchema, signal);
+    if (overrides.toolChoice && !hasTools(root))
+      throw new AgentError('unsupported_override', 'The agent has no tool that it could be made to call.');
   } catch (error) {
     await close();
     throw error;
   }
   const compaction = wanted.compaction ? { compaction: wanted.compaction } : {};
-  return { ...root, maxLlmCalls: wanted.maxLlmCalls, maxTokens: overrides.tokensAtMost, ...compaction, close };
+  const choice = overrides.toolChoice ? { toolChoice: overrides.toolChoice } : {};
+  return {
+    ...root,
+    maxLlmCalls: wanted.maxLlmCalls,
+    maxTokens: overrides.tokensAtMost,
+    ...compaction,
+    ...choice,
+    close,
+  };
 }
+
+const hasTools = ({ tools, subAgents }: AgentNode): boolean => tools.length > 0 || subAgents.some(hasTools);
 
 /**
  * Gives the form of a request to the agents that may give the last answer.

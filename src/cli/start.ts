@@ -56,7 +56,9 @@ export async function check(): Promise<void> {
   process.stdout.write(await describeHarness(readConfig(processEnvironment(), { listens: false }), console.error));
 }
 
-const NO_LOGIN = 'its pages can send no credential and show nothing: use AUTH_MODE local for them';
+const NO_LOGIN =
+  'the development UI (DEV_UI) can send no credential: its pages open, and the operations under /dev/ that they ask ' +
+  'refuse them with 401; use AUTH_MODE local for them, or give the operations a key';
 const sendsNoKey = ({ DEV_UI, auth }: Config) => DEV_UI && auth.mode !== 'local';
 
 /** The address for a browser, which cannot open 0.0.0.0. */

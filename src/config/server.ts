@@ -24,8 +24,8 @@ export const SERVER = {
   MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Size of a request body, and of an artifact.'),
   DEV_UI: flag(
     false,
-    'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. The UI has no ' +
-      'login, so it needs mode `local`.',
+    'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. The UI has no login, so it ' +
+      'needs mode `local`; with keys or tokens the operations ask for one, and the UI shows nothing.',
   ),
   CONSOLE: documented(
     flag(false, '').removeDefault().optional(),

@@ -57,11 +57,7 @@ const MAX_PASSED = 1_000;
  * @param bytes - of the body of the request, which outlasts that
  * @throws as `invoke` does before an invocation begins.
  */
-async function startInBackground(
-  context: InvocationContext,
-  request: InvocationRequest,
-  bytes: number,
-): Promise<void> {
+async function startInBackground(context: InvocationContext, request: InvocationRequest, bytes: number): Promise<void> {
   const agent = findAgent(context, request);
   const { stopping, notifications } = context;
   const known = Promise.withResolvers<void>();

@@ -69,7 +69,10 @@ export const rewindSchema = z
 /** Body of `POST /harness/invoke`, in the specification's spelling. */
 export const harnessInvokeSchema = z
   .looseObject({
-    prompt: bodyText.describe('What the user says, as plain text.'),
+    prompt: bodyText.describe(
+      'What the user says, as plain text. Empty it says nothing, and the model goes on: by its instruction alone in a ' +
+        'new session.',
+    ),
     harness_name: z
       .string()
       .max(1_024)

@@ -43,10 +43,10 @@ export function scriptedModel(script: ScriptedAnswer[]): Model & { requests: Mod
 }
 
 /** A request as a recording knows it again: without ids, which are new in each run. */
-const toDigest = ({ modelName, instruction, contents, tools, outputSchema }: ModelRequest) =>
+const toDigest = ({ modelName, instruction, contents, tools, toolChoice, outputSchema }: ModelRequest) =>
   createHash('sha256')
     .update(
-      JSON.stringify({ modelName, instruction, contents, tools, outputSchema }, (name, value: unknown) =>
+      JSON.stringify({ modelName, instruction, contents, tools, toolChoice, outputSchema }, (name, value: unknown) =>
         name === 'id' || name === 'thoughtSignature' ? undefined : value,
       ),
     )

@@ -440,6 +440,23 @@ test('0.3 over HTTP+JSON: the names of protocol buffers, and what is wrong', asy
   });
 });
 
+test('what is wrong is said to a client of 0.3 with one object, which all of its readers take', async () => {
+  const data = { '@type': expect.any(String), reason: 'TASK_NOT_FOUND', domain: 'a2a-protocol.org' };
+  const ask = async (method: string, headers: Record<string, string> = {}, id = 'nope') =>
+    (await app.post(APP, { jsonrpc: '2.0', id: 1, method, params: { id } }, headers)).body;
+  expect(await ask('tasks/get')).toMatchObject({ id: 1, error: { code: -32_001, data } });
+  expect(await ask('tasks/get', { 'a2a-version': '0.3' })).toMatchObject({ error: { data } });
+  expect(await ask('GetTask', { 'a2a-version': '1.0' })).toMatchObject({ error: { data: [data] } });
+  expect(await ask('GetTask')).toMatchObject({ error: { data: [data] } });
+  expect(await ask('unknown', { 'a2a-version': '0.3' })).toMatchObject({
+    error: { data: { domain: 'a2a-protocol.org' } },
+  });
+  expect((await app.post(APP, '{')).body).toMatchObject({
+    error: { code: -32_700, data: { domain: 'a2a-protocol.org' } },
+  });
+  expect((await app.post('/a2a/none', {})).body).toMatchObject({ error: { data: { reason: 'NOT_FOUND' } } });
+});
+
 test('what is wrong is said in the words of the protocol', async () => {
   const rpc = async (body: unknown) => (await app.post(APP, body, { 'a2a-version': '1.0' })).body;
   expect(await rpc('{')).toMatchObject({ id: null, error: { code: -32_700 } });

@@ -170,6 +170,37 @@ test('a tool of the agent: call, result, state as a patch, artifacts', async () 
   expect(warn).not.toHaveBeenCalled();
 });
 
+test('binary parts and data URLs are files', async () => {
+  const large = Buffer.alloc(20_000).toString('base64');
+  const content = [
+    { type: 'binary', mimeType: 'image/png', data: 'aGk=', filename: 'a.png' },
+    { type: 'binary', mimeType: 'image/png', url: `data:image/png;base64,${large}` },
+    { type: 'binary', mimeType: 'application/pdf', url: 'https://example.com/a.pdf' },
+    { type: 'image', source: { type: 'url', value: 'data:image/jpeg;base64,aGk=' } },
+    { type: 'text', text: 'hello' },
+  ];
+  const said = { threadId: 'binary', runId: 'r', messages: [{ id: 'm', role: 'user', content }] };
+  expect((await app.post('/ag-ui/harness_agent', said)).status).toBe(200);
+  expect((await listEvents('binary'))[0]?.content?.parts).toMatchObject([
+    { inlineData: { data: 'aGk=', mimeType: 'image/png', displayName: 'a.png' } },
+    { inlineData: { data: large, mimeType: 'image/png' } },
+    { fileData: { fileUri: 'https://example.com/a.pdf', mimeType: 'application/pdf' } },
+    { inlineData: { data: 'aGk=', mimeType: 'image/jpeg' } },
+    { text: 'hello' },
+  ]);
+  for (const source of [
+    { id: 'stored' },
+    { url: 'data:image/png;base64,?' },
+    { url: 'x'.repeat(8_193) },
+    { data: '?' },
+  ]) {
+    const part = { type: 'binary', mimeType: 'image/png', ...source };
+    const messages = [{ id: 'm', role: 'user', content: [part] }];
+    const refused = await app.post('/ag-ui/harness_agent', { threadId: 'binary', runId: 'r', messages });
+    expect(refused.status).toBe(422);
+  }
+});
+
 const setColor = {
   name: 'setColor',
   description: 'Sets the colour of the page.',
@@ -194,6 +225,16 @@ test('a tool of the front end pauses the run, and its answer goes on with it', a
   // Without the tools of that run there are none.
   await client.say('plain');
   expect(scripted.requests.at(-1)?.tools.map(({ name }) => name)).not.toContain('setColor');
+});
+
+test('an answer of a tool in parts is its text', async () => {
+  const client = open('parts');
+  await client.say('color', { tools: [setColor] });
+  const [call] = client.messages.at(-1)?.toolCalls ?? [];
+  const texts = ['It is', 'done.'].map((text) => ({ type: 'text', text }));
+  client.addMessage({ id: 't1', role: 'tool', toolCallId: call?.id ?? '', content: texts });
+  await client.go({ tools: [setColor] });
+  expect(client.messages.at(-1)?.content).toBe('Got [{"result":"It is\\ndone."}]');
 });
 
 test('a tool of the front end that fails, one that nobody answers, and one with a name that is taken', async () => {

@@ -257,33 +257,41 @@ test('WorkflowChatTransport goes on behind any chunk, on another replica, and ha
   expect((await app.get(`${SESSIONS}/workflow/invocations`)).body).toHaveLength(1);
 });
 
-test('what runs is stopped; a failure is an error; both end with finish', async () => {
-  const send = (id: string) =>
-    fetch(`${app.url}${CHAT}`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ id, messages: [prompt('Speak.')], trigger: 'submit-message' }),
-    });
-  const running = await send('stop');
-  const call = await called(1);
-  await call.say('Once upon a time there was');
-  const [seen, rest] = (running.body as ReadableStream<Uint8Array>).tee();
-  for await (const text of seen.pipeThrough(new TextDecoderStream())) if (text.includes('Once upon')) break;
-  expect((await app.post(`${CHAT}/stop/stop`)).body).toEqual({ stopped: true });
-  const chunks = await readChunks(new Response(rest));
-  expect(chunks.slice(-3)).toEqual([
-    { type: 'reset-step' },
-    { type: 'abort', reason: 'The invocation was cancelled.' },
-    { type: 'finish', finishReason: 'other' },
-  ]);
-  expect((await app.post(`${CHAT}/stop/stop`)).body).toEqual({ stopped: false });
-  const failing = await send('fail');
-  (await called(2)).end();
-  expect((await readChunks(failing)).slice(-2)).toMatchObject([
-    { type: 'error', errorText: expect.stringContaining('empty answer') as string },
-    { type: 'finish', finishReason: 'error' },
-  ]);
-});
+test.each([
+  { version: 7, query: '?version=7', first: 'reset-step' },
+  { version: 6, query: '', first: 'text-end' },
+] as const)(
+  'what runs is stopped; a failure is an error; both end with finish: $version',
+  async ({ version, query, first }) => {
+    const send = (id: string) =>
+      fetch(`${app.url}${CHAT}${query}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ id, messages: [prompt('Speak.')], trigger: 'submit-message' }),
+      });
+    const running = await send(`stop-${version}`);
+    const call = await called(1);
+    await call.say('Once upon a time there was');
+    const [seen, rest] = (running.body as ReadableStream<Uint8Array>).tee();
+    for await (const text of seen.pipeThrough(new TextDecoderStream())) if (text.includes('Once upon')) break;
+    expect((await app.post(`${CHAT}/stop-${version}/stop`)).body).toEqual({ stopped: true });
+    const chunks = await readChunks(new Response(rest), version);
+    // Version 6 keeps what it has shown.
+    const [shownBefore, ...ends] = chunks.filter(({ type }) => type !== 'finish-step').slice(-3);
+    expect(shownBefore?.type).toBe(first);
+    expect(ends).toEqual([
+      { type: 'abort', reason: 'The invocation was cancelled.' },
+      { type: 'finish', finishReason: 'other' },
+    ]);
+    expect((await app.post(`${CHAT}/stop-${version}/stop`)).body).toEqual({ stopped: false });
+    const failing = await send(`fail-${version}`);
+    (await called(2)).end();
+    expect((await readChunks(failing, version)).slice(-2)).toMatchObject([
+      { type: 'error', errorText: expect.stringContaining('empty answer') as string },
+      { type: 'finish', finishReason: 'error' },
+    ]);
+  },
+);
 
 test('without an id a chat has a session of its own, which its run names', async () => {
   const sending = app.post(CHAT, { messages: [prompt('Hello')] });
@@ -313,6 +321,34 @@ test("another user's chat is as absent", async () => {
   (await called(2)).end([{ text: 'Yours.' }]);
   await bobs;
   expect((await app.get(`/apps/harness_agent/users/bob/sessions/hers`)).text).not.toContain('Secret');
+});
+
+test.each([7, 6] as const)(
+  'version %i that names no version is asked, and goes on once it has answered',
+  async (version) => {
+    const { lastAssistantMessageIsCompleteWithApprovalResponses: auto } = sdks[version];
+    const chat = newChat(sdks[version], app.url + CHAT, `unnamed-${version}`, { auto });
+    const sending = chat.sendMessage({ text: 'Write.' });
+    (await called(1)).end([callPart('write', { key: 'color' })]);
+    await sending;
+    const asked = stateOf(lastOf(chat)) as Json & { approval: { id: string } };
+    await chat.addToolApprovalResponse({ id: asked.approval.id, approved: true });
+    (await called(2)).end([{ text: 'Done.' }]);
+    await expect.poll(() => [chat.status, ...shown(lastOf(chat))]).toEqual(['ready', 'Done.']);
+    expect(chat.error).toBeUndefined();
+    expect(stateOf(lastOf(chat))).toMatchObject({ state: 'output-available', output: { kept: 'color' } });
+  },
+);
+
+test('data between pages is not told to the model', async () => {
+  const parts = [
+    { type: 'data-place', data: { x: 1 } },
+    { type: 'text', text: 'Where?' },
+  ];
+  const sending = app.post(CHAT, { id: 'data', messages: [{ id: 'm', role: 'user', parts }] });
+  (await called(1)).end([{ text: 'Here.' }]);
+  expect((await sending).status).toBe(200);
+  expect((await stored('data'))[0]?.parts).toEqual([{ type: 'text', text: 'Where?' }]);
 });
 
 test('files of the user reach the model, and what means nothing is refused in words', async () => {

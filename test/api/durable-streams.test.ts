@@ -113,7 +113,7 @@ test('where text is taken back a chat is told, and the offsets of a stream do no
     })();
     return { frames, ended: reading.catch(() => undefined) };
   };
-  const chat = await open('/ai-sdk/harness_agent/chat/again/stream');
+  const chat = await open('/ai-sdk/harness_agent/chat/again/stream?version=7');
   const pieces = await open(`${urlOf('', 'again', id)}?offset=-1&live=sse`);
   await (await called(1)).say('The first try is long enough to be cut into several pieces ');
   for (const { frames } of [chat, pieces]) await expect.poll(() => frames.join('')).toContain('cut into several ');

@@ -85,17 +85,35 @@ describe('sets', () => {
         400,
         { detail: 'Invalid Eval Set ID. Eval Set ID should have the `^[a-zA-Z0-9_]+$` format' },
       ]);
-      const made = `${at}/eval-sets/${encodeURIComponent(id)}`;
-      const added = { evalId: 'e', sessionId: 's', userId: 'u' };
-      for (const path of [`${made}/add-session`, `${made}/add-sessions`, `${made.replace('-', '_')}/add_session`]) {
-        const refused = await app.post(path, path.endsWith('/add-sessions') ? {} : added);
-        expect([path, refused.status, refused.body]).toEqual([path, status, body]);
-      }
-      expect((await app.get(made)).status).toBe(404);
     }
     const twice = await create('twice', [evalCase('one'), evalCase('one')]);
     expect([twice.status, twice.body]).toEqual([409, { detail: 'Two of the eval cases have one id.' }]);
     expect((await app.get(`${at}/eval_sets/twice`)).status).toBe(404);
+  });
+
+  test('a session is added to a set of any id that a session may have, which only a file of ADK cannot hold', async () => {
+    await app.post('/apps/harness_agent/users/u/sessions', { sessionId: 'named' });
+    const added = { evalId: 'e', sessionId: 'named', userId: 'u' };
+    const ids = ['my-set', 'a set', 'Prüfung', 'a.b', '100%'];
+    for (const id of ids) {
+      const set = `${at}/eval-sets/${encodeURIComponent(id)}`;
+      const made = await app.post(`${set}/add-session`, added);
+      expect([id, made.status, made.body]).toEqual([id, 200, null]);
+      expect((await app.post(`${set.replace('eval-sets', 'eval_sets')}/add_session`, added)).status).toBe(200);
+      expect((await app.get(`${at}/eval_sets/${encodeURIComponent(id)}/evals`)).body).toEqual(['e']);
+      const file = await app.get(`${set}/file`);
+      expect([file.status, file.body]).toEqual([400, { detail: expect.stringContaining(`\`${id}\``) as string }]);
+    }
+    const listed: string[] = [];
+    for (let cursor = ''; ; ) {
+      const page = await app.get(`${at}/eval-sets?limit=1${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+      listed.push(...(page.body as { evalSetIds: string[] }).evalSetIds);
+      cursor = page.headers.get('x-next-cursor') ?? '';
+      if (cursor === '') break;
+    }
+    expect(listed).toEqual(expect.arrayContaining(ids));
+    expect((await app.get(`${at}/eval-sets?cursor=%25zz`)).status).toBe(422);
+    for (const id of ids) await app.send('DELETE', `${at}/eval-sets/${encodeURIComponent(id)}`);
   });
 
   test.each([

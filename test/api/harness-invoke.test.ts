@@ -197,6 +197,39 @@ describe('refused requests', () => {
     });
   });
 
+  const atLeast1 = { type: 'greater_than_equal', msg: 'Input should be greater than or equal to 1', ctx: { ge: 1 } };
+  const noInteger = {
+    type: 'int_parsing',
+    msg: 'Input should be a valid integer, unable to parse string as an integer',
+  };
+  test.each([
+    ['max_llm_calls', 'many', noInteger],
+    ['max_llm_calls', '', noInteger],
+    ['max_llm_calls', '0', atLeast1],
+    [
+      'session_id',
+      '',
+      { type: 'string_too_short', msg: 'String should have at least 1 character', ctx: { min_length: 1 } },
+    ],
+    [
+      'user_id',
+      '',
+      { type: 'string_too_short', msg: 'String should have at least 1 character', ctx: { min_length: 1 } },
+    ],
+  ])('%s %j is refused in the words of pydantic', async (name, input, said) => {
+    const { type, msg, ctx } = said as { type: string; msg: string; ctx?: object };
+    const { status, body } = await invoke({ session_id: 'words', [name]: input });
+    const detail = { type, loc: ['body', 'run_agent_request', name], msg, input, ...(ctx && { ctx }) };
+    expect([status, body]).toEqual([422, { detail: [detail] }]);
+  });
+
+  test('a body in a format that is written in JSON is read as JSON', async () => {
+    const sent = { prompt: 'Hi', harness_name: 'h', run_agent_request: { user_id: 'u', session_id: 'vendor' } };
+    const type = 'application/vnd.x+json; charset=utf-8';
+    const { status } = await app.send('POST', '/harness/invoke', JSON.stringify(sent), { 'content-type': type });
+    expect(status).toBe(200);
+  });
+
   test.each([{ request: { max_llm_calls: '1' } }, { harness: { max_llm_calls: '1' } }])(
     'max_llm_calls can be text: %j',
     async ({ request = {}, harness }) => {

@@ -307,7 +307,7 @@ describe('invocations are a resource', () => {
     const { id } = started.body as { id: string };
     await gate.entered(1);
     const cancelled = await app.post(`${user}/bg/invocations/${id}/cancel`);
-    expect(cancelled.status).toBe(200);
+    expect(cancelled).toMatchObject({ status: 200, body: { status: 'cancelled' } });
     await until('bg', 'cancelled', 1);
     expect((await app.get(`${user}/bg/invocations/${id}`)).body).toEqual({
       ...known,

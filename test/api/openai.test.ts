@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import {
   Agent,
   hostedMcpTool,
@@ -7,16 +10,20 @@ import {
   OpenAIProvider,
   Runner,
 } from '@openai/agents';
+import { createOpenAI } from '@ai-sdk/openai';
+import type { LanguageModelV4Prompt } from '@ai-sdk/provider';
 import OpenAI from 'openai';
 import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
-import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { z } from 'zod';
 import type { ModelRequest } from '../../src/agent/definition/model.ts';
 import type { Model } from '../../src/agent/definition/model.ts';
 import { getFunctionResponses, type Part } from '../../src/core/content.ts';
+import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, startOn, type TestApp } from '../support/app.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
+import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
 import { leastStatements } from '../support/store.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
@@ -24,6 +31,8 @@ import type { Tool } from '../../src/agent/definition/tool.ts';
 /** The official packages of this protocol against two replicas of the service. */
 
 setTracingDisabled(true);
+
+const guest = createKey({ id: 'guest', scopes: ['invoke', 'read'] });
 
 const tool = (name: string, more: Partial<Tool>): Tool => ({
   name,
@@ -204,8 +213,8 @@ test('in the background: cancelled on another replica, resumed as a stream', asy
   const long = await client.responses.create({ model: APP, input: 'speak', background: true });
   expect(['queued', 'in_progress']).toContain(long.status);
   await vi.waitUntil(() => spoken.calls.length > 1);
-  await elsewhere().responses.cancel(long.id);
-  await vi.waitUntil(async () => (await client.responses.retrieve(long.id)).status === 'cancelled');
+  expect(await elsewhere().responses.cancel(long.id)).toMatchObject({ status: 'cancelled' });
+  expect(await client.responses.retrieve(long.id)).toMatchObject({ status: 'cancelled' });
 });
 
 test('conversations: made with items, gone on with, listed, changed, deleted', async () => {
@@ -244,11 +253,38 @@ test('a chat completion without a name leaves nothing behind', async () => {
   const answer = await client.chat.completions.create({ model: APP, messages });
   expect(answer.choices[0]).toMatchObject({ finish_reason: 'stop', message: { content: 'You said who?' } });
   expect(requests.at(-1)?.contents.map(({ role }) => role)).toEqual(['user', 'model', 'user']);
+  // A message of the system that leads is the instruction, where the credential may change that.
+  expect(requests.at(-1)).toMatchObject({
+    instruction: 'Be brief.',
+    contents: [{ parts: [{ text: 'I am Ada.' }] }, {}, {}],
+  });
   const stream = client.chat.completions.stream({ model: APP, messages, stream_options: { include_usage: true } });
   expect((await stream.finalChatCompletion()).choices[0]?.message.content).toBe('You said who?');
   expect((await stream.totalUsage()).total_tokens).toBeGreaterThanOrEqual(0);
   // The last answer is told before its session is gone.
   await vi.waitUntil(async () => (await sessions()).length === before.length);
+});
+
+test.each([
+  {
+    what: 'behind a prompt',
+    messages: [
+      { role: 'user', content: 'one' },
+      { role: 'system', content: 'Be brief.' },
+    ],
+  },
+  { what: 'alone', messages: [{ role: 'system', content: 'Be brief.' }] },
+  {
+    what: 'with what a template fills in',
+    messages: [
+      { role: 'system', content: 'Say {name}.' },
+      { role: 'user', content: 'one' },
+    ],
+  },
+] as const)('a message of the system $what is the word of the application', async ({ messages }) => {
+  await client.chat.completions.create({ model: APP, messages: [...messages] });
+  expect(requests.at(-1)?.instruction).toBe('Answer.');
+  expect(JSON.stringify(requests.at(-1)?.contents)).toContain('The application says:');
 });
 
 test('a chat completion without a name whose client leaves ends, and leaves nothing behind', async () => {
@@ -277,6 +313,78 @@ test('a chat completion with tools of the client', async () => {
   const assistant = { role: 'assistant' as const, content: null, tool_calls: calls };
   const done = await client.chat.completions.create({ model: APP, messages: [ask, assistant, result], tools });
   expect(done.choices[0]?.message.content).toBe('Got [{"result":"sunny"}]');
+  const inParts = { ...result, content: ['sunny', 'in Bern'].map((text) => ({ type: 'text' as const, text })) };
+  const again = await client.chat.completions.create({ model: APP, messages: [ask, assistant, inParts], tools });
+  expect(again.choices[0]?.message.content).toBe('Got [{"result":"sunny\\nin Bern"}]');
+});
+
+const forecast = { name: 'get_weather', parameters: { type: 'object' } };
+const search = { name: 'search_web', parameters: { type: 'object' } };
+
+test.each([
+  { choice: 'required', chosen: 'required', offered: 2 },
+  { choice: { type: 'function', function: { name: 'search_web' } }, chosen: { name: 'search_web' }, offered: 2 },
+  {
+    choice: {
+      type: 'allowed_tools',
+      allowed_tools: { mode: 'required', tools: [{ type: 'function', function: { name: 'search_web' } }] },
+    },
+    chosen: 'required',
+    offered: 1,
+  },
+  { choice: 'auto', chosen: undefined, offered: 2 },
+  { choice: 'none', chosen: undefined, offered: 0 },
+])('the first call of the model has to call a tool of the client: $choice', async ({ choice, chosen, offered }) => {
+  const own = agents.get(APP) as HostedAgent;
+  const agentTools = (await own.prepare({}, new AbortController().signal, 'user')).tools.length;
+  const ask = (content: string) => ({
+    model: APP,
+    messages: [{ role: 'user', content }],
+    tools: [forecast, search].map((each) => ({ type: 'function', function: each })),
+    tool_choice: choice,
+  });
+  // The agent calls a tool of its own first: what comes behind that is not chosen.
+  await client.chat.completions.create(ask('note') as never);
+  expect(requests.map(({ toolChoice }) => toolChoice)).toEqual([chosen, undefined]);
+  expect(requests[0]?.tools).toHaveLength(agentTools + offered);
+  requests.length = 0;
+  const { function: called, allowed_tools: allowed, ...flat } = choice as Record<string, unknown>;
+  const plain = typeof choice === 'string' ? choice : { ...flat, ...(called as object), ...(allowed as object) };
+  const tools = [forecast, search].map((each) => ({ type: 'function', strict: false, ...each }));
+  const answered = await client.responses.create({ model: APP, input: 'note', tools, tool_choice: plain } as never);
+  expect(requests.map(({ toolChoice }) => toolChoice)).toEqual([chosen, undefined]);
+  expect(answered).toMatchObject({ tool_choice: plain });
+});
+
+test('who may only invoke chooses its own tools, and none of the agent', async () => {
+  const keys = join(mkdtempSync(join(tmpdir(), 'keys-')), 'keys');
+  writeFileSync(keys, guest.entry);
+  const guarded = await startOn(app.databaseUrl, { DOORS: 'openai', RUNTIME_API_KEYS_FILE: keys }, { agents });
+  try {
+    const limited = new OpenAI({ baseURL: `${guarded.url}/v1`, apiKey: guest.key, maxRetries: 0 });
+    const ask = { model: APP, messages: [{ role: 'user' as const, content: 'weather' }] };
+    const tools = [{ type: 'function' as const, function: forecast }];
+    const asked = await limited.chat.completions.create({ ...ask, tools, tool_choice: 'required' });
+    expect(asked.choices[0]).toMatchObject({ finish_reason: 'tool_calls' });
+    expect(requests.at(-1)?.toolChoice).toBe('required');
+    await expect(limited.chat.completions.create({ ...ask, tool_choice: 'required' })).rejects.toMatchObject({
+      status: 403,
+    });
+    const system = { role: 'system' as const, content: 'Be brief.' };
+    await limited.chat.completions.create({ model: APP, messages: [system, ...ask.messages] });
+    expect(JSON.stringify(requests.at(-1)?.contents)).toContain('The application says:');
+    expect(requests.at(-1)?.instruction).toBe('Answer.');
+  } finally {
+    await guarded.close();
+    rmSync(dirname(keys), { recursive: true });
+  }
+  // In mode `local` a client may do all.
+  await client.chat.completions.create({
+    model: APP,
+    messages: [{ role: 'user', content: 'note' }],
+    tool_choice: 'required',
+  });
+  expect(requests.map(({ toolChoice }) => toolChoice).slice(-2)).toEqual(['required', undefined]);
 });
 
 test('an answer with a form: the agent is asked again until it fits', async () => {
@@ -330,6 +438,80 @@ test('a named chat goes on in its session; what is asked beside it leaves nothin
   expect(events).toHaveLength(4);
 });
 
+describe('the messages of a named chat win over its session', () => {
+  type Message = OpenAI.Chat.ChatCompletionMessageParam;
+  const said = (text: string): Message[] => [
+    { role: 'user', content: text },
+    { role: 'assistant', content: `You said ${text}` },
+  ];
+  const one: Message = { role: 'user', content: 'one' };
+  const three: Message = { role: 'user', content: 'three' };
+  const known = [...said('one'), ...said('two')];
+  const begun = async (name: string) => {
+    const ask = (messages: Message[]) =>
+      client.chat.completions.create({ model: APP, messages }, { headers: { 'X-Session-Id': name } });
+    await ask([one]);
+    await ask(known.slice(0, 3));
+    requests.length = 0;
+    const countEvents = async () =>
+      ((await app.get(`/apps/${APP}/users/user/sessions/${name}`)).body as { events: unknown[] }).events.length;
+    return { ask, countEvents };
+  };
+
+  test.each<[what: string, messages: Message[]]>([
+    [
+      'an answer that was made again',
+      [...said('one'), { role: 'user', content: 'two' }, { role: 'assistant', content: 'Another.' }, three],
+    ],
+    ['an edited prompt', [{ role: 'user', content: 'uno' }, ...known.slice(1), three]],
+    ['an edited answer', [one, { role: 'assistant', content: 'Sure.' }, ...known.slice(2), three]],
+    ['an edited last prompt', [...said('one'), ...said('dos'), three]],
+    ['an answer that was stopped', [...known.slice(0, 3), { role: 'assistant', content: 'You sa' }, three]],
+    ['a turn that was deleted', [...said('two'), three]],
+  ])('%s', async (what, messages) => {
+    const { ask, countEvents } = await begun(`wins-${what}`);
+    await ask(messages);
+    const told = requests.at(-1)?.contents.map(({ parts }) => parts?.map(({ text }) => text).join(''));
+    expect(told).toEqual(messages.map(({ content }) => content));
+    expect(await countEvents()).toBe(4);
+  });
+
+  test.each<[what: string, messages: Message[]]>([
+    ['the same words', known],
+    ['a blank at the end', [one, { role: 'assistant', content: 'You said one\n' }, ...known.slice(2)]],
+    ['parts', [{ role: 'user', content: [{ type: 'text', text: 'one' }] }, ...known.slice(1)]],
+    ['an instruction of now', [{ role: 'system', content: `It is ${Date.now()}.` }, ...known]],
+    ['thoughts', [one, { role: 'assistant', content: '<think>Thinking.</think>You said one' }, ...known.slice(2)]],
+  ])('%s: it goes on', async (what, messages) => {
+    const { ask, countEvents } = await begun(`goes-on-${what}`);
+    await ask([...messages, three]);
+    expect(await countEvents()).toBe(6);
+  });
+
+  test('a call of a tool of the client, and a picture, are told apart from none', async () => {
+    const headers = { 'X-Session-Id': 'with-calls' };
+    const tools = [{ type: 'function' as const, function: forecast }];
+    const ask = (messages: Message[]) => client.chat.completions.create({ model: APP, messages, tools }, { headers });
+    const url = 'data:image/png;base64,iVBORw0KGgo=';
+    const first: Message = {
+      role: 'user',
+      content: [
+        { type: 'image_url', image_url: { url } },
+        { type: 'text', text: 'weather' },
+      ],
+    };
+    const asked = (await ask([first])).choices[0]?.message as OpenAI.Chat.ChatCompletionMessage;
+    const result: Message = { role: 'tool', tool_call_id: asked.tool_calls?.[0]?.id ?? '', content: 'sunny' };
+    const got = (await ask([first, asked, result])).choices[0]?.message as OpenAI.Chat.ChatCompletionMessage;
+    await ask([first, asked, result, got, three]);
+    const { events } = (await app.get(`/apps/${APP}/users/user/sessions/with-calls`)).body as { events: unknown[] };
+    expect(events).toHaveLength(6);
+    const changed = { type: 'image_url' as const, image_url: { url: 'data:image/png;base64,iVBORw0KGgoA' } };
+    await ask([{ role: 'user', content: [changed, { type: 'text', text: 'weather' }] }, asked, result, got, three]);
+    expect(JSON.stringify(requests.at(-1)?.contents)).toContain('iVBORw0KGgoA');
+  });
+});
+
 test('a chat that begins costs the round trips of an invocation, one that goes on two reads more', async () => {
   const ask = (session: string, contents: readonly string[]) => {
     const messages = contents.map((content, index) => ({ role: index % 2 ? 'assistant' : 'user', content }) as const);
@@ -370,7 +552,11 @@ test('refusals have the form of the protocol', async () => {
     param: 'model',
   });
   await expect(create({ tools: [{ type: 'web_search' }] })).rejects.toMatchObject({ status: 400, param: 'tools[0]' });
-  await expect(create({ tool_choice: 'required' })).rejects.toMatchObject({ status: 400, param: 'tool_choice' });
+  for (const tool_choice of [
+    { type: 'function', name: 'note' },
+    { type: 'mcp', server_label: APP },
+  ])
+    await expect(create({ tool_choice })).rejects.toMatchObject({ status: 400, param: 'tool_choice' });
   await expect(create({ input: undefined })).rejects.toMatchObject({ status: 400, type: 'invalid_request_error' });
   await expect(create({ input: [{ type: 'function_call_output', call_id: 'c', output: '1' }] })).rejects.toMatchObject({
     status: 400,
@@ -380,10 +566,30 @@ test('refusals have the form of the protocol', async () => {
     param: 'conversation_id',
   });
   const failed = await create({ input: 'fail' });
-  expect(failed).toMatchObject({ status: 'failed', error: { code: 'server_error' } });
+  const error = { code: 'server_error', message: expect.any(String), type: 'server_error', param: null };
+  expect(failed).toMatchObject({ status: 'failed', error });
   await expect(
     client.chat.completions.create({ model: APP, messages: [{ role: 'user', content: 'pay' }] }),
   ).rejects.toMatchObject({ status: 409, code: 'approval_required' });
+});
+
+test('the reader of the AI SDK sees why a response failed', async () => {
+  const models = createOpenAI({ baseURL: `${app.url}/v1`, apiKey: 'none' });
+  const prompt: LanguageModelV4Prompt = [{ role: 'user', content: [{ type: 'text', text: 'fail' }] }];
+  await expect(models.responses(APP).doGenerate({ prompt })).rejects.toThrow('failed unexpectedly');
+  await expect(models.chat(APP).doGenerate({ prompt })).rejects.toThrow('failed unexpectedly');
+  await expect(models.responses(APP).doStream({ prompt })).rejects.toThrow('failed unexpectedly');
+});
+
+test.each([
+  ['POST', '/v1/embeddings', 404],
+  ['GET', '/v1/files', 404],
+  ['POST', '/v1/images/generations', 404],
+  ['GET', '/v1/chat/completions', 405],
+])('%s %s says what there is not', async (method, path, status) => {
+  const refused = await app.send(method, path, method === 'POST' ? '{}' : undefined);
+  const message = `There is no ${method} ${path} here.`;
+  expect(refused).toMatchObject({ status, body: { error: { message, type: expect.any(String) } } });
 });
 
 test('the package for agents: a tool of its own, an approval, a conversation of the service', async () => {

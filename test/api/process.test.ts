@@ -48,7 +48,7 @@ Try it:
       DEV_UI: 'true',
     });
     await until('curl');
-    expect(ended.out).toMatch(/\n {2}UI .*\/dev-ui\/ \(its pages can send no credential/);
+    expect(ended.out).toMatch(/\n {2}UI .*\/dev-ui\/ \(the development UI \(DEV_UI\) can send no credential/);
     child.kill('SIGTERM');
     await end;
   });

@@ -3,7 +3,7 @@ import type { JsonObject } from '../../core/content.ts';
 import type { ClientTool } from './client-tools.ts';
 import type { Hooks } from './hooks.ts';
 import type { harnessSchema } from './harness-schema.ts';
-import type { Model, Provider, Sampling } from './model.ts';
+import type { Model, Provider, Sampling, ToolChoice } from './model.ts';
 import type { OutputSchema, WrittenSchema } from './output-schema.ts';
 import type { Effect, Tool, ToolLimits } from './tool.ts';
 
@@ -114,6 +114,8 @@ export interface AgentOverrides {
   outputSchema?: JsonObject;
   /** Offered to the model beside the agent's own, and run by the client. */
   clientTools?: ClientTool[];
+  /** What the first model call of the request has to call. */
+  toolChoice?: ToolChoice;
   /** A member of the request that this runtime cannot honour: the invocation fails with its name. */
   unsupported?: string;
 }
@@ -175,6 +177,8 @@ export interface PreparedAgent extends AgentNode {
   /** Maximum number of tokens of the invocation, the prompt of its last call left out [no limit but budgets]. */
   maxTokens?: number | undefined;
   compaction?: CompactionSettings;
+  /** What the first model call has to call [nothing]. */
+  toolChoice?: ToolChoice;
   /** Ends the MCP sessions; safe to call twice, never throws. */
   close: () => Promise<void>;
 }

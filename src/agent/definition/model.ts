@@ -26,6 +26,9 @@ export interface Sampling {
   promptCaching?: boolean;
 }
 
+/** What a model has to call: one of its tools, or the tool of this name. */
+export type ToolChoice = 'required' | { name: string };
+
 /** All providers, as `MODEL_PROVIDER` spells them. */
 export const PROVIDERS = ['offline', 'openai', 'openai-compatible', 'anthropic', 'google'] as const;
 /** The name of a provider. */
@@ -47,6 +50,8 @@ export interface ModelRequest {
   contents: Content[];
   tools: ToolDeclaration[];
   sampling: Sampling;
+  /** What it has to call [it may answer without a call]. */
+  toolChoice?: ToolChoice;
   /** JSON Schema of the answer, which the loop checks; calls of tools may come before it [text]. */
   outputSchema?: JsonObject;
   /** Names calls with the same beginning, for providers that keep it by a key [none]. */

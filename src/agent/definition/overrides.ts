@@ -31,7 +31,8 @@ export const llmCallLimitSchema = z.union([
   z
     .string()
     .max(32)
-    .regex(/^0*[1-9][0-9]{0,8}$/),
+    // The message says what the edge is to say.
+    .regex(/^0*[1-9][0-9]{0,8}$/, 'int_parsing'),
 ]);
 
 /** The limit as a number; `undefined` where none is given. */

@@ -7,7 +7,7 @@ import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/con
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentReply } from '../definition/tool.ts';
 import type { AgentNode } from '../definition/agent.ts';
-import { type ModelAnswer, type Sampling, toCallUse } from '../definition/model.ts';
+import { type ModelAnswer, type Sampling, toCallUse, type ToolChoice } from '../definition/model.ts';
 
 /** The progress of one invocation, shared by all agents of its tree. */
 export interface InvocationState {
@@ -22,6 +22,8 @@ export interface InvocationState {
    */
   callIds: Set<string> | undefined;
   output: string;
+  /** What the next model call has to call: the request's choice, until its first call has taken it. */
+  toolChoice: ToolChoice | undefined;
   /** Shared by all agents of the tree, those that are tools included. */
   used: UsedSoFar;
   /** The error behind an unexpected failure, for the log. */
@@ -75,6 +77,7 @@ export function newInvocationState(input: RunInput, askAgent: AskAgent): Invocat
     state: Object.assign(Object.create(null) as JsonObject, input.state),
     callIds: undefined,
     output: '',
+    toolChoice: input.agent.toolChoice,
     used: input.used ?? { llmCalls: 0, promptTokens: 0, outputTokens: 0 },
     cause: undefined,
   };

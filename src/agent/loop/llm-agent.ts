@@ -23,7 +23,7 @@ import {
   withMarks,
 } from './hooks.ts';
 import { isRejected, MAX_REPAIRS, noOutput, withOutput } from './structured-output.ts';
-import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
+import type { ModelAnswer, ModelRequest, ToolChoice } from '../definition/model.ts';
 import {
   countTokensLeft,
   newEvent,
@@ -105,6 +105,9 @@ const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
  * event, or an event with an error.
  */
 async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
+  const { toolChoice } = invocation;
+  // Also where that call was made before this process.
+  invocation.toolChoice = undefined;
   const stored = invocation.input.stored?.take(turn, isOfModel);
   if (stored) return stored;
   const { signal } = turn;
@@ -119,10 +122,14 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
     return withError(newEvent(invocation, turn, {}), new AgentError('budget_exceeded', text));
   }
   invocation.used.llmCalls += 1;
-  return yield* callModel(invocation, turn);
+  return yield* callModel(invocation, turn, toolChoice);
 }
 
-async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
+async function* callModel(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  toolChoice: ToolChoice | undefined,
+): AsyncGenerator<NewEvent, NewEvent, void> {
   const { agent, signal } = turn;
   const { streaming, observer } = invocation.input;
   const ended = new AbortController();
@@ -146,7 +153,8 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
       invocation.input.log?.debug({ agent: agent.name, what }, 'a part of an answer was passed over');
     };
     const onLeftOut = logLeftOut(invocation, agent.name);
-    const request = { ...made, ...asker, onFailedTry: noteTry(notes), onLeftOut, onPassedOver };
+    const choice = toolChoice && made.tools.length > 0 && { toolChoice };
+    const request = { ...made, ...choice, ...asker, onFailedTry: noteTry(notes), onLeftOut, onPassedOver };
     const sent = marks ? forHooks(request) : request;
     call.request = sent;
     observer?.request?.(agent, request, sent);

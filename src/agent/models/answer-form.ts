@@ -12,8 +12,12 @@ export interface AnswerForm {
 }
 
 /** Returns the form that a request wants. Servers of the compatible wire would call no tools under a form. */
-export function toForm({ outputSchema, tools }: ModelRequest, provider: ProviderName): AnswerForm | undefined {
-  if (!outputSchema) return undefined;
+export function toForm(
+  { outputSchema, tools, toolChoice }: ModelRequest,
+  provider: ProviderName,
+): AnswerForm | undefined {
+  // An answer that has to be a call has no form.
+  if (!outputSchema || toolChoice) return undefined;
   return { schema: outputSchema, isNative: provider !== 'openai-compatible' || tools.length === 0 };
 }
 

@@ -14,6 +14,7 @@ import {
   type ModelAnswer,
   type ModelDelta,
   type ModelRequest,
+  type ToolChoice,
   type ToolDeclaration,
 } from '../definition/model.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
@@ -43,10 +44,22 @@ async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, Mode
 function answer(request: ModelRequest): Content {
   const responses = getFunctionResponses(request.contents.at(-1));
   const prompt = getText(request.contents.findLast(isPrompt));
+  const chosen = request.toolChoice && chooseCalls(prompt, request.tools, request.toolChoice);
+  if (chosen) return { role: 'model', parts: chosen.map((functionCall) => ({ functionCall })) };
   if (responses.length > 0) return toContent(toForm(prompt, request) ?? responses.map(toSentence).join('\n'));
   const calls = toolCallsFor(prompt, request.tools);
   if (calls.length === 0) return toContent(toForm(prompt, request) ?? introduction(prompt, request));
   return { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
+}
+
+/** The calls that a prompt requests of what it has to call; where it requests none, one with an example of arguments. */
+function chooseCalls(prompt: string, tools: ToolDeclaration[], choice: ToolChoice): FunctionCall[] {
+  const may = choice === 'required' ? tools : tools.filter(({ name }) => name === choice.name);
+  const calls = toolCallsFor(prompt, may);
+  // The tools of a client come last.
+  const last = may.at(-1);
+  if (calls.length > 0 || !last) return calls;
+  return [{ name: last.name, args: firstObject(prompt, 0)?.value ?? toMembers(exampleOf(last.parameters)) }];
 }
 
 /** Answers in the form that is asked for: a JSON object at the end of the prompt, else an example of the schema. */

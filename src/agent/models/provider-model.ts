@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { currentContext } from '../../platform/context.ts';
 import { abortError } from '../../core/abort.ts';
 import { CircuitBreaker } from '../definition/circuit-breaker.ts';
-import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
+import type { Model, ModelAnswer, ModelDelta, ModelRequest, ToolChoice } from '../definition/model.ts';
 import { type Listener, listenWith } from './clean-answer.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
@@ -147,7 +147,7 @@ function toAsking(
   return {
     options: {
       prompt: told.prompt,
-      ...(tools.tools.length > 0 && { tools: tools.tools }),
+      ...(tools.tools.length > 0 && { tools: tools.tools, ...toToolChoice(request.toolChoice, tools) }),
       ...sampling,
       ...(stops && stops.length > 0 && { stopSequences: stops }),
       ...(maxOutputTokens !== undefined && { maxOutputTokens: Math.max(maxOutputTokens, facts.outputTokens) }),
@@ -213,6 +213,17 @@ async function* attemptOnce(
 function withTrace(): Pick<CallOptions, 'headers'> {
   const { traceparent } = currentContext();
   return traceparent === undefined ? {} : { headers: { traceparent } };
+}
+
+/** The tool is named as the provider knows it; one that it is not told of cannot be chosen. */
+function toToolChoice(
+  choice: ToolChoice | undefined,
+  { tools, toName }: Asking['tools'],
+): Pick<CallOptions, 'toolChoice'> {
+  if (!choice) return {};
+  if (choice === 'required') return { toolChoice: { type: choice } };
+  const toolName = toName(choice.name);
+  return tools.some(({ name }) => name === toolName) ? { toolChoice: { type: 'tool', toolName } } : {};
 }
 
 /** Maximum size of what an answer brings, in characters, with 100 for each piece of it. */

@@ -15,6 +15,8 @@ import { rowVersion, s, sessionEtag, withStates } from './session-text.ts';
 
 /** One entity tag of RFC 9110, or several. */
 const TAGS = /^\s*(?:W\/)?"[\x21\x23-\x7e]*"\s*(?:,\s*(?:W\/)?"[\x21\x23-\x7e]*"\s*)*$/;
+/** The same, or any, as the document has it. */
+const PUBLISHED = `^\\s*(\\*\\s*|${TAGS.source.slice(4, -1)})$`;
 const TAG = /(W\/)?"([^"]*)"/g;
 
 /** The tags of a header, those that are strong; `*` is any. */
@@ -24,6 +26,7 @@ const tags = (isWeakToo: boolean) =>
   z
     .string()
     .max(1_024)
+    .meta({ pattern: PUBLISHED })
     .transform((text, { issues }): Tags => {
       if (text.trim() === '*') return '*';
       if (!TAGS.test(text)) issues.push({ code: 'custom', message: 'entity tags or * are expected', input: text });

@@ -26,7 +26,7 @@ const refine = (maxLength: number, findError: (text: string) => string | undefin
 export const dateTimeSchema = refine(64, dateTimeError);
 const timeOfDay = z
   .string()
-  .regex(/^(?:[01]\d|2[0-3]):[0-5]\d$/)
+  .regex(/^(?:[01]\d|2[0-3]):[0-5]\d$/, 'a time is HH:MM, from 00:00 to 23:59')
   .describe('Hour and minute by the clock of `timezone`, as `HH:MM`.');
 const weekday = z.int().min(0).max(6).describe('Day of the week; 0 is Sunday.');
 const timezone = refine(128, timezoneError).optional().describe('Name of an IANA time zone [UTC].');

@@ -31,7 +31,8 @@ const toRuntimeConfig = (publicUrl: string | undefined) => ({
   // Otherwise the name of another product stands over our version; the UI wants both or none.
   logo: {
     text: 'Agent runtime',
-    imageUrl: "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'><circle cx='50%25' cy='50%25' r='9'/></svg>",
+    imageUrl:
+      "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'><circle cx='50%25' cy='50%25' r='9' fill='%237c8cff'/></svg>",
   },
 });
 /** ADK's own: the logo to show instead of the built-in one. */

@@ -78,7 +78,9 @@ export function answerAll(
   const left = new Set(parts.length > 0 ? [] : calls.flatMap(({ id, kind }) => (kind === 'client' ? id : [])));
   const needed = missing.filter((id) => !left.has(id));
   if (needed.length > 0)
-    throw new ConflictError(`It waits for answers to ${needed.join(', ')}: give or refuse all of them in one request.`);
+    throw new ConflictError(
+      `The session waits for answers to ${needed.join(', ')}: give or refuse all of them in one request.`,
+    );
   return parts;
 }
 

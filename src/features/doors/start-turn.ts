@@ -20,15 +20,16 @@ const LOCAL_USER = 'user';
 /** The member of a query that names the user. */
 const doorUserSchema = identifierSchema
   .optional()
-  .describe('The owner of the session [of a token: its user; in mode `local`: `user`].');
+  .describe('The owner of the session [of a token: its user; of a key that acts for all, and locally: `user`].');
 
-/** Returns the user that a request of a door is about. @throws {ValidationFailedError} where none is named */
-export const toDoorUser = (principal: Principal, named: string | undefined): string =>
-  requireOwner(principal, named ?? (principal.kind === 'anonymous' ? LOCAL_USER : undefined), 'query', 'user_id');
-
-/** Returns the user of a request whose client may have no word for it: a key that acts for all then has one user. */
-export const toClientUser = (principal: Principal, named: string | undefined): string =>
-  toDoorUser(principal, named ?? (principal.kind === 'key' && !principal.users ? LOCAL_USER : undefined));
+/**
+ * Returns the user that a request of a door is about. Clients of several protocols have no word for one: a key that acts
+ * for all has one user then, at every door. @throws {ValidationFailedError} where a key is bound to users and names none
+ */
+export function toDoorUser(principal: Principal, named: string | undefined): string {
+  const actsForAll = principal.kind === 'anonymous' || (principal.kind === 'key' && !principal.users);
+  return requireOwner(principal, named ?? (actsForAll ? LOCAL_USER : undefined), 'query', 'user_id');
+}
 
 /** The query of an operation about one session. */
 export const doorQuery = z.object({ user_id: doorUserSchema });

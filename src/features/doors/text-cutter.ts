@@ -2,6 +2,8 @@ import { getParts, type Content } from '../../core/content.ts';
 
 /** A piece ends behind the first blank from this many characters on, … */
 const PIECE_LENGTH = 16;
+/** … or from so many for the first pieces of a text: who waits reads a first word or two as soon as they are there … */
+const FIRST_LENGTHS = [6, 6];
 /** … or after this many. */
 const MAX_PIECE_LENGTH = 64;
 
@@ -29,6 +31,8 @@ export class TextCutter {
   /** The place of the next piece. */
   #part = 0;
   #at = 0;
+  /** Its number within its text, from 0. */
+  #inText = 0;
   #number = 0;
 
   /** Adds text of an event to come, and yields the pieces that nothing to come can change. */
@@ -54,13 +58,15 @@ export class TextCutter {
   }
 
   *#cut(isWhole: boolean): Generator<Piece> {
-    for (; this.#part < this.#texts.length; this.#part += 1, this.#at = 0) {
+    for (; this.#part < this.#texts.length; this.#part += 1, this.#at = 0, this.#inText = 0) {
       const { isThought, text } = this.#texts[this.#part] as Text;
       const isComplete = isWhole || this.#part < this.#texts.length - 1;
       while (this.#at < text.length) {
-        const end = findEnd(text, this.#at) ?? (isComplete ? text.length : undefined);
+        const least = FIRST_LENGTHS[this.#inText] ?? PIECE_LENGTH;
+        const end = findEnd(text, this.#at, least) ?? (isComplete ? text.length : undefined);
         if (end === undefined) return;
         this.#number += 1;
+        this.#inText += 1;
         yield { number: this.#number, part: this.#part, isThought, text: text.slice(this.#at, end) };
         this.#at = end;
       }
@@ -87,9 +93,9 @@ function join(texts: readonly Text[]): Text[] {
 }
 
 /** Finds where the piece ends that begins at a place; `undefined` where that depends on text to come. */
-function findEnd(text: string, from: number): number | undefined {
+function findEnd(text: string, from: number, least: number): number | undefined {
   const limit = from + MAX_PIECE_LENGTH;
-  for (let at = from + PIECE_LENGTH - 1; at < limit && at < text.length; at += 1) {
+  for (let at = from + least - 1; at < limit && at < text.length; at += 1) {
     if (text[at] === ' ' || text[at] === '\n') return at + 1;
   }
   if (limit > text.length) return undefined;

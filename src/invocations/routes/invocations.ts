@@ -6,10 +6,10 @@ import { invocationPath, pageSize, sessionPath } from '../../platform/http/opera
 import { exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
 import { invocationSchema } from '../invocation.ts';
-import { askToCancel } from '../fence.ts';
 import { findInvocationText, listInvocationsText } from '../invocation-store.ts';
 import { getBodyBytes } from '../../platform/http/limits/request-limits.ts';
 import { startOnce } from '../background.ts';
+import { cancel } from '../cancel.ts';
 import {
   BUSY_ERRORS,
   inBackground,
@@ -120,11 +120,13 @@ const cancelInvocation = operation({
   scope: 'invoke',
   summary: 'Cancel an invocation',
   load: 'write',
-  description: 'On whatever replica it runs. One that has ended stays as it is.',
+  description:
+    'On whatever replica it runs. The answer waits up to 5 s for the end of one that runs; if it says `running` then, ' +
+    'the invocation ends later. One that has ended stays as it is.',
   parameters: { path: invocationPath },
   success: {
     schema: invocationSchema,
-    description: 'The invocation; a running one may take a moment to end.',
+    description: 'The invocation.',
     example: {
       ...exampleInvocation,
       status: 'cancelled',
@@ -135,8 +137,9 @@ const cancelInvocation = operation({
   absent: absentInvocation,
   handler: async (context: InvocationContext, { path, notFound }) => {
     const { invocationId } = path;
-    if (!(await askToCancel(context, path, invocationId))) throw notFound();
-    const text = await findInvocationText(context.database.reads, path, invocationId);
+    if (!(await cancel(context, path, invocationId))) throw notFound();
+    // Not of a replica, which may lag behind the end.
+    const text = await findInvocationText(context.database.db, path, invocationId);
     if (text === undefined) throw notFound();
     return { kind: 'json', text };
   },

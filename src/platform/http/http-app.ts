@@ -1,4 +1,4 @@
-import express, { type Express } from 'express';
+import express, { type Express, type RequestHandler } from 'express';
 import type { z } from 'zod';
 import type { Metrics } from '../metrics.ts';
 import { type AuthOptions, authentication } from './access/bearer.ts';
@@ -71,6 +71,7 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
   app.set('trust proxy', proxies.trusted.length > 0 ? proxies.trusted : false);
   const listeners = [metrics, logged(log)].filter((each) => each !== undefined);
   app.use(createGuards({ origins, proxies, paths: listRoutes(operations).map(({ path }) => path), listeners }));
+  app.use(inWordsOf(operations));
   app.use(
     operationRouter(operations, {
       ...options,
@@ -91,6 +92,18 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
   app.use(auditErrors(options.audit, log));
   app.use(errorHandler({ log, maxBodyBytes, hasIssuer: auth.mode === 'jwt' }));
   return app;
+}
+
+/** What no operation takes is refused in the words of the protocol whose door it is below, by its first segment. */
+function inWordsOf(operations: readonly Pick<Operation, 'path' | 'toRefusal'>[]): RequestHandler {
+  const first = (path: string) => path.split('/', 2)[1] ?? '';
+  // What is well known belongs to no door.
+  const below = operations.filter(({ path }) => !path.startsWith('/.'));
+  const refusals = new Map(below.map(({ path, toRefusal }) => [first(path), toRefusal]));
+  return (request, response, next) => {
+    response.locals.toRefusal = refusals.get(first(request.path));
+    next();
+  };
 }
 
 /** Says at level `info` what was answered; nothing of a path but its operation, and nothing of a body. */

@@ -1,4 +1,5 @@
 import { A2A_ERROR_CODE as CODES, A2A_ERROR_DOMAIN as domain, ERROR_INFO_TYPE } from '@a2a-js/sdk/errors';
+import { VERSION } from '../../../agent/a2a/wire.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
 
@@ -39,12 +40,18 @@ export const showError = ({ reason, message }: A2aError): Shown => ({
 
 const toDetails = (reason: string) => [{ '@type': ERROR_INFO_TYPE, reason, domain }];
 
-/** Returns a failure as JSON-RPC has it. */
-export const toRpcError = (id: unknown, { code, message, reason }: Shown) => ({
+/** Returns a failure as JSON-RPC has it. @param isOld - true: for 0.3, some of whose clients take an object only */
+export const toRpcError = (id: unknown, { code, message, reason }: Shown, isOld: boolean) => ({
   jsonrpc: '2.0',
   id,
-  error: { code, message, data: toDetails(reason) },
+  error: { code, message, data: isOld ? toDetails(reason)[0] : toDetails(reason) },
 });
+
+/** True of a request that does not name 1.0: who names no version speaks 0.3. */
+export function speaksOld({ headers, query }: Partial<Pick<Parameters<ToRefusal>[2], 'headers' | 'query'>>): boolean {
+  const named = headers?.['a2a-version'] ?? query?.['A2A-Version'];
+  return typeof named !== 'string' || !named.startsWith(VERSION);
+}
 
 /** True of an address of HTTP+JSON in 0.3. */
 export const isOldPath = (path: string): boolean => /^\/a2a\/[^/]+\/v1\//.test(path);
@@ -56,10 +63,12 @@ export const toRestError = ({ status, code, message, reason }: Shown, isOld: boo
     : { error: { code: status, status: NAMES[status] ?? 'INTERNAL', message, details: toDetails(reason) } };
 
 /** Returns a refusal in the words of the binding whose address was asked. */
-export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, { path }) => {
+export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, request) => {
+  const { path } = request;
+  const isOld = speaksOld(request);
   const toBody = (shown: Shown) => ({
     status: shown.status,
-    body: /^\/a2a\/[^/]+\/?$/.test(path) ? toRpcError(null, shown) : toRestError(shown, isOldPath(path)),
+    body: /^\/a2a\/[^/]+\/?$/.test(path) ? toRpcError(null, shown, isOld) : toRestError(shown, isOldPath(path)),
   });
   if (error instanceof A2aError) return toBody(showError(error));
   const status = plain === 422 ? 400 : plain;

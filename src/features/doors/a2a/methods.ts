@@ -5,8 +5,8 @@ import type { Config } from '../../../config/config.ts';
 import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import { listChosenEvents } from '../../../conversation/sessions/event-store.ts';
+import { cancel } from '../../../invocations/cancel.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { askToCancel } from '../../../invocations/fence.ts';
 import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
 import { toCursor, readCursor } from '../../../platform/http/operation/cursor.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
@@ -33,8 +33,6 @@ import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Bytes of events of a page of tasks, but for its first one. */
 const MAX_PAGE = 4_194_304;
-/** Time that the answer to a request to cancel waits for the end. */
-const CANCEL_MS = 5_000;
 
 /** Dependencies of this door. */
 export interface A2aContext extends InvocationContext {
@@ -239,9 +237,8 @@ const STATE: Shown = { historyLength: 0, includeArtifacts: false };
 export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<JsonObject> {
   const found = await findTask(call, id, STATE);
   if (isOver(found)) throw new A2aError('TASK_NOT_CANCELABLE', `The task is over: ${found.invocation.status}.`);
-  await askToCancel(call.context, found.key, found.invocation.id);
-  const signal = AbortSignal.any([AbortSignal.timeout(CANCEL_MS), call.context.draining]);
-  return toTask(await wait(call, found, signal, STATE), STATE);
+  await cancel(call.context, found.key, found.invocation.id);
+  return toTask(await look(call, { key: found.key, invocationId: found.invocation.id }, STATE), STATE);
 }
 
 /** Lists the tasks that a user has with an application, those that changed last first. */

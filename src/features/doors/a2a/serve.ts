@@ -8,9 +8,9 @@ import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
 import { toBase } from '../../../platform/http/operation/public-base.ts';
 import { A2A_DEEDS, type A2aMethod, DEEDS } from '../deeds.ts';
-import { sendEvents, toClientUser, type TurnCall } from '../start-turn.ts';
+import { sendEvents, toDoorUser, type TurnCall } from '../start-turn.ts';
 import { readVersion, toCard } from './card.ts';
-import { A2aError, isOldPath, showError, toRestError, toRpcError } from './errors.ts';
+import { A2aError, isOldPath, showError, speaksOld, toRestError, toRpcError } from './errors.ts';
 import * as methods from './methods.ts';
 import type { A2aCall, A2aContext, Updates } from './methods.ts';
 import { fromOld, toOldJson, toOldResult } from './old-wire.ts';
@@ -67,7 +67,7 @@ async function answer(
   params: JsonObject,
   { isOld, toResult, toError }: Words,
 ): Promise<Answer> {
-  const userId = toClientUser(came.principal, query.user_id);
+  const userId = toDoorUser(came.principal, query.user_id);
   const call = { ...came, isOld, context, appName: path.appName, userId, base: toBase(context.config, came.request) };
   if (name.includes('PushNotification')) push.requirePush(call);
   const result = await METHODS[name](call, params);
@@ -90,6 +90,7 @@ function readBody(text: string): JsonObject {
 /** Serves one message of JSON-RPC, of 1.0 or of 0.3. @throws {ForbiddenError} without the scope of its method */
 export async function serveRpc(context: A2aContext, { body = '', ...came }: Came): Promise<Answer> {
   let id: unknown = null;
+  let saysOld = speaksOld(came.request);
   try {
     const { jsonrpc, method: name, params = {}, ...message } = readBody(body);
     const isId = message['id'] == null || ['string', 'number'].includes(typeof message['id']);
@@ -98,6 +99,8 @@ export async function serveRpc(context: A2aContext, { body = '', ...came }: Came
       throw new A2aError('INVALID_REQUEST', 'Not a message of JSON-RPC 2.0.');
     const version = readVersion(came.request);
     const isOld = version !== VERSION && isLegacyJsonRpcMethod(name);
+    // Methods of 1.0 are answered in its words without a version too.
+    saysOld = isOld || version === OLD_VERSION;
     const known = isOld ? legacyJsonRpcToV1Method(name) : name;
     if (!Object.hasOwn(METHODS, known) || (version === OLD_VERSION && !isOld))
       throw new A2aError('METHOD_NOT_FOUND', `Method not found: ${name}`);
@@ -110,11 +113,11 @@ export async function serveRpc(context: A2aContext, { body = '', ...came }: Came
     return await answer(context, known as A2aMethod, came, sent, {
       isOld,
       toResult: (value) => ({ jsonrpc: '2.0', id, result: isOld ? toOldResult(value) : value }),
-      toError: (shown) => toRpcError(id, shown),
+      toError: (shown) => toRpcError(id, shown, isOld),
     });
   } catch (error) {
     if (!(error instanceof A2aError) || came.response.headersSent) throw error;
-    return { kind: 'value', value: toRpcError(id, showError(error)) };
+    return { kind: 'value', value: toRpcError(id, showError(error), saysOld) };
   }
 }
 

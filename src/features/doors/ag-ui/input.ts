@@ -1,20 +1,27 @@
 import { z } from 'zod';
 import { clientToolsSchema } from '../../../agent/definition/client-tools.ts';
 import { base64Error } from '../../../core/base64.ts';
+import { readDataUrl } from '../data-url.ts';
 import { bodyList, bodyText, looseObject, optional, text } from '../../../core/members.ts';
 import { identifierSchema } from '../../../core/session.ts';
 
 const mimeType = z.string().max(256).describe('IANA media type, for example `image/png`.');
+const value = bodyText.refine((sent) => base64Error(sent) === undefined, 'no base64');
+const MAX_ADDRESS = 8_192;
+const address = bodyText.refine(
+  (sent) => (sent.startsWith('data:') ? readDataUrl(sent) !== undefined : sent.length <= MAX_ADDRESS),
+  `an address of at most ${MAX_ADDRESS} characters, or a data URL with base64`,
+);
 const source = z
   .discriminatedUnion('type', [
     looseObject('Bytes.', {
       type: z.literal('data').describe('The bytes stand here.'),
-      value: bodyText.refine((value) => base64Error(value) === undefined, 'no base64').describe('The bytes, base64.'),
+      value: value.describe('The bytes, base64.'),
       mimeType,
     }),
     looseObject('An address, which the model may read and this runtime does not.', {
       type: z.enum(['url', 'file']).describe('The bytes stand elsewhere, or with the provider.'),
-      value: z.string().max(8_192).describe("The address, or the provider's own name."),
+      value: address.describe("The address, a data URL, or the provider's own name."),
       mimeType: mimeType.optional(),
     }),
   ])
@@ -27,7 +34,16 @@ const mediaPart = looseObject('Media.', {
   type: z.enum(['image', 'audio', 'video', 'document']).describe('The kind of media.'),
   source,
 });
-const content = z.union([bodyText, bodyList(z.union([textPart, mediaPart]))]).describe('A text, or parts in order.');
+const binaryPart = looseObject('A file, as clients before 1.0 send one.', {
+  type: z.literal('binary').describe('The part is a file.'),
+  mimeType,
+  data: optional(value, 'Its bytes, base64.'),
+  url: optional(address, 'Its address, or a data URL.'),
+  filename: text('Its name.', 1_024),
+}).refine(({ data, url }) => data || url, '`data` or `url`: there is no store of files');
+const content = z
+  .union([bodyText, bodyList(z.union([textPart, mediaPart, binaryPart]))])
+  .describe('A text, or parts in order.');
 const id = z.string().min(1).max(256).describe('Unique in the thread.');
 const message = z.discriminatedUnion('role', [
   looseObject('What the user says.', { id, role: z.literal('user').describe('The user speaks.'), content }),

@@ -2,11 +2,15 @@ import type { Content, JsonObject, Part } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import type { Log } from '../../../platform/log.ts';
 import type { RunInput } from './input.ts';
+import { readDataUrl } from '../data-url.ts';
 import { answerAll, type AskedCall, toResponse } from '../open-calls.ts';
 import { type Message, withMessageId } from './messages.ts';
 
 type UserMessage = Extract<RunInput['messages'][number], { role: 'user' }>;
 type ToolMessage = Extract<RunInput['messages'][number], { role: 'tool' }>;
+type UserPart = Exclude<UserMessage['content'], string>[number];
+type MediaSource = Extract<UserPart, { source: unknown }>['source'];
+type BinaryPart = Extract<UserPart, { type: 'binary' }>;
 type ResumeEntry = NonNullable<RunInput['resume']>[number];
 
 /**
@@ -46,7 +50,7 @@ export function toNewContent(
 
 function toAnswer({ kind }: AskedCall, entry?: ResumeEntry, tool?: ToolMessage): JsonObject | undefined {
   if (kind === 'client' && tool) {
-    const said = typeof tool.content === 'string' ? tool.content : JSON.stringify(tool.content);
+    const said = toText(tool.content);
     return tool.error == null ? toResponse(said) : { error: tool.error, content: said };
   }
   if (!entry) return undefined;
@@ -58,15 +62,34 @@ function toAnswer({ kind }: AskedCall, entry?: ResumeEntry, tool?: ToolMessage):
   return entry.status === 'resolved' ? toResponse(payload) : { error: 'It was cancelled.' };
 }
 
+/** Returns an answer of a tool as text: that of its parts, where they are only text. */
+function toText(content: ToolMessage['content']): string {
+  if (typeof content === 'string') return content;
+  const texts = content.flatMap((part) => (part.type === 'text' ? part.text : []));
+  return texts.length > 0 && texts.length === content.length ? texts.join('\n') : JSON.stringify(content);
+}
+
 function toParts({ id, content }: UserMessage): Part[] {
   const parts = typeof content === 'string' ? [{ type: 'text' as const, text: content }] : content;
   return parts.flatMap((part) => {
     if (part.type === 'text') return part.text === '' ? [] : [withMessageId({ text: part.text }, id)];
-    const { type, value, mimeType } = part.source;
-    const isHere = type === 'data';
-    const media = isHere ? { inlineData: { data: value, mimeType } } : { fileData: { fileUri: value, mimeType } };
-    return [withMessageId(media, id)];
+    return [withMessageId(part.type === 'binary' ? toBinary(part) : toMedia(part.source), id)];
   });
+}
+
+function toMedia({ type, value, mimeType }: MediaSource): Part {
+  if (type === 'data') return { inlineData: { data: value, mimeType } };
+  const data = readDataUrl(value);
+  if (data) return { inlineData: { ...data, mimeType: mimeType ?? data.mimeType } };
+  return { fileData: { fileUri: value, mimeType } };
+}
+
+function toBinary({ data, url, mimeType, filename }: BinaryPart): Part {
+  const named = filename ? { displayName: filename } : {};
+  const { inlineData, fileData } = toMedia(
+    data ? { type: 'data', value: data, mimeType } : { type: 'url', value: url ?? '', mimeType },
+  );
+  return inlineData ? { inlineData: { ...inlineData, ...named } } : { fileData: { ...fileData, ...named } };
 }
 
 function toContext({ context }: RunInput): Part[] {

@@ -45,6 +45,8 @@ export class ChunkWriter {
   }
 
   *take(step: TurnStep): Generator<UiChunk> {
+    // What ended it comes with the end.
+    if (this.#isTakenBack && step.kind === 'event' && step.event.errorCode) return;
     if (this.#isTakenBack && step.kind !== 'end') {
       // The next attempt: it would show the text of both.
       yield { type: 'error', errorText: BEGAN_AGAIN };

@@ -1,12 +1,12 @@
 import type { z } from 'zod';
 import type { Content, JsonObject, Part } from '../../../core/content.ts';
-import { base64Error } from '../../../core/base64.ts';
 import { ConflictError, NotFoundError } from '../../../core/errors.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { listInvocationEvents } from '../../../conversation/sessions/event-store.ts';
 import { invocationNotFound } from '../../../invocations/request.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../../platform/http/operation/request-errors.ts';
+import { readDataUrl } from '../data-url.ts';
 import { answerCalls, listAskedCalls, toResponse } from '../open-calls.ts';
 import type { chatSchema } from './routes.ts';
 
@@ -37,7 +37,12 @@ export function toPrompt({ messages, trigger, messageId }: Body): Content | unde
   if (messageId != null)
     throw refuse('a message is not changed: rewind the session to before it, and send it', messageId, 'messageId');
   if (last.parts.length === 0) throw refuse('a message says something', [], ...at, 'parts');
-  return { role: 'user', parts: last.parts.map((part, index) => toPart(part, [...at, 'parts', index])) };
+  // Data is between pages: the SDK tells no model of it either.
+  const parts = last.parts.flatMap((part, index) =>
+    part.type.startsWith('data-') ? [] : toPart(part, [...at, 'parts', index]),
+  );
+  if (parts.length === 0) throw refuse('a message says something beside `data-` parts', last.parts, ...at, 'parts');
+  return { role: 'user', parts };
 }
 
 function toPart(part: SentPart, at: (string | number)[]): Part {
@@ -47,10 +52,9 @@ function toPart(part: SentPart, at: (string | number)[]): Part {
     throw refuse('the user sends parts `text` with a text, and `file` with an url and a mediaType', part, ...at);
   const named = { mimeType, ...(typeof filename === 'string' ? { displayName: filename } : {}) };
   if (!url.startsWith('data:')) return { fileData: { fileUri: url, ...named } };
-  const [, data] = /^data:[^,]*;base64,(.*)$/s.exec(url) ?? [];
-  if (data === undefined || base64Error(data) !== undefined)
-    throw refuse('a data URL holds base64', undefined, ...at, 'url');
-  return { inlineData: { data, ...named } };
+  const read = readDataUrl(url);
+  if (!read) throw refuse('a data URL holds base64', undefined, ...at, 'url');
+  return { inlineData: { data: read.data, ...named } };
 }
 
 /**

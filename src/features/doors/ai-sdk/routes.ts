@@ -14,8 +14,10 @@ import { doorOwner as owner, doorQuery, startTurn, toDoorKey } from '../start-tu
 const CHAT_PATH = '/ai-sdk/{app_name}/chat';
 const ONE_CHAT = `${CHAT_PATH}/{session_id}`;
 
-const version = z.enum(['5', '6', '7']).default('7');
-const query = doorQuery.extend({ version: version.describe('Major version of the package `ai`; approvals need 6.') });
+const version = z.enum(['5', '6', '7']).default('6');
+const query = doorQuery.extend({
+  version: version.describe('Major version of the package `ai`: 7 knows chunks that 6 refuses; approvals need 6.'),
+});
 const chunkNumber = z.int().min(-INT32_MAX).max(INT32_MAX).optional();
 const resumeQuery = query.extend({
   startIndex: chunkNumber.describe('Number of the first chunk; negative: counted back from the end.'),

@@ -1,6 +1,6 @@
 import type { ChatCompletionChunk } from 'openai/resources/chat/completions';
 import type { Response, ResponseFunctionToolCall, ResponseStreamEvent } from 'openai/resources/responses/responses';
-import { type Content, getFunctionResponses } from '../../../core/content.ts';
+import { findPlaceholders } from '../../../agent/loop/instruction.ts';
 import { type Event, withoutRewound } from '../../../core/event.ts';
 import { HandedOverError, SessionExistsError } from '../../../core/errors.ts';
 import { identifierSchema, type SessionKey } from '../../../core/session.ts';
@@ -11,9 +11,9 @@ import { disconnectSignal } from '../../../invocations/request.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
 import { sendEvents, toRun, type TurnRequest } from '../start-turn.ts';
 import { RequestError } from './errors.ts';
-import { type Said, toTimeline } from './items.ts';
+import { type Said, toSaid, toSystemText, toTimeline, toWords } from './items.ts';
 import { readEvents, readResponse, ResponseState } from './response.ts';
-import type { ChatRequest } from './schemas.ts';
+import type { ChatRequest, InputItem } from './schemas.ts';
 import { answer, isTemporary, type OpenAiCall, type OpenAiContext, toSessionName } from './start.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
@@ -24,7 +24,8 @@ type ChatCall = OpenAiCall<ChatRequest>;
  * what that has; else aside, in a session that goes with the answer: what a front end asks beside a conversation, such
  * as for its title, leaves nothing in it.
  */
-export async function completeChat(context: OpenAiContext, call: ChatCall): Promise<Answer> {
+export async function completeChat(context: OpenAiContext, sent: ChatCall): Promise<Answer> {
+  const call = { ...sent, body: withInstructions(context, sent) };
   const { body, headers, response, userId } = call;
   const timeline = toTimeline(body.messages, 'messages');
   const streaming = body.stream === true;
@@ -48,15 +49,27 @@ export async function completeChat(context: OpenAiContext, call: ChatCall): Prom
   });
 }
 
-/** Finds the session to go on with: one with as many prompts as the messages have before the last. */
+/**
+ * Returns the body with the messages of the system that lead as the instruction of the agent, where the credential may
+ * change that. They stay messages where the root of the agent has no instruction, and where it would be a template.
+ */
+function withInstructions({ agents }: OpenAiContext, { body, principal }: ChatCall): ChatRequest {
+  const isSystem = ({ role }: InputItem) => role === 'system' || role === 'developer';
+  const count = body.messages.findIndex((message) => !isSystem(message));
+  const isLlm = agents.get(body.model)?.describe().kind === 'llm';
+  if (count < 1 || !isLlm || !principal.scopes.has('override')) return body;
+  const texts = toTimeline(body.messages.slice(0, count), 'messages').flatMap(({ parts }) => parts.map(toSystemText));
+  const instructions = texts.join('\n');
+  const { keys, artifacts } = findPlaceholders(instructions);
+  if (instructions.trim() === '' || keys.length + artifacts.length > 0) return body;
+  return { ...body, messages: body.messages.slice(count), instructions };
+}
+
+/** Finds the session to go on with: one in which was said what the messages say before the last, and nothing else. */
 async function findChat({ histories, database }: OpenAiContext, key: SessionKey, timeline: Said[]) {
   const history = (await histories.find(database.db, key)) ?? null;
-  const isPrompt = (content: Content | null | undefined) => getFunctionResponses(content).length === 0;
-  const stored = withoutRewound(history?.events ?? []).filter(
-    ({ author, content }) => author === 'user' && isPrompt(content),
-  );
-  const said = timeline.slice(0, -1).filter((each) => each.by === 'user' && isPrompt(each));
-  return stored.length === said.length ? { key, history } : undefined;
+  const stored = withoutRewound(history?.events ?? []).map(toSaid);
+  return toWords(stored) === toWords(timeline.slice(0, -1)) ? { key, history } : undefined;
 }
 
 /** Answers in this process, while the client waits: without a key nobody comes back for what is whole. */

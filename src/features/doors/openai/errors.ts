@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { HandedOverError, InvalidError } from '../../../core/errors.ts';
 import { looseObject } from '../../../core/members.ts';
 import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
+import { RequestRefusedError } from '../../../platform/http/operation/request-errors.ts';
 
 /** The parts of a refusal beside its sentence. */
 interface Reason {
@@ -46,7 +47,9 @@ const KINDS: Record<number, [type: string, code: string | null]> = {
 export const toPlace = (keys: readonly PropertyKey[]): string => keys.join('.').replaceAll(/\.(\d+)/g, '[$1]');
 
 /** Returns a refusal as clients of this protocol read it. */
-export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, { method }) => {
+export const toRefusal: ToRefusal = ({ status: plain, detail: said, limit }, error, { method, path }) => {
+  const isUnknown = error instanceof RequestRefusedError && /^(?:unknown_path|method_not_allowed)$/.test(error.reason);
+  const detail = isUnknown ? `There is no ${method} ${path} here.` : said;
   const own: Reason = error instanceof RequestError ? error.reason : {};
   const status = own.status ?? (plain === 422 ? 400 : plain);
   const [first] = typeof detail === 'string' ? [] : detail;

@@ -1,6 +1,5 @@
 import type { ResponseInputContent, ResponseItem } from 'openai/resources/responses/responses';
 import { CONFIRMATION_CALL } from '../../../agent/loop/confirmation.ts';
-import { base64Error } from '../../../core/base64.ts';
 import { type FunctionCall, getFunctionCalls, getParts, type JsonObject, type Part } from '../../../core/content.ts';
 import type { Event, NewEvent } from '../../../core/event.ts';
 import { parseArguments } from '../../../core/parse-json.ts';
@@ -10,10 +9,14 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { eventDemands } from '../../../platform/http/operation/demands.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
+import { readDataUrl } from '../data-url.ts';
 import { isProvisional, toResponse } from '../open-calls.ts';
 import { joinTexts } from '../text-cutter.ts';
 import { RequestError } from './errors.ts';
 import type { InputItem, Page } from './schemas.ts';
+
+/** The types of parts that are text. */
+const TEXT = /^(?:(?:in|out)put_)?text$/;
 
 /** The words of one side in a request, in order. */
 export interface Said {
@@ -36,7 +39,7 @@ export function toTimeline(input: string | InputItem[], param: string): Said[] {
   const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
   const timeline: Said[] = [];
   for (const [index, item] of items.entries()) {
-    const { by, parts } = toSaid(item, `${param}[${index}]`);
+    const { by, parts } = readItem(item, `${param}[${index}]`);
     const last = timeline.at(-1);
     if (last?.by === by) last.parts.push(...parts);
     else if (parts.length > 0) timeline.push({ by, parts });
@@ -85,7 +88,7 @@ export function toOwnEvents(
   return events;
 }
 
-function toSaid(item: InputItem, place: string): Said {
+function readItem(item: InputItem, place: string): Said {
   const { role, content, output, approve, reason } = item;
   const type = item.type ?? (role === 'tool' ? role : role == null ? '(none)' : 'message');
   if (type === 'message') return readMessage(item, place);
@@ -102,8 +105,14 @@ function toSaid(item: InputItem, place: string): Said {
   return { by: 'user', parts: [{ functionResponse: { id, name: '', response } }] };
 }
 
-const toText = (content: InputItem['output']) =>
-  typeof content === 'string' ? content : JSON.stringify(content ?? null);
+/** Returns an answer of a tool as text: that of its parts, where they are only text. */
+function toText(content: InputItem['output']): string {
+  if (typeof content === 'string') return content;
+  const texts = content?.map((part) => (TEXT.test(part.type) ? part['text'] : undefined));
+  return texts?.length && texts.every((text) => typeof text === 'string')
+    ? texts.join('\n')
+    : JSON.stringify(content ?? null);
+}
 
 function readMessage({ role, content, tool_calls: calls }: InputItem, place: string): Said {
   const sent = typeof content === 'string' ? content && [{ type: 'text', text: content }] : content;
@@ -125,7 +134,7 @@ function toCall(id: InputItem['call_id'], call: Pick<InputItem, 'name' | 'argume
 /** Converts a part, by the names that both APIs have for its members. */
 function toPart(part: JsonObject, param: string): Part {
   const { type, text, image_url: image } = part;
-  if (/^(?:(?:in|out)put_)?text$/.test(String(type)) && typeof text === 'string') return { text };
+  if (TEXT.test(String(type)) && typeof text === 'string') return { text };
   if (type === 'input_image' || type === 'image_url') {
     const url = typeof image === 'object' ? (image as JsonObject | null)?.['url'] : image;
     return toFile(url, { mimeType: 'image/*' }, `${param}.image_url`);
@@ -141,9 +150,9 @@ function toPart(part: JsonObject, param: string): Part {
 function toFile(url: unknown, named: { mimeType?: string; displayName?: string }, param: string): Part {
   if (typeof url !== 'string') throw new RequestError('There is no files API: send data or an address.', { param });
   if (!url.startsWith('data:')) return { fileData: { fileUri: url, ...named } };
-  const [, mimeType = 'application/octet-stream', data = ''] = /^data:([^;,]{1,256})?;base64,(.*)$/s.exec(url) ?? [];
-  if (data === '' || base64Error(data) !== undefined) throw new RequestError('The data is no base64.', { param });
-  return { inlineData: { data, ...named, mimeType } };
+  const read = readDataUrl(url);
+  if (!read) throw new RequestError('The data is no base64.', { param });
+  return { inlineData: { data: read.data, ...named, mimeType: read.mimeType } };
 }
 
 /** An item of a conversation, as this protocol shows it. */
@@ -159,6 +168,60 @@ const toSystemPart = (text: string): Part => ({
   text: `The application says:\n${text}`,
   partMetadata: { [NOTE]: text },
 });
+
+/** Returns the text of a part of such a message; '' of another. */
+export const toSystemText = ({ partMetadata }: Part): string => {
+  const text = partMetadata?.[NOTE];
+  return typeof text === 'string' ? text : '';
+};
+
+/** Returns what an event says, as far as this protocol shows it: calls are those that a client answers. */
+export function toSaid({ author, content, longRunningToolIds: asked }: Event): Said {
+  const isShown = ({ functionCall: call }: Part) =>
+    !call || (call.name !== CONFIRMATION_CALL && asked?.includes(call.id ?? '') === true);
+  const parts = getParts(content);
+  return author === 'user' ? { by: 'user', parts } : { by: 'agent', parts: parts.filter(isShown) };
+}
+
+/** Thoughts that a front end keeps in the text of an answer, at its start. */
+const THOUGHTS = [
+  ['<think>', '</think>'],
+  ['<details type="reasoning"', '</details>'],
+] as const;
+
+/**
+ * Returns what was said in a form that is the same for the same words, however they were split, and what of blanks and
+ * thoughts a front end kept. Messages of the system are not of it: front ends write the time into them.
+ */
+export function toWords(timeline: readonly Said[]): string {
+  const words: [kind: string, word: string][] = [];
+  for (const { by, parts } of timeline)
+    for (const part of parts) {
+      const [kind, word] = toWord(by, part) ?? [];
+      const last = words.at(-1);
+      if (kind === undefined || word === undefined) continue;
+      if (kind === last?.[0] && (kind === 'user' || kind === 'agent')) last[1] += word;
+      else words.push([kind, word]);
+    }
+  return JSON.stringify(words.map(([kind, word]) => [kind, kind === 'agent' ? withoutThoughts(word) : word]));
+}
+
+function toWord(by: Said['by'], part: Part): [kind: string, word: string] | undefined {
+  const { text, thought, functionCall, functionResponse, inlineData, fileData } = part;
+  if (text) return thought || toSystemText(part) !== '' ? undefined : [by, text.replaceAll(/\s+/g, '')];
+  if (functionResponse) return by === 'user' ? ['answer', functionResponse.id ?? ''] : undefined;
+  if (functionCall) return ['call', functionCall.id ?? ''];
+  const file = inlineData?.data ?? fileData?.fileUri;
+  return by === 'user' && file ? ['file', file] : undefined;
+}
+
+function withoutThoughts(word: string): string {
+  for (const [start, end] of THOUGHTS) {
+    const place = word.startsWith(start.replaceAll(' ', '')) ? word.indexOf(end) : -1;
+    if (place >= 0) return word.slice(place + end.length);
+  }
+  return word;
+}
 
 /** Returns what converts events, in their order, to items: a call of the service is one once it has its answer. */
 export function itemReader(serverLabel: string): (event: Event) => Item[] {

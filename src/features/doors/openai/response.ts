@@ -96,7 +96,9 @@ export class ResponseState {
     const events = this.#events;
     const end = hasBegun ? undefined : this.end;
     const { code, message = 'It failed.' } = end?.error ?? {};
-    const failure = { code: LIMITS.has(code) ? 'rate_limit_exceeded' : 'server_error', message };
+    const kind = LIMITS.has(code) ? 'rate_limit_exceeded' : 'server_error';
+    // The AI SDK reads no error without `type` and `param`, which the packages of the protocol leave aside.
+    const failure = { code: kind, message, type: kind, param: null };
     const reason = CUT_SHORT[events.findLast(({ finishReason }) => finishReason)?.finishReason ?? ''];
     const stands = events.length > 0 ? 'in_progress' : 'queued';
     const status = end ? (FAILURES[end.status] ?? (reason ? 'incomplete' : 'completed')) : stands;

@@ -4,7 +4,7 @@ import type { z } from 'zod';
 import type { JsonObject } from '../../../core/content.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import { forkAt } from '../../../conversation/sessions/fork-routes.ts';
-import { askToCancel } from '../../../invocations/fence.ts';
+import { cancel } from '../../../invocations/cancel.ts';
 import { listInvocationsText } from '../../../invocations/invocation-store.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
 import type { InvocationRef } from '../handle.ts';
@@ -53,8 +53,13 @@ async function findPlace(context: OpenAiContext, { body, userId }: OpenAiCall<Cr
     ref?.key.userId === userId && (previous == null || (await context.feeds.readInvocation(ref.key, ref.invocationId)));
   const history = isThere ? await context.histories.find(context.database.db, ref.key) : undefined;
   if (!ref || !history) {
-    const [member, param] = previous == null ? ['conversation'] : ['previous_response', 'previous_response_id'];
-    throw new RequestError(`There is no ${id}.`, { param: param ?? member, code: `${member}_not_found`, status: 404 });
+    const [what, member, param] =
+      previous == null ? ['Conversation', 'conversation'] : ['Response', 'previous_response', 'previous_response_id'];
+    throw new RequestError(`${what} not found: ${id}`, {
+      param: param ?? member,
+      code: `${member}_not_found`,
+      status: 404,
+    });
   }
   const { key } = ref;
   if (key.appName !== model)
@@ -111,7 +116,7 @@ export async function getResponse(
 /** Cancels a response that runs, on whatever replica; one that is over stays as it is. @returns how it stands */
 export async function cancelResponse(context: OpenAiContext, call: OneCall): Promise<Answer> {
   const ref = await findResponse(context, call);
-  await askToCancel(context, ref.key, ref.invocationId);
+  await cancel(context, ref.key, ref.invocationId);
   const invocation = await context.feeds.readInvocation(ref.key, ref.invocationId);
   if (!invocation) throw call.notFound();
   return { kind: 'value', value: toState(ref, invocation) };

@@ -7,7 +7,7 @@ import { overrideDemands } from '../../../platform/http/operation/demands.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { idInPath } from '../../../platform/http/operation/parameters.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import { doorQuery, toClientUser } from '../start-turn.ts';
+import { doorQuery, toDoorUser } from '../start-turn.ts';
 import { toRefusal } from './errors.ts';
 import { parseId } from './ids.ts';
 import * as schemas from './schemas.ts';
@@ -51,7 +51,7 @@ const named = {
 };
 const withUser = <Call extends Sent & { principal: Principal }>(call: Call) => ({
   ...call,
-  userId: toClientUser(call.principal, toNamed(call)),
+  userId: toDoorUser(call.principal, toNamed(call)),
 });
 
 /** Returns what describes an answer, which is as the protocol has it. */

@@ -50,6 +50,21 @@ const tool = looseObject('A tool of the client: only `function` is taken.', {
   server_label: name('Of `mcp`: `model`, for clients that take calls only of servers that they name.'),
 });
 
+const choice = {
+  name: name('Of `function`: the tool.'),
+  mode: z.enum(['auto', 'required']).nullish().describe('Of `allowed_tools`: whether one of them has to be called.'),
+  tools: optional(bodyList(looseObject('A tool.', { type: z.string().max(64).describe('`function`.') })), 'Those.'),
+};
+const toolChoice = looseObject('A tool to call, or those that may be called.', {
+  type: z.string().max(64).describe('`function` or `allowed_tools`.'),
+  ...choice,
+  function: optional(looseObject('The tool.', { name: choice.name }), 'Of a chat: the tool.'),
+  allowed_tools: optional(
+    looseObject('The tools.', { mode: choice.mode, tools: choice.tools }),
+    'Of a chat: the tools.',
+  ),
+});
+
 const { temperature, top_p, presence_penalty, frequency_penalty, max_tokens, output_schema } =
   harnessOverridesSchema.shape;
 /** Changes of the deployed agent, as the own wire has them: they need the scope `override`. */
@@ -75,7 +90,10 @@ const common = {
     'Notes, by name; 16 at most.',
   ),
   tools: optional(bodyList(tool), 'Tools that the client runs: calls of them are answered with the next request.'),
-  tool_choice: z.enum(['auto', 'none']).nullish().describe('An agent cannot be made to call a tool.'),
+  tool_choice: optional(
+    z.union([z.enum(['auto', 'none', 'required']), toolChoice]),
+    'What the first call of the model has to call: a tool, or one of `tools` by its name; never one of the agent.',
+  ),
   ...samplingSchema.shape,
   user,
 };

@@ -3,7 +3,7 @@ import type { AgentOverrides } from '../../../agent/definition/agent.ts';
 import { type ClientTool, clientToolsSchema, toClientTools } from '../../../agent/definition/client-tools.ts';
 import { toAgentOverrides } from '../../../agent/definition/overrides.ts';
 import { withoutAbsent } from '../../../agent/definition/snake-case.ts';
-import { getFunctionCalls, getFunctionResponses } from '../../../core/content.ts';
+import { getFunctionCalls, getFunctionResponses, toMembers } from '../../../core/content.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { SessionContext } from '../../../conversation/sessions/session-context.ts';
 import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
@@ -35,16 +35,42 @@ export function toOverrides(sent: CreateResponse | ChatRequest): AgentOverrides 
   const body: Partial<CreateResponse & ChatRequest> = sent;
   const { type, schema, json_schema: chat } = body.text?.format ?? body.response_format ?? {};
   const form = type === 'json_schema' ? (schema ?? chat?.schema ?? {}) : undefined;
-  return toAgentOverrides({
+  // Beside tools of the client nothing of the agent is forced.
+  const isOfAgent = body.tool_choice === 'required' && !body.tools?.some((tool) => tool.type === 'function');
+  const changes = toAgentOverrides({
     ...samplingSchema.parse(body),
     system_prompt: body.instructions,
     max_tokens: body.max_output_tokens ?? body.max_completion_tokens ?? body.max_tokens,
     output_schema: type === 'json_object' ? { type: 'object' } : form,
   });
+  return isOfAgent ? { ...changes, toolChoice: 'required' } : changes;
 }
 
-/** Returns the client's tools. @throws {RequestError} for those that an agent has not */
-function toTools({ model, tools, tool_choice }: OpenAiCall['body']): ClientTool[] | undefined {
+/**
+ * Returns the client's tools, and which of them the model has to call.
+ * @throws {RequestError} for tools that an agent has not, and for a choice of others than the client's
+ */
+function toTools(body: OpenAiCall['body']): Pick<AgentOverrides, 'clientTools' | 'toolChoice'> {
+  const { tool_choice: choice } = body;
+  const own = choice === 'none' ? undefined : toOwnTools(body);
+  if (choice == null || typeof choice === 'string')
+    return { ...(own && { clientTools: own }), ...(own && choice === 'required' && { toolChoice: choice }) };
+  const { mode, tools = [] } = choice.type === 'allowed_tools' ? (choice.allowed_tools ?? choice) : { tools: [choice] };
+  const names = (tools ?? []).map(({ type, ...tool }) => (type === 'function' ? readName(tool) : undefined));
+  const chosen = own?.filter(({ name }) => names.includes(name)) ?? [];
+  if (chosen.length === 0 || chosen.length < new Set(names).size) {
+    const message = 'A choice names tools of `tools`; which of its own tools an agent calls is not chosen.';
+    throw new RequestError(message, { param: 'tool_choice' });
+  }
+  if (choice.type !== 'allowed_tools') return { clientTools: own ?? [], toolChoice: { name: chosen[0]?.name ?? '' } };
+  return { clientTools: chosen, ...(mode === 'required' && { toolChoice: mode }) };
+}
+
+/** Returns the name of a tool, which the Chat Completions API has one level deeper. */
+const readName = (tool: { name?: unknown; function?: unknown }): unknown =>
+  toMembers(tool.function)['name'] ?? tool.name;
+
+function toOwnTools({ model, tools }: OpenAiCall['body']): ClientTool[] | undefined {
   const flat = (tools ?? []).flatMap((tool, index) => {
     // The Chat Completions API has the members of a tool one level deeper.
     if (tool.type === 'function') return (tool as { function?: object }).function ?? tool;
@@ -52,7 +78,7 @@ function toTools({ model, tools, tool_choice }: OpenAiCall['body']): ClientTool[
     const message = `There is no hosted tool ${tool.type}: the agent has its own, the client \`function\`.`;
     throw new RequestError(message, { param: `tools[${index}]` });
   });
-  if (flat.length === 0 || tool_choice === 'none') return undefined;
+  if (flat.length === 0) return undefined;
   const { data, error } = clientToolsSchema.safeParse(flat);
   const [issue] = error?.issues ?? [];
   if (issue) throw new RequestError(issue.message, { param: toPlace(['tools', ...issue.path]) });
@@ -108,7 +134,7 @@ async function prepareAnswer(context: OpenAiContext, call: OpenAiCall, timeline:
     throw new RequestError('There is nothing new to answer: the user says the last word.', { param });
   // A session has what was said before.
   const before = place ? [] : timeline.slice(0, -1);
-  const overrides = withoutAbsent({ ...toOverrides(body), clientTools: toTools(body) });
+  const overrides = withoutAbsent({ ...toOverrides(body), ...toTools(body) });
   const key = place?.key ?? { appName: body.model, userId, sessionId: context.newId() };
   const paused = await findPaused(context, key, place?.history);
   const sent = new Map(getFunctionResponses(last).map(({ id, response }) => [id, response ?? {}]));

@@ -58,7 +58,10 @@ const spelling = keyAliases(scenarioSchema);
 
 /** Reads the JSON text of a stored case. @throws ZodError where its scenario, in either spelling, lacks a text. */
 export function readStoredCase(text: string): StoredCase {
-  const { conversationScenario, sessionInput, ...read } = parseExactJson(text) as Omit<StoredCase, 'scenario' | 'state'> & {
+  const { conversationScenario, sessionInput, ...read } = parseExactJson(text) as Omit<
+    StoredCase,
+    'scenario' | 'state'
+  > & {
     conversationScenario?: unknown;
     sessionInput?: { state?: JsonObject | null; sessionId?: string | null; sequence?: number | null } | null;
   };

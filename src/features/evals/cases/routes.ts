@@ -14,7 +14,7 @@ import {
   SET_PATH,
   toOwnKey,
 } from '../sets/context.ts';
-import { checkSetId, evalCaseSchema, exampleEvalCase } from '../sets/eval-set.ts';
+import { evalCaseSchema, exampleEvalCase } from '../sets/eval-set.ts';
 import { withToolUses } from '../sets/intermediate-data.ts';
 import { addSession, listInstructions } from './add-sessions.ts';
 import { addSessionSchema } from './eval-case.ts';
@@ -37,7 +37,7 @@ const fromSession = {
   body: { schema: addSessionSchema, required: true, example: { evalId: 'case1', sessionId: 's1', userId: 'u1' } },
 } as const;
 const noSession = {
-  400: 'The session has not reached `fromSequence`, that is within an invocation, or the set cannot have this id.',
+  400: 'The session has not reached `fromSequence`, or that is within an invocation.',
   404: 'No such session, or the set is another user’s.',
 };
 
@@ -50,7 +50,6 @@ const addSessionToEvalSet = evalOperation({
   description: 'Creates the set where it is absent, and turns the conversation into a new case.',
   errors: { ...noSession, 409: 'The set has a case of this id.' },
   handler: async ({ database, agents }, { path, body, principal }) => {
-    checkSetId(path.evalSetId);
     const set = { ...path, ownerId: getOwner(principal, body.userId) };
     const instructions = listInstructions(agents.get(path.appName));
     await addSession(database.db, { ...path, ...body }, set, { ...body, instructions });
@@ -68,7 +67,6 @@ const overwriteEvalCase = evalOperation({
   description: 'As `add-session`, for the ADK Web UI: a case of this id is overwritten.',
   errors: noSession,
   handler: async ({ database, agents }, { path, body, principal }) => {
-    checkSetId(path.evalSetId);
     const set = { ...path, ownerId: getOwner(principal, body.userId) };
     const instructions = listInstructions(agents.get(path.appName));
     await database.transaction(async (tx) => {

@@ -19,7 +19,6 @@ import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/cr
 import { STATUS_NUMBERS } from '../metrics/status.ts';
 import { toMetricResult, toShownEfficiency } from './score.ts';
 import { DEV_APP_PATH, type EvalContext, evalOperation, SET_PATH, toGoneSignal, toOwnKey } from '../sets/context.ts';
-import { checkSetId } from '../sets/eval-set.ts';
 import { checkMetricName, checkMetrics, scoreSession } from './score-case.ts';
 import { hasScore, isUnscored, listSessionScores, saveSessionScore, type SessionScore } from './session-score-store.ts';
 import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
@@ -81,12 +80,11 @@ const copy = evalOperation({
     example: { evalIds: ['s1'] },
   },
   errors: {
-    400: 'The mask made something else than a case, or the set cannot have this id.',
+    400: 'The mask made something else than a case.',
     404: 'The set is another’s.',
     409: 'The set has one of the cases.',
   },
   handler: async (context, { path, body, principal }) => {
-    checkSetId(path.evalSetId);
     const chosen = await choose(context, path.appName, body, principal, body.limit ?? MAX_COPIED);
     const set = toOwnKey(path, principal);
     return { kind: 'value', value: { evalIds: await addSessions(context, set, chosen) } };

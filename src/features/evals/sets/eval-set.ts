@@ -142,7 +142,7 @@ export const toExecutionMode = (...sent: z.infer<typeof sentMode>[]): ExecutionM
 /** An evaluation set with its cases. */
 export const evalSetSchema = z
   .looseObject({
-    eval_set_id: identifierSchema.describe('Unique within the application; letters, digits and `_`.'),
+    eval_set_id: identifierSchema.describe('Unique within the application; of a new set letters, digits and `_`.'),
     name: name('Name to show [the id].'),
     description: text('What the set is for.'),
     eval_cases: bodyList(evalCaseSchema).nullish().describe('The cases, oldest first.'),
@@ -160,7 +160,7 @@ export const createEvalSetSchema = z
 /** A case as a client sends it, checked. */
 export type EvalCaseBody = z.infer<typeof evalCaseSchema>;
 
-/** ADK's rule for the id of a set that a person names. */
+/** ADK's rule for the id of a set that is created, or stands in a file; one that a session is added to has any. */
 export const EVAL_SET_ID = /^[a-zA-Z0-9_]+$/;
 
 /** Refuses the id of a set that is to be made. @throws {InvalidError} for other characters than ADK allows */

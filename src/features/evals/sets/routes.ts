@@ -59,9 +59,23 @@ const createEvalSet = evalOperation({
   },
 });
 
+/** Reads a cursor: the id of a set as a header can carry it. */
+function readSetCursor(cursor: string): string | undefined {
+  try {
+    return decodeURIComponent(cursor);
+  } catch {
+    return undefined;
+  }
+}
+
 const setsQuery = z.object({
   limit: pageSize('Maximum number of sets.').default(300),
-  cursor: z.string().max(256).regex(EVAL_SET_ID).optional().describe('The header `X-Next-Cursor` of the page before.'),
+  cursor: z
+    .string()
+    .max(4_096)
+    .refine((sent) => readSetCursor(sent) !== undefined, 'no cursor of this list')
+    .optional()
+    .describe('The header `X-Next-Cursor` of the page before.'),
 });
 const listed = {
   description: 'The clients of ADK get the first 300; the header `X-Next-Cursor` is the `cursor` of the next ones.',
@@ -71,8 +85,9 @@ type ListCall = Call<z.output<typeof appPath>, z.output<typeof setsQuery>, unkno
 
 /** The ids of a page of the caller's sets. */
 async function readIds(db: Database, { path, query: { cursor, limit }, principal, response }: ListCall) {
-  const filter = { ownerId: getRequester(principal), after: cursor, limit: limit + 1 };
-  return takePage(response, await listEvalSetIds(db, path.appName, filter), limit, (id) => id);
+  const after = cursor === undefined ? undefined : readSetCursor(cursor);
+  const filter = { ownerId: getRequester(principal), after, limit: limit + 1 };
+  return takePage(response, await listEvalSetIds(db, path.appName, filter), limit, encodeURIComponent);
 }
 
 const createEvalSetWithId = evalOperation({
@@ -177,12 +192,17 @@ const exportSet = evalOperation({
   load: 'heavy',
   summary: 'Export an evaluation set as a file',
   ...ofSet,
+  errors: { ...ofSet.errors, 400: 'ADK could not hold a set of this id.' },
   success: {
     schema: exportedSchema,
     description: 'The file.',
     example: { eval_set_id: 'arithmetic', eval_cases: [] },
   },
   handler: async ({ database }, { path, principal, response, notFound }) => {
+    if (!EVAL_SET_ID.test(path.evalSetId))
+      throw new InvalidError(
+        `ADK knows no set \`${path.evalSetId}\`: the ids of its sets have letters, digits and \`_\`.`,
+      );
     const found = await findEvalSet(database.reads, toOwnKey(path, principal));
     if (!found) throw notFound();
     return sendText(response, await writeEvalSet(found.set, found.cases));

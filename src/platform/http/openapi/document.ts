@@ -104,6 +104,13 @@ const readPosition = {
   schema: { type: 'string' },
 };
 const IGNORED = 'Parameters and members of the request that have no meaning here, with commas; absent without any.';
+const deliberate = {
+  name: 'X-Requested-With',
+  in: 'header',
+  required: false,
+  description: 'Any value. A body of `text/plain` needs it: what a form of a foreign page can send too is a 415.',
+  schema: { type: 'string', maxLength: 1_024 },
+};
 const CHANGE_POSITION = 'The place of the change in the log of the database. Only where plain reads go to a replica.';
 
 function toParameters(operation: Operation, path: string): object[] {
@@ -123,6 +130,7 @@ function toParameters(operation: Operation, path: string): object[] {
     }),
     ...all('query', query),
     ...all('header', headers),
+    ...(operation.body?.isText && operation.method === 'post' ? [deliberate] : []),
     ...(operation.owner !== 'open' && isPlainRead(operation) ? [readPosition] : []),
   ];
 }

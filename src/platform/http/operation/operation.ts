@@ -124,7 +124,7 @@ interface Refusal {
 export type ToRefusal = (
   refusal: Refusal,
   error: unknown,
-  request: Pick<Request, 'method' | 'path'>,
+  request: Pick<Request, 'method' | 'path'> & Partial<Pick<Request, 'headers' | 'query'>>,
 ) => { status: number; body: object; headers?: Record<string, string> };
 
 /**

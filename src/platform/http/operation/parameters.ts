@@ -65,7 +65,7 @@ export const artifactPath = sessionPath.extend({
 });
 export const artifactVersionPath = artifactPath.extend({ versionId: integer('Version number.') });
 export const evalSetPath = appPath.extend({
-  evalSetId: identifier('Identifier of the evaluation set.', '^[a-zA-Z0-9_]+$'),
+  evalSetId: identifier('Identifier of the evaluation set.'),
 });
 export const evalCasePath = evalSetPath.extend({ evalId: identifier('Identifier of the case.') });
 export const evalResultPath = appPath.extend({ evalResultId: identifier('Identifier of the result.') });

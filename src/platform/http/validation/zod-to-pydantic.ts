@@ -10,7 +10,7 @@ import { type RefusedParameter, parseScalar, type ScalarRefusal, type ScalarType
  * The rules' names and words of pydantic (interface inventory §4.4), and how pydantic reads text: clients of FastAPI
  * services match on them. Compared with FastAPI 0.165 and pydantic 2.14 on 131 requests. We differ on purpose: a
  * body's text and booleans are never read as numbers, nor its text and numbers as booleans; `null` counts as no body;
- * `NaN` and the like are no JSON; media types other than JSON are 415.
+ * `NaN` and the like are no JSON; media types other than JSON (`application/json`, `application/*+json`) are 415.
  */
 
 /** A rule's name, what it says and its figures. */
@@ -45,6 +45,10 @@ const INT_FROM_FLOAT: RuleMessage = {
   type: 'int_from_float',
   msg: 'Input should be a valid integer, got a number with a fractional part',
 };
+
+/** The message of a pattern for the text of an integer from 1 to this one. */
+const TEXT_OF_INTEGER = 'int_parsing';
+const MAX_INTEGER_TEXT = 999_999_999;
 
 /** The type that zod expects → the type that pydantic would have tried to read a text as. */
 const READ_AS: Record<string, ScalarType> = {
@@ -235,12 +239,24 @@ function toMessage(issue: Issue, input: unknown): RuleMessage {
   }
 }
 
+/** Says why a text is none of the integers that zod let a pattern choose; pydantic reads the text first. */
+function integerMessage(input: string): RuleMessage {
+  const reading = parseScalar('integer', input);
+  if ('refusal' in reading) return scalarMessage(reading.refusal);
+  return Number(input) < 1
+    ? rangeMessage('number', 'small', 1, true, input)
+    : rangeMessage('number', 'big', MAX_INTEGER_TEXT, true, input);
+}
+
 function formatMessage(issue: z.core.$ZodIssueInvalidStringFormat, input: unknown): RuleMessage {
   if (issue.format === 'byte') return bytesMessage(base64Error(String(input)) ?? '');
   if (issue.format === 'url')
     return { type: 'url_parsing', msg: 'Input should be a valid URL', ctx: { error: issue.message } };
   const pattern = issue.pattern?.replace(/^\/(.*)\/[a-z]*$/s, '$1');
-  if (issue.format === 'regex' && pattern !== undefined)
+  if (issue.message === TEXT_OF_INTEGER) return integerMessage(String(input));
+  // What a pattern refuses in an empty text is that it is empty.
+  if (issue.format === 'regex' && input === '') return rangeMessage('string', 'small', 1, true, input);
+  if (issue.format === 'regex' && pattern !== undefined && issue.message.startsWith('Invalid string'))
     return { type: 'string_pattern_mismatch', msg: `String should match pattern '${pattern}'`, ctx: { pattern } };
   return { type: 'value_error', msg: `Value error, ${issue.message}`, ctx: { error: {} } };
 }

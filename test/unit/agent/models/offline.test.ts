@@ -108,3 +108,23 @@ test('what another agent did is no message of the user', async () => {
   const { answer } = await ask([user('Hello'), context]);
   expect(answer.content?.parts?.[0]?.text).toContain('You wrote: "Hello" (turn 1 of this session).');
 });
+
+test.each([
+  ['x', 'required', { name: 'book-room', args: { guests: 0 } }],
+  ['x {"guests":2}', { name: 'book-room' }, { name: 'book-room', args: { guests: 2 } }],
+  ['The calculator: 1 + 1', 'required', { name: 'calculator', args: { expression: '1 + 1' } }],
+  ['The calculator: 1 + 1', { name: 'book-room' }, { name: 'book-room', args: { guests: 0 } }],
+] as const)('%j with the choice %j calls what it has to', async (text, toolChoice, functionCall) => {
+  const needed = { ...own, parameters: { ...own.parameters, required: ['guests'] } };
+  const request = {
+    modelName: 'offline',
+    instruction: '',
+    contents: [{ role: 'user', parts: [{ text }] }],
+    tools: [...builtInTools().values(), needed],
+    toolChoice,
+    sampling: {},
+    signal: new AbortController().signal,
+  };
+  const answer = await createModel({ provider: 'offline' }).generate(request).next();
+  expect(answer.value).toMatchObject({ content: { parts: [{ functionCall }] } });
+});

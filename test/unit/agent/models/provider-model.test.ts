@@ -1,7 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, test } from 'vitest';
 import { createModel, type ModelSettings } from '../../../../src/agent/models/create-model.ts';
-import type { FailedTry, ModelAnswer, ModelDelta, ModelRequest } from '../../../../src/agent/definition/model.ts';
+import type {
+  FailedTry,
+  ModelAnswer,
+  ModelDelta,
+  ModelRequest,
+  ToolChoice,
+} from '../../../../src/agent/definition/model.ts';
 import { fitTools } from '../../../../src/agent/models/fit-tools.ts';
 import { factsOf, type ProviderName } from '../../../../src/agent/models/provider.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
@@ -661,4 +667,23 @@ describe('the form of an answer on the wire', () => {
     for (const name of ['properties', 'anyOf', '$defs', 'items'])
       expect(isStrict({ ...closed, [name]: wrong })).toBe(false);
   });
+});
+
+test.each([
+  ['openai-compatible', 'required', { type: 'function', function: { name: 'work' } }],
+  ['openai', 'required', { type: 'function', name: 'work' }],
+  ['anthropic', { type: 'any' }, { type: 'tool', name: 'work' }],
+  ['google', { mode: 'ANY' }, { mode: 'ANY', allowedFunctionNames: ['work'] }],
+] as const)('%s is told what has to be called, and of no form beside it', async (provider, any, named) => {
+  const script = [{ calls: [{ id: 'c1', name: 'work', arguments: '{"n":1}' }] }];
+  const toChoice = async (toolChoice: ToolChoice) => {
+    const { server } = await ask(provider, script, { tools, toolChoice, outputSchema: { type: 'object' } });
+    const body = server.requests[0]?.body as Record<string, unknown>;
+    expect(JSON.stringify(body)).not.toMatch(/response_?format|json_schema|fits this schema/i);
+    return provider === 'google'
+      ? (body['toolConfig'] as { functionCallingConfig: object }).functionCallingConfig
+      : body['tool_choice'];
+  };
+  expect(await toChoice('required')).toEqual(any);
+  expect(await toChoice({ name: 'work' })).toEqual(named);
 });

@@ -63,3 +63,11 @@ test('no piece has half a character', () => {
     expect(pieces.join('')).toBe(text);
   }
 });
+
+test('the first pieces of each text are short, later ones longer', () => {
+  const text = 'One two three four five six seven eight nine ten eleven twelve.';
+  const pieces = whole([{ text, thought: true }, { text }]).map((piece) => piece.text);
+  const expected = ['One two ', 'three ', 'four five six seven ', 'eight nine ten eleven ', 'twelve.'];
+  expect(pieces).toEqual([...expected, ...expected]);
+  expect(textOf([...new TextCutter().add({ parts: [{ text: 'Hello everybody' }] })])).toBe('Hello ');
+});
