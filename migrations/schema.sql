@@ -1786,13 +1786,17 @@ AS $function$
               else p_by = any(p_assigned_users) or p_assigned_groups && p_groups end
 $function$;
 
-CREATE OR REPLACE FUNCTION public.memory_query(p_text text)
- RETURNS tsquery
+CREATE OR REPLACE FUNCTION public.memory_pieces(p_text text, p_singles boolean)
+ RETURNS text
  LANGUAGE sql
  IMMUTABLE
 AS $function$
-  select coalesce(string_agg('''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''', ' | '), '')::tsquery
-  from unnest(memory_words(p_text, false))
+  select string_agg(pieces, ' ')
+  from regexp_matches(p_text, '[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]+', 'g') found(runs),
+    lateral (
+      select string_agg(substr(runs[1], start, size), ' ') as pieces
+      from generate_series(1, length(runs[1])) start, generate_series(1, 2) size
+      where start + size - 1 <= length(runs[1]) and (size = 2 or p_singles or length(runs[1]) = 1)) cut
 $function$;
 
 CREATE OR REPLACE FUNCTION public.memory_words(p_text text, p_singles boolean)
@@ -1802,7 +1806,16 @@ CREATE OR REPLACE FUNCTION public.memory_words(p_text text, p_singles boolean)
 AS $function$
   select to_tsvector('simple', concat_ws(' ', regexp_replace(p_text, '(\S{128})', '\1 ', 'g'),
                                          regexp_replace(regexp_replace(p_text, '[^[:alnum:]]+', ' ', 'g'), '(\S{128})', '\1 ', 'g'),
-                                         script_pieces(p_text, p_singles)))
+                                         memory_pieces(p_text, p_singles)))
+$function$;
+
+CREATE OR REPLACE FUNCTION public.memory_words_asked(p_text text)
+ RETURNS tsquery
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+  select coalesce(string_agg('''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''', ' | '), '')::tsquery
+  from unnest(memory_words(p_text, false))
 $function$;
 
 CREATE OR REPLACE FUNCTION public.merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
@@ -2077,19 +2090,6 @@ CREATE OR REPLACE FUNCTION public.row_version(p_update_time timestamp with time 
  LANGUAGE sql
  IMMUTABLE
 AS $function$ select to_hex((extract(epoch from p_update_time at time zone 'utc') * 1000000)::bigint) $function$;
-
-CREATE OR REPLACE FUNCTION public.script_pieces(p_text text, p_singles boolean)
- RETURNS text
- LANGUAGE sql
- IMMUTABLE
-AS $function$
-  select string_agg(pieces, ' ')
-  from regexp_matches(p_text, '[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]+', 'g') found(runs),
-    lateral (
-      select string_agg(substr(runs[1], start, size), ' ') as pieces
-      from generate_series(1, length(runs[1])) start, generate_series(1, 2) size
-      where start + size - 1 <= length(runs[1]) and (size = 2 or p_singles or length(runs[1]) = 1)) cut
-$function$;
 
 CREATE OR REPLACE FUNCTION public.service_state(OUT replicas json, OUT queues json)
  RETURNS record
@@ -4845,8 +4845,9 @@ comment on function limited_state(jsonb,jsonb) is 'The state, or an error when i
 comment on function list_audit(json) is 'A page of the audit, the last entry first.';
 comment on function lock_budgets(text,text) is 'Lets what takes from the budgets of a user go in turn.';
 comment on function may_answer(text,jsonb,text[],text[],text,text[]) is 'True where a person may answer a task.';
-comment on function memory_query(text) is 'A question as a search for any of its words.';
+comment on function memory_pieces(text,boolean) is 'Pieces of one and two characters of texts of scripts without blanks.';
 comment on function memory_words(text,boolean) is 'The words by which a memory is found.';
+comment on function memory_words_asked(text) is 'A question as a search for any of its words.';
 comment on function merge_app_state(text,text,jsonb,boolean,jsonb) is 'Merges a delta into the state that all users of an application share.';
 comment on function next_due(timestamp with time zone,timestamp with time zone,jsonb,integer) is 'The next moment at which something happens to an open task.';
 comment on function next_eval_case_version(text,text,text) is 'The number of the next version of a case, whosever the versions before are.';
@@ -4862,7 +4863,6 @@ comment on function renew_claim(text,text,text,text,uuid,integer) is 'True where
 comment on function renew_reservation(text,text,uuid,integer) is 'Keeps a reservation whose call is still under way.';
 comment on function reserve_budget(text,text,uuid,text,bigint,bigint,integer) is 'Reserves what a model call may use at most in the budgets of its user.';
 comment on function row_version(timestamp with time zone) is 'The version of a row: its last change in microseconds, hexadecimal.';
-comment on function script_pieces(text,boolean) is 'Pieces of one and two characters of texts of scripts without blanks.';
 comment on function service_state() is 'The replicas that listen at this database, and what waits and runs in each queue.';
 comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'The ETag of a session, of the last changes of its row and of the two shared states.';
 comment on function spend_budget(text,text,jsonb,text) is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';

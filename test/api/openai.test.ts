@@ -11,7 +11,6 @@ import {
   Runner,
 } from '@openai/agents';
 import { createOpenAI } from '@ai-sdk/openai';
-import type { LanguageModelV4Prompt } from '@ai-sdk/provider';
 import OpenAI from 'openai';
 import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
@@ -575,7 +574,7 @@ test('refusals have the form of the protocol', async () => {
 
 test('the reader of the AI SDK sees why a response failed', async () => {
   const models = createOpenAI({ baseURL: `${app.url}/v1`, apiKey: 'none' });
-  const prompt: LanguageModelV4Prompt = [{ role: 'user', content: [{ type: 'text', text: 'fail' }] }];
+  const prompt = [{ role: 'user' as const, content: [{ type: 'text' as const, text: 'fail' }] }];
   await expect(models.responses(APP).doGenerate({ prompt })).rejects.toThrow('failed unexpectedly');
   await expect(models.chat(APP).doGenerate({ prompt })).rejects.toThrow('failed unexpectedly');
   await expect(models.responses(APP).doStream({ prompt })).rejects.toThrow('failed unexpectedly');

@@ -12,7 +12,7 @@ export interface FittedTools {
   /** What the model has to know of the tools beside them [nothing]. */
   notes: string;
   /** The provider's name of a tool, also of one that is no longer there. */
-  toName(name: string): string;
+  toName: (name: string) => string;
   /** Arguments as the provider was told of them. */
   toArguments(name: string, args: JsonObject): JsonObject;
   /** Returns an answer with the calls as the tools know them. */

@@ -4,7 +4,7 @@ import { ARGUMENT_NAME, IMAGES, PDF, type ProviderFacts, TOOL_NAME } from './fac
  * Chat completions, as many servers speak it. Nobody knows which model is behind an address, so this is what nearly
  * all of them take: the chat templates of local models (Mistral, Gemma, Qwen) are the strictest.
  */
-export const COMPATIBLE: ProviderFacts = {
+const COMPATIBLE: ProviderFacts = {
   callIds: { fits: /^[a-zA-Z0-9_-]{1,40}$/, length: 24 },
   toolName: TOOL_NAME,
   argumentName: ARGUMENT_NAME,

@@ -147,7 +147,7 @@ export async function searchMemories(
     where copy = 1 order by place limit ${limit}`;
   const { rows } = await db.execute<{ text: string }>(sql`
     with wanted as not materialized (
-      select memory_query(${escapeText(query)}) as words),
+      select memory_words_asked(${escapeText(query)}) as words),
     newest as materialized (
       select ${memories}.*, ${bytesBefore(sql`pg_column_size(${memories.searchVector})`, byTime)} as bytes_before
       from ${memories}, wanted

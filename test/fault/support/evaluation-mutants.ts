@@ -4,11 +4,7 @@ import { type Mutant, change } from './mutant.ts';
 export const EVALUATION_MUTANTS: Mutant[] = [
   {
     name: 'evaluation: makes a turn of a group in which nothing was said',
-    changes: change(
-      'toTurnParts',
-      'group.some(({ content }) => content) ? [toParts(id, group)] : []',
-      '[toParts(id, group)]',
-    ),
+    changes: change('toTurnParts', '.filter((turn) => turn.some(({ content }) => content))', ''),
     tests: ['eval-case'],
   },
   {
@@ -33,7 +29,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: takes the first user event for the question',
-    changes: change('toParts', 'events.findLast((event) => isUsers(event)', 'events.find((event) => isUsers(event)'),
+    changes: change('toQuestion', 'events.findLast((event) => isUsers(event)', 'events.find((event) => isUsers(event)'),
     tests: ['eval-case'],
   },
   {

@@ -89,6 +89,7 @@ test('a call that a person confirmed runs below the agent: its model call was in
   };
   const request = {
     id: 'request',
+    invocationId: 'inv-1',
     author: 'assistant',
     content: {
       role: 'model',
