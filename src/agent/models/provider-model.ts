@@ -147,7 +147,7 @@ function toAsking(
   return {
     options: {
       prompt: told.prompt,
-      ...(tools.tools.length > 0 && { tools: tools.tools, ...toToolChoice(request.toolChoice, tools) }),
+      ...toTools(request.toolChoice, tools, facts),
       ...sampling,
       ...(stops && stops.length > 0 && { stopSequences: stops }),
       ...(maxOutputTokens !== undefined && { maxOutputTokens: Math.max(maxOutputTokens, facts.outputTokens) }),
@@ -215,15 +215,22 @@ function withTrace(): Pick<CallOptions, 'headers'> {
   return traceparent === undefined ? {} : { headers: { traceparent } };
 }
 
-/** The tool is named as the provider knows it; one that it is not told of cannot be chosen. */
-function toToolChoice(
+/**
+ * The tools and the choice among them. A tool is named as the provider knows it; a provider that takes no names is told
+ * of that tool alone. A tool that the provider is not told of cannot be chosen.
+ */
+function toTools(
   choice: ToolChoice | undefined,
   { tools, toName }: Asking['tools'],
-): Pick<CallOptions, 'toolChoice'> {
-  if (!choice) return {};
-  if (choice === 'required') return { toolChoice: { type: choice } };
-  const toolName = toName(choice.name);
-  return tools.some(({ name }) => name === toolName) ? { toolChoice: { type: 'tool', toolName } } : {};
+  { choosesByName }: ProviderFacts,
+): Pick<CallOptions, 'tools' | 'toolChoice'> {
+  if (tools.length === 0) return {};
+  if (!choice) return { tools };
+  const chosen = choice === 'required' ? [] : tools.filter(({ name }) => name === toName(choice.name));
+  const [{ name: toolName } = { name: '' }] = chosen;
+  if (choice !== 'required' && chosen.length === 0) return { tools };
+  if (choice !== 'required' && choosesByName) return { tools, toolChoice: { type: 'tool', toolName } };
+  return { tools: choice === 'required' ? tools : chosen, toolChoice: { type: 'required' } };
 }
 
 /** Maximum size of what an answer brings, in characters, with 100 for each piece of it. */

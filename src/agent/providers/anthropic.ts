@@ -16,6 +16,7 @@ export const ANTHROPIC: ProviderFacts = {
   formTools: ['json'],
   description: Infinity,
   tools: 128,
+  choosesByName: true,
   schemas: 'json-schema',
   files: FILES,
   resultFiles: FILES,

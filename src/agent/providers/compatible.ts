@@ -11,6 +11,7 @@ const COMPATIBLE: ProviderFacts = {
   formTools: [],
   description: 1_024,
   tools: 128,
+  choosesByName: false,
   schemas: 'json-schema',
   files: {
     types: new Set([...IMAGES, PDF, 'audio/wav', 'audio/mpeg']),

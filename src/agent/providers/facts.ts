@@ -14,6 +14,8 @@ export interface ProviderFacts {
   description: number;
   /** Maximum number of tools. */
   tools: number;
+  /** False: a tool cannot be chosen by its name, only that one has to be called. */
+  choosesByName: boolean;
   /** Which words a schema of arguments may have: those of JSON Schema, or Google's closed list. */
   schemas: 'json-schema' | 'google';
   /** Files in what the user says. */

@@ -19,6 +19,7 @@ export const GOOGLE: ProviderFacts = {
   formTools: [],
   description: Infinity,
   tools: 128,
+  choosesByName: true,
   schemas: 'google',
   files: FILES,
   resultFiles: { ...FILES, addressTypes: new Set() },

@@ -17,6 +17,7 @@ export const OPENAI: ProviderFacts = {
   formTools: [],
   description: 1_024,
   tools: 128,
+  choosesByName: true,
   schemas: 'json-schema',
   files: FILES,
   resultFiles: FILES,
