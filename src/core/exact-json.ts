@@ -44,9 +44,22 @@ function toRaw(source: string): ExactInteger {
   return json.rawJSON(source);
 }
 
+/** No integer that means something has more digits; PostgreSQL writes out a float such as 1e+300, which stays one. */
+const MAX_MEANT = 64;
+
 /** True where `JSON.stringify` would write other digits. */
 const isRounded = (value: number, source: string): boolean =>
-  !Number.isSafeInteger(value) && INTEGER.test(source) && String(value) !== source;
+  !Number.isSafeInteger(value) &&
+  INTEGER.test(source) &&
+  (source.length > MAX_MEANT ? toDigits(value) : String(value)) !== source;
+
+/** The digits of an integer that is a float, without an exponent. */
+function toDigits(value: number): string {
+  const [mantissa = '', exponent] = String(value).split('e+');
+  if (exponent === undefined) return mantissa;
+  const [whole = '', fraction = ''] = mantissa.split('.');
+  return whole + fraction.padEnd(Number(exponent), '0');
+}
 
 export const isExactInteger = (value: unknown): value is ExactInteger => json.isRawJSON(value);
 

@@ -358,7 +358,7 @@ describe('bodies that are not JSON', () => {
     ],
     ['text', { 'content-type': 'text/plain' }, '{}', 415, 'The body must be application/json.'],
     ['no media type', {}, '{}', 415, 'The body must be application/json.'],
-    ['a type like JSON', { 'content-type': 'application/x-json' }, '{}', 415, 'The body must be application/json.'],
+    ['a vendor type', { 'content-type': 'application/x+json' }, '{}', 415, 'The body must be application/json.'],
     [
       'multipart',
       { 'content-type': 'multipart/form-data; boundary=x' },

@@ -9,7 +9,6 @@ import { type McpServer, toAddress } from '../definition/agent.ts';
 import type { UserCredentials } from '../definition/credentials.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 import type { McpConnection } from './mcp.ts';
-import { isUnreachable } from './mcp-error.ts';
 import type { OperatorToken } from './mcp-oauth.ts';
 
 /** Maximum waits for an MCP server in milliseconds. */
@@ -59,7 +58,7 @@ export async function connectMcpServers(
   userId = '',
 ): Promise<McpTools> {
   // The SDK is loaded with the first server.
-  const { connectMcp } = await import('./mcp.ts');
+  const [{ connectMcp }, { isUnreachable }] = await Promise.all([import('./mcp.ts'), import('./mcp-error.ts')]);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
   const schemas = new SchemaSandbox();
   const memory = settings.connections ?? new McpConnections(Infinity);

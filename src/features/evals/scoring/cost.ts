@@ -1,6 +1,7 @@
 import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
 import type { ModelPrice, ModelUse } from '../../../conversation/budgets/budget.ts';
 import type { Event } from '../../../core/event.ts';
+import { mapExactIntegers, toRounded } from '../../../core/exact-json.ts';
 
 /** The use of each model in a conversation; an event counts for its author's model, or for the root's. */
 export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
@@ -12,7 +13,11 @@ export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
     const answeredAs = modelVersion ?? model;
     const key = JSON.stringify([model, answeredAs]);
     const before = uses.get(key) ?? { model, answeredAs, promptTokens: 0, outputTokens: 0 };
-    const { promptTokenCount, toolUsePromptTokenCount, candidatesTokenCount, thoughtsTokenCount } = usageMetadata;
+    // A client may have brought the event: counts of any size.
+    const { promptTokenCount, toolUsePromptTokenCount, candidatesTokenCount, thoughtsTokenCount } = mapExactIntegers(
+      usageMetadata,
+      toRounded,
+    ) as typeof usageMetadata;
     uses.set(key, {
       model,
       answeredAs,

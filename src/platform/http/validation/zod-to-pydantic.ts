@@ -10,7 +10,7 @@ import { type RefusedParameter, parseScalar, type ScalarRefusal, type ScalarType
  * The rules' names and words of pydantic (interface inventory §4.4), and how pydantic reads text: clients of FastAPI
  * services match on them. Compared with FastAPI 0.165 and pydantic 2.14 on 131 requests. We differ on purpose: a
  * body's text and booleans are never read as numbers, nor its text and numbers as booleans; `null` counts as no body;
- * `NaN` and the like are no JSON; media types other than JSON (`application/json`, `application/*+json`) are 415.
+ * `NaN` and the like are no JSON; media types other than `application/json` are 415.
  */
 
 /** A rule's name, what it says and its figures. */
