@@ -101,7 +101,7 @@ test('a model that fails is asked again later; beyond a budget it is not asked',
   const remembering = rememberInvocation(pool.db, { rule, model, modelName: 'model' }, job, false, never);
   await expect(remembering).rejects.toThrow('budget');
   expect(model.requests).toHaveLength(2);
-  await send('PUT', '/apps/harness_agent/budgets', budget);
+  await send('PUT', '/apps/harness_agent/budgets', { ...budget, maxTokens: null });
   await sql.query('update memory_jobs set due_time = now()');
   expect(await remembered()).toEqual(['I like tea']);
   expect(await jobs()).toEqual([]);
