@@ -426,7 +426,7 @@ const TEXTS = new Set(['harnessInvoke', 'invokeLegacy', 'runCronjob', 'updateSes
 
 /** Operations that write no event: each is tried on the session of a question. */
 const NEITHER = new Set(
-  `setTelemetry saveBudget saveModelPrice deleteGrants setLegalHold removeLegalHold eraseUser deleteSession
+  `setTelemetry saveBudget deleteBudget saveModelPrice deleteGrants setLegalHold removeLegalHold eraseUser deleteSession
   createSessionWithId updateSessionLabels saveArtifact deleteArtifact addSessionToMemory cancelInvocation
   createCronjob previewSchedule updateCronjob deleteCronjob enableCronjob disableCronjob cancelCronjobRun
   createWebhook deleteWebhook rotateWebhookSecret replayWebhookDelivery createEvalSet createEvalSetWithId

@@ -33,8 +33,11 @@ const invoke = (userId: string, sessionId: string = crypto.randomUUID(), on: Pic
     harness_name: 'harness_agent',
     run_agent_request: { user_id: userId, session_id: sessionId },
   });
-const setBudget = async (budget: object) =>
-  expect((await app.send('PUT', '/apps/harness_agent/budgets', budget)).text).toBe('null');
+/** Without a maximum it removes the budget. */
+const setBudget = async (budget: object) => {
+  const given = Object.keys(budget).some((name) => name.startsWith('max')) ? budget : { ...budget, maxTokens: null };
+  expect((await app.send('PUT', '/apps/harness_agent/budgets', given)).text).toBe('null');
+};
 
 async function rows<Row extends object>(text: string): Promise<Row[]> {
   const database = new Client({ connectionString: app.databaseUrl });

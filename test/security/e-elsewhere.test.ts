@@ -151,7 +151,7 @@ test('a fork that fails at one object leaves none of the others', async () => {
     await sleep(100);
     return undefined;
   };
-  expect((await app.post(`${sessions}/s/fork`, { newSessionId: 'copy' })).status).toBe(500);
+  expect((await app.post(`${sessions}/s/fork`, { sessionId: 'copy' })).status).toBe(500);
   await expect.poll(() => puts).toBe(8);
   await sleep(300);
   expect([...s3.objects.keys()]).toEqual(before);

@@ -81,9 +81,14 @@ test('names of sets and results, and verdicts, come page by page, each once and 
   const run = await service.post(`${D}/eval-sets/s/run`, { evalMetrics: [] });
   expect(run.status).toBe(200);
   const [{ runId } = { runId: '' }] = (await service.get(`${D}/eval-runs?evalSetId=s`)).body as { runId: string }[];
-  const verdict = { evalId: 'c', turn: 0, metricName: 'm1', passed: true, comment: 'w' };
+  const verdict = { evalId: 'c', turn: 0, metricName: 'response_match_score', passed: true, comment: 'w' };
   expect((await service.send('PUT', `${D}/eval-runs/${runId}/verdicts`, verdict)).status).toBe(200);
-  await copy('eval_verdicts', `metric_name = 'm1'`, 2_500, `'metric_name', 'm' || n, 'comment', repeat('w', 9000)`);
+  await copy(
+    'eval_verdicts',
+    `metric_name = 'response_match_score'`,
+    2_500,
+    `'metric_name', 's' || n, 'comment', repeat('w', 9000)`,
+  );
   await copy('eval_sets', `id = 's'`, 2_500, `'id', 's' || n`);
   const later = `t.result_time + n * interval '1.000001 second'`;
   await copy(
