@@ -14,8 +14,8 @@ interface Document {
   components: { schemas: Record<string, Schema> };
 }
 
-// Any text is taken and what is no position means nothing, so its bound is that of headers: 16 KiB.
-const READ_POSITION = 'X-Read-Position';
+// Any text is taken, and most mean nothing, so their bound is that of headers: 16 KiB.
+const ANY_TEXT = ['X-Read-Position', 'X-Requested-With'];
 
 const document = JSON.parse(
   readFileSync(new URL('../../src/platform/http/openapi/openapi.json', import.meta.url), 'utf8'),
@@ -69,7 +69,7 @@ function walk(whole: Document): string[] {
   return Object.values(whole.paths).flatMap((item) =>
     Object.values(item).flatMap(({ operationId, parameters = [], requestBody }) => [
       ...parameters
-        .filter(({ name }) => name !== READ_POSITION)
+        .filter(({ name }) => !ANY_TEXT.includes(name))
         .flatMap((each) => unbounded(each.schema, `${operationId} ${each.in} ${each.name}`, whole, seen)),
       ...Object.values(requestBody?.content ?? {}).flatMap(({ schema }) => unbounded(schema, operationId, whole, seen)),
     ]),

@@ -103,6 +103,7 @@ const A2A = [
 /** Parameters of the query without which an operation is not served. */
 const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   searchMemory: () => ({ query: 'Hello' }),
+  deleteBudget: () => ({ appliesTo: 'app', period: 'month' }),
   diffSessions: ({ sessionId }) => ({ other: sessionId }),
   diffVersions: ({ version }) => ({ other: version }),
   listCronjobs: ({ userId }) => ({ ownerId: userId }),
@@ -119,7 +120,7 @@ const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   streamAgUi: ({ userId }) => ({ user_id: userId }),
   callMcp: ({ userId }) => ({ user_id: userId }),
   callMcpApp: ({ userId }) => ({ user_id: userId }),
-  finishConsent: () => ({ state: 'of-no-consent', code: 'c' }),
+  finishConsent: ({ userId }) => ({ state: 'of-no-consent', code: 'c', user_id: userId }),
   ...Object.fromEntries(A2A.map((id) => [id, ({ userId }: Names) => ({ user_id: userId })])),
   createOpenAiResponse: ({ userId }) => ({ user_id: userId }),
   createOpenAiConversation: ({ userId }) => ({ user_id: userId }),
