@@ -5,8 +5,9 @@ import { FROZEN_MS, startWatched, type WatchedService } from '../support/watched
 
 type Schema = Record<string, unknown>;
 
+/** No answer of a check. */
+const PASSES = '';
 const COSTLY = 'The schema of this tool takes too long to check, so it cannot be called.';
-const UNUSABLE = 'The schema of this tool cannot be used, so it cannot be called.';
 const TOO_MANY = 'It sent a message with more than 100000 values.';
 const object = (properties: Schema, more: Schema = {}) => ({ type: 'object', properties, ...more });
 const noPattern = (place: string) =>
@@ -37,7 +38,8 @@ const calls: [name: string, schema: Schema, args: object, answer: string][] = [
     { [aaab]: 1 },
     noPattern(`The arguments must NOT have additional properties (${aaab}).`),
   ],
-  ['a pattern that looks around', object({ s: { pattern: '^(?=(a+)+$)' } }), { s: aaab }, UNUSABLE],
+  // The server checks what it declared; nobody else checks the form of an answer.
+  ['a pattern that looks around', object({ s: { pattern: '^(?=(a+)+$)' } }), { s: aaab }, PASSES],
   ['anyOf that doubles at each level', object({ s: { $ref: '#/$defs/d0' } }, { $defs: doubled }), { s: 1 }, COSTLY],
   [
     'uniqueItems over 45,000 objects',
@@ -91,7 +93,10 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
     const attack = invoke([url]);
     expect((await service.get('/health')).status).toBe(200);
     const { body } = await attack;
-    expect(body).toMatchObject({ error: null, output: JSON.stringify({ error: answer }) });
+    expect(body).toMatchObject({
+      error: null,
+      output: JSON.stringify(answer === PASSES ? { result: 'ok' } : { error: answer }),
+    });
     expect((await service.report()).longestMs).toBeLessThan(FROZEN_MS);
   });
 
@@ -115,7 +120,7 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
     [
       'anyOf of megabytes',
       [{ name: 'work', inputSchema: object({ s: nested(200) }) }],
-      'It has a tool of more than 65536 characters.',
+      'It has a list of more than 1048576 characters.',
     ],
     ['40,000 tools of one name', Array.from({ length: 40_000 }, () => ({ name: 'work' })), TOO_MANY],
     ['257 tools', Array.from({ length: 257 }, () => ({ name: 'work' })), 'It has more than 256 tools.'],

@@ -164,7 +164,10 @@ const MAX_COMPACTIONS = 500;
 function findCompactions(events: Event[]): Compaction[] {
   if (!events.some(({ actions }) => actions?.compaction)) return [];
   const places = new Map(events.map(({ id }, index) => [id, index]));
-  const newest = events.flatMap((event, index) => toCompaction(events, places, event, index)).slice(-MAX_COMPACTIONS);
+  const newest = [...events.entries()]
+    .filter(([, { actions }]) => actions?.compaction)
+    .slice(-MAX_COMPACTIONS)
+    .flatMap(([index, event]) => toCompaction(events, places, event, index));
   return newest.filter(
     (one) => !newest.some((later) => later.index > one.index && later.start <= one.start && later.end >= one.end),
   );
