@@ -1792,7 +1792,7 @@ CREATE OR REPLACE FUNCTION public.memory_pieces(p_text text, p_singles boolean)
  IMMUTABLE
 AS $function$
   select string_agg(pieces, ' ')
-  from regexp_matches(p_text, '[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]+', 'g') found(runs),
+  from regexp_matches(p_text, E'[\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u3040-\\u30ff\\u3400-\\u4dbf\\u4e00-\\u9fff\\uac00-\\ud7a3\\uf900-\\ufaff\\uff66-\\uff9f\\U00020000-\\U0003ffff]+', 'g') found(runs),
     lateral (
       select string_agg(substr(runs[1], start, size), ' ') as pieces
       from generate_series(1, length(runs[1])) start, generate_series(1, 2) size
@@ -1804,8 +1804,8 @@ CREATE OR REPLACE FUNCTION public.memory_words(p_text text, p_singles boolean)
  LANGUAGE sql
  IMMUTABLE
 AS $function$
-  select to_tsvector('simple', concat_ws(' ', regexp_replace(p_text, '(\S{128})', '\1 ', 'g'),
-                                         regexp_replace(regexp_replace(p_text, '[^[:alnum:]]+', ' ', 'g'), '(\S{128})', '\1 ', 'g'),
+  select to_tsvector('simple', concat_ws(' ', regexp_replace(p_text, E'(\\S{128})', E'\\1 ', 'g'),
+                                         regexp_replace(regexp_replace(p_text, '[^[:alnum:]]+', ' ', 'g'), E'(\\S{128})', E'\\1 ', 'g'),
                                          memory_pieces(p_text, p_singles)))
 $function$;
 
@@ -1814,7 +1814,7 @@ CREATE OR REPLACE FUNCTION public.memory_words_asked(p_text text)
  LANGUAGE sql
  IMMUTABLE
 AS $function$
-  select coalesce(string_agg('''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''', ' | '), '')::tsquery
+  select coalesce(string_agg('''' || replace(replace(lexeme, E'\\', E'\\\\'), '''', '''''') || '''', ' | '), '')::tsquery
   from unnest(memory_words(p_text, false))
 $function$;
 
