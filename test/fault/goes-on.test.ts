@@ -113,12 +113,12 @@ const runsOf = (name: string, { sessionId }: Point) =>
 const createSession = ({ userId, sessionId }: Point, appName = APP) =>
   survivor.post(listPath(userId).replace(APP, appName), { sessionId });
 
-const toBody = ({ userId, sessionId, id }: Point, appName = APP) => ({
-  appName,
-  userId,
-  sessionId,
-  newMessage: { role: 'user', parts: [{ text: promptFor({ id }) }] },
-});
+/** The body of a start in the background, whose path names the rest. */
+const toMessage = ({ id }: Point) => ({ newMessage: { role: 'user', parts: [{ text: promptFor({ id }) }] } });
+const toBody = (point: Point, appName = APP) => {
+  const { userId, sessionId } = point;
+  return { appName, userId, sessionId, ...toMessage(point) };
+};
 
 const ask = (at: ServerProcess, point: Point) =>
   at.post('/run', toBody(point), { 'idempotency-key': `ask-${point.id}` });
@@ -339,7 +339,7 @@ describe('an invocation whose process died', () => {
     const { point } = stopAt(1);
     const server = await startOther();
     await server.post(listPath(point.userId).replace(APP, app), { sessionId: point.sessionId });
-    const { body } = await server.post(`${pathOf(app, point)}/invocations`, toBody(point, app));
+    const { body } = await server.post(`${pathOf(app, point)}/invocations`, toMessage(point));
     await eventually('the tool runs', ENDED_WITHIN_MS, async () => runsOf(name, point) > 0);
     await server.kill();
     return { point, path: `${pathOf(app, point)}/invocations/${(body as { id: string }).id}` };
@@ -375,7 +375,7 @@ describe('an invocation whose process died', () => {
     const [patient, deadly] = [stopAt(1).point, stopAt(1).point];
     const begin = async (server: ServerProcess, app: string, point: Point) => {
       await server.post(listPath(point.userId).replace(APP, app), { sessionId: point.sessionId });
-      await tryTo(server.post(`${pathOf(app, point)}/invocations`, toBody(point, app)));
+      await tryTo(server.post(`${pathOf(app, point)}/invocations`, toMessage(point)));
     };
     const first = await startOther();
     await begin(first, 'patient', patient);
