@@ -178,8 +178,6 @@ export async function listUnserved(
   limit: number,
 ): Promise<Unserved[]> {
   const { appName, userId, sessionId, id, status, leaseExpireTime } = invocations;
-  const running = await db.selectDistinct({ appName }).from(invocations).where(eq(status, 'running'));
-  const served = [...appNames, ...running.map((row) => row.appName)];
   const rows = await db
     .select({ appName, userId, sessionId, invocationId: id })
     .from(invocations)
@@ -187,7 +185,9 @@ export async function listUnserved(
     .where(
       and(
         isBackground,
-        sql`${appName} <> all(${sql.param(served)}::text[])`,
+        sql`${appName} <> all(${sql.param(appNames)}::text[])`,
+        // One statement: an invocation that begins between two would be missed.
+        sql`${appName} <> all(array(select ${appName} from ${invocations} where ${status} = 'running'))`,
         session.isFree,
         // When it began to wait, was woken or was left; and when its session was free.
         sql`greatest(${leaseExpireTime}, ${session.changeTime})
