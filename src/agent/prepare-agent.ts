@@ -24,7 +24,7 @@ import { loadSkills, skillsInstruction, skillTools } from './skills.ts';
 import type { Tool } from './definition/tool.ts';
 import { limitTool } from './tools/limit-tool.ts';
 import { findTools } from './tools/registry.ts';
-import { askPerson } from './tools/waits.ts';
+import { promptPerson } from './tools/waits.ts';
 
 /** Services of the process that every agent uses. */
 export interface AgentEnvironment {
@@ -202,7 +202,7 @@ async function toNode(
     ...(firstTokenMs !== undefined && { firstTokenMs }),
   });
   const hooks = [...plugins, ...(definition.hooks ? [definition.hooks] : [])];
-  const tools = remote ? [askPerson] : findTools(environment.builtInTools, definition.tools);
+  const tools = remote ? [promptPerson] : findTools(environment.builtInTools, definition.tools);
   const skills = await loadSkills(environment.skillsDir, definition.skills, environment.warn);
   const children = await Promise.all(
     (definition.subAgents ?? []).map(async (child) => ({

@@ -245,11 +245,11 @@ async function runQueued(
   const queued = await findQueued(context.database.db, { key, invocationId });
   if (!queued) return false;
   const read = readStoredRequest(queued.request, context.secrets, { key, invocationId });
-  const { asker, began } = read;
+  const { requestContext, began } = read;
   const request = { ...read.request, key, invocationId, createSession: false, inBackground: true };
-  const isRevoked = asker.keyId !== undefined && !(await context.isValidKey(asker.keyId));
+  const isRevoked = requestContext.keyId !== undefined && !(await context.isValidKey(requestContext.keyId));
   const refusal = isRevoked ? REVOKED : read.refusal;
-  return runWith(asker, () =>
+  return runWith(requestContext, () =>
     queued.hasBegun
       ? goOn(context, request, queued, { began, refusal, onUsed })
       : begin(context, request, queued, { waited, refusal, onUsed }),

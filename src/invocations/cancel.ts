@@ -1,7 +1,7 @@
 import type { SessionKey } from '../core/session.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import type { InvocationContext } from './context.ts';
-import { askToCancel } from './fence.ts';
+import { requestCancel } from './fence.ts';
 import type { SessionFeeds } from './session-feed.ts';
 
 /** Time that the answer to a request to cancel waits for the end. */
@@ -16,7 +16,7 @@ export async function cancel(
   key: SessionKey,
   invocationId: string,
 ): Promise<boolean> {
-  if (!(await askToCancel(context, key, invocationId))) return false;
+  if (!(await requestCancel(context, key, invocationId))) return false;
   const signal = AbortSignal.any([AbortSignal.timeout(CANCEL_MS), context.draining]);
   await waitForEnd(context.feeds, key, invocationId, signal);
   return true;

@@ -39,7 +39,7 @@ export function fenceIn(
 }
 
 /** Asks an invocation to end as cancelled, on whatever process. @returns false where there is no such invocation. */
-export async function askToCancel(
+export async function requestCancel(
   { database, notifications }: { database: DatabasePool; notifications: Pick<Notifications, 'publish'> },
   key: SessionKey,
   invocationId: string,

@@ -19,7 +19,7 @@ import {
   type InvocationRequest,
   notifyListener,
 } from './context.ts';
-import { InvocationLedger } from './call-ledger.ts';
+import { InvocationLedger } from './invocation-ledger.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './claim-request.ts';
 import { DeltaWriter } from './delta-writer.ts';
 import { type Fence, fenceIn } from './fence.ts';
@@ -39,7 +39,7 @@ import {
 import type { Lease } from './lock-store.ts';
 import { findWaiter } from './queue-store.ts';
 import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
-import { countAsked, endWhereOver, reserve } from './run-limits.ts';
+import { countUnstoredEvent, endWhereOver, reserve } from './run-limits.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
@@ -199,7 +199,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       newId: context.newId,
       observer: observeAll([running.observer, running.recorder]),
       onUse: (use) => running.usage.add(use),
-      onAsked: (event) => countAsked(running, event),
+      onUnstoredEvent: (event) => countUnstoredEvent(running, event),
       reserve: (asked) => reserve(running, asked),
     });
     try {

@@ -29,7 +29,7 @@ export function endWhereOver({ context, usage, limitReached, handOver }: Limited
 }
 
 /** Counts an event of an agent that is a tool, which is not stored: the limits of the invocation hold there too. */
-export async function countAsked(running: LimitedRun, event: NewEvent): Promise<void> {
+export async function countUnstoredEvent(running: LimitedRun, event: NewEvent): Promise<void> {
   const { context, lease, usage } = running;
   usage.used.toolCalls += getFunctionCalls(event.content).length;
   const uses = usage.take();

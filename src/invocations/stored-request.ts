@@ -104,8 +104,8 @@ export function readStoredRequest(
   const { version: _, content, overrides, secrets: sealed, userId, keyId, callerTrace, began, ...kept } = data;
   const opened = sealed === undefined ? undefined : secrets.open(sealed, toPlace(place));
   const servers = opened === undefined ? {} : { mcpServers: JSON.parse(opened) as McpServer[] };
-  const asker: RequestContext = { userId, keyId, callerTrace };
+  const requestContext: RequestContext = { userId, keyId, callerTrace };
   const locked = sealed !== undefined && opened === undefined ? LOCKED : undefined;
   const request = { ...kept, content, overrides: { ...overrides, ...servers } };
-  return { request, asker, began, refusal: success ? locked : UNREADABLE };
+  return { request, requestContext, began, refusal: success ? locked : UNREADABLE };
 }

@@ -33,7 +33,7 @@ export type {
   Model,
   ModelAnswer,
   ModelDelta,
-  Asker,
+  CallingInvocation,
   ModelRequest,
   Sampling,
   ToolDeclaration,

@@ -22,7 +22,7 @@ import { AgentError } from '../core/errors.ts';
 import { INPUT_LIMITS } from '../core/limits.ts';
 import { createAdmission } from '../invocations/admission.ts';
 import { createBodySlots, createSlots } from '../platform/http/limits/request-limits.ts';
-import { asksForSocket, createSockets } from '../platform/http/operation/sockets.ts';
+import { isWebSocketUpgrade, createSockets } from '../platform/http/operation/sockets.ts';
 import { createKeyCheck } from '../platform/http/access/key-ring.ts';
 import { runBackgroundQueue } from '../invocations/background.ts';
 import { wakeTasks } from '../invocations/waits/wake.ts';
@@ -99,7 +99,7 @@ const [DELIVERY_MS, DELIVERY_DAYS] = [15_000, 7];
 /** Starts everything: embedded PostgreSQL, migrations, agents, server. @throws {ConfigError} with what to do. */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const runtime = await openRuntime(options);
-  const shouldUpgradeCallback = asksForSocket(runLive.path);
+  const shouldUpgradeCallback = isWebSocketUpgrade(runLive.path);
   const server = createServer({ connectionsCheckingInterval: REQUEST_CHECK_MS, shouldUpgradeCallback }, runtime.app);
   runtime.attach(server);
   try {

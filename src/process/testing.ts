@@ -155,7 +155,7 @@ export async function startTestRuntime(options: TestRuntimeOptions = {}): Promis
       await remove();
     };
     const send = sender(runtime.url);
-    return { url: runtime.url, send, ask: asker(send), evaluate: evaluator(send), close };
+    return { url: runtime.url, send, ask: createAsk(send), evaluate: evaluator(send), close };
   } catch (error) {
     await remove();
     throw error;
@@ -172,7 +172,7 @@ const sender = (url: string): TestRuntime['send'] =>
     return (text === '' ? undefined : parseExactJson(text)) as Body;
   };
 
-const asker = (send: TestRuntime['send']): TestRuntime['ask'] =>
+const createAsk = (send: TestRuntime['send']): TestRuntime['ask'] =>
   async function ask(message, { app = HARNESS_APP, user = 'user', session = 'test' } = {}) {
     const parts = typeof message === 'string' ? [{ text: message }] : message;
     const sessions = `/apps/${app}/users/${encodeURIComponent(user)}/sessions`;

@@ -155,8 +155,8 @@ test('a call that a tool itself, or a hook, asked a person about is not made aga
   const definition = world.definitions.get(NAME) as AgentDefinition;
   const hooks = {
     name: 'asks',
-    beforeTool: (call: { name: string }, { askPerson }: { askPerson: (hint: string) => void }) =>
-      call.name === 'look_up' ? askPerson('Look?') : undefined,
+    beforeTool: (call: { name: string }, { requestConfirmation }: { requestConfirmation: (hint: string) => void }) =>
+      call.name === 'look_up' ? requestConfirmation('Look?') : undefined,
   };
   world.definitions.set(NAME, { ...definition, hooks });
   try {

@@ -124,7 +124,7 @@ test('a judge that cannot be understood, fails or is late lets nothing pass', as
 const withVerdict =
   (judge: Hooks, said: string): NonNullable<Hooks['afterTool']> =>
   (call, response, context) =>
-    judge.afterTool?.(call, response, { ...context, askModel: async () => said });
+    judge.afterTool?.(call, response, { ...context, callModel: async () => said });
 
 test('what is redacted or blocked stands in no event, and reaches no reader of the stream', async () => {
   const secret = 'sk-live-0123456789';

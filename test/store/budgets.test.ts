@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { countAsked } from '../../src/invocations/run-limits.ts';
+import { countUnstoredEvent } from '../../src/invocations/run-limits.ts';
 import { newUsage } from '../../src/invocations/persist.ts';
 import type { Database } from '../../src/platform/db/database.ts';
 import { newKey, testPool } from '../support/store.ts';
@@ -25,8 +25,10 @@ test('what an agent that is a tool has used counts once, also where the answer t
   const use = { model: 'm', answeredAs: 'm', promptTokens: 5, outputTokens: 2 };
   for (const id of [randomUUID(), randomUUID()]) {
     usage.add(use);
-    const limited = { ...running, limitReached: new AbortController() } as unknown as Parameters<typeof countAsked>[0];
-    await countAsked(limited, { id, invocationId: lease.invocationId, author: 'asked' });
+    const limited = { ...running, limitReached: new AbortController() } as unknown as Parameters<
+      typeof countUnstoredEvent
+    >[0];
+    await countUnstoredEvent(limited, { id, invocationId: lease.invocationId, author: 'asked' });
   }
   const { rows } = await store.pool.db.execute(sql`
     select sum(prompt_tokens)::int as prompt, sum(output_tokens)::int as output

@@ -15,9 +15,9 @@ import {
 import { AgentError } from '../../core/errors.ts';
 import { createEgress } from '../../platform/net/egress.ts';
 import type { RemoteAgent } from '../definition/agent.ts';
-import type { Asker, Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
+import type { CallingInvocation, Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
 import type { McpSettings } from '../mcp/mcp-tools.ts';
-import { askPerson } from '../tools/waits.ts';
+import { promptPerson } from '../tools/waits.ts';
 import { awaitAnswer, connect, MAX_SAID, type Peer, POLL_MS, toFailure, toNext } from './connection.ts';
 import { CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN, TIME, TOKENS, usedSchema } from './wire.ts';
 import { mark, unmark } from '../../core/exact-json.ts';
@@ -44,7 +44,7 @@ const listData = (parts: readonly A2aPart[]): unknown[] =>
 
 /** One call of an agent of another service, and the way to it. */
 interface TaskCall extends Peer {
-  asker: Asker;
+  caller: CallingInvocation;
   transport: Transport;
   streams: boolean;
 }
@@ -53,19 +53,19 @@ interface TaskCall extends Peer {
 export const remoteModel = (name: string, remote: RemoteAgent, settings: McpSettings): Model => ({
   provider: 'a2a',
   async *generate(request) {
-    const { asker, signal } = request;
-    if (!asker) throw new AgentError('remote_failed', `The agent \`${name}\` is asked by agents only.`);
-    const { sessionId, userId } = asker.session;
+    const { caller, signal } = request;
+    if (!caller) throw new AgentError('remote_failed', `The agent \`${name}\` is asked by agents only.`);
+    const { sessionId, userId } = caller.session;
     const egress = createEgress(settings.egress, userId);
     const user = await openAccess(name, remote, settings, userId);
     const peer: Peer = { name, remote, egress, signal, access: user?.toAuthProvider(egress.fetch) };
     try {
-      const call = { ...peer, asker, ...(await connect(peer)) };
+      const call = { ...peer, caller, ...(await connect(peer)) };
       const begun = await begin(call, request);
       return typeof begun === 'string' ? yield* follow(call, begun) : begun;
     } catch (error) {
       if (user?.isMissing(error) !== true) throw error;
-      return askWith(peer, (await user.ask(sessionId)).hint, CONFIRMED, { consent: true });
+      return promptForInput(peer, (await user.requestConsent(sessionId)).hint, CONFIRMED, { consent: true });
     } finally {
       await egress.close();
     }
@@ -80,7 +80,7 @@ async function openAccess(name: string, { url, userOauth }: RemoteAgent, setting
 
 /** Sends what the agent has not heard yet, or goes on with what an earlier attempt sent. @returns the id of its task */
 async function begin(call: TaskCall, request: ModelRequest): Promise<string | ModelAnswer> {
-  const { question, kept, operationId, conversationId } = call.asker;
+  const { question, kept, operationId, conversationId } = call.caller;
   const { contents } = request;
   const asked = noteSchema.safeParse(question && getNote(question)).data;
   const answer = getFunctionResponses(contents.at(-1)).find(({ id }) => id === question?.functionCall?.id);
@@ -105,7 +105,7 @@ function toA2aPart({ text, inlineData, fileData }: Part): JsonObject[] {
 
 /** Sends a message, and does not wait for its task. @returns the task's id, or the answer where there is none */
 async function send(call: TaskCall, { sampling }: ModelRequest, said: JsonObject): Promise<string | ModelAnswer> {
-  const { state, modelCalls, endTime } = call.asker;
+  const { state, modelCalls, endTime } = call.caller;
   const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
   const { url } = call.remote;
   if (chain.includes(url) || chain.length >= MAX_CHAIN)
@@ -124,7 +124,7 @@ async function send(call: TaskCall, { sampling }: ModelRequest, said: JsonObject
   const answer = await awaitAnswer(call, call.transport.sendMessage(request, whole));
   if ('messageId' in answer) return toText(call, joinText(answer.parts));
   if (!answer.id || answer.id.length > MAX_ID) throw toFailure(call, 'its task has no id of a usual length');
-  await call.asker.keep({ taskId: answer.id }).catch((error: unknown) => {
+  await call.caller.keep({ taskId: answer.id }).catch((error: unknown) => {
     // An invocation that has ended keeps nothing: its task is cancelled next.
     if (!call.signal.aborted) throw error;
   });
@@ -148,7 +148,7 @@ async function bringAnswer(
   const given = calls.map(({ callId }) => ({ data: { callId, response: isOne ? answer : answer[callId] } }));
   const text = typeof answer['answer'] === 'string' ? answer['answer'] : JSON.stringify(answer);
   const parts = given.length > 0 ? given : [{ text }];
-  return send(call, request, { taskId, messageId: call.asker.operationId, parts }).catch((error: unknown) => {
+  return send(call, request, { taskId, messageId: call.caller.operationId, parts }).catch((error: unknown) => {
     // It has the answer already.
     if (error instanceof AgentError && error.cause instanceof UnsupportedOperationError) return taskId;
     throw error;
@@ -230,7 +230,7 @@ function toAnswer(call: TaskCall, task: Task): ModelAnswer {
   const { status, artifacts, metadata } = task;
   const said = joinText(status?.message?.parts ?? []);
   if (WAITING.includes(getState(task))) return toQuestion(call, task);
-  call.asker.modelCalls.count(callsSchema.safeParse(metadata?.[CALLS]).data ?? 1);
+  call.caller.modelCalls.count(callsSchema.safeParse(metadata?.[CALLS]).data ?? 1);
   if (getState(task) !== TaskState.TASK_STATE_COMPLETED) {
     const why = (said || taskStateToJSON(getState(task))).slice(0, MAX_SAID);
     throw new AgentError('remote_failed', `The agent \`${call.name}\` did not succeed: ${why}`);
@@ -260,11 +260,11 @@ function toQuestion(peer: Peer, { id: taskId, status }: Task): ModelAnswer {
   ]);
   const all = { type: 'object', properties: Object.fromEntries(forms), required: forms.map(([callId]) => callId) };
   const schema = forms.length > 1 ? all : (forms[0]?.[1] ?? ANSWERED);
-  return askWith(peer, question, schema, { taskId, calls: calls.map(({ callId }) => ({ callId })) });
+  return promptForInput(peer, question, schema, { taskId, calls: calls.map(({ callId }) => ({ callId })) });
 }
 
 /** Returns a question to the person of the session, with what its answer is for. */
-function askWith({ name }: Peer, question: string, schema: unknown, note: JsonObject): ModelAnswer {
-  const functionCall = { name: askPerson.name, args: { question: question.slice(0, MAX_QUESTION), schema } };
+function promptForInput({ name }: Peer, question: string, schema: unknown, note: JsonObject): ModelAnswer {
+  const functionCall = { name: promptPerson.name, args: { question: question.slice(0, MAX_QUESTION), schema } };
   return { content: { role: 'model', parts: [{ functionCall, partMetadata: { [NOTE]: note } }] }, modelVersion: name };
 }

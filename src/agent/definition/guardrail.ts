@@ -79,7 +79,7 @@ export function guardrail(options: GuardrailOptions): Hooks {
     ...(has('calls') && {
       async beforeTool(call: HookedCall, context: CallContext) {
         if (action === 'ask') {
-          if ((await find(JSON.stringify(call.args), context)) !== undefined) context.askPerson(message);
+          if ((await find(JSON.stringify(call.args), context)) !== undefined) context.requestConfirmation(message);
           return undefined;
         }
         const found = await redacted(call.args, context);
@@ -120,7 +120,7 @@ function toFinder({ check }: GuardrailOptions): Find {
   }
   // An answer that is neither yes nor no does not let it pass.
   return async (text, context) => {
-    const said = await context.askModel(`${JUDGE}\n\n${check.judge}`, text);
+    const said = await context.callModel(`${JUDGE}\n\n${check.judge}`, text);
     return /^\W*no\b/i.test(said) ? undefined : REDACTED;
   };
 }

@@ -20,7 +20,7 @@ export interface HookContext {
   /** Aborted with the invocation, and when the hook's time is over. */
   signal: AbortSignal;
   /** Asks the agent's model something else, on this invocation's account; returns the text of the answer. */
-  askModel(instruction: string, text: string): Promise<string>;
+  callModel(instruction: string, text: string): Promise<string>;
 }
 
 /** A call of a tool as a hook sees it; `args` may be replaced before it runs. */
@@ -33,7 +33,7 @@ export interface HookedCall {
 /** The context of a hook before a tool. */
 export interface CallContext extends HookContext {
   /** Pauses the invocation until a person has allowed the call; a hook that answers it wins. */
-  askPerson(hint: string): void;
+  requestConfirmation(hint: string): void;
 }
 
 /**

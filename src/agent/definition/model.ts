@@ -57,7 +57,7 @@ export interface ModelRequest {
   /** Names calls with the same beginning, for providers that keep it by a key [none]. */
   cacheKey?: string;
   /** For an agent of another service: the invocation that it works for. */
-  asker?: Asker;
+  caller?: CallingInvocation;
   signal: AbortSignal;
   /** Called when the first of the answer has come, though nothing of it may be shown yet. */
   onBegin?(): void;
@@ -70,7 +70,7 @@ export interface ModelRequest {
 }
 
 /** The invocation that asks an agent of another service. */
-export interface Asker {
+export interface CallingInvocation {
   session: SessionKey;
   /** Names this call, the same when it is made again. */
   operationId: string;

@@ -63,7 +63,7 @@ export interface ToolContext {
   log: ToolLog;
   signal: AbortSignal;
   /** Asks another agent on this invocation's account: its model calls count, its events are not stored. */
-  askAgent(agent: AgentNode, request: string): Promise<AgentReply>;
+  callAgent(agent: AgentNode, request: string): Promise<AgentReply>;
 }
 
 /** The answer of an agent that was called as a tool. */
@@ -182,7 +182,7 @@ export type LedgerEffect = Effect | 'transactional';
  * True where calls of a tool may be made with a stored model: no person is asked about them, and none answers them. The
  * stored answer of any other call is taken.
  */
-export const isMadeUnasked = ({ needsConfirmation, longRunning, wait }: Tool): boolean =>
+export const runsUnattended = ({ needsConfirmation, longRunning, wait }: Tool): boolean =>
   !needsConfirmation && longRunning !== true && wait === undefined;
 
 /** Returns the effect of a tool; an agent acts once where one of its tools does, or of those below it. */

@@ -84,7 +84,7 @@ const MAX_REQUEST = 100_000;
 
 /**
  * An agent as a tool of another: it receives a request and gives an answer, without a session or events of its own.
- * `run` throws what `askAgent` throws; the model sees it as the error of the call.
+ * `run` throws what `callAgent` throws; the model sees it as the error of the call.
  */
 export const agentTool = (agent: AgentNode): Tool => ({
   name: agent.name,
@@ -93,7 +93,7 @@ export const agentTool = (agent: AgentNode): Tool => ({
   needsConfirmation: false,
   calls: agent,
   async run(args, context) {
-    const reply = await context.askAgent(agent, String(args['request']));
+    const reply = await context.callAgent(agent, String(args['request']));
     Object.assign(context.actions, reply.actions);
     return reply.value ?? { result: reply.text };
   },

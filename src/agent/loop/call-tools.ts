@@ -28,7 +28,7 @@ import {
   withRoom,
 } from './tool-answer.ts';
 import { guardFiles, guardValue } from './guard.ts';
-import { afterTool, askHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
+import { afterTool, runBeforeToolHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import type { schemaError as Check } from '../arguments/check-arguments.ts';
 import { type Confirmation, getEffect, type Tool, toToolLog } from '../definition/tool.ts';
@@ -87,8 +87,8 @@ async function runTool(
     services,
     log: toToolLog(log, { tool: call.name, callId: call.id }),
     signal,
-    askAgent: (agent: AgentNode, request: string) =>
-      invocation.askAgent(agent, request, signal, operationId, { kept: { ...kept }, keep }),
+    callAgent: (agent: AgentNode, request: string) =>
+      invocation.callAgent(agent, request, signal, operationId, { kept: { ...kept }, keep }),
   };
   const run = async (sql: ToolSql): Promise<KeptAnswer> => {
     const value = await runWith({ tool: tool.name }, async () => tool.run(call.args, { ...context, sql }));
@@ -101,7 +101,7 @@ async function runTool(
     // Copies: a tool that keeps working must not change an event that is stored already.
     const media = isBlocked ? [] : cloneJson(files);
     const answer = { response, attachments: media, actions: cloneJson(actions) };
-    return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? asking(answer) : answer;
+    return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? pausedForPerson(answer) : answer;
   };
   const { transactional = false } = tool;
   try {
@@ -167,7 +167,7 @@ async function keepFor(invocation: InvocationState, tool: Tool, call: OpenCall, 
 }
 
 /** It asks a person: what it has done so far is known, and it runs again with the answer. */
-const asking = (answer: KeptAnswer): Answer => ({
+const pausedForPerson = (answer: KeptAnswer): Answer => ({
   ...answer,
   actions: { ...answer.actions, skipSummarization: true },
   state: 'settled',
@@ -214,7 +214,7 @@ async function answerCall(
     const again = toRecord(invocation, tool, call, more);
     await invocation.input.ledger?.write([again]);
   } else if (isRejected) return failed(REJECTED);
-  const hooked = marks && decision !== true && (await askHooks(invocation, turn, call, marks));
+  const hooked = marks && decision !== true && (await runBeforeToolHooks(invocation, turn, call, marks));
   if (hooked) return hooked;
   if (!earlier && tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
   if (marks && call.confirmation?.payload) {

@@ -1,7 +1,7 @@
 import { getAnswerText, getParts, type Content } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { ModelRequest } from '../definition/model.ts';
-import { askModels } from './ask-model.ts';
+import { callWithFallbacks } from './call-model.ts';
 import {
   buildAnew,
   buildContents,
@@ -111,7 +111,7 @@ async function summarise(
     signal: AbortSignal.any([signal, ended.signal]),
   };
   try {
-    const stream = askModels(invocation, agent, request);
+    const stream = callWithFallbacks(invocation, agent, request);
     for (;;) {
       const next = await stream.next();
       if (next.done) return getParts(next.value.content).length > 0 ? getAnswerText(next.value.content).trim() : '';

@@ -7,7 +7,7 @@ import type { Guard, HookContext, HookedCall, HookedFailure, HOOKS, Hooks } from
 import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
 import { toToolLog } from '../definition/tool.ts';
 import type { OpenCall } from './call-tools.ts';
-import { askModels } from './ask-model.ts';
+import { callWithFallbacks } from './call-model.ts';
 import { type AgentTurn, type InvocationState, newEvent } from './invocation-state.ts';
 import { type Answer, errorText, failed, requestConfirmation, toResponse } from './tool-answer.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
@@ -136,12 +136,12 @@ function toContext(
     services,
     log: toToolLog(log, { agent: turn.agent.name }),
     signal,
-    askModel: (instruction, text) => askModel(invocation, turn, instruction, text, signal),
+    callModel: (instruction, text) => callModelForHook(invocation, turn, instruction, text, signal),
   };
 }
 
 /** A model call beside the agent's own: it counts, and is reserved as they are. */
-async function askModel(
+async function callModelForHook(
   invocation: InvocationState,
   { agent }: AgentTurn,
   instruction: string,
@@ -155,7 +155,7 @@ async function askModel(
   used.llmCalls += 1;
   const contents = [{ role: 'user', parts: [{ text }] }];
   const request = { modelName: agent.modelName, instruction, contents, tools: [], sampling: {}, signal };
-  const stream = askModels(invocation, agent, request);
+  const stream = callWithFallbacks(invocation, agent, request);
   for (;;) {
     const next = await stream.next();
     if (next.done) return getAnswerText(next.value.content);
@@ -210,7 +210,7 @@ async function beforeTool(
   const seen: HookedCall = { id: call.id, name: call.name, args: parseExactJson(before) as JsonObject };
   let hint: string | undefined;
   const response = await runHooks<JsonObject>(invocation, turn, 'beforeTool', marks, (hooks, context) =>
-    hooks.beforeTool?.(seen, { ...context, askPerson: (asked) => void (hint ??= asked) }),
+    hooks.beforeTool?.(seen, { ...context, requestConfirmation: (asked) => void (hint ??= asked) }),
   );
   if (JSON.stringify(seen.args) !== before) {
     call.args = seen.args;
@@ -281,7 +281,7 @@ export async function onToolError(
 }
 
 /** Runs the hooks before a tool. @returns the answer in its place, or what asks a person */
-export async function askHooks(
+export async function runBeforeToolHooks(
   invocation: InvocationState,
   turn: AgentTurn,
   call: OpenCall,

@@ -1,6 +1,6 @@
 import type { RunInput, UsedSoFar } from './run.ts';
 import type { OpenCall } from './call-tools.ts';
-import type { AskingCall } from './asker.ts';
+import type { ParentCall } from './remote-call.ts';
 import { deriveId } from './call-ledger.ts';
 import { nodePath } from './agent-tree.ts';
 import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
@@ -29,7 +29,7 @@ export interface InvocationState {
   /** The error behind an unexpected failure, for the log. */
   cause: unknown;
   /** Runs an agent as a tool and returns its answer and changes. Its events are not stored. */
-  askAgent: AskAgent;
+  callAgent: CallAgent;
   /** Returns the id of what a call does, the same whenever it is called again. */
   toOperationId(call: OpenCall): string;
 }
@@ -38,12 +38,12 @@ export interface InvocationState {
  * Runs an agent as a tool; its own calls are named after the operation that it is.
  * @throws {Error} with its failure, or where it would have to wait for a person.
  */
-export type AskAgent = (
+export type CallAgent = (
   agent: AgentNode,
   request: string,
   signal: AbortSignal,
   operationId: string,
-  asking: AskingCall,
+  parentCall: ParentCall,
 ) => Promise<AgentReply>;
 
 /** One agent's turn within an invocation: its node, and what keeps parallel agents apart. */
@@ -66,12 +66,12 @@ export interface Outcome {
 export type Steps = AsyncGenerator<NewEvent, Outcome, void>;
 
 /** The start of an invocation: nothing done, all of the history known. */
-export function newInvocationState(input: RunInput, askAgent: AskAgent): InvocationState {
+export function newInvocationState(input: RunInput, callAgent: CallAgent): InvocationState {
   const { session, invocationId } = input;
   const names = [session.appName, session.userId, session.sessionId, invocationId];
   return {
     input,
-    askAgent,
+    callAgent,
     toOperationId: ({ id }) => deriveId([...names, id]),
     events: [...input.history],
     state: Object.assign(Object.create(null) as JsonObject, input.state),

@@ -14,7 +14,7 @@ import { newMarks, withMarks } from './hooks.ts';
 import { renderPieces } from './instruction.ts';
 import { longRunning } from './llm-agent.ts';
 import type { LiveAudio } from './live-audio.ts';
-import { askAgent, toEnd } from './run-agent.ts';
+import { callAgent, toEnd } from './run-agent.ts';
 import type { RunEnd, RunInput } from './run.ts';
 
 /** The members of a live turn that other invocations do not have. */
@@ -51,7 +51,7 @@ interface OpenTurn {
  */
 export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenerator<NewEvent, RunEnd, void> {
   const { agent, signal } = input;
-  const invocation = newInvocationState(input, (...asked) => askAgent(invocation, ...asked));
+  const invocation = newInvocationState(input, (...asked) => callAgent(invocation, ...asked));
   const turn = { root: agent, agent, branch: undefined, signal };
   const open: OpenTurn = {
     invocation,
@@ -118,7 +118,7 @@ export async function toLiveRequest(
   input: RunInput,
 ): Promise<Pick<LiveRequest, 'instruction' | 'contents' | 'tools' | 'sampling'>> {
   const { agent, state, services, history, signal } = input;
-  const invocation = newInvocationState(input, (...asked) => askAgent(invocation, ...asked));
+  const invocation = newInvocationState(input, (...asked) => callAgent(invocation, ...asked));
   const turn = { root: agent, agent, branch: undefined, signal };
   const pieces = await renderPieces(agent.instruction, state, services);
   const events = await guardEvents(invocation, turn, history, newMarks());

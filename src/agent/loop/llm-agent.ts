@@ -4,8 +4,8 @@ import { AgentError } from '../../core/errors.ts';
 import { getAnswerText, getFunctionResponses, getParts, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import { beginRemoteCall, type RemoteCall } from './asker.ts';
-import { askModels, type ModelNotes, noteTry, withNotes } from './ask-model.ts';
+import { beginRemoteCall, type RemoteCall } from './remote-call.ts';
+import { callWithFallbacks, type ModelNotes, noteTry, withNotes } from './call-model.ts';
 import { beginWith, type Decisions, deriveId, noteWaits } from './call-ledger.ts';
 import { callTools, toOpenCalls, withError, type OpenCall } from './call-tools.ts';
 import { isConfirmationRequest, toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
@@ -48,7 +48,7 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
     }
   }
   for (let repairs = 0; ; ) {
-    const answer = yield* askModel(invocation, turn);
+    const answer = yield* callModel(invocation, turn);
     if (isRejected(answer) && !answer.errorCode) {
       if (repairs === MAX_REPAIRS) {
         const error = noOutput(answer, turn.agent.modelName);
@@ -104,7 +104,7 @@ const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
  * Makes one model call: partial events where they are wanted, with the id of the event to come; then the complete
  * event, or an event with an error.
  */
-async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
+async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const { toolChoice } = invocation;
   // Also where that call was made before this process.
   invocation.toolChoice = undefined;
@@ -122,10 +122,10 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
     return withError(newEvent(invocation, turn, {}), new AgentError('budget_exceeded', text));
   }
   invocation.used.llmCalls += 1;
-  return yield* callModel(invocation, turn, toolChoice);
+  return yield* callProvider(invocation, turn, toolChoice);
 }
 
-async function* callModel(
+async function* callProvider(
   invocation: InvocationState,
   turn: AgentTurn,
   toolChoice: ToolChoice | undefined,
@@ -146,7 +146,7 @@ async function* callModel(
   try {
     const bound = AbortSignal.any([signal, ended.signal]);
     remote = agent.isRemote ? await beginRemoteCall(invocation, turn) : undefined;
-    const asker = remote && { asker: remote.asker };
+    const caller = remote && { caller: remote.caller };
     const { made, pieces } = await toRequest(invocation, turn, bound);
     const onPassedOver = (what: string) => {
       step?.passOver?.();
@@ -154,14 +154,14 @@ async function* callModel(
     };
     const onLeftOut = logLeftOut(invocation, agent.name);
     const choice = toolChoice && made.tools.length > 0 && { toolChoice };
-    const request = { ...made, ...choice, ...asker, onFailedTry: noteTry(notes), onLeftOut, onPassedOver };
+    const request = { ...made, ...choice, ...caller, onFailedTry: noteTry(notes), onLeftOut, onPassedOver };
     const sent = marks ? forHooks(request) : request;
     call.request = sent;
     observer?.request?.(agent, request, sent);
-    const given = marks && (await askBefore(invocation, turn, sent, pieces, marks));
+    const given = marks && (await runBeforeModelHooks(invocation, turn, sent, pieces, marks));
     step = observer?.modelCall(agent, request, sent);
     if (given) answer = await toAnswered(invocation, turn, given, call);
-    const stream = askModels(invocation, agent, sent, notes);
+    const stream = callWithFallbacks(invocation, agent, sent, notes);
     for (let isFirst = true; !answer; isFirst = false) {
       const next = await runInTrace(step?.traceparent, () => stream.next());
       if (isFirst) step?.begin?.();
@@ -181,7 +181,7 @@ async function* callModel(
 }
 
 /** Lets guardrails look at a request, then hooks, which may change it. @returns an answer in place of the model's */
-async function askBefore(
+async function runBeforeModelHooks(
   invocation: InvocationState,
   turn: AgentTurn,
   sent: ModelRequest,

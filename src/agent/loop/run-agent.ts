@@ -4,7 +4,7 @@ import type { Event, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import type { AgentReply } from '../definition/tool.ts';
 import { findResumed, findSpeaker, pathTo, withTransfer } from './agent-tree.ts';
-import type { AskingCall } from './asker.ts';
+import type { ParentCall } from './remote-call.ts';
 import { deriveId } from './call-ledger.ts';
 import { mergeActions, type OpenCall, withError } from './call-tools.ts';
 import { compactHistory } from './compact.ts';
@@ -30,7 +30,7 @@ import type { RunEnd, RunInput } from './run.ts';
  * @throws {AgentError} where a run cannot go on, because its stored steps are not those of the agent
  */
 export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEnd, void> {
-  const invocation = newInvocationState(input, (...asked) => askAgent(invocation, ...asked));
+  const invocation = newInvocationState(input, (...asked) => callAgent(invocation, ...asked));
   let outcome: Outcome;
   try {
     outcome = yield* runSteps(invocation);
@@ -72,17 +72,17 @@ export function toEnd(invocation: InvocationState, { event, paused }: Outcome): 
  * Runs an agent as a tool: it sees only the request, its model calls count; only its answer and changes come back.
  * @throws {Error} with its failure, or where it would have to wait for a person.
  */
-export async function askAgent(
+export async function callAgent(
   parent: InvocationState,
   agent: AgentNode,
   request: string,
   signal: AbortSignal,
   operationId: string,
-  asking: AskingCall,
+  parentCall: ParentCall,
 ): Promise<AgentReply> {
   const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
   // Its steps are not stored, nor are its calls: what it does is one entry, that of the agent.
-  const input = { ...parent.input, stored: undefined, ledger: undefined, asking };
+  const input = { ...parent.input, stored: undefined, ledger: undefined, parentCall };
   const toOperationId = nameInner(operationId);
   const own = { input, toOperationId, events: [prompt], callIds: new Set<string>(), output: '' };
   const invocation: InvocationState = { ...parent, ...own };
@@ -93,7 +93,7 @@ export async function askAgent(
     const event = next.done ? next.value.event : next.value;
     if (event && event.partial !== true) {
       events.push(event);
-      await parent.input.onAsked?.(event);
+      await parent.input.onUnstoredEvent?.(event);
     }
     if (!next.done) continue;
     if (event?.errorCode) throw new Error(event.errorMessage ?? event.errorCode);

@@ -7,7 +7,7 @@ import type { AgentNode, PreparedAgent } from '../definition/agent.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/tool.ts';
 import type { CallLedger, Transact } from './call-ledger.ts';
-import type { AskingCall } from './asker.ts';
+import type { ParentCall } from './remote-call.ts';
 import type { GivenAnswers } from './confirmation.ts';
 import type { StoredSteps } from './stored-steps.ts';
 
@@ -23,7 +23,7 @@ export interface RunInput {
   /** Keeps what becomes of calls of tools [nothing is kept]. */
   ledger?: CallLedger | undefined;
   /** The call of an agent that is a tool, for which this runs [the invocation itself]. */
-  asking?: AskingCall | undefined;
+  parentCall?: ParentCall | undefined;
   /** Runs transactional tools [they fail]. */
   transact?: Transact | undefined;
   /** Counts what is used, for the caller, which stores it with each event [from zero]. */
@@ -54,7 +54,7 @@ export interface RunInput {
    */
   reserve?: ((request: ModelRequest) => Promise<{ request: ModelRequest; end(): void } | undefined>) | undefined;
   /** Awaited with each event of an agent that is a tool: it is yielded nowhere, and counts all the same. */
-  onAsked?: ((event: NewEvent) => Promise<void>) | undefined;
+  onUnstoredEvent?: ((event: NewEvent) => Promise<void>) | undefined;
   /** Called with what each model call used, before its event is yielded. */
   onUse?:
     | ((use: { model: string; answeredAs: string; promptTokens: number; outputTokens: number }) => void)

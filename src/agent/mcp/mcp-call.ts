@@ -4,9 +4,17 @@ import { z } from 'zod';
 import { UnknownOutcomeError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { Tool, ToolContext } from '../definition/tool.ts';
-import { answered, ask, type CallResult, checkResult, type Connected, getText, toToolResult } from './mcp-ask.ts';
+import {
+  answered,
+  sendRequest,
+  type CallResult,
+  checkResult,
+  type Connected,
+  getText,
+  toToolResult,
+} from './mcp-request.ts';
 import { toMcpError, tooMuch } from './mcp-error.ts';
-import { type Answer, type Asked, askPerson, readAnswers, toAsked, toKey } from './mcp-question.ts';
+import { type Answer, type OpenQuestions, promptPerson, readAnswers, toOpenQuestions, toKey } from './mcp-question.ts';
 import { followTask, getTaskId } from './mcp-task.ts';
 import { unpack } from './mcp-wire.ts';
 
@@ -92,7 +100,7 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
           ? client.callTool(params, { ...options, toolDefinition }).then(unpack)
           : client.request({ method: 'tools/call', params }, answered, options);
       });
-      if (!result) return asked && askPerson(connected.server, asked, context);
+      if (!result) return asked && promptPerson(connected.server, asked, context);
       const { structuredContent: value, isError } = result;
       const answer = toToolResult(result, context.attachments);
       if (!outputSchema || value === undefined || isError) return answer;
@@ -109,13 +117,13 @@ async function callTool(
   name: string,
   context: ToolContext,
   send: (more: JsonObject, options: RequestOptions) => Promise<JsonObject>,
-): Promise<{ result?: CallResult; asked?: Asked }> {
+): Promise<{ result?: CallResult; asked?: OpenQuestions }> {
   const isModern = connected.client.getProtocolEra() === 'modern';
   const before = readAnswers(context);
   const earlier = before?.asked.taskId ?? context.kept?.['taskId'];
   if (typeof earlier === 'string') return followTask(connected, name, context, earlier, before);
   const answers = { ...before?.asked.answers, ...before?.answers };
-  const own: Parameters<typeof ask>[4] = { Unsure: UnknownOutcomeError, ...(!isModern && { answers }) };
+  const own: Parameters<typeof sendRequest>[4] = { Unsure: UnknownOutcomeError, ...(!isModern && { answers }) };
   let more: JsonObject = isModern && before ? toRetry(before.asked, before.answers) : {};
   for (let round = 0; round < MAX_ROUNDS; round += 1) {
     const work = async (options: RequestOptions) => {
@@ -123,12 +131,12 @@ async function callTool(
         if (!own.question) throw error;
         return {};
       });
-      if (own.question) return { asked: toAsked(fromParams(own.question), { answers }) };
+      if (own.question) return { asked: toOpenQuestions(fromParams(own.question), { answers }) };
       if (result['resultType'] !== 'input_required') return { result: checkResult(result), taskId: getTaskId(result) };
       const { inputRequests, requestState } = inputRequired.parse(result);
-      return { asked: toAsked(inputRequests, requestState === undefined ? {} : { requestState }) };
+      return { asked: toOpenQuestions(inputRequests, requestState === undefined ? {} : { requestState }) };
     };
-    const found = await ask(connected, `\`${name}\``, context, work, own);
+    const found = await sendRequest(connected, `\`${name}\``, context, work, own);
     if (found.taskId !== undefined) return followTask(connected, name, context, found.taskId, undefined);
     if (!found.asked || Object.keys(found.asked.questions).length > 0) return found;
     await sleep(ROUND_MS, undefined, { signal: context.signal });
@@ -144,7 +152,7 @@ const inputRequired = z.looseObject({
 });
 const fromParams = (params: JsonObject) => ({ [toKey(params)]: { method: 'elicitation/create', params } });
 
-const toRetry = ({ requestState }: Asked, inputResponses?: Record<string, Answer>): JsonObject => ({
+const toRetry = ({ requestState }: OpenQuestions, inputResponses?: Record<string, Answer>): JsonObject => ({
   ...(inputResponses && { inputResponses }),
   ...(requestState !== undefined && { requestState }),
 });

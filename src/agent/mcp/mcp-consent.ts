@@ -212,15 +212,15 @@ export class UserToken {
         } catch (error) {
           if (!this.isMissing(error)) throw error;
           if (isAnswer) return { error: 'The user was asked, and access is still missing or not enough.' };
-          const asked = await this.ask(context.session.sessionId);
-          return requestConfirmation(context, { ...asked, kept: { consent: this.#server.url } });
+          const consent = await this.requestConsent(context.session.sessionId);
+          return requestConfirmation(context, { ...consent, kept: { consent: this.#server.url } });
         }
       },
     };
   }
 
   /** Begins a consent. @returns the page that the user is to open, and a sentence with it */
-  async ask(sessionId: string): Promise<{ hint: string; url: string }> {
+  async requestConsent(sessionId: string): Promise<{ hint: string; url: string }> {
     const { name, url: serverUrl, userOauth = {} } = this.#server;
     const { clientId, issuer, scope } = userOauth;
     const { redirectUrl } = this.#credentials;

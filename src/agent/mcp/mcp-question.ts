@@ -20,7 +20,7 @@ type Question = z.output<typeof question>;
 export type Answer = { action: 'accept' | 'decline' | 'cancel'; content?: JsonObject };
 
 /** Questions by their keys, and what the server or the next attempt needs beside the answers. */
-const askedSchema = z.object({
+const openQuestionsSchema = z.object({
   questions: z.record(z.string(), question),
   requestState: z.string().optional(),
   /** The task that asks. */
@@ -28,14 +28,17 @@ const askedSchema = z.object({
   /** Answers of earlier attempts. */
   answers: z.record(z.string(), z.custom<Answer>()).optional(),
 });
-export type Asked = z.output<typeof askedSchema>;
+export type OpenQuestions = z.output<typeof openQuestionsSchema>;
 
 /** Names a question of the older protocol, which has no key. */
 export const toKey = (asked: JsonObject): string =>
   JSON.stringify([asked['message'], asked['requestedSchema'], asked['url']]);
 
 /** Reads an answer that asks for input. @throws {AgentError} for questions that are not for a person, or too large */
-export function toAsked(requests: Record<string, JsonObject>, more: Omit<Asked, 'questions'>): Asked {
+export function toOpenQuestions(
+  requests: Record<string, JsonObject>,
+  more: Omit<OpenQuestions, 'questions'>,
+): OpenQuestions {
   const other = Object.values(requests).find(({ method }) => method !== 'elicitation/create');
   if (other) throw new AgentError('mcp_failed', 'It asks for something that no person can give.');
   const questions = Object.entries(requests).map(([key, { params }]) => [key, question.parse(params)] as const);
@@ -49,7 +52,7 @@ export function toAsked(requests: Record<string, JsonObject>, more: Omit<Asked, 
  * Puts questions to the session's person, in place of an answer: the invocation pauses as for a confirmation, which
  * brings the answers as its `payload`. What the server wrote is shown as its words.
  */
-export function askPerson({ name }: McpServer, asked: Asked, context: ToolContext): JsonObject {
+export function promptPerson({ name }: McpServer, asked: OpenQuestions, context: ToolContext): JsonObject {
   const all = Object.entries(asked.questions);
   const said = all.map(([, { message, url }]) => (url === undefined ? message : `${message} Open ${url}`));
   const forms = all.filter(([, { url }]) => url === undefined);
@@ -77,8 +80,8 @@ const toTemplate = ({ requestedSchema }: Question): JsonObject =>
 /** Returns what a call had asked before, and what was answered; `undefined` where it had asked nothing. */
 export function readAnswers({
   confirmation,
-}: ToolContext): { asked: Asked; answers: Record<string, Answer> } | undefined {
-  const asked = confirmation && askedSchema.safeParse(confirmation.kept).data;
+}: ToolContext): { asked: OpenQuestions; answers: Record<string, Answer> } | undefined {
+  const asked = confirmation && openQuestionsSchema.safeParse(confirmation.kept).data;
   if (!asked) return undefined;
   const all = Object.entries(asked.questions);
   const toAnswer = (key: string, form: Question): Answer => {

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
-import { ask, checkResult, type Connected, isMembers, toToolResult } from './mcp-ask.ts';
+import { sendRequest, checkResult, type Connected, isMembers, toToolResult } from './mcp-request.ts';
 import { tooMuch } from './mcp-error.ts';
 import { received } from './mcp-wire.ts';
 
@@ -45,7 +45,7 @@ function resourceTools(connected: Connected, of: string): Tool[] {
       `Reads a resource ${of}.`,
       toParameters({ uri: text('Its address, of the list or made by a template.') }, 'uri'),
       async ({ uri }, context) => {
-        const found = await request(connected, 'resources/read', { uri }, 'contents', context);
+        const found = await requestList(connected, 'resources/read', { uri }, 'contents', context);
         const content = found.entries.map((resource) => ({ type: 'resource', resource }));
         return toToolResult(checkResult({ content }), context.attachments);
       },
@@ -65,7 +65,7 @@ function promptTools(connected: Connected, of: string): Tool[] {
       `Returns a prompt ${of}, filled in: a text to follow where it helps.`,
       toParameters({ name: text('Its name.'), arguments: values }, 'name'),
       async (args, context) => {
-        const found = await request(connected, 'prompts/get', args, 'messages', context);
+        const found = await requestList(connected, 'prompts/get', args, 'messages', context);
         const content = z
           .array(message)
           .parse(found.entries)
@@ -89,8 +89,8 @@ const toReader = (name: string, description: string, parameters: JsonObject, run
 });
 
 /** Sends a request whose answer has a list. @throws {AgentError} where it has not, or one that is too long */
-const request = (connected: Connected, method: string, params: JsonObject, member: string, context: ToolContext) =>
-  ask(connected, `\`${method}\``, context, async (options) => {
+const requestList = (connected: Connected, method: string, params: JsonObject, member: string, context: ToolContext) =>
+  sendRequest(connected, `\`${method}\``, context, async (options) => {
     const schema = z.looseObject({
       [member]: z.array(z.unknown()),
       nextCursor: z.string().optional().catch(undefined),
@@ -103,7 +103,7 @@ const request = (connected: Connected, method: string, params: JsonObject, membe
   });
 
 async function list(connected: Connected, kind: keyof typeof LISTS, args: JsonObject, context: ToolContext) {
-  const { entries, ...more } = await request(connected, LISTS[kind][0], args, LISTS[kind][1], context);
+  const { entries, ...more } = await requestList(connected, LISTS[kind][0], args, LISTS[kind][1], context);
   const shown = entries.map((entry) =>
     Object.fromEntries(SHOWN.filter((name) => name in entry).map((name) => [name, entry[name]])),
   );

@@ -4,9 +4,9 @@ import { AgentError, UnknownOutcomeError } from '../../core/errors.ts';
 import { abortError } from '../../core/abort.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { ToolContext } from '../definition/tool.ts';
-import { ask, type CallResult, checkResult, type Connected } from './mcp-ask.ts';
+import { sendRequest, type CallResult, checkResult, type Connected } from './mcp-request.ts';
 import { toMcpError } from './mcp-error.ts';
-import { type Asked, type readAnswers, toAsked } from './mcp-question.ts';
+import { type OpenQuestions, type readAnswers, toOpenQuestions } from './mcp-question.ts';
 import { received } from './mcp-wire.ts';
 
 /** The extension of the protocol by which a server answers a call with a task. */
@@ -38,10 +38,10 @@ export async function followTask(
   context: ToolContext,
   taskId: string,
   before: ReturnType<typeof readAnswers>,
-): Promise<{ result?: CallResult; asked?: Asked }> {
+): Promise<{ result?: CallResult; asked?: OpenQuestions }> {
   const { signal } = context;
   const send = <Result>(method: string, more: JsonObject, toResult: (found: Record<string, unknown>) => Result) =>
-    ask(
+    sendRequest(
       connected,
       `\`${name}\``,
       context,
@@ -75,9 +75,9 @@ export async function followTask(
   }
 }
 
-type Step = { result: CallResult } | { asked: Asked } | { failure: AgentError } | { waitMs: number };
+type Step = { result: CallResult } | { asked: OpenQuestions } | { failure: AgentError } | { waitMs: number };
 
-function toStep(state: Record<string, unknown>, taskId: string, answers: NonNullable<Asked['answers']>): Step {
+function toStep(state: Record<string, unknown>, taskId: string, answers: NonNullable<OpenQuestions['answers']>): Step {
   const { status, result, error, inputRequests = {}, pollIntervalMs } = task.parse(state);
   if (status === 'completed') return { result: checkResult(result ?? {}) };
   if (status === 'failed' || status === 'cancelled') {
@@ -86,6 +86,6 @@ function toStep(state: Record<string, unknown>, taskId: string, answers: NonNull
   }
   const open = Object.entries(inputRequests).filter(([key]) => !Object.hasOwn(answers, key));
   if (status === 'input_required' && open.length > 0)
-    return { asked: toAsked(Object.fromEntries(open), { taskId, answers }) };
+    return { asked: toOpenQuestions(Object.fromEntries(open), { taskId, answers }) };
   return { waitMs: Math.min(Math.max(pollIntervalMs ?? POLL_MS.usual, POLL_MS.least), POLL_MS.most) };
 }

@@ -14,7 +14,7 @@ import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import { type McpServer, toAddress } from '../definition/agent.ts';
 import type { UserCredentials } from '../definition/credentials.ts';
 import type { Tool } from '../definition/tool.ts';
-import { type Connected, getText, isMembers } from './mcp-ask.ts';
+import { type Connected, getText, isMembers } from './mcp-request.ts';
 import { declaredTool, listenTo, toTools } from './mcp-call.ts';
 import { UserToken } from './mcp-consent.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';

@@ -65,19 +65,19 @@ export function providerModel(settings: ProviderSettings): Model {
     const load = (loading ??= loadProvider(provider, settings.apiKey, settings.baseUrl));
     const model = (await load)(request.modelName);
     const facts = factsOf(provider, settings.baseUrl, request.modelName);
-    let asking = toAsking(request, provider, facts);
+    let fitted = fitRequest(request, provider, facts);
     for (let attempt = 0; ; attempt += 1) {
-      const result = yield* attemptOnce(model, request, settings, asking);
+      const result = yield* attemptOnce(model, request, settings, fitted);
       if ('answer' in result) {
         const { content } = result.answer;
-        return content ? { ...result.answer, content: asking.tools.readCalls(content) } : result.answer;
+        return content ? { ...result.answer, content: fitted.tools.readCalls(content) } : result.answer;
       }
       if (request.signal.aborted) throw abortError(request.signal);
       const { failure, hasAnswered } = result;
       const less =
-        failure.code === 'model_rejected' && !hasAnswered ? toLess(asking, request, provider, facts) : undefined;
+        failure.code === 'model_rejected' && !hasAnswered ? toLess(fitted, request, provider, facts) : undefined;
       if (less) {
-        asking = less;
+        fitted = less;
         continue;
       }
       const waitMs = Math.max(failure.retryAfterMs ?? 0, retryDelayMs * 2 ** attempt);
@@ -98,7 +98,7 @@ const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
   provider !== 'openai-compatible' && !apiKey && baseUrl === undefined;
 
 /** A request as a provider takes it. */
-interface Asking {
+interface FittedRequest {
   options: Omit<CallOptions, 'abortSignal' | 'headers'>;
   tools: ReturnType<typeof fitTools>;
   form: AnswerForm | undefined;
@@ -112,32 +112,36 @@ interface Asking {
  * signed cannot be known, nor whether a model sees pictures. A stored event must not be refused for ever.
  */
 function toLess(
-  asking: Asking,
+  fitted: FittedRequest,
   request: ModelRequest,
   provider: ProviderName,
   facts: ProviderFacts,
-): Asking | undefined {
-  const { form, left, hasThoughts, hasFiles } = asking;
+): FittedRequest | undefined {
+  const { form, left, hasThoughts, hasFiles } = fitted;
   // Providers know parts of JSON Schema only, and servers of this wire need not know it at all.
-  if (form?.isNative) return toAsking(request, provider, facts, { ...form, isNative: false }, left);
-  if (hasThoughts) return toAsking(request, provider, facts, form, { ...left, withoutThoughts: true });
-  return hasFiles ? toAsking(request, provider, facts, form, { ...left, withoutFiles: true }) : undefined;
+  if (form?.isNative) return fitRequest(request, provider, facts, { ...form, isNative: false }, left);
+  if (hasThoughts) return fitRequest(request, provider, facts, form, { ...left, withoutThoughts: true });
+  return hasFiles ? fitRequest(request, provider, facts, form, { ...left, withoutFiles: true }) : undefined;
 }
 
 /** Beside tools the package of Google's older models makes a tool of the form, whose schema is held to the same words. */
-function toFormSchema({ schema }: AnswerForm, { tools }: Asking['tools'], facts: ProviderFacts): AnswerForm['schema'] {
+function toFormSchema(
+  { schema }: AnswerForm,
+  { tools }: FittedRequest['tools'],
+  facts: ProviderFacts,
+): AnswerForm['schema'] {
   if (facts.schemas !== 'google' || tools.length === 0) return schema;
   const fitted = fitSchema(schema, facts);
   return typeof fitted === 'string' || fitted.code ? schema : (fitted.schema ?? schema);
 }
 
-function toAsking(
+function fitRequest(
   request: ModelRequest,
   provider: ProviderName,
   facts: ProviderFacts,
   form = toForm(request, provider),
-  left: Asking['left'] = { withoutThoughts: false, withoutFiles: false },
-): Asking {
+  left: FittedRequest['left'] = { withoutThoughts: false, withoutFiles: false },
+): FittedRequest {
   const tools = fitTools(request, facts, request.onLeftOut);
   const formed = form ? withForm(request, provider, form) : request;
   const instruction = [formed.instruction, tools.notes].filter(Boolean).join('\n\n');
@@ -174,7 +178,7 @@ async function* attemptOnce(
   model: ProviderModel,
   request: ModelRequest,
   { provider, apiKey, timeoutMs = 120_000 }: ProviderSettings,
-  { options }: Asking,
+  { options }: FittedRequest,
 ): AsyncGenerator<ModelDelta, Attempt, void> {
   const idle = startIdleTimer(timeoutMs);
   const ended = new AbortController();
@@ -221,7 +225,7 @@ function withTrace(): Pick<CallOptions, 'headers'> {
  */
 function toTools(
   choice: ToolChoice | undefined,
-  { tools, toName }: Asking['tools'],
+  { tools, toName }: FittedRequest['tools'],
   { choosesByName }: ProviderFacts,
 ): Pick<CallOptions, 'tools' | 'toolChoice'> {
   if (tools.length === 0) return {};

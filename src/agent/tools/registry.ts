@@ -4,7 +4,7 @@ import type { EgressPolicy } from '../../platform/net/egress.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 import { listArtifacts, loadArtifacts, saveArtifact } from './artifacts.ts';
 import { calculator } from './calculator.ts';
-import { askPerson, sleepFor, sleepUntil, waitForSignal } from './waits.ts';
+import { promptPerson, sleepFor, sleepUntil, waitForSignal } from './waits.ts';
 import { webFetch } from './web-fetch.ts';
 
 /** Settings of the built-in tools. */
@@ -27,7 +27,7 @@ export function builtInTools({ now, egress = { allowLoopback: false } }: ToolSet
     listArtifacts,
     getUserChoice,
     requestInput,
-    askPerson,
+    promptPerson,
     sleepFor,
     sleepUntil,
     waitForSignal,

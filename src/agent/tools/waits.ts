@@ -8,7 +8,7 @@ const UNITS = { days: DAY, hours: 3_600, minutes: 60, seconds: 1 };
 const schemaOf = (args: JsonObject) => (args['schema'] as JsonObject | undefined) ?? { type: 'object' };
 
 /** Asks a person, in words or by a form. */
-export const askPerson: Tool = {
+export const promptPerson: Tool = {
   name: 'ask_person',
   description: 'Asks a person and waits for the answer, for as long as it takes.',
   parameters: toParameters(

@@ -32,9 +32,9 @@ type MemoryContext = QueueContext & { database: DatabasePool; agents: Agents };
 
 /** Looks for pgvector where an application asks for embeddings; warns where memory is searched by words alone. */
 export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: Log): Promise<void> {
-  const asking = [...agents].filter(([, { embedder }]) => embedder);
-  const schema = asking.length === 0 || db.isOnCluster ? undefined : await store.findVectorSchema(db);
-  for (const [app, agent] of asking) {
+  const withEmbedder = [...agents].filter(([, { embedder }]) => embedder);
+  const schema = withEmbedder.length === 0 || db.isOnCluster ? undefined : await store.findVectorSchema(db);
+  for (const [app, agent] of withEmbedder) {
     const { embedder } = agent;
     agent.embedder = schema && embedder?.model.embed ? { ...embedder, schema } : undefined;
     const why = schema ? `${embedder?.model.provider} makes no vectors` : 'the database has no extension `vector`';

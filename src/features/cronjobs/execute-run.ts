@@ -14,7 +14,7 @@ import { unescapeText } from '../../platform/db/json-escape.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import type { IdempotentRequest } from '../../conversation/idempotency/operations.ts';
 import { type InvocationContext, type InvocationEnd, newInvocationId } from '../../invocations/context.ts';
-import { askToCancel } from '../../invocations/fence.ts';
+import { requestCancel } from '../../invocations/fence.ts';
 import { invoke } from '../../invocations/invoke.ts';
 import { persist } from '../../invocations/persist.ts';
 import { findRepeated, isActive } from '../../invocations/retry.ts';
@@ -158,7 +158,7 @@ async function findEarlier(
   const found = await findRepeated(context, toSessionKey(run), toIdempotentRequest(run));
   const reason: unknown = signal.reason;
   const isToEnd = reason instanceof AgentError;
-  if (found && isActive(found) && isToEnd) await askToCancel(context, found.key, found.invocationId);
+  if (found && isActive(found) && isToEnd) await requestCancel(context, found.key, found.invocationId);
   if (!found || isActive(found)) return undefined;
   const { invocationId, answer = '', status } = found;
   const error = isToEnd && status === 'cancelled' ? reason : found.error;

@@ -5,7 +5,7 @@ import type { Event } from '../../core/event.ts';
 import { isExactInteger } from '../../core/exact-json.ts';
 
 /** A call of an agent that a person or a client answers. */
-export interface AskedCall {
+export interface ExternalCall {
   invocationId: string;
   /** Id of the function call that the answer goes to. */
   id: string;
@@ -20,10 +20,10 @@ export interface AskedCall {
 }
 
 /** Lists the calls in events that a person or a client answers; one that waits for a confirmation is not asked yet. */
-export function listAskedCalls(
+export function listExternalCalls(
   events: readonly Event[],
   isOwn = (event: Event) => event.author !== 'user',
-): AskedCall[] {
+): ExternalCall[] {
   const answers = new Map(
     events.flatMap((event) =>
       getFunctionResponses(event.content).flatMap(({ id }) =>
@@ -56,8 +56,8 @@ function describe({ name, args }: FunctionCall, id: string, isOfClient: boolean)
 
 /** Returns the answers to calls, as parts of what their user says, and the ids of those that have none. */
 export function answerCalls(
-  calls: readonly AskedCall[],
-  toResponse: (call: AskedCall) => JsonObject | undefined,
+  calls: readonly ExternalCall[],
+  toResponse: (call: ExternalCall) => JsonObject | undefined,
 ): { parts: Part[]; missing: string[] } {
   const answers = calls.map((call) => ({ id: call.id, name: call.name, response: toResponse(call) }));
   return {
@@ -71,8 +71,8 @@ export function answerCalls(
  * but nothing that a person was asked. @throws {ConflictError} where a call would stay without an answer
  */
 export function answerAll(
-  calls: readonly AskedCall[],
-  toResponse: (call: AskedCall) => JsonObject | undefined,
+  calls: readonly ExternalCall[],
+  toResponse: (call: ExternalCall) => JsonObject | undefined,
 ): Part[] {
   const { parts, missing } = answerCalls(calls, toResponse);
   const left = new Set(parts.length > 0 ? [] : calls.flatMap(({ id, kind }) => (kind === 'client' ? id : [])));

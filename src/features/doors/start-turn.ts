@@ -4,14 +4,14 @@ import type { Content } from '../../core/content.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
 import type { InvocationRef } from './handle.ts';
-import { type AskedCall, listAskedCalls } from './open-calls.ts';
+import { type ExternalCall, listExternalCalls } from './open-calls.ts';
 import { identifierSchema, type SessionKey } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
 import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';
 import { getBodyBytes } from '../../platform/http/limits/request-limits.ts';
 import { startOnce } from '../../invocations/background.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../invocations/context.ts';
-import { askToCancel } from '../../invocations/fence.ts';
+import { requestCancel } from '../../invocations/fence.ts';
 import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '../../invocations/request.ts';
 
 /** Whom the one developer of mode `local` is taken for, as in the ADK Web UI, and a key that names nobody. */
@@ -95,9 +95,11 @@ export async function findPaused(
   { feeds }: Pick<InvocationContext, 'feeds'>,
   key: SessionKey,
   history: SessionHistory | null | undefined,
-): Promise<{ invocationId: string; calls: AskedCall[] } | undefined> {
+): Promise<{ invocationId: string; calls: ExternalCall[] } | undefined> {
   const isOwn = ({ id, author }: Event) => author !== 'user' && history?.runtimeEventIds.has(id ?? '') === true;
-  const waiting = listAskedCalls(withoutRewound(history?.events ?? []), isOwn).filter(({ answeredBy }) => !answeredBy);
+  const waiting = listExternalCalls(withoutRewound(history?.events ?? []), isOwn).filter(
+    ({ answeredBy }) => !answeredBy,
+  );
   const invocationId = waiting.at(-1)?.invocationId;
   const invocation = invocationId && (await feeds.readInvocation(key, invocationId));
   if (!invocation || invocation.status !== 'paused') return undefined;
@@ -142,7 +144,7 @@ export async function startTurn(
   const signal = disconnectSignal(context, response);
   const invocationId = await startOnce(context, run, getBodyBytes(request));
   const cancel = () =>
-    askToCancel(context, key, invocationId).catch((err: unknown) =>
+    requestCancel(context, key, invocationId).catch((err: unknown) =>
       context.log.error({ err, invocationId }, 'an invocation whose client left could not be cancelled'),
     );
   if (signal?.aborted) await cancel();

@@ -52,7 +52,7 @@ export async function requestDifference(
  * Does as {@link requestDifference} for an agent that is a tool and those below it, from templates: they are not run
  * again. `skip` is told why one of them could not be compared.
  */
-export function askedAgentDifference(
+export function toolAgentDifference(
   tape: Tape,
   root: AgentNode,
   skip: (reason: string) => void,
@@ -71,7 +71,7 @@ export function askedAgentDifference(
   if (found) return found;
   const asked = agent.tools.flatMap(({ calls }) => (typeof calls === 'object' ? [calls] : []));
   const below = [...agent.subAgents.map((one) => [root, one] as const), ...asked.map((one) => [one, one] as const)];
-  return below.map(([top, one]) => askedAgentDifference(tape, top, skip, one)).find((one) => one !== undefined);
+  return below.map(([top, one]) => toolAgentDifference(tape, top, skip, one)).find((one) => one !== undefined);
 }
 
 const templates = ({ instruction, appendedInstruction }: AgentPrompt) => ({ instruction, appendedInstruction });

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import type { AgentNode } from '../../agent/definition/agent.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../agent/definition/model.ts';
-import { isMadeUnasked, type Tool, type ToolServices } from '../../agent/definition/tool.ts';
+import { runsUnattended, type Tool, type ToolServices } from '../../agent/definition/tool.ts';
 import { SUMMARY_INSTRUCTION, SUMMARY_START } from '../../agent/loop/compact.ts';
 import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../../agent/loop/run.ts';
 import { SIBLING_FAILED } from '../../agent/loop/run-agent.ts';
@@ -11,7 +11,7 @@ import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/con
 import type { ReservedCall } from '../../conversation/budgets/reserve-call.ts';
 import type { Event } from '../../core/event.ts';
 import { MAX_CALLS } from '../tape.ts';
-import { askedAgentDifference, getCalls, requestDifference } from './check-request.ts';
+import { toolAgentDifference, getCalls, requestDifference } from './check-request.ts';
 import { Differences } from './differences.ts';
 import { leavesHooksOut, type ReplayModes, toReplayHooks } from './replay-hooks.ts';
 import { StoredAnswers, type ToolRun } from './stored-answers.ts';
@@ -27,8 +27,8 @@ interface PlayerOptions extends ReplayModes {
   /** The state at the run's start; changes by its events are added. */
   state: JsonObject;
   services: ToolServices;
-  /** Ids of calls that people were asked about, or answered: see {@link listAskedCalls}. */
-  askedCalls: ReadonlySet<string>;
+  /** Ids of calls that people were asked about, or answered: see {@link listAttendedCalls}. */
+  attendedCalls: ReadonlySet<string>;
   /** Maximum of live model calls. */
   maxLiveCalls: number;
   /** Reserves a live call; the sentence of a budget that has less left than it may use. */
@@ -300,7 +300,7 @@ export class Player implements RunObserver {
    * that would be committed together with an event.
    */
   #mayMake(tool: Tool, id: string): boolean {
-    if (isMadeUnasked(tool) && tool.transactional !== true && !this.#options.askedCalls.has(id)) return true;
+    if (runsUnattended(tool) && tool.transactional !== true && !this.#options.attendedCalls.has(id)) return true;
     this.notMade.add(tool.name);
     return false;
   }
@@ -312,7 +312,7 @@ export class Player implements RunObserver {
     if (!found) return this.#openCall(tool, call);
     if (this.#options.run.ending.includes(found.stored)) return this.#isOver() ?? forever();
     await this.#turnOf(found.stored);
-    this.#checkAskedAgent(tool, found.stored);
+    this.#checkToolAgent(tool, found.stored);
     const { event } = found.stored;
     const { response } = found.part.functionResponse ?? {};
     if (event.errorCode && response?.['error'] === 'interrupted' && isSameModel) {
@@ -328,11 +328,11 @@ export class Player implements RunObserver {
     return response ?? {};
   }
 
-  #checkAskedAgent({ calls }: Tool, stored: StoredEvent): void {
+  #checkToolAgent({ calls }: Tool, stored: StoredEvent): void {
     const { tape } = this.#options.run;
     if (typeof calls !== 'object') return;
     if (!tape) return void this.notCompared.add(NO_TAPE);
-    const found = askedAgentDifference(tape, calls, (reason) => this.notCompared.add(reason));
+    const found = toolAgentDifference(tape, calls, (reason) => this.notCompared.add(reason));
     if (found) this.differences.noteRequest(stored, found);
   }
 

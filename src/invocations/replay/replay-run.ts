@@ -45,7 +45,7 @@ interface Replayed {
   state: JsonObject;
   runtimeEventIds: ReadonlySet<string>;
   /** Calls that people were asked about, or answered. */
-  askedCalls: ReadonlySet<string>;
+  attendedCalls: ReadonlySet<string>;
   given: GivenAnswers;
 }
 
@@ -59,7 +59,7 @@ export async function replayRun(
   options: ReplayOptions,
   signal: AbortSignal,
 ): Promise<Player> {
-  const { run, key, agent, state, askedCalls } = replayed;
+  const { run, key, agent, state, attendedCalls } = replayed;
   const services = replayServices(context, key, run);
   const answers = run.events.filter(({ event }) => isOfModel(event)).length;
   const firstPlace = run.events[0]?.place ?? run.ending[0]?.place ?? 0;
@@ -71,7 +71,7 @@ export async function replayRun(
     firstPlace,
     state: { ...state },
     services,
-    askedCalls,
+    attendedCalls,
     maxLiveCalls,
     model,
     tools,
@@ -165,7 +165,7 @@ async function playLoop(
     services,
     newId,
     observer: player,
-    onAsked: async (event) => count(event),
+    onUnstoredEvent: async (event) => count(event),
   });
   try {
     for (;;) {

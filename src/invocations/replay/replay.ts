@@ -15,7 +15,7 @@ import type { Player } from './player.ts';
 import { type ReplayContext, type ReplayOptions, replayRun } from './replay-run.ts';
 import type { replaySchema } from './replay-schema.ts';
 import { listGivenAnswers } from '../waits/task-store.ts';
-import { listAskedCalls, stateBefore, type TapeRun, toRuns } from './tape-run.ts';
+import { listAttendedCalls, stateBefore, type TapeRun, toRuns } from './tape-run.ts';
 
 /** The result of a replay. */
 export type Replay = z.infer<typeof replaySchema>;
@@ -76,12 +76,12 @@ async function replayRuns(
     notes: [],
   };
   const { runtimeEventIds } = history;
-  const askedCalls = listAskedCalls(history);
+  const attendedCalls = listAttendedCalls(history);
   const seen: Seen = { notCompared: new Set(), notMade: new Set(), hasHooks: false };
   for (const run of runs) {
     const state = stateBefore(run, history.state, initial);
     const given = await listGivenAnswers(reads, key, listAnsweredQuestions(run.history));
-    const made = { run, key, invocationId, agent, state, runtimeEventIds, askedCalls, given };
+    const made = { run, key, invocationId, agent, state, runtimeEventIds, attendedCalls, given };
     const player = await replayRun(context, made, options, signal);
     addRun(result, player, run);
     for (const reason of player.notCompared) seen.notCompared.add(reason);

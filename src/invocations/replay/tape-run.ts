@@ -57,7 +57,7 @@ export function toRuns(
 }
 
 /** The ids of the calls that people were asked about, and of those that somebody answered later than their run. */
-export function listAskedCalls({ events, runtimeEventIds }: SessionHistory): ReadonlySet<string> {
+export function listAttendedCalls({ events, runtimeEventIds }: SessionHistory): ReadonlySet<string> {
   const own = events.filter(({ id }) => runtimeEventIds.has(id ?? ''));
   const ids = own.flatMap(({ content, actions, longRunningToolIds }) => [
     ...(longRunningToolIds ?? []),

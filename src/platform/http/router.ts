@@ -225,9 +225,9 @@ function createAnswer(operation: Operation, steps: Steps) {
     const userId = rowsFor(principal, resource.userId);
     const keyId = principal.kind === 'key' ? principal.id : undefined;
     const groups = principal.kind === 'user' ? principal.groups : undefined;
-    const asker = { caller, requestId, callerTrace, userId, groups, keyId };
+    const requestContext = { caller, requestId, callerTrace, userId, groups, keyId };
     const lasting = lasts ? whileValid(principal, response) : undefined;
-    const work = runWith({ ...asker, ended: lasting?.signal, hasRead: () => limits?.hasRead(response) }, () =>
+    const work = runWith({ ...requestContext, ended: lasting?.signal, hasRead: () => limits?.hasRead(response) }, () =>
       handle(context, call),
     );
     const answer = await (lasting ? lasting.orEnded(work) : work);

@@ -273,7 +273,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: does not ask again after a failure',
-    changes: change('askJudge', 'if (error instanceof LimitError) throw error; return judge(prompt);', 'throw error;'),
+    changes: change('callJudge', 'if (error instanceof LimitError) throw error; return judge(prompt);', 'throw error;'),
     tests: ['verdicts'],
   },
   {

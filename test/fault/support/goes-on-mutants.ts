@@ -70,7 +70,7 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'goes on, and asks the model again for what is stored',
-    changes: change('askModel', 'if (stored) return stored;', ''),
+    changes: change('callModel', 'if (stored) return stored;', ''),
     tests: GOES_ON,
   },
   {
@@ -239,13 +239,13 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   {
     name: 'goes on, and does not wait for a transaction that may still commit its answer',
     changes: change('keep_calls', 'for update) k)', ') k)'),
-    tests: ['store/call-ledger'],
+    tests: ['store/invocation-ledger'],
     only: 'looks a call up',
   },
   {
     name: 'takes over beside a transaction that keeps an answer',
     changes: change('keep_calls', 'for share;', ';'),
-    tests: ['store/call-ledger'],
+    tests: ['store/invocation-ledger'],
     only: 'a take-over waits',
   },
   {

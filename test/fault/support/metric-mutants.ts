@@ -99,7 +99,7 @@ export const METRIC_MUTANTS: Mutant[] = [
     'isValid',
     "looseMember('is_valid')",
   ),
-  of('takes the first sample for the verdict', 'verdicts', 'askVerdict', 'majority(votes)', 'votes[0] ?? 0'),
+  of('takes the first sample for the verdict', 'verdicts', 'takeVerdict', 'majority(votes)', 'votes[0] ?? 0'),
   of(
     'reads no sentences of ADK’s judge',
     'hallucinations',

@@ -10,7 +10,7 @@ import {
 import type { Event } from '../../../core/event.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
-import { type AskedCall, listAskedCalls } from '../open-calls.ts';
+import { type ExternalCall, listExternalCalls } from '../open-calls.ts';
 import type { TurnStep } from '../turn.ts';
 import { A2aError } from './errors.ts';
 import type { A2aMessage, A2aPart } from './params.ts';
@@ -72,8 +72,8 @@ export const getMessageId = ({ content }: Event): string | undefined =>
   getParts(content).flatMap(({ partMetadata }) => partMetadata?.[NOTE] ?? [])[0] as string | undefined;
 
 /** Returns the calls of a paused invocation that wait for an answer. */
-export const listQuestions = ({ invocation, events }: Found): AskedCall[] =>
-  invocation.status === 'paused' ? listAskedCalls(events).filter(({ answeredBy }) => answeredBy === undefined) : [];
+export const listQuestions = ({ invocation, events }: Found): ExternalCall[] =>
+  invocation.status === 'paused' ? listExternalCalls(events).filter(({ answeredBy }) => answeredBy === undefined) : [];
 
 /** Returns what an event of the agent has made. */
 function toArtifacts(event: Event, { key, base }: Found): JsonObject[] {

@@ -3,7 +3,7 @@ import { InvalidError } from '../../../core/errors.ts';
 import type { Log } from '../../../platform/log.ts';
 import type { RunInput } from './input.ts';
 import { readDataUrl } from '../data-url.ts';
-import { answerAll, type AskedCall, toResponse } from '../open-calls.ts';
+import { answerAll, type ExternalCall, toResponse } from '../open-calls.ts';
 import { type Message, withMessageId } from './messages.ts';
 
 type UserMessage = Extract<RunInput['messages'][number], { role: 'user' }>;
@@ -21,7 +21,7 @@ type ResumeEntry = NonNullable<RunInput['resume']>[number];
 export function toNewContent(
   input: RunInput,
   messages: readonly Message[],
-  paused: { invocationId: string; calls: AskedCall[] } | undefined,
+  paused: { invocationId: string; calls: ExternalCall[] } | undefined,
   log: Pick<Log, 'warn'>,
 ): { content: Content; resumed: string | undefined } {
   // What is behind the last message of an agent or of the thread.
@@ -48,7 +48,7 @@ export function toNewContent(
   return { content: { role: 'user', parts }, resumed };
 }
 
-function toAnswer({ kind }: AskedCall, entry?: ResumeEntry, tool?: ToolMessage): JsonObject | undefined {
+function toAnswer({ kind }: ExternalCall, entry?: ResumeEntry, tool?: ToolMessage): JsonObject | undefined {
   if (kind === 'client' && tool) {
     const said = toText(tool.content);
     return tool.error == null ? toResponse(said) : { error: tool.error, content: said };

@@ -12,7 +12,7 @@ import type { Invocation } from '../../../invocations/invocation.ts';
 import { findCurrent } from '../../../invocations/invocation-store.ts';
 import { toInvocationOptions } from '../../../invocations/request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
-import type { AskedCall } from '../open-calls.ts';
+import type { ExternalCall } from '../open-calls.ts';
 import { findPaused, sendEvents, startTurn, type TurnCall } from '../start-turn.ts';
 import { readTurn, type TurnStep } from '../turn.ts';
 import type { RunInput } from './input.ts';
@@ -148,7 +148,7 @@ const APPROVAL = { type: 'object', properties: { approved: { type: 'boolean' } }
 const CONFIRMATION = { reason: 'tool_call', responseSchema: APPROVAL };
 const QUESTION = { reason: 'input_required', responseSchema: { type: 'object' } };
 
-function toOutcome(status: Invocation['status'], calls: AskedCall[] = []): JsonObject {
+function toOutcome(status: Invocation['status'], calls: ExternalCall[] = []): JsonObject {
   if (status === 'cancelled') return { type: 'cancelled' };
   const asked = calls.filter(({ kind }) => kind !== 'client');
   if (asked.length === 0)

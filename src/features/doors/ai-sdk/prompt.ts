@@ -7,7 +7,7 @@ import { invocationNotFound } from '../../../invocations/request.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../../platform/http/operation/request-errors.ts';
 import { readDataUrl } from '../data-url.ts';
-import { answerCalls, listAskedCalls, toResponse } from '../open-calls.ts';
+import { answerCalls, listExternalCalls, toResponse } from '../open-calls.ts';
 import type { chatSchema } from './routes.ts';
 
 type Body = z.input<typeof chatSchema>;
@@ -68,7 +68,7 @@ export async function toAnswers(db: Database, key: SessionKey, { messages }: Bod
   const events = await listInvocationEvents(db, key, invocationId);
   if (events.length === 0) throw new NotFoundError(invocationNotFound(invocationId));
   const sent = new Map((message?.parts ?? []).flatMap(toAnswer));
-  const asked = listAskedCalls(events);
+  const asked = listExternalCalls(events);
   const open = asked.filter(({ answeredBy }) => answeredBy === undefined);
   const { parts, missing } = answerCalls(open, ({ id }) => sent.get(id));
   const [first] = open;

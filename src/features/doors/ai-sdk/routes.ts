@@ -3,7 +3,7 @@ import { bodyList, looseObject, name, optional } from '../../../core/members.ts'
 import { chosenIdentifierSchema, sessionNotFound } from '../../../core/session.ts';
 import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { askToCancel } from '../../../invocations/fence.ts';
+import { requestCancel } from '../../../invocations/fence.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
@@ -151,7 +151,7 @@ const stopChat = operation({
   handler: async (context: InvocationContext, { path, ...call }) => {
     const { findRun } = await loadChat();
     const run = await findRun(context, toDoorKey(path, call));
-    const stopped = run !== undefined && (await askToCancel(context, run.key, run.invocationId));
+    const stopped = run !== undefined && (await requestCancel(context, run.key, run.invocationId));
     return { kind: 'value', value: { stopped } };
   },
 });

@@ -11,7 +11,7 @@ import { getFunctionCalls, type JsonObject } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { identifierSchema } from '../../../core/session.ts';
-import { askToCancel } from '../../../invocations/fence.ts';
+import { requestCancel } from '../../../invocations/fence.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
 import { startTurn } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
@@ -65,7 +65,7 @@ export async function callTool(
     const attached = await (state === undefined
       ? start(call, name, given, request._meta)
       : answer(call, name, state, request.inputResponses));
-    if ('invocation' in attached) return askAgain(attached);
+    if ('invocation' in attached) return toInputRequired(attached);
     const task = call.isModern && hasTasks(request) && (await readTask(call, attached));
     return task ? (toTask(task) as unknown as CallToolResult) : await wait(call, attached, request);
   } catch (error) {
@@ -105,7 +105,7 @@ async function answer(call: McpCall, appName: string, state: string, sent: JsonO
   return missing.length > 0 ? found : { key, invocationId, isOwn: invocation.status === 'paused' };
 }
 
-const askAgain = (found: Found) =>
+const toInputRequired = (found: Found) =>
   ({
     resultType: 'input_required',
     inputRequests: toInputRequests(found.events),
@@ -120,7 +120,7 @@ async function wait(
 ): Promise<CallToolResult> {
   const { key, invocationId } = turn;
   const cancel = () =>
-    void askToCancel(context, key, invocationId).catch((err: unknown) =>
+    void requestCancel(context, key, invocationId).catch((err: unknown) =>
       context.log.error({ err }, 'a call whose client left could not be cancelled'),
     );
   // Of an era before this closed a stream says nothing.
@@ -137,8 +137,8 @@ async function wait(
     }
     if (step.kind !== 'end') continue;
     const found = { key, invocationId, invocation: step.invocation, events };
-    const canAsk = isModern && hasForms(request) && listQuestions(events).length > 0;
-    return step.invocation.status === 'paused' && canAsk ? askAgain(found) : toResult(found);
+    const canPrompt = isModern && hasForms(request) && listQuestions(events).length > 0;
+    return step.invocation.status === 'paused' && canPrompt ? toInputRequired(found) : toResult(found);
   }
   const again = isRepeatable
     ? 'The same call with its idempotency key waits for the answer.'

@@ -1,7 +1,7 @@
 import { inputResponse, type ServerContext } from '@modelcontextprotocol/server';
 import { getFunctionCalls } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
-import { answerCalls, type AskedCall, listAskedCalls } from '../open-calls.ts';
+import { answerCalls, type ExternalCall, listExternalCalls } from '../open-calls.ts';
 import { getCapabilities } from './mcp-call.ts';
 
 /** Most characters of what a question quotes of its call. */
@@ -21,8 +21,8 @@ export function hasForms(request: ServerContext['mcpReq']): boolean {
 }
 
 /** Returns the calls of a paused invocation that wait for a person. */
-export const listQuestions = (events: Event[]): AskedCall[] =>
-  listAskedCalls(events).filter(({ answeredBy }) => !answeredBy);
+export const listQuestions = (events: Event[]): ExternalCall[] =>
+  listExternalCalls(events).filter(({ answeredBy }) => !answeredBy);
 
 /** Returns what its calls ask, as forms by the id of the call. */
 export function toInputRequests(events: Event[]) {

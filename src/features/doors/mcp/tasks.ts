@@ -8,7 +8,7 @@ import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { listChosenEvents } from '../../../conversation/sessions/event-store.ts';
-import { askToCancel } from '../../../invocations/fence.ts';
+import { requestCancel } from '../../../invocations/fence.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
 import { startTurn } from '../start-turn.ts';
@@ -136,7 +136,7 @@ export async function getTask(call: McpCall, taskId: string): Promise<JsonObject
 /** Cancels a task, on whatever replica it runs; one that has ended stays as it is. */
 export async function cancelTask(call: McpCall, taskId: string): Promise<JsonObject> {
   const { key, invocationId } = await requireTask(call, taskId);
-  await askToCancel(call.context, key, invocationId);
+  await requestCancel(call.context, key, invocationId);
   return {};
 }
 

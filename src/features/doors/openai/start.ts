@@ -9,7 +9,7 @@ import type { SessionContext } from '../../../conversation/sessions/session-cont
 import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
 import { deleteSession, insertSession } from '../../../conversation/sessions/session-store.ts';
 import { type InvocationContext, newInvocationId } from '../../../invocations/context.ts';
-import { askToCancel } from '../../../invocations/fence.ts';
+import { requestCancel } from '../../../invocations/fence.ts';
 import { toInvocationOptions } from '../../../invocations/request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
@@ -187,7 +187,7 @@ export async function removeSession(
   { key, invocationId }: InvocationRef,
   options = { copiesToo: true },
 ): Promise<boolean> {
-  if (invocationId !== '') await askToCancel(context, key, invocationId);
+  if (invocationId !== '') await requestCancel(context, key, invocationId);
   return context.database.transaction(async (tx) => {
     const isDeleted = await deleteSession(tx, key);
     await context.forgetSessions(tx, [key], options);

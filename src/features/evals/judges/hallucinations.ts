@@ -2,7 +2,7 @@ import type { Criterion } from '../metrics/criteria.ts';
 import { getFailure, type MetricScore, NOTHING_SAID, toOverall, type TurnScore } from '../metrics/status.ts';
 import { getText, type Turn, type TurnPair } from '../metrics/turn.ts';
 import { LimitError } from '../../../core/errors.ts';
-import { askJudge, type Judge, toObjects, readJsonAnswer, toWord } from './judge.ts';
+import { callJudge, type Judge, toObjects, readJsonAnswer, toWord } from './judge.ts';
 import { toSteps, toPrompt, toTranscript } from './material.ts';
 
 const SEGMENT = `Split the text into its sentences, each on its own and unchanged. A line of a list is a sentence.`;
@@ -69,7 +69,7 @@ function listTexts(turn: Turn, all: boolean): Said[] {
 async function judgeText(said: Said, earlier: Turn[], turn: Turn, judge: Judge): Promise<TurnScore> {
   try {
     const split = toPrompt(SEGMENT, { text: said.text }, '{"sentences": ["<sentence>", …]}');
-    const sentences = readSentences(await askJudge(judge, split));
+    const sentences = readSentences(await callJudge(judge, split));
     if (sentences.length === 0) return { score: null, explanation: 'The judge found no sentences in the text.' };
     const material = {
       given: turn.appDetails ?? {},
@@ -79,7 +79,7 @@ async function judgeText(said: Said, earlier: Turn[], turn: Turn, judge: Judge):
       sentences,
     };
     const form = '{"labels": [{"sentence": "<sentence>", "reason": "<one sentence>", "label": "<label>"}, …]}';
-    const labels = readLabels(await askJudge(judge, toPrompt(LABEL, material, form)));
+    const labels = readLabels(await callJudge(judge, toPrompt(LABEL, material, form)));
     const score = toOverall(labels);
     if (score === null) return { score, explanation: 'The labels of the judge could not be read.' };
     const isWhole = labels.length >= sentences.length;

@@ -19,7 +19,7 @@ export interface Samples<Reading> {
 }
 
 /** One answer of a judge; a call that failed is made once more. @throws {LimitError} where a budget has nothing left */
-export async function askJudge(judge: Judge, prompt: string): Promise<string> {
+export async function callJudge(judge: Judge, prompt: string): Promise<string> {
   try {
     return await judge(prompt);
   } catch (error) {
@@ -42,7 +42,7 @@ export async function takeSamples<Reading>(
       const place = next;
       next += 1;
       try {
-        answers[place] = read(await askJudge(judge, prompt));
+        answers[place] = read(await callJudge(judge, prompt));
         if (answers[place] === undefined) problem = 'the answer could not be read';
       } catch (error) {
         if (error instanceof LimitError) throw error;

@@ -62,7 +62,7 @@ export function readValidity(answer: string): 0 | 1 | undefined {
 }
 
 /** The verdict of the majority of a judge's samples on one prompt. */
-const askVerdict = async (judge: Judge, prompt: string, options: Sampling, read: typeof readValidity) =>
+const takeVerdict = async (judge: Judge, prompt: string, options: Sampling, read: typeof readValidity) =>
   toTurnScore(await takeSamples(judge, prompt, options, read), (votes) => ({ score: majority(votes) }));
 
 /** A metric that asks a judge about each turn by itself. */
@@ -74,7 +74,7 @@ const ofEachTurn =
     judge: Judge,
   ): Promise<MetricScore> => {
     const turns: TurnScore[] = [];
-    for (const pair of pairs) turns.push(await askVerdict(judge, toTurnPrompt(pair, whole), judgeModelOptions, read));
+    for (const pair of pairs) turns.push(await takeVerdict(judge, toTurnPrompt(pair, whole), judgeModelOptions, read));
     return { score: toOverall(turns.map(({ score }) => score)), turns };
   };
 
@@ -124,7 +124,7 @@ export async function simulatorQuality(
   if (!scenario) throw new MetricError('per_turn_user_simulator_quality_v1 needs a case with a scenario.');
   const dialogue = pairs.map(({ actual }) => toTranscript(actual)).map(({ user, agent }) => ({ user, agent }));
   const decide = (task: string, material: object): Promise<TurnScore> =>
-    askVerdict(judge, toPrompt(task, { ...scenario, ...material }, FORM), judgeModelOptions, readValidity);
+    takeVerdict(judge, toPrompt(task, { ...scenario, ...material }, FORM), judgeModelOptions, readValidity);
   const turns: TurnScore[] = [];
   for (const [place, { actual }] of pairs.entries()) {
     const text = getText(actual.userContent);

@@ -6,7 +6,7 @@ import { runAsSystem } from '../../../platform/context.ts';
 import { operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, scoreRulePath } from '../../../platform/http/operation/parameters.ts';
 import { checkMetrics } from '../scoring/score-case.ts';
-import { checkAsked } from '../sets/bounds.ts';
+import { checkMetricsSize } from '../sets/bounds.ts';
 import type { EvalContext } from '../sets/context.ts';
 import { deleteRule, listRules, saveRule } from './rule-store.ts';
 import { MAX_RULES, scoreRuleSchema, shownRuleSchema } from './score-rule.ts';
@@ -43,7 +43,7 @@ const saveOne = operation({
     409: 'There are as many rules as there may be, or the database is a cluster.',
   },
   handler: async ({ database, notifications, agents }: EvalContext, { path: { appName, ruleId }, body }) => {
-    checkAsked(body.evalMetrics);
+    checkMetricsSize(body.evalMetrics);
     if (database.db.isOnCluster) throw new ConflictError('There are no rules where the database is a cluster.');
     const rule = scoreRuleSchema.parse(withoutKnownNulls(scoreRuleSchema, body));
     checkMetrics(rule.evalMetrics, { own: agents.get(appName)?.evals?.metrics });

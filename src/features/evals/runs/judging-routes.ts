@@ -20,7 +20,7 @@ import { evalOperation, getAuthor, getRequester, ofSet, SET_PATH } from '../sets
 import { existing, ofRun, RUN_PATH, toWire } from './routes.ts';
 import { MAX_OPEN_RUNS } from './start-run.ts';
 import { checkMetricName, checkMetrics } from '../scoring/score-case.ts';
-import { checkAsked, MAX_CASES, streamList } from '../sets/bounds.ts';
+import { checkMetricsSize, MAX_CASES, streamList } from '../sets/bounds.ts';
 import { sendText } from '../../../conversation/sessions/send-text.ts';
 import { listTrend } from './trend-store.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
@@ -51,7 +51,7 @@ const judgeRun = evalOperation({
     const judged = await existing(context, path, principal);
     if (judged.counts.total > MAX_CASES)
       throw new InvalidError(`The run has ${judged.counts.total} cases; the maximum is ${MAX_CASES}.`);
-    checkAsked(body.evalMetrics);
+    checkMetricsSize(body.evalMetrics);
     const metrics = withoutKnownNulls(judgeSchema, body).evalMetrics;
     checkMetrics(metrics, { own: context.agents.get(path.appName)?.evals?.metrics });
     const judging: NewEvalRun = {

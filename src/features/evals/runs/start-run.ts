@@ -9,7 +9,7 @@ import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { Wakeup } from '../../../platform/work/poll-loop.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { type EvalSetKey, evalSetNotFound, findSetModes } from '../sets/eval-set-store.ts';
-import { checkAsked, MAX_CASES } from '../sets/bounds.ts';
+import { checkMetricsSize, MAX_CASES } from '../sets/bounds.ts';
 import { toExecutionMode } from '../sets/eval-set.ts';
 import { insertEvalRun, listEvalRuns } from './eval-run-store.ts';
 import {
@@ -63,7 +63,7 @@ export async function startRun(
   const { userSimulatorConfig: userSimulator, parallelism, maxJudgeTokens } = body;
   const metrics = withoutKnownNulls(runEvalSchema, body).evalMetrics;
   readSimulatedUser(userSimulator);
-  checkAsked(metrics, userSimulator);
+  checkMetricsSize(metrics, userSimulator);
   checkMetrics(metrics, { own: agent.evals?.metrics }, isOther);
   const evalIds = body.evalCaseIds?.length ? body.evalCaseIds : (body.evalIds ?? []);
   const cases = chooseCases(key, await listRunnableCases(database.db, key), evalIds);

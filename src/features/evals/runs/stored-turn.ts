@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { AgentNode, ServerTools } from '../../../agent/definition/agent.ts';
 import type { Model, ModelAnswer } from '../../../agent/definition/model.ts';
-import { isMadeUnasked, type Tool } from '../../../agent/definition/tool.ts';
+import { runsUnattended, type Tool } from '../../../agent/definition/tool.ts';
 import { AgentError } from '../../../core/errors.ts';
 import { type Content, getFunctionResponses, type JsonObject, getParts } from '../../../core/content.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
@@ -83,7 +83,7 @@ export class StoredTurn {
     // An agent that is a tool would ask its own model: it answers from the case where either is stored. So does a call
     // that a person decides on where no model has chosen it now.
     const { modelExecutionMode, toolExecutionMode } = this.#modes;
-    const isOfCase = modelExecutionMode === 'stored' && !isMadeUnasked(tool);
+    const isOfCase = modelExecutionMode === 'stored' && !runsUnattended(tool);
     const isStored = toolExecutionMode === 'stored' || typeof tool.calls === 'object' || isOfCase;
     if (!isStored || LOOP_TOOLS.has(tool.name)) return tool;
     return {

@@ -8,7 +8,7 @@ export const MAX_CASES = 1_000;
 const MAX_CASE_BYTES = 4_194_304;
 const MAX_TURNS = 1_000;
 /** Bytes of the metrics and the simulated user of a run: lists of runs and results repeat them. */
-const MAX_ASKED_BYTES = 65_536;
+const MAX_METRICS_BYTES = 65_536;
 
 const byteLength = (value: unknown) => Buffer.byteLength(JSON.stringify(value) ?? '');
 
@@ -22,9 +22,9 @@ export function checkCase(evalCase: { evalId: string; conversation?: unknown[] |
 }
 
 /** Refuses what a run is asked for where it is too large. @throws {TooLargeError} */
-export function checkAsked(...asked: unknown[]): void {
-  if (byteLength(asked) <= MAX_ASKED_BYTES) return;
-  throw new TooLargeError(`The metrics and the simulated user have more than ${MAX_ASKED_BYTES} bytes.`);
+export function checkMetricsSize(...asked: unknown[]): void {
+  if (byteLength(asked) <= MAX_METRICS_BYTES) return;
+  throw new TooLargeError(`The metrics and the simulated user have more than ${MAX_METRICS_BYTES} bytes.`);
 }
 
 /** Members of bytes: half of one cannot be read. */

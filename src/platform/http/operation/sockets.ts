@@ -24,7 +24,7 @@ export interface Sockets {
  * True for a request that asks for a WebSocket at a path. For any other offer to change the protocol, as Java's client
  * makes one with each request (`h2c`), Node would leave the body unread.
  */
-export const asksForSocket =
+export const isWebSocketUpgrade =
   (path: string) =>
   ({ method, headers, url = '' }: IncomingMessage): boolean =>
     method === 'GET' &&

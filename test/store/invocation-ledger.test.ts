@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { expect, inject, test } from 'vitest';
 import type { CallRecord } from '../../src/agent/loop/call-ledger.ts';
-import { InvocationLedger } from '../../src/invocations/call-ledger.ts';
+import { InvocationLedger } from '../../src/invocations/invocation-ledger.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { newKey, takerOn, testPool, textEvent } from '../support/store.ts';

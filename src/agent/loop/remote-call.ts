@@ -1,11 +1,11 @@
 import { getFunctionCalls, getParts, type JsonObject } from '../../core/content.ts';
 import type { NewEvent } from '../../core/event.ts';
-import type { Asker } from '../definition/model.ts';
+import type { CallingInvocation } from '../definition/model.ts';
 import { type CallRecord, deriveId } from './call-ledger.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
 /** The call of an agent that is a tool: what its own calls keep is kept with it. */
-export interface AskingCall {
+export interface ParentCall {
   /** By the names of those calls. */
   kept: JsonObject;
   keep(kept: JsonObject): Promise<void>;
@@ -13,7 +13,7 @@ export interface AskingCall {
 
 /** The call of an agent of another service, which the ledger has as that of a tool. */
 export interface RemoteCall {
-  asker: Asker;
+  caller: CallingInvocation;
   /** Notes that it has ended with this event. */
   end(event: NewEvent): void;
 }
@@ -21,7 +21,7 @@ export interface RemoteCall {
 /** Begins a call of an agent of another service, or goes on with that of a process that died. */
 export async function beginRemoteCall(invocation: InvocationState, turn: AgentTurn): Promise<RemoteCall> {
   const { input, state, used, events } = invocation;
-  const { session, ledger, asking, invocationId } = input;
+  const { session, ledger, parentCall, invocationId } = input;
   const { name } = turn.agent;
   const own = events.filter(({ author, branch }) => author === name && (branch ?? undefined) === turn.branch);
   const count = own.filter((event) => event.invocationId === invocationId).length;
@@ -34,10 +34,10 @@ export async function beginRemoteCall(invocation: InvocationState, turn: AgentTu
   const earlier = input.stored && (await ledger?.write([record]))?.get(id);
   const attempt = (earlier?.attempt ?? 0) + 1;
   const write = (kept: JsonObject) => ledger?.write([{ ...record, attempt, state: 'started', response: { kept } }]);
-  const asker: Asker = {
+  const caller: CallingInvocation = {
     session,
     operationId,
-    conversationId: asking ? undefined : deriveId([session.appName, session.userId, session.sessionId, name]),
+    conversationId: parentCall ? undefined : deriveId([session.appName, session.userId, session.sessionId, name]),
     question: question ? getParts(asked.content).find(({ functionCall }) => functionCall) : undefined,
     state,
     endTime: input.endTime,
@@ -45,11 +45,13 @@ export async function beginRemoteCall(invocation: InvocationState, turn: AgentTu
       left: input.agent.maxLlmCalls - used.llmCalls + 1,
       count: (made) => void (used.llmCalls += Math.max(made - 1, 0)),
     },
-    kept: asking ? (asking.kept[operationId] as JsonObject | undefined) : (earlier?.response?.kept ?? undefined),
+    kept: parentCall
+      ? (parentCall.kept[operationId] as JsonObject | undefined)
+      : (earlier?.response?.kept ?? undefined),
     keep: async (kept) => {
-      if (asking) await asking.keep(Object.assign(asking.kept, { [operationId]: kept }));
+      if (parentCall) await parentCall.keep(Object.assign(parentCall.kept, { [operationId]: kept }));
       else await write(kept);
     },
   };
-  return { asker, end: (event) => ledger?.writeWith(event.id, [{ ...record, attempt, state: 'done' }]) };
+  return { caller, end: (event) => ledger?.writeWith(event.id, [{ ...record, attempt, state: 'done' }]) };
 }

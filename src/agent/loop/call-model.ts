@@ -32,7 +32,7 @@ export const withNotes = (event: NewEvent, notes: ModelNotes): NewEvent =>
  * Asks the model of an agent, then its fallbacks in order, until one begins an answer. Each call is reserved in the
  * budgets and counted under its own name.
  */
-export async function* askModels(
+export async function* callWithFallbacks(
   invocation: InvocationState,
   agent: Pick<AgentNode, 'model' | 'modelName' | 'fallbacks' | 'firstTokenMs'>,
   request: ModelRequest,
@@ -48,7 +48,7 @@ export async function* askModels(
     if (next && model.breaker?.passesOver(userId)) request.onFailedTry?.({ ...told, error: 'passed_over' });
     else {
       try {
-        const answer = yield* askOne(invocation, target, request, next && agent.firstTokenMs, progress);
+        const answer = yield* callOne(invocation, target, request, next && agent.firstTokenMs, progress);
         model.breaker?.note(userId, false);
         if (notes && target !== agent) notes.answeredBy = told;
         return answer;
@@ -65,7 +65,7 @@ export async function* askModels(
 }
 
 /** @throws {AgentError} `model_timeout` where nothing of the answer came in time */
-async function* askOne(
+async function* callOne(
   invocation: InvocationState,
   { model, modelName }: NamedModel,
   request: ModelRequest,

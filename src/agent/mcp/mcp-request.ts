@@ -75,7 +75,7 @@ const toPlainText = (value: unknown): string => (typeof value === 'string' ? val
  * Asks a server something for a call of a tool, within the time of one. `what` stands in errors; `own.Unsure` is the
  * error where it may have acted.
  */
-export async function ask<Result>(
+export async function sendRequest<Result>(
   connected: Connected,
   what: string,
   { signal, log }: ToolContext,
