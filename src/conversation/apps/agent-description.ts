@@ -1,25 +1,27 @@
 import type { AgentDefinition } from '../../agent/definition/agent.ts';
 import type { Tool } from '../../agent/definition/tool.ts';
 
-/** An agent and those below it as people see them, without tools that are known in an invocation only. */
+/** An agent and its sub-agents for display, without tools that are only known during an invocation. */
 export interface AgentDescription {
   name: string;
   description: string;
   kind: 'llm' | 'sequential' | 'parallel' | 'loop';
   model: string;
   instruction: string;
-  /** `parameters` is a JSON Schema. */
   tools: Pick<Tool, 'name' | 'description' | 'parameters'>[];
   subAgents: AgentDescription[];
 }
 
-/** The agent and all below it, from the top; each once. */
+/** Lists the agent and all its descendants in tree order. */
 export const listAgents = (agent: AgentDescription): AgentDescription[] => [
   agent,
   ...agent.subAgents.flatMap(listAgents),
 ];
 
-/** Describes an agent as deployed, without unknown tools; `modelName` stands where no agent names a model. */
+/**
+ * Describes an agent as deployed, without unknown tools.
+ * @param modelName - used if neither the agent nor its parents name a model
+ */
 export function describeAgent(
   definition: AgentDefinition,
   known: ReadonlyMap<string, Tool>,

@@ -3,15 +3,14 @@ import type { AgentDefinition, AgentNode, PreparedAgent } from '../../agent/defi
 import type { JsonObject } from '../../core/content.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** An application as it is deployed. */
 export interface AgentVersion {
-  /** SHA-256 of the definition as canonical JSON, hexadecimal. */
+  /** SHA-256 (hex) of the definition as canonical JSON. */
   digest: string;
-  /** Agents and tools by name, with all that a deployment may change of them; without secrets. */
+  /** Agents and tools by name, with everything that a deployment may change; no secrets. */
   definition: JsonObject;
 }
 
-/** Returns the version that a definition is, with the tree that was prepared of it without its MCP servers. */
+/** Returns the version of a definition. @param root - the agent tree prepared from it, without MCP servers */
 export function toAgentVersion(definition: AgentDefinition, root: PreparedAgent, runtime: string): AgentVersion {
   const nodes = new Map(listNodes(root).map((node) => [node.name, node]));
   const agents = listDefinitions(definition).flatMap((agent) => {
@@ -40,7 +39,7 @@ const listNodes = (node: AgentNode): AgentNode[] => [
   ),
 ];
 
-/** Some members of a value. Named one by one: others, as addresses and headers of servers, may hold secrets. */
+/** Picks members by an explicit list, because others (such as addresses and headers of servers) may hold secrets. */
 const only = <Value>(value: Value, names: (keyof Value)[]) =>
   Object.fromEntries(names.map((name) => [name, value[name]]));
 
@@ -60,7 +59,7 @@ const describe = (definition: AgentDefinition, node: AgentNode) => ({
   subAgents: (definition.subAgents ?? []).map(({ name }) => name),
 });
 
-/** Puts the members of objects in one order: how a definition was written makes no other version. */
+/** Sorts object members, so that the order in the source does not change the version. */
 const sortMembers = (_name: string, value: unknown): unknown =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
     ? Object.fromEntries(Object.entries(value).toSorted(([one], [other]) => (one < other ? -1 : 1)))

@@ -8,7 +8,6 @@ const structureToolSchema = z.looseObject({
   type: z.literal('tool').describe('Always `tool`.'),
 });
 
-/** An agent with its tools and the agents below it, as `build_graph` shows it. */
 export const structureNodeSchema = z
   .looseObject({
     name: z.string().describe('The `author` of its events.'),
@@ -24,7 +23,6 @@ export const structureNodeSchema = z
 
 type Structure = z.infer<typeof structureNodeSchema>;
 
-/** The agent tree as `build_graph` answers it. */
 export const toStructure = ({ name, description, kind, model, tools, subAgents }: AgentDescription): Structure => ({
   name,
   type: 'agent',
@@ -34,7 +32,7 @@ export const toStructure = ({ name, description, kind, model, tools, subAgents }
   sub_agents: subAgents.map(toStructure),
 });
 
-/** Finds the agent at a path of names (`root/child` or `child`); the empty path is the root's. */
+/** Finds the agent at a path of names (`root/child` or `child`); an empty path is the root. */
 export function findAgentAt(root: AgentDescription, path: string): AgentDescription | undefined {
   const names = path.split('/').filter(Boolean);
   if (names[0] === root.name) names.shift();
@@ -44,13 +42,13 @@ export function findAgentAt(root: AgentDescription, path: string): AgentDescript
   );
 }
 
-/** A way through the graph, from one node to another; without `to` the node alone. */
+/** An edge between two nodes of the graph; without `to`, only the node. */
 interface Step {
   from: string;
   to?: string;
 }
 
-/** Returns the steps of an event through the graph: tool calls, their answers, a transfer, or only text. */
+/** Returns the edges that an event used: tool calls, their answers, a transfer; for plain text only the node. */
 export function toSteps({ author, content, actions }: Event): Step[] {
   const answers = getFunctionResponses(content).map(({ name }) => name ?? '');
   if (!author || author === 'user') return answers.map((from) => ({ from }));
@@ -63,14 +61,14 @@ export function toSteps({ author, content, actions }: Event): Step[] {
   return steps.length > 0 ? steps : [{ from: author }];
 }
 
-/** Colours of a graph on the UI's light and dark pages. */
+/** Graph colours for the UI's light and dark themes. */
 const PALETTES = {
   light: { text: '#1f1f1f', fill: '#f3f6fb', line: '#9aa5b5', active: '#1e8e3e', onActive: '#ffffff' },
   dark: { text: '#e8eaed', fill: '#2d333b', line: '#8a94a3', active: '#2e7d4f', onActive: '#ffffff' },
 };
 const ICONS = { llm: '✦', sequential: '→', parallel: '⇉', loop: '↻' };
 
-/** Draws an agent, those below it and their tools in Graphviz' DOT language, the steps of an event highlighted. */
+/** Draws an agent, its descendants and their tools in Graphviz DOT, with an event's steps highlighted. */
 export function toDot(
   agent: AgentDescription,
   { dark = false, steps = [] }: { dark?: boolean; steps?: Step[] },
@@ -91,7 +89,7 @@ export function toDot(
     fontsize: '12',
     margin: '0.2,0.1',
   };
-  // Many tools stand in a column: of a wide row the letters become too small to read.
+  // With many tools the graph runs left to right, because a wide row would be scaled down until unreadable.
   const direction: Style = tools.length > 4 ? { rankdir: 'LR' } : {};
   return [
     `digraph ${quoted(agent.name)} {`,
@@ -119,14 +117,14 @@ function toEdges(agents: AgentDescription[], steps: Step[], highlight: Style): s
   }
   for (const { from, to } of steps) {
     if (to === undefined) continue;
-    // A tool's answer goes back along the edge of its call.
+    // A tool's answer is drawn backwards on the edge of its call.
     if (edges.has(toEdge(to, from))) edges.set(toEdge(to, from), { ...highlight, dir: 'back' });
     else edges.set(toEdge(from, to), highlight);
   }
   return [...edges].map(([edge, style]) => `${edge} ${toAttributes(style)}`);
 }
 
-/** How agents follow each other below one: in a row, in a ring, or from it to each. */
+/** Edges to sub-agents: a chain, a ring, or one from the parent to each. */
 function toFlow({ name, kind, subAgents }: AgentDescription): [from: string, to: string][] {
   const children = subAgents.map((child) => child.name);
   if (kind === 'llm' || kind === 'parallel') return children.map((child) => [name, child]);
@@ -142,7 +140,7 @@ const toAttributes = (style: Style) =>
     .map(([name, value]) => `${name}=${quoted(value)}`)
     .join(', ')}]`;
 
-/** A string of DOT: in quotes, where a backslash would begin an escape. */
+/** Quotes a DOT string; a backslash would start an escape. */
 const quoted = (text: string) =>
   `"${text
     .replaceAll('\\', '\\\\')

@@ -10,36 +10,35 @@ import type { Skill } from '../../agent/skills.ts';
 import type { AgentDescription } from './agent-description.ts';
 import type { AgentVersion } from './agent-version.ts';
 
-/** The rule of an application that remembers by itself, and the model that it may ask. */
+/** The rule by which an application remembers on its own, and the model that may judge it. */
 export type Remember = NamedModel & { rule: NonNullable<MemorySettings['remember']> };
 
-/** The model that makes vectors of memories, and their length [the model's]. */
+/** The model that embeds memories; default `dimensions`: the model's. */
 export type Embedder = NamedModel & {
   dimensions?: number;
-  /** The schema of the extension that compares vectors, once it was found. */
+  /** The schema of the pgvector extension; set once it was found. */
   schema?: string;
 };
 
-/** An application that this process serves. */
 export interface HostedAgent {
-  /** Author of events that the runtime itself writes for it. */
+  /** Author of events that the runtime writes on its behalf. */
   name: string;
-  /** The deployed version, which invocations name. */
+  /** The deployed version; invocations refer to it. */
   version: AgentVersion;
-  /** True where its model has a live API: then live sessions may have sound and pictures. */
+  /** True if its model has a live API; then live sessions may carry audio and images. */
   hasLiveApi: boolean;
-  /** True where a tool of its own is transactional. */
+  /** True if one of its own tools is transactional. */
   hasTransactions?: boolean;
-  /** Memory is searched by meaning too [by words alone]. */
+  /** Set if memory is also searched by meaning; otherwise by words only. */
   embedder?: Embedder | undefined;
-  /** It remembers by itself, as its rule chooses [what clients add]. */
+  /** Set if the application remembers on its own; otherwise clients add memories. */
   remember?: Remember;
-  /** Metrics of its own, and what masks sessions that become eval cases. */
+  /** Its own metrics, and the masking of sessions that become eval cases. */
   evals?: EvalModule;
   /**
-   * Makes it ready for one invocation of a user. With `serverTools` no MCP server is contacted: it gives what
-   * their tools are instead.
-   * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer.
+   * Prepares the agent for one invocation of a user.
+   * @param serverTools - descriptions of MCP tools; if given, no MCP server is contacted
+   * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer
    */
   prepare(
     overrides: AgentOverrides,
@@ -47,8 +46,7 @@ export interface HostedAgent {
     userId: string,
     serverTools?: ServerTools,
   ): Promise<PreparedAgent>;
-  /** Loads its skills [it has none]. @throws {AgentError} for one that cannot be loaded */
+  /** Loads the agent's skills; absent if it has none. @throws {AgentError} if one cannot be loaded */
   listSkills?: () => Promise<Skill[]>;
-  /** Describes the agent for people. */
   describe(): AgentDescription;
 }

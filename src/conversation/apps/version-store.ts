@@ -10,12 +10,12 @@ import { parseExactJson } from '../../core/exact-json.ts';
 
 const { appName, digest, definition, createTime } = agentVersions;
 
-/** Versions of an application that are kept, newest first: those of three years with a deployment a day. */
+/** Stored versions per application: three years with one deployment a day. */
 const MAX_VERSIONS = 1_000;
 
-/** Keeps the versions of deployed applications, each once, however many replicas deploy it. */
+/** Stores the versions of deployed applications, each once however many replicas deploy it. */
 export async function keepVersions(db: Database, agents: ReadonlyMap<string, HostedAgent>): Promise<void> {
-  // In one order: replicas that start together wait for each other's rows, and never in a ring.
+  // Sorted, so that replicas that start together cannot deadlock on each other's rows.
   const rows = [...agents].toSorted(([one], [other]) => (one < other ? -1 : 1));
   const values = rows.map(([name, { version }]) => ({
     appName: name,
@@ -25,7 +25,7 @@ export async function keepVersions(db: Database, agents: ReadonlyMap<string, Hos
   if (values.length > 0) await db.insert(agentVersions).values(values).onConflictDoNothing();
 }
 
-/** Lists at most `limit` versions of an application, last deployed for the first time first, after a place. */
+/** Lists versions of an application by first deployment, newest first, after a given place. */
 export const listVersions = (
   db: Database,
   app: string,
@@ -44,7 +44,6 @@ export const listVersions = (
     .orderBy(sql`${createTime} desc, ${digest} desc`)
     .limit(limit);
 
-/** Finds the definitions of versions, by digest. */
 export async function findVersions(db: Database, app: string, digests: string[]): Promise<Map<string, JsonObject>> {
   const rows = await db
     .select({ digest, text: sql<string>`${definition}::text` })
@@ -53,7 +52,7 @@ export async function findVersions(db: Database, app: string, digests: string[])
   return new Map(rows.map((row) => [row.digest, parseExactJson(unescapeJson(row.text)) as JsonObject]));
 }
 
-/** Deletes the versions of each application that are beyond its newest. */
+/** Deletes versions beyond the newest {@link MAX_VERSIONS} of each application. */
 export const deleteOldVersions = (db: Database): Promise<unknown> =>
   db.execute(sql`
     delete from ${agentVersions} where (app_name, digest) in (

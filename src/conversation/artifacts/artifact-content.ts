@@ -2,21 +2,21 @@ import { base64Error } from '../../core/base64.ts';
 import { InvalidError } from '../../core/errors.ts';
 import type { Part } from '../../core/content.ts';
 
-/** A part taken apart for the store: the bytes, and the part without them. */
+/** A part split for storage: its bytes, and the part without them. */
 export interface ArtifactContent {
   part: Part;
-  /** `undefined` for a reference to a file elsewhere. */
+  /** Undefined if the part references a file elsewhere. */
   bytes: Buffer | undefined;
   mimeType: string | undefined;
 }
 
-/** Names that begin so are shared by all sessions of a user. */
+/** Artifacts whose names start with this are shared by all sessions of a user. */
 export const USER_ARTIFACT_PREFIX = 'user:';
 
 /**
- * Takes a part apart. The MIME type is that of `inlineData`, `text/plain` for text, that of `fileData` for a reference.
- * A text that is not well-formed Unicode stays in the part: UTF-8 bytes could not give it back.
- * @throws {InvalidError} when the part carries none of the three, or `data` is not base64.
+ * Splits a part into bytes and the rest. The MIME type comes from `inlineData` or `fileData`; text is `text/plain`.
+ * Text that is not well-formed Unicode stays in the part, because UTF-8 bytes could not restore it.
+ * @throws {InvalidError} if the part has none of the three, or `data` is not base64
  */
 export function toArtifactContent(part: Part): ArtifactContent {
   if (typeof part.inlineData?.data === 'string') {
@@ -35,7 +35,7 @@ export function toArtifactContent(part: Part): ArtifactContent {
   throw new InvalidError('artifact carries no content: give inlineData, text or fileData.');
 }
 
-/** The part as it was saved: the inverse of {@link toArtifactContent}. */
+/** Restores a part: the inverse of {@link toArtifactContent}. */
 export function toPart(part: Part, bytes: Buffer | undefined): Part {
   if (part.inlineData) return { ...part, inlineData: { ...part.inlineData, data: bytes?.toString('base64') ?? '' } };
   if (bytes === undefined || part.text != null) return part;

@@ -17,12 +17,12 @@ import { type ArtifactContent, USER_ARTIFACT_PREFIX } from './artifact-content.t
 import type { ContentObject, StoredContent } from './content-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** The identity of an artifact. A name with the prefix `user:` belongs to the user, whatever the session. */
+/** An artifact's key. A name with the prefix `user:` belongs to the user; `sessionId` is then ignored. */
 export interface ArtifactKey extends SessionKey {
   artifactName: string;
 }
 
-/** The session column of an artifact: empty for an artifact of the user. */
+/** Value of the session column: empty for a user's artifact. */
 const toScope = ({ sessionId, artifactName }: ArtifactKey) =>
   artifactName.startsWith(USER_ARTIFACT_PREFIX) ? '' : sessionId;
 
@@ -35,7 +35,7 @@ const belongsTo = (key: ArtifactKey) =>
 const isOfUser = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) =>
   and(eq(artifactVersions.appName, appName), eq(artifactVersions.userId, userId));
 
-/** The specification's ArtifactVersion as JSON text. */
+/** SQL: the row as JSON text of the specification's ArtifactVersion. */
 const versionText = sql<string>`
   '{"version":' || ${artifactVersions.version} || ',"canonicalUri":' || to_json(${artifactVersions.canonicalUri}) ||
   ',"customMetadata":' || ${artifactVersions.customMetadata} ||
@@ -43,7 +43,7 @@ const versionText = sql<string>`
   case when ${artifactVersions.mimeType} is null then ''
        else ',"mimeType":' || to_json(${artifactVersions.mimeType}) end || '}'`;
 
-/** Where a version lives: the same for every client, built from escaped segments so that two names never share one. */
+/** URI prefix of an artifact's versions. Segments are escaped so that two names never share a URI. */
 export function canonicalUriPrefix(key: ArtifactKey): string {
   const segment = encodeURIComponent;
   const user = `postgres://apps/${segment(key.appName)}/users/${segment(key.userId)}`;
@@ -51,16 +51,17 @@ export function canonicalUriPrefix(key: ArtifactKey): string {
   return `${scope}/artifacts/${segment(key.artifactName)}/versions/`;
 }
 
-/** The end of an insertion of names: one that is there already gets its next number. */
+/** SQL suffix of an insert into `artifacts`: an existing row receives its next version number. */
 export const NEXT_NUMBER = sql`
   on conflict (${names(artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name)})
     do update set ${assignments(artifacts, { nextVersion: sql`${artifacts.nextVersion} + 1` })}`;
 
 /**
- * Saves the next version of an artifact and returns its ArtifactVersion as JSON text; the bytes go into the row
- * unless an object holds them already. One statement: the upsert of the artifact row locks it and hands out the
- * number, so that concurrent saves get unique, rising numbers; number and content appear together. With a
- * `leaseToken` the save is an invocation's. @throws {LeaseLostError} when the session's lease is another's by then.
+ * Saves an artifact's next version and returns its ArtifactVersion as JSON. The bytes go into the row unless `object`
+ * holds them. One statement: the upsert of the artifact's row locks it and assigns the number, so that concurrent saves
+ * get unique, increasing numbers.
+ * @param leaseToken - lease of the saving invocation
+ * @throws {LeaseLostError} if the session has another lease
  */
 export async function saveArtifactVersion(
   db: Database,
@@ -103,7 +104,7 @@ export async function saveArtifactVersion(
   return unescapeJson(row.text);
 }
 
-/** The ArtifactVersion of one version as JSON text, in one statement that never reads the content. */
+/** Finds one ArtifactVersion as JSON without reading the content. */
 export async function findArtifactVersionText(
   db: Database,
   key: ArtifactKey,
@@ -124,13 +125,13 @@ const selectVersionText = statement<{ text: string }>(
       and ${artifactVersions.version} = ${value('version')}`,
 );
 
-/** A version as its row has it: the part without its bytes, and where those are. */
+/** A version's row: the part without its bytes, and the location of the bytes. */
 export interface StoredArtifact extends StoredContent {
   part: Part;
   mimeType: string | undefined;
 }
 
-/** The given or the latest version, without the bytes of a larger one; `undefined` where there is none. */
+/** Finds one version, by default the latest. Content larger than `maxBytes` is left out. */
 export async function findStoredArtifact(
   db: Database,
   key: ArtifactKey,
@@ -160,7 +161,7 @@ export async function findStoredArtifact(
   );
 }
 
-/** The version numbers of an artifact, ascending; `[]` for one that does not exist. */
+/** Lists an artifact's version numbers, ascending; empty if it does not exist. */
 export async function listArtifactVersions(db: Database, key: ArtifactKey): Promise<number[]> {
   const rows = await db
     .select({ version: artifactVersions.version })
@@ -170,15 +171,14 @@ export async function listArtifactVersions(db: Database, key: ArtifactKey): Prom
   return rows.map(({ version }) => version);
 }
 
-/** Maximum of one page of a list: versions, and their bytes unless a single version has more. */
+/** Limits of one page: versions, and bytes of their JSON (a first larger version is still read). */
 const PAGE_ROWS = 32;
 const PAGE_BYTES = 4_194_304;
 
-/** Returns the versions of an artifact as a JSON array, ascending, page by page: custom metadata may be large. */
+/** Streams an artifact's versions as a JSON array, ascending. Paged, because custom metadata may be large. */
 export const listArtifactVersionsText = (db: Database, key: ArtifactKey): Promise<JsonStream> =>
   toArrayStream((after?: number) => readVersionsPage(db, key, after));
 
-/** The versions after one, as many as a page has. */
 async function readVersionsPage(db: Database, key: ArtifactKey, after = -1): Promise<ArrayPage<number>> {
   const { rows } = await db.execute<{ text: string | null; version: number }>(sql`
     with page as materialized (
@@ -195,7 +195,7 @@ async function readVersionsPage(db: Database, key: ArtifactKey, after = -1): Pro
   return { text, next: read.length < rows.length ? read.at(-1)?.version : undefined };
 }
 
-/** Deletes all versions of an artifact; no number is ever given twice. @returns the keys of their objects. */
+/** Deletes all versions of an artifact. Its numbers are never reused. @returns the keys of the objects to remove */
 export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Promise<string[]> {
   const rows = await db
     .delete(artifactVersions)
@@ -204,22 +204,21 @@ export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Pr
   return rows.flatMap(({ objectKey }) => objectKey ?? []);
 }
 
-/** A number that the column cannot hold names nothing. */
+/** A number outside the column's range cannot exist; comparing it would fail. */
 const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= INT32_MAX;
 
-/** Names of one page of a list. */
 const PAGE_NAMES = 1_000;
 
 /**
- * Names of a session's artifacts and of its user's (with their prefix), sorted by code point, a page of those after
- * one; not the deleted ones.
+ * Lists a page of artifact names of a session and its user, sorted by code point, after a given name. Deleted artifacts
+ * are left out.
  */
 export async function listArtifactNames(
   db: Database,
   { appName, userId, sessionId }: SessionKey,
   after = '',
 ): Promise<string[]> {
-  // A version is looked for by the whole key of each name: as a join, all versions of the user would be gone through.
+  // A subquery per name uses the full key; a join would scan all versions of the user.
   const { rows } = await db.execute<{ name: string }>(sql`
     select page.name from unnest(array[${sessionId}, '']) as scope(id), lateral (
       select ${artifacts.name} as name from ${artifacts}
@@ -233,10 +232,10 @@ export async function listArtifactNames(
   return rows.map(({ name }) => name);
 }
 
-/** Where an artifact is: of one of a user the session is empty. */
+/** An artifact's place in a user's list; `sessionId` is empty for artifacts of the user. */
 export type ArtifactPlace = Pick<ArtifactKey, 'appName' | 'sessionId' | 'artifactName'>;
 
-/** The artifacts of a user in some applications, by application, session and name; a page of those after one. */
+/** Lists a user's artifacts in several applications, by application, session and name. */
 export async function listArtifactsOfUser(
   db: Database,
   userId: string,
@@ -258,7 +257,7 @@ export async function listArtifactsOfUser(
   return rows;
 }
 
-/** Returns all names as a JSON array, page by page; see {@link listArtifactNames}. */
+/** Streams all names as a JSON array; see {@link listArtifactNames}. */
 export const listArtifactNamesText = (db: Database, key: SessionKey): Promise<JsonStream> =>
   toArrayStream(async (after?: string) => {
     const page = await listArtifactNames(db, key, after);
@@ -266,7 +265,7 @@ export const listArtifactNamesText = (db: Database, key: SessionKey): Promise<Js
     return { text: JSON.stringify(page).slice(1, -1), next };
   });
 
-/** Deletes at most `limit` versions of a user whose bytes are in objects. @returns the keys of these */
+/** Deletes at most `limit` of a user's versions whose bytes are in objects. @returns the keys of the objects */
 export async function deleteVersionsInObjects(
   db: Database,
   user: Pick<SessionKey, 'appName' | 'userId'>,

@@ -3,7 +3,6 @@ import { freeForm, jsonObject, partSchema } from '../../core/content.ts';
 import { identifierSchema } from '../../core/session.ts';
 import { looseObject } from '../../core/members.ts';
 
-/** The specification's ArtifactVersion. */
 export const artifactVersionSchema = looseObject('What is known of one version of an artifact.', {
   version: z
     .int()
@@ -16,7 +15,6 @@ export const artifactVersionSchema = looseObject('What is known of one version o
   mimeType: z.string().nullish().describe('IANA media type of the content; `text/plain` for a text.'),
 });
 
-/** Body of a save. */
 export const saveArtifactSchema = looseObject('A new version of an artifact.', {
   filename: identifierSchema.describe(
     'Name of the artifact; `user:` in front shares it over all sessions of the user.',
@@ -25,5 +23,5 @@ export const saveArtifactSchema = looseObject('A new version of an artifact.', {
   customMetadata: freeForm('Free-form notes, given back with every description of this version.'),
 });
 
-/** A version without its bytes; `createTime` is Unix seconds. */
+/** A version without its bytes; `createTime` is in Unix seconds. */
 export type ArtifactVersion = z.infer<typeof artifactVersionSchema>;

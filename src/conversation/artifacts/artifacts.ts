@@ -8,11 +8,12 @@ import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import type { ContentStore } from './content-store.ts';
 
 /**
- * Saves the next version of an artifact and returns its ArtifactVersion as JSON text. Bytes first, row second: a
- * crash between them leaves an object that nothing names, and no half version. The object stays after a failure of
- * the connection too, because the row may have been written although its answer was lost.
- * @throws {InvalidError} for a part without content. @throws {TooLargeError} for more bytes than allowed.
- * @throws {LeaseLostError} when `leaseToken`, an invocation's, is no longer the session's.
+ * Saves an artifact's next version and returns its ArtifactVersion as JSON. Bytes are saved before the row, so a crash
+ * in between leaves an unreferenced object but never an incomplete version. After a connection failure the object stays
+ * too, because the row may have been committed.
+ * @throws {InvalidError} for a part without content
+ * @throws {TooLargeError} if the content exceeds the limit
+ * @throws {LeaseLostError} if `leaseToken` is no longer the session's lease
  */
 export async function saveArtifact(
   db: Database,
@@ -30,7 +31,7 @@ export async function saveArtifact(
   });
 }
 
-/** A version of an artifact with its bytes, which a reference to a file elsewhere has none of. */
+/** A version with its bytes; undefined for a reference to a file elsewhere. */
 export interface LoadedArtifact {
   part: Part;
   bytes: Buffer | undefined;
@@ -38,8 +39,9 @@ export interface LoadedArtifact {
 }
 
 /**
- * The given or the latest version of an artifact; `undefined` where there is none.
- * @throws {TooLargeError} for one of more than `maxBytes`, which is then not read.
+ * Loads one version of an artifact, by default the latest.
+ * @returns `undefined` if there is none
+ * @throws {TooLargeError} if it exceeds `maxBytes`; then it is not read
  */
 export async function loadArtifact(
   db: Database,
@@ -57,12 +59,12 @@ export async function loadArtifact(
   } catch (error) {
     const now = await findStoredArtifact(db, key, version, 0);
     if (now?.objectKey === stored.objectKey) throw error;
-    // Deleted since its row was read: it is what it is now.
+    // The version was deleted after its row was read: read again.
     return loadArtifact(db, contentStore, key, version, maxBytes);
   }
 }
 
-/** Deletes all versions of an artifact, rows first: no reader sees a version without its bytes. */
+/** Deletes an artifact, rows before objects, so that no reader sees a version without bytes. */
 export async function deleteArtifact(
   { db, contentStore, log }: { db: Database; contentStore: ContentStore; log: Log },
   key: ArtifactKey,

@@ -1,13 +1,13 @@
 import { TooLargeError } from '../../core/errors.ts';
 
-/** An object that holds an artifact's bytes, outside the database. */
+/** An object outside the database that holds an artifact's bytes. */
 export interface ContentObject {
   key: string;
-  /** Where it is, for people: `s3://bucket/key`. */
+  /** Location for people: `s3://bucket/key`. */
   uri: string;
 }
 
-/** The content in a version's row: the bytes themselves, or the key of the object that holds them. */
+/** A version's content: bytes in the row, or the key of an object. */
 export interface StoredContent {
   content: Buffer | undefined;
   objectKey: string | undefined;
@@ -15,26 +15,26 @@ export interface StoredContent {
   sha256: Buffer;
 }
 
-/** Where the bytes of artifacts are kept. Chosen once, at the start of the process. */
+/** Storage for artifact bytes; chosen once at start-up. */
 export interface ContentStore {
   /**
-   * Puts bytes away for a version that is saved after it; `undefined` means that they go into its row.
-   * @throws {TooLargeError} for more bytes than allowed. @throws {UnavailableError} when the object store does not
-   * answer.
+   * Stores bytes before their version's row is written.
+   * @returns `undefined` if the bytes belong in the row
+   * @throws {TooLargeError} if they exceed the limit
+   * @throws {UnavailableError} if the object store does not answer
    */
   save(bytes: Buffer): Promise<ContentObject | undefined>;
-  /** The bytes of a saved version; `undefined` for one that has none. @throws {UnavailableError} as `save`. */
+  /** Loads a version's bytes; `undefined` if it has none. @throws {UnavailableError} like `save` */
   load(stored: StoredContent): Promise<Buffer | undefined>;
-  /** Removes the objects of deleted versions; what is not there is no error. */
+  /** Removes objects of deleted versions; missing objects are no error. */
   remove(objectKeys: string[]): Promise<void>;
 }
 
-/** @throws {TooLargeError} for more bytes than allowed. */
 export function checkContentSize({ length }: Buffer, maxBytes: number): void {
   if (length > maxBytes) throw new TooLargeError(`The artifact has ${length} bytes; at most ${maxBytes} are allowed.`);
 }
 
-/** Keeps the bytes in the rows of the database. Versions that were saved in an object store cannot be read with it. */
+/** Stores bytes in database rows. It cannot read versions that were saved to an object store. */
 export const rowContent = (maxBytes: number): ContentStore => ({
   save: async (bytes) => {
     checkContentSize(bytes, maxBytes);

@@ -11,14 +11,13 @@ import { limitedBytes } from '../storage/storage-store.ts';
 import { canonicalUriPrefix, NEXT_NUMBER } from './artifact-store.ts';
 import type { ContentObject } from './content-store.ts';
 
-/** Which versions of a session's artifacts are of a time, see `ForkPoint` of the sessions. */
+/** Selects the artifact versions that existed at a point in time; see `ForkPoint`. */
 export interface VersionChoice {
   nextTime: string | null;
   saved: Record<string, number>;
   savedLater: Record<string, number>;
 }
 
-/** A version that is to be copied. */
 export interface VersionToCopy {
   name: string;
   version: number;
@@ -29,21 +28,20 @@ export interface VersionToCopy {
 
 const v = artifactVersions;
 
-/** The number that `versions` has for the artifact of a row. */
+/** SQL: the number that `versions` has for the row's artifact. */
 const versionIn = (versions: Record<string, number | null>): SQL =>
   sql`(${escapeJson(versions)}::jsonb ->> ${v.artifactName})::numeric`;
 
-/** The condition for the version of each artifact that `versions` has. */
+/** SQL condition: the row is the version that `versions` names. */
 export const isCopied = (versions: Record<string, number | null>): SQL => sql`${v.version} = ${versionIn(versions)}`;
 
-/** The condition for the versions of a choice. */
+/** SQL condition: the version belongs to the choice. */
 export function isChosen({ nextTime, saved, savedLater }: VersionChoice): SQL {
   const wasThere = sql`${nextTime}::timestamptz is null or ${v.createTime} < ${nextTime}::timestamptz`;
   const isOlder = sql`coalesce(${v.version} < ${versionIn(savedLater)}, true)`;
   return sql`(${v.version} <= ${versionIn(saved)} or ((${wasThere}) and ${isOlder}))`;
 }
 
-/** The versions of a session's own artifacts that meet a condition; at most `limit`. */
 export async function listVersionsToCopy(
   db: Database,
   key: SessionKey,
@@ -57,7 +55,10 @@ export async function listVersionsToCopy(
   return rows;
 }
 
-/** A copy: the version, empty without a number, and the object of its bytes where they are outside the database. */
+/**
+ * A version to insert. Without a number an empty version is inserted. `object` is set if the bytes are outside the
+ * database.
+ */
 export interface VersionCopy {
   name: string;
   version: number | undefined;
@@ -65,10 +66,11 @@ export interface VersionCopy {
 }
 
 /**
- * Copies versions of a session's artifacts in one statement: into another session of the user with their numbers, or
- * with `leaseToken`, an invocation's, as the next versions of the same session.
- * @returns their names and numbers. @throws {ConflictError} when the other session has one of the artifacts.
- * @throws {LeaseLostError} when the session's lease is another's by then.
+ * Copies artifact versions of a session in one statement: into another session of the user with their numbers, or, with
+ * the `leaseToken` of an invocation, as next versions in the same session.
+ * @returns names and new numbers
+ * @throws {ConflictError} if the other session already has one of the artifacts
+ * @throws {LeaseLostError} if the session has another lease
  */
 export async function insertVersionCopies(
   db: Database,
@@ -132,5 +134,5 @@ export async function insertVersionCopies(
 }
 
 const COPIED = names(v.version, v.mimeType, v.customMetadata, v.part, v.content, v.sizeBytes, v.sha256, v.createTime);
-/** The type of an empty version, which stands for one that was not there: as in ADK. */
+/** MIME type of an empty version, which stands for one that did not exist, as in ADK. */
 const EMPTY = sql`'application/octet-stream'::text`;

@@ -13,18 +13,18 @@ import {
   type VersionToCopy,
 } from './copied-version-store.ts';
 
-/** Maximum number of versions, and of bytes, that one request copies: it is small, and what it writes is not. */
+/** Limits of one copy request, because a small request causes large writes. */
 const MAX_VERSIONS = 10_000;
 const MAX_BYTES = 134_217_728;
-/** Objects that are copied at the same time. */
 const COPIED_AT_ONCE = 8;
 
 type Store = { db: Database; contentStore: ContentStore };
 
 /**
- * Copies the artifacts of a session for another one of the user: `write` inserts them there.
- * @throws {TooLargeError} for more than one request may copy. @throws {UnavailableError} when the bucket does not
- * answer.
+ * Copies a session's artifacts to another session of the user.
+ * @param write - receives the function that inserts the copies
+ * @throws {TooLargeError} if the limits of one request are exceeded
+ * @throws {UnavailableError} if the object store does not answer
  */
 export const copyArtifacts = <T>(
   store: Store,
@@ -39,8 +39,9 @@ export const copyArtifacts = <T>(
   );
 
 /**
- * Saves artifacts of a session as they were, as new versions: the `version` of each name, an empty one for `null` or
- * one that is gone. @returns the new numbers by name. @throws as {@link copyArtifacts}
+ * Saves earlier artifact versions as new ones: for each name the given version, or an empty one if it is null or gone.
+ * @returns the new numbers by name
+ * @throws as {@link copyArtifacts}
  */
 export async function restoreArtifacts(
   store: Store,
@@ -59,7 +60,7 @@ export async function restoreArtifacts(
   return Object.fromEntries(restored.map(({ name, version }) => [name, version]));
 }
 
-/** Copies objects in a bucket outside of any transaction, then writes rows; removes them where there are no rows. */
+/** Copies objects outside of any transaction, then writes rows. If no rows were written, the objects are removed. */
 async function withCopies<T>(
   { db, contentStore }: Store,
   source: SessionKey,
@@ -86,7 +87,8 @@ async function withCopies<T>(
     isWritten = true;
     return await write(copies);
   } catch (error) {
-    // After a passing failure of the write rows may name them. What cannot be removed stays without a name.
+    // After a connection failure the rows may exist, so the objects stay. Objects that cannot be removed remain
+    // unreferenced.
     const keys = copies.flatMap(({ object }) => object?.key ?? []);
     if (!isWritten || !isPassingFailure(error)) await contentStore.remove(keys).catch(() => undefined);
     throw error;

@@ -5,11 +5,10 @@ import { getKey } from '../../platform/db/sql.ts';
 import { userRanges } from '../../platform/db/user-ranges.ts';
 import { isOnHold } from '../holds/hold-store.ts';
 
-/** Versions of one statement. */
 const BATCH_ROWS = 100;
 
 const v = artifactVersions;
-/** Ranges of users that together have all versions. */
+/** Splits all versions into ranges of users. */
 export const rangesOfVersions = (db: Database, signal?: AbortSignal): AsyncGenerator<SQL, void, void> =>
   userRanges(db, v, { signal });
 
@@ -26,13 +25,13 @@ const old = (count: number, range: SQL): SQL => sql`
       sessionId: sql`ranked.session_id`,
     })}`;
 
-/** How many versions of artifacts of a range are beyond the newest `count` of each. */
+/** Counts the versions in a range beyond the newest `count` of each artifact. */
 export async function countOldVersions(db: Database, count: number, range: SQL): Promise<number> {
   const { rows } = await db.execute<{ n: number }>(sql`select count(*)::int as n from (${old(count, range)}) counted`);
   return rows[0]?.n ?? 0;
 }
 
-/** Deletes versions of a range beyond the newest `count` of each artifact. @returns how many, and their objects */
+/** Deletes a batch of versions in a range beyond the newest `count` of each artifact. */
 export async function deleteOldVersions(
   db: Database,
   count: number,

@@ -4,36 +4,34 @@ import type { Config } from '../../config/config.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
 import { checkContentSize, type ContentStore, rowContent } from './content-store.ts';
 
-/** An S3-compatible store and how to reach it. */
 interface S3Settings {
   bucket: string;
-  /** In front of every key; empty, or ends with `/`. */
+  /** Key prefix; empty or ends with `/`. */
   prefix: string;
   region: string;
-  /** Endpoint of a store that is not Amazon's. */
+  /** Set for stores other than Amazon's. */
   endpoint: string | undefined;
-  /** `endpoint/bucket/key` instead of `bucket.endpoint/key`. */
+  /** True: `endpoint/bucket/key` instead of `bucket.endpoint/key`. */
   forcePathStyle: boolean;
   maxBytes: number;
-  /** Time-out of a silent store [30,000]. */
+  /** Time-out for a silent store; default: 30,000. */
   timeoutMs?: number;
 }
 
 const CONNECT_TIMEOUT_MS = 3_000;
 const DEFAULT_TIMEOUT_MS = 30_000;
-/** Attempts for one object, the first included. */
+/** Including the first one. */
 const MAX_ATTEMPTS = 3;
-/** Objects that are removed at the same time. */
 const REMOVED_AT_ONCE = 10;
 
 /**
- * Keeps the bytes in an S3-compatible store, each version under a fresh key: nothing is ever overwritten, and a
- * version becomes visible by its row only. What was saved in rows before stays readable.
- * @throws {ConfigError} when there is no such bucket, or the store does not answer.
+ * Stores bytes in an S3-compatible store. Each version gets a fresh key, so nothing is overwritten, and becomes visible
+ * only with its row. Versions saved in rows earlier stay readable.
+ * @throws {ConfigError} if the bucket does not exist, or the store does not answer
  */
 export async function openS3Content(settings: S3Settings): Promise<ContentStore> {
   const { bucket, prefix, maxBytes } = settings;
-  // 0.3 s and 20 MB that only those pay who use it.
+  // Loaded on demand: it costs 0.3 s and 20 MB.
   const sdk = await import('@aws-sdk/client-s3');
   const client = new sdk.S3Client(clientOptions(settings));
   await checkBucket(() => client.send(new sdk.HeadBucketCommand({ Bucket: bucket })), bucket);
@@ -72,14 +70,14 @@ function clientOptions({ region, endpoint, forcePathStyle, timeoutMs }: S3Settin
       requestTimeout: timeoutMs ?? DEFAULT_TIMEOUT_MS,
       throwOnRequestTimeout: true,
     },
-    // Stores other than Amazon's know no checksum trailers; our own SHA-256 is in the row.
+    // Other stores may not support checksum trailers; the SHA-256 is in our row anyway.
     requestChecksumCalculation: 'WHEN_REQUIRED' as const,
     responseChecksumValidation: 'WHEN_REQUIRED' as const,
     ...(endpoint === undefined ? {} : { endpoint }),
   };
 }
 
-/** Reads an object, and no further where it has more than so many bytes. */
+/** Reads an object and stops after `bytes`, so that a replaced, larger object is not read whole. */
 async function readObject(client: S3Client, command: GetObjectCommand, bytes: number): Promise<Buffer> {
   const { Body } = await client.send(command);
   const chunks: Buffer[] = [];
@@ -92,7 +90,7 @@ async function readObject(client: S3Client, command: GetObjectCommand, bytes: nu
   return Buffer.concat(chunks);
 }
 
-/** A right to put and get objects does not always include the right to ask for the bucket: 403 says nothing. */
+/** Checks that the bucket exists. 403 is ignored, because the right to use objects need not include HeadBucket. */
 async function checkBucket(ask: () => Promise<unknown>, bucket: string): Promise<void> {
   try {
     await ask();
@@ -109,7 +107,7 @@ const getStatus = (error: unknown): number | undefined =>
   (error as Partial<S3ServiceException> | undefined)?.$metadata?.httpStatusCode;
 const getName = (error: unknown) => (error instanceof Error ? error.name : 'unknown');
 
-/** True for a failure that passes; one that the store refuses for good (a right, a key) goes to the log. */
+/** Turns temporary failures into 503. Permanent refusals, such as a missing permission, are passed on and logged. */
 async function unlessAway<T>(request: Promise<T>): Promise<T> {
   try {
     return await request;
@@ -120,7 +118,7 @@ async function unlessAway<T>(request: Promise<T>): Promise<T> {
   }
 }
 
-/** Creates the content store that the settings name. @throws {ConfigError} when the store cannot be used. */
+/** @throws {ConfigError} if the store cannot be used */
 export async function openContentStore(config: Config): Promise<ContentStore> {
   const { MAX_BODY_BYTES: maxBytes, ARTIFACT_STORE, AWS_ENDPOINT_URL: endpoint } = config;
   if (ARTIFACT_STORE === undefined) return rowContent(maxBytes);

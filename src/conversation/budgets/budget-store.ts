@@ -7,7 +7,7 @@ import { budgets, budgetUses, modelPrices } from '../../platform/db/schema/schem
 import { excluded } from '../../platform/db/sql.ts';
 import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
 
-/** Counts a use outside of a stored event, once for each id, in one statement. @returns the budget with nothing left */
+/** Charges model use outside of a stored event, once per `id`. @returns the exhausted budget, if any */
 export async function spend(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -19,7 +19,10 @@ export async function spend(
   return (await callFunction<{ over: OverBudget | null }>(db, 'spend_budget', parameters)).over;
 }
 
-/** The budgets of an application: its own, that of each user, then those of users by name; not those of rules. */
+/**
+ * Lists an application's budgets: of the application, for each user, then of single users. Users below ' ' are internal
+ * to rules.
+ */
 export async function listBudgets(db: Database, appName: string): Promise<Budget[]> {
   const { appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId } = budgets;
   const rows = await db
@@ -30,7 +33,7 @@ export async function listBudgets(db: Database, appName: string): Promise<Budget
   return rows.map(({ userId: forUser, ...row }) => ({ ...row, forUser: forUser === '' ? null : forUser }));
 }
 
-/** Deletes a budget. Deleting what is not there succeeds too. */
+/** Deletes a budget; succeeds if there is none. */
 export async function deleteBudget(db: Database, appName: string, budget: BudgetKey): Promise<void> {
   const { appName: app, userId, appliesTo, period } = budgets;
   const key = toKey(appName, budget);
@@ -38,7 +41,7 @@ export async function deleteBudget(db: Database, appName: string, budget: Budget
   await db.delete(budgets).where(isThis);
 }
 
-/** Saves a budget in the place of the one for the same; one whose maxima are null is deleted. */
+/** Upserts a budget; deletes it if all its maxima are null. */
 export async function saveBudget(db: Database, appName: string, budget: Budget): Promise<void> {
   const { maxInvocations = null, maxTokens = null, maxCost = null, webhookId = null } = budget;
   const maxima = { maxInvocations, maxTokens, maxCost, webhookId };
@@ -62,7 +65,7 @@ const toKey = (appName: string, { appliesTo, forUser, period }: BudgetKey) => ({
   period,
 });
 
-/** Finds the use of some users today, by user; those who used nothing are left out. */
+/** Finds today's use by user; users without use are left out. */
 export async function listDayUses(db: Database, appName: string, userIds: string[]) {
   const { userId, promptTokens, outputTokens, cost, day } = budgetUses;
   const isToday = sql`${day} = (statement_timestamp() at time zone 'utc')::date`;
@@ -78,13 +81,12 @@ export async function listDayUses(db: Database, appName: string, userIds: string
   return new Map(rows.map(({ userId: user, ...used }) => [user, used]));
 }
 
-/** Lists the prices of models by name. */
 export async function listModelPrices(db: Database): Promise<ModelPrice[]> {
   const { model, promptPrice, outputPrice } = modelPrices;
   return await db.select({ model, promptPrice, outputPrice }).from(modelPrices).orderBy(asc(model));
 }
 
-/** Saves the price of a model; what was counted before keeps its cost. */
+/** Saves a model's price. Costs that are already counted stay. */
 export async function saveModelPrice(db: Database, { model, promptPrice, outputPrice }: ModelPrice): Promise<void> {
   const updateTime = sql`clock_timestamp()`;
   await db

@@ -6,7 +6,6 @@ import { optional, saysOneOf } from '../../core/members.ts';
 const maximum = (what: string) => z.int().min(0).nullish().describe(`Maximum number of ${what}; null: no limit.`);
 const price = (what: string) => z.number().min(0).max(1_000_000_000).describe(`Price of a million ${what} tokens.`);
 
-/** The members that say which budget it is. */
 export const budgetKey = {
   appliesTo: z
     .enum(['app', 'users', 'user'])
@@ -15,7 +14,7 @@ export const budgetKey = {
   period: z.enum(['day', 'month']).describe('Calendar day or month of UTC.'),
 };
 
-/** The allowance of an application's users for a period, in UTC. */
+/** Limits on use by an application's users per period, in UTC. */
 export const budgetSchema = z
   .strictObject({
     ...budgetKey,
@@ -34,7 +33,6 @@ export const budgetSchema = z
   .describe('What may be used. A budget whose three maxima are null does not exist.');
 export type Budget = z.infer<typeof budgetSchema>;
 
-/** The price of a model. */
 export const modelPriceSchema = z
   .strictObject({
     model: identifierSchema.describe(
@@ -47,43 +45,41 @@ export const modelPriceSchema = z
   .describe('Prices in the currency of the operator.');
 export type ModelPrice = z.infer<typeof modelPriceSchema>;
 
-/** The tokens that one model used. */
+/** Tokens used with one model. */
 export interface ModelUse {
-  /** Its name as the agent calls it. */
+  /** The model's name in the agent's request. */
   model: string;
-  /** Its name as the provider answered, the `modelVersion` of the event; older versions stored none with scores. */
+  /** The model's name in the provider's answer (`modelVersion` of the event). Scores of older versions have none. */
   answeredAs?: string;
   promptTokens: number;
   outputTokens: number;
-  /** Reservation of it, given back where it is counted. */
+  /** The reservation to release when this use is counted. */
   reservation?: string;
 }
 
-/** A budget with nothing left, as the database says it. */
+/** An exhausted budget, as the database reports it. */
 export interface OverBudget {
   appliesTo: Budget['appliesTo'];
   period: Budget['period'];
   what: 'invocations' | 'tokens' | 'cost';
-  /** True where something is left, but less than the next model call may use. */
+  /** True if something is left, but less than the next model call may use. */
   isShort: boolean;
-  /** Seconds until it opens again. */
+  /** Seconds until the next period starts. */
   seconds: number;
-  /** When that is, ISO 8601 in UTC. */
+  /** Start of the next period, ISO 8601 in UTC. */
   opens: string;
 }
 
 const WHOSE = { app: 'all users of the application', users: 'this user', user: 'this user' };
 
-/** The name of the limit that a budget is. */
 const budgetName = ({ appliesTo, period, what }: OverBudget): string => `budget.${appliesTo}.${period}.${what}`;
 
-/** Why nothing can be used any more, and when it can again. */
+/** Error text: which budget is exhausted, and until when. */
 export const budgetText = (over: OverBudget): string =>
   `The ${over.what} of ${WHOSE[over.appliesTo]} for this ${over.period} ${over.what === 'cost' ? 'is' : 'are'} ` +
   `${over.isShort ? 'less than the next model call may use' : 'used up'}: ${budgetName(over)}. ` +
   `It opens again at ${over.opens}.`;
 
-/** The refusal of what would use more. */
 export class OverBudgetError extends LimitError {
   readonly over: OverBudget;
   constructor(over: OverBudget) {

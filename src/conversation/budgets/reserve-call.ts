@@ -8,33 +8,33 @@ import { callFunction } from '../../platform/db/statement.ts';
 import { spend } from './budget-store.ts';
 import { type OverBudget, OverBudgetError } from './budget.ts';
 
-/** Output tokens of a call under a budget whose agent sets no `maxOutputTokens`: current models may answer so many. */
+/** Output limit of a budgeted call whose agent sets no `maxOutputTokens`; current models may answer this much. */
 const DEFAULT_OUTPUT_TOKENS = 8_192;
-/** Tokens beside those of the request: what a provider adds for tools and turns. */
+/** Tokens that a provider may add to a request, for tools and turns. */
 const OVERHEAD_TOKENS = 512;
-/** A media part counts one token for 16 of its characters, more than providers do (sound, the dearest: one for 31). */
+/** Media counts one token per 16 characters of base64. Providers charge less: the most expensive, audio, one per 31. */
 const MEDIA_CHARACTERS_PER_TOKEN = 16;
-/** The least that a media part counts: a picture of few bytes can be large. */
+/** Minimum for a media part, because an image of few bytes may have many pixels. */
 const MIN_MEDIA_TOKENS = 5_000;
-/** How long a reservation outlives the last sign of its process, where no lease says so [half a minute]. */
+/** Default lifetime of a reservation after its last renewal. */
 const RESERVED_MS = 30_000;
-/** Pause between two tries while others have reserved what is left. */
+/** Pause between attempts while other calls have reserved the rest of the budget. */
 const PAUSE_MS = 250;
 
-/** A model call that may be made: its request with a bound of the answer. */
+/** A model call with a reservation: its request, with limited output. */
 export interface ReservedCall {
   request: ModelRequest;
-  /** Names the reservation where the use is counted, which gives it back. */
+  /** Passed on with the counted use, which releases the reservation. */
   reservation: string;
-  /** Called when the call has ended: what is not counted then is given back after `durationMs`. */
+  /** To be called when the call ends. An uncounted reservation expires after `durationMs`. */
   end(): void;
 }
 
 /**
- * Reserves in the budgets of a user what a model call may use at most, and waits while calls under way have reserved
- * what is left. A process that dies gives it back after `durationMs`.
- * @returns the budget that has less left than that, whatever others give back
- * @throws what `request.signal` was aborted with
+ * Reserves the maximum that a model call may use in the user's budgets. Waits while running calls have reserved the
+ * rest. If the process dies, the reservation expires after `durationMs`.
+ * @returns an exhausted budget if waiting cannot help
+ * @throws the abort reason of `request.signal`
  */
 export async function reserveCall(
   db: Database,
@@ -57,23 +57,23 @@ export async function reserveCall(
       throw abortError(signal);
     });
   }
-  // A renewal that fails is made up for by the next one; two may fail.
+  // A failed renewal is repaired by the next one: the lifetime spans three.
   const renew = () => void callFunction(db, 'renew_reservation', call).catch(() => undefined);
   const timer = setInterval(renew, durationMs / 3);
   return { request: bound.request, reservation, end: () => clearInterval(timer) };
 }
 
-/** The answer of `reserve_budget`: not `limited` is a user whom no budget of tokens or cost applies to. */
+/** Result of `reserve_budget`. `limited` is false if no token or cost budget applies to the user. */
 interface Reserved {
   reserved: boolean;
   over: OverBudget | null;
   limited: boolean;
 }
 
-/** Makes a model call within budgets and counts it. @throws {LimitError} where less is left than it may use */
+/** Makes a model call within the user's budgets and charges it. @throws {LimitError} if the budget is too small */
 export type Spend = (model: Model, request: ModelRequest) => Promise<ModelAnswer>;
 
-/** Charges a model call beside the agent's own, that of a judge for instance, to a user. */
+/** Charges a user for a model call outside the agent loop, such as a judge's. */
 export const spendWith =
   (db: Database, user: Pick<SessionKey, 'appName' | 'userId'>): Spend =>
   async (model, request) => {
@@ -92,14 +92,14 @@ export const spendWith =
     }
   };
 
-/** Bounds a model call: the most tokens of its prompt and of its answer, and the request that holds it to them. */
+/** Bounds a model call: maximum prompt and output tokens, and the request with that output limit. */
 export function boundCall(request: ModelRequest): { request: ModelRequest; prompt: number; output: number } {
   const output = request.sampling.maxOutputTokens ?? DEFAULT_OUTPUT_TOKENS;
   const bounded = { ...request, sampling: { ...request.sampling, maxOutputTokens: output } };
   return { request: bounded, prompt: boundPrompt(request), output };
 }
 
-/** Bounds the tokens of a request from above: no tokenizer makes more of a text than it has bytes. */
+/** Upper bound of a request's tokens: a tokenizer makes at most one token per byte. */
 function boundPrompt({ instruction, contents, tools, outputSchema }: ModelRequest): number {
   let media = 0;
   const text = JSON.stringify({ instruction, contents, tools, outputSchema }, (name, value: unknown) => {

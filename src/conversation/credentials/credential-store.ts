@@ -2,7 +2,6 @@ import { and, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
 import { userCredentials } from '../../platform/db/schema/schema.ts';
 
-/** The primary key of a grant. */
 export type CredentialKey = Pick<typeof userCredentials.$inferSelect, 'appName' | 'userId' | 'resource'>;
 
 const isOf = ({ appName, userId }: Omit<CredentialKey, 'resource'>) =>
@@ -11,13 +10,12 @@ const isAt = (key: CredentialKey) => and(isOf(key), eq(userCredentials.resource,
 const later = (seconds: number) => sql<Date>`clock_timestamp() + ${seconds} * interval '1 second'`;
 const updateTime = sql`clock_timestamp()`;
 
-/** Reads an encrypted grant; `undefined` where there is none. */
 export async function findGrant(db: Database, key: CredentialKey): Promise<string | undefined> {
   const [found] = await db.select({ grant: userCredentials.grant }).from(userCredentials).where(isAt(key));
   return found?.grant ?? undefined;
 }
 
-/** Lists the encrypted grants of a user, and the resources without one. */
+/** Lists a user's encrypted grants; `grant` is null for a resource with a pending consent only. */
 export const listGrants = (db: Database, user: Omit<CredentialKey, 'resource'>, limit: number) =>
   db
     .select({ resource: userCredentials.resource, grant: userCredentials.grant })
@@ -25,7 +23,7 @@ export const listGrants = (db: Database, user: Omit<CredentialKey, 'resource'>, 
     .where(isOf(user))
     .limit(limit);
 
-/** Keeps a consent on its way; one before it to the same resource is over. */
+/** Stores a pending consent; replaces an earlier one for the same resource. */
 export async function insertConsent(
   db: Database,
   key: CredentialKey,
@@ -38,13 +36,13 @@ export async function insertConsent(
     .onConflictDoUpdate({ target: [userCredentials.appName, userCredentials.userId, userCredentials.resource], set });
 }
 
-/** Who redeems a consent: the user whose it is [any], and the applications that the caller may name [all]. */
+/** The caller who redeems a consent. `userId` undefined: any user; `apps` undefined: all applications. */
 export interface ConsentGiver {
   userId: string | undefined;
   apps?: ReadonlySet<string> | undefined;
 }
 
-/** Takes the consent of a state, which no one else gets then; `undefined` where none waits for it. */
+/** Takes a pending consent by its state; it can be taken once. @returns `undefined` if no such consent is pending */
 export async function takeConsent(db: Database, stateHash: Buffer, { userId, apps }: ConsentGiver) {
   const isOwn = and(
     userId === undefined ? sql`true` : eq(userCredentials.userId, userId),
@@ -62,7 +60,7 @@ export async function takeConsent(db: Database, stateHash: Buffer, { userId, app
   return rows[0];
 }
 
-/** Takes the turn to renew a grant, for so long as its process may need. @returns false where another has it */
+/** Acquires the lease to renew a grant. @returns false if another process holds it */
 export async function leaseRenewal(db: Database, key: CredentialKey, grant: string, seconds: number): Promise<boolean> {
   const isFree = sql`(lease_expire_time is null or lease_expire_time < clock_timestamp())`;
   const { rowCount } = await db
@@ -72,7 +70,10 @@ export async function leaseRenewal(db: Database, key: CredentialKey, grant: stri
   return rowCount === 1;
 }
 
-/** Replaces a grant, where it is the one that is given, and ends the turn to renew it. */
+/**
+ * Replaces a grant and ends the renewal lease.
+ * @param replaced - if given, replaces only this value (compare-and-set)
+ */
 export async function replaceGrant(
   db: Database,
   key: CredentialKey,
@@ -86,7 +87,7 @@ export async function replaceGrant(
     .where(and(isAt(key), isSame));
 }
 
-/** Deletes a grant and the consent on its way. */
+/** Deletes a grant and a pending consent. */
 export async function deleteGrant(db: Database, key: CredentialKey): Promise<void> {
   await db.delete(userCredentials).where(isAt(key));
 }

@@ -20,28 +20,25 @@ import {
   type ConsentGiver,
 } from './credential-store.ts';
 
-/** Time that a person has to give access, and a process to renew it, in seconds. */
+/** Seconds that a user has to consent, and that a process has to renew a grant. */
 const CONSENT_SECONDS = 600;
 const RENEWAL_SECONDS = 30;
 const LOOK_MS = 200;
-/** Time of one request to an issuer. */
 const REQUEST_MS = 10_000;
-/** Grants of one step of an erasure. */
 const GRANTS_AT_ONCE = 10;
 
-/** The parts of the process that grants need. */
 export interface CredentialContext {
   database: DatabasePool;
   secrets: Secrets;
   log: Log;
-  /** The addresses that users may be sent to, and the issuers that may be asked. */
+  /** The allowed redirect address, and the issuers that may be contacted. */
   grants: { egress: EgressPolicy; redirectUrl: string | undefined };
 }
 
 const toPlace = ({ appName, userId, resource }: CredentialKey) => ['grant', appName, userId, resource];
 const toStateHash = (state: string) => hash('sha256', state, 'buffer');
 
-/** Opens what a user has granted to an application; `undefined` where nothing can be kept, or no browser comes back. */
+/** Returns access to a user's grants; `undefined` if no encryption key or no redirect address is configured. */
 export function openCredentials(
   { database: { db }, secrets, grants: { redirectUrl } }: Pick<CredentialContext, 'database' | 'secrets' | 'grants'>,
   user: Omit<CredentialKey, 'resource'>,
@@ -86,12 +83,14 @@ function open(secrets: Secrets, key: CredentialKey, sealed: string | null | unde
   return text === undefined ? undefined : (JSON.parse(text) as JsonObject);
 }
 
-/** What is said of every consent that the caller cannot finish: nobody learns that it is another's. */
+/** The same text for every consent that the caller cannot redeem, so that nobody learns of another user's consent. */
 export const NO_CONSENT = 'No consent waits for this: it was used, has expired, or is of another user.';
 
 /**
- * Redeems what a browser brought back, once, for the user who was asked. @returns the conversation that waits for it
- * @throws {NotFoundError} where nothing waits for it. @throws {InvalidError} where the issuer gives no access
+ * Redeems a browser's consent redirect, once, for the user who was asked.
+ * @returns the session that waits for the consent
+ * @throws {NotFoundError} if no consent is pending
+ * @throws {InvalidError} if the issuer grants no access
  */
 export async function redeemConsent(
   { database: { db }, secrets, grants, log }: CredentialContext,
@@ -114,7 +113,7 @@ export async function redeemConsent(
   return { ...key, sessionId };
 }
 
-/** Revokes some grants of a user at their issuers, as far as those answer, and deletes them. @returns how many */
+/** Deletes a batch of a user's grants after revoking them at their issuers, if those answer. */
 export async function deleteGrants(
   { database: { db }, secrets, grants, log }: CredentialContext,
   user: Omit<CredentialKey, 'resource'>,
@@ -135,7 +134,7 @@ export async function deleteGrants(
   return found.length;
 }
 
-/** Does work with requests that are bounded in time, and to what may be reached. */
+/** Runs `work` with a fetch limited in time and by the egress policy. */
 async function withFetch<Result>(
   policy: EgressPolicy,
   userId: string,

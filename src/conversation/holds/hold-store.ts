@@ -4,27 +4,27 @@ import type { Database } from '../../platform/db/database.ts';
 import { escapeText, unescapeText } from '../../platform/db/json-escape.ts';
 import { legalHolds } from '../../platform/db/schema/schema.ts';
 
-/** The data to keep: a user's, or with `sessionId` one session's. */
+/** The data under a hold: a session's, or all of a user's if `sessionId` is undefined. */
 export interface HoldKey {
   appName: string;
   userId: string;
   sessionId: string | undefined;
 }
 
-/** The columns of a table that say whose its rows are. */
+/** Columns that identify the owner of a row. */
 interface OwnerColumns {
   appName: SQLWrapper;
   userId: SQLWrapper;
-  /** The session's column, where a row belongs to a session. */
+  /** Present if rows belong to a session. */
   sessionId?: SQLWrapper;
 }
 
-/** The condition that a row is on hold: cleanings leave it out, because the triggers refuse the whole statement. */
+/** SQL condition: the row is on hold. Clean-ups skip such rows, because a trigger would fail the whole statement. */
 export const isOnHold = ({ appName, userId, sessionId }: OwnerColumns): SQL => sql`exists (
   select from ${legalHolds} where ${legalHolds.appName} = ${appName} and ${legalHolds.userId} = ${userId}
     and ${legalHolds.sessionId} in ('', ${sessionId ?? sql`''`}))`;
 
-/** Sets a hold in a transaction, in the place of the one that is there; waits for statements that delete something. */
+/** Upserts a hold. Waits for running statements that delete the user's data. */
 export async function saveHold(tx: Database, key: HoldKey, reason: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(user_data_lock(${key.appName}, ${key.userId}))`);
   const values = { ...key, sessionId: key.sessionId ?? '', reason: escapeText(reason) };
@@ -37,7 +37,7 @@ export async function saveHold(tx: Database, key: HoldKey, reason: string): Prom
     });
 }
 
-/** Removes a hold; removing what is not there does nothing. */
+/** Removes a hold, if there is one. */
 export async function deleteHold(db: Database, { appName, userId, sessionId }: HoldKey): Promise<void> {
   await db
     .delete(legalHolds)
@@ -46,7 +46,7 @@ export async function deleteHold(db: Database, { appName, userId, sessionId }: H
     );
 }
 
-/** At most `limit` holds of an application by user and session, of one user where it is given. */
+/** Lists holds of an application by user and session. */
 export async function listHolds(
   db: Database,
   appName: string,
@@ -67,7 +67,6 @@ export async function listHolds(
   return rows.map((row) => ({ ...row, reason: unescapeText(row.reason) }));
 }
 
-/** Data that must not be deleted. */
 export const holdSchema = z
   .object({
     appName: z.string().describe('Application.'),
@@ -78,7 +77,6 @@ export const holdSchema = z
   })
   .describe('A legal hold.');
 
-/** A hold as it is sent: on all that the user has, or on one session. */
 export const setHoldSchema = z
   .object({
     sessionId: z.string().min(1).max(256).nullish().describe('The session [all that the user has].'),
@@ -86,5 +84,4 @@ export const setHoldSchema = z
   })
   .describe('What must not be deleted, and why.');
 
-/** A legal hold as it is answered. */
 export type Hold = z.output<typeof holdSchema>;

@@ -7,12 +7,10 @@ import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { idempotencyKeys } from '../../platform/db/schema/schema.ts';
 import { isAmong } from '../sessions/session-key.ts';
 
-/** An idempotency key with its owner and the hash of its request. */
 export interface IdempotencyKey {
-  /** Application and user that the request is about; empty where it is about none. */
+  /** The application and user that the request concerns; empty if none. */
   appName: string;
   userId: string;
-  /** Operation and caller. */
   scope: string;
   key: string;
   hash: string;
@@ -27,10 +25,9 @@ const isKey = ({ appName, userId, scope, key }: Omit<IdempotencyKey, 'hash'>) =>
   );
 
 /**
- * Reserves a key in a transaction; while it lasts another request with the key waits here. Two statements where it is
- * not fresh.
- * @returns what was kept for the key before; `undefined` where it is fresh.
- * @throws {NotFoundError} where the session that it was about has been deleted.
+ * Reserves a key until the transaction ends; a concurrent request with the same key waits here.
+ * @returns the stored answer, or `undefined` for a new key
+ * @throws {NotFoundError} if the session of the stored answer was deleted
  */
 export async function reserveKey(
   tx: Database,
@@ -51,12 +48,12 @@ export async function reserveKey(
     })
     .from(idempotencyKeys)
     .where(isKey(key));
-  // A kept answer is JSON, and so never empty.
+  // Empty means forgotten, because stored answers are JSON.
   if (kept?.answer === '') throw new NotFoundError(sessionNotFound(kept.sessionId ?? ''));
   return kept && { hash: kept.hash, answer: unescapeText(kept.answer) };
 }
 
-/** Keeps the answer of a reserved key, with the session that it is about: it is forgotten with that. */
+/** Stores the answer of a reserved key. It is forgotten when `sessionId` is deleted. */
 export async function keepAnswer(
   tx: Database,
   key: IdempotencyKey,
@@ -69,15 +66,15 @@ export async function keepAnswer(
     .where(isKey(key));
 }
 
-/** Forgets the answers that are kept about sessions. Their keys stay: a late retry must not bring one back. */
+/** Clears the answers about deleted sessions. The keys stay, so that a late retry cannot re-create a session. */
 export async function forgetKeptAnswers(tx: Database, keys: readonly SessionKey[]): Promise<void> {
   await tx.update(idempotencyKeys).set({ responseBody: '' }).where(isAmong(keys, idempotencyKeys));
 }
 
-/** The scope of keys of invocations whose session is gone: a trigger keeps them as their rows go. */
+/** Scope of keys of deleted invocations; a trigger writes them when an invocation's row is deleted. */
 const OF_INVOCATIONS = 'invocation';
 
-/** @throws {NotFoundError} where an invocation of a user had the key and went with its session */
+/** @throws {NotFoundError} if the key belonged to an invocation that was deleted with its session */
 export async function refuseForgottenKey(
   db: Database,
   { appName, userId }: Omit<SessionKey, 'sessionId'>,
@@ -90,14 +87,14 @@ export async function refuseForgottenKey(
   if (kept) throw new NotFoundError(sessionNotFound(kept.sessionId ?? ''));
 }
 
-/** Deletes the keys that are older than `hours`, with their answers, in short statements. */
+/** Deletes keys older than `hours`, with their answers, in batches. */
 export async function deleteOldKeys(db: Database, hours: number, signal?: AbortSignal): Promise<void> {
   const isOld = lt(idempotencyKeys.createTime, sql`statement_timestamp() - ${hours} * interval '1 hour'`);
   const isNext = isInBatch(idempotencyKeys, isOld, idempotencyKeys.createTime);
   await inBatches(() => db.delete(idempotencyKeys).where(isNext), signal);
 }
 
-/** Deletes the answers kept under no user whose operation names this one in its body. @returns how many */
+/** Deletes answers of operations without a user in the path whose body names this user. @returns their number */
 export async function deleteAnswersNaming(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -106,7 +103,7 @@ export async function deleteAnswersNaming(
   return rowCount ?? 0;
 }
 
-/** How many kept answers {@link deleteAnswersNaming} would delete. */
+/** Counts the answers that {@link deleteAnswersNaming} would delete. */
 export const countAnswersNaming = (db: Database, user: Pick<SessionKey, 'appName' | 'userId'>): Promise<number> =>
   db.$count(idempotencyKeys, namesUser(user.appName, user.userId));
 

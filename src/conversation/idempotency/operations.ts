@@ -9,7 +9,7 @@ import { type IdempotencyKey, keepAnswer, reserveKey } from './key-store.ts';
 
 const MAX_KEY_CHARACTERS = 255;
 
-/** The header of every operation that changes something. */
+/** Header of every operation that changes something. */
 export const idempotencyHeaders = z.object({
   'idempotency-key': z
     .string()
@@ -19,28 +19,31 @@ export const idempotencyHeaders = z.object({
     .describe('The same key and request give the same answer and are done once, for 24 hours.'),
 });
 
-/** The `Idempotency-Key` of a request and the SHA-256 of what it asks for. */
+/** An `Idempotency-Key` with the SHA-256 of its request. */
 export interface IdempotentRequest {
   idempotencyKey: string;
   hash: string;
 }
 
-/** A request with its key; `undefined` without one. `requested` is all that makes two requests the same. */
+/**
+ * Hashes a request for its key.
+ * @param requested - everything that makes two requests equal
+ * @returns `undefined` without a key
+ */
 export function fingerprint(idempotencyKey: string | undefined, requested: unknown): IdempotentRequest | undefined {
   if (idempotencyKey === undefined) return undefined;
   return { idempotencyKey, hash: createHash('sha256').update(JSON.stringify(requested)).digest('hex') };
 }
 
-/** Dependencies of idempotent operations. */
 interface IdempotentContext {
   database: DatabasePool;
   notifications: Notifications;
 }
 
 /**
- * An operation that changes something (POST, PATCH), done once per `Idempotency-Key`: with a key its handler gets, as
- * the database, the transaction that holds the key. Other operations come back as they are, and so do those that
- * declare the header themselves: no transaction may last as long as a model call, so they say which part is done once.
+ * Makes a POST or PATCH idempotent by `Idempotency-Key`: the handler runs inside the transaction that holds the key.
+ * Other operations are returned unchanged. So are operations that declare the header themselves: they call models, and
+ * no transaction may last that long, so they choose the part to run once.
  */
 export function idempotent<Context extends IdempotentContext>(plain: Operation<Context>): Operation<Context> {
   if (plain.method !== 'post' && plain.method !== 'patch') return plain;
@@ -57,7 +60,7 @@ export function idempotent<Context extends IdempotentContext>(plain: Operation<C
   return { ...plain, parameters: { ...plain.parameters, headers }, handler };
 }
 
-/** A request as {@link once} looks at it. */
+/** The parts of a request that {@link once} reads. */
 interface Sent {
   path: Subject;
   query: unknown;
@@ -70,9 +73,9 @@ const getKey = ({ headers }: Pick<Sent, 'headers'>) =>
   (headers as z.output<typeof idempotencyHeaders>)['idempotency-key'];
 
 /**
- * Does a part of a request, whose text is kept, once per `Idempotency-Key`; without a key, each time. With one, `work`
- * gets a context whose database is the transaction that holds the key.
- * @throws {KeyReusedError} when the key came with another request before.
+ * Runs `work` once per `Idempotency-Key` and stores its text; without a key, runs it each time. With a key, the
+ * context's database is the transaction that holds the key.
+ * @throws {KeyReusedError} if the key was used for another request
  */
 export async function once<Context extends IdempotentContext>(
   context: Context,
@@ -90,39 +93,40 @@ export async function once<Context extends IdempotentContext>(
     hash: request.hash,
   };
   let topics: string[] = [];
-  // What does not need its session outlives it: an artifact does, with the answer that says what it is.
+  // Answers of operations that cannot return 404 are independent of the session, so they outlive it. Saving an artifact
+  // is one.
   const findSession = (answer: string) => (errors?.[404] ? findSessionId(path, body, answer) : undefined);
   const text = await doOnce(context.database, key, findSession, async (database) => {
-    // A transaction that is repeated begins anew.
+    // Reset, because the transaction may be retried.
     topics = [];
     const notifications = collectTopics(context.notifications, topics);
     return work({ ...context, database, notifications });
   });
-  // Published after the commit: a reader that is woken before it would find nothing, and poll again a second later.
+  // Publish after the commit. A reader woken earlier would find nothing and poll again only a second later.
   for (const topic of topics) context.notifications.publish(topic);
   return text;
 }
 
-/** Notifications that keep what is published for later. */
+/** Collects published topics instead of sending them. */
 const collectTopics = (notifications: Notifications, topics: string[]): Notifications => ({
   publish: (topic) => void topics.push(topic),
   subscribe: (topic, wake) => notifications.subscribe(topic, wake),
   close: () => notifications.close(),
 });
 
-/** The namespace of a caller's keys: one per user and per runtime key with an id; `RUNTIME_API_KEYS` share one. */
+/** Namespace of a caller's keys: per user, and per runtime key with an id. Keys of `RUNTIME_API_KEYS` share one. */
 const toScope = (principal: Principal) => {
   if (principal.kind === 'user') return `user ${principal.userId}`;
   return principal.kind === 'key' && principal.id !== undefined ? `key ${principal.id}` : principal.kind;
 };
 
-/** The user whom a kept answer is about, so that erasing a user finds it. */
+/** The user that a stored answer concerns, so that erasing the user finds it. */
 const toSubject = ({ appName = '', userId }: Subject, body: unknown, principal: Principal) => ({
   appName,
   userId: userId ?? namedIn(body, 'userId') ?? (principal.kind === 'user' ? principal.userId : ''),
 });
 
-/** The session that an answer is about: the one that path or body names beside its user, or the one that was made. */
+/** The session that an answer concerns: named by the path or by the body, or just created. */
 function findSessionId({ userId, sessionId }: Subject, body: unknown, answer: string): string | undefined {
   if (sessionId !== undefined) return sessionId;
   if (userId === undefined && namedIn(body, 'userId') === undefined) return undefined;
@@ -135,7 +139,6 @@ function namedIn(value: unknown, name: string): string | undefined {
   return typeof member === 'string' ? member : undefined;
 }
 
-/** The parts of the subject that a path may name. */
 interface Subject {
   appName?: string;
   userId?: string;
@@ -150,10 +153,10 @@ function toText(answer: Answer | void): string {
 }
 
 /**
- * Does a request once per key: the work, its key and its answer are one transaction, so that a retry finds all of it
- * or nothing. The work gets the transaction in place of the pool. A request that fails leaves the key free.
- * `findSession` says which session an answer is about: it is forgotten with that.
- * @throws {KeyReusedError} when the key came with another request before.
+ * Runs `work` once per key. Its writes, the key and the answer commit together, so a retry finds all or nothing. A
+ * failed request leaves the key unused.
+ * @param findSession - the session that an answer concerns; the answer is forgotten with it
+ * @throws {KeyReusedError} if the key was used for another request
  */
 function doOnce(
   database: DatabasePool,

@@ -12,25 +12,25 @@ import * as store from './embedding-store.ts';
 import type { Near } from './memory-store.ts';
 import { rememberInvocation } from './remember.ts';
 
-/** Published when there are memories to make, or vectors of them. */
+/** Published when memory jobs are added. */
 export const MEMORY_TOPIC = 'memory';
-/** Jobs that this process does at once, and memories of one call. */
+/** Concurrent jobs of this process, and memories per embedding call. */
 const [MAX_JOBS, MAX_BATCH] = [4, 16];
-/** A call ends well before its lease, so that no other process makes it too; a search soon does without. */
+/** A call times out well before its lease, so that no other process repeats it. A search falls back to words sooner. */
 const [CALL_MS, LEASE_MS, QUERY_MS] = [60_000, 120_000, 3_000];
-/** About an hour and a half; the next addition to the memory of the user begins anew. */
+/** With back-off about an hour and a half. Adding to the user's memory resets it. */
 const MAX_ATTEMPTS = 10;
 const BACK_OFF = { firstMs: 10_000, maxMs: 3_600_000 };
-/** Longest pause between two looks: nothing tells of what was put back. */
+/** Longest pause between polls, because nothing is published when a job becomes due again. */
 const MAX_PAUSE_MS = 5_000;
-/** Numbers of a vector: what pgvector takes. */
+/** Maximum dimensions of a pgvector column. */
 const MAX_DIMENSIONS = 16_000;
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 type Agents = ReadonlyMap<string, HostedAgent>;
 type MemoryContext = QueueContext & { database: DatabasePool; agents: Agents };
 
-/** Looks for pgvector where an application asks for embeddings; warns where memory is searched by words alone. */
+/** Looks for pgvector if an application configures embeddings. Warns if memory will be searched by words only. */
 export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: Log): Promise<void> {
   const withEmbedder = [...agents].filter(([, { embedder }]) => embedder);
   const schema = withEmbedder.length === 0 || db.isOnCluster ? undefined : await store.findVectorSchema(db);
@@ -42,10 +42,10 @@ export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: L
   }
 }
 
-/** Names what makes two vectors comparable. */
+/** Identifies vectors that are comparable: model and dimensions. */
 const toVectorName = ({ modelName, dimensions }: Embedder) => [modelName, dimensions ?? []].flat().join(' ');
 
-/** Makes vectors of texts within the budgets of a user, and counts them. @throws {LimitError} where less is left */
+/** Embeds texts within the user's budgets and charges them. @throws {LimitError} if the budget is too small */
 async function embed(db: Database, embedder: Embedder, user: User, texts: string[], signal: AbortSignal) {
   const { model, schema: _, ...options } = embedder;
   const { modelName } = options;
@@ -65,7 +65,7 @@ async function embed(db: Database, embedder: Embedder, user: User, texts: string
   }
 }
 
-/** Returns the vector of a search; `undefined`, with a warning, where it is not to be had. */
+/** Embeds a search query. @returns `undefined`, after a warning, if the model fails */
 export async function findVector(
   { database: { db }, log }: { database: DatabasePool; log: Log },
   embedder: Embedder,
@@ -81,7 +81,7 @@ export async function findVector(
   return vector && { vector, model: toVectorName(embedder), schema };
 }
 
-/** Remembers, and makes vectors of memories, until the process drains, where an application asks for either. */
+/** Runs memory jobs until the process drains: embeds memories, and remembers invocations. */
 export async function runMemoryJobs(context: MemoryContext): Promise<void> {
   const { agents, database } = context;
   const appNames = [...agents].flatMap(([name, { embedder, remember }]) => (embedder || remember ? [name] : []));
@@ -99,7 +99,7 @@ export async function runMemoryJobs(context: MemoryContext): Promise<void> {
   });
 }
 
-/** Does a job; a failure puts it back, and search goes on without it. */
+/** Runs a job. On failure it is retried later; search works without its vectors. */
 async function runJob({ agents, database: { db }, draining, log }: MemoryContext, job: store.MemoryJob) {
   const { embedder, remember } = agents.get(job.appName) ?? {};
   const signal = AbortSignal.any([draining, AbortSignal.timeout(CALL_MS)]);
@@ -120,7 +120,7 @@ async function runJob({ agents, database: { db }, draining, log }: MemoryContext
 
 async function embedBatch(db: Database, embedder: Embedder, job: store.MemoryJob, signal: AbortSignal) {
   const model = toVectorName(embedder);
-  // One alone after a failure: it may be what the model refuses.
+  // After a failure embed one at a time, because one text may be what the model refuses.
   const rows = await store.listUnembedded(db, job, model, job.attempts > 1 ? 1 : MAX_BATCH);
   if (rows.length === 0) return store.endJob(db, job);
   const texts = rows.map(({ text }) => text);

@@ -6,15 +6,15 @@ import { limitedBytes } from '../storage/storage-store.ts';
 
 const j = memoryJobs;
 const jobKey = sql`(${j.appName}, ${j.userId}, ${j.sessionId}, ${j.invocationId})`;
-// Of the statement: a cluster takes no volatile function in an update.
+// Stable instead of volatile: a distributed database accepts no volatile function in an update.
 const now = sql`statement_timestamp()`;
 const after = (ms: number) => sql`${now} + ${ms} * interval '1 millisecond'`;
-/** Characters of a memory that its vector is about: models take some thousand tokens. */
+/** Characters of a memory that are embedded; models accept a few thousand tokens. */
 const MAX_CHARACTERS = 4_000;
 
 /**
- * An invocation of which something may be remembered, or, where its names are empty, a user some of whose memories may
- * have no vector; with the attempts since the last success, this one included.
+ * A job: an invocation to remember, or, with empty session and invocation, a user whose memories need vectors.
+ * `attempts` counts since the last success, including this one.
  */
 export type MemoryJob = SessionKey & { invocationId: string; attempts: number };
 
@@ -22,7 +22,7 @@ const isOf = ({ appName, userId }: MemoryJob) => and(eq(memories.appName, appNam
 const isJob = ({ appName, userId, sessionId, invocationId }: MemoryJob) =>
   sql`${jobKey} = (${appName}, ${userId}, ${sessionId}, ${invocationId})`;
 
-/** Finds the schema of pgvector, where all may use it. */
+/** Finds the schema of pgvector, if every role may use it. */
 export async function findVectorSchema(db: Database): Promise<string | undefined> {
   const { rows } = await db.execute<{ schema: string }>(sql`
     select nspname as schema from pg_extension join pg_namespace n on n.oid = extnamespace
@@ -30,7 +30,7 @@ export async function findVectorSchema(db: Database): Promise<string | undefined
   return rows[0]?.schema;
 }
 
-/** Claims the jobs of some applications that have waited longest: each user has a batch in turn. One statement. */
+/** Claims the applications' jobs that have waited longest, in one statement. Users take turns, one batch each. */
 export async function claimJobs(db: Database, appNames: string[], slots: number, leaseMs: number) {
   const { rows } = await db.execute<MemoryJob & Record<string, unknown>>(sql`
     with due as (
@@ -44,7 +44,7 @@ export async function claimJobs(db: Database, appNames: string[], slots: number,
   return rows;
 }
 
-/** Lists the newest memories of a user without a vector of a model. */
+/** Lists a user's newest memories without a vector of this model. */
 export const listUnembedded = (db: Database, job: MemoryJob, model: string, limit: number) =>
   db
     .select({
@@ -59,7 +59,10 @@ export const listUnembedded = (db: Database, job: MemoryJob, model: string, limi
     .orderBy(desc(memories.eventTime))
     .limit(limit);
 
-/** Saves the vectors of memories, which count for their user; none where the model refused it. The next are due. */
+/**
+ * Saves vectors, counts their bytes for the user, and makes the job due again for the next batch. A missing vector
+ * marks a memory that the model refused.
+ */
 export async function saveVectors(
   db: Database,
   job: MemoryJob,
@@ -79,7 +82,7 @@ export async function saveVectors(
     update ${j} set due_time = ${now}, attempts = 0 where ${isJob(job)}`);
 }
 
-/** Puts a job back for some time, or deletes it [unless more was added since it was claimed]. */
+/** Delays a job, or deletes it if `pauseMs` is undefined and nothing was added since it was claimed. */
 export async function endJob(db: Database, job: MemoryJob, pauseMs?: number): Promise<void> {
   if (pauseMs === undefined) await db.delete(j).where(and(isJob(job), eq(j.attempts, job.attempts)));
   else await db.execute(sql`update ${j} set due_time = ${after(pauseMs)} where ${isJob(job)}`);

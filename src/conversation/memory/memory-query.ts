@@ -3,7 +3,7 @@ import { z } from 'zod';
 const MAX_CHARACTERS = 1_000;
 const MAX_WORDS = 64;
 
-/** The words of a search in a memory; each costs the database as much as a search of its own. */
+/** A memory search. Words are limited, because each costs the database as much as a search of its own. */
 export const memoryQuerySchema = z
   .string()
   .max(MAX_CHARACTERS)

@@ -10,35 +10,36 @@ import { heldSession } from '../sessions/session-lease.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
 import type { SessionKey } from '../../core/session.ts';
 
-/** Bytes of an event that is remembered whole; of a larger one only as many characters of its text. */
+/** Bytes of an event remembered as a whole. Of larger ones only this many characters of text are stored. */
 export const MAX_MEMORY = 65_536;
-/** Bytes of events that one statement adds, but for a first larger one: some tenths of a second of the database. */
+/** Bytes of events added per statement (the first may exceed it): some tenths of a second. */
 const BATCH_BYTES = 262_144;
-/** Bytes of the memories that a search finds, but for a first larger one. */
+/** Bytes of one search result (the first memory may exceed it). */
 export const MAX_FOUND_BYTES = 524_288;
-/** Matches that a search ranks, the newest of a user, and bytes of their words, but for a first larger one. */
+/** Matches that a search ranks, newest first, and bytes of their word vectors (the first may exceed it). */
 export const MAX_RANKED = 5_000;
 const MAX_RANKED_BYTES = 8_388_608;
-/** Places of each list that are fused: as many as a search may ask for. */
+/** Entries of each ranking that are fused: the maximum result size. */
 const MAX_FUSED = 100;
 /**
- * The constant of reciprocal rank fusion, and the weight of words beside meaning: any word matches, `the` too. Of 60
- * questions (test/data/memory) 47 have their answer among the first five: 14 by words alone, 48 by meaning alone, 30
- * with the usual 60 and 1.
+ * Constant of reciprocal rank fusion, and the weight of words relative to meaning. Words weigh less, because any word
+ * matches, even "the". Of 60 questions (test/data/memory), 47 have their answer among the first five with these values;
+ * 14 by words only, 48 by meaning only, 30 with the usual constants 60 and 1.
  */
 const RANK_CONSTANT = 10;
 const WORDS_WEIGHT = 0.5;
 
-/** The words of a memory and its user, as `memories_search_idx` has them. */
+/** SQL: the indexed expression of `memories_search_idx`: words, and a hash of the user. */
 const INDEXED = sql`(${memories.searchVector} || array_to_tsvector(array[
   md5(${memories.appName} || chr(1) || ${memories.userId})]))`;
 
 /**
- * Adds what was said in a session after a sequence to its user's memory, one batch; events that are there already stay
- * as they are. One statement, which holds the session meanwhile: nothing is added of one that is being deleted.
- * @param embeds true: what its user remembers and has no vector is due to get one
- * @param only the events that are added [all]
- * @returns the sequence to go on after, `null` after the last; `undefined` when there is no such session.
+ * Adds a batch of a session's events to the user's memory. Events already in memory stay unchanged. One statement; it
+ * locks the session, so nothing is added to a session that is being deleted.
+ * @param after - sequence of the last event handled
+ * @param embeds - true: schedule embedding of the user's memories
+ * @param only - ids of events to add; default: all
+ * @returns the sequence to continue after, `null` at the end, `undefined` if the session does not exist
  */
 export async function addToMemory(
   db: Database,
@@ -63,7 +64,7 @@ export async function addToMemory(
   const isAdded = (eventId: AnyPgColumn) =>
     sql`(exists (select from ${memories} where ${isSession(key, memories)} and ${memories.eventId} = ${eventId})
       ${only ? sql`or ${eventId} <> all(${sql.param(only)}::text[])` : sql``})`;
-  // The end of a job under way sees that it began anew.
+  // Resetting `attempts` tells a running job that more was added; see `endJob`.
   const due = sql`due as (
     insert into ${memoryJobs} (app_name, user_id) select ${key.appName}, ${key.userId} from held
     on conflict (app_name, user_id, session_id, invocation_id) do update set attempts = 0),`;
@@ -79,7 +80,7 @@ export async function addToMemory(
   return rows[0]?.last;
 }
 
-/** Notes that memories of a user may have no vectors. */
+/** Schedules embedding of a user's memories. */
 export async function embedLater(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -91,24 +92,22 @@ export async function embedLater(
     .onConflictDoUpdate({ target, set: { attempts: 0 } });
 }
 
-/** Forgets what was said in a session; forgetting what is not there does nothing. */
+/** Deletes the memories of a session. */
 export async function deleteMemories(db: Database, key: SessionKey): Promise<void> {
   await db.delete(memories).where(isSession(key, memories));
 }
 
-/** A text that is looked for as a vector, among the memories with vectors of the same model. */
+/** A query vector, compared with memories embedded by the same model. */
 export interface Near {
   vector: number[];
-  /** Model and dimensions. */
   model: string;
-  /** The schema of pgvector. */
   schema: string;
 }
 
 /**
- * The memories of a user nearest to a vector, as `near`. Exact, and no index of vectors: one over all users would find
- * the nearest of all and lose this user's among them, while those of one user are few. The newest
- * {@link MAX_RANKED} are compared, 10 ms for 256 numbers each and 53 for 1,536 (in plain SQL over arrays 261 and 821).
+ * SQL: the user's memories nearest to a vector, as `near`. Exact search without a vector index: an index over all users
+ * would return mostly other users' memories, and one user has few. The newest {@link MAX_RANKED} are compared: 10 ms
+ * with 256 dimensions, 53 ms with 1,536 (plain SQL over arrays: 261 and 821 ms).
  */
 function findNear({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>, { vector, model, schema }: Near): SQL {
   const [type, distance] = [sql`${sql.identifier(schema)}.vector`, sql`operator(${sql.identifier(schema)}.<=>)`];
@@ -124,9 +123,9 @@ function findNear({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>, {
 }
 
 /**
- * Finds memories of this user of this app that hold any of the words, best first, then newest; with `near` those of a
- * like meaning too. At most `limit`, fewer where they are large. Each is the JSON text of an object with `author`,
- * `content` and `timestamp`, which is ISO 8601.
+ * Finds a user's memories that contain any of the words, best match first, then newest; with `near`, also memories of
+ * similar meaning. At most `limit`, fewer if they are large. Each is JSON with `author`, `content` and an ISO 8601
+ * `timestamp`.
  */
 export async function searchMemories(
   db: Database,

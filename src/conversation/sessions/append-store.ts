@@ -16,38 +16,38 @@ import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-esc
 import type { ModelUse, OverBudget } from '../budgets/budget.ts';
 import { changeRefused } from './precondition.ts';
 
-/** An event as it was stored: its place in the session, and its JSON text with the timestamp that the store gave it. */
+/** A stored event: its sequence and its JSON text, including the timestamp that the database assigned. */
 export interface StoredEvent {
   sequence: number;
   text: string;
 }
 
 /**
- * An event as it was stored, with the version that the session has by it, the budget that it used up, and, where it
- * counted the use of a model, whether its application has budgets.
+ * A stored event with the session's new version, the budget that it exhausted and, if it charged model use, whether the
+ * application has budgets (`limited`).
  */
 export type AppendedEvent = StoredEvent & { version: string; over?: OverBudget | undefined; limited?: boolean };
 
-/** The preconditions of an append, and what is counted with it. */
+/** Preconditions of an append, and the usage that is counted in the same statement. */
 export interface AppendOptions {
-  /** The append is an invocation's: it is refused when the session's lease is another's by now. */
+  /** Set by invocations: the append fails if the session has another lease. */
   leaseToken?: string | undefined;
-  /** It is refused where the session has none of these versions by now. */
+  /** The append fails if the session's version is not among these. */
   versions?: string[] | undefined;
-  /** Use of models that the budgets have not counted yet. */
+  /** Model use that the budgets have not been charged with yet. */
   models?: readonly ModelUse[];
-  /** The invocation of the append, with what its row has not counted yet. */
+  /** The appending invocation, with usage not yet counted in its row. */
   counts?: (InvocationCounts & { invocationId: string }) | undefined;
-  /** True: text of the events was stored before them, and goes. */
+  /** True: partial text of these events was stored earlier and must be deleted. */
   hasDeltas?: boolean;
-  /** Entries of the ledger to write, for calls of that invocation. */
+  /** Entries for the invocation's ledger of tool calls. */
   calls?: readonly CallRecord[] | undefined;
 }
 
-/** Use of an invocation as its row counts it. */
+/** Usage counters of an invocation's row. */
 export type InvocationCounts = Record<'llmCalls' | 'toolCalls' | 'promptTokens' | 'outputTokens', number>;
 
-/** The parameters of functions that count what an invocation used. */
+/** SQL parameters for functions that count an invocation's usage. */
 export const toCountParameters = (counts: InvocationCounts | undefined): Record<string, number> => ({
   p_llm_calls: counts?.llmCalls ?? 0,
   p_tool_calls: counts?.toolCalls ?? 0,
@@ -55,23 +55,26 @@ export const toCountParameters = (counts: InvocationCounts | undefined): Record<
   p_output_tokens: counts?.outputTokens ?? 0,
 });
 
-/** The parameter of functions that write into the ledger; null for nothing. */
+/** SQL parameter for functions that write to the call ledger; null if there are no entries. */
 export const toCallsParameter = (calls: readonly CallRecord[] = []): string | null =>
   calls.length > 0 ? escapeJson(calls) : null;
 
-/** An answer to a call, as functions take it that close the task of that. */
+/** The answer to a tool call, for SQL functions that close the call's task. */
 export interface GivenCall {
   id: string | undefined;
   name: string | undefined;
-  /** What a confirmation says: its task keeps it. */
+  /** The content of a confirmation; it is stored with the task. */
   response?: JsonObject | undefined;
-  /** The invocation that the request goes on with [a new one]. */
+  /** The invocation that the request resumes; undefined: it starts a new one. */
   invocationId?: string | undefined;
-  /** True for what is told of an agent, or answers a call that comes with it: it closes a task, and needs none. */
+  /**
+   * True if the answer comes from an agent, or its call is in the same request: it closes a task if there is one. Any
+   * other answer requires an open task.
+   */
   isHistory?: boolean;
 }
 
-/** Lists the calls that events answer; `resumed` is the invocation that they go on with, if any. */
+/** Lists the tool-call answers in events. @param resumed - the invocation that the events resume, if any */
 export function listGivenCalls(
   events: readonly { author?: string | null | undefined; content?: Content | null | undefined }[],
   resumed?: string,
@@ -90,20 +93,21 @@ export function listGivenCalls(
   );
 }
 
-/** The parameter of functions that close the tasks of calls; null for none. */
+/** SQL parameter for functions that close the tasks of answered calls; null if there are no answers. */
 export const toAnswersParameter = (answers: readonly GivenCall[] = []): string | null =>
   answers.length > 0 ? escapeJson(answers) : null;
 
-/** The error for events whose ids the session has already. */
+/** The error if the session already has an event with one of the ids. */
 export const eventExists = ({ sessionId }: SessionKey) =>
   new ConflictError(`Event already exists in session ${sessionId}.`);
 
 /**
- * Appends events in order: sequence, state of three scopes and `lastUpdateTime` move together in one statement.
- * @throws {NotFoundError} when there is no such session. @throws {LeaseLostError} when the token is no longer the
- * session's. @throws {PreconditionFailedError} when the session has another version.
- * @throws {ConflictError} when the session has an event of one of the ids, or nothing waits for what one answers.
- * @throws {ForbiddenError} when others have to answer it.
+ * Appends events in order. Sequence, the three scopes of state and `lastUpdateTime` change in one statement.
+ * @throws {NotFoundError} if the session does not exist
+ * @throws {LeaseLostError} if the session has another lease
+ * @throws {PreconditionFailedError} if the session has another version
+ * @throws {ConflictError} if an event id is taken, or no open task matches an answer
+ * @throws {ForbiddenError} if the task must be answered by someone else
  */
 export async function appendEvents(
   db: Database,
@@ -114,7 +118,7 @@ export async function appendEvents(
   type Appended = StoredLines & { version: string; over: OverBudget | null; limited: boolean | null };
   const call = callFunction<Appended>(db, 'append_events', {
     ...toEventParameters(db, key, events),
-    // Only what the runtime requested itself can be confirmed. No request sets it.
+    // Only calls made by the runtime itself can be confirmed; no request can set this flag.
     p_from_runtime: leaseToken !== undefined,
     p_lease: leaseToken,
     p_versions: versions,
@@ -137,26 +141,31 @@ export async function appendEvents(
   throw versions ? await changeRefused(db, key) : new NotFoundError(sessionNotFound(key.sessionId));
 }
 
-/** Events as a function returns them: the last sequence, null where nothing was written, and JSON, one a line. */
+/**
+ * Events as an SQL function returns them: the last sequence (null if nothing was written) and one JSON text per line.
+ */
 export interface StoredLines {
   last: number | null;
   lines: string | null;
 }
 
-/** The events of a function's row. */
 export function toStoredEvents({ last, lines }: StoredLines): StoredEvent[] {
   const texts = lines ? lines.split('\n') : [];
   const before = (last ?? 0) - texts.length;
   return texts.map((text, place) => ({ sequence: before + place + 1, text: unescapeJson(text) }));
 }
 
-/** The parameter of functions that count the use of models; null for none. An override names a model by any text. */
+/**
+ * SQL parameter for functions that count model use; null for none. It is escaped because an override may name a model
+ * by any text.
+ */
 export const toModelParameter = (models: readonly ModelUse[]): string | null =>
   models.length > 0 ? escapeJson(models) : null;
 
 /**
- * The parameters that all functions share which store events in a session. The deltas of the events are taken together,
- * later ones winning, and `temp:` keys left out. `toState` makes another change of what they change.
+ * SQL parameters shared by all functions that store events. The events' state deltas are merged, the later value
+ * winning, without `temp:` keys.
+ * @param toState - adjusts the merged delta before it is applied
  */
 export function toEventParameters(
   { limits }: Database,
@@ -194,15 +203,15 @@ function withoutTemporaryDelta(event: NewEvent): NewEvent {
   return { ...event, actions: { ...event.actions, stateDelta: withoutTemporary(delta) } };
 }
 
-/** Code points that are kept of the first text; `firstTextAt` finds the same of stored events. */
+/** Length limit of a session's first text, in code points; `firstTextAt` applies the same limit to stored events. */
 export const MAX_FIRST_TEXT = 200;
 
-/** The beginning of the first text of a user among events, for a text column; null where there is none. */
+/** Returns the start of the user's first text, escaped for a text column; null if there is none. */
 function findFirstText(given: readonly NewEvent[]): string | null {
   for (const { author, content } of given) {
     if (author !== 'user') continue;
     const texts = (content?.parts ?? []).flatMap(({ text }) => text || []);
-    // Of a long text no more is taken apart than can be needed: a code point is at most two UTF-16 units.
+    // Slice before splitting: a code point has at most two UTF-16 units, and the text may be long.
     if (texts.length > 0) {
       const start = texts.join(' ').slice(0, 2 * MAX_FIRST_TEXT);
       return escapeText(Array.from(start).slice(0, MAX_FIRST_TEXT).join(''));

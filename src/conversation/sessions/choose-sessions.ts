@@ -6,35 +6,32 @@ import { callsTool, hasErrorEvent } from './event-store.ts';
 import { toLabelChoice } from './label.ts';
 import { s } from './session-text.ts';
 
-/** A choice of sessions of an application, by all members that are given; it never has those of evaluation runs. */
+/** Filters on an application's sessions; all that are set must match. Sessions of evaluation runs never match. */
 export interface SessionChoice {
   appName: string;
-  /** Only those of these users. */
   userIds?: string[] | undefined;
-  /** Only these. */
   keys?: { userId: string; sessionId: string }[] | null | undefined;
-  /** Unix seconds of the last update: at or after the first, before the second. */
+  /** Unix seconds of the last update: `updatedFrom` is inclusive, `updatedBefore` exclusive. */
   updatedFrom?: number | null | undefined;
   updatedBefore?: number | null | undefined;
-  /** Only those in which an agent called this tool. */
+  /** Only sessions in which an agent called this tool. */
   tool?: string | null | undefined;
-  /** Only those with an event of an error, or without any. */
+  /** True: only sessions with an error event; false: only sessions without one. */
   hasError?: boolean | null | undefined;
-  /** Only those with all of these labels, as requests name them. */
+  /** Label conditions as in requests (`name=value` or `name`); all must match. */
   labels?: string[] | null | undefined;
-  /** Conditions of other features on the row `s`. */
+  /** Further conditions on the row `s`, from other features. */
   also?: (SQL | undefined)[];
   limit: number;
 }
 
-/** A session and how far it goes. */
 export interface ChosenSession {
   userId: string;
   sessionId: string;
   lastSequence: number;
 }
 
-/** The sessions of a choice that have events, last updated first. One statement. */
+/** Lists matching sessions that have events, last updated first, in one statement. */
 export async function listChosenSessions(db: Database, choice: SessionChoice): Promise<ChosenSession[]> {
   const { userIds, keys, updatedFrom, updatedBefore, tool, hasError, labels } = choice;
   const column = (name: 'userId' | 'sessionId') => sql`${sql.param((keys ?? []).map((key) => key[name]))}::text[]`;

@@ -10,20 +10,20 @@ import { isHeldWith } from './session-lease.ts';
 import { isSession, KEY } from './session-key.ts';
 import { s } from './session-text.ts';
 
-/** A piece of the text of an event to come: a partial event as JSON text. */
+/** A chunk of streamed text, stored before its complete event: a partial event as JSON. */
 export interface Delta {
-  /** Its place among those of the session; no number is given twice. */
+  /** Position among the session's chunks; numbers are never reused. */
   number: number;
   text: string;
-  /** Id that the event will have. */
+  /** Id of the complete event to come. */
   eventId: string;
 }
 
 /**
- * Appends pieces of text, each with the id of its event to come, without a wait for the disk.
- * @param after - the number of the last one that is there; `undefined` for none
- * @returns the last sequence of the session and the number of the last piece; `undefined` where the lease is another's,
- * or other pieces were there: then they are gone, and no more of their text may be stored
+ * Appends chunks of streamed text. The commit does not wait for the disk, because losing chunks loses no events.
+ * @param after - the number of the last stored chunk; `undefined` if there is none
+ * @returns the session's last sequence and the new last chunk number; `undefined` if the session has another lease, or
+ * other chunks were stored meanwhile. Then the chunks are deleted and no more of this text may be stored.
  */
 export async function appendDeltas(
   db: Database,
@@ -43,13 +43,12 @@ export async function appendDeltas(
   return last === null ? undefined : { last: Number(last), sequence };
 }
 
-/** The text of all events to come of a session, and where the session ends meanwhile. */
+/** Streamed text of a session's incomplete events, with the end of the session at the same moment. */
 export interface SessionText extends SessionEnd {
-  /** In order. */
   deltas: readonly Delta[];
 }
 
-/** Lists the deltas of a session, but for those that the caller has where these are still there and no others. */
+/** Lists a session's chunks. Chunks that the caller already has are not read again if they are unchanged. */
 export async function listDeltas(
   db: Database,
   key: SessionKey,
@@ -83,7 +82,7 @@ const selectDeltas = statement<DeltaRow>(
     where ${isSession(KEY, s)} order by ${d.number}`,
 );
 
-/** Deletes what leases that ended have left, in short statements. @returns how many pieces there were */
+/** Deletes chunks whose lease has ended, in batches. @returns the number of deleted chunks */
 export function deleteLostDeltas(db: Database, signal?: AbortSignal): Promise<number> {
   const isNext = isInBatch(eventDeltas, not(isHeldWith(eventDeltas)), eventDeltas.number);
   return inBatches(() => db.delete(eventDeltas).where(isNext), signal);

@@ -3,37 +3,36 @@ import type { Event } from '../../core/event.ts';
 import { jsonDifference } from '../../core/json-difference.ts';
 import { newPauses } from '../../platform/work/loop-turns.ts';
 
-/** Characters of a value's JSON that a difference shows; of a longer one it has the beginning, as text. */
+/** Longest JSON, in characters, that a difference shows in full; longer values are cut and shown as text. */
 export const MAX_SHOWN = 2_000;
-/** Characters of JSON that the differences of an answer have together, but for a first larger one. */
+/** Total JSON characters of the listed differences; the first one may exceed it. */
 const MAX_LISTED = 524_288;
 
-/** Where two events of one sequence part first. */
+/** The first place at which two events with the same sequence differ. */
 interface EventDifference {
   sequence: number;
-  /** A JSON pointer into the event (RFC 6901); '' where only one of the sessions has the event. */
+  /** JSON pointer into the event (RFC 6901); '' if only one session has the event. */
   path: string;
   value: unknown;
   other: unknown;
 }
 
-/** A key of the state with different values; one that is not there is null. */
+/** A state key with different values; null stands for a missing key. */
 interface StateDifference {
   key: string;
   value: unknown;
   other: unknown;
 }
 
-/** How the events of two sessions differ. */
 interface EventsDiff {
-  /** Number of events from the start on that are the same. */
+  /** Number of equal events before the first difference. */
   same: number;
   differing: number;
-  /** The first of them, in order. */
+  /** The first differences, in order. */
   differences: EventDifference[];
 }
 
-/** Compares events in pairs, in order, without ids, times and tokens; holds one event of each at a time. */
+/** Compares events pairwise, ignoring ids, times and token counts. Holds one event of each session in memory. */
 export async function diffEvents(
   events: AsyncIterable<Event>,
   others: AsyncIterable<Event>,
@@ -57,7 +56,7 @@ export async function diffEvents(
   }
 }
 
-/** The keys of two states with different values, by name; at most `limit`, of how many there are. */
+/** Lists state keys with different values, sorted by name: at most `limit` differences, with their total number. */
 export async function diffStates(
   state: JsonObject,
   other: JsonObject,
@@ -76,7 +75,7 @@ export async function diffStates(
   return diff;
 }
 
-/** Returns a function that adds to a list until it has `limit` elements, or as many characters of JSON as it may. */
+/** Returns a function that adds items to a list until `limit` items or `MAX_LISTED` characters are reached. */
 function lister<Item>(list: Item[], limit: number): (make: () => Item) => void {
   let characters = 0;
   let isFull = false;
@@ -89,14 +88,14 @@ function lister<Item>(list: Item[], limit: number): (make: () => Item) => void {
   };
 }
 
-/** A value as a difference shows it. */
+/** Shortens a value for display in a difference. */
 export function toShown(value: unknown): unknown {
   const text = JSON.stringify(value) ?? 'null';
   if (text.length <= MAX_SHOWN) return value ?? null;
   return `${text.slice(0, MAX_SHOWN)}…`;
 }
 
-/** Names for the ids of function calls by the order in which they come: a provider makes them anew each time. */
+/** Renames call ids by order of appearance, because providers generate new ids on every run. */
 function namer(): (id: string) => string {
   const names = new Map<string, string>();
   return (id) => {
@@ -106,7 +105,7 @@ function namer(): (id: string) => string {
   };
 }
 
-/** Reduces an event to its content and actions, without ids and times. */
+/** Keeps the part of an event that is comparable between runs: no ids, times or token counts. */
 function toDeed(event: Event, name: (id: string) => string): unknown {
   const { id: _id, invocationId: _invocation, timestamp: _time, usageMetadata: _tokens, ...deed } = event;
   const named = <Named extends { id?: string | null | undefined } | null | undefined>(call: Named): Named =>

@@ -17,13 +17,16 @@ import { parseExactJson } from '../../core/exact-json.ts';
 const payloadText = sql<string>`${events.payload}::text`;
 const toEvent = (text: string) => parseExactJson(unescapeJson(text)) as Event;
 
-/** Some of a session's events as the JSON text of an array. */
+/** A page of a session's events: the JSON text of an array. */
 export interface EventPage extends JsonStream {
-  /** Sequence after which the next page begins; `undefined` where this is the last. */
+  /** Sequence of the page's last event, after which the next page starts; `undefined` on the last page. */
   next: number | undefined;
 }
 
-/** Lists the events after a sequence, oldest first, fewer where they are large; `undefined` without a session. */
+/**
+ * Lists events after a sequence, oldest first. A page may be shorter than `limit` if events are large.
+ * @returns `undefined` if the session does not exist
+ */
 export async function listEvents(
   db: Database,
   key: SessionKey,
@@ -37,7 +40,7 @@ export async function listEvents(
   return { first: ['[', ...joined(pieces.flatMap(({ text }) => (text === null ? [] : [text]))), ']'], next };
 }
 
-/** Pieces of a list with commas between them, apart: to send them as one string Node would copy all of them again. */
+/** Adds commas between texts without joining them; joining would copy everything once more. */
 export const joined = (texts: string[]): string[] =>
   texts.flatMap((text, place) => (place === 0 ? [unescapeJson(text)] : [',', unescapeJson(text)]));
 
@@ -51,15 +54,15 @@ const selectPage = statement<{ text: string | null; last: number | null; final: 
     where ${isSession(KEY, s)} order by page.place`,
 );
 
-/** Maximum of events and bytes of text that one statement reads: no response is ever whole in memory. */
+/** Limits of one read: events, and bytes of their JSON, so that no whole response is ever in memory. */
 const MAX_EVENTS = 1_000;
 const MAX_BYTES = 1_048_576;
-/** Bytes of a piece of a page: node-postgres copies a larger row into ever larger buffers. */
+/** Bytes per row: node-postgres copies larger rows into ever larger buffers. */
 const PIECE_BYTES = sql.raw('32768');
 
 /**
- * The piece of a statement that reads the events of a session from one sequence to another, or the first of them:
- * `page` with their `text`, the `last` sequence, and `own`, the ids of those that the runtime made; null for none.
+ * SQL fragment (lateral): reads a session's events between two sequences as one row `page`: their `text`, the `last`
+ * sequence, and `own`, the ids of the events made by the runtime (null if none). Reads fewer events if they are large.
  */
 export const eventPage = (
   key: GivenSession,
@@ -79,8 +82,8 @@ const sizedEvents = (key: GivenSession, after: SQL | number, upTo: SQL | number,
         order by ${events.sequence} limit ${limit}) e) sized`;
 
 /**
- * As {@link eventPage} in rows of some `PIECE_BYTES`: `page` with the `text` and the `last` sequence of each, and
- * with its `place`: 0 of the first; no row for none. The caller sorts them by their places.
+ * Like {@link eventPage}, but in rows of about `PIECE_BYTES` each: `text`, `last` sequence and `place` (0 for the first
+ * row). The caller orders by `place`. Without events there is no row.
  */
 export const eventPieces = (
   key: GivenSession,
@@ -93,37 +96,37 @@ export const eventPieces = (
   from ${sizedEvents(key, after, upTo, limit)}
   where sized.bytes_before < ${MAX_BYTES} group by sized.bytes_before / ${PIECE_BYTES}) page`;
 
-/** The condition that an event is one of session `s`, whosever that is. */
+/** SQL condition: an event belongs to session `s` of the outer statement. */
 const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
   and ${events.sessionId} = ${s.id}`;
 
 /*
- * Without an order PostgreSQL takes the index of ids for as good as that of sequences, since it does not know how long
- * sessions are, and reads all entries of the session: 2.3 ms each time for 3,000 events.
+ * `order by` forces the index on sequences. Without it PostgreSQL may pick the index on ids, because it cannot know the
+ * length of sessions, and read the whole session: 2.3 ms for 3,000 events.
  */
 
-/** The piece of a statement that has the id of the event of a session with a sequence; null where none has it. */
+/** SQL subquery: the id of the event with a given sequence; null if there is none. */
 export const eventIdAt = (key: GivenSession, sequence: SQL): SQL => sql`(
   select ${events.id} from ${events}
   where ${isSession(key, events)} and ${events.sequence} >= ${sequence} and ${events.sequence} <= ${sequence}
   order by ${events.sequence} limit 1)`;
 
-/** The condition that an agent called a tool in session `s`. */
+/** SQL condition: an agent called the tool in session `s`. */
 export const callsTool = (name: string): SQL => sql`exists (
   select from ${events} where ${isOfSession} and jsonb_path_exists(${events.payload},
     '$.content.parts[*].functionCall.name ? (@ == $tool)', jsonb_build_object('tool', ${name}::text)))`;
-/** The condition that session `s` has an event of an error. */
+/** SQL condition: session `s` has an error event. */
 export const hasErrorEvent = sql`exists (
   select from ${events} where ${isOfSession} and ${events.payload} ->> 'errorCode' is not null)`;
 
-/** The moment of a first statement that later ones go on from: the last sequence and the session's own age. */
+/** The snapshot that later reads continue: the last sequence, and the creation time that identifies the session. */
 export interface Moment extends Record<string, unknown> {
   final: number;
-  /** Seconds, exact: a time as text depends on the date style, and one with the name of a zone may be another's. */
+  /** Exact Unix seconds. A formatted time would depend on the date style, and zone abbreviations are ambiguous. */
   created: string;
 }
 
-/** The next events of a session up to a moment, in pieces, with the last sequence; `undefined` where it is gone. */
+/** Reads the next events up to the snapshot's last sequence. @returns `undefined` if the session was deleted */
 export async function findEventPage(
   db: Database,
   key: SessionKey,
@@ -143,7 +146,6 @@ const selectFurtherPage = statement<{ text: string; last: number }>(
     order by page.place`,
 );
 
-/** One event of a session; `undefined` where there is none. */
 export async function findEvent(db: Database, key: SessionKey, eventId: string): Promise<Event | undefined> {
   const [row] = await db
     .select({ text: payloadText })
@@ -152,7 +154,7 @@ export async function findEvent(db: Database, key: SessionKey, eventId: string):
   return row && toEvent(row.text);
 }
 
-/** Events of a session by their ids, in order: how a writer that got no answer learns what it wrote. */
+/** Finds events by id, in order, so that a writer whose commit was not confirmed learns what it stored. */
 export async function findEventsById(db: Database, key: SessionKey, ids: string[]): Promise<StoredEvent[]> {
   const rows = await db
     .select({ sequence: events.sequence, text: payloadText })
@@ -162,29 +164,27 @@ export async function findEventsById(db: Database, key: SessionKey, ids: string[
   return rows.map(({ sequence, text }) => ({ sequence, text: unescapeJson(text) }));
 }
 
-/** Where a session ends, and which of all that had its name it is. */
+/** The end of a session, and the creation time that tells it from an earlier session with the same id. */
 export interface SessionEnd {
-  /** Sequence of the last event; 0 where there is none. */
+  /** Sequence of the last event; 0 if there is none. */
   lastSequence: number;
-  /** Seconds, exact, as text. */
+  /** Exact Unix seconds, as text. */
   createTime: string;
 }
 
-/** An event as those who follow a session get it. */
+/** An event as sent to followers of a session. */
 export type FollowedEvent = StoredEvent & { id: string; invocationId: string };
 
-/** Events of a session after a sequence, and where the session ended when they were read. */
 export interface EventsAfter extends SessionEnd {
   events: FollowedEvent[];
-  /** Id of the event that has the sequence itself; null where none has. */
+  /** Id of the event at the given sequence itself; null if there is none. */
   placeId: string | null;
 }
 
-/** The columns of a {@link SessionEnd}. */
 export const sessionEnd = sql`${s.lastSequence} as "lastSequence",
   extract(epoch from ${s.createTime})::text as "createTime"`;
 
-/** At most `limit` events after a sequence, in order; `undefined` where there is no such session. */
+/** Lists at most `limit` events after a sequence, in order. @returns `undefined` if the session does not exist */
 export async function listEventsAfter(
   db: Database,
   key: SessionKey,
@@ -218,7 +218,7 @@ const selectAfter = statement<RowAfter>(
     where ${isSession(KEY, s)} order by e.sequence`,
 );
 
-/** Where each of some sessions ends, in their order; `undefined` for one that there is not. One statement. */
+/** Finds the ends of several sessions, in the order of `keys`; `undefined` for a missing session. One statement. */
 export async function listSessionEnds(db: Database, keys: SessionKey[]): Promise<(SessionEnd | undefined)[]> {
   const column = (name: keyof SessionKey) => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
   const { rows } = await db.execute<{ lastSequence: number; createTime: string | null }>(sql`
@@ -234,7 +234,6 @@ export async function listSessionEnds(db: Database, keys: SessionKey[]): Promise
 const isOfInvocation = (key: SessionKey, invocationId: string) =>
   and(isSession(key, events), eq(events.invocationId, invocationId));
 
-/** The events of one invocation, in order. */
 export async function listInvocationEvents(db: Database, key: SessionKey, invocationId: string): Promise<Event[]> {
   const rows = await db
     .select({ text: payloadText })
@@ -244,7 +243,7 @@ export async function listInvocationEvents(db: Database, key: SessionKey, invoca
   return rows.map(({ text }) => toEvent(text));
 }
 
-/** The next events of one invocation behind a sequence, fewer where they are large; none where there are no more. */
+/** Lists the next events of an invocation after a sequence, fewer if they are large; empty at the end. */
 export async function listNextInvocationEvents(
   db: Database,
   key: SessionKey,
@@ -266,22 +265,22 @@ const selectOfInvocation = statement<StoredEvent>(
     where e.bytes_before < ${MAX_BYTES} order by e.sequence`,
 );
 
-/** An invocation some of whose events are read. */
+/** Which events of an invocation to read. */
 export interface WantedEvents {
   sessionId: string;
   invocationId: string;
-  /** Most events of what its user said, the newest ones [all]. */
+  /** Number of user events, newest first; undefined: all. */
   said?: number | undefined;
-  /** True: those of its agents. */
+  /** True: include the agents' events. */
   made: boolean;
-  /** True: those that call, and those that answer a call, whoever made them. */
+  /** True: include events with tool calls or their answers, by any author. */
   calls: boolean;
 }
 
 /**
- * Reads chosen events of some invocations of a user, in their order, in one statement. Of those behind the first it
- * reads as many as have no more than `maxBytes` in all.
- * @returns the events of each invocation, in order, as far as they were read
+ * Reads selected events of several invocations of a user, in one statement. Stops before the invocation that would
+ * exceed `maxBytes`; the first one is always read.
+ * @returns the events by invocation, in order, for the invocations that were read
  */
 export async function listChosenEvents(
   db: Database,
@@ -308,7 +307,7 @@ export async function listChosenEvents(
 
 const INT32_MAX = 2_147_483_647;
 const hasPart = (member: string) => sql`jsonb_path_exists(c.payload, ${sql.raw(`'$.content.parts[*].${member}'`)})`;
-/** The choice goes by columns: no payload is opened but to look for calls, and none is sent that is not shown. */
+/** Filters by columns, so that payloads are opened only to look for calls and only the selected ones are sent. */
 const selectChosen = statement<StoredEvent & { place: number; end: number | null }>(
   () => sql`
     with chosen as materialized (
@@ -334,7 +333,7 @@ const selectChosen = statement<StoredEvent & { place: number; end: number | null
     order by s.place, s.sequence`,
 );
 
-/** Lists those calls of a session that have one of these ids, but for what is rewound; no other part is sent. */
+/** Lists the session's calls with these ids, except rewound ones. Only the calls are sent, no other content. */
 export async function listCallsById(db: Database, key: SessionKey, ids: string[]): Promise<FunctionCall[]> {
   if (ids.length === 0) return [];
   const rows = await selectCalls(db, { ...key, ids });
@@ -355,7 +354,7 @@ const selectCalls = statement<{ invocationId: string; target: string | null; cal
     from ${events} where ${isSession(KEY, events)} order by ${events.sequence}`,
 );
 
-/** The JSON texts of an invocation's events, in order; `bySpeaker` picks those of the user or those of the agent. */
+/** Lists the JSON texts of an invocation's events by the user or by agents, in order. */
 export async function listEventTexts(
   db: Database,
   key: SessionKey,
@@ -371,7 +370,7 @@ export async function listEventTexts(
   return rows.map(({ text }) => unescapeJson(text));
 }
 
-/** Finds the place behind which all events of an invocation stand; that where the session ends for one without any. */
+/** Returns the sequence before the invocation's first event, or the session's last sequence if it has no events. */
 export async function findPlaceBefore(db: Database, key: SessionKey, invocationId: string): Promise<number> {
   const { rows } = await db.execute<{ place: number | null }>(sql`
     select coalesce((select min(${events.sequence}) - 1 from ${events} where ${isOfInvocation(key, invocationId)}),
@@ -381,8 +380,9 @@ export async function findPlaceBefore(db: Database, key: SessionKey, invocationI
 }
 
 /**
- * The piece of a statement that reads the words of a session's next events, but for a first larger one no more bytes of
- * them: `(id, sequence, author, event_time, bytes, content, text)`, no thoughts. `isDone` leaves events out by id.
+ * SQL query: the words of a session's next events, up to `maxBytes` (the first event may exceed it), as rows of `(id,
+ * sequence, author, event_time, bytes, content, text)`. Thoughts are left out.
+ * @param isDone - SQL condition on an event id: events to skip
  */
 export const saidInSession = (
   key: SessionKey,

@@ -2,7 +2,6 @@ import { z } from 'zod';
 import type { eventSchema } from '../../core/event.ts';
 import type { sessionSchema } from '../../core/session.ts';
 
-/** A user's event, as the published examples show one. */
 export const exampleEvent = {
   id: '3f2504e0-4f89-41d3-9a0c-0305e82c3301',
   invocationId: 'e-7d444840-9dc0-11d1-b245-5ffdce74fad2',
@@ -11,7 +10,6 @@ export const exampleEvent = {
   content: { role: 'user', parts: [{ text: 'What is 17 * 23?' }] },
 } satisfies z.input<typeof eventSchema>;
 
-/** The agent's event that answers it. */
 export const exampleAnswer = {
   id: '9b2d6a2e-6f0b-4b7e-8f55-1d2f6c1f3c02',
   invocationId: exampleEvent.invocationId,
@@ -20,7 +18,7 @@ export const exampleAnswer = {
   content: { role: 'model', parts: [{ text: '17 * 23 = 391' }] },
 } satisfies z.input<typeof eventSchema>;
 
-/** The success of operations that answer events as they come. */
+/** The documented success of operations that stream events. */
 export const eventStream = {
   schema: z.string(),
   description: 'Events.',
@@ -28,7 +26,7 @@ export const eventStream = {
   mediaType: 'text/event-stream',
 } as const;
 
-/** A session without its events, as a list has it. */
+/** A session as listed, without events. */
 export const exampleListedSession = {
   id: 's1',
   appName: 'harness_agent',
@@ -38,5 +36,4 @@ export const exampleListedSession = {
   lastUpdateTime: 1_767_225_601.5,
 } satisfies z.input<typeof sessionSchema>;
 
-/** The same session with its events. */
 export const exampleSession = { ...exampleListedSession, events: [exampleEvent, exampleAnswer] };

@@ -8,20 +8,22 @@ import { limitedBytes } from '../storage/storage-store.ts';
 import { type GivenSession, isSession } from './session-key.ts';
 import { firstTextAt, ownStateAt, s } from './session-text.ts';
 
-/** Where a session is forked, and what of it belongs to what other features hold. */
+/** The point at which a session is forked, and the artifact versions that belong to it. */
 export interface ForkPoint {
-  /** The last sequence of the session now. */
+  /** The session's last sequence now. */
   reached: number;
-  /** The sequence that it is forked at. */
   atSequence: number;
-  /** The time of the next event, ISO 8601 with microseconds; null where there is none. */
+  /** Time of the next event, ISO 8601 with microseconds; null if there is none. */
   nextTime: string | null;
-  /** By name of artifact: the highest version that an event until then saved, and the lowest that a later one did. */
+  /**
+   * By artifact name: the highest version saved by events up to the point (`saved`), and the lowest version saved by
+   * later events (`savedLater`).
+   */
   saved: Record<string, number>;
   savedLater: Record<string, number>;
 }
 
-/** The point of a session after an event, by default after the last; `undefined` where there is no session. */
+/** Finds the point after an event, by default after the last. @returns `undefined` if the session does not exist */
 export async function findForkPoint(
   db: Database,
   key: SessionKey,
@@ -38,19 +40,18 @@ export async function findForkPoint(
   return rows[0];
 }
 
-/** The session that a fork makes. */
 export interface NewFork {
   sessionId: string;
   atSequence: number;
   labels: Record<string, string>;
-  /** Maximum size of its events [that of every session]. */
+  /** Size limit of its events; default: that of every session. */
   maxBytes?: number;
 }
 
 /**
- * Makes a session of the first events of another one of the same user, with the state of then, in one statement. It
- * shares nothing with that one afterwards. The invocations of the events stay with their session.
- * @returns false where the id is taken, or the session is gone.
+ * Creates a session from the first events of another one, with the state at that point, in one statement. Both are
+ * independent afterwards. Invocations stay with the source.
+ * @returns false if the id is taken or the source was deleted
  */
 export async function insertFork(db: Database, source: SessionKey, fork: NewFork): Promise<boolean> {
   const n = sql`${fork.atSequence}::int`;
@@ -85,7 +86,10 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
   return rows.length > 0;
 }
 
-/** The time of the next event, ISO 8601 with microseconds; null where there is none, as after the largest integer. */
+/**
+ * SQL: time of the next event, ISO 8601 with microseconds; null if there is none. `n` is widened because it may be the
+ * largest integer.
+ */
 const nextTimeAfter = (key: GivenSession, n: SQL): SQL => sql`(
   select ${exactTime(events.eventTime)} from ${events}
   where ${isSession(key, events)} and ${events.sequence} = ${n}::bigint + 1)`;
@@ -93,7 +97,7 @@ const nextTimeAfter = (key: GivenSession, n: SQL): SQL => sql`(
 const artifactDelta = sql`case jsonb_typeof(${events.payload} #> '{actions,artifactDelta}')
   when 'object' then ${events.payload} #> '{actions,artifactDelta}' else '{}' end`;
 
-/** By name of artifact: the highest version that events until then saved, or the lowest that later ones did. */
+/** SQL: by artifact name, the highest version saved up to `n`, or the lowest version saved after it. */
 function versionsSaved(key: GivenSession, which: 'until' | 'after', n: SQL): SQL {
   const [pick, isWanted] = which === 'until' ? [sql`max`, sql`<=`] : [sql`min`, sql`>`];
   return sql`coalesce((
@@ -104,12 +108,11 @@ function versionsSaved(key: GivenSession, which: 'until' | 'after', n: SQL): SQL
       group by saved.key) of_name), '{}')`;
 }
 
-/** The bytes of the events. */
 const bytesUpTo = (key: GivenSession, n: SQL): SQL => sql`(
   select coalesce(sum(${events.bytes}), 0)
   from ${events} where ${isSession(key, events)} and ${events.sequence} <= ${n})`;
 
-/** The insertion of the events of a session up to a sequence into another one of the user, where `condition` holds. */
+/** SQL: copies a session's events up to `n` into another session of the user, if `condition` holds. */
 function insertedCopies(source: SessionKey, n: SQL, sessionId: string, condition: SQL): SQL {
   const copies = insertSelect(events, {
     appName: events.appName,

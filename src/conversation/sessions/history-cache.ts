@@ -13,37 +13,35 @@ import {
 } from './history-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** The cached history of a session. */
 interface Kept {
-  /** Frozen: every invocation of the session gets the same objects. */
+  /** Frozen, because all invocations of the session share these objects. */
   events: readonly Event[];
-  /** Only grows: ids of events that a reader does not have do not disturb it. */
+  /** Only grows; ids of events outside a reader's history do no harm. */
   runtimeEventIds: Set<string>;
   lastId: string | null;
   place: HistoryPlace;
   length: number;
 }
 
-/** Histories that are shorter than this are not kept: to read them costs as little as to look whether they changed. */
+/** Shorter histories are not cached: reading one costs as little as checking that it is unchanged. */
 const MIN_LENGTH = 8_192;
 
 /**
- * Parsed histories of the sessions that invocations of this process had last, so that the next one reads only what is
- * newer. They are never relied on: each read goes to the database, under row-level security, and finds out whether it
- * is the same session, unchanged up to its last known event. The least recently used go first, by length of JSON.
+ * Caches parsed histories of recently used sessions, so that the next invocation in this process reads only newer
+ * events. The cache is never trusted: each read queries the database under row-level security and checks that the
+ * session is the same and unchanged up to the last cached event. Evicts the least recently used, by length of JSON.
  */
 export class HistoryCache {
   readonly #maxLength: number;
-  /** By key, the least recently used first. */
   readonly #kept = new Map<string, Kept>();
   #length = 0;
 
-  /** @param maxLength - of all events that are kept; 0 keeps none */
+  /** @param maxLength - total characters of cached JSON; 0 disables the cache */
   constructor(maxLength: number) {
     this.#maxLength = maxLength;
   }
 
-  /** As `findHistory`, which reads all events; those that it gives are frozen. */
+  /** Like `findHistory`, but the events are frozen. */
   async find(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
     const name = JSON.stringify([key.appName, key.userId, key.sessionId]);
     const kept = this.#kept.get(name);
@@ -79,11 +77,16 @@ export class HistoryCache {
   }
 }
 
-/** True where a part goes on from what is kept. After a failover another event can have the last sequence. */
+/**
+ * True if the new part continues the cached one: same session edition, same last event. After a failover another event
+ * may have the same sequence.
+ */
 const continues = ({ place, idBefore }: HistoryPart, kept: Kept) =>
   place.edition === kept.place.edition && idBefore === kept.lastId;
 
-/** As {@link findHistoryAfter}, frozen; others have their turn meanwhile: 10 MB of small values take half a second. */
+/**
+ * Like {@link findHistoryAfter}, frozen. Yields to other work in between: freezing 10 MB of small values takes 0.5 s.
+ */
 async function findFrozen(db: Database, key: SessionKey, after: number): Promise<HistoryPart | undefined> {
   const part = await findHistoryAfter(db, key, after);
   const pause = newPauses();
@@ -94,14 +97,14 @@ async function findFrozen(db: Database, key: SessionKey, after: number): Promise
   return part;
 }
 
-/** Returns the history of a session that a claim has made, frozen, from its events, one a line, and its state. */
+/** Builds a frozen history from the rows of a claim: events one per line, and the state. */
 export function toHistory(lines: string | null, state: string): SessionHistory {
   const events = toEvents(lines?.replaceAll('\n', ',') ?? '');
   for (const event of events) freeze(event);
   return { events, runtimeEventIds: new Set(), state: parseExactJson(unescapeJson(state)) as JsonObject };
 }
 
-/** An event that an agent changed would be changed for the next invocation too: to try it is an error. */
+/** Freezes deeply, so that an agent that modifies a shared event fails instead of changing it for later invocations. */
 function freeze(event: Event): void {
   const open: unknown[] = [event];
   for (let value = open.pop(); value !== undefined; value = open.pop()) {

@@ -11,46 +11,46 @@ import { type GivenSession, isSession, KEY } from './session-key.ts';
 import { mergedState, s, withStates } from './session-text.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** A session as an invocation finds it. */
+/** A session's content at the start of an invocation. */
 export interface SessionHistory {
   events: Event[];
-  /** Those of them that the runtime made; the others came in requests, whatever author they name. */
+  /** Ids of events made by the runtime. The others came in requests, whatever author they name. */
   runtimeEventIds: ReadonlySet<string>;
   state: JsonObject;
 }
 
-/** The newer part of a session, and what tells whether an older part that was read before still belongs to it. */
+/** The part of a history after a known sequence, with the data to check that the known part is still valid. */
 export interface HistoryPart {
   events: Event[];
-  /** Ids of those of them that the runtime made. */
+  /** Ids of its events made by the runtime. */
   runtimeEventIds: string[];
   state: JsonObject;
-  /** Length of the JSON of the events. */
+  /** Characters of the events' JSON. */
   length: number;
   place: HistoryPlace;
-  /** Id of the event that stands where the older part ends; null where there is none. */
+  /** Id of the event at the known sequence; null if there is none. */
   idBefore: string | null;
 }
 
-/** Where a history ends, and which one it is. */
+/** The end of a history, and the edition of the session. */
 export interface HistoryPlace {
-  /** Sequence of the last event; 0 where there is none. */
+  /** Sequence of the last event; 0 if there is none. */
   last: number;
-  /** The creation of this session, seconds as text, which tells it from others of its name, and its changes. */
+  /** Creation time and version of the events; differs after deletion and re-creation, or a rewrite of events. */
   edition: string;
 }
 
-/** Reads all events and the merged state of one moment; `undefined` without a session. */
+/** Reads all events and the merged state of one moment. @returns `undefined` if the session does not exist */
 export async function findHistory(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
   const part = await findHistoryAfter(db, key, 0);
   return part && { events: part.events, runtimeEventIds: new Set(part.runtimeEventIds), state: part.state };
 }
 
-/** As {@link findHistory}, of the events after a sequence. */
+/** Like {@link findHistory}, for the events after a sequence. */
 export async function findHistoryAfter(db: Database, key: SessionKey, after: number): Promise<HistoryPart | undefined> {
   const [row] = await selectHistory(db, { ...key, after, maxBytes: db.limits.maxSessionBytes });
   if (!row) return undefined;
-  // Page by page, so that others are served between them: 27 MB at once kept all waiting for 70 ms.
+  // Parse by page so that other requests run in between: 27 MB at once blocked them for 70 ms.
   const events = toEvents(row.text ?? '');
   const own = row.own ?? [];
   let length = row.text?.length ?? 0;
@@ -84,7 +84,7 @@ interface HistoryRow extends HistoryPage, Moment {
   version: number;
 }
 
-/** The left join for the bytes of a session's events, whose key a row has: a cluster refuses a subquery. */
+/** A left join that adds a session's event bytes to a row with its key; a distributed database refuses a subquery. */
 export const joinEventBytes = (key: GivenSession) => ({
   table: sql`${sessions} ${s}`,
   on: isSession(key, s),
@@ -109,16 +109,16 @@ const selectFurtherHistory = statement<HistoryPage>(
     where ${isSession(KEY, s)} and extract(epoch from ${s.createTime}) = ${value('created')}::numeric`,
 );
 
-/** Parses events as the database has them, JSON with a comma between two. */
+/** Parses events as stored: JSON texts separated by commas. */
 export const toEvents = (texts: string) => parseExactJson(`[${unescapeJson(texts)}]`) as Event[];
 
-/** Sessions of at most so many bytes are read together, and at most so many of them in one statement (12.5 MiB). */
+/** Sessions up to this size are read together, at most 200 in one statement (12.5 MiB). */
 const SMALL_BYTES = 65_536;
 const MAX_TOGETHER = 200;
 
 /**
- * Lists the events of several sessions of an application, in the order given: small sessions together in one statement,
- * others each as {@link findHistory} reads it, so that no statement makes one string of all.
+ * Lists the events of several sessions, in the order of `keys`. Small sessions are read together in one statement,
+ * others by {@link findHistory}, so that no statement builds one huge string.
  */
 export async function listHistories(
   db: Database,
@@ -136,7 +136,7 @@ export async function listHistories(
   return histories;
 }
 
-/** The events of those of the sessions that are small, by their place in the list. One statement. */
+/** The events of the small ones among the sessions, by position in `keys`. One statement. */
 async function listSmallHistories(
   db: Database,
   appName: string,

@@ -1,17 +1,17 @@
-/** JSON text that may be too long for one string, in pieces. A sender empties the lists to free what it has sent. */
+/** JSON text in pieces, because it may be too long for one string. The sender empties the arrays to free memory. */
 export interface JsonStream {
   first: string[];
-  /** Absent where `first` is all. */
+  /** Absent if `first` is complete. */
   rest?: AsyncIterable<string[]>;
 }
 
-/** A page of a list: its elements as JSON text with commas between them, and the place of the next page. */
+/** A page of a list: elements as comma-separated JSON, and the start of the next page. */
 export interface ArrayPage<Place> {
   text: string;
   next: Place | undefined;
 }
 
-/** Returns a list as a JSON array whose pages are read as they are sent. */
+/** Returns a JSON array whose pages are read while it is sent. */
 export async function toArrayStream<Place>(
   readPage: (after?: Place) => Promise<ArrayPage<Place>>,
 ): Promise<JsonStream> {
@@ -28,7 +28,7 @@ async function* readOn<Place>(readPage: (after: Place) => Promise<ArrayPage<Plac
   yield [']'];
 }
 
-/** The value as one string: for the response to a change, which may be kept for a retry and so is not sent in parts. */
+/** Joins the pieces. Used for answers to changes: they may be stored for a retry, so they are not streamed. */
 export async function collect({ first, rest }: JsonStream): Promise<string> {
   const pieces = [...first];
   for await (const further of rest ?? []) pieces.push(...further);

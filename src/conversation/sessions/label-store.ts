@@ -9,30 +9,29 @@ import { changeRefused, hasVersion } from './precondition.ts';
 import { isSession } from './session-key.ts';
 import { rowVersion } from './session-text.ts';
 
-/** The labels of a session as JSON text, with the version that the session has, and since when there is one. */
+/** A session's labels as JSON, with the session's version and creation time. */
 export interface FoundLabels {
   text: string;
   version: string;
-  /** Unix time in seconds. */
   createTime: number;
 }
 
-// Immutable, as of a moment with its zone it is not: a cluster takes nothing else from a row that it changes.
+// `at time zone` makes the expression immutable; a distributed database requires that in `returning`.
 const createTime = sql<number>`extract(epoch from ${sessions.createTime} at time zone 'UTC')::float8`;
 const columns = { text: sql<string>`${sessions.labels}::text`, version: rowVersion(sessions), createTime };
 
-/** The labels of a session; `undefined` where there is no session. */
 export async function findLabels(db: Database, key: SessionKey): Promise<FoundLabels | undefined> {
   const [row] = await db.select(columns).from(sessions).where(isSession(key, sessions));
   return row && { ...row, text: unescapeJson(row.text) };
 }
 
 /**
- * Sets the labels that have a value and removes those that are null, in one statement; the session counts as updated.
- * With `versions` it has one of these, or nothing is done.
- * @returns all of its labels.
- * @throws {NotFoundError} where there is no session. @throws {TooLargeError} where the labels would be too many.
- * @throws {PreconditionFailedError} where the session has another version.
+ * Sets labels with a value and removes those that are null, in one statement; counts as an update of the session.
+ * @param versions - if given, the session must have one of these versions
+ * @returns all labels of the session
+ * @throws {NotFoundError} if the session does not exist
+ * @throws {TooLargeError} if the labels would exceed their limits
+ * @throws {PreconditionFailedError} if the session has another version
  */
 export async function changeLabels(
   db: Database,

@@ -1,20 +1,17 @@
 import { z } from 'zod';
 import { nameError } from '../../core/session.ts';
 
-/** Maximum number of labels of one session. */
 export const MAX_LABELS = 32;
-/** Maximum size of the labels of one session, bytes of their JSON text. */
+/** Size limit of a session's labels, bytes of their JSON. */
 export const MAX_LABELS_BYTES = 8_192;
-/** A name: letters, digits and `._-/`, of which the first is a letter or digit. */
 const NAME = '[A-Za-z0-9][A-Za-z0-9._/-]{0,62}';
-/** A value that labels may have from before: no control characters of ASCII; it may be empty. */
+/** A value in a filter. Looser than `labelValue` because older labels may have such values; may be empty. */
 const VALUE = '[^\\x00-\\x1f\\x7f]{0,256}';
 
 const labelName = z
   .string()
   .regex(new RegExp(`^${NAME}$`), { abort: true })
   .refine((name) => nameError(name) === undefined, '`.` and `..` are not allowed between slashes');
-/** A new value: no control characters, no line separators, no lone surrogates. */
 const labelValue = z
   .string()
   .regex(/^[^\x00-\x1f\x7f-\x9f]{0,256}$/u, { abort: true })
@@ -29,33 +26,29 @@ const labelMap = <Value extends z.ZodType>(value: Value) =>
     .meta({ maxProperties: MAX_LABELS })
     .refine((labels) => Object.keys(labels).length <= MAX_LABELS, `at most ${MAX_LABELS} labels are allowed`);
 
-/** Body of a change: a value sets a label, null removes it, others stay. */
 export const labelChangesSchema = labelMap(labelValue.nullable()).describe(
   'Labels by name: a string sets one, null removes it, others stay.',
 );
 
-/** Labels of a session that is made. */
 export const newLabelsSchema = labelMap(labelValue).refine(
   (labels) => Buffer.byteLength(JSON.stringify(labels)) <= MAX_LABELS_BYTES,
   `at most ${MAX_LABELS_BYTES} bytes are allowed`,
 );
 
-/** Labels of a session. */
 export const labelsSchema = z.record(z.string(), z.string()).describe('The labels, by name.');
 
-/** A condition on labels as a query has it: `name=value`, or `name` for whatever value. */
+/** A label condition of a query: `name=value`, or `name` for any value. */
 export const labelCondition = z
   .string()
   .regex(new RegExp(`^${NAME}(?:=${VALUE})?$`, 'u'), { abort: true })
   .refine((text) => text.isWellFormed(), 'lone surrogates are not allowed');
 
-/** A filter by labels: each of the `values` as `{name: value}`, and the names that must exist. */
+/** A filter by labels: `{name: value}` pairs, and names that must exist with any value. */
 export interface LabelChoice {
   values: Record<string, string>[];
   names: string[];
 }
 
-/** The conditions read. */
 export function toLabelChoice(conditions: readonly string[]): LabelChoice {
   const choice: LabelChoice = { values: [], names: [] };
   for (const text of conditions) {

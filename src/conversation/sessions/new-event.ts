@@ -2,7 +2,10 @@ import type { JsonObject } from '../../core/content.ts';
 import { type Event, eventSchema, type NewEvent } from '../../core/event.ts';
 import { withoutKnownNulls } from '../../core/zod-graph.ts';
 
-/** Events of a client made ready for the store: what names them is filled in; pieces of a stream are never stored. */
+/**
+ * Prepares a client's events for storage: fills in missing ids and author; drops partial events, which are never
+ * stored.
+ */
 export const toNewEvents = (events: Event[], newId: () => string): NewEvent[] =>
   events
     .filter((event) => event.partial !== true)
@@ -13,7 +16,7 @@ export const toNewEvents = (events: Event[], newId: () => string): NewEvent[] =>
       author: event.author || 'user',
     }));
 
-/** An event that changes the state and says nothing, as ADK makes it. */
+/** An event that only changes the state, in the form that ADK uses. */
 export const toStateEvent = (stateDelta: JsonObject, newId: () => string): NewEvent => ({
   id: newId(),
   invocationId: `p-${newId()}`,

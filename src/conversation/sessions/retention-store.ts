@@ -5,18 +5,18 @@ import { sessions } from '../../platform/db/schema/schema.ts';
 import { userRanges } from '../../platform/db/user-ranges.ts';
 import { isOnHold } from '../holds/hold-store.ts';
 
-/** Returns the condition under which something else keeps a session, by the expressions of its key. */
+/** SQL condition, by the expressions of a session's key: another feature prevents the session's deletion. */
 export type KeepsSession = (key: Record<keyof SessionKey, SQL>) => SQL;
 
-/** Which sessions are kept; 0 of either: all. */
+/** Retention limits; 0 disables a limit. */
 export interface SessionRetention {
-  /** Days since the last change of the session. */
+  /** Days since the last update. */
   days: number;
-  /** The newest of each user of an application. */
+  /** Number of sessions per user and application; the newest are kept. */
   count: number;
 }
 
-/** Ranges of users that together have all sessions. */
+/** Splits all sessions into ranges of users. */
 export const rangesOfSessions = (db: Database, signal?: AbortSignal): AsyncGenerator<SQL, void, void> =>
   userRanges(db, sessions, { signal });
 
@@ -35,7 +35,7 @@ const old = ({ days, count }: SessionRetention, range: SQL, isKept: KeepsSession
     -- What runs stays, and so does what is on hold, or kept.
     and ranked.lease_token is null and not ${isKept(ranked)} and not ${isOnHold(ranked)}`;
 
-/** How many sessions of a range are not kept any more. */
+/** Counts the expired sessions of a range. */
 export async function countOldSessions(
   db: Database,
   retention: SessionRetention,
@@ -48,11 +48,11 @@ export async function countOldSessions(
   return rows[0]?.n ?? 0;
 }
 
-/** Sessions of one statement, and events of all but a first session: less than a second. */
+/** Sessions per statement, and their events (the first session may exceed it): keeps a statement under a second. */
 const SESSIONS = 500;
 const EVENTS = 10_000;
 
-/** Deletes the next sessions of a range that are not kept any more, unless they were changed or run again. */
+/** Deletes the next expired sessions of a range, unless they were updated or started running meanwhile. */
 export async function deleteOldSessions(
   tx: Database,
   retention: SessionRetention,

@@ -3,10 +3,10 @@ import type { Response } from 'express';
 import type { Answer } from '../../platform/http/operation/operation.ts';
 import type { JsonStream } from './json-stream.ts';
 
-/** Characters that go out as one text: for a longer one Node takes three times its size to write it. */
+/** Characters sent as one string; for longer ones Node needs three times their size in memory. */
 const MAX_SHORT = 16_384;
 
-/** Sends a text in pieces, as fast as the client reads. That the client leaves in between is no error. */
+/** Sends a text in pieces, at the client's reading speed. A client that disconnects is no error. */
 export async function sendText(response: Response, { first, rest }: JsonStream): Promise<Answer> {
   const length = first.reduce((sum, text) => sum + text.length, 0);
   if (!rest && length <= MAX_SHORT) return { kind: 'json', text: first.join('') };
@@ -23,10 +23,10 @@ export async function sendText(response: Response, { first, rest }: JsonStream):
   return { kind: 'sent' };
 }
 
-/** The texts as bytes, taken out of their list. */
+/** Converts the texts to bytes and empties the list, to free memory. */
 const toBytes = (texts: string[]) => texts.splice(0).map((text) => Buffer.from(text));
 
-/** Writes all pieces at once, then waits while the client reads more slowly than that, or until it has left. */
+/** Writes all pieces at once, then waits until the client has read them or disconnected. */
 async function write(response: Response, pieces: Buffer[]): Promise<void> {
   response.cork();
   for (const piece of pieces.splice(0)) response.write(piece);

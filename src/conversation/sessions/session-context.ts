@@ -8,32 +8,33 @@ import type { ForkPoint } from './fork-store.ts';
 export const SESSIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions';
 export const SESSION_PATH = `${SESSIONS_PATH}/{session_id}`;
 
-/** The answer's header that says where the next page begins; absent on the last one. */
+/** Response header: cursor of the next page; absent on the last page. */
 export const NEXT_CURSOR_HEADER = 'x-next-cursor';
-/** The header as an operation documents it. */
 export const nextCursorHeader = { 'X-Next-Cursor': 'The `cursor` of the next page; absent on the last one.' };
 
-/** Dependencies of the session operations. */
 export interface SessionContext {
   database: DatabasePool;
   notifications: Notifications;
   newId: () => string;
-  /** Deletes what features above sessions hold of sessions, in the transaction that has deleted them. */
+  /** Deletes other features' data of deleted sessions, in the same transaction. */
   forgetSessions: (tx: Database, keys: readonly SessionKey[], options: { copiesToo: boolean }) => Promise<void>;
-  /** Copies the artifacts of a session as of a point; `write` is given what inserts the copies, and counts. */
+  /**
+   * Copies a session's artifacts as of a fork point. `write` receives a function that inserts the copies and returns
+   * their number.
+   */
   copyArtifacts: <T>(
     source: SessionKey,
     point: ForkPoint,
     write: (insertArtifacts: (tx: Database, sessionId: string) => Promise<number>) => Promise<T>,
   ) => Promise<T>;
-  /** Largest event, bytes of its JSON. */
+  /** Largest event, in bytes of JSON. */
   limits: { eventBytes: number };
 }
 
-/** The text of the 404 of the session that a path names. */
+/** The 404 message for a session. */
 export const absentSession = ({ sessionId }: { sessionId: string }): string => sessionNotFound(sessionId);
 
-/** @throws {TooLargeError} for an event of more bytes than allowed. */
+/** @throws {TooLargeError} if the event exceeds `maxBytes` */
 export function checkEventSize(event: NewEvent, maxBytes: number): void {
   if (eventBytes(event) > maxBytes)
     throw new TooLargeError(`An event is larger than MAX_EVENT_BYTES, ${maxBytes} bytes.`);

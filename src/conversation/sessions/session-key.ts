@@ -4,30 +4,28 @@ import type { SessionKey } from '../../core/session.ts';
 import { getKey } from '../../platform/db/sql.ts';
 import { value } from '../../platform/db/statement.ts';
 
-/** The columns that name a session: in the rows of what belongs to it, or `id` in the row of the session itself. */
+/** The key columns of a session: `sessionId` in dependent tables, `id` in the table of sessions itself. */
 type SessionColumns = Record<'appName' | 'userId', AnyPgColumn> & ({ sessionId: AnyPgColumn } | { id: AnyPgColumn });
 
-/** A session as statements name it: by values, by the places of later ones, or by the columns of another table. */
+/** A session's key in SQL: values, placeholders, or columns of another table. */
 export type GivenSession = Record<keyof SessionKey, string | Placeholder | AnyPgColumn>;
-/** The user of a {@link GivenSession}. */
 export type GivenUser = Omit<GivenSession, 'sessionId'>;
 
 /**
- * The condition that rows of a table are one session's. Every table of a statement is given the user by value: a
- * distributed database sends it to the node that the values name, and to all of them where a table has none.
+ * SQL condition: a row belongs to the session. Each table of a statement repeats the user's values because a
+ * distributed database routes by them; a table without them would be asked on every node.
  */
 export const isSession = ({ appName, userId, sessionId }: GivenSession, table: SessionColumns): SQL => {
   const id = 'sessionId' in table ? table.sessionId : table.id;
   return sql`${table.appName} = ${appName} and ${table.userId} = ${userId} and ${id} = ${sessionId}`;
 };
 
-/** The members of session keys as arrays. */
 const toRows = (keys: readonly SessionKey[]): SQL => {
   const column = (name: keyof SessionKey) => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
   return sql`unnest(${column('appName')}, ${column('userId')}, ${column('sessionId')})`;
 };
 
-/** The condition that rows of a table are those of some sessions; one alone is named by value as in `isSession`. */
+/** SQL condition: a row belongs to one of the sessions. A single session is compared by value, as in `isSession`. */
 export const isAmong = (
   keys: readonly SessionKey[],
   table: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>,
@@ -37,7 +35,7 @@ export const isAmong = (
   return sql`(${table.appName}, ${table.userId}, ${table.sessionId}) in (select * from ${toRows(keys)})`;
 };
 
-/** As {@link isAmong} for a table whose index ends at the user: the rows of each user are read once. */
+/** Like {@link isAmong}, for a table whose index ends at the user column: each user's rows are read once. */
 export const isOneOfUsers = (
   keys: readonly SessionKey[],
   table: PgTable & Record<'appName' | 'userId', AnyPgColumn>,
@@ -50,5 +48,5 @@ export const isOneOfUsers = (
     join ${table} on ${table.appName} = s.app and ${table.userId} = s.owner where ${sessionId} = any(s.ids))`;
 };
 
-/** The key of a statement whose text is made once: it is given with the values, under its own names. */
+/** Placeholders for a session's key in prepared statements; the values use the same names. */
 export const KEY = { appName: value('appName'), userId: value('userId'), sessionId: value('sessionId') };

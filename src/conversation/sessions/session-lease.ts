@@ -5,22 +5,28 @@ import { sessions } from '../../platform/db/schema/schema.ts';
 import { isSession } from './session-key.ts';
 import type { SessionKey } from '../../core/session.ts';
 
-/** The lease of a session, a token in its row: its holder may write. Parts of statements of several stores. */
+/**
+ * SQL fragments that check the session lease; used by several stores. The lease is a token in the session's row, and
+ * only its holder may write.
+ */
 
-/** A query that locks a session's row against take-over and deletion; with `leaseToken` only while that holds it. */
+/**
+ * SQL query that locks a session's row against take-over and deletion; with `leaseToken`, only if that is the current
+ * lease.
+ */
 export const heldSession = (key: SessionKey, leaseToken?: string): SQL => {
   const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
   return sql`select ${sessions.id} from ${sessions} where ${and(isSession(key, sessions), fence)} for key share`;
 };
 
-/** The condition that a session is held with the token of a row, whose columns these are. */
+/** SQL condition: the row's token is the current lease of its session. */
 export const isHeldWith = (
   row: Record<'appName' | 'userId' | 'sessionId' | 'leaseToken', AnyPgColumn>,
 ): SQL => sql`exists (
   select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} = ${row.leaseToken})`;
 
-/** The session of a row whose columns these are, to be joined `on` its key; `isFree`: it has no lease. */
+/** Join data for the session of a row with its key. `isFree`: the session has no lease. */
 export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>) => ({
   table: sessions,
   on: sql`${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
@@ -29,7 +35,10 @@ export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPg
   changeTime: sql`${sessions.updateTime}`,
 });
 
-/** Locks a session's row until the transaction ends; `undefined` without one, or where `skipLocked` skips it. */
+/**
+ * Locks a session's row until the transaction ends.
+ * @returns `undefined` if the session does not exist, or `skipLocked` skipped it
+ */
 export async function lockSession(
   tx: Database,
   key: SessionKey,
@@ -43,7 +52,7 @@ export async function lockSession(
   return row;
 }
 
-/** Releases a session whose token no running invocation has. */
+/** Releases a lease that no running invocation has any more. */
 export async function releaseSession(tx: Database, key: SessionKey, leaseToken: string): Promise<void> {
   await tx
     .update(sessions)

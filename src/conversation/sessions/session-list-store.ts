@@ -10,16 +10,16 @@ import type { LabelChoice } from './label.ts';
 import { clampedSeconds } from './session-store.ts';
 import { estimatedBytes, s, sessionTexts } from './session-text.ts';
 
-/** The order of a list: by the time of the last update or of the creation, then by id. */
+/** Sort key of a list; ties are broken by id. */
 export interface SessionOrder {
   sort: 'updated' | 'created';
   order: 'desc' | 'asc';
 }
 
-/** Which part of a user's list of sessions is wanted; by default all of it. Times are Unix seconds. */
+/** Part of a user's list of sessions; default: all. Times are Unix seconds. */
 export interface SessionPage extends Partial<SessionOrder> {
   limit?: number | undefined;
-  /** Sessions that come after this one in the order of the list. */
+  /** Start after this session in the list's order (keyset pagination). */
   after?: ListPlace | undefined;
   updatedAfter?: number | undefined;
   updatedBefore?: number | undefined;
@@ -27,41 +27,47 @@ export interface SessionPage extends Partial<SessionOrder> {
   createdBefore?: number | undefined;
   /** Only sessions with all of these labels. */
   labels?: LabelChoice | undefined;
-  /** Only sessions whose first text has this in it, in whatever case. */
+  /** Only sessions whose first text contains this, ignoring case. */
   text?: string | undefined;
-  /** True: with the optional members of the Session as the document has it. */
+  /** True: include the optional members of Session. */
   withDetails?: boolean | undefined;
 }
 
-/** Sessions that one statement reads where all are wanted, and bytes of their states, but for a first larger one. */
+/**
+ * Limits of one statement if all sessions are listed: sessions, and bytes of their states (the first may exceed it).
+ */
 const MAX_SESSIONS = 1_000;
 const MAX_STATE_BYTES = 4_194_304;
-/** Sessions that a page with conditions looks at: no index serves words and labels that every append would pay for. */
+/**
+ * Sessions that a filtered page examines. There is no index for text and labels because every append would pay for it.
+ */
 const MAX_LOOKED_AT = 250;
 
-/** The user of a list. */
 const USER = { appName: value('appName'), userId: value('userId') };
 const SIZE = sql`${value('size')}::int`;
 
-/** The state that all sessions of the list share and its bytes: joined to each session it is slow. */
+/**
+ * SQL: the state shared by all sessions of the list, and its bytes. Computed once, because joining it to each session
+ * is slow.
+ */
 const SHARED = sql`shared as materialized (
   select merged.state, octet_length(merged.state::text) as bytes from (select
     coalesce((select ${appStates.state} from ${appStates} where ${appStates.appName} = ${USER.appName}), '{}') ||
     coalesce((select ${userStates.state} from ${userStates}
               where ${userStates.appName} = ${USER.appName} and ${userStates.userId} = ${USER.userId}), '{}') as state
     offset 0) merged)`;
-/** The rows of `sized` whose states, with the shared one in each, are not too large together: their number as `n`. */
+/** SQL: the number `n` of rows in `sized` whose states, each with the shared state, fit into `MAX_STATE_BYTES`. */
 const FITTING = sql`fitting as materialized (
   select count(*)::int as n from sized, shared
   where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= ${MAX_STATE_BYTES})`;
-/** Those rows, as sessions `s`. */
+/** SQL: the fitting rows, as sessions `s`. */
 const LISTED = sql`(select sized.* from sized, fitting where place <= n) ${s}, shared`;
 const STATE = sql`(case when shared.state = '{}' then ${s.state} else ${s.state} || shared.state end)`;
 
 /**
- * Lists the sessions of a user as a JSON array, newest first by default, without those of evaluation runs and with
- * `events` empty. One statement, unless very many sessions are wanted: then the list is that of the first one's moment,
- * and each session as it is when its turn comes. `next` is the place up to which a page has looked, where more follow.
+ * Lists a user's sessions as a JSON array, newest first by default, with empty `events` and without evaluation
+ * sessions. Usually one statement. If very many sessions are listed, the order is that of the first statement and each
+ * session is read in its turn. `next` is the last examined place if more sessions follow.
  */
 export async function listSessions(
   db: Database,
@@ -102,7 +108,7 @@ interface ListRow {
   last: ListPlace | null;
 }
 
-/** Filters of a list; each reads only the row of a session that the index led to. */
+/** Filters of a list. Each reads only the session's row, after the index led to it. */
 const CONDITIONS = {
   updatedAfter: sql`${s.updateTime} > to_timestamp(${value('updatedAfter')}::float8)`,
   updatedBefore: sql`${s.updateTime} < to_timestamp(${value('updatedBefore')}::float8)`,
@@ -115,7 +121,6 @@ const CONDITIONS = {
 type ConditionName = keyof typeof CONDITIONS;
 const CONDITION_NAMES = Object.keys(CONDITIONS) as ConditionName[];
 
-/** The variable parts of a list's statement. */
 interface ListShape extends SessionOrder {
   isPage: boolean;
   isAfter: boolean;
@@ -125,7 +130,7 @@ interface ListShape extends SessionOrder {
 
 const lists = new Map<string, ReturnType<typeof statement<ListRow>>>();
 
-/** The statement of a list of one shape. */
+/** Returns the cached statement for a list's shape. */
 function selectSessions(shape: ListShape): ReturnType<typeof statement<ListRow>> {
   const name = JSON.stringify(shape);
   const found = lists.get(name) ?? statement<ListRow>(() => listText(shape));
@@ -137,7 +142,7 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
   const time = { updated: s.updateTime, created: s.createTime }[sort];
   const [direction, beyond] = order === 'desc' ? [sql`desc`, sql`<`] : [sql`asc`, sql`>`];
   const position = sql`(${time}, ${s.id}) ${beyond} (${value('afterTime')}::timestamptz, ${value('afterId')})`;
-  // Times that are sorted by narrow what is looked at; the others are asked of each session.
+  // Conditions on the sorted time narrow the index range; others are evaluated per session.
   const isNarrow = (name: ConditionName) => name.startsWith(sort);
   const narrow = names.filter(isNarrow).map((name) => CONDITIONS[name]);
   const asked = names.filter((name) => !isNarrow(name)).map((name) => CONDITIONS[name]);
@@ -154,7 +159,7 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
   const place = sql`json_build_object('id', ${s.id}, 'time', ${exactTime(time)})`;
   const listed = sql`from ${sessions} ${s} where ${isListed} ${inOrder}`;
   const most = sql.raw(`${MAX_LOOKED_AT}`);
-  // Kept of what is looked at: what fits, and the last one.
+  // Keep the matches among the examined sessions, and the last examined one as the next place.
   const looked = sql`looked as materialized (
     select * from (
       select ${s}.*, row_number() over () as nth, ${and(...asked)} as fits
@@ -162,7 +167,7 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
     where fits or nth = ${most}), `;
   const wanted = isBounded ? sql`from looked ${s} where fits ${inOrder}` : listed;
   const hasMore = sql`n < (select count(*) from wanted)`;
-  // Where nothing more was found there may be some beyond what was looked at: only the last one is made a place.
+  // If no more matches were found, unexamined sessions may remain: the last examined one is the next place.
   const bound = isBounded ? sql`(select ${place} from looked ${s} where nth = ${most})` : sql`null`;
   const more = isPage
     ? sql`'{}'::text[] as further,
@@ -181,7 +186,6 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
     from fitting`;
 }
 
-/** A session of a list as JSON text. */
 function getText(withDetails: boolean): SQL {
   const [head, tail] = sessionTexts({ withDetails, state: STATE });
   return sql`${head} || ${tail}`;
@@ -198,14 +202,14 @@ async function* readFurtherSessions(
     const wanted = ids.slice(from, from + MAX_SESSIONS);
     const select = withDetails ? selectDetailed : selectPlain;
     const [{ text, taken } = { text: null, taken: null }] = await select(db, { appName, userId, wanted });
-    // Those that are gone by now have no row.
+    // Deleted sessions have no row.
     from += taken ?? MAX_SESSIONS;
     if (text) yield [',', unescapeJson(text)];
   }
   yield [']'];
 }
 
-/** The next of some sessions, by their ids: as many as are not too large together. */
+/** SQL: the next sessions of a list of ids, as many as fit into `MAX_STATE_BYTES`. */
 const selectWanted = (withDetails: boolean) =>
   statement<{ text: string | null; taken: number | null }>(
     () => sql`

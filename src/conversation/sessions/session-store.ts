@@ -16,29 +16,28 @@ import { isSession, KEY } from './session-key.ts';
 import { firstTextAt, s, sequenceAt, sessionEtag, sessionTexts, stateAt, timeAt, withStates } from './session-text.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** The requested part of a session [all of it]. */
+/** Part of a session; default: all of it. */
 export interface SessionRange {
   /** Only events after this sequence. */
   afterSequence?: number | undefined;
-  /** Only the newest so many, still oldest first. */
+  /** At most the newest N, oldest first. */
   numRecentEvents?: number | undefined;
-  /** As it was after this event; 0 is before the first. */
+  /** The session as it was after this event; 0 is before the first. */
   atSequence?: number | undefined;
-  /** As it was at this Unix time in seconds. */
+  /** The session as it was at this Unix time in seconds. */
   atTime?: number | undefined;
-  /** True: with the optional members of the Session as the document has it. */
+  /** True: include the optional members of Session. */
   withDetails?: boolean | undefined;
 }
 
-/** A session as JSON text, with its ETag. */
 export type FoundSession = JsonStream & { etag: string };
 
 /**
- * One session with its events as JSON text that PostgreSQL assembled, `undefined` where there is none. One statement
- * unless the events are many. All is of the moment of the first one: events never change and their sequence has no
- * gaps, so that later statements go on up to the last sequence of then, without a transaction that would stay open
- * for a slow reader.
- * @throws {InvalidError} for an `atSequence` that the session has not reached.
+ * Reads a session with its events as JSON assembled by PostgreSQL. One statement unless there are many events. The
+ * result is consistent: events are immutable and their sequence has no gaps, so later statements read up to the first
+ * statement's last sequence. No transaction stays open for a slow reader.
+ * @returns `undefined` if the session does not exist
+ * @throws {InvalidError} if the session has not reached `atSequence`
  */
 export async function findSession(
   db: Database,
@@ -59,19 +58,18 @@ export async function findSession(
   return { first, etag, rest: readFurtherEvents(db, key, { final, created }, { last, tail }) };
 }
 
-/** @throws {InvalidError} where a session has not reached a sequence. */
+/** @throws {InvalidError} if the session has not reached the sequence */
 export function checkReached(reached: number, atSequence: number | undefined): void {
   if (atSequence === undefined || atSequence <= reached) return;
   throw new InvalidError(`The session has ${reached} events; it has not reached ${atSequence}.`);
 }
 
-/** Clamps seconds to the range of timestamptz. */
 export const clampedSeconds = (seconds: number): number => Math.min(Math.max(seconds, -2e11), 9e12);
 
-/** True of the first piece of a session's events, and where there are none. */
+/** SQL condition: the first row of events, or the only row of a session without events. */
 const IS_FIRST = sql`coalesce(page.place, 0) = 0`;
 
-/** How a session is read: up to which event, what that needs to be joined, and what stands around its events. */
+/** How to read a session: up to event `n`, the join that `n` needs, and the JSON before and after the events. */
 interface SessionForm {
   n: SQL;
   join: SQL;
@@ -87,7 +85,7 @@ const asItIs = (withDetails: boolean): SessionForm => ({
 function atPoint(sequence: SQL, withDetails: boolean): SessionForm {
   const n = sql`moment.n`;
   const then = { state: stateAt(KEY, n), updateTime: timeAt(KEY, n), lastSequence: n, firstText: firstTextAt(KEY, n) };
-  // `offset 0`: it is found once, and not again wherever it is used.
+  // `offset 0` is an optimisation fence, so that the sequence is computed only once.
   const join = sql`cross join lateral (select ${sequence} as n offset 0) moment`;
   return { n, join, texts: sessionTexts({ ...then, withDetails }) };
 }
@@ -107,21 +105,20 @@ function mergeBoth(form: (withDetails: boolean) => SessionForm) {
   return { plain: select(false), detailed: select(true) };
 }
 
-/** The statements of {@link findSession}: of now or of then, with or without details. */
+/** Statements of {@link findSession}: current or historical, with or without details. */
 const selectSession = {
   now: mergeBoth(asItIs),
   sequence: mergeBoth((withDetails) => atPoint(sql`${value('atSequence')}::int`, withDetails)),
   time: mergeBoth((withDetails) => atPoint(sequenceAt(KEY, sql`${value('atTime')}::float8`), withDetails)),
 };
 
-/** A piece of the events, the first with what stands around all of them; one without events where there are none. */
+/** A row of events. The first row has the JSON before and after all events; a session without events has one row. */
 interface SessionRow extends Moment {
   head: string | null;
   events: string | null;
   tail: string | null;
-  /** Sequence of the last event in `events`. */
   last: number | null;
-  /** The last sequence of the session now. */
+  /** The session's last sequence now. */
   reached: number;
   etag: string;
 }
@@ -142,9 +139,9 @@ async function* readFurtherEvents(
 }
 
 /**
- * Inserts a session with its first state and events, all in one statement.
- * @returns it as {@link findSession} does, where it has no events; `undefined` otherwise.
- * @throws {ConflictError} when the id is taken, or two of the events have one id.
+ * Inserts a session with its initial state and events in one statement.
+ * @returns the session if it has no events; otherwise `undefined`, and the caller reads it
+ * @throws {ConflictError} if the session's id is taken, or two events have the same id
  */
 export async function insertSession(
   db: Database,
@@ -155,7 +152,8 @@ export async function insertSession(
   const given = splitDelta(state);
   const parameters = toEventParameters(db, key, events, (delta) => ({
     session: { ...given.session, ...delta.session },
-    // The state of an import is newer than the events that once made it: what other sessions share must not go back.
+    // An import's state is newer than the events that led to it, so shared values must not go back to those of the
+    // events.
     user: Object.assign(delta.user, given.user),
     app: Object.assign(delta.app, given.app),
   }));
@@ -176,18 +174,18 @@ interface CreatedRow {
   etag: string;
 }
 
-/** The JSON text of a session without events, as {@link findSession} reads it. */
+/** A session without events, in the JSON format of {@link findSession}. */
 const toNewText = ({ sessionId, appName, userId }: SessionKey, { state_text, last_update }: CreatedRow): string =>
   `{"id":${JSON.stringify(sessionId)},"appName":${JSON.stringify(appName)},"userId":${JSON.stringify(userId)},` +
   `"state":${unescapeJson(state_text)},"events":[],"lastUpdateTime":${last_update}}`;
 
-/** Guesses the initial state of an import, which has only the final one: the keys that no event changed. */
+/** Guesses an import's initial state from its final one: the keys that no event changed. */
 function withoutChanged(state: JsonObject, events: NewEvent[]): JsonObject {
   const changed = new Set(events.flatMap((event) => Object.keys(event.actions?.stateDelta ?? {})));
   return Object.fromEntries(Object.entries(state).filter(([name]) => !changed.has(name)));
 }
 
-/** A session's own state before its first event; `undefined` without a session. */
+/** A session's own state before its first event. */
 export async function findInitialState(db: Database, key: SessionKey): Promise<JsonObject | undefined> {
   const [row] = await db
     .select({ text: sql<string>`${sessions.initialState}::text` })
@@ -196,7 +194,10 @@ export async function findInitialState(db: Database, key: SessionKey): Promise<J
   return row && (parseExactJson(unescapeJson(row.text)) as JsonObject);
 }
 
-/** Deletes a session (of these versions only) with events and invocations. @returns false where there was none. */
+/**
+ * Deletes a session with its events and invocations; with `versions`, only if it has one of these.
+ * @returns false if nothing matched
+ */
 export async function deleteSession(db: Database, key: SessionKey, versions?: string[]): Promise<boolean> {
   const { rowCount } = await db.delete(sessions).where(and(isSession(key, sessions), hasVersion(sessions, versions)));
   return (rowCount ?? 0) > 0;

@@ -4,32 +4,34 @@ import { appStates, events, sessions, userStates } from '../../platform/db/schem
 import { MAX_FIRST_TEXT } from './append-store.ts';
 import { type GivenSession, type GivenUser, isSession } from './session-key.ts';
 
-/** The row of sessions in every statement that is made of these parts. */
+/** The sessions row in statements built from these fragments. */
 export const s = alias(sessions, 's');
 const a = alias(appStates, 'a');
 const u = alias(userStates, 'u');
 
-/** The table of sessions with the two shared states of a user joined. */
 export const withStates = ({ appName, userId }: GivenUser): SQL => sql`${sessions} ${s}
   left join ${appStates} ${a} on ${a.appName} = ${appName}
   left join ${userStates} ${u} on ${u.appName} = ${appName} and ${u.userId} = ${userId}`;
-/** The state as the wire shows it: keys are stored with their prefix, so that the scopes merge without renaming. */
+/** The state as in the API. Keys are stored with their prefix, so that the scopes merge without renaming. */
 export const mergedState = sql`(${s.state} || coalesce(${a.state}, '{}') || coalesce(${u.state}, '{}'))`;
 
-/** About the size of a jsonb value as text, without writing it: it may be compressed to a hundredth. */
+/**
+ * Estimates the text size of a jsonb value without serialising it. The factor is a guess, because values may be
+ * compressed to a hundredth.
+ */
 export const estimatedBytes = (column: AnyPgColumn): SQL => sql`20 * pg_column_size(${column})`;
 
-/** Replacements of columns in a session's text. */
+/** Expressions that replace columns of the session's row. */
 interface TextOptions {
   state?: SQL;
   updateTime?: SQL | AnyPgColumn;
   lastSequence?: SQL | AnyPgColumn;
   firstText?: SQL | AnyPgColumn;
-  /** True: with the members that are told only to those who want them. */
+  /** True: include the optional members of Session. */
   withDetails?: boolean;
 }
 
-/** The JSON text of a session before and after the text of its events. */
+/** SQL: a session's JSON before and after its events. */
 export function sessionTexts({
   state = mergedState,
   updateTime = s.updateTime,
@@ -49,16 +51,19 @@ export function sessionTexts({
   ];
 }
 
-/** The version of a row: its last change in microseconds. Each change moves it on. */
+/** SQL: the version of a row, its last change in microseconds; every change increases it. */
 export const rowVersion = ({ updateTime }: { updateTime: AnyPgColumn }): SQL<string> =>
   sql<string>`row_version(${updateTime})`;
 
-/** The ETag of session `s` with its shared states joined: `"session.app.user"`. */
+/** SQL: the ETag `"session.app.user"` of session `s`; needs the shared states joined. */
 export const sessionEtag = sql<string>`session_etag(${s.updateTime}, ${a.updateTime}, ${u.updateTime})`;
 
-/* Session `s` as it was after its event `n`, which may be 0. */
+/* The fragments below describe session `s` as it was after event `n`; 0 is before the first. */
 
-/** The last sequence before the first event later than a time: clients may give events any time. */
+/**
+ * SQL: the sequence before the first event later than a time. Events may be out of order in time, because clients
+ * choose their timestamps.
+ */
 export const sequenceAt = (key: GivenSession, seconds: SQL): SQL => sql`coalesce((
   select min(${events.sequence}) - 1 from ${events}
   where ${isSession(key, events)} and ${events.eventTime} > to_timestamp(${seconds})), ${s.lastSequence})`;
@@ -66,7 +71,7 @@ export const sequenceAt = (key: GivenSession, seconds: SQL): SQL => sql`coalesce
 const stateDelta = sql`case jsonb_typeof(${events.payload} #> '{actions,stateDelta}')
   when 'object' then ${events.payload} #> '{actions,stateDelta}' else '{}' end`;
 
-/** All that the events up to `n` set, as one object, later ones winning; `which` is a condition on `changed.key`. */
+/** SQL: the merged state deltas of events up to `n`, later values winning. @param which - condition on `changed.key` */
 const changesUpTo = (key: GivenSession, n: SQL, which: SQL): SQL => sql`coalesce((
   select jsonb_object_agg(key, value) from (
     select distinct on (changed.key) changed.key, changed.value
@@ -76,15 +81,15 @@ const changesUpTo = (key: GivenSession, n: SQL, which: SQL): SQL => sql`coalesce
 
 const isShared = sql`(starts_with(changed.key, 'user:') or starts_with(changed.key, 'app:'))`;
 
-/** The state of the session's own, without what it shares. */
+/** SQL: the session's own state, without shared scopes. */
 export const ownStateAt = (key: GivenSession, n: SQL): SQL => sql`case when ${n} = ${s.lastSequence} then ${s.state}
   else ${s.initialState} || ${changesUpTo(key, n, sql`not ${isShared}`)} end`;
 
-/** The state as the wire shows it; shared scopes have no history but that of the session's own events. */
+/** SQL: the state as in the API. Shared scopes have no history except the changes by this session's events. */
 export const stateAt = (key: GivenSession, n: SQL): SQL =>
   sql`(${ownStateAt(key, n)} || ${changesUpTo(key, n, isShared)})`;
 
-/** The time of the session then: of the event, or of the creation. */
+/** SQL: the session's update time at that point: that of event `n`, or the creation. */
 export const timeAt = (
   key: GivenSession,
   n: SQL,
@@ -92,7 +97,7 @@ export const timeAt = (
   select ${events.eventTime} from ${events}
   where ${isSession(key, events)} and ${events.sequence} = ${n}), ${s.createTime}) end`;
 
-/** The first text of a session as it was after event `n`; null where there is none. */
+/** SQL: the first user text up to event `n`; null if there is none. */
 export const firstTextAt = (key: GivenSession, n: SQL): SQL => sql`(
   select left(said.text, ${sql.raw(String(MAX_FIRST_TEXT))})
   from ${events}, lateral (

@@ -6,11 +6,10 @@ import { names } from '../../platform/db/sql.ts';
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 
-/** The keys of an application's state that agents wrote last in the sessions of a user. */
+/** SQL: keys of the application's shared state last written by agents in this user's sessions. */
 const getKeys = (userId: string): SQL => sql`array(
   select key from jsonb_each(${appStates.writers}) where value = to_jsonb(${userId}::text))`;
 
-/** How many keys of the state that all users share were written last by agents for this user. */
 export async function countAppStateKeys(db: Database, { appName, userId }: User): Promise<number> {
   const [row] = await db
     .select({ keys: sql<number>`cardinality(${getKeys(userId)})::int` })
@@ -19,7 +18,7 @@ export async function countAppStateKeys(db: Database, { appName, userId }: User)
   return row?.keys ?? 0;
 }
 
-/** Removes those keys with their values. @returns how many there were */
+/** Removes those keys with their values. @returns the number of removed keys */
 export async function deleteAppStateKeys(tx: Database, user: User): Promise<number> {
   const { appName, userId } = user;
   const keys = await countAppStateKeys(tx, user);
@@ -35,7 +34,10 @@ export async function deleteAppStateKeys(tx: Database, user: User): Promise<numb
   return keys;
 }
 
-/** Counts the events of sessions that were imported beside them: a session goes on behind the last one. */
+/**
+ * Recomputes sequence and size of sessions whose events were imported separately, so that later appends continue after
+ * the last event.
+ */
 export async function countEvents(tx: Database, user: User, sessionIds: string[]): Promise<void> {
   const { appName, userId, id, lastSequence, eventBytes } = sessions;
   await tx.execute(sql`

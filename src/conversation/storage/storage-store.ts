@@ -8,13 +8,13 @@ type User = Pick<SessionKey, 'appName' | 'userId'>;
 const belongsTo = ({ appName, userId }: User) => and(eq(u.appName, appName), eq(u.userId, userId));
 
 /**
- * The bytes that a statement adds for a user, as SQL; it fails where the user kept more than the limit with them.
- * `begins`: its transaction adds more. What it locks beside the session, it locks afterwards.
+ * SQL: the bytes that a statement adds for a user. Fails if the user's storage would exceed the limit. Lock rows other
+ * than the session's after this.
+ * @param begins - true if the transaction writes more: the user's writes are serialised from here on
  */
 export const limitedBytes = ({ limits }: Database, { appName, userId }: User, added: SQL, begins = false): SQL =>
   sql`assert_user_storage(${appName}, ${userId}, ${added}, ${limits.maxUserBytes}::bigint, ${begins})`;
 
-/** The bytes that the writes of a user have counted so far. */
 export async function findUserStorage(db: Database, user: User) {
   const total = (...columns: AnyPgColumn[]) =>
     sql<number>`coalesce(sum(${sql.join(columns, sql` + `)}), 0)`.mapWith(Number);
@@ -31,5 +31,5 @@ export async function findUserStorage(db: Database, user: User) {
   return row;
 }
 
-/** Deletes the counts of a user of whom nothing is left. */
+/** Deletes the storage counters of a user without data. */
 export const deleteUserStorage = (db: Database, user: User) => db.delete(u).where(belongsTo(user));
