@@ -18,11 +18,11 @@ chmodSync(join(dist, 'main.js'), 0o755);
 const document = JSON.parse(readFileSync(join(root, 'src/platform/http/openapi/openapi.json'), 'utf8'));
 writeFileSync(join(dist, 'platform/http/openapi/openapi.json'), JSON.stringify(document));
 const ui = join(dirname(require.resolve('@google/adk-devtools')), '..');
-cpSync(join(ui, 'browser'), join(dist, 'features/devui/browser'), { recursive: true });
+cpSync(join(ui, 'browser'), join(dist, 'features/doors/adk/browser'), { recursive: true });
 cpSync(join(root, 'console/dist'), join(dist, 'features/console/pages'), { recursive: true });
-copyFileSync(join(ui, '..', 'LICENSE'), join(dist, 'features/devui/browser/LICENSE'));
+copyFileSync(join(ui, '..', 'LICENSE'), join(dist, 'features/doors/adk/browser/LICENSE'));
 // One font of 5 MB of them.
 const font = join(root, 'node_modules/@fontsource/material-symbols-outlined');
 const weight = 'material-symbols-outlined-latin-400-normal.woff2';
-copyFileSync(join(font, 'files', weight), join(dist, 'features/devui/icons.woff2'));
-copyFileSync(join(font, 'LICENSE'), join(dist, 'features/devui/icons.LICENSE'));
+copyFileSync(join(font, 'files', weight), join(dist, 'features/doors/adk/icons.woff2'));
+copyFileSync(join(font, 'LICENSE'), join(dist, 'features/doors/adk/icons.LICENSE'));

@@ -1,6 +1,6 @@
 import type { Express } from 'express';
-import { graphOperations } from '../conversation/apps/graph-routes.ts';
-import { appOperations } from '../conversation/apps/routes.ts';
+import { graphOperations } from '../features/doors/adk/graph-routes.ts';
+import { appOperations } from '../features/doors/adk/app-routes.ts';
 import { versionOperations } from '../conversation/apps/version-routes.ts';
 import { artifactOperations } from '../conversation/artifacts/routes.ts';
 import { credentialOperations } from '../conversation/credentials/routes.ts';
@@ -13,7 +13,8 @@ import type { Log } from '../platform/log.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import { consolePages } from '../features/console/routes.ts';
 import { cronjobOperations } from '../features/cronjobs/routes.ts';
-import { devUiPages } from '../features/devui/routes.ts';
+import { telemetryOperations } from '../features/doors/adk/telemetry-routes.ts';
+import { devUiPages } from '../features/doors/adk/web-ui.ts';
 import { a2aOperations } from '../features/doors/a2a/routes.ts';
 import { agUiOperations } from '../features/doors/ag-ui/routes.ts';
 import { aiSdkOperations } from '../features/doors/ai-sdk/routes.ts';
@@ -31,13 +32,13 @@ import { holdOperations } from '../conversation/holds/routes.ts';
 import { harnessInvoke } from '../invocations/routes/harness-invoke.ts';
 import { invocationOperations } from '../invocations/routes/invocations.ts';
 import { toolCallOperations } from '../invocations/routes/tool-calls.ts';
-import { invokeLegacy } from '../invocations/routes/invoke-legacy.ts';
+import { invokeLegacy } from '../features/doors/adk/invoke-legacy.ts';
 import type { LiveLimits } from '../invocations/live/live-socket.ts';
 import { replayOperations } from '../invocations/replay/routes.ts';
 import { signalOperations } from '../invocations/waits/signal-routes.ts';
 import { taskOperations } from '../invocations/waits/task-routes.ts';
 import { runLive } from '../invocations/live/run-live.ts';
-import { runOperations } from '../invocations/routes/run.ts';
+import { runOperations } from '../features/doors/adk/run-routes.ts';
 import { sessionEventOperations } from '../invocations/routes/session-events.ts';
 import { createForgetSessions, type ForgetSessions } from './forget-session.ts';
 import { createLoginLimit, MAX_FAILED_LOGINS } from '../platform/http/limits/login-limit.ts';
@@ -51,7 +52,7 @@ import { serviceOperations } from '../features/service/routes.ts';
 import { sessionOperations } from '../conversation/sessions/routes.ts';
 import type { SessionContext } from '../conversation/sessions/session-context.ts';
 import { copyArtifacts } from '../conversation/artifacts/copy-artifacts.ts';
-import { traceOperations } from '../observability/traces/routes.ts';
+import { traceOperations } from '../features/doors/adk/trace-routes.ts';
 import * as evaluations from '../features/evals/erase-store.ts';
 import { userOperations } from '../features/users/routes.ts';
 import { webhookOperations } from '../invocations/webhooks/routes.ts';
@@ -125,6 +126,7 @@ function listOperations(mode: {
   return [
     ...inArea<OperationContext>('Service and applications', [
       ...serviceOperations,
+      ...telemetryOperations,
       ...operatorOperations,
       ...appOperations,
       ...versionOperations,

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { structureNodeSchema } from '../conversation/apps/graph.ts';
+import { structureNodeSchema } from '../features/doors/adk/graph.ts';
 import { spanSchema } from '../observability/traces/span.ts';
 import { artifactVersionSchema, saveArtifactSchema } from '../conversation/artifacts/artifact-version.ts';
 import { cronjobRunSchema, cronjobSchema } from '../features/cronjobs/cronjob.ts';

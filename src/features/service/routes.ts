@@ -1,9 +1,8 @@
 import { z } from 'zod';
-import { InvalidError, UnavailableError } from '../../core/errors.ts';
+import { UnavailableError } from '../../core/errors.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { checkDatabase } from './service-store.ts';
-import { looseObject } from '../../core/members.ts';
 
 const open = { scope: 'none', owner: 'open' } as const;
 
@@ -75,51 +74,5 @@ const version = operation({
   }),
 });
 
-const telemetrySchema = looseObject('A choice about telemetry.', {
-  telemetry: z.boolean().nullable().describe('Whether usage may be reported.'),
-});
-
-/** The ADK Web UI asks on every load unless it knows; this service never reports anything, whatever the choice. */
-const NO_TELEMETRY = { telemetry: false };
-const telemetry = {
-  path: '/config/telemetry',
-  owner: 'service',
-  success: { schema: telemetrySchema, description: 'Never: `false`.', example: NO_TELEMETRY },
-} as const;
-
-const getTelemetry = operation({
-  method: 'get',
-  ...telemetry,
-  operationId: 'getTelemetry',
-  wire: 'ADK',
-  scope: 'read',
-  summary: 'Is usage reported',
-  handler: async () => ({ kind: 'value', value: NO_TELEMETRY }),
-});
-
-const setTelemetry = operation({
-  method: 'post',
-  ...telemetry,
-  operationId: 'setTelemetry',
-  wire: 'ADK',
-  scope: 'admin',
-  summary: 'Choose whether usage is reported',
-  description: 'Nothing is ever reported, so nothing is kept.',
-  parameters: {
-    headers: z.object({
-      'x-adk-telemetry-request': z
-        .string()
-        .optional()
-        .meta({ description: 'Must be `true`: no web page can send it unasked.', enum: ['true'] }),
-    }),
-  },
-  body: { schema: telemetrySchema, required: true, example: NO_TELEMETRY },
-  errors: { 400: 'The header is missing.' },
-  handler: async (_context, { headers }) => {
-    if (headers['x-adk-telemetry-request'] === 'true') return { kind: 'value', value: NO_TELEMETRY };
-    throw new InvalidError('Forbidden: missing required security header');
-  },
-});
-
-/** The service itself: is it alive, is it ready, which version, does it report usage. */
-export const serviceOperations = [health, ready, version, getTelemetry, setTelemetry];
+/** The service itself: is it alive, is it ready, which version. */
+export const serviceOperations = [health, ready, version];

@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type RequestHandler, Router } from 'express';
-import { createPages, type Pages } from '../../platform/http/pages.ts';
+import { createPages, type Pages } from '../../../platform/http/pages.ts';
 
 /** Where the UI lives: on one page, whose addresses are relative. */
 const HOME = '/dev-ui/';

@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import { NotFoundError } from '../../core/errors.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
-import { appPath } from '../../platform/http/operation/parameters.ts';
-import type { AgentDescription } from './agent-description.ts';
+import { NotFoundError } from '../../../core/errors.ts';
+import { operation } from '../../../platform/http/operation/operation.ts';
+import { appPath } from '../../../platform/http/operation/parameters.ts';
+import type { AgentDescription } from '../../../conversation/apps/agent-description.ts';
 import { findAgentAt, structureNodeSchema, toDot, toStructure } from './graph.ts';
 
 const DEV_APP_PATH = '/dev/apps/{app_name}';

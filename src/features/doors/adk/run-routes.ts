@@ -1,13 +1,13 @@
 import { z } from 'zod';
-import { eventSchema } from '../../core/event.ts';
-import { type SessionKey, sessionNotFound } from '../../core/session.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
-import { streamPosition } from '../../platform/http/operation/parameters.ts';
-import { listEventTexts } from '../../conversation/sessions/event-store.ts';
-import { eventStream, exampleAnswer, exampleEvent } from '../../conversation/sessions/examples.ts';
-import type { InvocationContext } from '../context.ts';
-import { invoke } from '../invoke.ts';
-import { answerOnce } from '../retry.ts';
+import { eventSchema } from '../../../core/event.ts';
+import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
+import { operation } from '../../../platform/http/operation/operation.ts';
+import { streamPosition } from '../../../platform/http/operation/parameters.ts';
+import { listEventTexts } from '../../../conversation/sessions/event-store.ts';
+import { eventStream, exampleAnswer, exampleEvent } from '../../../conversation/sessions/examples.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
+import { invoke } from '../../../invocations/invoke.ts';
+import { answerOnce } from '../../../invocations/retry.ts';
 import {
   BUSY_ERRORS,
   disconnectSignal,
@@ -16,8 +16,8 @@ import {
   runRequestSchema,
   toInvocation,
   toInvocationOptions,
-} from '../request.ts';
-import { parsePosition } from '../open-text.ts';
+} from '../../../invocations/request.ts';
+import { parsePosition } from '../../../invocations/open-text.ts';
 import { streamInvocation } from './stream-invocation.ts';
 
 const errors = { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS };

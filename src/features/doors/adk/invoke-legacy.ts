@@ -1,12 +1,12 @@
-import { bodyText } from '../../core/members.ts';
-import { chosenIdentifierSchema, sessionNotFound } from '../../core/session.ts';
-import { HARNESS_APP } from '../../core/names.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
-import { ValidationFailedError } from '../../platform/http/operation/request-errors.ts';
-import { parseBody } from '../../platform/http/validation/json-body.ts';
-import { eventStream } from '../../conversation/sessions/examples.ts';
-import type { InvocationContext } from '../context.ts';
-import { BUSY_ERRORS, invocationHeaders, toInvocation, toInvocationOptions } from '../request.ts';
+import { bodyText } from '../../../core/members.ts';
+import { chosenIdentifierSchema, sessionNotFound } from '../../../core/session.ts';
+import { HARNESS_APP } from '../../../core/names.ts';
+import { operation } from '../../../platform/http/operation/operation.ts';
+import { ValidationFailedError } from '../../../platform/http/operation/request-errors.ts';
+import { parseBody } from '../../../platform/http/validation/json-body.ts';
+import { eventStream } from '../../../conversation/sessions/examples.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
+import { BUSY_ERRORS, invocationHeaders, toInvocation, toInvocationOptions } from '../../../invocations/request.ts';
 import { streamInvocation } from './stream-invocation.ts';
 
 const DEFAULT_USER = 'agentkit_user';

@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { type AgentDescription, listAgents } from './agent-description.ts';
-import { getFunctionCalls, getFunctionResponses } from '../../core/content.ts';
-import type { Event } from '../../core/event.ts';
+import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
+import { getFunctionCalls, getFunctionResponses } from '../../../core/content.ts';
+import type { Event } from '../../../core/event.ts';
 
 const structureToolSchema = z.looseObject({
   name: z.string().describe('What the model calls it by.'),

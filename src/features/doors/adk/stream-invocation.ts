@@ -1,17 +1,17 @@
 import type { Response } from 'express';
-import { AppError, HandedOverError, RepeatedInvocationError } from '../../core/errors.ts';
-import type { Event } from '../../core/event.ts';
-import { NOT_VALID_ANY_MORE } from '../../platform/http/operation/principal.ts';
-import { type EventStream, openEventStream } from '../../platform/http/operation/server-sent-events.ts';
-import { findPlaceBefore } from '../../conversation/sessions/event-store.ts';
-import type { EventFrame, InvocationContext, InvocationRequest } from '../context.ts';
-import { followSession } from '../follow.ts';
-import { formatPosition, type Position } from '../open-text.ts';
-import { invoke } from '../invoke.ts';
-import type { KeyedInvocation } from '../invocation-store.ts';
-import { findRepeated, abandonedError, isActive } from '../retry.ts';
-import { disconnectSignal } from '../request.ts';
-import { parseExactJson } from '../../core/exact-json.ts';
+import { AppError, HandedOverError, RepeatedInvocationError } from '../../../core/errors.ts';
+import type { Event } from '../../../core/event.ts';
+import { NOT_VALID_ANY_MORE } from '../../../platform/http/operation/principal.ts';
+import { type EventStream, openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
+import { findPlaceBefore } from '../../../conversation/sessions/event-store.ts';
+import type { EventFrame, InvocationContext, InvocationRequest } from '../../../invocations/context.ts';
+import { followSession } from '../../../invocations/follow.ts';
+import { formatPosition, type Position } from '../../../invocations/open-text.ts';
+import { invoke } from '../../../invocations/invoke.ts';
+import type { KeyedInvocation } from '../../../invocations/invocation-store.ts';
+import { findRepeated, abandonedError, isActive } from '../../../invocations/retry.ts';
+import { disconnectSignal } from '../../../invocations/request.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Maximum length of the frames that wait for a client, characters; with more its connection is ended. */
 const MAX_WAITING = 8_388_608;

@@ -1,22 +1,22 @@
 import { z } from 'zod';
-import type { AgentDescription } from '../../conversation/apps/agent-description.ts';
-import { toDot, toSteps } from '../../conversation/apps/graph.ts';
-import type { DatabasePool } from '../../platform/db/database.ts';
-import { type Answer, operation } from '../../platform/http/operation/operation.ts';
-import type { Principal } from '../../platform/http/operation/principal.ts';
+import type { AgentDescription } from '../../../conversation/apps/agent-description.ts';
+import { toDot, toSteps } from './graph.ts';
+import type { DatabasePool } from '../../../platform/db/database.ts';
+import { type Answer, operation } from '../../../platform/http/operation/operation.ts';
+import type { Principal } from '../../../platform/http/operation/principal.ts';
 import {
   appEventPath,
   appSessionPath,
   bareEventPath,
   bareSessionPath,
   eventPath,
-} from '../../platform/http/operation/parameters.ts';
-import { findEvent } from '../../conversation/sessions/event-store.ts';
-import { spanSchema, withoutPrompts } from './span.ts';
-import { findEventTraceText, listSessionSpansText, type SpanScope } from './span-store.ts';
-import type { Tracing } from './tracing.ts';
-import { looseObject } from '../../core/members.ts';
-import { parseExactJson } from '../../core/exact-json.ts';
+} from '../../../platform/http/operation/parameters.ts';
+import { findEvent } from '../../../conversation/sessions/event-store.ts';
+import { spanSchema, withoutPrompts } from '../../../observability/traces/span.ts';
+import { findEventTraceText, listSessionSpansText, type SpanScope } from '../../../observability/traces/span-store.ts';
+import type { Tracing } from '../../../observability/traces/tracing.ts';
+import { looseObject } from '../../../core/members.ts';
+import { parseExactJson } from '../../../core/exact-json.ts';
 
 const DEV_APP_PATH = '/dev/apps/{app_name}';
 const TRACE_PATH = `${DEV_APP_PATH}/debug/trace`;

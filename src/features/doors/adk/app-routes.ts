@@ -1,11 +1,11 @@
 import { z } from 'zod';
-import { InvalidError } from '../../core/errors.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
-import { appPath } from '../../platform/http/operation/parameters.ts';
-import type { HostedAgent } from './hosted-agent.ts';
-import { type JsonObject, jsonObject } from '../../core/content.ts';
-import { type AgentDescription, listAgents } from './agent-description.ts';
-import { looseObject } from '../../core/members.ts';
+import { InvalidError } from '../../../core/errors.ts';
+import { operation } from '../../../platform/http/operation/operation.ts';
+import { appPath } from '../../../platform/http/operation/parameters.ts';
+import type { HostedAgent } from '../../../conversation/apps/hosted-agent.ts';
+import { type JsonObject, jsonObject } from '../../../core/content.ts';
+import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
+import { looseObject } from '../../../core/members.ts';
 
 /** The language of the agents; ADK's clients only show it. */
 const LANGUAGE = 'typescript';

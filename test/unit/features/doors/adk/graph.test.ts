@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import type { AgentDescription } from '../../../../src/conversation/apps/agent-description.ts';
-import { findAgentAt, toDot, toSteps, toStructure } from '../../../../src/conversation/apps/graph.ts';
+import type { AgentDescription } from '../../../../../src/conversation/apps/agent-description.ts';
+import { findAgentAt, toDot, toSteps, toStructure } from '../../../../../src/features/doors/adk/graph.ts';
 
 const agent = (name: string, more: Partial<AgentDescription> = {}): AgentDescription => ({
   name,

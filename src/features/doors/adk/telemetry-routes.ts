@@ -1,0 +1,53 @@
+import { z } from 'zod';
+import { InvalidError } from '../../../core/errors.ts';
+import { looseObject } from '../../../core/members.ts';
+import { operation } from '../../../platform/http/operation/operation.ts';
+
+const telemetrySchema = looseObject('A choice about telemetry.', {
+  telemetry: z.boolean().nullable().describe('Whether usage may be reported.'),
+});
+
+/** The ADK Web UI asks on every load unless it knows; this service never reports anything, whatever the choice. */
+const NO_TELEMETRY = { telemetry: false };
+const telemetry = {
+  path: '/config/telemetry',
+  owner: 'service',
+  success: { schema: telemetrySchema, description: 'Never: `false`.', example: NO_TELEMETRY },
+} as const;
+
+const getTelemetry = operation({
+  method: 'get',
+  ...telemetry,
+  operationId: 'getTelemetry',
+  wire: 'ADK',
+  scope: 'read',
+  summary: 'Is usage reported',
+  handler: async () => ({ kind: 'value', value: NO_TELEMETRY }),
+});
+
+const setTelemetry = operation({
+  method: 'post',
+  ...telemetry,
+  operationId: 'setTelemetry',
+  wire: 'ADK',
+  scope: 'admin',
+  summary: 'Choose whether usage is reported',
+  description: 'Nothing is ever reported, so nothing is kept.',
+  parameters: {
+    headers: z.object({
+      'x-adk-telemetry-request': z
+        .string()
+        .optional()
+        .meta({ description: 'Must be `true`: no web page can send it unasked.', enum: ['true'] }),
+    }),
+  },
+  body: { schema: telemetrySchema, required: true, example: NO_TELEMETRY },
+  errors: { 400: 'The header is missing.' },
+  handler: async (_context, { headers }) => {
+    if (headers['x-adk-telemetry-request'] === 'true') return { kind: 'value', value: NO_TELEMETRY };
+    throw new InvalidError('Forbidden: missing required security header');
+  },
+});
+
+/** The choice about telemetry that the ADK Web UI reads and sends. */
+export const telemetryOperations = [getTelemetry, setTelemetry];
