@@ -2,22 +2,22 @@ import { currentContext } from '../platform/context.ts';
 import { UnavailableError } from '../core/errors.ts';
 import { createSlots, type Slots, takeAll } from '../platform/http/limits/request-limits.ts';
 
-/** Counts the invocations of this process, so that it sheds load early and can wait for their end. */
+/** Counts the invocations of this process, to shed load early and to wait for them at shutdown. */
 export interface Admission {
   /**
-   * Runs `work` if there is room. It counts for the caller, and for the user where no request is being answered, with
-   * the `bytes` of a body that outlasts its request.
-   * @throws {UnavailableError} at once, without touching the database, when there is none.
-   * @throws {LimitError} when the caller has as many as one may have
+   * Runs `work` if there is room. Counts it for the current caller, or for the user outside a request. `bytes` is the
+   * size of a body that stays in memory after the response.
+   * @throws {UnavailableError} at once, without a statement, if the process is full
+   * @throws {LimitError} if the caller has too many invocations
    */
   admit<T>(userId: string, work: () => Promise<T>, bytes?: number): Promise<T>;
-  /** How many run or wait. */
+  /** Number of invocations that run or wait. */
   count(): number;
   /** Settles when no invocation is left. */
   whenIdle(): Promise<void>;
 }
 
-/** Counts from zero. @param max that may run or wait in this process at once: all in all, and of one caller */
+/** @param max - invocations that may run or wait in this process: in total, and per caller */
 export function createAdmission(max: { invocations: number; perUser: number }, bodies: Slots): Admission {
   const present = new Set<Promise<unknown>>();
   const slots = createSlots('MAX_INVOCATIONS_PER_USER', max.perUser, 'invocations running or waiting');

@@ -38,24 +38,24 @@ import type { TakeOverContext } from './take-over.ts';
 import { listKeptResponses } from './tool-call-store.ts';
 import { openBudgetTask } from './waits/task-store.ts';
 
-/** Longest pause between two polls of the queues: notifications only save time, they may be lost. */
+/** Longest pause between two polls of the queues: notifications only save time, because they may be lost. */
 const MAX_PAUSE_MS = 5_000;
-/** Shortest pause, however often the sessions change that are waited for. */
+/** Shortest pause between two polls, however often sessions become free. */
 const MIN_PAUSE_MS = 20;
-/** Longest rest after a look at many. */
+/** Longest pause after an expensive poll. */
 const MAX_REST_MS = 1_000;
-/** First pause of an invocation whose turn could not be used, and the longest one. */
+/** First and longest pause of an invocation whose turn failed. */
 const FIRST_PASS_MS = 250;
 const MAX_PASS_MS = 300_000;
-/** Maximum of those that a process remembers. */
+/** Maximum number of paused invocations that a process remembers. */
 const MAX_PASSED = 1_000;
 
 /**
- * Starts an invocation in the background; settles when it has its row. Where its session is free it runs here;
- * where it is busy, its row waits with its request in the database for the process that takes it up
- * ({@link runBackgroundQueue}): from then on no process has to live for it.
- * @param bytes - of the body of the request, which outlasts that
- * @throws as `invoke` does before an invocation begins.
+ * Starts a background invocation and settles when it has its row. If the session is free it runs here. If the session
+ * is busy, it is queued with its request in the database for any process ({@link runBackgroundQueue}), and no longer
+ * depends on this one.
+ * @param bytes - size of the request body, which stays in memory after the response
+ * @throws as `invoke` does before an invocation begins
  */
 async function startInBackground(context: InvocationContext, request: InvocationRequest, bytes: number): Promise<void> {
   const agent = findAgent(context, request);
@@ -64,17 +64,17 @@ async function startInBackground(context: InvocationContext, request: Invocation
   const lease = newLease(context, request);
   const body = toQueuedRequest(request, context.secrets);
   const claim: ClaimRequest = { ...toClaim(context, request, lease, stopping), body };
-  // With credentials that cannot be stored it cannot wait.
+  // Requests whose credentials cannot be encrypted are never queued.
   if (!body) claim.busyPolicy = 'reject';
   const start = async () => {
     let isRetry = false;
     const isHeld = await persist(async () => {
-      // The answer to the first try was lost: another process may have begun, or ended, what it queued.
+      // The result of the first try was lost: another process may have begun or ended the queued row.
       const waiter = isRetry ? await findWaiter(context.database.db, lease) : undefined;
       isRetry = true;
       return waiter && !waiter.isMine ? false : acquireSession(context, claim);
     }, CLAIM_PATIENCE_MS);
-    // What is stored, and the body as it was sent, are not held beside the request while that runs.
+    // Free the memory of the stored body and events while the invocation runs.
     Object.assign(claim, { body: undefined, events: [] });
     known.resolve();
     if (isHeld) await runClaimed({ context, request, agent, lease, listener: () => undefined }, stopping);
@@ -86,8 +86,8 @@ async function startInBackground(context: InvocationContext, request: Invocation
 }
 
 /**
- * Starts an invocation in the background as {@link startInBackground} does, once for all requests with its key.
- * @returns its id: that of the first request
+ * Starts a background invocation as {@link startInBackground} does, once per idempotency key.
+ * @returns the id of the first request's invocation
  */
 export async function startOnce(context: InvocationContext, run: InvocationRequest, bytes: number): Promise<string> {
   try {
@@ -102,12 +102,11 @@ export async function startOnce(context: InvocationContext, run: InvocationReque
 }
 
 /**
- * Runs background invocations whose turn it is, from whatever process they came, and goes on with those that a
- * take-over put back, until this process drains. Their lease is that of their session, which `invoke` renews; the claim
- * is theirs too, since of several processes that find the head of a queue one gets the session. Who cannot begin holds
- * up nobody: a look finds those that can, without those of other applications, of busy sessions, and those whose turn
- * this process could not use a moment ago.
- * @returns a promise that settles when the last of them has ended.
+ * Runs background invocations of all processes, and resumes those that a take-over put back, until this process drains.
+ * The session's lease is also the job's lease, and `invoke` renews it. The claim compares and sets, so that of several
+ * processes one wins. A blocked invocation delays no other: the poll skips other applications, busy sessions and
+ * invocations whose turn has just failed here.
+ * @returns a promise that settles when the last invocation has ended
  */
 export function runBackgroundQueue(context: InvocationContext): Promise<void> {
   const { database, agents, limits } = context;
@@ -135,14 +134,17 @@ export function runBackgroundQueue(context: InvocationContext): Promise<void> {
   });
 }
 
-/** Leaves out all but one of those that may be what kills their processes: together they would come to their last. */
+/**
+ * Keeps at most one last attempt at a time: one of them may crash the process, and the others would lose theirs with
+ * it.
+ */
 function toTaken(left: QueueHead[], held: readonly QueueHead[], maxAttempts: number): QueueHead[] {
   const isLast = ({ attempts }: QueueHead) => attempts > 0 && attempts + 1 >= maxAttempts;
   const next = held.some(isLast) ? undefined : left.find(isLast);
   return left.filter((head) => !isLast(head) || head === next);
 }
 
-/** A look may read much that cannot begin: it takes at most a fifth of the time. */
+/** Spaces polls out so that they take at most a fifth of the time, because a poll may read many blocked rows. */
 class Pace {
   #nextTime = 0;
 
@@ -159,11 +161,10 @@ class Pace {
   }
 }
 
-/** Invocations whose turn this process could not use: each pauses, twice as long every time. */
+/** Invocations whose turn failed in this process. Each backs off exponentially. */
 class PassedTurns {
   readonly #byId = new Map<string, { times: number; until: number }>();
 
-  /** Notes one. */
   add(id: string, maxMs: number): void {
     const times = (this.#byId.get(id)?.times ?? 0) + 1;
     const until = performance.now() + Math.min(FIRST_PASS_MS * 2 ** (times - 1), maxMs);
@@ -177,14 +178,14 @@ class PassedTurns {
     this.#byId.delete(id);
   }
 
-  /** Lists those that pause. */
+  /** Lists the ids that still back off. */
   list(): string[] {
     const now = performance.now();
     for (const [id, { until }] of this.#byId) if (until < now - MAX_PASS_MS) this.#byId.delete(id);
     return [...this.#byId].flatMap(([id, { until }]) => (until > now ? [id] : []));
   }
 
-  /** Milliseconds until the first of them may be tried again, at most `maxMs`. */
+  /** Milliseconds until the first back-off ends, at most `maxMs`. */
   pauseMs(maxMs: number): number {
     const now = performance.now();
     const next = [...this.#byId.values()].map(({ until }) => until - now).filter((ms) => ms > 0);
@@ -192,7 +193,7 @@ class PassedTurns {
   }
 }
 
-/** Uses the turn of an invocation; where that is in vain, it pauses in this process. */
+/** Runs an invocation whose turn has come. If that fails before it begins, it backs off in this process. */
 async function takeTurn(context: InvocationContext, head: QueueHead, passed: PassedTurns): Promise<void> {
   const { key, invocationId } = head;
   const turn = { isLetIn: false, isUsed: false };
@@ -202,7 +203,7 @@ async function takeTurn(context: InvocationContext, head: QueueHead, passed: Pas
       async () => {
         turn.isLetIn = true;
         const isUsed = await runQueued(context, head, () => (turn.isUsed = true));
-        // Another process was faster: it is not found again before that one has its row.
+        // Another process has claimed it. Skip it until that process has updated the row.
         if (!isUsed) passed.add(invocationId, FIRST_PASS_MS);
         else passed.remove(invocationId);
       },
@@ -218,7 +219,7 @@ async function takeTurn(context: InvocationContext, head: QueueHead, passed: Pas
   }
 }
 
-/** A turn that is not used is seen in the log and in a metric. */
+/** Logs and counts a turn that failed. */
 function tellRefusal(
   { log, metrics }: Pick<InvocationContext, 'log' | 'metrics'>,
   { key: { appName }, invocationId }: Pick<Lease, 'key' | 'invocationId'>,
@@ -233,9 +234,9 @@ function tellRefusal(
 const REVOKED = 'the key that requested it is not valid any more';
 
 /**
- * Runs an invocation that waits, or goes on with one, unless another process is faster.
- * @param onUsed - called when it holds its session
- * @returns whether its turn was used
+ * Begins or resumes a queued invocation, unless another process is faster.
+ * @param onUsed - called when the session is claimed
+ * @returns false if another process was faster
  */
 async function runQueued(
   context: InvocationContext,
@@ -256,7 +257,7 @@ async function runQueued(
   );
 }
 
-/** Begins an invocation in the background whose turn it is. */
+/** Begins a background invocation whose turn has come. */
 async function begin(
   context: InvocationContext,
   request: InvocationRequest,
@@ -285,7 +286,7 @@ async function begin(
   return true;
 }
 
-/** Pauses what a budget refuses at its turn, as it would one that runs, or ends it where that is how it would end. */
+/** Pauses an invocation that a budget refuses at its turn, or ends it if it may not wait for budgets. */
 async function refuseForBudget(
   context: InvocationContext,
   request: InvocationRequest,
@@ -304,7 +305,7 @@ async function refuseForBudget(
   try {
     const isPaused = await persist(() => database.transaction(pause), CLAIM_PATIENCE_MS);
     if (isPaused) tellRefusal(context, request, 'budget', error);
-    // Who waits behind it has its turn.
+    // The next invocation in the session's queue may run now.
     notifications.publish(QUEUE_TOPIC);
     notifications.publish(sessionTopic(request.key));
     return isPaused;
@@ -314,7 +315,7 @@ async function refuseForBudget(
   }
 }
 
-/** Ends what cannot begin: it would stay at the head of its queue. */
+/** Ends an invocation that cannot begin, because it would block its queue. */
 async function refuse(
   context: InvocationContext,
   request: InvocationRequest,
@@ -327,12 +328,13 @@ async function refuse(
   return isEnded;
 }
 
-/** What ends an invocation that waits uses of a process: not its application, which may be gone. */
+/** What ending a queued invocation needs. Not its application, which may be gone. */
 type EndingContext = Pick<InvocationContext, 'agents' | 'secrets' | 'log' | 'metrics'> & TakeOverContext;
 
 /**
- * Ends an invocation that waits, whether a process has begun it or not: what it was to say is stored where it fits, its
- * open calls are answered, and its last event says why. @returns false where it waits no more
+ * Ends a queued invocation, begun or not. Stores its prompt if that is possible, answers its open calls, and adds a
+ * last event with the reason.
+ * @returns false if it is no longer queued
  */
 async function endQueued(
   context: EndingContext,
@@ -361,12 +363,12 @@ async function endQueued(
   return true;
 }
 
-/** How long an invocation waits for a process that serves its application: over a holiday, or the end of a pilot. */
+/** How long an invocation waits for a process that serves its application. Long enough for holidays. */
 const UNSERVED_DAYS = 7;
-/** Invocations of one look. */
+/** Maximum number of invocations per sweep. */
 const MAX_UNSERVED = 100;
 
-/** Ends what waits for an application that no process has served for long. */
+/** Ends invocations of applications that no process has served for a long time. */
 export async function endUnserved(context: EndingContext): Promise<void> {
   const { db } = context.database;
   for (const found of await listUnserved(db, [...context.agents.keys()], UNSERVED_DAYS, MAX_UNSERVED)) {
@@ -382,7 +384,7 @@ export async function endUnserved(context: EndingContext): Promise<void> {
   }
 }
 
-/** Goes on with an invocation whose process died: what it has stored is taken, and it ends as if undisturbed. */
+/** Resumes an invocation whose process died. Stored events are reused, and it ends as if undisturbed. */
 async function goOn(
   context: InvocationContext,
   request: InvocationRequest,
@@ -405,7 +407,7 @@ async function goOn(
 const runHere = (context: InvocationContext, request: InvocationRequest, lease: Lease, outside: AbortSignal) =>
   runClaimed({ context, request, agent: findAgent(context, request), lease, listener: () => undefined }, outside);
 
-/** Logs a failure, except errors of the runtime: they are stored in the invocation, or are a matter of load. */
+/** Logs a failure, except runtime errors, which are stored in the invocation or report load. */
 function logFailure({ log }: Pick<InvocationContext, 'log'>, error: unknown, invocationId?: string): void {
   if (!(error instanceof AppError)) log.error({ err: error, invocationId }, 'a background invocation failed');
 }

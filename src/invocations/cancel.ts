@@ -4,12 +4,12 @@ import type { InvocationContext } from './context.ts';
 import { requestCancel } from './fence.ts';
 import type { SessionFeeds } from './session-feed.ts';
 
-/** Time that the answer to a request to cancel waits for the end. */
+/** How long the answer to a cancellation waits for the end of the invocation. */
 const CANCEL_MS = 5_000;
 
 /**
- * Asks an invocation to end as cancelled, on whatever process, and waits a moment for its end: a client reads the
- * status in the answer. @returns false where there is no such invocation
+ * Cancels an invocation on any process and waits briefly for its end, so that the answer shows the final status.
+ * @returns false if there is no such invocation
  */
 export async function cancel(
   context: Pick<InvocationContext, 'database' | 'notifications' | 'feeds' | 'draining'>,

@@ -10,10 +10,12 @@ import type { Lease } from './lock-store.ts';
 import type { ClaimRequest, LeaseTimes } from './session-lock.ts';
 import { toClaimedRequest } from './stored-request.ts';
 
-/** How long the start of an invocation outlasts an absence of the database: the caller may still retry. */
+/**
+ * How long the start of an invocation retries while the database is away. Short, because the caller can retry itself.
+ */
 export const CLAIM_PATIENCE_MS = 1_000;
 
-/** Returns the agent that answers a request. @throws {NotFoundError} where this process lacks the application. */
+/** Returns the agent of an application. @throws {NotFoundError} if this process does not serve it */
 export function findAgent(
   { agents }: Pick<InvocationContext, 'agents'>,
   { key }: Pick<InvocationRequest, 'key'>,
@@ -23,7 +25,7 @@ export function findAgent(
   return agent;
 }
 
-/** Returns what an invocation names as its version: marked where its request changed the agent. */
+/** Returns the version name for the invocation's row, with a suffix if the request overrode the agent. */
 function toVersionName(
   version: AgentVersion | undefined,
   {
@@ -39,7 +41,7 @@ function toVersionName(
   return Object.values(changes).some((change) => change !== undefined) ? `${digest}+overrides` : digest;
 }
 
-/** Returns a lease with a fresh token, which is not granted yet. */
+/** Returns a lease with a new token, to be claimed. */
 export const newLease = (
   {
     agents,
@@ -56,7 +58,7 @@ export const newLease = (
   version: toVersionName(agents.get(request.key.appName)?.version, request.overrides),
   request: request.idempotency,
   webhookUrl: request.webhookUrl,
-  // One that goes on keeps what its row has, and no budget counts it again, or refuses it in the middle.
+  // A resumed invocation keeps its stored request and is not charged again.
   ...(request.goesOn
     ? { isFree: true }
     : {
@@ -66,8 +68,8 @@ export const newLease = (
 });
 
 /**
- * Returns the claim of a request: the user event is stored with it, unless the request may still be refused.
- * @throws {TooLargeError} for a user event of more bytes than allowed
+ * Returns the claim of a request. It includes the user event unless the request may still turn out invalid.
+ * @throws {TooLargeError} if the user event exceeds the size limit
  */
 export function toClaim(
   context: Pick<InvocationContext, 'busyPolicy' | 'leaseTimes' | 'limits' | 'newId'>,

@@ -23,135 +23,137 @@ import type { Secrets } from '../platform/secrets.ts';
 import type { AnswerKind } from './stored-request.ts';
 import type { WaitQueue } from './wait-queue.ts';
 
-/** Limits of every invocation. */
 export interface InvocationLimits {
-  /** Time limit in milliseconds, the wait for the session left out. */
+  /** Time limit in milliseconds; the wait for a busy session does not count. */
   timeoutMs: number;
-  /** Maximum of tool calls. */
   toolCalls: number;
-  /** Maximum size of an event, bytes of its JSON. */
+  /** Maximum size of an event, in bytes of its JSON. */
   eventBytes: number;
-  /** Maximum of requests that wait for one session. */
+  /** Maximum number of requests that wait for one session. */
   queueDepth: number;
-  /** Maximum of invocations that this process takes up from the database and runs at once: requests have the rest. */
+  /** Maximum number of background invocations that this process runs at once; the rest of its room is for requests. */
   takenUp: number;
-  /** Maximum of processes that begin one invocation, each after the death of the one before. */
+  /** Maximum number of processes that begin one invocation before it counts as a poison job; 1 disables resuming. */
   attempts: number;
 }
 
-/** The resources and settings of invocations in a process. */
+/** The dependencies and settings that invocations of one process share. */
 export interface InvocationContext {
   database: DatabasePool;
   histories: HistoryCache;
-  /** The sessions that streams of this process follow. */
+  /** The sessions that open streams of this process follow. */
   feeds: SessionFeeds;
-  /** The requests of this process that wait for busy sessions. */
+  /** The requests of this process that queue for a busy session. */
   waitQueue: WaitQueue;
-  /** Where the bytes of artifacts are. */
+  /** Stores the bytes of artifacts. */
   contentStore: ContentStore;
   notifications: Notifications;
   admission: Admission;
-  /** Counts replays. */
+  /** Limits how many replays run at once. */
   replays: Slots;
   log: Log;
-  /** Keeps what the agent does, prompts included: in development UI mode only. */
+  /** Records agent activity, prompts included, for the development UI. Absent outside that mode. */
   tracing?: Tracing | undefined;
-  /** Begins to observe an invocation: for its trace, for metrics. */
+  /** Creates the observer of one invocation, for traces and metrics. */
   observe?: ((invocation: Pick<InvocationRequest, 'key' | 'invocationId'>) => InvocationObserver) | undefined;
   metrics?: Metrics | undefined;
-  /** Where transactional tools work [there are none]. */
+  /** The database role of transactional tools. Absent: the service has no such tools. */
   tools?: ToolDatabase | undefined;
-  /** Encrypts what is secret in stored requests. */
+  /** Encrypts credentials in stored requests. */
   secrets: Secrets;
-  /** False for a key that was revoked, has expired or is unknown. */
+  /** False for an API key that is revoked, expired or unknown. */
   isValidKey: (id: string) => Promise<boolean>;
-  /** By application name. */
+  /** Agents by application name. */
   agents: ReadonlyMap<string, HostedAgent>;
   newId: () => string;
-  /** Unix time in seconds, for partial events only; what is stored gets the database's clock. */
+  /** Unix time in seconds, for partial events only. Stored events get the database's clock. */
   now: () => number;
   leaseTimes: LeaseTimes;
   limits: InvocationLimits;
-  /** Policy of requests for a busy session that name none. */
+  /** Policy for a busy session if the request names none. */
   busyPolicy: BusyPolicy;
-  /** True: an invocation ends as cancelled when the client that waits for it goes away. */
+  /** If true, an invocation is cancelled when the client that waits for its answer disconnects. */
   cancelOnDisconnect: boolean;
-  /** Aborted when the process begins to stop: open streams end, so that clients go on elsewhere. */
+  /** Aborted when shutdown begins. Open streams end then, so that clients reconnect to another process. */
   draining: AbortSignal;
-  /** Aborted when the process has to stop: another one goes on with what still runs, or it ends as interrupted. */
+  /** Aborted when the grace period of shutdown is over. Running invocations are handed over, or end as interrupted. */
   stopping: AbortSignal;
 }
 
-/** A fresh id of an invocation, as ADK spells them. */
+/** Returns a new invocation id in ADK's format. */
 export const newInvocationId = ({ newId }: Pick<InvocationContext, 'newId'>): string => `e-${newId()}`;
 
-/** One prompt and how to answer it. */
 export interface InvocationRequest {
   key: SessionKey;
-  /** Fresh, or that of an ended invocation which goes on (`resumes`). */
+  /** A new id, or the id of an ended invocation to resume (`resumes`). */
   invocationId: string;
   resumes?: boolean;
-  /** The user's message; `undefined` only to resume. */
+  /** The user's message; `undefined` only if the request resumes an invocation. */
   content: Content | undefined;
-  /** Merged into the state with the user's event. */
+  /** Merged into the session state with the user's event. */
   stateDelta?: JsonObject | undefined;
   customMetadata?: JsonObject | undefined;
   overrides: AgentOverrides;
-  /** Create the session where it is absent; `new`: it has to be. */
+  /** True: create the session if it is absent. `new`: fail if it exists. */
   createSession: boolean | 'new';
-  /** True: partial events reach the listener too. */
+  /** If true, the listener gets partial events too. */
   streaming: boolean;
-  /** True for a turn of a live session in text: its events name no node, and one more says that it is over. */
+  /** True for a text turn of a live session. Its events name no node, and a last event reports the end of the turn. */
   isLive?: boolean | undefined;
   busyPolicy?: BusyPolicy | undefined;
   /** The `Idempotency-Key` of the request and the hash of its content. */
   idempotency?: IdempotentRequest | undefined;
-  /** Address of the webhook that is sent how it ends: one that its user has registered. */
+  /** Address of a registered webhook of the user. It is sent the result. */
   webhookUrl?: string | undefined;
-  /** The answer to keep with the invocation; without it a retry's answer is made from its events. */
+  /** Form of the answer to store for retries. Absent: a retry's answer is built from the stored events. */
   answer?: AnswerKind | undefined;
-  /** Where it goes on whose process died: its last event when it began, and what it has used since. */
+  /** Set after the process of the invocation died: the last sequence when it began, and what it has used since. */
   goesOn?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
-  /** True where no client waits: a process that stops hands it over at its next step. */
+  /**
+   * True if no client waits for the answer: a process that shuts down hands the invocation over before its next step.
+   */
   inBackground?: boolean;
-  /** True where a budget that has nothing left does not end it: it waits for those who may change that. */
+  /** If true, an exhausted budget pauses the invocation until somebody raises the budget, instead of ending it. */
   waitsForBudget?: boolean | undefined;
-  /** Aborted when the invocation is not wanted any more. */
+  /** Aborts the invocation, for instance when its client has left. */
   signal?: AbortSignal | undefined;
-  /** Called with text once it is stored, where it streams. */
+  /** Called with each piece of streamed text after it was stored. */
   onDelta?: EventListener;
-  /** Called when the invocation has its row: it waits in the queue, or it has begun. */
+  /** Called when the invocation has its database row, that is, when it is queued or has begun. */
   onKnown?: () => void;
-  /** The agent, made ready; it stays so after the invocation [made ready for it]. */
+  /** An agent that the caller prepared and will close. Absent: the invocation prepares one and closes it. */
   prepared?: PreparedAgent;
-  /** How the agent answers [the loop of models and tools]. */
+  /** The loop that produces the events. Default: models and tools, `runAgent`. */
   steps?: (input: RunInput) => AsyncGenerator<NewEvent, RunEnd, void>;
 }
 
-/** The end of an invocation. */
+/** The result of an invocation. */
 export interface InvocationEnd {
   output: string;
   error: InvocationError | undefined;
-  /** True where it waits for a person. */
+  /** True if the invocation waits for a person. */
   paused?: boolean;
-  /** The checked value of an answer that has a form. */
+  /** The structured answer, checked against the output schema. */
   value?: unknown;
 }
 
-/** An event on its way to a client: JSON text. */
+/** An event for a client, with its JSON text. */
 export interface EventFrame {
   text: string;
   event: Event;
-  /** Its own where it is stored; that of the event before a stored delta; none for a partial event as it comes. */
+  /**
+   * Sequence of a stored event; for a stored delta that of the event before it; `undefined` for an unstored partial
+   * event.
+   */
   sequence: number | undefined;
-  /** Number of the last delta before or at its place whose event is still to come. */
+  /** Number of the last delta, up to this frame, whose complete event is not stored yet. */
   delta?: number | undefined;
 }
 
-/** Called with each event of the agent: stored ones after they were stored, partial ones as they come. */
+/** Called with each event of the agent: complete events after they were stored, partial events at once. */
 export type EventListener = (frame: EventFrame) => void;
 
-/** Calls a listener with events as they were stored; `delta` as in a frame. */
+/** Passes stored events to a listener. `delta` is that of {@link EventFrame}. */
 export function notifyListener(
   listener: EventListener,
   stored: StoredEvent[],

@@ -6,9 +6,9 @@ import { invocations } from '../platform/db/schema/schema.ts';
 import { isHeldWith } from '../conversation/sessions/session-lease.ts';
 import type { InvocationStatus } from './invocation.ts';
 
-/** The error of an invocation whose process stopped while it waited; its idempotency key is free again. */
+/** Error of a queued invocation whose waiting process died. Its idempotency key is freed. */
 const STOPPED_WHILE_QUEUED = 'The invocation was interrupted: its process stopped before it began.';
-/** The error of one that lost its session without an ending. */
+/** Error of a running invocation that no longer holds its session and was never ended. */
 const LOST_ITS_SESSION = 'The invocation was interrupted: its process lost the session.';
 
 const interrupted = (errorMessage: string) => ({
@@ -22,10 +22,10 @@ const isDead = lt(invocations.leaseExpireTime, sql`statement_timestamp()`);
 const isInDeadBatch = (status: InvocationStatus, more: SQL = sql`true`) =>
   isInBatch(invocations, sql`${eq(invocations.status, status)} and ${isDead} and ${more}`, invocations.leaseExpireTime);
 
-/** Tells whether anything is dead, and in how many milliseconds the next lease of a running one ends if it stays. */
+/** Tells whether any lease has expired, and in how many milliseconds the next lease of a running invocation expires. */
 export async function findDead(db: Database): Promise<{ isDue: boolean; nextMs: number }> {
   const { status, leaseExpireTime, request } = invocations;
-  // A cluster takes no subquery without a column.
+  // Citus refuses `exists` with a subquery that selects no column.
   const exists = (condition: SQL) => sql`exists (select 1 from ${invocations} where ${condition})`;
   const running = sql`${status} = 'running'`;
   const { rows } = await db.execute<{ isDue: boolean; nextMs: number | null }>(sql`
@@ -36,7 +36,9 @@ export async function findDead(db: Database): Promise<{ isDue: boolean; nextMs: 
   return { isDue: rows[0]?.isDue === true, nextMs: Math.ceil(rows[0]?.nextMs ?? Infinity) + 1 };
 }
 
-/** Ends the queued invocations whose waiter has died; those in the background need none. */
+/**
+ * Ends queued invocations whose waiting process died. Background invocations are left, because they wait without one.
+ */
 export async function endDeadWaiters(db: Database): Promise<void> {
   const values = { ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null };
   await inBatches(() =>
@@ -47,14 +49,14 @@ export async function endDeadWaiters(db: Database): Promise<void> {
   );
 }
 
-/** Ends invocations whose status is `running` and that hold no session. */
+/** Ends invocations with the status `running` whose session another token holds. */
 export async function endLostInvocations(db: Database): Promise<void> {
   const values = { ...interrupted(LOST_ITS_SESSION), request: null };
   const isLost = isInDeadBatch('running', not(isHeldWith(invocations)));
   await inBatches(() => db.update(invocations).set(values).where(isLost));
 }
 
-/** Lists at most `limit` sessions that a dead invocation holds, the longest dead first, after the first `offset`. */
+/** Lists sessions held by a dead invocation, the longest dead first. Skips the first `offset`. */
 export function listDeadHolders(db: Database, limit: number, offset: number): Promise<SessionKey[]> {
   const { appName, userId, sessionId, leaseExpireTime } = invocations;
   return db

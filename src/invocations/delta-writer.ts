@@ -5,53 +5,53 @@ import { appendDeltas } from '../conversation/sessions/delta-store.ts';
 import type { EventFrame, InvocationContext } from './context.ts';
 import type { Lease } from './lock-store.ts';
 
-/** How long text waits for more: a statement for each token would cost more than the model's own answer. */
+/** How long text is batched: one statement per token would cost more than the model's answer. */
 const BATCH_MS = 75;
-/** Characters that are stored without a wait for more. */
+/** Number of characters at which a batch is stored at once. */
 const BATCH_CHARACTERS = 4_096;
 
-/** The text of an event to come. */
+/** The streamed text of an event that is not complete yet. */
 interface OpenText {
   /** Its newest partial event. */
   event: NewEvent;
-  /** Parts that are not stored yet; `undefined` once no more are: what is stored is a beginning of the whole event. */
+  /** Parts that are not stored yet. `undefined` when storing has stopped; the deltas are then a prefix of the event. */
   parts: Part[] | undefined;
-  /** Characters so far. */
+  /** Characters received so far. */
   size: number;
-  /** Number of its last stored piece. */
+  /** Number of its last stored delta. */
   last?: number;
 }
 
 /**
- * Stores the text of an invocation that streams as it comes, in batches, for readers of other connections and
- * processes. The model is not waited for, nor does it wait. An event that is whole within a batch leaves no trace.
+ * Stores the streamed text of an invocation in batches, for readers at other connections and processes. The model and
+ * the writes do not wait for each other. An event that completes within one batch stores no deltas.
  */
 export class DeltaWriter {
   readonly #context: Pick<InvocationContext, 'database' | 'notifications' | 'newId' | 'now' | 'log' | 'limits'>;
   readonly #lease: Lease;
   readonly #onStored: ((frame: EventFrame) => void) | undefined;
-  /** By id of the event to come. Agents that run side by side write several at once. */
+  /** By event id. Parallel agents stream several events at once. */
   readonly #texts = new Map<string, OpenText>();
   #waiting = 0;
   #timer: NodeJS.Timeout | undefined;
-  /** Statements follow one another: what one finds stored is known. */
+  /** Chains the statements, because each must know what the one before stored. */
   #turn: Promise<unknown> = Promise.resolve();
 
-  /** @param onStored - called with each piece once it is stored, with its place */
+  /** @param onStored - called with each delta after it was stored */
   constructor(context: InvocationContext, lease: Lease, onStored: ((frame: EventFrame) => void) | undefined) {
     this.#context = context;
     this.#lease = lease;
     this.#onStored = onStored;
   }
 
-  /** Takes a partial event whose id is that of the event to come. One that is not text is not stored. */
+  /** Adds a partial event, which has the id of the complete event to come. Other content than text is not stored. */
   add(event: NewEvent): void {
     const added = getParts(event.content);
     const size = added.reduce((sum, { text }) => sum + (text?.length ?? 0), 0);
     if (size === 0 || added.some(({ text }) => text === undefined)) return;
     const open = this.#texts.get(event.id) ?? { event, parts: [], size: 0 };
     this.#texts.set(event.id, open);
-    // The whole event would be refused.
+    // The complete event would exceed the size limit.
     if ((open.size += size) > this.#context.limits.eventBytes) open.parts = undefined;
     if (!open.parts) return;
     open.event = event;
@@ -62,8 +62,8 @@ export class DeltaWriter {
   }
 
   /**
-   * Ends the text of an event that is whole now: `append` stores the event in its place.
-   * @param append - called with true where some of its text may be stored
+   * Stops the text of an event that is complete now; `append` stores that event.
+   * @param append - called with true if deltas of the event may be stored
    */
   async replace<T>(eventId: string, append: (hasDeltas: boolean) => Promise<T>): Promise<T> {
     const open = this.#texts.get(eventId);
@@ -76,14 +76,14 @@ export class DeltaWriter {
     });
   }
 
-  /** Stores no more. */
+  /** Stops storing. */
   async end(): Promise<void> {
     clearTimeout(this.#timer);
     this.#close();
     await this.#turn;
   }
 
-  /** The number of the last piece that is stored of events to come; `undefined` for none. */
+  /** Number of the last stored delta of incomplete events; `undefined` for none. */
   get last(): number | undefined {
     const numbers = [...this.#texts.values()].flatMap(({ last }) => last ?? []);
     return numbers.length > 0 ? Math.max(...numbers) : undefined;
@@ -121,7 +121,7 @@ export class DeltaWriter {
       log.warn({ err: error, invocationId: this.#lease.invocationId }, 'text could not be stored as it came');
       return undefined;
     });
-    // A try whose end is not known is not repeated: a reader would have text twice, or with a hole.
+    // An unconfirmed write is not retried: a reader would get text twice or with a hole.
     if (!stored) return this.#close();
     for (const [place, { open, event, text }] of pieces.entries()) {
       open.last = stored.last - pieces.length + place + 1;
@@ -131,7 +131,7 @@ export class DeltaWriter {
   }
 }
 
-/** Adds a part to others; text goes on with the text before it that is of the same kind. */
+/** Appends a part; text is merged into a preceding part of the same kind. */
 function addPart(parts: Part[], part: Part): void {
   const last = parts.at(-1);
   if (last && last.thought === part.thought) parts[parts.length - 1] = { ...last, text: `${last.text}${part.text}` };

@@ -7,17 +7,22 @@ import { stoppedMessage } from './invocation.ts';
 import { requestStop } from './invocation-store.ts';
 import { type Lease, renewLease } from './lock-store.ts';
 
-/** One signal for everything that ends a running invocation early; its reason says what that was. */
+/** Combines everything that ends a running invocation early into one signal; its reason says which it was. */
 export interface Fence {
-  /** Aborted by a time limit or stop (`AgentError`), by the caller, or by a lost lease ({@link LeaseLostError}). */
+  /**
+   * Aborted by the time limit or a stop request (`AgentError`), by the caller, or by a lost lease ({@link
+   * LeaseLostError}).
+   */
   signal: AbortSignal;
-  /** The moment at which the time limit ends it, by `performance.now()`. */
+  /** When the time limit is reached, in milliseconds of `performance.now()`. */
   endTime: number;
-  /** Stops the timers and the renewal of the lease. */
+  /** Stops the timer and the renewal of the lease. */
   release(): void;
 }
 
-/** Puts an invocation between its limits; of its time `spentMs` are over. `outside` ends it too: client or process. */
+/**
+ * Starts the time limit and the renewal of the lease. `spentMs` of the limit are already used; `outside` aborts too.
+ */
 export function fenceIn(
   context: { database: DatabasePool; notifications: Notifications },
   lease: Lease,
@@ -38,7 +43,7 @@ export function fenceIn(
   };
 }
 
-/** Asks an invocation to end as cancelled, on whatever process. @returns false where there is no such invocation. */
+/** Asks an invocation to end as cancelled, whichever process runs it. @returns false if there is no such invocation */
 export async function requestCancel(
   { database, notifications }: { database: DatabasePool; notifications: Pick<Notifications, 'publish'> },
   key: SessionKey,
@@ -51,8 +56,8 @@ export async function requestCancel(
 }
 
 /**
- * Renews a lease until stopped. The signal aborts at a request to stop, and with a {@link LeaseLostError} where a
- * renewal is refused, or not known to have worked when the lease runs out: authority to write is over then.
+ * Renews a lease until stopped. The signal aborts at a stop request. It aborts with a {@link LeaseLostError} if a
+ * renewal is refused, or if none was confirmed before the lease expired, because writing is not allowed from then on.
  */
 function keepLease(
   { database, notifications }: { database: DatabasePool; notifications: Notifications },
@@ -76,7 +81,7 @@ function keepLease(
   };
   let renewing = false;
   const renewOrEnd = () => {
-    // Without an answer too the authority ends with the lease.
+    // The lease also expires if the database never answers.
     if (performance.now() >= heldUntil) ended.abort(lost());
     if (renewing) return;
     renewing = true;

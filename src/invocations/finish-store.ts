@@ -23,39 +23,39 @@ import { markKept, toTapeParameters } from './tape-store.ts';
 import type { Tape } from './tape.ts';
 import { toTasksParameter } from './waits/task.ts';
 
-/** How an invocation ended, as its row keeps it. */
+/** The result of an invocation, for its row. */
 export interface InvocationOutcome {
   status: InvocationStatus;
   error?: InvocationError | undefined;
-  /** The answer as it is sent. */
+  /** The answer that retries receive. */
   answer?: string | undefined;
-  /** Use that its row has not counted yet. */
+  /** Usage that the invocation's row does not contain yet. */
   counts?: InvocationCounts | undefined;
-  /** Use of models that no statement has counted in the budgets yet. */
+  /** Model usage that the budgets do not contain yet. */
   uses?: readonly ModelUse[];
-  /** Entries of the ledger to write; calls that are still open in it become unknown. */
+  /** Ledger entries to write. Calls that are still open in the ledger become unknown. */
   calls?: readonly CallRecord[] | undefined;
-  /** Calls that stay open: tasks where it pauses. */
+  /** Calls that stay open as tasks while the invocation is paused. */
   waits?: readonly OpenWait[] | undefined;
-  /** Counts those. */
+  /** Counts the calls that became unknown. */
   metrics?: Metrics | undefined;
   /** The tape of the run, for replays. */
   tape?: Tape | undefined;
-  /** True: text of its events may be stored beside them, and goes. */
+  /** True if streamed deltas of its events may be stored; they are deleted. */
   hasDeltas?: boolean;
-  /** True: something of it may be remembered. */
+  /** True if memories may be extracted from the invocation. */
   remembers?: boolean;
-  /** True: its process is taken for dead, and must not take this end for its own should it wake up. */
+  /** True if its process is taken for dead. A new token keeps that process from taking this end for its own. */
   revokesToken?: boolean;
-  /** Called where work in the background waits for the session, which is free now. */
+  /** Called if background work waits for the session, which is free now. */
   onAwaited?: () => void;
 }
 
 /**
- * Ends an invocation: last events, status and answer, and the session released, in one statement: waiting requests may
- * be notified of success after it.
- * @returns the events with their sequences. @throws {LeaseLostError} when the lease is another's; nothing was written
- * then.
+ * Ends an invocation in one statement: stores the last events, status and answer, and releases the session. A client
+ * may be told of success only after it.
+ * @returns the events with their sequences
+ * @throws {LeaseLostError} if another invocation holds the lease; nothing was written then
  */
 export async function finishInvocation(
   db: Database,
@@ -70,7 +70,7 @@ export async function finishInvocation(
     p_token: lease.token,
     p_new_token: outcome.revokesToken === true ? randomUUID() : null,
     p_status: status,
-    // The answer of a model is any text: PostgreSQL refuses U+0000 in one.
+    // The answer may be any text, but PostgreSQL refuses U+0000.
     p_answer: answer === undefined ? null : escapeText(answer),
     p_error_code: error?.code,
     p_error_message: error && escapeText(error.message),

@@ -8,22 +8,22 @@ import { Wakeup } from '../platform/work/poll-loop.ts';
 import { OpenText, type Position } from './open-text.ts';
 import type { SessionFeeds } from './session-feed.ts';
 
-/** Pause between two attempts to read from a database that is away. */
+/** Pause between two reads while the database is away. */
 const RETRY_PAUSE_MS = 1_000;
 
-/** Options of following a session; without any it lasts until `signal` aborts. */
+/** Options of following a session. By default it lasts until `signal` aborts. */
 export interface FollowOptions {
-  /** True: the text of events to come too, as it comes. */
+  /** If true, yields the deltas of incomplete events too. */
   withText?: boolean;
-  /** The follower ends with an invocation: after the events so far, once `isOver` says that none are to come. */
+  /** Ends with this invocation: after all events so far, once `isOver` returns true. */
   until?: { invocationId: string; isOver: () => Promise<boolean> };
-  /** Called when the place is not in this session any more: all its events follow. Without it the follower ends. */
+  /** Called when the position is no longer in the session; all its events follow. Without it, following ends. */
   onRestart?: (reason: string) => Promise<void>;
 }
 
 /**
- * A step of a followed session, as JSON text of an event: a stored `event`, which replaces the text that came of it; a
- * `delta`, some text of an event to come; or `void`, which takes back all text whose event has not come.
+ * A step of a followed session with the JSON text of an event. `event`: a stored event, which replaces its deltas.
+ * `delta`: text of an incomplete event. `void`: discards all deltas whose event has not come.
  */
 export type FollowedStep = { position: Position; text: string } & (
   | ({ kind: 'event' } & FollowedEvent)
@@ -32,9 +32,9 @@ export type FollowedStep = { position: Position; text: string } & (
 );
 
 /**
- * Yields the events of a session after a place and those to come, until `signal` aborts or it is gone; with their text
- * as it comes, where that is wanted. A reader may stop at any step and go on behind its position, in any process: it
- * has each piece of text once.
+ * Yields the events of a session after a position and new ones as they are stored, with deltas if requested, until
+ * `signal` aborts or the session is deleted. A reader may stop at any step and resume at its position in any process,
+ * and gets each delta once.
  */
 export async function* followSession(
   { feeds }: { feeds: SessionFeeds },
@@ -61,11 +61,11 @@ export async function* followSession(
       wakeup.reset();
       const text = withText ? await readPatiently(() => feed.readText(), signal) : undefined;
       const isHere = text?.lastSequence === after && text.createTime === seen.createTime;
-      // While text comes it is not over, unless its process has died.
+      // While text streams the invocation is not over, unless its process has died.
       const isAsked = until && (mayBeOver || !isHere || text.deltas.length === 0);
       mayBeOver = false;
       const over = isAsked ? await readPatiently(() => until.isOver(), signal) : false;
-      // Before the events: they would replace nothing of a reader that has text which is void.
+      // Before the events, which could not replace a reader's orphaned text.
       if (text && (isHere || open.isUnknown) && !open.isIn(text.deltas)) yield takeBack(open, key, after);
       if (text && isHere && !over) yield* takeText(open, text.deltas, after);
       else {
@@ -113,17 +113,20 @@ function* takeEvents(open: OpenText, events: readonly FollowedEvent[]): Generato
   }
 }
 
-/** An event without content that is not partial, and is stored nowhere: ADK's clients put it in the place of text. */
+/** An unstored event without content, not partial: ADK clients replace the streamed text with it. */
 const toVoidEvent = ({ appName }: SessionKey) => JSON.stringify({ author: appName, partial: false, interrupted: true });
 
-/** The state of a session as a follower saw it last. */
+/** What a follower last saw of a session. */
 interface Seen {
   createTime?: string;
-  /** Id of the event at its place. */
+  /** Id of the event at its position. */
   lastId?: string;
 }
 
-/** Returns why a follower has to start again. After a failover sequences may be the same while ids differ. */
+/**
+ * Returns why a follower must restart. Compares ids too, because after a failover the same sequence may be another
+ * event.
+ */
 function restartReason(
   { createTime, lastSequence, placeId }: EventsAfter,
   after: number,
@@ -137,7 +140,7 @@ function restartReason(
   return undefined;
 }
 
-/** Reads, again while the database is away: an open stream outlasts that. `undefined` also once `signal` aborts. */
+/** Retries a read while the database is away, so that a stream survives that. `undefined` if `signal` aborts. */
 async function readPatiently<T>(read: () => Promise<T>, signal: AbortSignal): Promise<T | undefined> {
   while (!signal.aborted) {
     try {

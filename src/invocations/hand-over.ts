@@ -8,18 +8,19 @@ import type { Lease } from './lock-store.ts';
 import { persist } from './persist.ts';
 import { leaveRun } from './take-over.ts';
 
-/** A run that its process may leave. */
+/** A run that its process may hand over. */
 interface LeavableRun {
   context: InvocationContext;
   request: Pick<InvocationRequest, 'inBackground' | 'waitsForBudget' | 'idempotency'>;
   lease: Lease;
-  /** Signal of its fence. */
+  /** The fence's signal. */
   signal: AbortSignal;
 }
 
 /**
- * Decides when a process that stops leaves a run to another one: between two steps at once where no client waits, else
- * at the end of the grace. A call that is open is waited for until then: its tool may be one that acts once.
+ * Decides when a process that shuts down hands a run over: without a waiting client between two steps, else at the end
+ * of the grace period. Open tool calls are awaited until then, because a tool may have effects that must not happen
+ * twice.
  */
 export class HandOver {
   readonly #run: LeavableRun;
@@ -30,47 +31,48 @@ export class HandOver {
     this.#run = run;
   }
 
-  /** Notes calls that run from now on. */
+  /** Marks calls as open. */
   begin(calls: readonly { id?: string | null | undefined }[]): void {
     for (const { id } of calls) this.#open.add(id);
   }
 
-  /** Notes an event of the run: its calls are open until an event answers them. */
+  /** Updates the open calls from an event: function calls open, function responses close. */
   note({ content }: NewEvent): void {
     this.begin(getFunctionCalls(content));
     for (const { id } of getFunctionResponses(content)) this.#open.delete(id);
   }
 
-  /** True where a budget that has nothing left does not end the run: it waits for those who may change that. */
+  /** True if an exhausted budget pauses the run instead of ending it. */
   get waitsForBudget(): boolean {
     return this.#run.request.waitsForBudget === true && this.#canGoOn;
   }
 
-  /** Notes the budget that refuses the next step. */
+  /** Remembers the budget that refused the next step. */
   stopFor(over: OverBudget): void {
     if (this.waitsForBudget) this.#over = over;
   }
 
-  /** @throws {HandedOverError} where the run is to be left before its next step */
+  /** @throws {HandedOverError} if the run must be handed over before its next step */
   checkStep(): void {
     const { context, request, signal } = this.#run;
     const isQuiet = request.inBackground === true && this.#open.size === 0 && !signal.aborted;
     if ((isQuiet && context.draining.aborted && this.#canGoOn) || this.#isCutOff) throw this.#toError();
   }
 
-  /** @throws {HandedOverError} where the loop was cut off: all but whole responses another process makes anew */
+  /** @throws {HandedOverError} if the loop was cut off: another process repeats everything but complete responses */
   checkEvent({ content, errorCode }: NewEvent): void {
     if (this.#isCutOff && (errorCode || getFunctionResponses(content).length === 0)) throw this.#toError();
   }
 
-  /** @throws {HandedOverError} where the end of the process is why the loop ended */
+  /** @throws {HandedOverError} if the loop ended only because the process shuts down */
   checkEnd({ error }: Pick<RunEnd, 'error'>): void {
     if (error && this.#isCutOff) throw this.#toError();
   }
 
   /**
-   * Leaves a run that threw to any process, unless it threw for another reason. @throws {HandedOverError} then
-   * @returns the reason: that of the budget where the user may have no task more
+   * Hands a failed run over, if the shutdown or a budget caused the failure.
+   * @throws {HandedOverError} after the hand-over
+   * @returns any other error; `budget_exceeded` if the user may have no more tasks
    */
   async leaveAfter(error: unknown): Promise<unknown> {
     if (!(error instanceof HandedOverError || this.#isCutOff)) return error;
@@ -84,7 +86,7 @@ export class HandOver {
     throw this.#toError();
   }
 
-  /** True where the end of the process, or a budget, has cut the run off, and a process can go on with it. */
+  /** True if shutdown or a budget interrupted the run, and the run can be resumed. */
   get #isCutOff(): boolean {
     const { context, signal } = this.#run;
     if (this.#over && !signal.aborted) return true;

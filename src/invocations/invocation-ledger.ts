@@ -22,7 +22,7 @@ import { persist } from './persist.ts';
 import { listKeptResponses } from './tool-call-store.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** The ledger of an invocation that runs here. */
+/** Writes the tool-call ledger of a running invocation. */
 export class InvocationLedger implements CallLedger {
   #failure: unknown;
   readonly #db: Database;
@@ -47,7 +47,7 @@ export class InvocationLedger implements CallLedger {
     this.#waits.push(call);
   }
 
-  /** Takes what is to be written with these events, once. */
+  /** Takes the entries to be written with these events, once. */
   take(eventIds: (string | undefined)[]): CallRecord[] {
     const calls = eventIds.flatMap((id) => this.#waiting.get(id) ?? []);
     for (const id of eventIds) this.#waiting.delete(id);
@@ -55,7 +55,7 @@ export class InvocationLedger implements CallLedger {
     return calls;
   }
 
-  /** Takes what is to be written at the end, with these events. */
+  /** Takes the entries to be written with the last events. */
   end(events: { id: string }[]): Pick<InvocationOutcome, 'calls' | 'waits' | 'metrics'> {
     const calls = this.take([...events.map(({ id }) => id), undefined]);
     return { calls, waits: this.#waits, metrics: this.#metrics };
@@ -63,7 +63,7 @@ export class InvocationLedger implements CallLedger {
 
   isFailure = (error: unknown) => error !== undefined && this.#failure === error;
 
-  /** Lists what tools answered and no event has yet, by the ids of their calls. */
+  /** Lists tool responses that no event has yet, by call id. */
   listKept = () => listKeptResponses(this.#db, this.#lease.key, this.#lease.invocationId);
 
   async write(calls: CallRecord[]): Promise<EarlierCalls> {
@@ -75,7 +75,9 @@ export class InvocationLedger implements CallLedger {
     }
   }
 
-  /** Keeps an answer in the transaction of its tool. @throws what the model may read: no statement, and no token */
+  /**
+   * Writes a tool's response in the tool's own transaction. @throws errors that the model may read: no SQL, no token
+   */
   async #keep(tx: Database, record: CallRecord): Promise<void> {
     try {
       await keepCalls(tx, this.#lease, [record], this.#tools?.keepFunction);
@@ -93,7 +95,7 @@ export class InvocationLedger implements CallLedger {
     } catch (error) {
       if (error instanceof LeaseLostError) this.#failure = error;
       if (!isPassingFailure(error)) throw error;
-      // The answer to the commit may be lost: its row says whether it was done, once that transaction is over.
+      // If the result of the commit was lost, the ledger row tells whether it succeeded, once the transaction is over.
       const { state: _, ...wanted } = record ?? { id: '' };
       const kept = record && (await this.write([wanted as CallRecord])).get(record.id);
       if (kept?.state === 'done' && kept.response) return kept.response as KeptAnswer;
@@ -103,7 +105,7 @@ export class InvocationLedger implements CallLedger {
   };
 }
 
-/** Writes calls whose event is stored. @throws {LeaseLostError} when the session is another's: nothing was written */
+/** Writes ledger entries of calls whose event is stored. @throws {LeaseLostError} if another token holds the session */
 async function keepCalls(db: Database, lease: Lease, calls: CallRecord[], name = 'keep_calls'): Promise<EarlierCalls> {
   const { key, invocationId, token } = lease;
   const { held, earlier } = await callFunction<{ held: boolean; earlier: string | null }>(db, name, {

@@ -14,26 +14,26 @@ import { parseExactJson } from '../core/exact-json.ts';
 
 const i = alias(invocations, 'i');
 
-/** The condition for the row of one invocation. */
+/** SQL condition that selects one invocation by its primary key. */
 export const isInvocation = ({ key, invocationId }: { key: SessionKey; invocationId: string }): SQL =>
   sql`${isSession(key, invocations)} and ${invocations.id} = ${invocationId}`;
 
-/** The condition that an invocation waits or runs. */
+/** SQL condition: queued or running. */
 export const isActive = sql`${invocations.status} in ('queued', 'running')`;
 
-/** The condition that an invocation waits in the background: its request is in its row, for any process to run. */
+/** SQL condition: queued with its stored request, so that any process may run it. */
 export const isBackground = sql`(${invocations.status} = 'queued' and ${invocations.request} is not null)`;
 
 /**
- * True while the process of an active invocation renews its lease, or while it needs none. As of the beginning of the
- * statement: one that had to wait for a lock takes a lease for alive rather than for over.
+ * SQL condition: the lease of an active invocation has not expired, or a background invocation needs none. Uses the
+ * start of the statement, so that a statement which waited for a lock rather takes an expired lease for live.
  */
 export const isLive = sql<boolean>`(${invocations.leaseExpireTime} > statement_timestamp() or ${isBackground})`;
 
-/** The time of the statement as `moment.now`: a distributed database does not take the function in a `case`. */
+/** The statement's time as `moment.now`, because Citus refuses the function inside `case`. */
 const NOW = sql`(select statement_timestamp() as now) moment`;
 
-/** The JSON text of an invocation as the wire shows it. */
+/** SQL expression: the wire JSON of an invocation. */
 const invocationText = sql`
   '{"id":' || to_json(${i.id}) || ',"appName":' || to_json(${i.appName}) || ',"userId":' || to_json(${i.userId}) ||
   ',"sessionId":' || to_json(${i.sessionId}) || ',"status":' || to_json(${i.status}) ||
@@ -46,7 +46,7 @@ const invocationText = sql`
   coalesce(',"error":{"code":' || to_json(${i.errorCode}) || ',"message":' || to_json(${i.errorMessage}) || '}', '') ||
   '}'`;
 
-/** One invocation as JSON text; `undefined` where there is none. */
+/** Returns the JSON of one invocation, or `undefined`. */
 export async function findInvocationText(db: Database, key: SessionKey, id: string): Promise<string | undefined> {
   const { rows } = await db.execute<{ text: string }>(
     sql`select ${invocationText} as text from ${invocations} ${i} where ${isSession(key, i)} and ${i.id} = ${id}`,
@@ -54,7 +54,7 @@ export async function findInvocationText(db: Database, key: SessionKey, id: stri
   return rows[0] && unescapeJson(rows[0].text);
 }
 
-/** The invocations of a session as the JSON text of an array, newest first, then by id; at most `limit`. */
+/** Returns a JSON array of a session's invocations, newest first, then by id. */
 export async function listInvocationsText(db: Database, key: SessionKey, limit: number): Promise<string> {
   const { rows } = await db.execute<{ text: string }>(sql`
     select ${invocationText} as text from ${invocations} ${i} where ${isSession(key, i)}
@@ -62,10 +62,9 @@ export async function listInvocationsText(db: Database, key: SessionKey, limit: 
   return `[${rows.map(({ text }) => unescapeJson(text)).join(',')}]`;
 }
 
-/** Time of the last change of an invocation. */
 const changeTime = sql`coalesce(${i.endTime}, ${i.startTime}, ${i.createTime})`;
 
-/** Lists the invocations of a user that changed last, newest first, then by id, after a place; and counts them all. */
+/** Lists the invocations of a user, last changed first, then by id, after a position; and counts all matches. */
 export async function listInvocationsOfUser(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -92,8 +91,7 @@ export async function listInvocationsOfUser(
 }
 
 /**
- * Finds the invocation that a session runs, or else the one that is next to run; where it has neither and `isAny`, the
- * newest. @returns its id
+ * Returns the id of the session's running invocation, else of the next queued one, else, with `isAny`, of the newest.
  */
 export async function findCurrent(db: Database, key: SessionKey, isAny = false): Promise<string | undefined> {
   const isNext = sql`case when ${invocations.status} = 'queued' then ${invocations.createTime} end`;
@@ -109,20 +107,18 @@ export async function findCurrent(db: Database, key: SessionKey, isAny = false):
   return row?.id;
 }
 
-/** An invocation found by its idempotency key. */
 export interface KeyedInvocation {
   key: SessionKey;
   invocationId: string;
   status: InvocationStatus;
-  /** Hash of the request with the key. */
+  /** Hash of the request that used the key. */
   hash: string | null;
   answer: string | undefined;
   error: InvocationError | undefined;
-  /** False where the process that ran it is gone. */
+  /** False if the process that ran it is dead. */
   live: boolean;
 }
 
-/** The invocation that a user's idempotency key belongs to. */
 export async function findByIdempotencyKey(
   db: Database,
   { appName, userId }: SessionKey,
@@ -157,7 +153,7 @@ export async function findByIdempotencyKey(
   };
 }
 
-/** Lists the status of some invocations, and whether their process lives, in their order and one statement. */
+/** Returns status and liveness of each invocation, in the given order, by one statement. */
 export async function listInvocationStates(
   db: Database,
   wanted: { key: SessionKey; invocationId: string }[],
@@ -176,7 +172,7 @@ export async function listInvocationStates(
   return rows.map(({ state }) => state ?? undefined);
 }
 
-/** The columns of an invocation that is asked to stop: one ends at once that is paused, or has not begun. */
+/** The column values of a stop request. Paused invocations, and queued ones that never began, end at once. */
 function toStopped(status: 'cancelled' | 'interrupted') {
   const ends = sql`(${invocations.status} = 'paused'
     or ${invocations.status} = 'queued' and ${invocations.startTime} is null)`;
@@ -192,9 +188,9 @@ function toStopped(status: 'cancelled' | 'interrupted') {
 }
 
 /**
- * Asks an invocation to end as `cancelled` or `interrupted`. A paused one and one that has not begun end at once, a
- * running one when its process sees it, one whose process died when another takes it up.
- * @returns its status after the request; `undefined` where there is no such invocation.
+ * Asks an invocation to end as `cancelled` or `interrupted`. A paused or not yet begun invocation ends at once; a
+ * running one when its process reads the request; one with a dead process when another process takes it over.
+ * @returns the status after the request; `undefined` if there is no such invocation
  */
 export async function requestStop(
   db: Database,
@@ -211,12 +207,12 @@ export async function requestStop(
   return row?.status;
 }
 
-/** Frees the idempotency key of an invocation that did nothing. */
+/** Frees the idempotency key of an invocation without effects, so that a retry runs again. */
 export async function forgetKey(db: Database, key: SessionKey, invocationId: string): Promise<void> {
   await db.update(invocations).set({ idempotencyKey: null }).where(isInvocation({ key, invocationId }));
 }
 
-/** Frees the idempotency keys of invocations that are older than `hours`, in short statements. */
+/** Frees the idempotency keys of invocations older than `hours`, in small batches. */
 export async function forgetInvocationKeys(db: Database, hours: number, signal?: AbortSignal): Promise<void> {
   const isOld = lt(invocations.createTime, sql`statement_timestamp() - ${hours} * interval '1 hour'`);
   const condition = sql`${isNotNull(invocations.idempotencyKey)} and ${isOld}`;
@@ -224,7 +220,9 @@ export async function forgetInvocationKeys(db: Database, hours: number, signal?:
   await inBatches(() => db.update(invocations).set({ idempotencyKey: null }).where(isNext), signal);
 }
 
-/** Has the outbox filled for clients of an invocation's task. @returns its status; `undefined` without an invocation */
+/**
+ * Makes the outbox record the end of an invocation, because A2A clients follow it. @returns its status, or `undefined`
+ */
 export async function tellClients(
   db: Database,
   of: { key: SessionKey; invocationId: string },
@@ -237,7 +235,7 @@ export async function tellClients(
   return row?.status;
 }
 
-/** Asks all active invocations of a user to end as cancelled, as {@link requestStop} does. @returns them */
+/** Requests the cancellation of all active invocations of a user, as {@link requestStop} does. @returns their ids */
 export function requestStopOfUser(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -250,7 +248,7 @@ export function requestStopOfUser(
     .returning({ sessionId: invocations.sessionId, invocationId: invocations.id });
 }
 
-/** How many invocations of a user run in a process that lives. */
+/** Counts the running invocations of a user whose process is alive. */
 export const countRunning = (
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,

@@ -10,15 +10,14 @@ import type { AnswerKind } from './stored-request.ts';
 
 const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
 
-/** Status of an invocation. `queued` waits for its session, `paused` for a person; all after `running` have ended. */
+/** `queued`: waits for its session. `paused`: waits for a person. All statuses after `running` are ends. */
 export type InvocationStatus = (typeof STATUSES)[number];
 
-/** Policies of a request for a session while an invocation runs there: wait, fail, or stop that one and wait. */
+/** What a request does at a busy session: wait, fail, or stop the running invocation and wait. */
 export const BUSY_POLICIES = ['enqueue', 'reject', 'interrupt'] as const;
-/** One of {@link BUSY_POLICIES}; the header and the setting are called double texting, after LangGraph. */
+/** The header and the setting call this "double texting", LangGraph's term. */
 export type BusyPolicy = (typeof BUSY_POLICIES)[number];
 
-/** An invocation as the wire shows it. */
 export const invocationSchema = z
   .looseObject({
     id: z.string().describe('The `invocationId` of its events.'),
@@ -56,27 +55,26 @@ export const invocationSchema = z
   })
   .describe('One prompt up to its final answer.');
 
-/** An invocation as the wire shows it. */
 export type Invocation = z.output<typeof invocationSchema>;
 
-/** Why an invocation did not succeed: a stable code and a sentence for people. */
 export interface InvocationError {
   code: ErrorCode;
   message: string;
 }
 
-/** The function response that the runtime writes in place of a tool that never answered. */
+/** Stands in for the response of a tool that never answered. */
 const INTERRUPTED_RESPONSE = { error: 'The call was interrupted before it answered.' };
 
-/** The function calls of these events that no function response answers, in order. */
+/** Returns the function calls without a function response, in order. */
 function openFunctionCalls(events: Event[]): FunctionCall[] {
   const answered = new Set(events.flatMap(({ content }) => getFunctionResponses(content).map(({ id }) => id)));
   return events.flatMap(({ content }) => getFunctionCalls(content)).filter(({ id }) => !answered.has(id));
 }
 
 /**
- * Returns the events that end an invocation: answers to open calls, which providers require, and the error.
- * @param known - answers that tools gave and no event has, by the id of the call
+ * Returns the events that end an invocation: a response to each open call, because model providers require one, and the
+ * error.
+ * @param known - tool responses from the ledger that no event has, by call id
  */
 export function endingEvents(
   invocationId: string,
@@ -90,7 +88,7 @@ export function endingEvents(
   const parts = open.map(({ id, name }) => ({
     functionResponse: { id, name, response: known.get(id ?? '') ?? INTERRUPTED_RESPONSE },
   }));
-  // Without an event of its own so far it can only be the root.
+  // If the author has no event yet, it is the root agent.
   const nodeInfo = events.findLast((event) => event.author === author)?.nodeInfo ?? { path: `${author}@1` };
   const answers: NewEvent[] =
     open.length === 0 ? [] : [{ id: newId(), invocationId, author, nodeInfo, content: { role: 'user', parts } }];
@@ -99,19 +97,18 @@ export function endingEvents(
   return [...answers, isStopped(error.code) ? { ...end, interrupted: true } : end];
 }
 
-/** True for the codes of an invocation that was stopped: they are statuses too. */
+/** Tells whether an error code is that of a stopped invocation; both codes are statuses too. */
 export const isStopped = (code: string): code is 'interrupted' | 'cancelled' =>
   code === 'interrupted' || code === 'cancelled';
 
-/** The error message of an invocation that a request stopped. */
 export const stoppedMessage = (status: 'interrupted' | 'cancelled'): string =>
   status === 'cancelled' ? 'The invocation was cancelled.' : 'The invocation was interrupted by a newer message.';
 
-/** The error of a paused invocation: success holds only when `error` is null, and a caller would wait for ever. */
+/** Error in the answer of a paused invocation: callers treat a null `error` as success and would wait for ever. */
 const WAITS_FOR_A_PERSON =
   'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
 
-/** Returns the answer to keep with an invocation that ended so. */
+/** Builds the answer to store with an ended invocation. */
 export function toAnswer(kind: AnswerKind, { output, error, paused, value }: InvocationEnd): string {
   if (kind.kind === 'output') return output;
   const { harnessName: harness_name, overwrite } = kind;
@@ -120,30 +117,30 @@ export function toAnswer(kind: AnswerKind, { output, error, paused, value }: Inv
   return JSON.stringify({ harness_name, overwrite, output, ...structured, error: why });
 }
 
-/** @throws {AgentError} for an event whose JSON has more bytes */
+/** @throws {AgentError} if the event's JSON is larger than `maxBytes` */
 export function checkSize(event: NewEvent, maxBytes: number): void {
   const size = eventBytes(event);
   if (size > maxBytes)
     throw new AgentError('event_too_large', `An event of ${size} bytes is over the limit of ${maxBytes} bytes.`);
 }
 
-/** Returns the user events that a claim stores. */
+/** Returns the user events that the claim stores. */
 export const claimedUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
   isUncertain(request) ? [] : userEvents(request, newId);
 
-/** Returns the user events that are stored with the first event of the agent, or with the end. */
+/** Returns the user events that are stored later, with the first event of the agent or with the end. */
 export const deferredUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
   isUncertain(request) ? userEvents(request, newId) : [];
 
 /**
- * True where the request names tools, skills or a model, which may not exist, or a schema, which may be none. Its user
- * event is stored with the first event of the agent, so that a wrong one leaves none and its correction does
- * not ask twice.
+ * True if the request names tools, skills, a model or a schema, which may turn out invalid. Its user event is then
+ * stored with the first event of the agent, so that an invalid request leaves no prompt that its correction would
+ * repeat.
  */
 export const isUncertain = ({ overrides: { tools, skills, modelName, outputSchema } }: InvocationRequest): boolean =>
   tools !== undefined || skills !== undefined || modelName !== undefined || outputSchema !== undefined;
 
-/** The event that opens an invocation; none where it only goes on. */
+/** Returns the event with the user's message; none if the invocation only resumes. */
 function userEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
   const { invocationId, content, stateDelta } = request;
   if (!content && !stateDelta) return [];
@@ -163,23 +160,22 @@ function userEvents(request: InvocationRequest, newId: () => string): NewEvent[]
   return [event];
 }
 
-/** Returns the state with the keys of the request that it lacks: `temp:` ones, and `all` until they are stored. */
+/** Returns the state with the request's `temp:` keys, or with `all` its keys as long as they are not stored. */
 export function withDelta(state: JsonObject, delta: JsonObject | undefined, all: boolean): JsonObject {
   return { ...state, ...(all ? delta : onlyTemporary(delta)) };
 }
 
-/** Returns the error that ends an invocation with too many tool calls. */
 export const toolCallsLimitError = (limit: number) =>
   new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
 
-/** Returns an event of the agent as ADK has it: with the notes of the request, in a live session without a node. */
+/** Adds the request's `customMetadata` to an event. In a live session removes the node, as ADK does. */
 export const withNotes = ({ customMetadata, isLive }: InvocationRequest, event: NewEvent): NewEvent => ({
   ...event,
   ...(isLive && { nodeInfo: { path: '' } }),
   ...(customMetadata && { customMetadata: { ...customMetadata, ...event.customMetadata } }),
 });
 
-/** Returns the event which says that a turn of a live session is over. */
+/** Returns the event that marks the end of a live session's turn. */
 export const turnEnd = (invocationId: string, author: string, newId: () => string): NewEvent => ({
   id: newId(),
   invocationId,
@@ -188,7 +184,7 @@ export const turnEnd = (invocationId: string, author: string, newId: () => strin
   turnComplete: true,
 });
 
-/** Returns the agent's failure for a state, a session or a user over its limit, and any other error as it is. */
+/** Converts the database's refusal of an oversized state, session or user to an `AgentError`. Other errors stay. */
 export function toAgentError(error: unknown): unknown {
   const refusal = stateRefusal(error);
   if (refusal !== undefined) return new AgentError('state_too_large', refusal, { cause: error });
@@ -198,7 +194,9 @@ export function toAgentError(error: unknown): unknown {
   return full ? new AgentError(full.code, full.message, { cause: error }) : error;
 }
 
-/** Splits the history of a run that goes on: what it began with, its prompts included, and its own steps so far. */
+/**
+ * Splits the history of a resumed run: the events that it began with, its prompts included, and its own later events.
+ */
 export function splitHistory({ events, runtimeEventIds }: SessionHistory, sequence: number, invocationId: string) {
   const own = events
     .map((event, index) => ({ event: event as NewEvent, sequence: index + 1 }))

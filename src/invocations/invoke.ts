@@ -47,13 +47,15 @@ import { listGivenAnswers } from './waits/task-store.ts';
 
 /**
  * Runs one invocation from its prompt to its answer. A lease holds the session meanwhile; no connection, lock or
- * transaction is held across a model or tool call. Every failure of the agent is stored as an event and returned as
+ * transaction is held during a model or tool call. Every failure of the agent is stored as an event and returned as
  * `error`.
- * @throws {NotFoundError} for an absent application or session. @throws {BusyError} when the session stays busy.
- * @throws {RepeatedInvocationError} when its idempotency key was used before. @throws {UnavailableError} when there
- * is no room.
- * @throws {StoppedError} when it was stopped while it waited. @throws {HandedOverError} when another process goes on
- * with it. @throws {LeaseLostError} when its session is gone.
+ * @throws {NotFoundError} if the application or the session does not exist
+ * @throws {BusyError} if the session stays busy
+ * @throws {RepeatedInvocationError} if its idempotency key was used before
+ * @throws {UnavailableError} if the process is full
+ * @throws {StoppedError} if it was stopped while it waited
+ * @throws {HandedOverError} if another process resumes it
+ * @throws {LeaseLostError} if its session was deleted
  */
 export async function invoke(
   context: InvocationContext,
@@ -81,27 +83,27 @@ interface ClaimedInvocation {
   listener: EventListener;
 }
 
-/** A claimed invocation between its limits. */
+/** A claimed invocation with its limits. */
 interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'endTime'> {
   /** User events that are not stored yet; emptied when they are. */
   userEvents: NewEvent[];
   usage: Usage;
-  /** Where its text is stored as it comes. */
+  /** Stores streamed text. Absent if the invocation does not stream. */
   deltas?: DeltaWriter | undefined;
   ledger: InvocationLedger;
-  /** Where it goes on whose process died. */
+  /** Steps stored by an earlier process that died. */
   stored?: StoredSteps | undefined;
   handOver: HandOver;
-  /** Aborted where it may not go on to call models or tools: what is open is answered, and it ends. */
+  /** Aborted when a limit forbids further model and tool calls: open calls are answered, then the run ends. */
   limitReached: AbortController;
   observer: InvocationObserver | undefined;
-  /** From the moment on that the loop begins. */
+  /** Absent before the loop begins. */
   recorder?: TapeRecorder | undefined;
 }
 
 /**
- * Runs {@link runFenced}; the log names session and invocation meanwhile.
- * @throws {HandedOverError} where this process lost it: it has begun, so nobody is told of a failure.
+ * Runs {@link runFenced} with session and invocation in the log context.
+ * @throws {HandedOverError} if this process lost the run, which has begun: clients must not be told that it failed
  */
 export const runClaimed: typeof runFenced = (claimed, outside) =>
   runWith({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
@@ -110,7 +112,7 @@ export const runClaimed: typeof runFenced = (claimed, outside) =>
     }),
   );
 
-/** Returns the error of a run that this process could not end. Only one whose session is gone goes on nowhere. */
+/** Returns the error for a run that this process could not end. It can be resumed unless its session was deleted. */
 async function toLeft({ context, request, lease }: ClaimedInvocation, error: unknown): Promise<unknown> {
   const isLost = error instanceof LeaseLostError;
   if (!isLost && !isPassingFailure(error)) return error;
@@ -119,7 +121,7 @@ async function toLeft({ context, request, lease }: ClaimedInvocation, error: unk
   return new HandedOverError(lease, request.idempotency !== undefined, isLost ? 'lost' : 'unavailable');
 }
 
-/** Runs the agent inside a fence, stores how that ended and releases the session. */
+/** Runs the agent under its limits, stores the result and releases the session. */
 async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Promise<InvocationEnd> {
   const { context, lease } = claimed;
   const publish = () => context.notifications.publish(sessionTopic(lease.key));
@@ -130,7 +132,7 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const times = { timeoutMs, spentMs: goesOn?.spentMs, renewalMs: leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
   const observer = context.observe?.(lease);
-  // What is made ready for it is a live session with sound, or a replay.
+  // Callers prepare agents for live audio sessions and replays only; their text is not stored as deltas.
   const isText = claimed.request.streaming && !claimed.request.prepared;
   const deltas = isText ? new DeltaWriter(context, lease, claimed.request.onDelta) : undefined;
   try {
@@ -155,13 +157,13 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   }
 }
 
-/** Runs the loop and stores each event before it goes on: a function call is stored before its tools run. */
+/** Runs the loop and stores each event before the next step. A function call is thus stored before its tool runs. */
 async function runAndStore(running: RunningInvocation): Promise<InvocationEnding> {
   const { context, request, agent, lease, signal } = running;
   const { key, invocationId } = lease;
   const { limits } = context;
   const { steps: answer = runAgent, goesOn } = request;
-  // What ends a run before it goes on ends it where it stands.
+  // A resumed run that is stopped must not call a model again.
   if (goesOn) signal.throwIfAborted();
   const prepared = request.prepared ?? (await agent.prepare(request.overrides, signal, key.userId));
   try {
@@ -174,9 +176,9 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     const answered = listAnsweredQuestions(known);
     const listGiven = () => listGivenAnswers(context.database.db, key, answered);
     const given = answered.length > 0 ? await persist(listGiven, lease.durationMs) : new Map<string, never>();
-    // A person has decided on them: they run before any event of this run.
+    // The confirmed calls run before any event of this run is noted.
     for (const { calls } of findConfirmations(known, history.runtimeEventIds, given)) running.handOver.begin(calls);
-    // The tape of a part would say that the rest was never asked.
+    // A resumed run records no tape: without its first steps a replay would report them as missing.
     running.recorder = goesOn ? undefined : new TapeRecorder(known.length, state, request.overrides);
     const steps = answer({
       agent: prepared,
@@ -218,26 +220,26 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   }
 }
 
-/** Takes the run's own events out of a history: the steps so far. @returns what the loop began with */
+/** Separates the run's own stored steps from the history. @returns the events that the loop began with */
 function takeStored(running: RunningInvocation, history: SessionHistory, sequence: number): Event[] {
   const { before, steps, hasPrompt } = splitHistory(history, sequence, running.lease.invocationId);
-  // A prompt that was not stored with the claim may be there, without the event that it was to be stored with.
+  // A deferred prompt may be stored without the event that it belongs to, if the process died between the two.
   if (hasPrompt) running.userEvents = [];
   running.stored = new StoredSteps(steps, before);
   return before;
 }
 
-/** Stores a complete event and notifies the listener; a partial event only goes to the listener. */
+/** Stores a complete event and passes it to the listener. A partial event goes to the listener only. */
 async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<void> {
   const { context, lease, listener, usage, handOver } = running;
   handOver.note(event);
   if (running.stored?.has(event)) return;
-  // What the loop makes of a lost lease, or of the end of the process, is nothing that another process may find.
+  // Events caused by a lost lease or by the shutdown must not be stored: another process resumes the run.
   if (running.signal.reason instanceof LeaseLostError) throw running.signal.reason;
   handOver.checkEvent(event);
   if (event.partial === true) {
     running.deltas?.add(event);
-    // Its id was that of the event to come: on the wire each event has its own, as in ADK.
+    // Internally partial events share the final id; ADK clients expect each to have its own.
     const text = JSON.stringify({ ...event, id: context.newId(), timestamp: context.now() });
     return listener({ text, event, sequence: undefined });
   }
@@ -254,7 +256,7 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   context.notifications.publish(sessionTopic(lease.key));
 }
 
-/** The part of an invocation that is not stored yet: how it ended, and its last events. */
+/** The result of an invocation before it is stored, with its last events. */
 type InvocationEnding = Pick<RunEnd, 'output' | 'error' | 'paused' | 'value'> & { events: NewEvent[] };
 
 function toEnding(running: RunningInvocation, { lastEvent, ...end }: RunEnd): InvocationEnding {
@@ -262,7 +264,7 @@ function toEnding(running: RunningInvocation, { lastEvent, ...end }: RunEnd): In
   handOver.checkEnd(end);
   if (!lastEvent) return { ...end, events: [] };
   checkSize(lastEvent, context.limits.eventBytes);
-  // Of one that failed or waits for a person the last event says so.
+  // If the run failed or pauses, its last event already says so.
   const isTurn = request.isLive && !end.error && !end.paused;
   return {
     ...end,
@@ -270,7 +272,7 @@ function toEnding(running: RunningInvocation, { lastEvent, ...end }: RunEnd): In
   };
 }
 
-/** Returns the ending of an invocation that threw. @throws where nothing can be written any more, or another goes on */
+/** Returns the result of an invocation that threw. @throws if nothing can be stored, or another process resumes it */
 async function toFailedEnding(
   { context, agent, lease, signal, handOver, ledger }: RunningInvocation,
   error: unknown,
@@ -288,7 +290,7 @@ async function toFailedEnding(
   return { events, output: '', error: { code, message }, paused: false };
 }
 
-/** Stores the last events, the status and the answer together; only then is the end reported. */
+/** Stores the last events, the status and the answer together, and only then reports the end. */
 async function finish(running: RunningInvocation, ending: InvocationEnding): Promise<InvocationEnd> {
   const { context, request, agent, lease, listener, signal, usage } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;
@@ -307,12 +309,12 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     answer: request.answer && toAnswer(request.answer, end),
     counts: usage.takeCounts(),
     uses: usage.take(),
-    // What a process left that died goes with the end, in whatever process.
+    // Also deletes deltas left by a process that died.
     hasDeltas: running.deltas !== undefined || request.goesOn !== undefined,
     remembers: agent.remember !== undefined && !error && !paused,
     onAwaited: () => context.notifications.publish(QUEUE_TOPIC),
     ...running.ledger.end(events),
-    // Without its user event there is nothing to replay it from.
+    // Without its user event a run cannot be replayed.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });
   if (agent.remember) context.notifications.publish(MEMORY_TOPIC);

@@ -16,44 +16,43 @@ import { escapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
 import { isActive, isInvocation, isLive } from './invocation-store.ts';
 
-/** A running invocation and its right to write: the token stands in the session row too, where every write needs it. */
+/** A running invocation's right to write. The session row holds the same token, and every write checks it. */
 export interface Lease {
   key: SessionKey;
   invocationId: string;
   token: string;
-  /** The token with which its row waited when it was read, where any process may claim it. */
+  /** The token its queued row had when it was read. Any process may claim the row, so the claim compares it. */
   readToken?: string;
   /** How long the lease lasts without a renewal. */
   durationMs: number;
-  /** The `Idempotency-Key` of the request and the hash of what was requested. */
+  /** The `Idempotency-Key` of the request and the hash of its content. */
   request?: IdempotentRequest | undefined;
-  /** Address of the webhook that is sent how it ends: a trigger fills the outbox. */
+  /** Address of the webhook for the result; a trigger fills the outbox. */
   webhookUrl?: string | undefined;
-  /** The request as its row is to keep it, for who goes on with it ({@link toClaimedRequest}). */
+  /** The request as stored in the row, for a process that resumes it ({@link toClaimedRequest}). */
   kept?: JsonObject | undefined;
-  /** The version of the application that runs it. */
+  /** The application version that runs it. */
   version?: string | undefined;
-  /** Calls that its message answers: the claim closes their tasks, or is refused. */
+  /** Calls that the message answers. The claim closes their tasks, or fails. */
   answers?: GivenCall[] | undefined;
-  /** True where its message interrupts: what sleeps in the session ends. */
+  /** True if the message interrupts: invocations of the session that sleep or await a signal end. */
   endsSleeps?: boolean;
-  /** True for what calls no model: no budget counts or refuses it. */
+  /** True if no model is called: budgets neither count nor refuse it. */
   isFree?: true;
-  /** False where no budget applies to its user, as its claim or its last append found: no model call is reserved. */
+  /** False if the claim or the last append found no budget for the user: model calls need no reservation then. */
   isLimited?: boolean;
-  /** The history of the session, where its claim made it: nothing else is there to be read. */
+  /** The session's history, if the claim created it; it saves a read. */
   history?: SessionHistory;
 }
 
 /**
- * Claims a session that runs nothing and has no earlier waiter: lease, invocation row and the first events in one
- * statement.
- * @returns false when the session is busy, absent and `createSession` is false, or there and it is `new`; nothing was
- * written then.
- * @throws {RepeatedInvocationError} when the idempotency key is another invocation's.
- * @throws {LimitError} when a budget has nothing left
- * @throws {ConflictError} when nothing waits for what its message answers. @throws {ForbiddenError} when it is for others
- * @throws {LeaseLostError} when an earlier try, whose answer was lost, was taken over
+ * Claims an idle session without waiters: stores lease, invocation row and first events in one statement.
+ * @returns false if nothing was written: the session is busy, or absent without `createSession`, or exists with `new`
+ * @throws {RepeatedInvocationError} if another invocation has the idempotency key
+ * @throws {LimitError} if a budget is exhausted
+ * @throws {ConflictError} if no open call matches the message's answers
+ * @throws {ForbiddenError} if another person must answer them
+ * @throws {LeaseLostError} if an earlier try, whose result was lost, has been taken over
  */
 export const claimSession = (
   db: Database,
@@ -67,7 +66,7 @@ export const claimSession = (
     p_is_new: createSession === 'new',
   });
 
-/** Claims the session for a queued invocation whose turn it is; in the background the first process gets it. */
+/** Claims the session for a queued invocation whose turn it is. For background work the first process wins. */
 export const claimQueued = (db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> =>
   claim(db, lease, events, { p_is_queued: true, p_creates: false, p_is_new: false });
 
@@ -97,7 +96,7 @@ async function claim(
     p_ends_sleeps: lease.endsSleeps,
   }).catch(throwRefusal);
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
-  // Only an earlier try of this very claim has brought the event, and has been taken over since.
+  // Only an earlier try of this claim can have stored the event, and it has been taken over since.
   const { claimed, over, limited, ...made } = await onConflict(once, 'events_id_key', () => leaseLost(lease));
   if (!claimed && over) throw new OverBudgetError(over);
   lease.isLimited = limited;
@@ -108,7 +107,7 @@ async function claim(
 const leaseLost = ({ key }: Lease) => new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
 const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
 
-/** The parameters of an invocation that is to run or to wait, but for its session. */
+/** The SQL parameters of an invocation, without its session. */
 const toLeaseParameters = ({ invocationId, token, durationMs, request, webhookUrl }: Lease) => ({
   p_invocation: invocationId,
   p_token: token,
@@ -119,16 +118,16 @@ const toLeaseParameters = ({ invocationId, token, durationMs, request, webhookUr
 });
 
 /**
- * The result of an attempt to wait: `queued` since `createTime` (seconds with six decimals by the database's clock: the
- * order of the queue); `full` where as many wait as may; `absent` without the session; `lost` where the place of an
- * earlier try is gone, or another process has begun what waited there.
+ * Result of enqueueing. `queued`: since `createTime` (seconds with six decimals by the database's clock, the sort key
+ * of the queue). `full`: the queue has no room. `absent`: no session. `lost`: the place of an earlier try is gone, or
+ * another process has begun it.
  */
 export type Place = { kind: 'queued'; createTime: string } | { kind: 'full' | 'absent' | 'lost' };
 
 /**
- * Puts an invocation at the end of its session's queue, where at most `depth` wait. With a `body`, that of a start in
- * the background, it waits without a process; otherwise its place must be renewed ({@link renewLease}).
- * @throws {RepeatedInvocationError} as {@link claimSession} does.
+ * Appends an invocation to its session's queue of at most `depth`. With a `body` (a background start) it waits without
+ * a process; otherwise its place must be renewed ({@link renewLease}).
+ * @throws {RepeatedInvocationError} if another invocation has the idempotency key
  */
 export async function enqueueInvocation(db: Database, lease: Lease, depth: number, body?: unknown): Promise<Place> {
   type Queued = { is_there: boolean; is_full: boolean; queued_since: string | null };
@@ -148,40 +147,42 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
   return { kind: is_full ? 'full' : 'lost' };
 }
 
-/** The result of a renewal: `lost` where the lease is another's, else the status that a stop asked for, if any. */
+/** Result of a renewal: `lost` if another token holds the lease, else the requested stop status, else `held`. */
 export type Renewal = 'lost' | 'held' | 'interrupted' | 'cancelled';
 
-/** Prolongs the lease of a running invocation, or the place of a queued one. */
+/** Extends the lease of a running invocation, or the place of a queued one. */
 export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
   const [row] = await db
     .update(invocations)
-    // The process counts from before it sent this, so that its authority ends first.
+    // The process measures from before it sent this statement, so its own deadline comes first.
     .set({ leaseExpireTime: sql`statement_timestamp() + ${lease.durationMs} * interval '1 millisecond'` })
     .where(and(isInvocation(lease), eq(invocations.leaseToken, lease.token), isActive))
     .returning({ stopAs: invocations.stopRequestedAs });
   return row ? (row.stopAs ?? 'held') : 'lost';
 }
 
-/** The row of an invocation whose process died: how often it was begun, and why it may not go on. */
+/** The row of an invocation whose process died. */
 export interface DeadRun {
   invocationId: string;
   attempt: number;
   stopAs: 'interrupted' | 'cancelled' | null;
   isKept: boolean;
-  /** The reason in its request, the end of a sentence. */
+  /** Why it may not be resumed: the end of a sentence. */
   endsBecause: string | null;
 }
 
-/** The holder of a session: none (`free`), a live invocation, or a dead one, without a run where none has the token. */
+/**
+ * The holder of a session: none (`free`), a live invocation, or a dead one. `run` is absent if no row has the token.
+ */
 export type LockHolder =
   | { kind: 'absent' | 'free' }
   | { kind: 'live'; invocationId: string; token: string }
   | { kind: 'dead'; run: DeadRun | undefined; token: string };
 
 /**
- * Finds the holder of a session in a transaction and locks the session row until its end. Two statements: a join
- * would show the invocation of an older snapshot when the lock had to be waited for (EvalPlanQual renews the locked
- * row only).
+ * Finds the holder of a session and locks the session row until the transaction ends. Uses two statements, because a
+ * join that waits for the lock would show the invocation of an older snapshot (EvalPlanQual rereads the locked row
+ * only).
  */
 export async function findLockHolder(tx: Database, key: SessionKey, skipLocked = false): Promise<LockHolder> {
   const session = await lockSession(tx, key, skipLocked);
@@ -199,9 +200,10 @@ export async function findLockHolder(tx: Database, key: SessionKey, skipLocked =
 }
 
 /**
- * Makes a running invocation wait, under a new token, for a process that goes on with it, in `pauseMs` or later. With
- * `wasLeft` its process lives and has left it: that is no attempt; with `isPaused` it waits for a task, too. The time
- * limit holds for what processes have spent. @returns true where it was running under this lease
+ * Puts a running invocation back in the queue under a new token; a process may resume it after `pauseMs`. `wasLeft`:
+ * its process handed it over, which counts as no attempt. `isPaused`: it waits for a task first. The time spent so far
+ * is stored, because the time limit covers all attempts.
+ * @returns false if it did not run under this lease
  */
 export async function putBack(
   tx: Database,
@@ -211,7 +213,7 @@ export async function putBack(
 ): Promise<boolean> {
   const leaseExpireTime = sql`statement_timestamp() + ${pauseMs} * interval '1 millisecond'`;
   const attempt = sql`${invocations.attempt} - ${Number(wasLeft)}`;
-  // Immutable, which to_jsonb and the epoch of a moment with its zone are not: a cluster takes nothing else here.
+  // Uses immutable functions only, as Citus demands here; to_jsonb and the epoch of a timestamptz are not.
   const last = sql`least(${invocations.leaseExpireTime}, statement_timestamp())`;
   const ended = sql`extract(epoch from ${last} at time zone 'UTC')`;
   const spent = sql`(1000 * (${ended} - (${invocations.request} #>> '{began,at}')::numeric))::text::jsonb`;
@@ -228,8 +230,9 @@ export async function putBack(
 }
 
 /**
- * Keeps `temp:` values, which no event keeps, in the request of a running invocation: who goes on with it has them.
- * @throws what {@link stateRefusal} knows where they are more than a state may be
+ * Stores `temp:` state values, which are not in events, in the request of a running invocation for a process that
+ * resumes it.
+ * @throws an error that {@link stateRefusal} recognizes, if the state grows too large
  */
 export async function keepTemporary(db: Database, lease: Lease, values: JsonObject): Promise<void> {
   const { request, leaseToken } = invocations;
@@ -243,7 +246,7 @@ export async function keepTemporary(db: Database, lease: Lease, values: JsonObje
     .where(and(isInvocation(lease), eq(leaseToken, lease.token), sql`${request} ->> 'endsBecause' is null`));
 }
 
-/** True when this very run of an invocation has ended: its token is still in the row, its status is an end. */
+/** True if this run has already ended: its token is in the row, and the status is terminal. */
 export async function hasFinished(db: Database, lease: Lease): Promise<boolean> {
   const rows = await db
     .select({ id: invocations.id })

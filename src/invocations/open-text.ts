@@ -1,65 +1,65 @@
 import type { Delta } from '../conversation/sessions/delta-store.ts';
 
-/** A place in the stream of a session: behind an event, and of what comes behind that behind a delta. */
+/** A position in the event stream of a session: behind an event and behind a delta of the next events. */
 export interface Position {
-  /** Sequence of the event; 0 for none. */
+  /** Sequence of the last event; 0 for none. */
   sequence: number;
-  /** Number of the delta whose event is still to come; 0 for none. */
+  /** Number of the last delta whose complete event is not stored yet; 0 for none. */
   delta: number;
 }
 
-/** Writes a place as streams name it: `sequence`, or `sequence.delta`. */
+/** Formats a position as stream ids do: `sequence` or `sequence.delta`. */
 export const formatPosition = ({ sequence, delta }: Position): string =>
   delta > 0 ? `${sequence}.${delta}` : String(sequence);
 
-/** Reads a place; its form was checked. */
+/** Parses a position whose format was already checked. */
 export function parsePosition(text: string): Position {
   const [sequence, delta = 0] = text.split('.').map(Number);
   return { sequence: sequence ?? 0, delta };
 }
 
-/** The text of events to come that one reader has. */
+/** What one reader has received of events that are not complete yet. */
 export class OpenText {
-  /** Ids of the events that it has text of. */
+  /** Ids of the incomplete events of which the reader has text. */
   readonly #eventIds = new Set<string>();
-  /** Number of the last delta that it has; 0 for none. */
+  /** Number of the last delta that the reader has; 0 for none. */
   delta: number;
 
-  /** @param delta - that of the place where the reader goes on */
+  /** @param delta - the delta of the position where the reader resumes */
   constructor(delta: number) {
     this.delta = delta;
   }
 
-  /** True where a reader goes on that has text of which nothing is known yet. */
+  /** True for a reader that resumes behind a delta before it is known to which event that delta belongs. */
   get isUnknown(): boolean {
     return this.delta > 0 && this.#eventIds.size === 0;
   }
 
-  /** Takes back all text. */
+  /** Forgets all text, because the reader was told to discard it. */
   clear(): void {
     this.#eventIds.clear();
     this.delta = 0;
   }
 
-  /** An event has come: it replaces its text. */
+  /** Notes that a complete event has replaced its deltas. */
   replace(eventId: string): void {
     if (this.#eventIds.delete(eventId) && this.#eventIds.size === 0) this.delta = 0;
   }
 
   /**
-   * Compares with the text of the session. @returns false where the reader has text that is void: what wrote it has
-   * died, or its event came while the reader was away.
+   * Compares the reader's text with the deltas of the session.
+   * @returns false if the reader has orphaned text: its writer died, or its event was stored while the reader was away
    */
   isIn(deltas: readonly Delta[]): boolean {
     if (!this.isUnknown) return [...this.#eventIds].every((id) => deltas.some(({ eventId }) => eventId === id));
-    // A number is never given twice, so the place is one of this text where some of it stands before the place.
+    // Delta numbers are never reused, so a delta at or before the position shows that the position is in this text.
     for (const { number, eventId } of deltas) if (number <= this.delta) this.#eventIds.add(eventId);
     return this.#eventIds.size > 0;
   }
 
   /**
-   * Returns the deltas that the reader has not had, and counts them as had. `deltas` may be older than those before: of
-   * two reads at once the one that began later may be the older, and so may one of a replica.
+   * Returns the deltas that the reader lacks, and marks them as received. `deltas` may be older than the ones of an
+   * earlier call, because reads overlap and may be answered by a replica.
    */
   take(deltas: readonly Delta[]): readonly Delta[] {
     const next = deltas.slice(deltas.findLastIndex(({ number }) => number <= this.delta) + 1);

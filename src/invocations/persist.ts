@@ -18,8 +18,8 @@ const FIRST_PAUSE_MS = 50;
 const MAX_PAUSE_MS = 500;
 
 /**
- * Repeats work while the database is away, for `patienceMs` after its first failure. The work must recognise that
- * an earlier try was done although its answer was lost: it is looked up, never repeated blindly.
+ * Retries work while the database is away, for `patienceMs` after the first failure. The work must be idempotent: it
+ * looks up whether an earlier try succeeded although its result was lost.
  */
 export async function persist<T>(work: () => Promise<T>, patienceMs: number): Promise<T> {
   let deadline: number | undefined;
@@ -35,8 +35,8 @@ export async function persist<T>(work: () => Promise<T>, patienceMs: number): Pr
 }
 
 /**
- * Appends an event, with its calls, and counts what was used since the last, once: where the answer is lost, its id is
- * looked up.
+ * Appends an event with its ledger entries and charges the usage since the last event, once: after a lost result it
+ * looks the event up by id.
  */
 export function appendOnce(
   db: Database,
@@ -60,13 +60,15 @@ export function appendOnce(
   }, lease.durationMs);
 }
 
-/** Keeps the `temp:` values of an event, which has none where it is stored, for who goes on with the invocation. */
+/**
+ * Stores the `temp:` values of an event, which are not part of the stored event, for a process that resumes the run.
+ */
 export async function persistTemporary(db: Database, lease: Lease, { actions }: NewEvent): Promise<void> {
   const values = onlyTemporary(actions?.stateDelta);
   if (Object.keys(values).length > 0) await persist(() => keepTemporary(db, lease, values), lease.durationMs);
 }
 
-/** Ends an invocation once, also when the answer to that is lost: its row is then looked up. */
+/** Ends an invocation, once: after a lost result it looks the row up. */
 export function finishOnce(
   db: Database,
   lease: Lease,
@@ -91,19 +93,19 @@ export function finishOnce(
   }, lease.durationMs);
 }
 
-/** Use of models and tools by an invocation, and what of it no statement has counted yet. */
+/** Model and tool usage of an invocation, and how much of it is not stored yet. */
 export interface Usage {
-  /** All of it, so far. */
+  /** The total so far. */
   readonly used: InvocationCounts;
   /** Called after each model call. */
   add(use: ModelUse): void;
-  /** Takes the uses that the budgets are to count now; each is returned once. */
+  /** Takes the uses that budgets must be charged with now, each once. */
   take(): ModelUse[];
-  /** Takes what the row of the invocation is to count now, once. */
+  /** Takes what must be added to the invocation's row now, once. */
   takeCounts(): InvocationCounts;
 }
 
-/** Creates a record of uses. @param before - what was used and counted before this process */
+/** @param before - counts of earlier processes, already stored */
 export function newUsage(before: Partial<Pick<InvocationCounts, 'llmCalls' | 'toolCalls'>> = {}): Usage {
   const uses: ModelUse[] = [];
   const used: InvocationCounts = {

@@ -10,16 +10,15 @@ import { isBackground, isInvocation } from './invocation-store.ts';
 import type { Lease } from './lock-store.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** The state of an invocation that waits. */
 export interface Waiter {
   status: InvocationStatus;
   /** The status that a stop request asked for. */
   stopAs: 'interrupted' | 'cancelled' | null;
-  /** True while its row carries the token of the lease. */
+  /** True if its row still carries the token of the lease. */
   isMine: boolean;
 }
 
-/** Finds what has become of an invocation that was to wait; `undefined` where it has no row, or its session is gone. */
+/** Finds the row of an invocation that was to be queued; `undefined` if the row or its session is gone. */
 export async function findWaiter(db: Database, lease: Lease): Promise<Waiter | undefined> {
   const [row] = await db
     .select({
@@ -32,28 +31,28 @@ export async function findWaiter(db: Database, lease: Lease): Promise<Waiter | u
   return row;
 }
 
-/** Takes a waiting invocation out of the queue; its idempotency key is free again. */
+/** Deletes a queued invocation, which also frees its idempotency key. */
 export async function dequeueInvocation(db: Database, lease: Lease): Promise<void> {
   await db.delete(invocations).where(and(isInvocation(lease), eq(invocations.status, 'queued')));
 }
 
-/** An invocation whose turn has come: the first that waits in the background for a session, which is free. */
+/** A background invocation that may run now: the first in the queue of an idle session. */
 export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   /** How many processes have begun it. */
   attempts: number;
-  /** How old it is, seconds. */
+  /** Seconds since it was created. */
   age: number;
-  /** How long it has waited, seconds: one that was paused is as old as what it waited for. */
+  /** Seconds in the queue; 0 for a resumed invocation, which was paused and does not queue again. */
   waited: number;
-  /** About the size of its body. */
+  /** Approximate size of its stored request. */
   bytes: number;
 }
 
 /** What a process may take from the queue. */
 export interface HeadChoice {
-  /** The applications that it serves. */
+  /** The applications that this process serves. */
   appNames: readonly string[];
-  /** Ids of invocations that it leaves out: those that it holds, or that could not begin a moment ago. */
+  /** Ids to leave out: invocations that this process runs, or could not begin a moment ago. */
   without: readonly string[];
   limit: number;
 }
@@ -61,7 +60,7 @@ export interface HeadChoice {
 const q = alias(invocations, 'q');
 const session = getSession(invocations);
 
-/** The condition that nothing waits in the session before an invocation. */
+/** SQL condition: nothing else is ahead in the queue of the session. */
 const isFirst = notExists(
   new QueryBuilder()
     .select({ id: q.id })
@@ -73,19 +72,19 @@ const isFirst = notExists(
         < (${invocations.startTime} is null, ${invocations.createTime}, ${invocations.id})`),
 );
 
-/** True where an invocation has been begun and left: its processes died, or one that stopped has put it back. */
+/** SQL condition: a process has begun it and put it back, or died. */
 const wasLeft = isNotNull(invocations.startTime);
-/** The condition that it may be taken: one whose processes died pauses first, unless it is to end. */
+/** SQL condition: its pause is over. An invocation whose processes died backs off first, unless it is to be stopped. */
 const isDue = sql`(${invocations.stopRequestedAs} is not null or ${invocations.leaseExpireTime} <= clock_timestamp())`;
 
-/** Rows that one statement reads, beside four for each that is wanted. */
+/** Rows read per statement, in addition to four for each requested one. */
 const SPARE_ROWS = 100;
-/** Statements of one look at those that wait. */
+/** Maximum number of statements per poll. */
 const MAX_ROUNDS = 3;
 
 /**
- * Lists those that a process has begun and left, the one after the next death of which would be its last behind all
- * others. They go on before all that wait, and are few.
+ * Lists invocations that were begun and left by their process. Last attempts come last. They precede all queued
+ * invocations, and there are few.
  */
 export async function listLeftHeads(db: Database, choice: HeadChoice, maxAttempts: number): Promise<QueueHead[]> {
   const { attempt, leaseExpireTime } = invocations;
@@ -94,9 +93,9 @@ export async function listLeftHeads(db: Database, choice: HeadChoice, maxAttempt
 }
 
 /**
- * Lists those that wait to begin, or to go on after a wait: the first of each user, then the second, the longest waiting
- * first. A look reads the longest waiting ones and, while these are of fewer users than are wanted, the next ones of
- * others: what it costs depends little on how many wait, and on one user's queue not at all.
+ * Lists queued invocations fairly: the first of each user, then the second of each, the longest waiting first. Reads
+ * the oldest rows, and further rows of other users while too few users are found, so that the cost depends little on
+ * the length of the queue and not at all on one user's share.
  */
 export async function listWaitingHeads(db: Database, choice: HeadChoice): Promise<QueueHead[]> {
   const size = 4 * choice.limit + SPARE_ROWS;
@@ -115,8 +114,8 @@ export async function listWaitingHeads(db: Database, choice: HeadChoice): Promis
 }
 
 /**
- * Lists invocations that can begin, without those of some users. What cannot is not among them, however much of it
- * waits. Without their bodies, which may have megabytes each and are read when their turn has come ({@link findQueued}).
+ * Lists invocations that can begin, except those of some users; the database skips the rest. Leaves the stored requests
+ * out, which may be megabytes; {@link findQueued} reads one when its turn has come.
  */
 async function listHeads(
   db: Database,
@@ -163,13 +162,13 @@ async function listHeads(
   }));
 }
 
-/** An invocation of an application that nobody serves. */
+/** A background invocation of an application that no process serves. */
 export type Unserved = Pick<Lease, 'key' | 'invocationId'>;
 
 /**
- * Lists invocations that have waited for a process for so long that none serves their application: their turn has come,
- * and nothing has changed in their session, for `days`; and none of the application runs. @param appNames - those that
- * this process serves
+ * Lists background invocations that no process serves: for `days` they could have run and their session did not change,
+ * and no invocation of their application is running.
+ * @param appNames - applications that this process serves
  */
 export async function listUnserved(
   db: Database,
@@ -186,10 +185,10 @@ export async function listUnserved(
       and(
         isBackground,
         sql`${appName} <> all(${sql.param(appNames)}::text[])`,
-        // One statement: an invocation that begins between two would be missed.
+        // In the same statement, because an invocation that begins between two statements would be missed.
         sql`${appName} <> all(array(select ${appName} from ${invocations} where ${status} = 'running'))`,
         session.isFree,
-        // When it began to wait, was woken or was left; and when its session was free.
+        // When it was queued, woken or put back, or when its session became free.
         sql`greatest(${leaseExpireTime}, ${session.changeTime})
           < statement_timestamp() - ${days} * interval '1 day'`,
       ),
@@ -200,8 +199,9 @@ export async function listUnserved(
 }
 
 /**
- * Pauses an invocation whose turn a budget refuses. One that has not begun has no time of an end, by which a claim
- * knows that it is to be counted. @returns false where it waits no more with the token of the lease
+ * Pauses a queued invocation that a budget refuses. Leaves the end time null if it has not begun, because the claim
+ * then knows that it is still to be charged.
+ * @returns false if it no longer waits with the token of the lease
  */
 export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> {
   const { status, leaseToken, startTime } = invocations;
@@ -214,20 +214,20 @@ export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> 
   return rowCount === 1;
 }
 
-/** An invocation that waits for any process to begin it, or to go on with it. */
+/** A background invocation, queued for any process. */
 export interface Queued {
-  /** As {@link readStoredRequest} reads it. */
+  /** Parsed by {@link readStoredRequest}. */
   request: unknown;
-  /** The token with which it waits: a new one each time that it is left or woken. */
+  /** The token of its row; it changes each time the invocation is put back or woken. */
   token: string;
-  /** True where a process has begun it. */
+  /** True if a process has begun it before. */
   hasBegun: boolean;
   stopAs: 'interrupted' | 'cancelled' | null;
   llmCalls: number;
   toolCalls: number;
 }
 
-/** Finds an invocation that waits for any process; `undefined` where it waits no more. */
+/** Finds a queued background invocation; `undefined` if it is no longer queued. */
 export async function findQueued(db: Database, run: Pick<Lease, 'key' | 'invocationId'>): Promise<Queued | undefined> {
   const { request, leaseToken: token, startTime, stopRequestedAs: stopAs, llmCalls, toolCalls } = invocations;
   const [row] = await db

@@ -13,7 +13,7 @@ import { BUSY_POLICIES } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from './webhooks/webhook.ts';
 
-/** Length of the notes of a request as JSON: every event of the agent repeats them, each fragment of a stream too. */
+/** Maximum length of `customMetadata` as JSON. It is small because every event and every streamed delta repeats it. */
 const MAX_NOTES = 16_384;
 
 const prompt = {
@@ -26,7 +26,6 @@ const prompt = {
   harness: harnessOverridesSchema.nullish().describe(harnessOverridesSchema.description ?? ''),
 };
 
-/** Body of a start in the background; the path names the session. */
 export const startInvocationSchema = z
   .looseObject({
     ...prompt,
@@ -40,7 +39,6 @@ export const startInvocationSchema = z
   })
   .describe('One prompt of a session.');
 
-/** Body of `/run` and `/run_sse`. */
 export const runRequestSchema = z
   .looseObject({
     appName: identifierSchema.describe('A name of `/list-apps`.'),
@@ -55,18 +53,17 @@ export const runRequestSchema = z
   })
   .describe('One prompt, as the ADK clients send it.');
 
-/** Returns the scopes that a prompt needs beside that of its operation. */
+/** Returns the extra scopes that a prompt needs, depending on its overrides and state keys. */
 export const promptDemands = ({ body }: { body: z.input<typeof startInvocationSchema> }): Demand[] => [
   ...overrideDemands(body.harness),
   ...sharedStateDemands(body.stateDelta),
 ];
 
-/** Body of a rewind. */
 export const rewindSchema = z
   .looseObject({ rewindBeforeInvocationId: identifierSchema.describe('The first invocation to undo.') })
   .describe('Takes a session back to before an invocation.');
 
-/** Body of `POST /harness/invoke`, in the specification's spelling. */
+/** Body of `POST /harness/invoke`, with the specification's field names. */
 export const harnessInvokeSchema = z
   .looseObject({
     prompt: bodyText.describe(
@@ -93,7 +90,6 @@ export const harnessInvokeSchema = z
   })
   .describe('One prompt. `harness_merge` and `harness_enhance` are not supported: they are accepted and ignored.');
 
-/** Answer of `POST /harness/invoke`. */
 export const harnessResultSchema = z
   .looseObject({
     harness_name: z.string().describe('The name in the request.'),
@@ -107,12 +103,13 @@ export const harnessResultSchema = z
   })
   .describe('What the agent answered. Status 200 alone does not mean success: `error` does.');
 
-/** Returns the text of the 404 of an invocation. */
 export const invocationNotFound = (invocationId: string): string => `Invocation not found: ${invocationId}`;
 
 /**
- * Converts a body to a request. @throws {InvalidError} without message and invocation. @throws {TooLargeError}
- * @throws {NotFoundError}
+ * Converts a body to an invocation request.
+ * @throws {InvalidError} if it has neither a message nor an invocation to resume
+ * @throws {TooLargeError} if its `customMetadata` is too large
+ * @throws {NotFoundError} if there is no such invocation
  */
 export async function toInvocation(
   { database, newId }: { database: DatabasePool; newId: () => string },
@@ -134,7 +131,7 @@ export async function toInvocation(
   return { ...request, resumes: invocationId != null, ...headers };
 }
 
-/** Returns a request in the background: with a webhook, whose delivery may carry the answer, its row keeps that. */
+/** Marks a request as background work. With a webhook the answer is stored, because the delivery may carry it. */
 export const inBackground = (request: InvocationRequest, webhookUrl: string | undefined): InvocationRequest => ({
   ...request,
   inBackground: true,
@@ -142,7 +139,6 @@ export const inBackground = (request: InvocationRequest, webhookUrl: string | un
   ...(webhookUrl === undefined ? {} : { webhookUrl, answer: { kind: 'output' } }),
 });
 
-/** Converts a body to a request in an existing session. */
 const toRequest = (
   key: SessionKey,
   invocationId: string,
@@ -166,7 +162,7 @@ export const invocationHeaders = idempotencyHeaders.extend({
     .describe('While the session runs another invocation: wait, fail with 409, or interrupt it.'),
 });
 
-/** Error statuses of a session that cannot be claimed now. */
+/** Error statuses for a session that cannot be claimed now. */
 export const BUSY_ERRORS = {
   409: 'The session is busy and the request would not wait, or the request with this key is still running.',
   429: 'The session stayed busy, too many requests wait for it, or a limit of the caller (`limit`) is reached.',
@@ -175,7 +171,7 @@ export const BUSY_ERRORS = {
     'goes on with it: without `Retry-After` the prompt is not to be sent again.',
 };
 
-/** Returns the options in the headers of a request; `requested` is everything that makes two requests the same. */
+/** Reads the options from the headers. `requested` is the content that two requests with one key must share. */
 export const toInvocationOptions = (
   headers: z.output<typeof invocationHeaders>,
   requested: unknown,
@@ -184,7 +180,7 @@ export const toInvocationOptions = (
   busyPolicy: headers['x-double-texting'],
 });
 
-/** Returns a signal that aborts when the client goes away before its answer, where that is to cancel the invocation. */
+/** Returns a signal that aborts when the client disconnects before its answer; `undefined` if that shall not cancel. */
 export function disconnectSignal(
   { cancelOnDisconnect }: { cancelOnDisconnect: boolean },
   response: Response,

@@ -8,14 +8,14 @@ import type { SessionKey } from '../core/session.ts';
 import type { InvocationContext, InvocationEnd } from './context.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 
-/** Longest pause between two looks at an invocation: notifications only save time, they may be lost. */
+/** Longest pause between two polls: notifications only save time, because they may be lost. */
 const LOOK_MS = 1_000;
 
 /**
- * Finds the invocation that a repeated request belongs to. One whose process is gone is taken over first: it ends, or
- * another process goes on with it.
- * @returns `undefined` where the earlier request was abandoned before it began: its key is free.
- * @throws {KeyReusedError} when the key was used for another request.
+ * Finds the invocation of an idempotency key. If the process of that invocation is dead, the invocation is first ended
+ * or put back for another process.
+ * @returns `undefined` if the earlier request was abandoned before it began: its key is free
+ * @throws {KeyReusedError} if the key was used for another request
  */
 export async function findRepeated(
   context: TakeOverContext,
@@ -34,17 +34,16 @@ export async function findRepeated(
   return found;
 }
 
-/** True while the invocation waits or runs. */
 export const isActive = ({ status }: KeyedInvocation) => status === 'queued' || status === 'running';
 
-/** Returns the error of a repeated request whose first try was abandoned in this very moment. */
+/** Error of a retry whose first request is abandoned at this moment. */
 export const abandonedError = () =>
   new BusyError('The request with this Idempotency-Key has just been abandoned. Try again.', 1);
 
 /**
- * Runs `work`, or returns the answer to its first request, or to what another process goes on with: it waits for that
- * as long as for a busy session.
- * @throws {BusyError} (`rejected`) where that still runs then
+ * Runs `work`. If the idempotency key was used before, or another process resumes the invocation, waits for that answer
+ * instead, as long as for a busy session.
+ * @throws {BusyError} (`rejected`) if the invocation still runs after the wait
  */
 export async function answerOnce(
   context: InvocationContext,
@@ -57,7 +56,7 @@ export async function answerOnce(
     try {
       return await work();
     } catch (error) {
-      // What this process could not keep is followed as if another had begun it.
+      // A run that this process had to hand over is awaited like a run of another process.
       const isLeft = error instanceof HandedOverError && !context.stopping.aborted;
       if (!(error instanceof RepeatedInvocationError || isLeft) || !request) throw error;
       const found = await findEnded(context, user, request);
@@ -74,7 +73,7 @@ export async function answerOnce(
   }
 }
 
-/** Finds the invocation of a repeated request, once it has ended or the wait for that is over. */
+/** Waits for the invocation of a retry to end. @returns it, still active if the wait timed out */
 async function findEnded(
   context: InvocationContext,
   user: SessionKey,

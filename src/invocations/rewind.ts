@@ -14,11 +14,11 @@ import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';
 
 /**
- * Takes a session back to before an invocation: one event says so, restores the session's own state keys and saves
- * the artifacts as they were as new versions. Events stay; models no longer see what was rewound. `user:` and `app:`
- * scopes are not touched.
- * @throws {NotFoundError} when the session or the invocation does not exist. @throws {BusyError} when the session
- * stays busy.
+ * Rewinds a session to before an invocation. Appends an event that models read as the new end of the history, restores
+ * the session's own state keys, and saves the earlier artifacts as new versions. No event is deleted. The `user:` and
+ * `app:` scopes stay as they are.
+ * @throws {NotFoundError} if the session or the invocation does not exist
+ * @throws {BusyError} if the session stays busy
  */
 export async function rewind(
   context: InvocationContext,
@@ -43,7 +43,7 @@ export async function rewind(
     return stored?.text ?? 'null';
   } catch (error) {
     await finishOnce(database.db, lease, [], { status: 'failed' });
-    // Nothing was done, so the key is free for another try.
+    // Nothing was done, so the idempotency key is freed for a retry.
     if (request) await forgetKey(database.db, key, lease.invocationId);
     throw error;
   }
@@ -66,10 +66,7 @@ async function rewindEvent(context: InvocationContext, lease: Lease, invocationI
   return { id: newId(), invocationId: lease.invocationId, author: 'user', nodeInfo: { path: '' }, actions };
 }
 
-/**
- * Returns the values before `from` of the keys that changed from there on: those that the session began with and what
- * events made of them; `null` for none.
- */
+/** Returns the values that the changed state keys had before event `from`; `null` for absent ones. */
 function stateBefore(initial: JsonObject, history: Event[], from: number): JsonObject {
   const deltas = history.map((event) => Object.entries(event.actions?.stateDelta ?? {}));
   const before = new Map([...Object.entries(initial), ...deltas.slice(0, from).flat()]);
@@ -80,7 +77,7 @@ function stateBefore(initial: JsonObject, history: Event[], from: number): JsonO
   return Object.fromEntries(changed.map(([name]) => [name, before.get(name) ?? null]));
 }
 
-/** Returns the versions before `from` of the artifacts that changed since, as the events tell; `null` for none. */
+/** Returns the versions that the changed artifacts had before event `from`; `null` for absent ones. */
 function artifactsBefore(history: Event[], from: number): Record<string, number | null> {
   const saved = history.map((event) => Object.entries(event.actions?.artifactDelta ?? {}));
   const before = new Map(saved.slice(0, from).flat());

@@ -11,7 +11,7 @@ import { toolCallsLimitError } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { persist, type Usage } from './persist.ts';
 
-/** A run with what it has used, and what ends it at a limit. */
+/** A running invocation, its usage, and the controller that stops its loop at a limit. */
 interface LimitedRun {
   context: InvocationContext;
   lease: Lease;
@@ -20,15 +20,15 @@ interface LimitedRun {
   limitReached: AbortController;
 }
 
-/** Where a limit is reached, the loop answers the calls that are open and ends. */
+/** Aborts the loop when a limit is reached; open calls are answered first. */
 export function endWhereOver({ context, usage, limitReached, handOver }: LimitedRun, over?: OverBudget | null): void {
   const { toolCalls } = context.limits;
-  // One that waits stops before its next model call, where nothing is open.
+  // An invocation that waits for a budget pauses at its next model call, because no tool call is open there.
   if (over && !handOver.waitsForBudget) limitReached.abort(new AgentError('budget_exceeded', budgetText(over)));
   else if (usage.used.toolCalls > toolCalls) limitReached.abort(toolCallsLimitError(toolCalls));
 }
 
-/** Counts an event of an agent that is a tool, which is not stored: the limits of the invocation hold there too. */
+/** Charges the events of an agent-as-tool, which are not stored, to the invocation. */
 export async function countUnstoredEvent(running: LimitedRun, event: NewEvent): Promise<void> {
   const { context, lease, usage } = running;
   usage.used.toolCalls += getFunctionCalls(event.content).length;
@@ -38,7 +38,7 @@ export async function countUnstoredEvent(running: LimitedRun, event: NewEvent): 
   endWhereOver(running, over || null);
 }
 
-/** Reserves a model call where there are budgets. @throws {AgentError} where less is left than it may use */
+/** Reserves the tokens of a model call, if the user has budgets. @throws {AgentError} if a budget has too few left */
 export async function reserve({ context, lease, usage, limitReached, handOver }: LimitedRun, request: ModelRequest) {
   if (lease.isLimited === false) return undefined;
   const { db } = context.database;
@@ -46,14 +46,14 @@ export async function reserve({ context, lease, usage, limitReached, handOver }:
   if ('what' in reserved) {
     const error = new AgentError('budget_exceeded', budgetText(reserved));
     handOver.stopFor(reserved);
-    // An agent that is a tool has asked, whose own end is no end of the invocation.
+    // Abort here too: an agent-as-tool may be the caller, and its error alone does not end the invocation.
     limitReached.abort(error);
     throw error;
   }
   const { reservation } = reserved;
   const end = () => {
     reserved.end();
-    // Beside what it used, if anything: one statement counts that and gives this back.
+    // The next count adds what the call used and returns the reservation in the same statement.
     usage.add({ model: request.modelName, promptTokens: 0, outputTokens: 0, reservation });
   };
   return { request: reserved.request, end };

@@ -17,40 +17,41 @@ import type { Invocation } from './invocation.ts';
 import { findInvocationText, listInvocationStates } from './invocation-store.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Events of one read. */
+/** Events per read. */
 const PAGE = 100;
-/** Time between two polls: notifications only save time, they may be lost. */
+/** Time between two polls: notifications only save time, because they may be lost. */
 const POLL_MS = 1_000;
-/** Time in which a notification comes, unless it is lost. */
+/** Time in which a notification arrives, unless it is lost. */
 const NOTICE_MS = 100;
 
-/** The resources that feeds read from. */
 interface FeedContext {
   database: DatabasePool;
   notifications: Pick<Notifications, 'subscribe'>;
 }
 
-/** A session as one of its followers sees it. */
+/** One follower's view of a session. */
 export interface Feed {
-  /** Reads at most 100 events after a sequence; `undefined` without a session. Followers that read at once share it. */
+  /**
+   * Reads at most 100 events after a sequence; `undefined` if there is no session. Concurrent followers share the read.
+   */
   read(after: number): Promise<EventsAfter | undefined>;
-  /** Reads the text of events to come; `undefined` without a session. One read of what is new serves all followers. */
+  /** Reads the deltas of incomplete events; `undefined` if there is no session. All followers share the read. */
   readText(): Promise<SessionText | undefined>;
   end(): void;
 }
 
-/** An invocation whose end a follower waits for. */
+/** An invocation that a follower watches. */
 interface Watcher {
   key: SessionKey;
   invocationId: string;
   wake: () => void;
-  /** As the last poll found it; `undefined` before the first one, which therefore wakes. */
+  /** Status at the last poll. `undefined` before the first poll, which therefore always wakes. */
   state?: string;
 }
 
 /**
- * The sessions and invocations that the streams of a process follow: once a second one statement polls all sessions
- * and one all invocations, and one read serves all followers of a session.
+ * The sessions and invocations that the streams of this process follow. Once a second one statement polls all sessions
+ * and one all invocations; followers of a session share each read.
  */
 export class SessionFeeds {
   readonly #context: FeedContext;
@@ -63,7 +64,7 @@ export class SessionFeeds {
     this.#context = context;
   }
 
-  /** Follows a session: `wake` is called whenever it may have changed; with its text as that comes. */
+  /** Follows a session. `wake` is called when the session may have changed; with `withText` also for new deltas. */
   follow(key: SessionKey, wake: () => void, withText = false): Feed {
     const topic = sessionTopic(key);
     const session = this.#byTopic.get(topic) ?? new FollowedSession(this.#context, key);
@@ -77,13 +78,13 @@ export class SessionFeeds {
         session.followers.delete(wake);
         if (session.followers.size > 0) return;
         session.unsubscribe();
-        // Another one may follow under this topic by now.
+        // Another follower may have replaced the entry by now.
         if (this.#byTopic.get(topic) === session) this.#byTopic.delete(topic);
       },
     };
   }
 
-  /** Reads an invocation; followers that do so at once share it. `undefined` where there is none. */
+  /** Reads an invocation; concurrent followers share the read. `undefined` if there is none. */
   readInvocation(key: SessionKey, invocationId: string): Promise<Invocation | undefined> {
     return this.#invocations.run(`${sessionTopic(key)} ${invocationId}`, async () => {
       const text = await findInvocationText(this.#context.database.db, key, invocationId);
@@ -91,7 +92,7 @@ export class SessionFeeds {
     });
   }
 
-  /** Calls `wake` when an invocation has changed or its process has died. @returns what ends it. */
+  /** Calls `wake` when an invocation has changed or its process has died. @returns a function that stops watching */
   watch(key: SessionKey, invocationId: string, wake: () => void): () => void {
     const watcher: Watcher = { key, invocationId, wake };
     this.#watchers.add(watcher);
@@ -104,7 +105,7 @@ export class SessionFeeds {
     this.#isPolling = true;
     while (this.#byTopic.size + this.#watchers.size > 0) {
       await sleep(POLL_MS, undefined, { ref: false });
-      // The request of one user has started this, and it polls for all.
+      // The poll serves followers of all users, so it must not run in the context of the user who started it.
       await runAsSystem(() => Promise.all([this.#pollSessions(), this.#pollInvocations()]));
     }
     this.#isPolling = false;
@@ -134,7 +135,9 @@ export class SessionFeeds {
   }
 }
 
-/** A database that is away is polled again later; any other error is for the followers, who meet it when they read. */
+/**
+ * After a passing failure the next poll retries. Any other error wakes the followers, whose own reads will throw it.
+ */
 const wakeUnlessPassing = (followers: { wake(): void }[]) => (error: unknown) => {
   if (!isPassingFailure(error)) for (const follower of followers) follower.wake();
   return undefined;
@@ -142,14 +145,14 @@ const wakeUnlessPassing = (followers: { wake(): void }[]) => (error: unknown) =>
 
 class FollowedSession {
   readonly key: SessionKey;
-  /** True for those that read its text too. */
+  /** By `wake`; true for followers that read text too. */
   readonly followers = new Map<() => void, boolean>();
   readonly #database: DatabasePool;
-  /** Reads under way, by the sequence that they begin after. */
+  /** Reads in progress, by the sequence they start after. */
   #reads = new SingleFlight<EventsAfter | undefined>();
   #seen: SessionEnd | undefined;
   #textReads = new SingleFlight<SessionText | undefined>();
-  /** The text of events to come as it was read last. */
+  /** The deltas of the last read. */
   #text: SessionText['deltas'] = [];
   readonly #subscriptions: (() => void)[];
 
@@ -166,13 +169,13 @@ class FollowedSession {
     for (const unsubscribe of this.#subscriptions) unsubscribe();
   }
 
-  /** True while text comes in: its followers look again even where no notification arrives. */
+  /** True while text streams. Followers then poll it too, because a notification may be lost. */
   get hasText(): boolean {
     return this.#text.length > 0;
   }
 
   wake(): void {
-    // A read that began before may not see what this is about.
+    // A read that began earlier may miss the change.
     this.#reads = new SingleFlight();
     this.#textReads = new SingleFlight();
     for (const follower of this.followers.keys()) follower();
@@ -183,7 +186,7 @@ class FollowedSession {
     for (const [follower, withText] of this.followers) if (withText) follower();
   }
 
-  /** Wakes the followers if the session has moved on, a moment later: a notification may be under way. */
+  /** Wakes the followers a moment later if the session has changed, because the notification may still arrive. */
   compare(end: SessionEnd | undefined): void {
     const seen = this.#seen;
     if (end?.lastSequence === seen?.lastSequence && end?.createTime === seen?.createTime) return;

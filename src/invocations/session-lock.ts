@@ -25,54 +25,54 @@ import { takeOver, type TakeOverContext } from './take-over.ts';
 import type { WaitQueue } from './wait-queue.ts';
 import { refuseAnswered } from './waits/task-store.ts';
 
-/** How long sessions are held and waited for, in milliseconds. */
 export interface LeaseTimes {
-  /** How long a lease lasts without a renewal: the longest time a killed process keeps its session. */
+  /** How long a lease lasts without a renewal, which is how long a killed process blocks its session. */
   durationMs: number;
-  /** Time between renewals; at most a third of the duration, so that two may fail. */
+  /** Time between renewals. At most a third of the duration, so that two may fail. */
   renewalMs: number;
   /** Longest wait for a busy session. */
   waitMs: number;
 }
 
-/** Longest pause between two polls of a busy session: notifications only save time, they may be lost. */
+/** Longest pause between two polls of a busy session: notifications only save time, because they may be lost. */
 const POLL_MS = 1_000;
 
-/** A request for a session. */
+/** What it takes to claim a session. */
 export interface ClaimRequest {
   lease: Lease;
-  /** Events that open the invocation, stored with the claim. */
+  /** The first events of the invocation, stored with the claim. */
   events: NewEvent[];
-  /** Create the session where it is absent; `new`: it has to be. */
+  /** True: create the session if it is absent. `new`: fail if it exists. */
   createSession: boolean | 'new';
   busyPolicy: BusyPolicy;
-  /** True for an ended invocation that goes on: it never waits, since its row says how it ended. */
+  /** True for an ended invocation that resumes. It never queues, because its row records how it ended. */
   resumes: boolean;
   times: LeaseTimes;
-  /** Maximum of requests that wait for one session. */
+  /** Maximum number of requests that wait for one session. */
   queueDepth: number;
-  /** Aborted with an `AgentError` when the client has left (`cancelled`) or the process stops (`interrupted`). */
+  /** Aborted with an `AgentError` when the client leaves (`cancelled`) or the process stops (`interrupted`). */
   signal: AbortSignal;
-  /** Body of a start in the background: where the session is busy, it waits in the database and not in this process. */
+  /** The stored request of a background start. If the session is busy it waits in the database, not in this process. */
   body?: unknown;
-  /** Called when the request waits in the queue. */
+  /** Called when the request is queued. */
   onQueued?: (() => void) | undefined;
 }
 
-/** The resources that acquiring sessions uses. */
 export interface LockContext extends TakeOverContext {
   notifications: Notifications;
   waitQueue: WaitQueue;
 }
 
 /**
- * Acquires a session for one invocation. A dead holder is taken over. For a live one `busyPolicy` decides: the
- * request waits, first come, first served (`enqueue`), fails (`reject`), or stops the holder and waits (`interrupt`).
- * @returns false for a start in the background that waits now, or that another process has begun meanwhile.
- * @throws {NotFoundError} when the session is absent and not to be created. @throws {SessionExistsError} when it is not
- * new, and has to be. @throws {BusyError} when the wait was in vain, the queue is full or the policy rejects.
- * @throws {RepeatedInvocationError} when the request was made before. @throws {StoppedError} when it was stopped.
- * @throws {UnavailableError} when it could not go on waiting.
+ * Acquires a session for one invocation. A dead holder is taken over. If the holder is alive, `busyPolicy` decides:
+ * wait first come, first served (`enqueue`), fail (`reject`), or stop the holder and wait (`interrupt`).
+ * @returns false for a background start that is queued now, or that another process has begun
+ * @throws {NotFoundError} if the session is absent and may not be created
+ * @throws {SessionExistsError} if the session must be new but exists
+ * @throws {BusyError} if the wait timed out, the queue is full or the policy is `reject`
+ * @throws {RepeatedInvocationError} if the idempotency key was used before
+ * @throws {StoppedError} if the request was stopped while it waited
+ * @throws {UnavailableError} if the wait could not continue
  */
 export async function acquireSession(context: LockContext, request: ClaimRequest): Promise<boolean> {
   const { lease, events, createSession } = request;
@@ -84,14 +84,14 @@ export async function acquireSession(context: LockContext, request: ClaimRequest
     const holder = await takeOver(context, lease.key);
     if (isMine(holder, lease)) return true;
     if (holder.kind === 'live') return waitForTurn(context, request, holder.invocationId);
-    // Free: its dead holder was just ended, or it belongs to a request that waits already.
+    // Free: the dead holder has just ended, or the session is reserved for a waiter.
     if (holder.kind === 'free') return (await claim()) || waitForTurn(context, request, undefined);
     if (!createSession) throw new NotFoundError(sessionNotFound(lease.key.sessionId));
     await refuseForgotten(context.database.db, lease);
   }
 }
 
-/** A claim whose answer was lost did its work: the session is held with this very token. */
+/** True if an earlier claim succeeded although its result was lost: the session holds this very token. */
 const isMine = (holder: LockHolder, { token }: Lease) => holder.kind === 'live' && holder.token === token;
 
 async function waitForTurn(
@@ -117,9 +117,9 @@ async function waitForTurn(
 }
 
 /**
- * Waits without reading who holds the session where other requests of this process wait: that read locks the row which
- * the holder needs to finish, and the first of them does it now and then.
- * @returns false where the request has to read it: a lost answer to its claim may be why it gets no place.
+ * Queues behind other requests of this process without reading the holder. That read locks the session row, which the
+ * holder needs to finish; the first waiter reads it from time to time.
+ * @returns false if the caller must read the holder, for instance because an earlier claim may have succeeded unseen
  */
 async function waitBehindOthers(context: LockContext, request: ClaimRequest): Promise<boolean> {
   const { lease, busyPolicy, resumes, body, queueDepth } = request;
@@ -133,7 +133,7 @@ async function waitBehindOthers(context: LockContext, request: ClaimRequest): Pr
   return true;
 }
 
-/** Waits for the turn of a request that has its place in the queue, and gives the place up where that is in vain. */
+/** Waits for the turn of a queued request. Leaves the queue if the wait fails. */
 async function waitInQueue(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
   const { lease } = request;
   const startedAt = performance.now();
@@ -144,21 +144,21 @@ async function waitInQueue(context: LockContext, request: ClaimRequest, createTi
     waited('claimed');
   } catch (error) {
     waited('refused');
-    // Where the database is away the place is given up all the same: its lease runs out.
+    // If the database is away the request still leaves the queue, because its lease expires.
     await dequeueInvocation(context.database.db, lease).catch(() => undefined);
     for (const topic of [freeTopic(lease.key), QUEUE_TOPIC]) context.notifications.publish(topic);
     throw error;
   }
 }
 
-/** Throws for a retry of what was done in a session that is deleted: it must not bring the session back. */
+/** Refuses the retry of a request whose session was deleted: it must not recreate the session. */
 const refuseForgotten = async (db: Database, { key, request }: Lease) =>
   request && refuseForgottenKey(db, key, request.idempotencyKey);
 
-/** Throws where a request for a busy session is a repeated one or does not wait. */
+/** Throws if the request is a retry, answers no open call, or may not wait for a busy session. */
 async function refuseWait(db: Database, { lease, busyPolicy, resumes }: ClaimRequest): Promise<void> {
   const known = lease.request && (await findByIdempotencyKey(db, lease.key, lease.request.idempotencyKey));
-  // One that resumes has a row already, and would hold it were this its first try.
+  // A resumed invocation already has a row, which may hold this key only if this is a retry.
   if (known && (resumes || known.invocationId !== lease.invocationId)) {
     throw new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
   }
@@ -173,7 +173,7 @@ async function refuseWait(db: Database, { lease, busyPolicy, resumes }: ClaimReq
 const queueFull = ({ lease, queueDepth }: ClaimRequest) =>
   new BusyError(`Session ${lease.key.sessionId} has ${queueDepth} requests waiting. Try again later.`, 1);
 
-/** Returns the error of a request that lost its place: stopped, not renewed in time, or its row deleted. */
+/** Returns why a request lost its place: stopped, not renewed in time, or its row deleted. */
 async function placeLost(db: Database, lease: Lease): Promise<Error> {
   const { sessionId } = lease.key;
   const waiter = await findWaiter(db, lease);
@@ -183,8 +183,8 @@ async function placeLost(db: Database, lease: Lease): Promise<Error> {
 }
 
 /**
- * Waits until it is this request's turn; keeps its place in the queue alive meanwhile. Of this process only the first
- * request polls the session, and looks for a dead holder only as often as a lease can run out.
+ * Waits until it is this request's turn, and renews its place meanwhile. Only the first waiter of this process polls
+ * the session; it looks for a dead holder once per lease renewal.
  */
 async function takeTurn(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
   const { lease, events, times, signal } = request;
@@ -201,7 +201,7 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
   let holds = false;
   const subscriptions = [
     notifications.subscribe(topic, () => place.isFirst() && wake()),
-    // A renewal finds out what this request was stopped as.
+    // Renewing the lease reads the requested stop status.
     notifications.subscribe(stopTopic(lease.invocationId), () => {
       renewAt = 0;
       wake();
@@ -210,7 +210,7 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
   try {
     for (;;) {
       wakeup.reset();
-      // Nothing begins in the name of a credential that is not valid any more.
+      // Nothing may begin on behalf of an expired credential.
       ended?.throwIfAborted();
       if (place.isFirst()) {
         holds = await claimQueued(database.db, lease, events);
@@ -236,7 +236,9 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
   }
 }
 
-/** Ends the session's holder if it is dead, and wakes those that wait. @returns true where this request holds it. */
+/**
+ * Ends the holder of the session if it is dead, and wakes the waiters. @returns true if this request holds the session
+ */
 async function endDeadHolder(context: LockContext, lease: Lease): Promise<boolean> {
   const holder = await takeOver(context, lease.key);
   if (holder.kind === 'free') context.notifications.publish(freeTopic(lease.key));
@@ -252,7 +254,10 @@ export async function claimTurn(context: TakeOverContext, lease: Lease, events: 
   return isMine(await takeOver(context, lease.key), lease);
 }
 
-/** Nothing was stored for a request that still waits, so where its process stops another replica may take it. */
+/**
+ * Returns the error of an aborted wait. Nothing is stored yet, so during shutdown a client may retry at another
+ * replica.
+ */
 const waitEnded = (reason: unknown): Error =>
   reason instanceof AgentError && reason.code === 'cancelled'
     ? new StoppedError('cancelled', reason.message)

@@ -7,10 +7,10 @@ import type { Secrets } from '../platform/secrets.ts';
 import type { InvocationRequest } from './context.ts';
 import { isUncertain } from './invocation.ts';
 
-/** Raised where a version reads other members: what an older one stored ends, instead of being misunderstood. */
+/** Raised when the format changes. An invocation stored in an older format ends with an error and is not misread. */
 const VERSION = 1;
 
-/** The reasons why a request is not gone on with: parts of sentences. */
+/** Why a request cannot be resumed: ends of sentences. */
 const MADE_HERE = 'it answers in a live conversation with sound, or with stored answers, which no other can go on with';
 const HAS_CREDENTIALS = 'its MCP servers have credentials, which are not stored';
 const UNREADABLE = 'its request was stored by another version and cannot be read';
@@ -18,13 +18,13 @@ const LOCKED = 'its MCP servers have credentials, which no key of RUNTIME_SECRET
 
 const object = z.record(z.string(), z.unknown());
 
-/** The place of the secrets of a request. */
+/** Authenticated context of the encrypted secrets, so that they decrypt in this invocation only. */
 const toPlace = ({
   key: { appName, userId, sessionId },
   invocationId,
 }: Pick<InvocationRequest, 'key' | 'invocationId'>): string[] => [appName, userId, sessionId, invocationId];
 
-/** A request as its row keeps it, for the process that begins it or goes on with it. */
+/** A request as stored in its invocation's row, for the process that begins or resumes it. */
 const storedRequestSchema = z.object({
   version: z.literal(VERSION),
   content: contentSchema.optional(),
@@ -40,31 +40,31 @@ const storedRequestSchema = z.object({
       z.object({ kind: z.literal('output') }),
     ])
     .optional(),
-  /** The MCP servers of its overrides, encrypted where they have credentials. */
+  /** The MCP servers of the overrides, encrypted, if they have credentials. */
   secrets: z.string().optional(),
-  /** The user whose rows alone it sees. */
+  /** The user to whose rows the request is restricted. */
   userId: z.string().optional(),
-  /** The key that asked. */
+  /** Id of the API key that made the request. */
   keyId: z.string().optional(),
   callerTrace: z.string().optional(),
-  /** The place of its beginning, which the claim adds: the last event, the counts in its row, and what it has spent. */
+  /** Added by the claim: the last sequence and the row's counters when the run began, and the time spent since. */
   began: z
     .object({ spentMs: z.number(), sequence: z.number(), llmCalls: z.number(), toolCalls: z.number() })
     .optional(),
 });
 
-/** A request that cannot be read. */
+/** Stands in for a request that cannot be parsed. */
 const NOTHING: z.output<typeof storedRequestSchema> = { version: VERSION, overrides: {}, streaming: false };
 
-/** The place where a run began. */
+/** The state of a session and an invocation when a run began. */
 export type Beginning = NonNullable<z.output<typeof storedRequestSchema>['began']>;
 
-/** The answer to keep with an invocation, made from its end. */
+/** Form of the answer to store with an invocation. */
 export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answer']>;
 
 /**
- * Returns a request whole, for the row of one that waits for its session. MCP servers with credentials are encrypted;
- * `undefined` where they cannot be.
+ * Returns the complete request for the row of a queued invocation. MCP servers with credentials are encrypted;
+ * `undefined` if no key is configured for that.
  */
 export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): JsonObject | undefined {
   const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer } = request;
@@ -78,8 +78,8 @@ export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): J
 }
 
 /**
- * Returns what another process needs to go on with a request where this one dies; what the claim stores as an event is
- * left out. For one that cannot go on that is the reason, `endsBecause`.
+ * Returns what another process needs to resume a request, without the parts that the claim stores as an event. If the
+ * request cannot be resumed it contains the reason, `endsBecause`.
  */
 export function toClaimedRequest(request: InvocationRequest, secrets: Secrets): JsonObject {
   if (request.prepared) return { version: VERSION, endsBecause: MADE_HERE };
@@ -94,7 +94,7 @@ function hasCredential({ url, headers = {} }: McpServer): boolean {
   return Object.keys(headers).length > 0 || Boolean(username || password || search);
 }
 
-/** Reads the request of an invocation from its row. `refusal`: why it cannot go on elsewhere, a part of a sentence. */
+/** Parses a stored request. `refusal` is the reason why it cannot run here, the end of a sentence. */
 export function readStoredRequest(
   stored: unknown,
   secrets: Secrets,

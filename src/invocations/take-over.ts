@@ -16,7 +16,7 @@ import { finishInvocation } from './finish-store.ts';
 import { listKeptResponses } from './tool-call-store.ts';
 import { openBudgetTask } from './waits/task-store.ts';
 
-/** Returns the error that ends an invocation whose process died; `undefined` where another one goes on with it. */
+/** Returns the error of an invocation whose process died; `undefined` if another process may resume it. */
 function toError(run: DeadRun, attempts: number): InvocationError | undefined {
   if (run.stopAs) return { code: run.stopAs, message: stoppedMessage(run.stopAs) };
   const died = (more: string) => ({
@@ -28,11 +28,12 @@ function toError(run: DeadRun, attempts: number): InvocationError | undefined {
   return run.attempt < attempts ? undefined : died(`, which happened ${run.attempt} times`);
 }
 
-/** Returns milliseconds to wait: none after the first death; one that may be what kills its processes comes slower. */
+/**
+ * Returns the back-off in milliseconds. None after the first death; exponential then, because it may be a poison job.
+ */
 const toPause = ({ attempt }: DeadRun, { durationMs }: TakeOverContext['leaseTimes']) =>
   attempt === 1 ? 0 : durationMs * 2 ** (attempt - 1);
 
-/** The resources that a take-over uses. */
 export interface TakeOverContext {
   database: DatabasePool;
   notifications: Pick<Notifications, 'publish'>;
@@ -43,10 +44,10 @@ export interface TakeOverContext {
 }
 
 /**
- * Takes a session from its dead invocation, if it has one: that waits for any process to go on with it, before all
- * others. Where it cannot go on, its open function calls are answered and it ends. One transaction that holds the
- * session row, so that of several takers one acts and a late writer finds its token gone.
- * @returns who holds the session now; `absent` also where `skipLocked` is set and another transaction has the row.
+ * Takes a session from its dead invocation, if it has one. The invocation is put back before all waiters, for any
+ * process to resume. If it cannot be resumed, its open calls are answered and it ends. One transaction locks the
+ * session row, so that of several processes one wins, and a late writer finds another token.
+ * @returns the holder afterwards; `absent` also if `skipLocked` is set and the row is locked
  */
 export async function takeOver(
   context: TakeOverContext,
@@ -61,8 +62,8 @@ export async function takeOver(
 }
 
 /**
- * Leaves a running invocation to any other process, at once, or once a task for the budget that stopped it is answered.
- * Where it is another's already nothing happens.
+ * Puts a running invocation back for any process, at once or when a person has answered the task for its exhausted
+ * budget. Does nothing if another process has it.
  */
 export async function leaveRun(
   { database, notifications, newId }: Pick<TakeOverContext, 'database' | 'notifications' | 'newId'>,
@@ -108,17 +109,16 @@ async function endIfDead(
   return free;
 }
 
-/** The resources that taking over all sessions uses. */
 interface EndingContext extends TakeOverContext {
   log: Log;
 }
 
-/** Sessions of one list. */
+/** Sessions per page. */
 const PAGE_SIZE = 100;
 
-/** Takes all sessions from their dead invocations; what is locked or unreadable waits for the next time. */
+/** Takes over all sessions with a dead invocation. Skips locked and unreadable ones until the next sweep. */
 export async function takeOverAll(context: EndingContext): Promise<void> {
-  // Those that are ended leave the list; those that are left stand before the next page.
+  // Ended invocations leave the list, so the offset of the next page is the number of skipped ones.
   for (let left = 0; ; ) {
     const keys = await listDeadHolders(context.database.db, PAGE_SIZE, left);
     for (const key of keys) if (!(await takeOverOne(context, key))) left += 1;

@@ -8,18 +8,18 @@ import { isSession } from '../conversation/sessions/session-key.ts';
 import type { AgentPrompt, Tape, TapePayload } from './tape.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Maximum size of a prompt that is kept, characters of JSON; of a larger one only its hash is known. */
+/** Maximum size of a stored prompt, in characters of JSON. Of a larger one only the hash is stored. */
 const MAX_PROMPT = 262_144;
-/** How long a process takes a prompt for kept without a look: far shorter than any time that they are kept for. */
+/** How long a process assumes that a prompt is stored. Far shorter than any retention time. */
 const KNOWN_MS = 3_600_000;
-/** Maximum of prompts that a process remembers. */
+/** Maximum number of prompts that a process remembers. */
 const MAX_KNOWN = 1_000;
 
-/** When this process last kept a prompt, by application and hash: most invocations have nothing new to keep. */
+/** When this process last stored each prompt, by application and hash. Saves writes, because prompts rarely change. */
 const known = new WeakMap<Database, Map<string, number>>();
 const toName = ({ appName }: SessionKey, hash: string) => JSON.stringify([appName, hash]);
 
-/** The prompts of a tape that this process has not kept lately, in the order in which their rows are locked. */
+/** Returns the prompts of a tape that this process has not stored lately, in locking order. */
 function unknownPrompts(db: Database, key: SessionKey, { prompts }: Tape): { hash: string; payload: AgentPrompt }[] {
   const kept = known.get(db);
   const isKnown = (hash: string) => (kept?.get(toName(key, hash)) ?? -Infinity) > performance.now() - KNOWN_MS;
@@ -29,7 +29,7 @@ function unknownPrompts(db: Database, key: SessionKey, { prompts }: Tape): { has
     .toSorted((one, other) => (one.hash < other.hash ? -1 : 1));
 }
 
-/** Remembers that the prompts of a tape are kept, once the statement with {@link toTapeParameters} is done. */
+/** Remembers the prompts of a tape as stored. To be called after the statement with {@link toTapeParameters}. */
 export function markKept(db: Database, key: SessionKey, tape: Tape | undefined): void {
   if (!tape) return;
   const kept = known.get(db) ?? new Map<string, number>();
@@ -41,7 +41,7 @@ export function markKept(db: Database, key: SessionKey, tape: Tape | undefined):
   }
 }
 
-/** The parameters of a function that keeps a tape and those of its prompts that may not be kept yet. */
+/** The SQL parameters for a tape and its possibly new prompts. */
 export function toTapeParameters(db: Database, key: SessionKey, tape: Tape | undefined): Record<string, unknown> {
   const prompts = tape ? unknownPrompts(db, key, tape) : [];
   return {
@@ -51,7 +51,7 @@ export function toTapeParameters(db: Database, key: SessionKey, tape: Tape | und
   };
 }
 
-/** The tapes of an invocation by their starts, each with those of its prompts that are still kept. Two statements. */
+/** Returns the tapes of an invocation, ordered by start, each with the prompts that still exist. Two statements. */
 export async function listTapes(db: Database, key: SessionKey, invocationId: string): Promise<Tape[]> {
   const rows = await db
     .select({ start: invocationTapes.start, text: sql<string>`${invocationTapes.payload}::text` })
@@ -68,7 +68,7 @@ export async function listTapes(db: Database, key: SessionKey, invocationId: str
   return tapes.map((tape) => ({ ...tape, prompts }));
 }
 
-/** Chooses ended invocations with a tape of the last minutes, by a digest of their ids, at most `limit`. */
+/** Samples ended invocations with a tape of the last minutes. The order by digest is random but repeatable. */
 export const sampleTapes = (db: Database, appName: string, minutes: number, limit: number) => {
   const { userId, sessionId, id, agentVersion } = invocations;
   const tape = db
@@ -96,7 +96,7 @@ export const sampleTapes = (db: Database, appName: string, minutes: number, limi
     .limit(limit);
 };
 
-/** Deletes the prompts that nothing used for so many days, in short statements. @returns how many there were. */
+/** Deletes prompts unused for `days`, in small batches. @returns how many were deleted */
 export function deleteOldPrompts(db: Database, days: number, signal?: AbortSignal): Promise<number> {
   const isOld = lt(agentPrompts.useTime, sql`statement_timestamp() - ${days} * interval '1 day'`);
   const isNext = isInBatch(agentPrompts, isOld, agentPrompts.useTime);

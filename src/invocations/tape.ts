@@ -6,71 +6,71 @@ import { findPlaceholders } from '../agent/loop/instruction.ts';
 import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../agent/loop/run.ts';
 import { type Content, type JsonObject, getParts } from '../core/content.ts';
 
-/** The prompt of an agent: what it gave its model beside the conversation. */
+/** What an agent gave its model beside the conversation. */
 export interface AgentPrompt {
   agent: string;
-  /** The template; absent where the request of the invocation replaced it. */
+  /** The instruction template; absent if the request overrode it. */
   instruction?: string;
   appendedInstruction: string;
   tools: (ToolDeclaration & { calls?: 'server' | 'agent' })[];
   modelName: string;
   sampling: Sampling;
   outputSchema?: JsonObject;
-  /** Its hooks as `name.hook`, those of plugins first; absent where it has none. */
+  /** The hooks as `name.hook`, plugins first; absent if there are none. */
   hooks?: string[];
 }
 
-/** One run of an invocation as a replay needs it beside the events. Small: what is large stands elsewhere once. */
+/** What a replay of one run needs beside the stored events. Kept small: large values are stored elsewhere, once. */
 export interface Tape {
-  /** Number of events of the session when the run began, its prompt included. */
+  /** Number of events in the session when the run began, its prompt included. */
   start: number;
   payload: TapePayload;
   /** The prompts of the model calls, by hash. */
   prompts: ReadonlyMap<string, AgentPrompt>;
 }
 
-/** The part of a tape that is the invocation's own. */
+/** The part of a tape that no other invocation shares. */
 export interface TapePayload {
   version: 1;
-  /** Overrides of the request without MCP servers: their addresses and headers may hold secrets. */
+  /** Overrides of the request without MCP servers, whose addresses and headers may hold secrets. */
   overrides: AgentOverrides;
   hasOwnServers: boolean;
-  /** Values of the state at the start that the instructions name; null for those that were absent. */
+  /** Initial values of the state keys that instructions name; null for an absent key. */
   values: JsonObject;
-  /** State keys with values too large to keep here. */
+  /** State keys whose values were too large to store. */
   unkept: string[];
-  /** The agents that called their models, each with the hash of a prompt of its. */
+  /** The agents that called a model, each with the hash of its prompt. */
   prompts: [agent: string, hash: string][];
-  /** One for each model call in order: its prompt's place in `prompts`, digests of contents and whole instruction. */
+  /** One entry per model call: index in `prompts`, digest of the contents, digest of the resolved instruction. */
   calls: [prompt: number, contents: string, instruction: string][];
 }
 
-/** Maximum of model calls that a tape has; later ones are replayed without comparing their requests. */
+/** Maximum number of model calls on a tape. A replay does not compare the requests of later calls. */
 export const MAX_CALLS = 1_000;
-/** Maximum size of the values that a tape keeps, characters of JSON. */
+/** Maximum size of the stored state values, in characters of JSON. */
 const MAX_VALUES = 16_384;
-/** Length of a digest in a tape, hexadecimal digits: it is compared with one other only. */
+/** Length of a digest in hexadecimal digits. It may be short, because it is only compared with one other digest. */
 const DIGEST_LENGTH = 16;
 
 const sha256 = (text: string) => createHash('sha256').update(text).digest('hex');
-/** A short digest of an instruction as the model was given it. */
+/** Returns a short digest of a resolved instruction. */
 export const instructionDigest = (instruction: string): string => sha256(instruction).slice(0, DIGEST_LENGTH);
 
-/** The digest of contents up to one of them, as it was when that was the last frozen one. */
+/** A running hash over the first contents of a conversation. */
 interface KnownDigest {
   length: number;
   hash: Hash;
 }
 
-/** By the last content: those that are frozen are the same for every invocation of a session. */
+/** Running hashes by the last content they cover. Frozen contents are shared by all invocations of a session. */
 const knownDigests = new WeakMap<Content, KnownDigest>();
-/** Maximum of contents that are searched for known ones. */
+/** Maximum number of contents to search backwards for a cached hash. */
 const MAX_ADDED = 400;
 
 /**
- * A digest of what a model was shown of the conversation: who said how much, and which calls and responses. Not of
- * every byte: the words come from stored events, and this is computed for each model call. It goes on from what is
- * known of frozen contents.
+ * Returns a digest of the conversation that a model was shown: who spoke, how many characters, which calls and
+ * responses. It leaves the text out, because that comes from stored events and the digest is computed for each model
+ * call. It continues from the cached hash of frozen contents.
  */
 export function contentsDigest(contents: Content[]): string {
   const frozen = contents.findLastIndex((content) => Object.isFrozen(content)) + 1;
@@ -108,7 +108,6 @@ const toShape = (content: Content): unknown[] => [
 const listHooks = (hooks: Hooks): string[] =>
   HOOKS.filter((kind) => hooks[kind]).map((kind) => `${hooks.name}.${kind}`);
 
-/** Returns the prompt of an agent, and its hash. */
 export function toPrompt(
   agent: ObservedAgent,
   { modelName, sampling }: Pick<ModelRequest, 'modelName' | 'sampling'>,
@@ -131,7 +130,7 @@ export function toPrompt(
   return { prompt, hash: sha256(JSON.stringify(prompt)) };
 }
 
-/** Gathers the tape of one run while it runs. */
+/** Records the tape of one run. */
 export class TapeRecorder implements RunObserver {
   readonly #start: number;
   readonly #state: JsonObject;
@@ -164,10 +163,10 @@ export class TapeRecorder implements RunObserver {
   }
 
   event(): void {
-    // Events are stored themselves.
+    // Events are stored anyway.
   }
 
-  /** The tape so far. */
+  /** Returns the tape recorded so far. */
   toTape(): Tape {
     return { start: this.#start, payload: this.#payload, prompts: this.#prompts };
   }
@@ -183,12 +182,12 @@ export class TapeRecorder implements RunObserver {
   #keep(key: string): void {
     const { values, unkept } = this.#payload;
     if (Object.hasOwn(values, key) || unkept.includes(key)) return;
-    // What was absent is kept as null, which an instruction does not tell from it.
+    // An absent key is stored as null, because an instruction renders both alike.
     const kept = { ...values, [key]: Object.hasOwn(this.#state, key) ? this.#state[key] : null };
     if (JSON.stringify(kept).length <= MAX_VALUES) this.#payload.values = kept;
     else unkept.push(key);
   }
 }
 
-/** That a request took all servers away is kept: it names none. */
+/** Keeps an empty list of servers, which removed the agent's own servers; it holds no secret. */
 const noServers = (servers: AgentOverrides['mcpServers']) => (servers?.length === 0 ? { mcpServers: [] } : {});

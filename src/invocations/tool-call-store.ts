@@ -30,20 +30,19 @@ const columns = {
   updateTime: seconds(toolCalls.updateTime),
 };
 
-/** A call of a tool as clients see it. */
 export type ToolCallRow = Pick<
   typeof toolCalls.$inferSelect,
   'operationId' | 'callId' | 'sessionId' | 'invocationId' | 'tool' | 'effect' | 'state' | 'attempt'
 > & { createTime: number; updateTime: number };
 
-/** Returns a row as it was given: names come from models. */
+/** Unescapes the names, which models chose and may be any text. */
 const toRow = <Row extends ToolCallRow>(row: Row): Row => ({
   ...row,
   callId: unescapeText(row.callId),
   tool: unescapeText(row.tool),
 });
 
-/** Lists the unknown calls of a user, newest first, at most `limit`, after a place. */
+/** Lists a user's tool calls with an unknown outcome, newest first, after a position. */
 export async function listUnknownCalls(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -67,7 +66,7 @@ export async function listUnknownCalls(
   return rows.map(toRow);
 }
 
-/** Locks a call, the newest of that id or the one of that operation, and finds what became of its invocation. */
+/** Locks the newest call with this call id or operation id, and reads the status of its invocation. */
 export async function lockCall(
   tx: Database,
   key: SessionKey,
@@ -93,7 +92,7 @@ export async function lockCall(
   return invocation && { ...toRow(row), ...invocation };
 }
 
-/** Writes what a person said has become of a call; without a response it is to run again. */
+/** Stores a person's decision about a call: its response, or, without one, that it is to be repeated. */
 export async function settleCall(
   tx: Database,
   key: SessionKey,
@@ -111,7 +110,7 @@ export async function settleCall(
     .where(and(isOf(key, invocationId), eq(toolCalls.callId, escapeText(callId))));
 }
 
-/** Lists the responses of calls of an invocation that no event has yet, by their ids. */
+/** Lists tool responses of an invocation that no event has yet, by call id. */
 export async function listKeptResponses(
   db: Database,
   key: SessionKey,

@@ -1,7 +1,6 @@
 import { z } from 'zod';
 import { EFFECTS } from '../agent/definition/tool.ts';
 
-/** A call of a tool on the wire. */
 export const toolCallSchema = z
   .looseObject({
     operationId: z.string().describe('Names the call to who carries it out; every attempt has the same.'),
@@ -21,7 +20,6 @@ export const toolCallSchema = z
   })
   .describe('A call of a tool, as the ledger has it.');
 
-/** One of them. */
 export const TOOL_CALL_EXAMPLE = {
   operationId: '5d0c1f3a-6f7e-8b21-8c44-9a3f0e1d2b6c',
   callId: 'call-1',

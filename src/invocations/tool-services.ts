@@ -14,15 +14,17 @@ import { parseExactJson } from '../core/exact-json.ts';
 
 type Memory = Awaited<ReturnType<ToolServices['searchMemory']>>[number];
 
-/** Maximum of memories that one search of a tool gives the model. */
+/** Maximum number of memories that one search gives the model. */
 const MEMORY_LIMIT = 20;
-/** How long a tool's read outlasts an absence of the database. A save is never repeated: it may have been done. */
+/**
+ * How long a tool's read retries while the database is away. A save is never retried, because it may have succeeded.
+ */
 const READ_PATIENCE_MS = 2_000;
 
 const NO_NAME =
   'The artifact cannot have this name: 1 to 256 characters, none of control, no `.` or `..` between slashes.';
 
-/** Returns the services of an invocation's tools, for its own user; without the lease writes are refused. */
+/** Returns the services that tools may use on behalf of the invocation's user. Writes require the lease. */
 export function newToolServices(
   context: Pick<InvocationContext, 'database' | 'contentStore' | 'log' | 'agents'>,
   { key, token }: { key: SessionKey; token: string },
@@ -51,7 +53,7 @@ export function newToolServices(
   };
 }
 
-/** Throws the error that the model and the session see: never a statement or its values. */
+/** Throws an error that is safe for the model and the session: no SQL and no values. */
 function fail(error: unknown, log: Log): never {
   if (error instanceof AppError) throw error;
   const full = sizeRefusal(error);

@@ -1,23 +1,25 @@
 interface Waiter {
-  /** Sorts as the queue does in the database. */
+  /** Sort key, the same order as in the database. */
   position: [createTime: string, invocationId: string];
-  /** Called when the waiter has become the first of its process. */
+  /** Called when the waiter becomes the first of this process. */
   moveUp: () => void;
 }
 
-/** The place of a request among those of its process that wait for one session. */
+/** A request's place in this process's queue for one session. */
 export interface QueuePlace {
-  /** True while no request of this process is before it. */
+  /** True if no other request of this process is ahead. */
   isFirst(): boolean;
-  /** Gives the place up; calls `moveUp` of the next one unless this one `holds` the session now. */
+  /** Leaves the queue. Wakes the next waiter unless this one `holds` the session now. */
   leave(holds: boolean): void;
 }
 
-/** The requests of a process that wait for sessions: only the first of each asks the database at a release. */
+/**
+ * The requests of this process that wait for busy sessions. Only the first per session asks the database at a release.
+ */
 export class WaitQueue {
   readonly #byTopic = new Map<string, Waiter[]>();
 
-  /** Adds a request to the queue of a session, which `topic` names. */
+  /** Adds a request to the queue of the session that `topic` names. */
   enqueue(topic: string, waiter: Waiter): QueuePlace {
     const queue = this.#byTopic.get(topic) ?? [];
     const behind = queue.findIndex(({ position }) => isBefore(waiter.position, position));
@@ -33,7 +35,7 @@ export class WaitQueue {
     };
   }
 
-  /** True while requests wait for a session: the first of them looks for a dead holder. */
+  /** True if requests of this process wait for the session. The first of them watches for a dead holder. */
   has(topic: string): boolean {
     return this.#byTopic.has(topic);
   }

@@ -16,22 +16,21 @@ import { invoke } from '../invoke.ts';
 import { type CallOptions, LiveCall } from './live-call.ts';
 import { CLOSE, type LiveLimits, LiveSocket, STOPPING } from './live-socket.ts';
 
-/** Why it ends in the middle of a turn that others end. */
+/** Sent when the session ends during a turn that another process completes. */
 const GOES_ON = 'The service is stopping, and another process goes on with this turn. Its events come to the session.';
 const NO_AUDIO = 'This model has no live API: audio and video cannot be used. Send text instead.';
 
-/** A live session as its client asks for it. */
 export interface LiveSessionRequest extends Omit<CallOptions, 'modality'> {
-  /** `undefined` where the client did not say: sound where the model has a live API, else text until sound comes. */
+  /** The modalities that the client asked for. `undefined`: audio if the model has a live API, else text. */
   modalities: string[] | undefined;
   limits: LiveLimits;
-  /** The caller; the session ends when their credential expires. */
+  /** The caller. The session ends when the caller's credential expires. */
   principal: Principal;
 }
 
 /**
- * Holds a live session. In text each `content` of the client is one ordinary invocation: its events go out as they
- * come, then `turnComplete`. With sound a {@link LiveCall} holds it. Settles when the socket is closed.
+ * Runs a live session until the socket is closed. Text: each `content` of the client is one ordinary invocation, whose
+ * events are sent as they come, then `turnComplete`. Audio: a {@link LiveCall} runs it.
  */
 export async function converse(
   context: InvocationContext,
@@ -46,14 +45,14 @@ export async function converse(
     const agent = context.agents.get(request.key.appName);
     if (!agent?.hasLiveApi) return;
     call = await LiveCall.open(context, live, agent, { ...request, modality: isText ? 'TEXT' : 'AUDIO' }, left.signal);
-    // Not needed where the client has disconnected meanwhile.
+    // The client has disconnected meanwhile.
     if (socket.readyState !== socket.OPEN) call.end();
   };
   const take = async (bytes: Buffer) => {
     const frame = toLiveFrame(bytes);
     if (frame.kind === 'excessive') live.fail(CLOSE.policy, frame.error);
     else if (frame.kind === 'invalid') {
-      // To look at it costs as much as a turn that begins.
+      // Counted as a turn, because parsing an invalid frame costs as much as starting one.
       await request.countTurn();
       live.send({ error: frame.error });
     } else if (frame.kind === 'close') live.close(CLOSE.normal, '');
@@ -102,7 +101,7 @@ async function toRefusal(
   return session ? undefined : [CLOSE.sessionNotFound, 'Session not found'];
 }
 
-/** One turn: an invocation with its events, then its end. A failure of the agent is an event; the session goes on. */
+/** Runs one text turn as an invocation. A failure of the agent is sent as an event, and the session continues. */
 async function takeTurn(
   context: InvocationContext,
   live: LiveSocket,
@@ -120,7 +119,7 @@ async function takeTurn(
   try {
     await countTurn();
     await invoke(context, { ...request, signal: left }, send);
-    // Of an invocation that failed or waits for a person the last event says so, and no other may stand behind it.
+    // If the invocation failed or pauses, its last event already says so and must stay the last.
     if (!hasEnded) live.send({ ...turnEnd(invocationId, key.appName, context.newId), timestamp: context.now() });
   } catch (error) {
     if (error instanceof HandedOverError) return live.fail(CLOSE.goingAway, GOES_ON);
@@ -134,7 +133,7 @@ const blobSchema = z
   .looseObject({ mime_type: z.string().nullish(), mimeType: z.string().nullish(), data: z.string().default('') })
   .refine(({ data }) => base64Error(data) === undefined, { path: ['data'], message: 'not base64' });
 
-/** One text frame from a client of a live session; unknown members are ignored. */
+/** A text frame of a live client. Unknown members are ignored. */
 const liveFrameSchema = z.looseObject({
   content: contentSchema.nullish(),
   blob: blobSchema.nullish(),
@@ -143,15 +142,15 @@ const liveFrameSchema = z.looseObject({
   close: z.boolean().nullish(),
 });
 
-/** The request in a frame. */
+/** The parsed content of a frame. */
 type LiveFrame =
   | { kind: 'content'; content: Content }
   | { kind: 'media'; input: LiveInput }
   | { kind: 'close' | 'nothing' }
-  /** An excessive one ends the session: it costs more to look at than a client needs. */
+  /** `excessive` exceeds the parser's limits and ends the session, because no regular client sends such frames. */
   | { kind: 'invalid' | 'excessive'; error: string };
 
-/** Reads a frame; the first of close, activity_start, activity_end, blob, content counts, as in ADK. */
+/** Parses a frame. The first of close, activity_start, activity_end, blob and content wins, as in ADK. */
 function toLiveFrame(bytes: Buffer): LiveFrame {
   let sent: unknown;
   try {
@@ -170,7 +169,7 @@ function toLiveFrame(bytes: Buffer): LiveFrame {
   if (start != null) return { kind: 'media', input: { kind: 'activityStart' } };
   if (end != null) return { kind: 'media', input: { kind: 'activityEnd' } };
   if (!blob) return content ? { kind: 'content', content } : { kind: 'nothing' };
-  // Google's live API reads the standard alphabet only; ADK's clients send either.
+  // Google's live API accepts standard base64 only; ADK clients also send the URL alphabet.
   const data = blob.data.replaceAll('-', '+').replaceAll('_', '/');
   return { kind: 'media', input: { kind: 'blob', blob: { mimeType: blob.mime_type ?? blob.mimeType ?? '', data } } };
 }

@@ -14,22 +14,22 @@ import { newToolServices } from '../tool-services.ts';
 import { CLOSE, type LiveSocket, STOPPING } from './live-socket.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Maximum of contents that wait for the turn before them. */
+/** Maximum number of typed messages that wait for a turn. */
 const MAX_CONTENTS = 8;
 
-/** Options of a live session with sound. */
+/** Options of a live session with audio. */
 export interface CallOptions extends Pick<LiveRequest, 'modality' | 'proactiveAudio' | 'affectiveDialog'> {
   key: SessionKey;
-  /** True: the sound of both sides is saved as artifacts. */
+  /** If true, the audio of both sides is saved as artifacts. */
   savesAudio: boolean;
-  /** Called before each turn. @throws {LimitError} where the caller has had enough of them in this minute */
+  /** Called before each turn. @throws {LimitError} if the caller has started too many turns this minute */
   countTurn: () => Promise<void>;
 }
 
 /**
- * A live session whose model has a live API. Sound goes to the model as it comes and holds nothing; what the model says
- * up to the end of its turn is one invocation, with the session's lease and all limits, and so other requests have
- * their turn between two answers.
+ * A live session with a model that has a live API. Audio is passed to the model as it comes and holds no lease. Each
+ * answer of the model is one invocation with the session's lease and all limits, so other requests get their turn
+ * between two answers.
  */
 export class LiveCall {
   readonly #context: InvocationContext;
@@ -66,7 +66,11 @@ export class LiveCall {
     void this.#answerAll();
   }
 
-  /** Connects to the model's live API with the history so far. @throws {AgentError} @throws {NotFoundError} */
+  /**
+   * Connects to the model's live API and sends the history.
+   * @throws {AgentError} if the provider refuses
+   * @throws {NotFoundError} if there is no such session
+   */
   static async open(
     context: InvocationContext,
     live: LiveSocket,
@@ -80,12 +84,12 @@ export class LiveCall {
     const signal = AbortSignal.any([left, context.stopping]);
     const prepared = await agent.prepare({}, signal, key.userId);
     try {
-      // Nothing is written with these services, so they need no lease.
+      // Tools run in invocations only; here nothing is written, so no lease is needed.
       const services = newToolServices(context, { key, token: '' });
       const { events, runtimeEventIds, state } = history;
       const input = { agent: prepared, session: key, invocationId: newInvocationId(context), runtimeEventIds, state };
       const { newId, log } = context;
-      // Nothing is called before the session is open, so nothing that a person allowed is needed.
+      // No tool call of the history runs again, so answers to confirmations are not needed.
       const further = { history: events, given: new Map(), signal, streaming: false, services, newId, log };
       const request = await toLiveRequest({ ...input, ...further });
       const flags = { modality, proactiveAudio, affectiveDialog, signal };
@@ -98,13 +102,13 @@ export class LiveCall {
     }
   }
 
-  /** Hands media on at once. @throws {AgentError} where the provider does not take it */
+  /** Passes media to the model. @throws {AgentError} if the provider refuses it */
   send(input: LiveInput): void {
     if (input.kind === 'blob') this.#audio?.addInput(input.blob);
     this.#connection.send(input);
   }
 
-  /** Puts what the user typed, a frame of so many bytes, behind the turn that runs. */
+  /** Queues a typed message behind the running turn. `bytes` is the size of its frame. */
   say(content: Content, bytes: number): void {
     const error = `${MAX_CONTENTS} contents wait for their turn already; this one is left out.`;
     if (this.#contents.size >= MAX_CONTENTS) return this.#live.send({ error });
@@ -112,7 +116,7 @@ export class LiveCall {
     this.#live.wait(bytes);
   }
 
-  /** Closes the connection after the running turn, or at once where the client has disconnected. */
+  /** Closes the connection after the running turn, or at once if none runs. */
   end(): void {
     this.#hasEnded = true;
     if (!this.#isAnswering) void this.#close();
@@ -136,7 +140,7 @@ export class LiveCall {
     }
   }
 
-  /** Takes a message between turns: the transcript of the user's speech. */
+  /** Handles a message between turns: a part of the transcript of the user's speech. */
   #listen(message: LiveMessage | undefined): void {
     if (message?.closed) throw message.closed;
     const { text, finished } = message?.inputTranscription ?? {};
@@ -153,7 +157,10 @@ export class LiveCall {
     });
   }
 
-  /** Runs one turn as an invocation. A failure ends the session: the model would go on with unstored events. */
+  /**
+   * Runs one turn as an invocation. A failure ends the session, because the model remembers events that were not
+   * stored.
+   */
   async #answer(content: Content | undefined): Promise<void> {
     this.#isAnswering = true;
     const turn = { connection: this.#connection, content, inputTranscript: this.#inputTranscript, audio: this.#audio };
@@ -174,7 +181,7 @@ export class LiveCall {
       const { error } = await invoke(this.#context, request, (frame) => this.#live.sendText(toText(frame)));
       if (error) this.#fail(error.message);
     } catch (error) {
-      // Nothing was stored of it, and the model was told nothing.
+      // A refused answer to an open call: nothing was stored, and the model was told nothing.
       const refusal = answerRefusal(error);
       if (!refusal) throw error;
       this.#live.send({ error: refusal.message });
@@ -200,11 +207,11 @@ export class LiveCall {
   }
 }
 
-/** True for what begins a turn: what the user speaks does not, the model may leave it unanswered. */
+/** True if a message begins a turn. The user's speech does not, because the model may leave it unanswered. */
 const isAnswer = (message: LiveMessage | undefined) =>
   Boolean(message?.parts?.length || message?.calls || message?.outputTranscription?.text);
 
-/** Sound is partial for the store only: on the wire ADK's events with sound do not say so. */
+/** Removes `partial` from audio events: it keeps them out of the store, but ADK's clients do not expect it. */
 function toText({ text, event }: EventFrame): string {
   if (event.partial !== true || !event.content?.parts?.some(({ inlineData }) => inlineData)) return text;
   const { partial: _partial, ...whole } = parseExactJson(text) as EventFrame['event'];

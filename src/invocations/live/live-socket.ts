@@ -4,38 +4,37 @@ import { LARGE_BYTES } from '../../core/parse-json.ts';
 import { CallerCounts } from '../../platform/work/fair-semaphore.ts';
 import { ownTurn } from '../../platform/work/loop-turns.ts';
 
-/** Codes of a close (RFC 6455 §7.4.1, and as ADK uses them). */
+/** Close codes of RFC 6455 §7.4.1, used as ADK does. */
 export const CLOSE = { normal: 1000, goingAway: 1001, sessionNotFound: 1002, policy: 1008, failed: 1011 } as const;
-/** Why a live session ends when the process stops. */
 export const STOPPING = 'The service is stopping.';
-/** A reason has at most 123 bytes of UTF-8; a character that is cut becomes one of three bytes. */
+/** The protocol allows a reason of 123 bytes. A character cut at 120 bytes decodes to a replacement of three. */
 const MAX_REASON = 120;
 const { controlFramesOfASocket, waitingFramesOfASocket: MOST, waitingFramesOfAUser } = INPUT_LIMITS;
-/** Bytes of frames that wait, of each caller. */
+/** Bytes of waiting frames, per caller. */
 const waitingBytes = new CallerCounts(waitingFramesOfAUser.bytes);
-/** Bytes that a client leaves unread until it is cut off. */
+/** Unread output at which a client is disconnected. */
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
-/** Time between two pings, which find a client that is gone without a word. */
+/** Time between two pings, which detect clients that vanished. */
 const PING_MS = 30_000;
 /** Time that a client has to answer a close. */
 const CLOSE_MS = 2_000;
 
-/** Limits of one live session; a client's frames and their bytes are counted. */
+/** Limits of one live session. `bytes` and `frames` count what the client sends. */
 export type LiveLimits = Record<'idleMs' | 'totalMs' | 'bytes' | 'frames', number>;
 
-/** The limits in service: an hour, which the bytes and frames are made for; a new session goes on where one ends. */
+/** The default limits. `bytes` and `frames` suffice for an hour; a new session continues the conversation. */
 export const LIVE_LIMITS: LiveLimits = {
-  /** Maximum time in which nothing is sent in either direction. */
+  /** Maximum time without a frame in either direction. */
   idleMs: 300_000,
   totalMs: 3_600_000,
   bytes: INPUT_LIMITS.liveSession.bytes,
   frames: INPUT_LIMITS.liveSession.count,
 };
 
-/** The socket of a live session: its frames are taken one after another, within its limits. */
+/** The socket of a live session. Handles its frames one by one, within its limits. */
 export class LiveSocket {
   onFrame: (frame: Buffer) => Promise<void> = () => Promise.resolve();
-  /** True while a turn runs that `onFrame` does not wait for. */
+  /** True while a turn runs that `onFrame` does not await. */
   isBusy = () => false;
   readonly #socket: WebSocket;
   readonly #limits: LiveLimits;
@@ -48,14 +47,14 @@ export class LiveSocket {
   #bytes = 0;
   #controlFrames = 0;
 
-  /** @param caller whose frames are counted together */
+  /** @param caller - whose waiting frames are counted together */
   constructor(socket: WebSocket, limits: LiveLimits, caller: string) {
     this.#caller = caller;
     this.#socket = socket;
     this.#limits = limits;
   }
 
-  /** Reads the socket from now on; frames wait until `start`. Settles when it is closed. */
+  /** Begins to read the socket; frames wait until `start`. @returns a promise that settles when the socket is closed */
   hold(draining: AbortSignal): Promise<void> {
     const socket = this.#socket;
     const { idleMs, totalMs } = this.#limits;
@@ -66,11 +65,11 @@ export class LiveSocket {
       answered = true;
       this.#countControl();
     });
-    // Not at once: the client is to read why, for instance that its frame is too large.
+    // Terminate later, so that the client can read the reason, for instance that its frame is too large.
     socket.on('error', () => void setTimeout(() => socket.terminate(), CLOSE_MS).unref());
     const watch = setInterval(
       () => {
-        // What is not read for a while has its pong behind it.
+        // While the socket is paused its pongs are not read.
         if (!answered && !socket.isPaused) return socket.terminate();
         if (!this.#isAnswering() && performance.now() - this.#lastUse > idleMs)
           this.close(CLOSE.normal, 'Nothing was said.');
@@ -96,7 +95,7 @@ export class LiveSocket {
     });
   }
 
-  /** Takes the frames that came, and those to come; a stop that began before ends a session that says nothing. */
+  /** Handles the frames received so far and all later ones. Closes an idle session if shutdown has already begun. */
   start(draining: AbortSignal): void {
     this.#isTaking = false;
     void this.#takeAll();
@@ -107,7 +106,7 @@ export class LiveSocket {
     this.sendText(JSON.stringify(value));
   }
 
-  /** Sends a frame; a client that does not read is cut off before its frames fill the memory. */
+  /** Sends a frame. Disconnects a client that does not read, before its output fills the memory. */
   sendText(text: string): void {
     if (this.#socket.readyState !== this.#socket.OPEN) return;
     this.#lastUse = performance.now();
@@ -115,7 +114,7 @@ export class LiveSocket {
     if (this.#socket.bufferedAmount > MAX_UNREAD_BYTES) this.#socket.terminate();
   }
 
-  /** Counts bytes that came and wait, or with a negative number those that wait no longer. */
+  /** Adds to the bytes of waiting frames; negative when a frame no longer waits. */
   wait(bytes: number): void {
     if (this.#socket.readyState !== this.#socket.OPEN) return;
     this.#waitingBytes += bytes;
@@ -127,7 +126,7 @@ export class LiveSocket {
     else this.#socket.resume();
   }
 
-  /** Ends the session; frames that wait are dropped. */
+  /** Closes the session and drops waiting frames. */
   close(code: number, reason: string): void {
     this.#waiting.length = 0;
     this.#socket.resume();
@@ -135,7 +134,7 @@ export class LiveSocket {
     setTimeout(() => this.#socket.terminate(), CLOSE_MS).unref();
   }
 
-  /** Ends the session with a whole sentence in a frame: what a close can hold of it is short. */
+  /** Closes the session after a frame with the complete reason, because a close frame has little room. */
   fail(code: number, reason: string): void {
     this.send({ error: reason });
     this.close(code, reason);
@@ -149,7 +148,7 @@ export class LiveSocket {
     this.fail(CLOSE.policy, `A live session may have ${limit}. Open another one: it goes on where this one ends.`);
   }
 
-  /** Counts a ping or a pong: unread answers to pings, and fragments of a frame between pongs, stay in memory. */
+  /** Counts a ping or pong. Both use memory: unread pong replies, and frame fragments sent between pongs. */
   #countControl(): void {
     this.#controlFrames += 1;
     if (this.#controlFrames === controlFramesOfASocket.count)
@@ -160,7 +159,7 @@ export class LiveSocket {
   #receive(data: RawData, isBinary: boolean): void {
     if (this.#socket.readyState !== this.#socket.OPEN) return;
     this.#lastUse = performance.now();
-    // ws hands on one Buffer unless told otherwise, and has checked that text is UTF-8.
+    // ws passes one Buffer by default, and has validated UTF-8.
     const bytes = data as Buffer;
     this.#frames += 1;
     this.#bytes += bytes.byteLength;
@@ -176,7 +175,7 @@ export class LiveSocket {
     if (this.#isTaking) return;
     this.#isTaking = true;
     for (let frame = this.#waiting.shift(); frame !== undefined; frame = this.#waiting.shift()) {
-      // Whatever is small is parsed at once: sound comes in many small frames.
+      // Small frames are parsed at once, because audio comes in many small frames.
       if (frame.length > LARGE_BYTES / 8) await ownTurn(this.#caller);
       this.wait(-frame.length);
       await this.onFrame(frame);

@@ -9,7 +9,6 @@ import type { InvocationContext } from '../context.ts';
 import { converse } from './converse.ts';
 import type { LiveLimits } from './live-socket.ts';
 
-/** Dependencies of live sessions. */
 interface LiveContext extends InvocationContext {
   sockets: Sockets;
   liveLimits: LiveLimits;
@@ -44,7 +43,7 @@ const liveFrameSchema = z
 
 const NO_EFFECT = 'Taken for its clients, of no effect:';
 
-/** `GET /run_live`: a live session over a WebSocket. OpenAPI has no words for its frames but a description. */
+/** `GET /run_live`: a live session over a WebSocket. OpenAPI cannot describe its frames, so the description does. */
 export const runLive = operation({
   method: 'get',
   path: '/run_live',
@@ -89,7 +88,7 @@ export const runLive = operation({
   handler: async (context: LiveContext, { query, principal, request, response, countAgain }) => {
     const key = { appName: query.app_name || HARNESS_APP, userId: query.user_id, sessionId: query.session_id };
     const socket = await context.sockets.accept(request, response);
-    // Not awaited: the request is answered, what is said on the socket is its own affair.
+    // Not awaited: the HTTP request is over, and the session runs on its own.
     void converse(context, socket, {
       key,
       modalities: query.modalities,

@@ -18,13 +18,13 @@ import { invoke } from '../invoke.ts';
 import { toAnswer } from '../invocation.ts';
 import { answerOnce } from '../retry.ts';
 
-/** An invocation that was stopped while it waited is answered like one that was stopped while it ran. */
+/** Returns the answer for an invocation that was stopped in the queue: the same as if it had been stopped later. */
 function toStoppedEnd(error: unknown): InvocationEnd {
   if (!(error instanceof StoppedError)) throw error;
   return { output: '', error: { code: error.code, message: error.message } };
 }
 
-/** `POST /harness/invoke`: one invocation per request, answered when it has ended. */
+/** `POST /harness/invoke`: runs one invocation and answers when it has ended. */
 export const harnessInvoke = operation({
   method: 'post',
   path: '/harness/invoke',

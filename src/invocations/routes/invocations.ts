@@ -43,7 +43,6 @@ const exampleInvocation = {
   outputTokens: 27,
 } satisfies z.input<typeof invocationSchema>;
 
-/** Dependencies of a start in the background. */
 interface BackgroundContext extends InvocationContext {
   config: Pick<Config, 'WEBHOOKS'>;
 }
@@ -138,12 +137,11 @@ const cancelInvocation = operation({
   handler: async (context: InvocationContext, { path, notFound }) => {
     const { invocationId } = path;
     if (!(await cancel(context, path, invocationId))) throw notFound();
-    // Not of a replica, which may lag behind the end.
+    // Read from the primary, because a replica may lag behind the end.
     const text = await findInvocationText(context.database.db, path, invocationId);
     if (text === undefined) throw notFound();
     return { kind: 'json', text };
   },
 });
 
-/** Invocations: start in the background, list, look at, cancel. */
 export const invocationOperations = [startInvocation, listInvocations, getInvocation, cancelInvocation];

@@ -103,5 +103,4 @@ const rewindSession = operation({
   },
 });
 
-/** Operations on the events of a session: follow and rewind. */
 export const sessionEventOperations = [streamEvents, rewindSession];

@@ -88,7 +88,7 @@ const settleToolCall = operation({
       const questionId = status === 'paused' ? await findQuestion(tx, key, found) : undefined;
       const task = questionId === undefined ? undefined : await findTaskOfCall(tx, key, found.invocationId, questionId);
       if (task?.shown.kind === 'effect') {
-        // Who may settle it is who may answer the task; else nothing is written.
+        // Whoever may answer the task may settle the call; if not, this throws and nothing is written.
         const answer = { response: { confirmed: true }, via: 'tasks' };
         await changeTask(tx, task, toPerson(principal, body.by, key), undefined, 'settle', answer);
       } else if (body.outcome === 'run_again') throw new ConflictError('Nothing waits that could run it again.');
@@ -101,14 +101,14 @@ const settleToolCall = operation({
   },
 });
 
-/** Returns the response that the model reads; none where the call runs again. */
+/** Returns the response for the model; `undefined` if the call is repeated. */
 function toSettled({ outcome, response }: z.output<typeof settleSchema>): JsonObject | undefined {
   if (outcome === 'run_again') return undefined;
   if (outcome === 'not_done') return { error: 'This call did not take effect: a person has looked.' };
   return toResponse(response ?? 'done');
 }
 
-/** Finds the id of the question about a call that its invocation waits with; `undefined` where there is none. */
+/** Finds the confirmation request about a call. @returns its id, or `undefined` */
 async function findQuestion(
   tx: Database,
   key: SessionKey,
@@ -122,5 +122,4 @@ async function findQuestion(
   return question?.id ?? undefined;
 }
 
-/** Tool calls: list those that may have acted, settle one. */
 export const toolCallOperations = [listToolCalls, settleToolCall];

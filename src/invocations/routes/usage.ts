@@ -8,10 +8,10 @@ import { type Answer, type Operation, operation } from '../../platform/http/oper
 import { appPath, userPath } from '../../platform/http/operation/parameters.ts';
 
 const DAY_MS = 86_400_000;
-/** Longest time of a report, a year, and of one by hours, a month. */
+/** Longest period of a report: a year; by hours: a month. */
 const MAX_DAYS = 366;
 const MAX_DAYS_BY_HOUR = 31;
-/** From the year 10000 on JavaScript writes times as PostgreSQL does not read them. */
+/** From the year 10000 on, JavaScript writes dates in a format that PostgreSQL cannot read. */
 const END_OF_TIME = Date.UTC(10_000, 0);
 const GROUPS = ['user', 'model', 'version', 'day', 'hour'] as const;
 
@@ -71,16 +71,14 @@ const reportSchema = z.looseObject({
   nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
 });
 
-/** Dependencies of the reports. */
 interface UsageContext {
   database: DatabasePool;
   now: () => number;
 }
 
-/** Parameters of the path of a report. */
 type Named = typeof appPath | typeof userPath;
 
-/** A report of the application, or of the user, that the path names. */
+/** Defines the report of the application or user in the path. */
 const reportOperation = (
   named: Named,
   own: Pick<Operation, 'path' | 'operationId' | 'scope' | 'summary'> & { owner: 'service' | 'path' },
@@ -121,7 +119,6 @@ const ofUser = reportOperation(userPath, {
   owner: 'path',
 });
 
-/** Reports of use: of an application, of a user. */
 export const usageOperations = [ofApp, ofUser];
 
 async function report(
@@ -166,7 +163,7 @@ const findUsage = async (db: Database, parameters: Record<string, unknown>): Pro
 
 const getPlace = ({ period = '', userId = '', model = '', version = '' }: UsageRow) => [period, userId, model, version];
 
-/** @throws {InvalidError} for what is no cursor of a report */
+/** @throws {InvalidError} if it is no cursor of a report */
 function toPlace(cursor: string): string[] {
   try {
     return z
@@ -178,7 +175,7 @@ function toPlace(cursor: string): string[] {
   }
 }
 
-/** Writes text so that a spreadsheet takes none for a formula. */
+/** Converts a row to CSV cells. Prefixes text that a spreadsheet would run as a formula. */
 const toCells = (row: UsageRow): string[] =>
   COLUMNS.map((name) => {
     const value = row[name];

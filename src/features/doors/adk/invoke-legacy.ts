@@ -63,7 +63,9 @@ export const invokeLegacy = operation({
   },
 });
 
-/** Returns the `prompt` of a JSON object, or the body's own text. @throws what refuses a JSON body */
+/**
+ * Returns the `prompt` of a JSON object, or the whole body. @throws {ValidationFailedError} if the JSON exceeds a limit
+ */
 function toPrompt(body: string): string {
   if (!/^\s*\{/.test(body)) return body;
   try {

@@ -22,7 +22,7 @@ import { streamInvocation } from './stream-invocation.ts';
 
 const errors = { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS };
 
-/** Ownership by the session in the body: for a user's token, other users' sessions do not exist. */
+/** The session in the body decides ownership. To a user's token, sessions of other users do not exist. */
 const ownedByBody = {
   user: ({ body }: { body: SessionKey }) => body.userId,
   app: ({ body }: { body: SessionKey }) => body.appName,
@@ -113,7 +113,7 @@ const runAgentSse = operation({
   },
 });
 
-/** `/run` and `/run_sse`, as the ADK clients call them: the events of one invocation, at its end or as they come. */
+/** `/run` and `/run_sse` of ADK's clients: the events of one invocation, at its end or as they come. */
 export const runOperations = [runAgent, runAgentSse];
 
 const toSessionKey = ({ appName, userId, sessionId }: SessionKey): SessionKey => ({ appName, userId, sessionId });

@@ -13,26 +13,25 @@ import { findRepeated, abandonedError, isActive } from '../../../invocations/ret
 import { disconnectSignal } from '../../../invocations/request.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Maximum length of the frames that wait for a client, characters; with more its connection is ended. */
+/** Maximum length of frames that wait for a slow client, in characters; above it the connection is closed. */
 const MAX_WAITING = 8_388_608;
 
-/** The invocation goes on: it was let in with a credential that was good. */
+/** Sent when the caller's credential expires during the stream. The invocation itself continues. */
 const EXPIRED_FRAME = `data: ${JSON.stringify({ error: NOT_VALID_ANY_MORE })}\n\n`;
 
-/** How events are written to a stream. */
 interface FrameOptions {
-  /** True: text comes as it is stored, so that a reader may go on behind it. */
+  /** If true, frames have ids and text is sent only after it was stored, so that a reader can resume. */
   withIds: boolean;
-  /** Where a repeated request goes on [the beginning of its invocation]. */
+  /** Position at which a retry resumes. Default: the beginning of its invocation. */
   from?: Position | undefined;
-  /** ADK's clients want content and artifacts of one event in two frames. */
+  /** If true, an event with content and artifacts is sent as two frames, as ADK's clients expect. */
   split: boolean;
 }
 
 /**
- * Runs an invocation and sends its events. Refusals before its start are ordinary errors; later ones are a frame
- * `{error}`, and so is a failure of the agent, after the event that says so: many clients know that frame only. A
- * repeated request is attached to its invocation: what it stored so far, then what comes.
+ * Runs an invocation and streams its events. A refusal before its start is an ordinary error response. A later failure
+ * is sent as a frame `{error}`, even if an event reported it before, because many clients know only that frame. A retry
+ * attaches to its invocation: it gets the stored events and then new ones.
  */
 export async function streamInvocation(
   context: InvocationContext,
@@ -43,7 +42,7 @@ export async function streamInvocation(
   const signal = disconnectSignal(context, response);
   let stream: EventStream | undefined;
   const open = () => (stream ??= openEventStream(response, { comments: true, expired: EXPIRED_FRAME }));
-  // Frames are written one after another, however slowly the client reads; the invocation does not wait for it.
+  // Frames are written in order at the client's pace; the invocation does not wait for them.
   let written = Promise.resolve();
   let waiting = 0;
   const sendNext = async (frame: EventFrame) => {
@@ -52,7 +51,7 @@ export async function streamInvocation(
   };
   const write = (frame: EventFrame) => {
     waiting += frame.text.length;
-    // It reads far more slowly than the agent speaks: what it has missed is in the session.
+    // The client reads too slowly; it finds the missed events in the session.
     if (waiting > MAX_WAITING) {
       response.destroy();
       return;
@@ -68,7 +67,7 @@ export async function streamInvocation(
   } catch (error) {
     if (error instanceof RepeatedInvocationError && run.idempotency) await attach(context, run, open, options);
     else if (stream === undefined) throw error;
-    // No error: the events to come are had with the id of the last one, or with the same request.
+    // Not an error to the client: it resumes with the last id or retries with the same key.
     else if (!(error instanceof HandedOverError)) {
       const message = error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.';
       if (!(error instanceof AppError))
