@@ -43,7 +43,7 @@ export function unwrap(schema: Schema): Schema {
   return inner ? unwrap(inner) : schema;
 }
 
-/** The children of an unwrap schema. */
+/** Returns the children of an unwrapped schema. */
 export function getChildren(schema: Schema): Children {
   const { shape, element, valueType, items, options, left, right } = getDefinition(schema);
   return {

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { describe, expect, test } from 'vitest';
 import { connect } from '../../src/platform/db/client.ts';
 import { openDatabase } from '../../src/platform/db/database.ts';
-import { statement, value } from '../../src/platform/db/statement.ts';
+import { callFunction, statement, value } from '../../src/platform/db/statement.ts';
 import { toLogFields } from '../../src/platform/log.ts';
 import { poolOptions, testPool } from '../support/store.ts';
 
@@ -46,6 +46,26 @@ test('a statement that is never answered ends at its time-out, and so does its c
   } finally {
     await pool.close();
   }
+});
+
+test('a function gets the arguments of each call, whatever another caller gave it', async () => {
+  await store.pool.db.execute(sql`
+    create function two_arguments(one int default 1, two int default 2, out sum int) language sql return one * 10 + two`);
+  const call = (parameters: Record<string, number>) =>
+    callFunction<{ sum: number }>(store.pool.db, 'two_arguments', parameters);
+  expect(await call({ one: 5 })).toEqual({ sum: 52 });
+  expect(await call({ one: 5, two: 6 })).toEqual({ sum: 56 });
+  expect(await call({ two: 7, one: 3 })).toEqual({ sum: 37 });
+  expect(await call({ two: 8 })).toEqual({ sum: 18 });
+  expect(await call({})).toEqual({ sum: 12 });
+});
+
+test('a name that is none of the arguments of a function is an error, also after calls that were right', async () => {
+  await store.pool.db.execute(sql`create function one_argument(one int, out same int) language sql return one`);
+  const call = (parameters: Record<string, number>) => callFunction(store.pool.db, 'one_argument', parameters);
+  expect(await call({ one: 1 })).toEqual({ same: 1 });
+  for (const parameters of [{ first: 1 }, { one: 1, two: 2 }, {}])
+    await expect(call(parameters)).rejects.toMatchObject({ cause: { code: '42883' } });
 });
 
 describe('a statement that fails past the query builder is named in the log', () => {

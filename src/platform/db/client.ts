@@ -9,6 +9,7 @@ import {
 } from 'pg';
 import { parseExactJson } from '../../core/exact-json.ts';
 import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
+import { PreparedNames } from './prepared-names.ts';
 
 /** A value that a server reports by itself: at the start of a connection and at each change. */
 interface ParameterStatus {
@@ -37,6 +38,7 @@ export const EXACT_TYPES: CustomTypesConfig = {
  * it costs no round trip; an older one, or a pooler that keeps it to itself, passes for one that does.
  */
 export class ServerClient extends Client {
+  readonly preparedNames = new PreparedNames(this.connection);
   readonly #reported = new Map<string, string>();
   readonly #isAnyPrimary: boolean;
 

@@ -27,6 +27,12 @@ type Query = (statement: QueryConfig) => Promise<QueryResult>;
 /** As {@link Query}, with values that may stand apart, as drizzle gives them. */
 type Send = (statement: QueryConfig, values?: unknown[]) => Promise<QueryResult>;
 
+/** What the texts of statements are made of. */
+interface Texts {
+  /** True: also of data, such as SQL that an operator wrote. The server keeps no plans of these [false]. */
+  holdData?: boolean;
+}
+
 /** The connections of this process to its database. */
 export interface DatabasePool {
   db: Database;
@@ -37,10 +43,10 @@ export interface DatabasePool {
    * absent where there is no replica. Calls at the same time share one statement.
    */
   findPosition?: () => Promise<string | undefined>;
-  /** Runs a statement of a library that brings its own SQL. */
+  /** Runs a statement of a library that brings its own SQL, whose text holds no data. */
   query: Query;
   /** Runs `work` in one transaction and commits; any throw rolls back. It runs again after a deadlock. */
-  transaction<T>(work: (tx: Database) => Promise<T>): Promise<T>;
+  transaction<T>(work: (tx: Database) => Promise<T>, texts?: Texts): Promise<T>;
   /** The use of the connections right now, for metrics. */
   use(): PoolUse[];
   close(): Promise<void>;
@@ -82,7 +88,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
     reads: toDatabase(read, options, options.isOnCluster),
     ...(replica && { findPosition: shareNextRun(() => position().catch(() => undefined)) }),
     query: (statement) => main.query(statement),
-    transaction: (work) => withRepeats(() => transaction(main, options, work)),
+    transaction: (work, texts) => withRepeats(() => transaction(main, options, work, texts)),
     use: () => [
       { pool: 'main', ...main.use() },
       { pool: 'reads', ...reads.use() },
@@ -131,13 +137,15 @@ export async function transaction<T>(
   pool: PrimaryPool,
   limits: RowLimits,
   work: (tx: Database) => Promise<T>,
+  { holdData = false }: Texts = {},
 ): Promise<T> {
   const { client, release } = await pool.lend();
   let unsure = true;
   try {
     await pool.begin(client);
     try {
-      const result = await work(toDatabase((statement) => client.query(pool.named(statement)), limits));
+      const send: Query = (statement) => client.query(holdData ? statement : pool.named(client, statement));
+      const result = await work(toDatabase(send, limits));
       await client.query('commit');
       // What was committed stays so, whatever becomes of the connection.
       await pool.clear(client).then(

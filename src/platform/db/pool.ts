@@ -105,9 +105,9 @@ export class ServerPool {
   send(client: ServerClient, statement: QueryConfig, check?: string): Promise<QueryResult> {
     const { settings } = this.#options;
     const userId = settings.hasNoUsers ? undefined : currentContext().userId;
-    const named = this.named(statement);
-    if (userId === undefined && settings.local === undefined && check === undefined) return client.query(named);
-    return sendInTransaction(client, beginFor(userId, settings, check, currentContext().groups), named);
+    const send = () => client.query(this.named(client, statement));
+    if (userId === undefined && settings.local === undefined && check === undefined) return send();
+    return sendInTransaction(client, beginFor(userId, settings, check, currentContext().groups), send);
   }
 
   /** Begins a transaction under the settings of the pool, for the user that the work is limited to. */
@@ -126,14 +126,17 @@ export class ServerPool {
     if (this.#options.clears) await client.query('discard all');
   }
 
-  /** Returns a statement with a name where the server is to keep its plan. */
-  named(statement: QueryConfig): QueryConfig {
+  /**
+   * Returns a statement with a name if the server is to keep its plan. Its text must hold no data, because a plan per
+   * value serves nobody twice and shows the data in `pg_prepared_statements`. Texts of drizzle hold none: it makes each
+   * value a parameter, and `sql.raw` gets constants only. Whoever makes SQL of data says so (`Texts` in database.ts).
+   */
+  named(client: ServerClient, statement: QueryConfig): QueryConfig {
     const { preparesStatements, settings } = this.#options;
     if (!preparesStatements || !statement.values?.length) return statement;
-    const name = nameFor(statement.text);
-    // A plan is made for a role: one name for two would have it made anew whenever the other one had used it.
-    const hasOwnRole = settings.role !== undefined && currentContext().userId !== undefined;
-    return name === undefined ? statement : { ...statement, name: hasOwnRole ? `${name}_user` : name };
+    const role = currentContext().userId === undefined ? '' : (settings.role ?? '');
+    const name = client.preparedNames.use(role, statement.text);
+    return name === undefined ? statement : { ...statement, name };
   }
 
   /** Returns the use of the connections right now, for metrics. */
@@ -194,26 +197,14 @@ export class PrimaryPool extends ServerPool {
  * Sends a statement in a transaction of its own, and all three messages without a wait. Where the first fails, the
  * server leaves out the second, and the commit is a rollback. @throws what failed first
  */
-async function sendInTransaction(client: ServerClient, begin: string, statement: QueryConfig): Promise<QueryResult> {
-  const sent = [client.query(begin), client.query(statement), client.query('commit')] as const;
+async function sendInTransaction(
+  client: ServerClient,
+  begin: string,
+  send: () => Promise<QueryResult>,
+): Promise<QueryResult> {
+  const sent = [client.query(begin), send(), client.query('commit')] as const;
   const [, result] = await Promise.all(sent);
   return result;
-}
-
-/** Texts that get a name: the stores have some hundred, and one that is made of data must not fill the server. */
-const MAX_NAMES = 500;
-const names = new Map<string, string>();
-
-/**
- * Returns the name that a statement is prepared under, the same on every connection. PostgreSQL plans an unnamed
- * statement at each call, which costs more than to execute it: 0.62 instead of 0.17 ms for a session of ten events.
- */
-function nameFor(text: string): string | undefined {
-  const known = names.get(text);
-  if (known !== undefined || names.size >= MAX_NAMES) return known;
-  const name = `s${names.size + 1}`;
-  names.set(text, name);
-  return name;
 }
 
 /** Serialization failure, deadlock, lock not available: nothing was done, and the same work can succeed at once. */

@@ -15,31 +15,28 @@ export function statement<Row>(build: () => SQL): (db: Database, values: Record<
   let query: Query | undefined;
   return async (db, given) => {
     const { sql: text, params } = (query ??= dialect.sqlToQuery(build()));
-    const values = fillPlaceholders(params, given);
-    try {
-      const { rows } = await db.$client.query({ text, values });
-      return rows as Row[];
-    } catch (error) {
-      throw new DrizzleQueryError(text, values, error as Error);
-    }
+    return send(db, text, fillPlaceholders(params, given));
   };
 }
-
-/** The statements of the calls by the name of the function, with its parameters as they were first given. */
-const calls = new Map<string, ReturnType<typeof statement>>();
 
 /**
  * Calls a function of `migrations/functions` that returns one row. Its types follow from its signature; `undefined` is
  * null. The call is the whole statement, so that a cluster can send it to the node of its user.
+ * @throws {DrizzleQueryError} if the function has no argument of such a name, or lacks one
  */
 export async function callFunction<Row>(db: Database, name: string, parameters: Record<string, unknown>): Promise<Row> {
-  let call = calls.get(name);
-  if (!call) {
-    const given = Object.keys(parameters).map((each) => sql`${sql.raw(each)} => ${value(each)}`);
-    call = statement(() => sql`select * from ${sql.raw(name)}(${sql.join(given, sql`, `)})`);
-    calls.set(name, call);
-  }
-  const values = Object.fromEntries(Object.entries(parameters).map(([each, given]) => [each, given ?? null]));
-  const [row] = await call(db, values);
+  const given = Object.keys(parameters).map((argument, index) => `${argument} => $${index + 1}`);
+  const values = Object.values(parameters).map((each) => each ?? null);
+  const [row] = await send<Row>(db, `select * from ${name}(${given.join(', ')})`, values);
   return row as Row;
+}
+
+/** Sends a statement past drizzle's session, whose errors it has all the same. */
+async function send<Row>(db: Database, text: string, values: unknown[]): Promise<Row[]> {
+  try {
+    const { rows } = await db.$client.query({ text, values });
+    return rows as Row[];
+  } catch (error) {
+    throw new DrizzleQueryError(text, values, error as Error);
+  }
 }

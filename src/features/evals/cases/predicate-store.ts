@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import type { DatabasePool } from '../../../platform/db/database.ts';
+import type { Database, DatabasePool } from '../../../platform/db/database.ts';
 import { type ChosenSession, listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
 
 /** Time that a predicate of an operator may take: it may read every event. */
@@ -15,10 +15,11 @@ export function listSessionsWhere(
   database: DatabasePool,
   { appName, predicate, limit }: { appName: string; predicate: string; limit: number },
 ): Promise<ChosenSession[]> {
-  return database.transaction(async (tx) => {
+  const list = async (tx: Database) => {
     await tx.execute(sql`set transaction read only`);
     await tx.execute(sql.raw(`set local statement_timeout = ${TIMEOUT_MS}`));
     // The line feed ends a comment. A second statement is refused: this one has parameters.
     return listChosenSessions(tx, { appName, limit, also: [sql`(${sql.raw(predicate)}\n)`] });
-  });
+  };
+  return database.transaction(list, { holdData: true });
 }

@@ -48,8 +48,9 @@ async function openLimiter(query: DatabasePool['query'], { name, points }: { nam
   const options = { points, duration: MINUTE, keyPrefix: name };
   const limiter = new RateLimiterPostgres({
     ...options,
-    // Live sessions count their turns within the work of a user, whose role may not write here.
-    storeClient: { query: (statement: QueryConfig) => runAsSystem(() => query(statement)) },
+    // Live sessions count their turns within the work of a user, whose role may not write here. The name that the
+    // library gives a statement is left out, because the pool decides whether it is prepared.
+    storeClient: { query: ({ text, values }: QueryConfig) => runAsSystem(() => query({ text, values: values ?? [] })) },
     storeType: 'pool',
     tableName: 'rate_limits',
     tableCreated: true,
