@@ -1,29 +1,28 @@
 import type { Load } from '../../platform/http/operation/operation.ts';
 import type { Scope } from '../../platform/http/operation/principal.ts';
 
-/** The scope that a call needs, and the class that it counts as. */
+/** The scope that an action requires, and the rate class that it is charged to. */
 interface Deed {
   scope: Scope;
   load: Load;
 }
 
-/** What calls of doors do: whatever way one comes, it needs and counts as its deed. */
+/** Actions of the protocol doors: an action needs the same scope and costs the same over every transport. */
 export const DEEDS = {
-  /** Asks the agent, or answers what it waits for. */
+  /** Runs an agent, or answers a call that it waits for. */
   run: { scope: 'invoke', load: 'invoke' },
-  /** Ends what runs. */
+  /** Cancels an invocation. */
   cancel: { scope: 'invoke', load: 'write' },
-  /** Says what can be asked. */
+  /** Lists agents or tools. */
   offer: { scope: 'invoke', load: 'read' },
-  /** Shows one small row, or what the operator has set up. */
+  /** Reads one small row, or the operator's settings. */
   look: { scope: 'read', load: 'read' },
-  /** Shows what was said or made, as much as there is. */
+  /** Reads content of any size: events, messages, artifacts. */
   read: { scope: 'read', load: 'heavy' },
-  /** Makes or removes what belongs to a user. */
+  /** Creates or deletes a user's data. */
   change: { scope: 'write', load: 'write' },
 } as const satisfies Record<string, Deed>;
 
-/** What the methods of A2A do, over JSON-RPC and over HTTP. */
 export const A2A_DEEDS = {
   SendMessage: 'run',
   SendStreamingMessage: 'run',
@@ -37,10 +36,9 @@ export const A2A_DEEDS = {
   DeleteTaskPushNotificationConfig: 'change',
   GetExtendedAgentCard: 'look',
 } as const satisfies Record<string, keyof typeof DEEDS>;
-/** A method of A2A. */
 export type A2aMethod = keyof typeof A2A_DEEDS;
 
-/** What the methods of MCP do; those that are not here are of the protocol itself, or say what can be asked. */
+/** An MCP method that is not listed counts as `offer`: it belongs to the protocol itself, or lists tools. */
 export const MCP_DEEDS = {
   'tools/list': 'offer',
   'tools/call': 'run',

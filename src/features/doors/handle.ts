@@ -1,22 +1,25 @@
 import { type SessionKey, storedIdentifierSchema } from '../../core/session.ts';
 
-/** An invocation in its session, or the rest of one after the answer to a call. */
+/** An invocation, or the part of it that follows the answer to one call. */
 export interface InvocationRef {
   key: SessionKey;
-  /** '' of a whole session. */
+  /** Empty for a whole session. */
   invocationId: string;
-  /** Id of the call with whose answer it begins [all of the invocation]. */
+  /** Id of the call whose answer starts the part; absent for the whole invocation. */
   answered?: string | undefined;
 }
 
-/** Returns the word by which a client comes back to an invocation, which says where it is: of use to its user alone. */
+/**
+ * Encodes an invocation as the opaque id that clients get. It contains the location, so that any replica finds the
+ * invocation without a lookup table. It is no secret, because it works only for the invocation's user.
+ */
 export function toHandle({ key: { appName, userId, sessionId }, invocationId, answered = '' }: InvocationRef): string {
   const names = [appName, userId, sessionId, invocationId, answered].filter(Boolean);
-  // No name has a line feed.
+  // Line feeds separate the names, because no name contains one.
   return Buffer.from(names.join('\n')).toString('base64url');
 }
 
-/** Reads a handle, of one user where that is given; `undefined` for what is none. */
+/** Decodes a handle; `undefined` if it is invalid or, with `ofUser`, belongs to another user. */
 export function readHandle(handle: string, ofUser?: string): InvocationRef | undefined {
   const names = Buffer.from(handle, 'base64url').toString().split('\n');
   const [appName = '', userId = '', sessionId = '', invocationId = '', answered] = names;

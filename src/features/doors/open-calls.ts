@@ -4,22 +4,22 @@ import { ConflictError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import { isExactInteger } from '../../core/exact-json.ts';
 
-/** A call of an agent that a person or a client answers. */
+/** A tool call that a person or the client has to answer, or has answered. */
 export interface ExternalCall {
   invocationId: string;
-  /** Id of the function call that the answer goes to. */
+  /** Id of the function call to answer. */
   id: string;
   name: string;
-  /** `client`: a tool of the front end; `question`: a tool of the agent whose answer comes from elsewhere. */
+  /** `client`: a tool that the front end runs; `question`: a tool of the agent that is answered from outside. */
   kind: 'confirmation' | 'question' | 'client';
-  /** The call that a front end shows. */
+  /** Id of the call that a front end displays: for a confirmation, the call to be confirmed. */
   toolCallId: string;
   message: string;
-  /** Author of the answer; `undefined` while it waits. */
+  /** Author of the answer; `undefined` until there is one. */
   answeredBy: string | undefined;
 }
 
-/** Lists the calls in events that a person or a client answers; one that waits for a confirmation is not asked yet. */
+/** Lists calls that a person or the client answers, without calls whose confirmation is still open. */
 export function listExternalCalls(
   events: readonly Event[],
   isOwn = (event: Event) => event.author !== 'user',
@@ -54,7 +54,7 @@ function describe({ name, args }: FunctionCall, id: string, isOfClient: boolean)
   return { kind: 'confirmation', toolCallId: originalFunctionCall?.['id'] ?? id, message } as const;
 }
 
-/** Returns the answers to calls, as parts of what their user says, and the ids of those that have none. */
+/** Returns the answers as parts of a user's message, and the ids of calls without an answer. */
 export function answerCalls(
   calls: readonly ExternalCall[],
   toResponse: (call: ExternalCall) => JsonObject | undefined,
@@ -67,8 +67,9 @@ export function answerCalls(
 }
 
 /**
- * Returns the answers to calls that wait, all of them or none: who goes on talking leaves tools of the client behind,
- * but nothing that a person was asked. @throws {ConflictError} where a call would stay without an answer
+ * Returns the answers to all open calls as parts. The answers must be complete, with one exception: a new prompt
+ * without any answer abandons calls of client tools, but never a question or a confirmation.
+ * @throws {ConflictError} if a call would stay without an answer
  */
 export function answerAll(
   calls: readonly ExternalCall[],
@@ -84,11 +85,11 @@ export function answerAll(
   return parts;
 }
 
-/** True for the answer to a call that only holds its place until a person has decided. */
+/** True if the event answers the call only with a placeholder, until a person has confirmed the call. */
 export const isProvisional = ({ actions }: Event, callId: string | null | undefined): boolean =>
   Object.hasOwn(actions?.requestedToolConfirmations ?? {}, callId ?? '');
 
-/** Returns the value that a client answers a call with as its response. */
+/** A function response must be an object, so any other value is wrapped as `{ result }`. */
 export const toResponse = (value: unknown): JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
     ? (value as JsonObject)

@@ -14,43 +14,42 @@ import { type InvocationContext, type InvocationRequest, newInvocationId } from 
 import { requestCancel } from '../../invocations/fence.ts';
 import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '../../invocations/request.ts';
 
-/** Whom the one developer of mode `local` is taken for, as in the ADK Web UI, and a key that names nobody. */
+/** The user of mode `local`, as in the ADK Web UI, and of a key for all users if the request names none. */
 const LOCAL_USER = 'user';
 
-/** The member of a query that names the user. */
 const doorUserSchema = identifierSchema
   .optional()
   .describe('The owner of the session [of a token: its user; of a key that acts for all, and locally: `user`].');
 
 /**
- * Returns the user that a request of a door is about. Clients of several protocols have no word for one: a key that acts
- * for all has one user then, at every door. @throws {ValidationFailedError} where a key is bound to users and names none
+ * Returns the user of a request. Clients of several protocols cannot name a user; with a key for all users they share
+ * one, at every door.
+ * @throws {ValidationFailedError} if a key is bound to users and the request names none
  */
 export function toDoorUser(principal: Principal, named: string | undefined): string {
   const actsForAll = principal.kind === 'anonymous' || (principal.kind === 'key' && !principal.users);
   return requireOwner(principal, named ?? (actsForAll ? LOCAL_USER : undefined), 'query', 'user_id');
 }
 
-/** The query of an operation about one session. */
 export const doorQuery = z.object({ user_id: doorUserSchema });
 type DoorQuery = z.output<typeof doorQuery>;
 
-/** The owner of what such an operation is about. */
 export const doorOwner = {
   user: ({ query }: { query: DoorQuery }) => query.user_id as string,
   absent: ({ query }: { query: DoorQuery }) => `User not found: ${query.user_id}`,
 };
 
-/** Returns the key of the session that a request names. @throws {ValidationFailedError} where no user is named */
+/** @throws {ValidationFailedError} if the request must name a user and does not */
 export const toDoorKey = (
   { appName, sessionId }: Omit<SessionKey, 'userId'>,
   { query, principal }: { query: DoorQuery; principal: Principal },
 ): SessionKey => ({ appName, userId: toDoorUser(principal, query.user_id), sessionId });
 
 /**
- * Sends data as events while the client is there and this process does not stop; the stream may end before the data.
- * @param toExpired - returns the data of the last event where the credential is not valid any more
- * @param toName - returns the name of an event [it has none]
+ * Sends server-sent events until the data end, the client disconnects or this process drains. The stream may therefore
+ * end before the data.
+ * @param toExpired - builds the last event, sent if the credential becomes invalid
+ * @param toName - returns the name of an event; default: no name
  */
 export async function sendEvents(
   { draining }: Pick<InvocationContext, 'draining'>,
@@ -68,29 +67,31 @@ export async function sendEvents(
   return { kind: 'sent' };
 }
 
-/** A prompt, or the answer to what an invocation waits for. */
+/** A prompt, or answers to the calls of a paused invocation. */
 export interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stateDelta'> {
   content: Content;
-  /** The paused invocation that goes on [a new one]. */
+  /** Id of the paused invocation to resume; default: start a new one. */
   resumed?: string | undefined;
-  /** Id of a new one [a fresh one]. */
+  /** Id for the new invocation; default: a generated one. */
   invocationId?: string;
-  /** All that makes two requests the same [the session and all members]. */
+  /** What a retry with the same idempotency key must share with the first request; default: session and content. */
   requested?: unknown;
-  /** False: the session has to be there; `new`: it must not [true]. */
+  /** `true` (default): create the session if it is absent; `false`: it must exist; `new`: it must not exist. */
   createSession?: boolean | 'new';
-  /** False: its text is not kept as it comes [true]. */
+  /** `false`: do not store partial text; default: `true`. */
   streaming?: boolean;
 }
 
-/** The request that starts a turn. */
 export interface TurnCall {
   headers: z.output<typeof invocationHeaders>;
   request: Request;
   response: Response;
 }
 
-/** Finds the last paused invocation of a session, and the calls that it waits for; a client makes up none. */
+/**
+ * Finds the newest paused invocation of a session and its open calls. Only events that the runtime wrote count, so that
+ * a client cannot invent a call.
+ */
 export async function findPaused(
   { feeds }: Pick<InvocationContext, 'feeds'>,
   key: SessionKey,
@@ -106,7 +107,6 @@ export async function findPaused(
   return { invocationId, calls: waiting.filter((call) => call.invocationId === invocationId) };
 }
 
-/** Returns a turn of a session, which is made where it may be absent, as an invocation in the background. */
 export function toRun(
   context: Pick<InvocationContext, 'newId'>,
   key: SessionKey,
@@ -130,9 +130,9 @@ export function toRun(
 }
 
 /**
- * Starts a turn: it outlives its client, unless `ON_DISCONNECT` says otherwise, and its process. A repeated request is
- * attached to the first.
- * @returns its invocation; not `isNew` where an earlier request with the same key has started it
+ * Starts a background invocation. It survives the client, unless `ON_DISCONNECT` says otherwise, and this process. A
+ * retry with the same idempotency key attaches to the first invocation.
+ * @returns the invocation; `isNew` is false if an earlier request started it
  */
 export async function startTurn(
   context: InvocationContext,

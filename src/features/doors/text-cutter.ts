@@ -1,17 +1,16 @@
 import { getParts, type Content } from '../../core/content.ts';
 
-/** A piece ends behind the first blank from this many characters on, … */
+/** A piece ends at the first blank after at least this many characters. */
 const PIECE_LENGTH = 16;
-/** … or from so many for the first pieces of a text: who waits reads a first word or two as soon as they are there … */
+/** Minimum lengths of the first pieces of a text, shorter so that a reader sees the first words early. */
 const FIRST_LENGTHS = [6, 6];
-/** … or after this many. */
+/** Maximum characters of a piece, if no blank comes earlier. */
 const MAX_PIECE_LENGTH = 64;
 
-/** A piece of the text of one event. */
 export interface Piece {
-  /** Its number within the event, from 1. */
+  /** Number within the event, from 1. */
   number: number;
-  /** Which text of the event it is of, from 0: reasoning and answer are two. */
+  /** Index of the text within the event, from 0: reasoning and answer are separate texts. */
   part: number;
   isThought: boolean;
   text: string;
@@ -23,25 +22,25 @@ interface Text {
 }
 
 /**
- * Cuts the text of one event into pieces that depend on nothing but the text, however it came: a reader that counts
- * them goes on behind the last one it has, also when the event is whole.
+ * Cuts the text of an event into pieces that depend on the text alone, and not on the chunks in which the model sent
+ * it. A reader can therefore count pieces and resume after the last one, even if the event is complete by then.
  */
 export class TextCutter {
   #texts: Text[] = [];
-  /** The place of the next piece. */
+  /** Text and offset at which the next piece starts. */
   #part = 0;
   #at = 0;
-  /** Its number within its text, from 0. */
+  /** Number of the next piece within its text, from 0. */
   #inText = 0;
   #number = 0;
 
-  /** Adds text of an event to come, and yields the pieces that nothing to come can change. */
+  /** Adds partial text, and yields the pieces that later text cannot change. */
   *add(content: Content | null | undefined): Generator<Piece> {
     this.#texts = join([...this.#texts, ...toTexts(content)]);
     yield* this.#cut(false);
   }
 
-  /** True where all the text that came is a beginning of that of the whole event. */
+  /** True if the text so far is a prefix of the complete event's text. */
   isBeginningOf(content: Content | null | undefined): boolean {
     const whole = join(toTexts(content));
     return this.#texts.every(({ isThought, text }, place) => {
@@ -51,7 +50,7 @@ export class TextCutter {
     });
   }
 
-  /** Takes the whole event, and yields the pieces that are left. */
+  /** Takes the complete event, and yields the remaining pieces. */
   *finish(content: Content | null | undefined): Generator<Piece> {
     this.#texts = join(toTexts(content));
     yield* this.#cut(true);
@@ -75,13 +74,13 @@ export class TextCutter {
   }
 }
 
-/** Returns the texts of a whole event, by the `part` of their pieces. */
+/** Returns the texts of a complete event; the index of a text is the `part` of its pieces. */
 export const joinTexts = (content: Content | null | undefined): Text[] => join(toTexts(content));
 
 const toTexts = (content: Content | null | undefined): Text[] =>
   getParts(content).flatMap(({ text, thought }) => (text ? [{ isThought: thought === true, text }] : []));
 
-/** Joins neighbours of one kind: how an answer is split into parts differs between a stream and its whole event. */
+/** Joins adjacent texts of one kind, because a stream splits an answer into other parts than its complete event. */
 function join(texts: readonly Text[]): Text[] {
   const joined: Text[] = [];
   for (const { isThought, text } of texts) {
@@ -92,7 +91,7 @@ function join(texts: readonly Text[]): Text[] {
   return joined;
 }
 
-/** Finds where the piece ends that begins at a place; `undefined` where that depends on text to come. */
+/** Returns the end of the piece that starts at `from`; `undefined` if it depends on text to come. */
 function findEnd(text: string, from: number, least: number): number | undefined {
   const limit = from + MAX_PIECE_LENGTH;
   for (let at = from + least - 1; at < limit && at < text.length; at += 1) {

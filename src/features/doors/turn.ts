@@ -9,8 +9,8 @@ import { type Piece, TextCutter } from './text-cutter.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
 /**
- * A step of an invocation as every door shows it: a `text` piece of an event; the `event`, once it is whole and all
- * its pieces were given; `void`, which takes back the pieces of an event that has not come; the `end`.
+ * A step of an invocation, as every door reads it. `text`: a piece of an event's text. `event`: a complete event, after
+ * all its pieces. `void`: retracts the pieces of an event that will not come. `end`: the invocation has ended.
  */
 export type TurnStep =
   | ({ kind: 'text'; eventId: string; author: string; after: number } & Piece)
@@ -18,22 +18,21 @@ export type TurnStep =
   | { kind: 'void'; eventId: string; after: number }
   | { kind: 'end'; invocation: Invocation };
 
-/** An invocation to read. */
 interface Turn extends Pick<InvocationRef, 'key' | 'invocationId'> {
-  /** Sequence of the event behind which it is read [all of it]. */
+  /** Sequence of the last event to skip; default: start with the invocation's first event. */
   after?: number | undefined;
-  /** True: what there is by now, whole events only, instead of what is to come. */
+  /** True: read the stored, complete events only, and do not wait for more. */
   isSoFar?: boolean;
-  /** False: whole events only [true]. */
+  /** False: complete events only; default: true. */
   withText?: boolean;
-  /** True: it is not over while it waits for a person. */
+  /** True: keep reading while the invocation is paused. */
   throughPauses?: boolean;
 }
 
 /**
- * Yields the steps of an invocation from a place on, those so far and those to come. They are the same each time, but
- * for text that was taken back. Events of the user are among them; text of agents that run side by side comes with
- * its whole events. Without an `end` it was left while it goes on: `signal` aborted, or its session is gone.
+ * Yields the stored steps of an invocation, then the new ones. Every reader gets the same steps, except for retracted
+ * text. The user's events are included. Text of agents that run in parallel comes only with their complete events.
+ * Without an `end` the reader stopped earlier: `signal` aborted, or the session was deleted.
  */
 export async function* readTurn(
   context: { feeds: SessionFeeds; database: DatabasePool },
@@ -45,7 +44,7 @@ export async function* readTurn(
   const isActive = ({ status }: Invocation) => going.has(status);
   let last: Invocation | undefined;
   if (isSoFar) {
-    // Before its events: they are all there where it is over.
+    // Read the status before the events: if the invocation has ended by now, all its events are stored.
     last = await context.feeds.readInvocation(key, invocationId);
     yield* readStored(context.database.reads, { key, invocationId, after: sequence }, signal);
     if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
@@ -81,7 +80,7 @@ export async function* readTurn(
   if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
 }
 
-/** Yields the stored events of an invocation, and nothing that others of its session have said since. */
+/** Yields the stored events of an invocation, without those of other invocations in its session. */
 async function* readStored(
   db: Database,
   { key, invocationId, after }: Pick<InvocationRef, 'key' | 'invocationId'> & { after: number },
@@ -95,7 +94,7 @@ async function* readStored(
   }
 }
 
-/** An event to come, of which there is text. */
+/** An incomplete event, of which partial text has come. */
 interface OpenEvent {
   eventId: string;
   cutter: TextCutter;
@@ -115,5 +114,5 @@ function* takeEvent(event: Event, sequence: number, open?: OpenEvent): Generator
   yield { kind: 'event', event, sequence };
 }
 
-/** Yields the steps of one whole event. */
+/** Yields the steps of one complete event. */
 export const readWhole = (event: Event, sequence = 0): Generator<TurnStep> => takeEvent(event, sequence);

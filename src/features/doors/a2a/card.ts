@@ -11,7 +11,9 @@ import type { A2aContext } from './methods.ts';
 
 const MODES = ['text/plain', 'application/json'];
 
-/** Returns the version that a client asks for; none is named by clients of before versions had names. */
+/**
+ * Returns the protocol version of a request; `undefined` for clients older than the version header. @throws {A2aError}
+ */
 export function readVersion({ headers, query }: Request): string | undefined {
   const named = headers['a2a-version'] ?? query['A2A-Version'];
   if (named === undefined || named === '') return undefined;
@@ -21,9 +23,9 @@ export function readVersion({ headers, query }: Request): string | undefined {
 }
 
 /**
- * Returns the card of an application: what it is called, and where and how it is spoken to. Clients that do not name
- * version 1.0 find the members of 0.3 in it too, which no signature covers.
- * @param isExtended - with its skills, for who has a credential
+ * Builds an application's agent card. Unless the client asks for 1.0, the card also has the members of 0.3, which its
+ * signature does not cover.
+ * @param isExtended - with the agent's skills, for authenticated clients
  */
 export async function toCard(
   { agents, config, version }: A2aContext,
@@ -70,7 +72,9 @@ export async function toCard(
 
 type Signer = NonNullable<A2aContext['config']['A2A_CARD_KEY']>;
 
-/** Signed cards of a key by what they say: a signature costs more than all else of a request that anybody may send. */
+/**
+ * Caches signed cards by key and content, because signing costs more than the rest of a request that anybody may send.
+ */
 const signedCards = new WeakMap<Signer, Map<string, Promise<JsonObject>>>();
 
 function sign(signer: Signer, card: JsonObject): Promise<JsonObject> {
@@ -85,11 +89,11 @@ function sign(signer: Signer, card: JsonObject): Promise<JsonObject> {
 
 async function signAnew({ key, header }: Signer, card: JsonObject): Promise<JsonObject> {
   const { generateAgentCardSignature } = await import('@a2a-js/sdk');
-  // As it is sent: of a card that it has parsed the package leaves the security schemes unsigned.
+  // Sign the JSON that is sent, because the package leaves the security schemes of a parsed card unsigned.
   return { ...(await generateAgentCardSignature(key, header)(card as object as AgentCard)) };
 }
 
-/** Sends the card of an application. @throws {NotFoundError} */
+/** @throws {NotFoundError} */
 export async function serveCard(
   context: A2aContext,
   appName: string,
@@ -97,11 +101,11 @@ export async function serveCard(
 ): Promise<Answer> {
   if (!context.agents.has(appName)) throw notFound();
   const card = await toCard(context, appName, request, false);
-  // The signature of a card may be another one in each process.
+  // The ETag excludes the signature, which may differ between processes.
   const same = JSON.stringify(card, (name, value: unknown) => (name === 'signature' ? undefined : value));
   const etag = `W/"${hash('sha256', same).slice(0, 32)}"`;
   response.setHeader('etag', etag).vary('A2A-Version');
-  // What names the host of its request is that client's alone.
+  // Without PUBLIC_URL the card contains the host of the request, so that a shared cache must not mix hosts.
   if (context.config.PUBLIC_URL === undefined) response.vary('Host, X-Forwarded-Host, X-Forwarded-Proto');
   else response.setHeader('cache-control', 'public, max-age=300');
   if (request.headers['if-none-match'] !== etag) return { kind: 'json', text: JSON.stringify(card) };

@@ -3,7 +3,7 @@ import { VERSION } from '../../../agent/a2a/wire.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
 
-/** An error as clients of this protocol know it. */
+/** An error with a reason that A2A defines. */
 export class A2aError extends InvalidError {
   readonly reason: keyof typeof CODES;
 
@@ -13,13 +13,13 @@ export class A2aError extends InvalidError {
   }
 }
 
-/** A failure as it is shown: HTTP has its status, JSON-RPC and HTTP+JSON of 0.3 its code. */
+/** An error as sent: HTTP+JSON 1.0 shows the status; JSON-RPC and HTTP+JSON 0.3 show the code. */
 type Shown = { status: number; code: number; message: string; reason: string };
 
-/** The schema of refusals, for the document. */
+/** Schema of errors in the OpenAPI document. */
 export const refusal = { type: 'object', properties: {}, description: 'An error of JSON-RPC, or of HTTP+JSON.' };
 
-/** Names of statuses as HTTP+JSON has them. */
+/** Status names that HTTP+JSON sends, by HTTP status. */
 const NAMES: Record<number, string> = {
   400: 'INVALID_ARGUMENT',
   401: 'UNAUTHENTICATED',
@@ -30,7 +30,6 @@ const NAMES: Record<number, string> = {
   503: 'UNAVAILABLE',
 };
 
-/** Returns an error of the protocol as it is shown. */
 export const showError = ({ reason, message }: A2aError): Shown => ({
   status: reason === 'TASK_NOT_FOUND' ? 404 : 400,
   code: CODES[reason],
@@ -40,29 +39,28 @@ export const showError = ({ reason, message }: A2aError): Shown => ({
 
 const toDetails = (reason: string) => [{ '@type': ERROR_INFO_TYPE, reason, domain }];
 
-/** Returns a failure as JSON-RPC has it. @param isOld - true: for 0.3, some of whose clients take an object only */
+/** @param isOld - true for 0.3: some of its clients accept `data` only as an object */
 export const toRpcError = (id: unknown, { code, message, reason }: Shown, isOld: boolean) => ({
   jsonrpc: '2.0',
   id,
   error: { code, message, data: isOld ? toDetails(reason)[0] : toDetails(reason) },
 });
 
-/** True of a request that does not name 1.0: who names no version speaks 0.3. */
+/** True unless the request names version 1.0, because a client that names no version speaks 0.3. */
 export function speaksOld({ headers, query }: Partial<Pick<Parameters<ToRefusal>[2], 'headers' | 'query'>>): boolean {
   const named = headers?.['a2a-version'] ?? query?.['A2A-Version'];
   return typeof named !== 'string' || !named.startsWith(VERSION);
 }
 
-/** True of an address of HTTP+JSON in 0.3. */
+/** True for an HTTP+JSON path of version 0.3. */
 export const isOldPath = (path: string): boolean => /^\/a2a\/[^/]+\/v1\//.test(path);
 
-/** Returns a failure as HTTP+JSON has it. */
 export const toRestError = ({ status, code, message, reason }: Shown, isOld: boolean) =>
   isOld
     ? { code, message }
     : { error: { code: status, status: NAMES[status] ?? 'INTERNAL', message, details: toDetails(reason) } };
 
-/** Returns a refusal in the words of the binding whose address was asked. */
+/** Formats an error for the binding that the path belongs to. */
 export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, request) => {
   const { path } = request;
   const isOld = speaksOld(request);

@@ -31,28 +31,26 @@ import {
 } from './task.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Bytes of events of a page of tasks, but for its first one. */
+/** Maximum bytes of events on a page of tasks; the first task is always complete. */
 const MAX_PAGE = 4_194_304;
 
-/** Dependencies of this door. */
 export interface A2aContext extends InvocationContext {
   config: Pick<Config, 'auth' | 'A2A_CARD_KEY' | 'PUBLIC_URL' | 'WEBHOOKS' | 'WEBHOOKS_ALLOWED_HOSTS'>;
   version: string;
 }
 
-/** One request of a client of an application, and whose it is. */
 export interface A2aCall extends TurnCall {
   context: A2aContext;
   principal: Principal;
   appName: string;
   userId: string;
-  /** Address of the service. */
+  /** Public address of this service. */
   base: string;
-  /** True: in the words of 0.3. */
+  /** True: the client speaks version 0.3. */
   isOld: boolean;
 }
 
-/** Sends a message, and has the address that it names told of its task. */
+/** Sends a message, and registers its push configuration. */
 async function begin(call: A2aCall, { message, configuration }: z.output<typeof sendParams>): Promise<Found> {
   const push = configuration?.taskPushNotificationConfig;
   if (push) checkPush(call, push);
@@ -61,13 +59,13 @@ async function begin(call: A2aCall, { message, configuration }: z.output<typeof 
   return found;
 }
 
-/** Sends a message: a new task, or the answer to what one waits for. @returns the task as it stands */
+/** Sends a message: it starts a task, or answers a paused one. @returns the task as it stands */
 async function start(call: A2aCall, message: A2aMessage): Promise<Found> {
   const { context, appName, userId } = call;
   const { messageId, contextId, taskId, metadata: _, ...requested } = message;
   const parts = toParts(message);
   if (taskId !== undefined) return goOn(call, taskId, message, parts);
-  // The same message again means the same new session, and the same task.
+  // The session id derives from the message id, so that a retry of the first message reaches the same session and task.
   const idempotencyKey = hash('sha256', JSON.stringify([appName, contextId, messageId]));
   const key = { appName, userId, sessionId: contextId ?? idempotencyKey };
   const content = { role: 'user', parts };
@@ -90,11 +88,11 @@ async function goOn(call: A2aCall, taskId: string, message: A2aMessage, parts: P
   const [first, ...rest] = answers.parts;
   const content = { role: 'user', parts: [{ ...first, partMetadata: parts[0]?.partMetadata }, ...rest] };
   const turn = { content, resumed: invocation.id, ...toLimits(message) };
-  // Its row keeps the key of the message that began it.
+  // No idempotency key: the row keeps that of the message that started the task.
   return look(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 
-/** Reads which agents wait for the answer, and are not asked in turn, and the calls, tokens and time it may take. */
+/** Reads the chain of waiting agents, which must not be called again, and the limits of calls, tokens and time. */
 function toLimits({ metadata }: A2aMessage): Pick<TurnRequest, 'overrides' | 'stateDelta'> {
   const { [CHAIN]: chain, [CALLS]: llmCallsAtMost, [TOKENS]: tokensAtMost, [TIME]: timeAtMostMs } = metadata ?? {};
   return {
@@ -107,7 +105,7 @@ function toLimits({ metadata }: A2aMessage): Pick<TurnRequest, 'overrides' | 'st
   };
 }
 
-/** Returns the answers of a message to what a task asks: by `callId`, or all of it where there is one question. */
+/** Matches a message with the open questions of a task: by `callId`, or as a whole if there is only one question. */
 function toAnswers(found: Found, { parts }: A2aMessage): ReturnType<typeof answerCalls> {
   const questions = listQuestions(found);
   const values = parts.flatMap(({ data }) => (data == null ? [] : [data]));
@@ -121,16 +119,15 @@ function toAnswers(found: Found, { parts }: A2aMessage): ReturnType<typeof answe
     if (callId === undefined && !isOnly) return undefined;
     const given = callId === undefined ? (plain ?? text) : response === undefined ? members : response;
     if (kind !== 'confirmation') return toResponse(given);
-    // What is not a clear yes is a no.
+    // Anything but a clear yes is a no.
     const said = typeof given === 'string' ? { confirmed: /^\s*yes\W*$/i.test(given) } : toMembers(given);
     return { ...said, confirmed: said['confirmed'] === true };
   });
 }
 
-/** Of an invocation all that it has. */
 const ALL: Shown = {};
 
-/** Reads an invocation with those of its events that are shown. @throws {A2aError} where it is gone */
+/** Reads an invocation and the events that the view includes. @throws {A2aError} if it does not exist */
 async function look(call: A2aCall, { key, invocationId }: InvocationRef, shown = ALL): Promise<Found> {
   const invocation = await call.context.feeds.readInvocation(key, invocationId);
   if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
@@ -138,7 +135,7 @@ async function look(call: A2aCall, { key, invocationId }: InvocationRef, shown =
   return found as Found;
 }
 
-/** Reads those events of invocations that are shown: of those behind the first as many as a page may have. */
+/** Reads the events that the view includes; after the first invocation, only as many as fit on a page. */
 async function readEvents(
   { context, base, appName, userId }: A2aCall,
   read: Omit<Found, 'events' | 'sequence' | 'base'>[],
@@ -160,7 +157,7 @@ async function readEvents(
 
 const findTask = (call: A2aCall, taskId: string, shown = ALL) => look(call, toRef(call, taskId), shown);
 
-/** Returns a task as a client sees it that has sent a message of it: without the scope to read from there on. */
+/** Hides the events before the client's own message if its credential lacks the scope `read`. */
 function toOwnPart({ principal }: A2aCall, found: Found, { messageId }: A2aMessage): Found {
   if (principal.scopes.has('read')) return found;
   const first = found.events.findIndex((event) => getMessageId(event) === messageId);
@@ -170,13 +167,13 @@ function toOwnPart({ principal }: A2aCall, found: Found, { messageId }: A2aMessa
 const isActive = ({ invocation: { status } }: Found) => status === 'running' || status === 'queued';
 const isOver = (found: Found) => !isActive(found) && found.invocation.status !== 'paused';
 
-/** Waits for the end of a task, or until it asks something. @returns it as it stands then, or when `signal` aborts */
+/** Waits until a task ends or pauses, or until `signal` aborts. @returns the task as it stands then */
 async function wait(call: A2aCall, ref: InvocationRef, signal: AbortSignal, shown = ALL): Promise<Found> {
   for await (const _ of readTurn(call.context, { ...ref, withText: false }, signal));
   return look(call, ref, shown);
 }
 
-/** Sends a message, and waits for the end unless it is not to. */
+/** Sends a message and waits for the end of its task, unless the client asks to return immediately. */
 export async function sendMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<{ task: JsonObject }> {
   const { historyLength: length, returnImmediately } = params.configuration ?? {};
   let found = await begin(call, params);
@@ -188,23 +185,22 @@ export async function sendMessage(call: A2aCall, params: z.output<typeof sendPar
   return { task: toTask(toOwnPart(call, found, params.message), { historyLength: length }) };
 }
 
-/** The events of a stream, once its request is accepted. */
+/** Streams updates; called once the request has been accepted. */
 export type Updates = (signal: AbortSignal) => AsyncGenerator<JsonObject>;
 
-/** Sends a message, and tells what becomes of it. */
 export async function streamMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<Updates> {
   const found = await begin(call, params);
   return follow(call, toOwnPart(call, found, params.message), params.configuration ?? {});
 }
 
-/** Tells what becomes of a task that is under way: as it stands, then all that comes. */
+/** Streams a task: its current state, then updates. @throws {A2aError} if it has ended */
 export async function subscribe(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<Updates> {
   const found = await findTask(call, id);
   if (isOver(found)) throw new A2aError('UNSUPPORTED_OPERATION', `The task is over: ${found.invocation.status}.`);
   return follow(call, found, { fromAnswer: found.invocation.status === 'paused' });
 }
 
-/** @param fromAnswer - true for a task that waits: what is told comes once it is answered */
+/** @param fromAnswer - true for a paused task: updates start with the answer */
 const follow = (
   call: A2aCall,
   found: Found,
@@ -225,15 +221,14 @@ const follow = (
     if (!signal.aborted) yield toStatusUpdate(await look(call, found));
   };
 
-/** Answers how a task stands. */
 export async function getTask(call: A2aCall, { id, ...shown }: z.output<typeof getParams>): Promise<JsonObject> {
   return toTask(await findTask(call, id, shown), shown);
 }
 
-/** The state of a task alone. */
+/** The state of a task, without messages and artifacts. */
 const STATE: Shown = { historyLength: 0, includeArtifacts: false };
 
-/** Cancels a task, on whatever replica it runs. @returns how it stands @throws {A2aError} for one that is over */
+/** Cancels a task, on whatever replica it runs. @throws {A2aError} if it has ended */
 export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<JsonObject> {
   const found = await findTask(call, id, STATE);
   if (isOver(found)) throw new A2aError('TASK_NOT_CANCELABLE', `The task is over: ${found.invocation.status}.`);
@@ -241,14 +236,14 @@ export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskPara
   return toTask(await look(call, { key: found.key, invocationId: found.invocation.id }, STATE), STATE);
 }
 
-/** Lists the tasks that a user has with an application, those that changed last first. */
+/** Lists a user's tasks with an application, most recently changed first. */
 export async function listTasks(call: A2aCall, params: z.output<typeof listParams>): Promise<JsonObject> {
   const { pageSize, pageToken, status, statusTimestampAfter: since, ...shown } = params;
   const statuses = status ? toStatuses(status.replace('AUTH', 'INPUT')) : undefined;
   const after = pageToken ? readCursor(pageToken) : undefined;
   if (pageToken && !after) throw new A2aError('INVALID_PARAMS', 'pageToken: not one of this list');
   const time = since ? new Date(since) : undefined;
-  // Years that both JavaScript and PostgreSQL know.
+  // Only years that both JavaScript and PostgreSQL can represent.
   if (time && !(time.getUTCFullYear() >= 1 && time.getUTCFullYear() <= 9_999))
     throw new A2aError('INVALID_PARAMS', 'statusTimestampAfter: not a time');
   const { context, appName, userId } = call;

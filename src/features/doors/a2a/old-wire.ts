@@ -4,23 +4,26 @@ import { type JsonObject, toMembers } from '../../../core/content.ts';
 import { mark, parseExactJson, unmarkText } from '../../../core/exact-json.ts';
 import { toCamel } from './params.ts';
 
-/** The conversion to 0.3: what the package has for push notifications takes all that answers hold. */
+/** Converts answers to 0.3. The package means it for push notifications, but it accepts every kind of answer. */
 const serializer = new V03PushNotificationSerializer();
 
-/** Returns a result as JSON-RPC of 0.3 has it: what holds one thing by its name in 1.0 is that thing. */
+/**
+ * Converts a result to JSON-RPC of 0.3. What 1.0 wraps in an object with one named member, 0.3 sends without the
+ * wrapper.
+ */
 export function toOldResult(result: JsonObject): unknown {
   const { configs, taskId, ...config } = result;
   if (Array.isArray(configs)) return configs.map(toOldResult);
   if (taskId) return { taskId, pushNotificationConfig: toOldPush(config) };
   if (Object.keys(result).length === 0) return null;
-  // The package rounds integers: it makes the values of protocol buffers of them.
+  // Integers are marked first, because the package converts numbers to protocol buffer values and rounds them.
   const marked = mark(result) as JsonObject;
   const response = StreamResponse.fromJSON('status' in result ? { task: marked } : marked);
   if (!response.payload) return result;
   return parseExactJson(unmarkText(serializer.serialize(response).body));
 }
 
-/** Returns a result as HTTP+JSON of 0.3 has it: the JSON of its protocol buffers. */
+/** Converts a result to HTTP+JSON of 0.3, the JSON form of its protocol buffers. */
 export function toOldJson(result: JsonObject): JsonObject {
   const { configs, taskId, securityRequirements: security, statusUpdate, ...config } = result;
   if (Array.isArray(configs)) return { configs: configs.map(toOldJson) };
@@ -42,7 +45,7 @@ function toOldPush({ authentication, ...config }: JsonObject): JsonObject {
   };
 }
 
-/** Renames what protocol buffers of 0.3 name otherwise; what a client or a model said is left as it is. */
+/** Renames members that 0.3's protocol buffers name differently; content and metadata stay unchanged. */
 function toOldMembers(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(toOldMembers);
   if (value !== toMembers(value)) return value;
@@ -57,12 +60,12 @@ function toOldMembers(value: unknown): unknown {
 
 function toOldPart({ text, data, raw, url, mediaType: mimeType }: JsonObject): JsonObject {
   if (text !== undefined) return { text };
-  // These know objects only.
+  // In 0.3's protocol buffers `data` must be an object.
   if (data !== undefined) return { data: { data: data === toMembers(data) ? data : { value: data } } };
   return { file: { ...(raw === undefined ? { fileWithUri: url } : { fileWithBytes: raw }), mimeType } };
 }
 
-/** Returns what a client of 0.3 sends as 1.0 has it. @param isProto - true: as protocol buffers, over HTTP+JSON */
+/** Converts a 0.3 request to 1.0. @param isProto - true for HTTP+JSON, the JSON form of protocol buffers */
 export function fromOld(name: string, sent: JsonObject, isProto: boolean): JsonObject {
   const { config = sent, message, request = message, configuration, ...rest } = sent;
   if (name.includes('TaskPush')) {
@@ -73,7 +76,7 @@ export function fromOld(name: string, sent: JsonObject, isProto: boolean): JsonO
   const { kind: _, role, parts, content = parts, ...said } = toCamel(toMembers(request));
   const { blocking, pushNotificationConfig, ...wanted } = toCamel(toMembers(configuration));
   const { pushNotification: taskPushNotificationConfig = pushNotificationConfig, ...more } = wanted;
-  // Protocol buffers leave out what is false.
+  // Protocol buffers omit false, so that an absent `blocking` means false.
   const returnImmediately = isProto && configuration ? blocking !== true : blocking === false;
   return {
     message: {
@@ -85,7 +88,10 @@ export function fromOld(name: string, sent: JsonObject, isProto: boolean): JsonO
   };
 }
 
-/** Returns a part as 1.0 has it: its kind names its member; protocol buffers have none, and a value within another. */
+/**
+ * Converts a part of a 0.3 message. In JSON-RPC `kind` names the part's member; protocol buffers have no `kind`, and
+ * nest the value of `data` once more.
+ */
 function fromOldPart({ kind, text, file, data }: JsonObject, isProto: boolean): JsonObject {
   const is = (name: string, member: unknown) => (isProto ? member != null : kind === name);
   if (is('text', text)) return { text };

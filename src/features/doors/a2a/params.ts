@@ -5,11 +5,11 @@ import { type JsonObject, jsonObject } from '../../../core/content.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { camelCase } from '../../../platform/http/operation/paths.ts';
 
-/** Returns members by the names that JSON has; those of protocol buffers are understood too. */
+/** Converts member names to camelCase, because the JSON form of protocol buffers allows both spellings. */
 export const toCamel = (members: JsonObject): JsonObject =>
   Object.fromEntries(Object.entries(members).map(([name, value]) => [camelCase(name), value]));
 
-/** A text that is left out where it is empty, as in the JSON of protocol buffers. */
+/** An optional text; empty means absent, as in the JSON form of protocol buffers. */
 const text = z
   .string()
   .max(4_096)
@@ -19,7 +19,7 @@ const text = z
 const partSchema = z
   .looseObject({
     text: z.string().nullish(),
-    // ProtoJSON reads either alphabet, with or without padding.
+    // ProtoJSON accepts both base64 alphabets, with or without padding.
     raw: z
       .string()
       .refine((data) => base64Error(data) === undefined, 'Invalid base64-encoded string')
@@ -33,7 +33,7 @@ const partSchema = z
   .refine((part) => ['text', 'raw', 'url', 'data'].filter((name) => part[name] != null).length === 1, {
     error: 'a part has one of text, raw, url and data',
   });
-/** A piece of a message: `text`, bytes (`raw`), an address (`url`) or a value (`data`). */
+/** A part of a message: `text`, bytes (`raw`), an address (`url`) or a value (`data`). */
 export type A2aPart = z.output<typeof partSchema>;
 
 const messageSchema = z.looseObject({
@@ -51,37 +51,31 @@ const messageSchema = z.looseObject({
     })
     .nullish(),
 });
-/** A message of a client. */
 export type A2aMessage = z.output<typeof messageSchema>;
 
 const historyLength = z.int().min(0).max(2_147_483_647).nullish().describe('Most messages of the history [all].');
 
 const taskId = z.string().min(1).max(4_096);
-/** The parameters of methods that name a task. */
 export const taskParams = z.looseObject({ id: taskId });
-/** Those of a look at a task. */
 export const getParams = taskParams.extend({ historyLength });
 
-/** A text that a header can have. */
+/** A text that is valid as an HTTP header value. */
 const inHeader = text.pipe(z.stringFormat('header', /^[!-~](?:[ -~]*[!-~])?$/).optional());
 const pushSchema = z.looseObject({
   id: inHeader,
   url: z.string().min(1).max(1_024),
   token: inHeader,
-  // Version 0.3 has several schemes, of which the first one is taken.
+  // Version 0.3 lists several schemes; the first one is used.
   authentication: z
     .looseObject({ scheme: inHeader, schemes: z.array(inHeader).nullish(), credentials: inHeader })
     .transform(({ scheme, schemes, credentials }) => ({ scheme: scheme ?? schemes?.[0], credentials }))
     .nullish(),
 });
-/** An address that is told of a task, and the credentials by which it knows who tells it. */
+/** A push configuration: the address that receives updates of a task, and credentials to authenticate the sender. */
 export type A2aPush = z.output<typeof pushSchema>;
-/** The parameters of the method that makes one. */
 export const createPushParams = pushSchema.extend({ taskId });
-/** Parameters of methods about the push configurations of a task. */
 export const pushParams = z.looseObject({ taskId, id: text });
 
-/** The parameters of methods that send a message. */
 export const sendParams = z.looseObject({
   message: messageSchema,
   configuration: z
@@ -93,7 +87,6 @@ export const sendParams = z.looseObject({
     .nullish(),
 });
 
-/** The parameters of the list. */
 export const listParams = z.object({
   contextId: z.string().max(256).optional().describe('Only tasks of this context.'),
   status: z.string().max(64).optional().describe('Only tasks in this state, such as `TASK_STATE_WORKING`.'),

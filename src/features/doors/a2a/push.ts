@@ -18,16 +18,16 @@ import type { A2aCall } from './methods.ts';
 import type { A2aPush, createPushParams, pushParams } from './params.ts';
 import { toRef } from './task.ts';
 
-/** Most addresses that are told of one task. */
+/** Maximum push configurations per task. */
 const MAX_PUSHES = 10;
 
 const NO_PUSH = 'Push notifications are not supported here: subscribe to the task.';
-/** @throws {A2aError} where the service sends nothing */
+/** @throws {A2aError} if webhooks are disabled */
 export function requirePush({ context }: A2aCall): void {
   if (!context.config.WEBHOOKS) throw new A2aError('PUSH_NOTIFICATION_NOT_SUPPORTED', NO_PUSH);
 }
 
-/** Checks before its task begins whether an address may be told. @returns it @throws {A2aError} */
+/** Checks an address before its task starts. @returns the parsed address @throws {A2aError} */
 export function checkPush(call: A2aCall, { url }: A2aPush): URL {
   requirePush(call);
   requireScope(call.principal, { scope: 'write', because: 'it registers an address.' });
@@ -45,7 +45,10 @@ const toKey = ({ appName, userId }: A2aCall, taskId: string, id: string) => ({
   id: hash('sha256', JSON.stringify([userId, taskId, id])),
 });
 
-/** Has an address told how a task ends or what it waits for, at once where it does; in place of one with its id. */
+/**
+ * Registers an address for a task, in place of the configuration with the same id. The address is notified when the
+ * task ends or pauses, and at once if it already has.
+ */
 export async function createPush(
   call: A2aCall,
   { taskId, ...wanted }: z.output<typeof createPushParams>,
@@ -67,7 +70,7 @@ export async function createPush(
   };
   const hook = { ...toKey(call, taskId, id), url, host, secret: newSecret(), includesOutput: false, push };
   await call.context.database.transaction(async (tx) => {
-    // Its row is locked: either it has ended and is told so here, or its end finds the address.
+    // The task's row is locked: if it has ended, the delivery is inserted here; otherwise its end finds the address.
     const status = await tellClients(tx, ref);
     if (!status) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
     const others = (await listPushes(tx, hook, taskId)).filter((other) => other.id !== hook.id);
@@ -79,23 +82,22 @@ export async function createPush(
   return toConfig(hook);
 }
 
-/** Returns what a client is shown: no credentials. */
+/** Returns a configuration without its credentials. */
 const toConfig = ({ url, push }: Pick<WebhookRow, 'url' | 'push'>): JsonObject => ({ ...push?.shown, url });
 
-/** Lists the configurations of a task. */
 export async function listPush(call: A2aCall, { taskId }: { taskId: string }): Promise<{ configs: JsonObject[] }> {
   toRef(call, taskId);
   return { configs: (await listPushes(call.context.database.reads, call, taskId)).map(toConfig) };
 }
 
-/** Gets a configuration, or the first one of its task. */
+/** Gets a configuration by its id, or the task's first one. @throws {A2aError} if there is none */
 export async function getPush(call: A2aCall, { taskId, id }: z.output<typeof pushParams>): Promise<JsonObject> {
   const found = (await listPush(call, { taskId })).configs.find((each) => id === undefined || each['id'] === id);
   if (!found) throw new A2aError('TASK_NOT_FOUND', 'The task has no such push notification configuration.');
   return found;
 }
 
-/** Deletes a configuration, with what waits to be sent; one that is absent too. */
+/** Deletes a configuration and its pending deliveries; idempotent. */
 export async function deletePush(call: A2aCall, { taskId, id = '' }: z.output<typeof pushParams>): Promise<JsonObject> {
   toRef(call, taskId);
   await deleteWebhook(call.context.database.db, toKey(call, taskId, id));

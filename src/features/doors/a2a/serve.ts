@@ -42,24 +42,22 @@ const METHODS: Record<A2aMethod, (call: A2aCall, params: JsonObject) => Result> 
   GetExtendedAgentCard: ({ context, appName, request }) => toCard(context, appName, request, true),
 };
 
-/** A request, and what the operation knows of it. */
 export interface Came extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
   path: { appName: string; taskId?: string; configId?: string };
   query: { user_id?: string | undefined };
   body?: string | undefined;
 }
 
-/** The words of a version in a binding. */
+/** How one protocol version over one binding writes results and errors. */
 interface Words {
   isOld: boolean;
   toResult: (value: JsonObject) => unknown;
   toError: (shown: ReturnType<typeof showError>) => object;
 }
 
-/** The failure of a stream whose credential is not valid any more. */
+/** Ends a stream whose credential has become invalid. */
 const EXPIRED = { status: 401, code: -32_600, reason: 'UNAUTHENTICATED' };
 
-/** Runs a method, and answers in these words. */
 async function answer(
   context: A2aContext,
   name: A2aMethod,
@@ -87,7 +85,7 @@ function readBody(text: string): JsonObject {
   }
 }
 
-/** Serves one message of JSON-RPC, of 1.0 or of 0.3. @throws {ForbiddenError} without the scope of its method */
+/** Serves one JSON-RPC message of 1.0 or 0.3. @throws {ForbiddenError} without the scope of its method */
 export async function serveRpc(context: A2aContext, { body = '', ...came }: Came): Promise<Answer> {
   let id: unknown = null;
   let saysOld = speaksOld(came.request);
@@ -99,7 +97,7 @@ export async function serveRpc(context: A2aContext, { body = '', ...came }: Came
       throw new A2aError('INVALID_REQUEST', 'Not a message of JSON-RPC 2.0.');
     const version = readVersion(came.request);
     const isOld = version !== VERSION && isLegacyJsonRpcMethod(name);
-    // Methods of 1.0 are answered in its words without a version too.
+    // A 1.0 method is answered in 1.0 even if the request names no version.
     saysOld = isOld || version === OLD_VERSION;
     const known = isOld ? legacyJsonRpcToV1Method(name) : name;
     if (!Object.hasOwn(METHODS, known) || (version === OLD_VERSION && !isOld))
@@ -107,7 +105,7 @@ export async function serveRpc(context: A2aContext, { body = '', ...came }: Came
     if (params !== toMembers(params)) throw new A2aError('INVALID_PARAMS', 'params: not an object');
     const { scope, load } = DEEDS[A2A_DEEDS[known as A2aMethod]];
     requireScope(came.principal, { scope, because: 'this method needs it.' });
-    // As a small read it is counted already.
+    // The route has already charged the request as a small read.
     if (load !== 'read') await came.countAgain(load);
     const sent = isOld ? fromOld(known, toMembers(params), false) : schemas.toCamel(toMembers(params));
     return await answer(context, known as A2aMethod, came, sent, {
@@ -121,7 +119,7 @@ export async function serveRpc(context: A2aContext, { body = '', ...came }: Came
   }
 }
 
-/** Serves one request of HTTP+JSON; its parameters are those of the path, the query and the body. */
+/** Serves one HTTP+JSON request; its parameters come from the path, the query and the body. */
 export async function serveRest(context: A2aContext, name: A2aMethod, { body, ...came }: Came): Promise<Answer> {
   const isOld = isOldPath(came.request.path);
   const version = readVersion(came.request);

@@ -15,19 +15,18 @@ import type { TurnStep } from '../turn.ts';
 import { A2aError } from './errors.ts';
 import type { A2aMessage, A2aPart } from './params.ts';
 
-/** An invocation with its events. */
 export interface Found extends InvocationRef {
   invocation: Invocation;
   events: Event[];
-  /** Sequence of the last of them [there is none]. */
+  /** Sequence of the last event; `undefined` if there is none. */
   sequence: number | undefined;
-  /** Address of the service. */
+  /** Public address of this service. */
   base: string;
 }
 
-/** The note of a user's part that keeps the id of its message. */
+/** Member of `partMetadata` with the id of the client's message. */
 const NOTE = 'a2aMessageId';
-/** Media that agents are given; a model may still not take them. */
+/** Media types that are passed to agents; a model may still reject one. */
 const MEDIA = /^(?:text|image|audio|video)\/|^application\/(?:json|pdf|xml|yaml|octet-stream|x-ndjson)$/;
 
 const STATES: Record<Invocation['status'], string> = {
@@ -40,18 +39,18 @@ const STATES: Record<Invocation['status'], string> = {
   cancelled: 'TASK_STATE_CANCELED',
 };
 
-/** Returns the invocation that is a task of a user with an application. @throws {A2aError} for what is none */
+/** Decodes a task id. @throws {A2aError} if it is not a task of this user with this application */
 export function toRef({ appName, userId }: { appName: string; userId: string }, taskId: string): InvocationRef {
   const ref = readHandle(taskId, userId);
   if (ref?.key.appName !== appName) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
   return ref;
 }
 
-/** Lists the statuses of invocations whose tasks have a state. */
+/** Lists the invocation statuses that a task state stands for. */
 export const toStatuses = (state: string): Invocation['status'][] =>
   (Object.keys(STATES) as Invocation['status'][]).filter((status) => STATES[status] === state);
 
-/** Returns parts of a message as a user's. @throws {A2aError} for media that no agent is given */
+/** @throws {A2aError} for media types that are not passed to agents */
 export const toParts = ({ parts, messageId }: A2aMessage): Part[] =>
   parts.map((part, index) => ({ ...toPart(part), ...(index === 0 && { partMetadata: { [NOTE]: messageId } }) }));
 
@@ -67,15 +66,15 @@ function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayNa
   return { fileData: { fileUri: url, mimeType, displayName } };
 }
 
-/** Returns the id of the message that a user's event keeps. */
+/** Returns the client's message id that a user's event stores. */
 export const getMessageId = ({ content }: Event): string | undefined =>
   getParts(content).flatMap(({ partMetadata }) => partMetadata?.[NOTE] ?? [])[0] as string | undefined;
 
-/** Returns the calls of a paused invocation that wait for an answer. */
+/** Returns the unanswered calls of a paused invocation. */
 export const listQuestions = ({ invocation, events }: Found): ExternalCall[] =>
   invocation.status === 'paused' ? listExternalCalls(events).filter(({ answeredBy }) => answeredBy === undefined) : [];
 
-/** Returns what an event of the agent has made. */
+/** Converts an agent's event to artifacts: its text, output, media and saved artifacts. */
 function toArtifacts(event: Event, { key, base }: Found): JsonObject[] {
   const { author, content, output, actions } = event;
   if (author === 'user') return [];
@@ -96,10 +95,9 @@ function toArtifacts(event: Event, { key, base }: Found): JsonObject[] {
   ];
 }
 
-/** The part of a task that is shown: `historyLength` messages, the newest [all]. */
+/** What a task shows: its newest `historyLength` messages (default: all), and its artifacts. */
 export type Shown = { historyLength?: number | null | undefined; includeArtifacts?: boolean | undefined };
 
-/** Returns an invocation as a task. */
 export function toTask(found: Found, { historyLength, includeArtifacts = true }: Shown = {}): JsonObject {
   const { invocation, events } = found;
   const { taskId: id, contextId } = toIds(found);
@@ -125,10 +123,9 @@ export function toTask(found: Found, { historyLength, includeArtifacts = true }:
   };
 }
 
-/** The ids by which all updates name a task. */
 const toIds = (ref: InvocationRef) => ({ taskId: toHandle(ref), contextId: ref.key.sessionId });
 
-/** The parts of what a user said: answers to calls as values, but for words. */
+/** Converts a user's event. An answer to a call is shown as text if it is one, otherwise as a value. */
 const toA2aParts = ({ content }: Event): JsonObject[] =>
   getParts(content).flatMap((part): JsonObject[] => {
     const { text, functionResponse } = part;
@@ -138,7 +135,7 @@ const toA2aParts = ({ content }: Event): JsonObject[] =>
     return [typeof words === 'string' ? { text: words } : { data: { callId, response } }];
   });
 
-/** The bytes or the address that a part has. */
+/** Returns a part's bytes or address; empty if it has neither. */
 function toMedia({ inlineData, fileData }: Part): JsonObject[] {
   const content = inlineData ? { raw: inlineData.data } : { url: fileData?.fileUri };
   const { mimeType, displayName } = inlineData ?? fileData ?? {};
@@ -159,7 +156,7 @@ function toStatus(found: Found): JsonObject {
   return { state, timestamp, message: { ...toIds(found), messageId, role: 'ROLE_AGENT', parts } };
 }
 
-/** The questions of a task, in words and as values: an answer is a part `data` with a `callId`. */
+/** Returns the open questions as text and as values. A client answers with a `data` part that names the `callId`. */
 function toQuestions(found: Found): { id: string; isLogin: boolean; parts: JsonObject[] }[] {
   const calls = new Map(
     found.events.flatMap(({ content }) => getFunctionCalls(content)).map((call) => [call.id, call]),
@@ -174,7 +171,7 @@ function toQuestions(found: Found): { id: string; isLogin: boolean; parts: JsonO
   });
 }
 
-/** Converts steps of an invocation to updates of a task whose snapshot its reader has; the end is not among them. */
+/** Converts steps to updates for a reader that has the task's snapshot; the final status is not included. */
 export async function* toUpdates(steps: AsyncIterable<TurnStep>, found: Found): AsyncGenerator<JsonObject> {
   const ids = toIds(found);
   const toText = (artifactId: string, text: string, append: boolean) => ({
@@ -195,13 +192,13 @@ export async function* toUpdates(steps: AsyncIterable<TurnStep>, found: Found): 
       current = undefined;
       yield toText(step.eventId, '', false);
     } else if (step.kind === 'event')
-      // Its text as a whole takes the place of the pieces: there are clients that keep the last update only.
+      // The complete text replaces its pieces, because some clients keep only the last update.
       for (const artifact of toArtifacts(step.event, found))
         yield { artifactUpdate: { ...ids, artifact, append: false, lastChunk: true } };
   }
 }
 
-/** Returns the update that ends a stream, or tells how a task stands. */
+/** Tells a task's current status; also ends a stream. */
 export const toStatusUpdate = (found: Found): JsonObject => ({
   statusUpdate: { ...toIds(found), status: toStatus(found) },
 });

@@ -69,7 +69,7 @@ const answer = looseObject('The answer to an interrupt.', {
   payload: z.unknown().optional().describe('`{"approved": true}` for a confirmation, else the answer.'),
 });
 
-/** Body of a run: AG-UI's `RunAgentInput`. Further members are ignored, and so is `state`. */
+/** Body of a run: AG-UI's `RunAgentInput`. Unknown members are ignored, and so is `state`. */
 export const runInputSchema = looseObject('One run of a thread.', {
   threadId: identifierSchema.describe('The session, which is made where it is absent.'),
   runId: identifierSchema.describe('Names the run: the same one again is attached to the first.'),
@@ -79,5 +79,4 @@ export const runInputSchema = looseObject('One run of a thread.', {
   resume: optional(bodyList(answer), 'Answers to all interrupts that the thread waits for.'),
 });
 
-/** A checked `RunAgentInput`. */
 export type RunInput = z.input<typeof runInputSchema>;

@@ -10,7 +10,6 @@ import { type Event, withoutRewound } from '../../../core/event.ts';
 import { isProvisional } from '../open-calls.ts';
 import { joinTexts } from '../text-cutter.ts';
 
-/** A message of AG-UI, with its id. */
 export interface Message {
   id: string;
   role: 'user' | 'assistant' | 'reasoning' | 'tool';
@@ -20,41 +19,40 @@ export interface Message {
   error?: string;
 }
 
-/** Member of a part's notes that has the id of the client's message. */
+/** Member of `partMetadata` with the id of the client's message. */
 const NOTE = 'agUiMessage';
-/** In place of an id: what the application tells the model is in no message. */
+/** Marks a part that belongs to no message, such as the context that the application gives the model. */
 const NO_MESSAGE = '';
 
-/** Returns a part with the id of the message that it is of [none: no message shows it]. */
+/** Stores the id of the message that a part belongs to. */
 export const withMessageId = (part: Part, messageId = NO_MESSAGE): Part => ({
   ...part,
   partMetadata: { [NOTE]: messageId },
 });
 
-/** Returns the history of a thread as its front end shows it. */
+/** Converts events to messages, without rewound ones. */
 export const toMessages = (events: readonly Event[]): Message[] => withoutRewound([...events]).flatMap(toEventMessages);
 
-/** Returns the messages in an event. */
 export const toEventMessages = (event: Event): Message[] =>
   event.author === 'user' ? toUserMessages(event) : toAgentMessages(event);
 
-/** Most messages of a snapshot, and their characters as JSON: a snapshot is one frame. */
+/** Maximum messages of a snapshot, and their characters of JSON, because a snapshot is one frame. */
 const MAX_MESSAGES = 1_000;
 const MAX_CHARACTERS = 4_194_304;
 
-/** Returns the newest of some messages as a snapshot has them, and how many it leaves out. */
+/** Returns the newest messages that fit into a snapshot, and the number of messages that it omits. */
 export function toNewest(messages: Message[]): { newest: Message[]; omitted: number } {
   let characters = 0;
   const isOver = (message: Message) => (characters += JSON.stringify(message).length) > MAX_CHARACTERS;
   const last = messages.slice(-MAX_MESSAGES);
   const from = last.findLastIndex((message, place) => isOver(message) && place < last.length - 1) + 1;
-  // No answer of a tool without its call.
+  // A snapshot must not start with a tool's answer whose call is missing.
   const begin = last.findIndex(({ role }, place) => place >= from && role !== 'tool');
   const newest = begin < 0 ? [] : last.slice(begin);
   return { newest, omitted: messages.length - newest.length };
 }
 
-/** Returns the messages in what a user says: as the client sent them, where it came through this door. */
+/** Converts a user's event. Messages that came through this door are restored as the client sent them. */
 function toUserMessages({ id: eventId, content }: Event): Message[] {
   const byId = Map.groupBy(getParts(content), ({ partMetadata: notes }) => {
     const given = notes?.[NOTE];
@@ -76,7 +74,6 @@ function toUserMessages({ id: eventId, content }: Event): Message[] {
   });
 }
 
-/** A part of what a user says. */
 type ContentPart = { type: string; text?: string; source?: object };
 
 function toContentPart({ text, inlineData, fileData }: Part): ContentPart | undefined {
@@ -88,10 +85,12 @@ function toContentPart({ text, inlineData, fileData }: Part): ContentPart | unde
   return { type: kind, source: { type: 'url', value: fileData.fileUri, ...(mimeType !== '' && { mimeType }) } };
 }
 
-/** Returns the id of a text of an event. */
 export const toTextId = (eventId: string, part: number): string => `${eventId}.${part}`;
 
-/** Returns the messages of an agent: its last text has the calls. One that asks for a confirmation is an interrupt. */
+/**
+ * Converts an agent's event; its calls belong to its last text. A confirmation request becomes an interrupt, not a
+ * message.
+ */
 function toAgentMessages(event: Event): Message[] {
   const { id: eventId, content, longRunningToolIds } = event;
   const messages: Message[] = joinTexts(content).map(({ isThought, text }, part) => ({

@@ -14,9 +14,9 @@ type BinaryPart = Extract<UserPart, { type: 'binary' }>;
 type ResumeEntry = NonNullable<RunInput['resume']>[number];
 
 /**
- * Returns what is new in an input: messages behind the last one that the thread has, and answers to calls that it waits
- * for. Whatever else a client says of calls is not believed.
- * @throws {InvalidError} where nothing is new. @throws {ConflictError} where a call would stay without an answer
+ * Extracts what is new in an input: messages after the last one that the thread has, and answers to its open calls.
+ * Everything else that a client claims about calls is ignored.
+ * @throws {InvalidError} if nothing is new. @throws {ConflictError} if a call would stay without an answer
  */
 export function toNewContent(
   input: RunInput,
@@ -24,7 +24,7 @@ export function toNewContent(
   paused: { invocationId: string; calls: ExternalCall[] } | undefined,
   log: Pick<Log, 'warn'>,
 ): { content: Content; resumed: string | undefined } {
-  // What is behind the last message of an agent or of the thread.
+  // New messages follow the last message that the thread has or that an agent sent.
   const known = new Set(messages.map(({ id }) => id));
   const fresh = input.messages.slice(
     input.messages.findLastIndex(({ id, role }) => role === 'assistant' || known.has(id)) + 1,
@@ -62,7 +62,7 @@ function toAnswer({ kind }: ExternalCall, entry?: ResumeEntry, tool?: ToolMessag
   return entry.status === 'resolved' ? toResponse(payload) : { error: 'It was cancelled.' };
 }
 
-/** Returns an answer of a tool as text: that of its parts, where they are only text. */
+/** Returns a tool's answer as text: its texts joined if all parts are text, otherwise JSON. */
 function toText(content: ToolMessage['content']): string {
   if (typeof content === 'string') return content;
   const texts = content.flatMap((part) => (part.type === 'text' ? part.text : []));

@@ -19,32 +19,29 @@ import type { RunInput } from './input.ts';
 import { type Message, toEventMessages, toMessages, toNewest, toTextId } from './messages.ts';
 import { toNewContent } from './new-content.ts';
 
-/** An event of AG-UI. */
 type Frame = { type: string } & JsonObject;
 
-/** A run as its client sees it. */
 interface Run {
   key: SessionKey;
   runId: string;
-  /** The thread as it was before. */
+  /** The thread before the run. */
   history: SessionHistory | undefined;
-  /** The invocation behind it [none: the run is only what was before]. */
+  /** The run's invocation; `undefined` if there is only history to send. */
   invocationId: string | undefined;
-  /** False for a client that has the messages so far, and that of its own. */
+  /** False if the client already has all messages of the thread and so needs no snapshot. */
   isRestored: boolean;
-  /** True where the client may read the whole thread; else it is shown the run alone. */
+  /** True if the client may read the whole thread; otherwise it sees only this run. */
   mayRead: boolean;
 }
 
-/** The request of a run, and who sends it. */
 type RunCall = TurnCall & { principal: Pick<Principal, 'scopes'> };
 
-/** Runs a thread with what is new in the input; the same run again is attached to the first. */
+/** Starts a run with the new part of the input. A request with the same run id attaches to the first one. */
 export async function startRun(context: InvocationContext, key: SessionKey, input: RunInput, sent: RunCall) {
   const { threadId, runId, messages: given, resume, tools } = input;
   const named = `ag-ui-${hash('sha256', JSON.stringify([threadId, runId]))}`;
   const headers = { ...sent.headers, 'idempotency-key': sent.headers['idempotency-key'] ?? named };
-  // Not the history: a client that tries again has some of the answer by now.
+  // The history is not compared, because a client that retries already has part of the answer.
   const requested = [key, given.findLast(({ role }) => role === 'user'), resume];
   const history = await findHistory(context, key);
   const messages = toMessages(history?.events ?? []);
@@ -67,7 +64,7 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
   return send(context, { key, runId, history, invocationId: found.invocationId, isRestored, mayRead }, sent.response);
 }
 
-/** Sends a thread as it is, and what runs in it to its end. @throws {NotFoundError} where there is nothing */
+/** Sends the thread, and what is running in it to its end. @throws {NotFoundError} if the thread is absent or empty */
 export async function connectRun(context: InvocationContext, key: SessionKey, response: Response, named?: string) {
   const current = await findCurrent(context.database.db, key);
   const history = await findHistory(context, key);
@@ -87,7 +84,7 @@ const send = (context: InvocationContext, run: Run, response: Response) =>
 
 const findHistory = ({ histories, database }: InvocationContext, key: SessionKey) => histories.find(database.db, key);
 
-/** Yields the events of a run. Without a terminal one it goes on elsewhere. */
+/** Yields the events of a run. If none of them is terminal, the run continues and the client can reconnect. */
 async function* toFrames(context: InvocationContext, run: Run, signal: AbortSignal): AsyncGenerator<Frame> {
   const { key, runId, history, invocationId, isRestored, mayRead } = run;
   const ids = { threadId: key.sessionId, runId };
@@ -99,18 +96,18 @@ async function* toFrames(context: InvocationContext, run: Run, signal: AbortSign
   let isFirst = true;
   const isOwn = (event: Event) => event.invocationId === invocationId;
   const known = history?.events ?? [];
-  // Of a run that began before, what its client cannot be shown as a snapshot comes as it did then.
+  // A client that may not read the thread gets no snapshot; it gets the run's earlier events again instead.
   const firstOwn = isRestored && !mayRead ? known.findIndex(isOwn) : -1;
   const after = firstOwn < 0 ? known.length : firstOwn;
   const steps = invocationId === undefined ? IDLE : readTurn(context, { key, invocationId, after }, signal);
   for await (const step of steps) {
-    // An answer that came since began another run.
+    // An answer starts another run, so that this run ended when the invocation paused.
     if (step.kind === 'end') end = step.invocation;
     else if (step.kind === 'event' && !isFirst && isAnswer(step.event)) end = { status: 'paused' };
     if (end || step.kind === 'end') break;
     const before = step.kind === 'event' ? step.sequence - 1 : step.after;
     if (step.kind === 'void') yield* writer.close();
-    // Text was taken back, or others used the thread before its turn came.
+    // Text was retracted, or other runs used the thread while this one was queued.
     if (step.kind === 'void' || (isFirst && before > after && mayRead)) {
       const now = await findHistory(context, key);
       const events = now?.events.slice(0, before) ?? [];
@@ -133,7 +130,7 @@ async function* toFrames(context: InvocationContext, run: Run, signal: AbortSign
   yield { type: 'RUN_FINISHED', ...ids, outcome: toOutcome(end.status, calls), ...usage };
 }
 
-/** The steps of a run behind which there is no invocation. */
+/** The steps of a run without an invocation. */
 const IDLE = [{ kind: 'end', invocation: { status: 'succeeded' } as Invocation } as const];
 
 const isAnswer = ({ author, content }: Event) => author === 'user' && getFunctionResponses(content).length > 0;
@@ -159,10 +156,10 @@ function toOutcome(status: Invocation['status'], calls: ExternalCall[] = []): Js
   return { type: 'interrupt', interrupts };
 }
 
-/** Writes what an invocation does as events, and knows which of them are still open. */
+/** Converts steps to AG-UI events, and tracks the text and the step that are open. */
 class Writer {
   #text: { eventId: string; id: string; kind: 'REASONING_MESSAGE' | 'TEXT_MESSAGE' } | undefined;
-  /** The open step: the model call of this event, and its tools. */
+  /** The open step: one model call, identified by its event, and its tools. */
   #step: { name: string; eventId: string } | undefined;
   readonly #usage = new Map<string, Record<string, number>>();
 
@@ -195,13 +192,13 @@ class Writer {
     if (isOwn && !messages.some(({ toolCalls }) => toolCalls)) yield* this.#leave();
   }
 
-  /** Ends what is open. */
+  /** Ends the open text and the open step. */
   *close(): Generator<Frame> {
     yield* this.#endText();
     yield* this.#leave();
   }
 
-  /** The tokens so far, as the end of a run has them. */
+  /** Returns the tokens used so far, by model. */
   listUsage(): { usage?: JsonObject[] } {
     const usage = [...this.#usage].map(([model, counts]) => ({ ...(model !== '' && { model }), ...counts }));
     return usage.length > 0 ? { usage } : {};
@@ -243,7 +240,7 @@ class Writer {
   }
 }
 
-/** Yields a message, but for the text of an agent, which came as it was written. */
+/** Yields the events of a message, without an agent's text, which has already been streamed. */
 function* toMessageFrames({ id: messageId, role, content, toolCalls = [], toolCallId }: Message): Generator<Frame> {
   for (const { id, function: called } of toolCalls) {
     yield { type: 'TOOL_CALL_START', toolCallId: id, toolCallName: called.name, parentMessageId: messageId };
@@ -257,7 +254,7 @@ function* toMessageFrames({ id: messageId, role, content, toolCalls = [], toolCa
   yield { type: 'TEXT_MESSAGE_END', messageId };
 }
 
-/** Yields the changes that an event makes, and the parts that AG-UI has no event for. */
+/** Yields changes of state and artifacts, and as `CUSTOM` the parts that AG-UI has no event for. */
 function* toChanges({ author, content, actions }: Event): Generator<Frame> {
   const { stateDelta, artifactDelta, transferToAgent } = actions ?? {};
   const delta = Object.entries(stateDelta ?? {}).flatMap(([name, value]) =>

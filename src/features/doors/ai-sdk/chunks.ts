@@ -11,30 +11,29 @@ import type { Invocation } from '../../../invocations/invocation.ts';
 import { isProvisional } from '../open-calls.ts';
 import type { TurnStep } from '../turn.ts';
 
-/** A chunk of the UI message stream; its `type` says which members it has. */
+/** A chunk of the UI message stream; `type` determines its members. */
 export type UiChunk = { type: string } & JsonObject;
 
-/** Major versions of the package `ai` whose clients are served: each refuses a stream with a type that it lacks. */
+/** Major version of the client's package `ai`. A client rejects a stream with a chunk type that its version lacks. */
 export type AiVersion = '5' | '6' | '7';
 
-/** Versions before it know no approvals. */
+/** First version with tool approvals. */
 const APPROVALS_SINCE = '6';
-/** Versions before it can neither take a step back nor be told of a decision. */
+/** First version that can reset a step, and that accepts the decision about an approval. */
 const RESETS_SINCE = '7';
 const BEGAN_AGAIN = 'The answer began again. Resume the stream to read it.';
-/** The step that is open without an event: what came of its event was taken back. */
+/** Marks a step that was reset: open, but without an event. */
 const RESET = '';
 
-/** Converts the steps of an invocation to chunks, as a pure function of them: clients go on by counting chunks. */
+/** Converts steps to chunks. Chunks depend on the steps alone, because clients resume by counting chunks. */
 export class ChunkWriter {
   readonly #version: AiVersion;
-  /** Id of the event that the open step began with. */
+  /** Id of the event that opened the current step. */
   #step: string | undefined;
-  /** The text that is open. */
   #text: { id: string; kind: string } | undefined;
-  /** Ids of the calls so far. */
+  /** Ids of the calls sent so far. */
   readonly #calls = new Set<string>();
-  /** Calls that wait for a person, by the id of the request. */
+  /** Ids of calls that wait for approval, by the id of the approval. */
   readonly #asked = new Map<string, string>();
   readonly #denied = new Set<string>();
   #isTakenBack = false;
@@ -45,10 +44,10 @@ export class ChunkWriter {
   }
 
   *take(step: TurnStep): Generator<UiChunk> {
-    // What ended it comes with the end.
+    // The error is sent with the end of the invocation.
     if (this.#isTakenBack && step.kind === 'event' && step.event.errorCode) return;
     if (this.#isTakenBack && step.kind !== 'end') {
-      // The next attempt: it would show the text of both.
+      // A retry follows, but this client cannot drop the text of the first attempt; end its stream.
       yield { type: 'error', errorText: BEGAN_AGAIN };
       yield { type: 'finish', finishReason: 'other' };
     } else if (step.kind === 'text') yield* this.#takeText(step);
@@ -154,7 +153,7 @@ export class ChunkWriter {
 
   *#end({ status, error }: Invocation): Generator<UiChunk> {
     yield* this.#endText();
-    // A step that waits goes on with the answer: what a reader has counted then is counted again.
+    // A paused step stays open and continues with the answer, so that a later reader counts the same chunks.
     if (this.#step && status !== 'paused') yield { type: 'finish-step' };
     const reason = error?.message ?? `It was ${status}.`;
     if (status === 'failed') yield { type: 'error', errorText: reason };
@@ -164,19 +163,19 @@ export class ChunkWriter {
   }
 }
 
-/** By the reason of the model, or by the status of what has not succeeded. */
+/** By the model's finish reason, or by the status of an invocation that did not succeed. */
 const FINISH_REASONS = new Map(
   Object.entries({ STOP: 'stop', MAX_TOKENS: 'length', failed: 'error', paused: 'tool-calls' }),
 );
 
-/** Returns a file as a chunk, which is as a part of a message. */
+/** Returns a file as a chunk, which has the same form as a part of a message. */
 export function toFile({ inlineData, fileData }: Part): UiChunk | undefined {
   const mediaType = (inlineData ?? fileData)?.mimeType ?? 'application/octet-stream';
   const url = inlineData?.data ? `data:${mediaType};base64,${inlineData.data}` : fileData?.fileUri;
   return url ? { type: 'file', mediaType, url } : undefined;
 }
 
-/** Returns a part that the SDK has no chunk for; `undefined` for one that is only text. */
+/** Returns a part that the SDK has no chunk for; `undefined` if the part is only text. */
 function toData(part: Part, id: string): UiChunk | undefined {
   const { text: _, thought: __, thoughtSignature: ___, ...data } = part;
   return Object.keys(data).length > 0 ? { type: 'data-part', id, data } : undefined;

@@ -8,12 +8,11 @@ import { readWhole } from '../turn.ts';
 import { type AiVersion, ChunkWriter, toFile, type UiChunk } from './chunks.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Events of one read, which its bytes make fewer. */
+/** Events per read; the byte limit of a read may return fewer. */
 const PAGE = 100;
-/** Maximum of characters of the events of one invocation, which is one message. */
+/** Maximum characters of one invocation's events, because an invocation becomes one message. */
 const MAX_CHARACTERS = 16_777_216;
 
-/** A message of the AI SDK. */
 interface UiMessage {
   id: string;
   role: 'user' | 'assistant';
@@ -21,9 +20,9 @@ interface UiMessage {
 }
 
 /**
- * Lists the messages of a session after a place, some 100 events of them, whole invocations only; `undefined` without
- * a session.
- * @throws {TooLargeError} where one invocation has more characters than a message may
+ * Lists a session's messages after an event's sequence: about 100 events, in whole invocations. Returns `undefined` if
+ * there is no session.
+ * @throws {TooLargeError} if one invocation exceeds the size of a message
  */
 export async function listMessages(
   db: Database,
@@ -72,7 +71,7 @@ function toUserPart(part: Part): JsonObject[] {
   return file ? [{ ...file, ...(filename ? { filename } : {}) }] : [];
 }
 
-/** Adds to the parts of a message what the SDK's client makes of a chunk. */
+/** Applies a chunk to the parts of a message, as the SDK's client does. */
 function addChunk(parts: JsonObject[], chunk: UiChunk): void {
   const { type, id, toolName, toolCallId, input, output, errorText, approvalId, approved } = chunk;
   const last = parts.at(-1) ?? {};

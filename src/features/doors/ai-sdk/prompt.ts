@@ -16,7 +16,7 @@ type SentPart = Body['messages'][number]['parts'][number];
 const refuse = (text: string, input: unknown, ...loc: (string | number)[]) =>
   new ValidationFailedError([valueError(['body', ...loc], text, input)]);
 
-/** Answers to calls of a paused invocation, or to calls that were answered before: `content` is absent then. */
+/** Answers to calls of a paused invocation. `content` is absent if the calls have been answered before. */
 export interface Answers {
   invocationId: string;
   answered: string;
@@ -24,8 +24,8 @@ export interface Answers {
 }
 
 /**
- * Reads what is new in a request: the last message. One of the user is a prompt.
- * @throws {ValidationFailedError} for what has no meaning here
+ * Reads the prompt: the last message, if it is the user's.
+ * @throws {ValidationFailedError} if the request asks for something that this service does not do
  */
 export function toPrompt({ messages, trigger, messageId }: Body): Content | undefined {
   const at = ['messages', messages.length - 1];
@@ -37,7 +37,7 @@ export function toPrompt({ messages, trigger, messageId }: Body): Content | unde
   if (messageId != null)
     throw refuse('a message is not changed: rewind the session to before it, and send it', messageId, 'messageId');
   if (last.parts.length === 0) throw refuse('a message says something', [], ...at, 'parts');
-  // Data is between pages: the SDK tells no model of it either.
+  // `data-` parts are for the page alone: the SDK does not send them to a model either.
   const parts = last.parts.flatMap((part, index) =>
     part.type.startsWith('data-') ? [] : toPart(part, [...at, 'parts', index]),
   );
@@ -58,9 +58,9 @@ function toPart(part: SentPart, at: (string | number)[]): Part {
 }
 
 /**
- * Matches the answers in the last message with the calls that its invocation has stored: a client says what was
- * decided, never what it was about.
- * @throws {ConflictError} where nothing waits for them. @throws {ValidationFailedError} where they are not all
+ * Matches the answers in the last message with the stored calls of its invocation. A client may decide a call, but not
+ * say what the call was.
+ * @throws {ConflictError} if no call waits for them. @throws {ValidationFailedError} if some are missing
  */
 export async function toAnswers(db: Database, key: SessionKey, { messages }: Body): Promise<Answers> {
   const message = messages.at(-1);
@@ -75,7 +75,7 @@ export async function toAnswers(db: Database, key: SessionKey, { messages }: Bod
   if (first && missing.length === 0) return { invocationId, answered: first.id, content: { role: 'user', parts } };
   if (parts.length > 0)
     throw refuse(`these calls wait too: ${missing.join(', ')}`, undefined, 'messages', messages.length - 1, 'parts');
-  // A second tab, or a repeated request: it reads what became of the first answer.
+  // A second tab or a retry: it gets the result of the first answer.
   const before = asked.findLast(({ id, answeredBy }) => sent.has(id) && answeredBy === 'user');
   if (!before) throw new ConflictError('Nothing waits for an answer of this message.');
   return { invocationId, answered: before.id };

@@ -10,13 +10,13 @@ import { sendEvents } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { type AiVersion, ChunkWriter, type UiChunk } from './chunks.ts';
 
-/** Returns the id of a run, which alone says what to stream. */
+/** Encodes everything that is needed to stream a run into its id. */
 function toRunId({ key, invocationId, answered }: InvocationRef): string {
   const names = [key.sessionId, invocationId, ...(answered === undefined ? [] : [answered])];
   return `run.${names.map((name) => Buffer.from(name).toString('base64url')).join('.')}`;
 }
 
-/** Reads the id of a run; `undefined` for the id of a chat. */
+/** Decodes the id of a run; `undefined` for the id of a chat. */
 export function parseRunId({ appName, userId }: Omit<SessionKey, 'sessionId'>, id: string): InvocationRef | undefined {
   if (!/^run(\.[\w-]+){2,3}$/.test(id)) return undefined;
   const names = id.split('.').map((name) => Buffer.from(name, 'base64url').toString());
@@ -25,8 +25,8 @@ export function parseRunId({ appName, userId }: Omit<SessionKey, 'sessionId'>, i
 }
 
 /**
- * Finds what the id of a chat or of a run names: of a chat what runs, or where `isAny` the newest. `undefined` where
- * there is nothing. @throws {NotFoundError} for a run that does not exist
+ * Finds a run by its id, or the active run of a chat; with `isAny` the newest run of a chat. `undefined` if there is
+ * none. @throws {NotFoundError} if a run id names no run
  */
 export async function findRun(
   { database }: Pick<InvocationContext, 'database'>,
@@ -43,8 +43,8 @@ export async function findRun(
 }
 
 /**
- * Sends a run as a UI message stream. Without `finish` it was left: the client comes back, here or elsewhere.
- * @param startIndex - the first chunk to send; negative: so many before the last one [the first]
+ * Sends a run as a UI message stream. If it ends without `finish`, the client reconnects to any replica.
+ * @param startIndex - index of the first chunk to send; negative: counted from the end; default: 0
  */
 export async function sendRun(
   context: InvocationContext,
@@ -57,7 +57,7 @@ export async function sendRun(
   const last: UiChunk[] = [];
   const ends: UiChunk[] = [];
   let count = 0;
-  // What there is, which is read once: of that a client that counts from the end wants the last chunks.
+  // Read the existing chunks once; a client that counts from the end wants only the last of them.
   if (isFromEnd)
     for await (const chunk of chunks.readSoFar()) {
       last.push(chunk);
@@ -73,7 +73,7 @@ export async function sendRun(
     for (const chunk of [...ends, ...last]) yield* withDone(chunk);
     let index = count;
     for await (const chunk of chunks.read(signal)) {
-      // How it ended, whatever the client has counted: it asks until it has the last of these.
+      // Always send terminal chunks, because the client polls until it sees one.
       if (index >= startIndex || END.has(chunk.type)) yield* withDone(chunk);
       index += 1;
     }
@@ -87,7 +87,7 @@ function* withDone(chunk: UiChunk): Generator<UiChunk | string> {
 
 const END = new Set(['error', 'abort', 'finish']);
 
-/** Reads the chunks of a run, each once: those that there are, then those to come. */
+/** Reads each chunk of a run once: the existing ones, then the new ones. */
 class RunReader {
   readonly #context: InvocationContext;
   readonly #run: InvocationRef;
@@ -95,7 +95,7 @@ class RunReader {
   #isShown: boolean;
   #hasBegun = false;
   #isOver = false;
-  /** Sequence of the last event that was read. */
+  /** Sequence of the last event read. */
   #after: number | undefined;
 
   constructor(context: InvocationContext, run: InvocationRef, version: AiVersion) {

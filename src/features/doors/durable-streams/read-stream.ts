@@ -15,36 +15,36 @@ import { readTurn, readWhole, type TurnStep } from '../turn.ts';
 import type { readHeaders, readQuery } from './routes.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Events of one answer, which its bytes make fewer. */
+/** Events per response; the byte limit of a read may return fewer. */
 const PAGE = 100;
-/** Times after which a reader asks again. */
+/** How long a long poll waits, and how long an SSE response lasts. The client then asks again. */
 const LONG_POLL_MS = 20_000;
 const SSE_MS = 60_000;
-/** Cursors count intervals, so that readers of one moment share what a cache in front has. */
+/** A cursor is a number of intervals, so that concurrent readers share a URL and a cache can answer them. */
 const CURSOR_EPOCH_MS = Date.UTC(2024, 9, 9);
 const CURSOR_INTERVAL_MS = 20_000;
 const MAX_JITTER = 180;
-/** A browser asks each time whether it may show it again: to another user, or after a deletion, it may not. */
+/** A browser must revalidate, because the page must not be shown to another user or after a deletion. */
 const CACHEABLE = 'private, no-cache';
 const DIGITS = 10;
 const OFFSET = /^(\d{10})_(\d{10})$/;
 
 type ReadCall = Call<unknown, z.output<typeof readQuery>, z.output<typeof readHeaders>, unknown>;
 
-/** A message with the place behind it. */
+/** A message, and the offset after it. */
 interface Message {
   offset: string;
   text: string;
 }
 
-/** The messages that there are behind a place, and where the next ones begin. */
+/** Messages after an offset, and the offset of the next read. */
 interface Page {
   messages: Message[];
   next: string;
   isUpToDate: boolean;
-  /** True where none will come any more. */
+  /** True if no message will follow. */
   isClosed: boolean;
-  /** Time of the session's creation: another one of its name is another stream. */
+  /** Creation time of the session: a later session with the same name is another stream. */
   created: string;
 }
 
@@ -58,7 +58,7 @@ function toSequence(offset: string): number {
   return sequence;
 }
 
-/** Answers a read as the protocol says: of the events of a session, or of the text and the events of an invocation. */
+/** Answers a read in the Durable Streams protocol: events of a session, or text and events of an invocation. */
 export async function sendStream(
   context: InvocationContext,
   source: InvocationRef,
@@ -68,7 +68,7 @@ export async function sendStream(
   if (live && call.query.offset === undefined) throw new InvalidError('offset: a live read must say where it begins.');
   if (offset !== '-1' && offset !== 'now') toSequence(offset);
   const isHead = call.request.method === 'HEAD';
-  // A page of what there is counts as one of events does.
+  // A read of existing messages is charged like a page of events.
   if (!live && !isHead) await call.countAgain(DEEDS.read.load);
   const from = offset === '-1' ? toOffset(0) : offset;
   const page = await readPage(context, source, isHead ? 'now' : from);
@@ -82,7 +82,7 @@ export async function sendStream(
 
 const toBody = (messages: Message[]) => `[${messages.map(({ text }) => text).join(',')}]`;
 
-/** Ends a response: without messages where it `isBare`, with another status than 200 where that says all. */
+/** Sends a page; the body is empty if `isBare` or if the status is not 200. */
 function send(
   response: Response,
   { messages, next, isUpToDate, isClosed }: Page,
@@ -103,7 +103,7 @@ function sendPage(page: Page, from: string, { headers, response }: ReadCall): vo
   send(response, page, { cache: CACHEABLE, status: headers['if-none-match'] === etag ? 304 : 200 });
 }
 
-/** Answers with what there is; where there is nothing, with the next messages or at the end of the time. */
+/** Long poll: answers at once if there are messages, otherwise with the next ones, or 204 at the timeout. */
 async function sendPoll(
   context: InvocationContext,
   source: InvocationRef,
@@ -124,7 +124,7 @@ async function sendPoll(
   send(response, found, { cache: 'no-store', status: found.messages.length === 0 ? 204 : 200 });
 }
 
-/** Sends what there is and what comes, for a minute: the client comes back. */
+/** Streams existing and new messages for a minute; the client then reconnects. */
 async function sendLive(
   context: InvocationContext,
   source: InvocationRef,
@@ -154,7 +154,7 @@ async function sendLive(
   if (!response.writableFinished && !stream.signal.aborted) await once(response, 'close').catch(() => undefined);
 }
 
-/** Reads whole events behind a place; `undefined` where there is no such stream. */
+/** Reads complete events after an offset; `undefined` if there is no such stream. */
 async function readPage(context: InvocationContext, source: InvocationRef, offset: string): Promise<Page | undefined> {
   const { key, invocationId } = source;
   const isClosed = await hasEnded(context, source);
@@ -178,7 +178,7 @@ function toMessages({ invocationId }: InvocationRef, text: string, sequence: num
   return [...readWhole(parseExactJson(text) as Event, sequence)].flatMap(toMessage);
 }
 
-/** Converts a step to a message; text that is taken back is replaced by the event that comes. */
+/** Retracted text produces no message, because the next event replaces the pieces before it. */
 function toMessage(step: TurnStep): Message[] {
   if (step.kind === 'event') return [{ offset: toOffset(step.sequence), text: JSON.stringify({ event: step.event }) }];
   if (step.kind !== 'text') return [];
@@ -188,7 +188,7 @@ function toMessage(step: TurnStep): Message[] {
   ];
 }
 
-/** Yields messages behind a place as they come, and at last that no more will, until `signal` aborts. */
+/** Yields new messages after an offset until the stream is closed or `signal` aborts. */
 async function* follow(
   context: InvocationContext,
   { key, invocationId }: InvocationRef,
@@ -206,14 +206,14 @@ async function* follow(
   let next = offset;
   for await (const step of readTurn(context, { key, invocationId, after, throughPauses: true }, signal)) {
     const isClosed = step.kind === 'end';
-    // Offsets never go back, also where text was taken back: the event brings what the next attempt has up to there.
+    // Offsets must rise. After a retraction the pieces sent before are skipped, and the complete event brings the text.
     const messages = toMessage(step).filter((message) => message.offset > next);
     next = messages.at(-1)?.offset ?? next;
     if (messages.length > 0 || isClosed) yield { messages, next, isClosed };
   }
 }
 
-/** True where a stream gets no messages any more; `undefined` where there is none. */
+/** True if the stream is closed; `undefined` if there is none. */
 async function hasEnded(
   { feeds }: InvocationContext,
   { key, invocationId }: InvocationRef,
@@ -223,7 +223,7 @@ async function hasEnded(
   return invocation && !['queued', 'running', 'paused'].includes(invocation.status);
 }
 
-/** Returns the cursor of an answer: it never goes back, also where the client's is of the future. */
+/** Returns a cursor greater than the client's, even if that one lies in the future. */
 function toCursor(sent: string | undefined): string {
   const now = Math.floor((Date.now() - CURSOR_EPOCH_MS) / CURSOR_INTERVAL_MS);
   const before = Number(sent ?? -1);

@@ -19,9 +19,9 @@ import { type McpCall, toSentence } from './mcp-call.ts';
 import { hasForms, listQuestions, toInputRequests } from './questions.ts';
 import { findTask, type Found, hasTasks, readTask, resumeTask, toResult, toTask } from './tasks.ts';
 
-/** Longest prompt, in characters. */
+/** Maximum characters of a prompt. */
 const MAX_PROMPT = 1_000_000;
-/** The member of `_meta` that makes a call the same as an earlier one. */
+/** Member of `_meta` with the idempotency key of a call. */
 const IDEMPOTENCY_KEY = 'agent-runtime/idempotency-key';
 const idempotencyKey = z.string().min(1).max(255);
 const callArguments = z.strictObject({
@@ -38,7 +38,6 @@ const callAnswer = z.object({
 const toSchema = (schema: z.ZodObject) => z.toJSONSchema(schema) as Tool['inputSchema'];
 const SCHEMAS = { inputSchema: toSchema(callArguments), outputSchema: toSchema(callAnswer) };
 
-/** Returns the applications as tools. */
 export const listTools = ({ context, appNames }: McpCall) => ({
   tools: appNames.map((name) => {
     const description = context.agents.get(name)?.describe().description || `Asks the agent ${name}.`;
@@ -46,12 +45,12 @@ export const listTools = ({ context, appNames }: McpCall) => ({
   }),
 });
 
-/** The invocation of a call; `isOwn` where the call made it run, `isRepeatable` where it had a key. */
+/** The invocation of a call. `isOwn`: this call started it; `isRepeatable`: the call has an idempotency key. */
 type Attached = InvocationRef & { isOwn: boolean; isRepeatable?: boolean };
 
 /**
- * Asks an agent. Its client waits for the end, or gets a task where it can come back: always, so that no answer depends
- * on how long a connection lasts. Failures are results, which the calling model reads.
+ * Runs an agent. A client that supports tasks always gets a task, so that no answer depends on the life of a
+ * connection; other clients wait for the end. Failures are results, because only results reach the calling model.
  */
 export async function callTool(
   call: McpCall,
@@ -81,7 +80,7 @@ async function start(call: McpCall, appName: string, given: unknown, meta: JsonO
   if (error)
     throw new InvalidError(error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '));
   const sent = idempotencyKey.safeParse(meta[IDEMPOTENCY_KEY]).data ?? call.headers['idempotency-key'];
-  // The same call again means the same new session.
+  // The session id derives from the idempotency key, so that a retry reaches the same new session.
   const derived = sent && hash('sha256', JSON.stringify([appName, sent]));
   const key = { appName, userId: call.userId, sessionId: data.session ?? derived ?? call.context.newId() };
   const content = { role: 'user', parts: [{ text: data.prompt }] };
@@ -92,9 +91,10 @@ async function start(call: McpCall, appName: string, given: unknown, meta: JsonO
 }
 
 /**
- * Goes on with an invocation that asked something. Its state is only a name: it has to wait for its user, and for
- * just these answers; else it is asked again, or what became of it is read.
- * @returns what still waits for answers, or what runs
+ * Resumes a paused invocation. `state` comes from the client and is only a name, so it is checked: the invocation must
+ * belong to the user, be paused and have exactly these open calls. Otherwise the questions are asked again, or the
+ * result of earlier answers is read.
+ * @returns the task that still waits for answers, or the invocation that now runs
  */
 async function answer(call: McpCall, appName: string, state: string, sent: JsonObject = {}): Promise<Found | Attached> {
   const found = await findTask(call, state);
@@ -112,7 +112,7 @@ const toInputRequired = (found: Found) =>
     requestState: toHandle(found),
   }) as unknown as CallToolResult;
 
-/** Waits for the end of an invocation, with notices of progress where they are wanted. */
+/** Waits for the end of an invocation, and sends progress if the client wants it. */
 async function wait(
   { context, isModern, left, signal }: McpCall,
   { isOwn, isRepeatable = false, ...turn }: Attached,
@@ -123,7 +123,7 @@ async function wait(
     void requestCancel(context, key, invocationId).catch((err: unknown) =>
       context.log.error({ err }, 'a call whose client left could not be cancelled'),
     );
-  // Of an era before this closed a stream says nothing.
+  // A closed stream means cancellation only in the modern protocol.
   if (isModern && isOwn) {
     if (left.aborted) cancel();
     left.addEventListener('abort', cancel, { once: true });
@@ -149,7 +149,7 @@ async function wait(
   );
 }
 
-/** The numbers of events rise. */
+/** Progress is the event's sequence, because the numbers must rise. */
 function toProgress(progressToken: string | number, { event, sequence }: { event: Event; sequence: number }) {
   const names = getFunctionCalls(event.content).map(({ name }) => name);
   const message = names.length > 0 ? { message: names.join(', ') } : {};

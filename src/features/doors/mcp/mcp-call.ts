@@ -8,29 +8,28 @@ import { toFailure } from '../../../platform/http/error-handler.ts';
 import { toLogFields } from '../../../platform/log.ts';
 import type { TurnCall } from '../start-turn.ts';
 
-/** One message of a client, whose it is, and how it came. */
 export interface McpCall extends TurnCall {
   context: InvocationContext;
   userId: string;
-  /** The applications that it may be about. */
+  /** Applications that the message may use. */
   appNames: string[];
-  /** True in the era of 2026-07-28. */
+  /** True for clients of protocol version 2026-07-28. */
   isModern: boolean;
   /** Version of the runtime. */
   version: string;
-  /** Aborted when its client leaves before the answer. */
+  /** Aborts if the client disconnects before the answer. */
   left: AbortSignal;
-  /** Aborted when its answer will not be read any more, or this process stops. */
+  /** Aborts when nobody will read the answer, or when this process stops. */
   signal: AbortSignal;
 }
 
-/** Returns a failure as `/run` would word it. */
+/** Words an error as `/run` does; logs it if it is unexpected. */
 export function toSentence({ context }: McpCall, error: unknown): { status: number; sentence: string } {
   const { status, detail, isUnexpected } = toFailure(error, Infinity);
   if (isUnexpected) context.log.error(toLogFields(error), 'a message of an MCP client failed');
   return { status, sentence: typeof detail === 'string' ? detail : detail.map(({ msg }) => msg).join(' ') };
 }
 
-/** Returns what a client of 2026 says that it can, with each of its messages; the SDK has checked it. */
+/** Returns the capabilities that a modern client sends with each message; the SDK has validated them. */
 export const getCapabilities = ({ envelope = {} }: ServerContext['mcpReq']): ClientCapabilities =>
   (envelope as Record<string, ClientCapabilities>)[CLIENT_CAPABILITIES_META_KEY] ?? {};

@@ -1,13 +1,13 @@
 import { NotFoundError } from '../../../core/errors.ts';
 import type { McpCall } from './mcp-call.ts';
 
-/** Lists the skills of the applications. */
+/** A skill of an agent is a prompt of the protocol. */
 export async function listPrompts(call: McpCall) {
   const skills = await listSkills(call);
   return { prompts: skills.map(({ name, skill: { description } }) => ({ name, description })) };
 }
 
-/** Returns the instructions of a skill. @throws {NotFoundError} where there is none of that name */
+/** @throws {NotFoundError} if no skill has the name */
 export async function getPrompt(call: McpCall, name: string) {
   const found = (await listSkills(call)).find((each) => each.name === name);
   if (!found) throw new NotFoundError(`Prompt not found: ${name}`);

@@ -4,7 +4,7 @@ import type { Event } from '../../../core/event.ts';
 import { answerCalls, type ExternalCall, listExternalCalls } from '../open-calls.ts';
 import { getCapabilities } from './mcp-call.ts';
 
-/** Most characters of what a question quotes of its call. */
+/** Maximum characters that a question quotes from its call. */
 const MAX_QUOTED = 2_000;
 
 const CONFIRM = {
@@ -14,17 +14,17 @@ const CONFIRM = {
 };
 const ANSWER = { type: 'object', properties: { answer: { type: 'string', title: 'Answer' } }, required: ['answer'] };
 
-/** True for a client that shows forms to a person. */
+/** True if the client shows forms to a person; an empty capability `elicitation` means forms. */
 export function hasForms(request: ServerContext['mcpReq']): boolean {
   const { elicitation } = getCapabilities(request);
   return elicitation !== undefined && (elicitation.form !== undefined || Object.keys(elicitation).length === 0);
 }
 
-/** Returns the calls of a paused invocation that wait for a person. */
+/** Returns the calls of a paused invocation that still wait for a person. */
 export const listQuestions = (events: Event[]): ExternalCall[] =>
   listExternalCalls(events).filter(({ answeredBy }) => !answeredBy);
 
-/** Returns what its calls ask, as forms by the id of the call. */
+/** Returns the open questions as forms, by call id. */
 export function toInputRequests(events: Event[]) {
   const calls = new Map(
     events.flatMap(({ content }) => getFunctionCalls(content).map((call) => [call.id, call] as const)),
@@ -41,7 +41,7 @@ export function toInputRequests(events: Event[]) {
   );
 }
 
-/** Returns the answers to what waits, and the ids of the calls that have none. What is not a clear yes is a no. */
+/** Returns answers to the open calls, and the ids of calls without an answer. Anything but a clear yes is a no. */
 export const toAnswers = (events: Event[], sent: Record<string, unknown>): ReturnType<typeof answerCalls> =>
   answerCalls(listQuestions(events), ({ id, kind }) => {
     const given = inputResponse(sent, id);

@@ -6,20 +6,19 @@ import { type ArtifactPlace, listArtifactsOfUser } from '../../../conversation/a
 import { loadArtifact } from '../../../conversation/artifacts/artifacts.ts';
 import type { McpCall } from './mcp-call.ts';
 
-/** Resources of one page. */
+/** Resources per page. */
 const PAGE = 100;
-/** Largest artifact that is read as a resource, bytes. */
+/** Maximum bytes of an artifact that is read as a resource. */
 const MAX_BYTES = 4_194_304;
-/** Stands for the session of an artifact that belongs to its user. */
+/** Replaces the session in the URI of an artifact that belongs to its user. */
 const OF_USER = '-';
 const TEXT = /^text\/|[/+](?:json|xml|yaml)$/;
 const URI = /^artifact:\/\/([^/?#]+)\/([^/?#]+)\/([^/?#]+)(?:\?version=(\d{1,10}))?$/;
 
-/** Returns the address of an artifact. */
 export const toUri = ({ appName, sessionId, artifactName }: ArtifactPlace): string =>
   `artifact://${[appName, sessionId || OF_USER, artifactName].map(encodeURIComponent).join('/')}`;
 
-/** Lists the artifacts of a user, a page of those after a cursor. @throws {InvalidError} for an unknown cursor */
+/** Lists one page of a user's artifacts. @throws {InvalidError} if the cursor is unknown */
 export async function listResources({ context, userId, appNames }: McpCall, cursor: string | undefined) {
   const after = cursor === undefined ? undefined : parseUri(cursor);
   if (cursor !== undefined && !after) throw new InvalidError('The cursor is none of this list.');
@@ -31,7 +30,6 @@ export async function listResources({ context, userId, appNames }: McpCall, curs
   };
 }
 
-/** Returns how the addresses of artifacts are made. */
 export const listTemplates = ({ appNames }: McpCall) => ({
   resourceTemplates: appNames.map((name) => ({
     name,
@@ -40,7 +38,7 @@ export const listTemplates = ({ appNames }: McpCall) => ({
   })),
 });
 
-/** Reads an artifact. @throws {ResourceNotFoundError} @throws {TooLargeError} */
+/** @throws {ResourceNotFoundError} @throws {TooLargeError} */
 export async function readResource({ context, userId, appNames }: McpCall, uri: string) {
   const place = parseUri(uri);
   if (!place || !appNames.includes(place.appName)) throw new ResourceNotFoundError(uri);

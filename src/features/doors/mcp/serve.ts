@@ -14,7 +14,7 @@ import { createServer } from './server.ts';
 
 const PARSE_ERROR = -32_700;
 const INVALID_REQUEST = -32_600;
-/** Ours: those of the protocol are below -32,000. */
+/** An error code of our own; codes of the protocol are below -32,000. */
 const UNAUTHENTICATED = 401;
 
 interface Sent
@@ -22,8 +22,8 @@ interface Sent
     Pick<Call<never, never, never, string>, 'body' | 'principal' | 'countAgain'> {}
 
 /**
- * Serves one message of a client of either era. Nothing is kept for the next one: what lasts are our own sessions and
- * invocations, which any replica finds.
+ * Serves one message of a client of either protocol version. Nothing is kept in memory for the next message: sessions
+ * and invocations are stored, so that any replica can serve it.
  * @throws {ForbiddenError} without the scope of its method. @throws {LimitError}
  */
 export async function serveMessage(
@@ -41,7 +41,7 @@ export async function serveMessage(
   const { id, method } = Object(message) as Record<string, unknown>;
   const { scope, load } = DEEDS[toDeed(method)];
   requireScope(principal, { scope, because: 'this method needs it.' });
-  // As a small read it is counted already.
+  // The route has already charged the request as a small read.
   if (load !== 'read') await countAgain(load);
   const { response } = sent;
   const gone = new AbortController();
@@ -77,7 +77,7 @@ const refuse = (code: number, message: string): Answer => ({
   value: { jsonrpc: '2.0', id: null, error: { code, message } },
 });
 
-/** Returns a request as the package takes it; its body has been read. */
+/** Builds the request that the SDK takes; the body has already been read. */
 function toRequest({ headers: sent, originalUrl }: Request, signal: AbortSignal): globalThis.Request {
   const headers = new Headers();
   for (const [name, value] of Object.entries(sent)) if (typeof value === 'string') headers.set(name, value);
@@ -85,7 +85,7 @@ function toRequest({ headers: sent, originalUrl }: Request, signal: AbortSignal)
   return new Request(new URL(originalUrl, 'http://localhost'), { method: 'POST', headers, signal });
 }
 
-/** Sends an answer as it comes, no faster than it is read. */
+/** Streams the answer with backpressure. */
 async function sendAnswer(answer: globalThis.Response, response: Response, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return;
   response.writeHead(answer.status, Object.fromEntries(answer.headers));

@@ -8,7 +8,7 @@ import { cancelTask, getTask, requireTasks, TASKS, updateTask } from './tasks.ts
 
 const taskParams = z.looseObject({ taskId: z.string().max(4_096) });
 
-/** Returns what answers one message of a client. */
+/** Creates the server for a single message. */
 export function createServer(call: McpCall): Server {
   const hasPrompts = call.appNames.some((name) => call.context.agents.get(name)?.listSkills);
   const server = new Server(
@@ -21,7 +21,7 @@ export function createServer(call: McpCall): Server {
         ...(call.isModern ? { extensions: { [TASKS]: {} } } : {}),
       },
       instructions: 'Each tool asks one agent. Give `session` of an answer back to go on with its conversation.',
-      // An earlier client cannot be asked on the stream of one answer: the result says what is open.
+      // Clients of the earlier protocol cannot be asked within a response; the result lists the open questions instead.
       inputRequired: { legacyShim: false },
     },
   );
@@ -45,7 +45,7 @@ export function createServer(call: McpCall): Server {
   return server;
 }
 
-/** Does `work`; a failure becomes an error of the protocol. @throws {ProtocolError} */
+/** Converts failures of `work` to errors of the protocol. @throws {ProtocolError} */
 async function inWords<Result>(call: McpCall, work: () => Promise<Result>): Promise<Result> {
   try {
     return await work();

@@ -17,50 +17,50 @@ import { toAnswers, toInputRequests } from './questions.ts';
 import { toUri } from './resources.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** The extension of the protocol for tasks. A task is an invocation: nothing else is stored. */
+/** The protocol's extension for tasks. A task is an invocation; nothing else is stored. */
 export const TASKS = 'io.modelcontextprotocol/tasks';
 
-/** A client that asks more often learns nothing sooner. */
+/** Advised to clients: polling more often yields nothing sooner. */
 const POLL_INTERVAL_MS = 1_000;
 
-/** An invocation with its events, those of one that runs left out. */
+/** An invocation with its events; none are read while it runs. */
 export interface Found extends InvocationRef {
   invocation: Invocation;
   events: Event[];
 }
 
-/** True for a client that can do tasks. */
+/** True if the client supports tasks. */
 export const hasTasks = (request: ServerContext['mcpReq']): boolean =>
   getCapabilities(request).extensions?.[TASKS] !== undefined;
 
-/** @throws {MissingRequiredClientCapabilityError} for a client that did not say that it can do tasks */
+/** @throws {MissingRequiredClientCapabilityError} if the client does not support tasks */
 export function requireTasks(request: ServerContext['mcpReq']): void {
   if (!hasTasks(request))
     throw new MissingRequiredClientCapabilityError({ requiredCapabilities: { extensions: { [TASKS]: {} } } });
 }
 
-/** Finds what a handle names among what its user has; `undefined` where there is nothing. */
+/** Finds a user's task by its handle; `undefined` if there is none. */
 export async function findTask(call: McpCall, handle: string): Promise<Found | undefined> {
   const ref = readHandle(handle, call.userId);
   return ref && call.appNames.includes(ref.key.appName) ? readTask(call, ref) : undefined;
 }
 
-/** Reads an invocation; where it does not run, with its events. */
+/** Reads an invocation, and its events unless it is running. */
 export async function readTask({ context }: McpCall, { key, invocationId }: InvocationRef): Promise<Found | undefined> {
   const invocation = await context.feeds.readInvocation(key, invocationId);
   if (!invocation) return undefined;
   if (STATUS[invocation.status] === 'working') return { key, invocationId, invocation, events: [] };
   const { sessionId } = key;
   const isPaused = invocation.status === 'paused';
-  // No result shows what its user said.
+  // Results do not show the user's messages.
   const wanted = { sessionId, invocationId, said: 0, made: true, calls: isPaused };
   const [found = []] = await listChosenEvents(context.database.db, key, [wanted], 0);
   return { key, invocationId, invocation, events: found.map(({ text }) => parseExactJson(text) as Event) };
 }
 
 /**
- * Goes on with an invocation that waits for its user, once all is answered: nothing keeps half of the answers. Its row
- * keeps the idempotency key of the call that began it. @returns the ids of what still waits
+ * Resumes a paused invocation if every open call has an answer; partial answers are not stored. The answer has no
+ * idempotency key, because the row keeps that of the first call. @returns ids of calls without an answer
  */
 export async function resumeTask(call: McpCall, found: Found, sent: JsonObject): Promise<string[]> {
   const { key, invocationId, invocation, events } = found;
@@ -72,7 +72,6 @@ export async function resumeTask(call: McpCall, found: Found, sent: JsonObject):
   return [];
 }
 
-/** Returns an invocation as a result of a tool. */
 export function toResult({ key, invocationId, invocation: { status, error }, events }: Found): CallToolResult {
   const said = events.filter(({ author }) => author !== 'user').map(({ content }) => getAnswerText(content));
   const text = error?.message ?? (status === 'paused' ? toPausedText(key, events) : (said.findLast(Boolean) ?? ''));
@@ -91,7 +90,7 @@ export function toResult({ key, invocationId, invocation: { status, error }, eve
   };
 }
 
-/** A confirmation is a person's: the model that called gets no way to give it. */
+/** Tells the calling model no way to confirm, because only a person may confirm. */
 function toPausedText({ sessionId }: SessionKey, events: Event[]): string {
   const asked = Object.values(toInputRequests(events)).map(({ params }) => params.message);
   const where = `session ${sessionId} goes on once this is answered elsewhere`;
@@ -103,13 +102,12 @@ const STATUS: Record<Invocation['status'], string> = {
   running: 'working',
   paused: 'input_required',
   succeeded: 'completed',
-  // In the words of the protocol only a broken request has failed: what an agent could not do is a result.
+  // In the protocol `failed` means a broken request; an agent that failed has a result.
   failed: 'completed',
   interrupted: 'completed',
   cancelled: 'cancelled',
 };
 
-/** Returns an invocation as a task. */
 export function toTask(found: Found) {
   const { status, createTime, startTime, endTime } = found.invocation;
   const toTime = (seconds: number) => new Date(seconds * 1000).toISOString();
@@ -119,13 +117,13 @@ export function toTask(found: Found) {
     status: STATUS[status],
     createdAt: toTime(createTime),
     lastUpdatedAt: toTime(endTime ?? startTime ?? createTime),
-    // As long as its session is kept.
+    // No expiry: a task lasts as long as its session.
     ttlMs: null,
     pollIntervalMs: POLL_INTERVAL_MS,
   };
 }
 
-/** Answers how a task stands. @throws {NotFoundError} where its user has none of that id */
+/** @throws {NotFoundError} if the user has no such task */
 export async function getTask(call: McpCall, taskId: string): Promise<JsonObject> {
   const found = await requireTask(call, taskId);
   const task = { ...toTask(found), resultType: 'complete' };
@@ -133,14 +131,14 @@ export async function getTask(call: McpCall, taskId: string): Promise<JsonObject
   return task.status === 'completed' ? { ...task, result: toResult(found) } : task;
 }
 
-/** Cancels a task, on whatever replica it runs; one that has ended stays as it is. */
+/** Cancels a task, on whatever replica it runs; a task that has ended stays as it is. */
 export async function cancelTask(call: McpCall, taskId: string): Promise<JsonObject> {
   const { key, invocationId } = await requireTask(call, taskId);
   await requestCancel(call.context, key, invocationId);
   return {};
 }
 
-/** Answers what a task waits for; what it does not wait for, or not any more, is passed over. */
+/** Answers the open calls of a task; answers to other calls are ignored. */
 export async function updateTask(call: McpCall, taskId: string, sent: JsonObject): Promise<JsonObject> {
   const missing = await resumeTask(call, await requireTask(call, taskId), sent);
   if (missing.length > 0) throw new InvalidError(`These wait for an answer, all in one update: ${missing.join(', ')}`);

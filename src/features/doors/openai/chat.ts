@@ -20,9 +20,9 @@ import { parseExactJson } from '../../../core/exact-json.ts';
 type ChatCall = OpenAiCall<ChatRequest>;
 
 /**
- * Answers a request of the Chat Completions API. It runs in the session that it names, where the messages go on with
- * what that has; else aside, in a session that goes with the answer: what a front end asks beside a conversation, such
- * as for its title, leaves nothing in it.
+ * Answers a request of the Chat Completions API. It continues the session that the request names if the messages
+ * continue its history. Otherwise it runs in a temporary session, deleted with the answer: side questions of a front
+ * end, such as for a title, leave nothing behind.
  */
 export async function completeChat(context: OpenAiContext, sent: ChatCall): Promise<Answer> {
   const call = { ...sent, body: withInstructions(context, sent) };
@@ -41,7 +41,7 @@ export async function completeChat(context: OpenAiContext, sent: ChatCall): Prom
   const key = sessionId === undefined ? undefined : { appName: body.model, userId, sessionId };
   const goOn = () => answer(context, call, { ...asked, find: async () => key && findChat(context, key, timeline) });
   if (!key || timeline.length > 1) return goOn();
-  // A first prompt mostly begins its session, which is read only where it is there.
+  // A first prompt usually creates its session, so its history is read only if the session exists.
   const find = () => Promise.resolve({ key, history: null });
   return answer(context, call, { ...asked, find }).catch((error: unknown) => {
     if (error instanceof SessionExistsError) return goOn();
@@ -50,8 +50,8 @@ export async function completeChat(context: OpenAiContext, sent: ChatCall): Prom
 }
 
 /**
- * Returns the body with the messages of the system that lead as the instruction of the agent, where the credential may
- * change that. They stay messages where the root of the agent has no instruction, and where it would be a template.
+ * Turns leading system messages into the agent's instruction, if the credential may override that. They stay messages
+ * if the root agent has no instruction, or if they contain placeholders of an instruction template.
  */
 function withInstructions({ agents }: OpenAiContext, { body, principal }: ChatCall): ChatRequest {
   const isSystem = ({ role }: InputItem) => role === 'system' || role === 'developer';
@@ -65,21 +65,21 @@ function withInstructions({ agents }: OpenAiContext, { body, principal }: ChatCa
   return { ...body, messages: body.messages.slice(count), instructions };
 }
 
-/** Finds the session to go on with: one in which was said what the messages say before the last, and nothing else. */
+/** Finds the named session if its history equals all messages but the last. */
 async function findChat({ histories, database }: OpenAiContext, key: SessionKey, timeline: Said[]) {
   const history = (await histories.find(database.db, key)) ?? null;
   const stored = withoutRewound(history?.events ?? []).map(toSaid);
   return toWords(stored) === toWords(timeline.slice(0, -1)) ? { key, history } : undefined;
 }
 
-/** Answers in this process, while the client waits: without a key nobody comes back for what is whole. */
+/** Runs the invocation within the request: without an idempotency key there is nothing to resume later. */
 async function answerHere(
   context: OpenAiContext,
   ref: InvocationRef,
   turn: TurnRequest,
   call: ChatCall,
 ): Promise<Answer> {
-  // Nobody finds what a client left that named no session.
+  // A disconnected client cannot find a temporary session again, so its invocation is cancelled.
   const cancelOnDisconnect = context.cancelOnDisconnect || isTemporary(call, ref.key);
   const signal = disconnectSignal({ cancelOnDisconnect }, call.response);
   const run = { ...toRun(context, ref.key, turn, call.headers), inBackground: false, streaming: false, signal };
@@ -91,7 +91,7 @@ async function answerHere(
       state.take({ kind: 'event', event: parseExactJson(text) as Event, sequence: 0 });
     });
   } catch (error) {
-    // Another process goes on with it, and this one tells how it ends.
+    // Another process has taken the invocation over; wait for its result.
     if (!(error instanceof HandedOverError) || context.draining.aborted) throw error;
     return toAnswer(ref, await readResponse(context, ref, call.response));
   }
@@ -102,7 +102,7 @@ async function answerHere(
   return toAnswer(ref, state);
 }
 
-/** Returns the members that a completion and its chunks have in common. */
+/** Members that a completion and its chunks share. */
 const toFrame = (ref: InvocationRef, created: number) => ({
   id: `chatcmpl-${toHandle(ref)}`,
   model: ref.key.appName,
@@ -149,10 +149,10 @@ function sendChunks(context: OpenAiContext, ref: InvocationRef, { body, response
   });
 }
 
-/** The addition of a chunk; a thought is in a member that front ends know, and the protocol's package does not. */
+/** The delta of a chunk. Front ends know `reasoning_content`, but the OpenAI package does not declare it. */
 type Delta = ChatCompletionChunk.Choice.Delta & { reasoning_content?: string };
 
-/** Converts an event of a response to what a chunk adds; `undefined` where it adds nothing. */
+/** Converts an event of a response to a delta; `undefined` if it adds nothing. */
 function toDelta(event: ResponseStreamEvent, calls: number): Delta | undefined {
   if (event.type === 'response.created') return { role: 'assistant', content: '' };
   if (event.type === 'response.output_text.delta') return { content: event.delta };
@@ -164,10 +164,10 @@ function toDelta(event: ResponseStreamEvent, calls: number): Delta | undefined {
 const toCall = ({ call_id: id, name, arguments: args }: ResponseFunctionToolCall) =>
   ({ id, type: 'function', function: { name, arguments: args } }) as const;
 
-/** The reason for which a completion ends, by that for which a response is incomplete. */
+/** `finish_reason` of a completion, by the reason for which a response is incomplete. */
 const CUT_SHORT: Record<string, string> = { max_output_tokens: 'length', content_filter: 'content_filter' };
 
-/** Converts a whole response to a completion. @throws {RequestError} for one that has failed, or asks a person */
+/** Converts a complete response. @throws {RequestError} if it failed or waits for an approval */
 function toCompletion({ status, error, output, usage: used, incomplete_details: cut }: Response) {
   const asked = output.find((item) => item.type === 'mcp_approval_request');
   if (asked) {

@@ -14,11 +14,10 @@ import type { conversationSchema, itemsSchema, metadataSchema, Page } from './sc
 import { type OpenAiContext, removeSession } from './start.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** The request of an operation about one conversation. */
 type OneCall<Body = unknown, Query = unknown> = Call<{ conversationId: string }, Query, unknown, Body>;
 type NewBody = z.input<typeof conversationSchema> | undefined;
 
-/** Makes a conversation: a session, whose labels are its notes. */
+/** A conversation is a session; its metadata are the session's labels. */
 export function createConversation(
   context: OpenAiContext,
   call: Call<unknown, { app_name: string }, unknown, NewBody> & { userId: string },
@@ -39,14 +38,14 @@ const toConversation = (key: SessionKey, { text, createTime }: FoundLabels): Jso
   metadata: parseExactJson(text),
 });
 
-/** Returns the session of a path. @throws {NotFoundError} for the id of none */
+/** @throws {NotFoundError} if the path contains no conversation id */
 function toKey({ path, notFound }: OneCall): SessionKey {
   const ref = parseId('conv_', path.conversationId);
   if (!ref) throw notFound();
   return ref.key;
 }
 
-/** Finds the conversation that a path names. @throws {NotFoundError} */
+/** @throws {NotFoundError} */
 export async function findConversation({ database }: OpenAiContext, call: OneCall): Promise<JsonObject> {
   const key = toKey(call);
   const labels = await findLabels(database.db, key);
@@ -54,7 +53,6 @@ export async function findConversation({ database }: OpenAiContext, call: OneCal
   return toConversation(key, labels);
 }
 
-/** Replaces the notes of a conversation. */
 export async function changeConversation(
   context: OpenAiContext,
   call: OneCall<z.input<typeof metadataSchema>>,
@@ -66,7 +64,7 @@ export async function changeConversation(
   return toConversation(key, await changeLabels(context.database.db, key, changes));
 }
 
-/** Deletes a conversation, with all that quotes it but memories and evaluation cases. */
+/** Deletes a conversation and all copies of its content, except memories and evaluation cases. */
 export async function deleteConversation(context: OpenAiContext, call: OneCall): Promise<JsonObject> {
   if (!(await removeSession(context, { key: toKey(call), invocationId: '' }, { copiesToo: false })))
     throw call.notFound();
@@ -80,13 +78,12 @@ async function findEvents({ histories, database }: OpenAiContext, call: OneCall)
   return { key, events: withoutRewound(history.events) };
 }
 
-/** Lists what was said in a conversation, as items. */
 export async function listItems(context: OpenAiContext, call: OneCall<unknown, Page>): Promise<JsonObject> {
   const { key, events } = await findEvents(context, call);
   return toPage(events.flatMap(itemReader(key.appName)), call.query);
 }
 
-/** Appends messages to a conversation, and calls of the client's own tools with their answers. @returns them */
+/** Appends messages, and calls of client tools with their answers. @returns the appended items */
 export async function addItems(
   context: OpenAiContext,
   call: OneCall<z.input<typeof itemsSchema>>,
@@ -94,7 +91,7 @@ export async function addItems(
   const key = toKey(call);
   if (!(await findLabels(context.database.db, key))) throw call.notFound();
   const said = toTimeline(call.body.items, 'items');
-  // Of what was said before only the calls that are answered here are read.
+  // Of the stored history only the calls that are answered here are read.
   const own = new Set(said.flatMap(getFunctionCalls).map(({ id }) => id));
   const answered = said.flatMap(getFunctionResponses).flatMap(({ id }) => (id && !own.has(id) ? id : []));
   const known = await listCallsById(context.database.db, key, answered);

@@ -4,15 +4,15 @@ import { looseObject } from '../../../core/members.ts';
 import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
 import { RequestRefusedError } from '../../../platform/http/operation/request-errors.ts';
 
-/** The parts of a refusal beside its sentence. */
+/** Members of an error beside its message. */
 interface Reason {
-  /** The member of the request that is wrong. */
+  /** The request member that is wrong. */
   param?: string;
   code?: string | undefined;
   status?: 400 | 404 | 409 | 500;
 }
 
-/** A refusal with the code by which clients of this protocol know it. */
+/** An error with a code of the OpenAI API. */
 export class RequestError extends InvalidError {
   readonly reason: Reason;
 
@@ -22,7 +22,6 @@ export class RequestError extends InvalidError {
   }
 }
 
-/** The body of refusals. */
 export const openAiErrorSchema = looseObject('A refusal in the form of the OpenAI APIs.', {
   error: looseObject('What is wrong.', {
     message: z.string().describe('A sentence for people.'),
@@ -32,7 +31,7 @@ export const openAiErrorSchema = looseObject('A refusal in the form of the OpenA
   }),
 });
 
-/** The types of errors by status, and their codes where nothing says more. */
+/** Types of errors by status, and their default codes. */
 const KINDS: Record<number, [type: string, code: string | null]> = {
   400: ['invalid_request_error', 'invalid_value'],
   401: ['authentication_error', 'invalid_api_key'],
@@ -43,10 +42,9 @@ const KINDS: Record<number, [type: string, code: string | null]> = {
   429: ['too_many_requests', null],
 };
 
-/** Returns the place of a member as clients of this protocol read it: `tools[0].name`. */
+/** Formats the path of a member as OpenAI does: `tools[0].name`. */
 export const toPlace = (keys: readonly PropertyKey[]): string => keys.join('.').replaceAll(/\.(\d+)/g, '[$1]');
 
-/** Returns a refusal as clients of this protocol read it. */
 export const toRefusal: ToRefusal = ({ status: plain, detail: said, limit }, error, { method, path }) => {
   const isUnknown = error instanceof RequestRefusedError && /^(?:unknown_path|method_not_allowed)$/.test(error.reason);
   const detail = isUnknown ? `There is no ${method} ${path} here.` : said;
@@ -59,7 +57,8 @@ export const toRefusal: ToRefusal = ({ status: plain, detail: said, limit }, err
   const [type, known] = KINDS[status] ?? [status >= 500 ? 'server_error' : 'invalid_request_error', null];
   const code = own.code ?? (isModel ? 'model_not_found' : (limit ?? known));
   const param = own.param ?? (isModel ? 'model' : (place ?? null));
-  // The package of the protocol sends a POST again by itself: not where the first one may have begun something.
+  // OpenAI's client library retries a POST by itself; it must not do so if the first attempt may have started
+  // something.
   const hasBegun = status === 409 || status === 500 || error instanceof HandedOverError;
   const headers = method === 'POST' && hasBegun ? { 'x-should-retry': 'false' } : {};
   return { status, body: { error: { message, type, param, code } }, headers };

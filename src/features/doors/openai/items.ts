@@ -15,26 +15,28 @@ import { joinTexts } from '../text-cutter.ts';
 import { RequestError } from './errors.ts';
 import type { InputItem, Page } from './schemas.ts';
 
-/** The types of parts that are text. */
+/** Types of parts that are text. */
 const TEXT = /^(?:(?:in|out)put_)?text$/;
 
-/** The words of one side in a request, in order. */
+/** Consecutive messages of one side. */
 export interface Said {
-  /** `agent`: what the client says that the agent has answered before. */
+  /** `agent`: answers that, according to the client, the agent has given before. */
   by: 'user' | 'agent';
   parts: Part[];
 }
 
-/** Items of this protocol that only repeat what the service knows by itself. */
+/** Items that are ignored, because they only repeat what the service has stored. */
 const KNOWN_ITEMS = new Set(['reasoning', 'item_reference', 'mcp_call', 'mcp_list_tools', 'mcp_approval_request']);
-/** The member of an answer that names what it answers, by its type. */
+/** Member of an answer that names the answered call, by the type of the item. */
 const ANSWERS = new Map<string, 'call_id' | 'tool_call_id' | 'approval_request_id'>([
   ['function_call_output', 'call_id'],
   ['tool', 'tool_call_id'],
   ['mcp_approval_response', 'approval_request_id'],
 ]);
 
-/** Converts the input of a response, or the messages of a chat. @throws {RequestError} for what has no meaning here */
+/**
+ * Converts the input of a response, or the messages of a chat. @throws {RequestError} for items that are not supported
+ */
 export function toTimeline(input: string | InputItem[], param: string): Said[] {
   const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
   const timeline: Said[] = [];
@@ -47,7 +49,7 @@ export function toTimeline(input: string | InputItem[], param: string): Said[] {
   return timeline;
 }
 
-/** Names the answers to calls that the client brought itself. @throws {RequestError} for other answers */
+/** Adds tool names to answers. @throws {RequestError} if an answer belongs to none of the client's calls */
 export function nameAnswers(parts: Part[], calls: readonly FunctionCall[]): Part[] {
   return parts.map((part) => {
     const { functionResponse } = part;
@@ -58,11 +60,11 @@ export function nameAnswers(parts: Part[], calls: readonly FunctionCall[]): Part
   });
 }
 
-/** Calls that a client brings are of its own tools: it answers them, too. */
+/** Marks a call in a client's history as one of a client tool: the client answers it, too. */
 const toOwnCall = (part: Part): Part =>
   part.functionCall ? { ...part, partMetadata: { ...part.partMetadata, clientTool: true } } : part;
 
-/** Returns what a client says was said, as events that its principal may store. @throws {ForbiddenError} */
+/** Converts the history that a client sends to events that its principal may store. @throws {ForbiddenError} */
 export function toOwnEvents(
   { agents, newId, limits }: InvocationContext,
   { appName }: SessionKey,
@@ -79,7 +81,7 @@ export function toOwnEvents(
       invocationId: `p-${newId()}`,
       author: isUser ? 'user' : (agents.get(appName)?.name ?? appName),
       content: { role: isUser ? 'user' : 'model', parts },
-      // Calls that a client brings are its own.
+      // Calls in a client's history are answered by the client.
       ...(!isUser && { longRunningToolIds: getFunctionCalls(each).flatMap(({ id }) => id ?? []) }),
     };
   });
@@ -105,7 +107,7 @@ function readItem(item: InputItem, place: string): Said {
   return { by: 'user', parts: [{ functionResponse: { id, name: '', response } }] };
 }
 
-/** Returns an answer of a tool as text: that of its parts, where they are only text. */
+/** Returns a tool's answer as text: its texts joined if all parts are text, otherwise JSON. */
 function toText(content: InputItem['output']): string {
   if (typeof content === 'string') return content;
   const texts = content?.map((part) => (TEXT.test(part.type) ? part['text'] : undefined));
@@ -131,7 +133,7 @@ function toCall(id: InputItem['call_id'], call: Pick<InputItem, 'name' | 'argume
   return { functionCall: { id: id ?? '', name: call.name ?? '', args } };
 }
 
-/** Converts a part, by the names that both APIs have for its members. */
+/** Converts a part of either API, which name its members differently. */
 function toPart(part: JsonObject, param: string): Part {
   const { type, text, image_url: image } = part;
   if (TEXT.test(String(type)) && typeof text === 'string') return { text };
@@ -155,27 +157,26 @@ function toFile(url: unknown, named: { mimeType?: string; displayName?: string }
   return { inlineData: { data: read.data, ...named, mimeType: read.mimeType } };
 }
 
-/** An item of a conversation, as this protocol shows it. */
 export type Item = ResponseItem & { id: string };
 
-/** Characters of JSON from which on a page ends. */
+/** Maximum characters of JSON on a page; the first item is always included. */
 const MAX_CHARACTERS = 4_194_304;
-/** Member of a part's notes: the message of the system that it came in. */
+/** Member of `partMetadata` with the text of a system message. */
 const NOTE = 'openAiSystem';
 
-/** Returns a message of the system as its model is told it: as the application's word, no instruction of the agent. */
+/** Presents a system message to the model as the application's word, not as the agent's instruction. */
 const toSystemPart = (text: string): Part => ({
   text: `The application says:\n${text}`,
   partMetadata: { [NOTE]: text },
 });
 
-/** Returns the text of a part of such a message; '' of another. */
+/** Returns the text of a system message; empty for any other part. */
 export const toSystemText = ({ partMetadata }: Part): string => {
   const text = partMetadata?.[NOTE];
   return typeof text === 'string' ? text : '';
 };
 
-/** Returns what an event says, as far as this protocol shows it: calls are those that a client answers. */
+/** Converts an event; its calls include only those that a client answers. */
 export function toSaid({ author, content, longRunningToolIds: asked }: Event): Said {
   const isShown = ({ functionCall: call }: Part) =>
     !call || (call.name !== CONFIRMATION_CALL && asked?.includes(call.id ?? '') === true);
@@ -183,15 +184,15 @@ export function toSaid({ author, content, longRunningToolIds: asked }: Event): S
   return author === 'user' ? { by: 'user', parts } : { by: 'agent', parts: parts.filter(isShown) };
 }
 
-/** Thoughts that a front end keeps in the text of an answer, at its start. */
+/** Delimiters of reasoning that a front end leaves at the start of an answer's text. */
 const THOUGHTS = [
   ['<think>', '</think>'],
   ['<details type="reasoning"', '</details>'],
 ] as const;
 
 /**
- * Returns what was said in a form that is the same for the same words, however they were split, and what of blanks and
- * thoughts a front end kept. Messages of the system are not of it: front ends write the time into them.
+ * Normalizes a conversation for comparison. Front ends change whitespace, reasoning and the division into parts, so
+ * these are ignored. System messages are ignored too, because front ends write the time into them.
  */
 export function toWords(timeline: readonly Said[]): string {
   const words: [kind: string, word: string][] = [];
@@ -223,7 +224,9 @@ function withoutThoughts(word: string): string {
   return word;
 }
 
-/** Returns what converts events, in their order, to items: a call of the service is one once it has its answer. */
+/**
+ * Creates a stateful converter from events to items: a call that the service answers becomes an item with its answer.
+ */
 export function itemReader(serverLabel: string): (event: Event) => Item[] {
   const calls = new Map<string, FunctionCall>();
   return (event) => (event.author === 'user' ? toUserItems(event) : toAgentItems(event, calls, serverLabel));
@@ -281,17 +284,15 @@ function toAgentItems(event: Event, calls: Map<string, FunctionCall>, serverLabe
   return items;
 }
 
-/** Returns a text of an agent as an item. */
 export function toTextItem(id: string, isThought: boolean, text: string): Item {
   if (isThought) return { id: `rs_${id}`, type: 'reasoning', summary: [{ type: 'summary_text', text }] };
   const content = [{ type: 'output_text' as const, text, annotations: [], logprobs: [] }];
   return { id: `msg_${id}`, type: 'message', status: 'completed', role: 'assistant', content };
 }
 
-/** Returns a call as the items that show one have it. */
 const toCalled = ({ name, args }: FunctionCall) => ({ name: name ?? '', arguments: JSON.stringify(args ?? {}) });
 
-/** A call that the client or a person answers. */
+/** Converts a call that the client or a person answers. */
 function toCallItem(id: string, call: FunctionCall, server_label: string): Item {
   if (call.name !== CONFIRMATION_CALL)
     return { id: `fc_${id}`, type: 'function_call', call_id: id, ...toCalled(call), status: 'completed' };
@@ -299,7 +300,7 @@ function toCallItem(id: string, call: FunctionCall, server_label: string): Item 
   return { id, type: 'mcp_approval_request', server_label, ...toCalled(asked) };
 }
 
-/** A call that the service has answered. */
+/** Converts a call that the service has answered. */
 function toResultItem(id: string, call: FunctionCall, response: JsonObject, server_label: string): Item {
   const item = { id, type: 'mcp_call', server_label, ...toCalled(call), approval_request_id: null } as const;
   const { error } = response;
@@ -308,7 +309,7 @@ function toResultItem(id: string, call: FunctionCall, response: JsonObject, serv
   return { ...item, status: 'failed', output: null, error: { type: 'mcp_tool_execution_error', content } };
 }
 
-/** Returns a page of items given oldest first. @throws {RequestError} for an `after` that is none of them */
+/** Returns a page of items, which are passed oldest first. @throws {RequestError} if `after` is not one of them */
 export function toPage(items: Item[], { after, limit, order }: Page): JsonObject {
   const all = order === 'asc' ? items : items.toReversed();
   const from = after === undefined ? 0 : all.findIndex(({ id }) => id === after) + 1;

@@ -12,10 +12,10 @@ import { readTurn, type TurnStep } from '../turn.ts';
 import { toConversationId, toResponseId } from './ids.ts';
 import { type Item, itemReader, toTextItem } from './items.ts';
 
-/** Member of the notes of a first part: what a response repeats of its request. */
+/** Member of the first part's `partMetadata`: the members of the request that a response repeats. */
 const NOTE = 'openAiRequest';
 
-/** The members that a response repeats, with what they are where the request has none. */
+/** Members that a response repeats from its request, with their defaults. */
 const SAMPLING = { temperature: 1, top_p: 1, presence_penalty: 0, frequency_penalty: 0, top_logprobs: 0 };
 const FORM = { instructions: null, reasoning: null, text: { format: { type: 'text' } }, max_output_tokens: null };
 const TOOLS = { tools: [], tool_choice: 'auto', parallel_tool_calls: true, max_tool_calls: null };
@@ -23,7 +23,9 @@ const PLACE = { store: true, background: false, previous_response_id: null, meta
 const IGNORED = { prompt_cache_key: null, safety_identifier: null, service_tier: 'default', truncation: 'disabled' };
 const DEFAULTS: JsonObject = { ...SAMPLING, ...FORM, ...TOOLS, ...PLACE, ...IGNORED };
 
-/** Notes what a response repeats of its request on the first part of what the user says: a replay has it too. */
+/**
+ * Stores the repeated members on the first part of the user's message, so that a later read of the response has them.
+ */
 export function withEcho([first, ...others]: Part[], request: JsonObject): Part[] {
   const given = Object.keys(DEFAULTS).filter((name) => request[name] != null);
   const echo = Object.fromEntries(given.map((name) => [name, request[name]]));
@@ -37,23 +39,26 @@ function readEcho(first: Event | undefined): JsonObject {
   return { ...DEFAULTS, ...echo, tools };
 }
 
-/** Reasons of a model to stop that leave an answer incomplete. */
+/** Finish reasons of a model that leave an answer incomplete. */
 const CUT_SHORT: Record<string, string> = { MAX_TOKENS: 'max_output_tokens', SAFETY: 'content_filter' };
-/** The status of a response by that of its invocation, but for one that has an answer. */
+/** Status of a response, by the status of an invocation without an answer. */
 const FAILURES: Record<string, ResponseStatus> = { failed: 'failed', interrupted: 'cancelled', cancelled: 'cancelled' };
-/** Codes of failures that are `rate_limit_exceeded`; others are `server_error`: the protocol's list is closed. */
+/**
+ * Error codes that become `rate_limit_exceeded`. All others become `server_error`, because the protocol's list is
+ * closed.
+ */
 const LIMITS = new Set<string | undefined>(['budget_exceeded', 'model_rate_limited']);
 
-/** A response, as far as the steps of its invocation say it: always the same of the same steps. */
+/** Builds a response from the steps of its invocation; the same steps always give the same response. */
 export class ResponseState {
-  /** The items that the user brought. */
+  /** Items that the user sent. */
   readonly said: Item[] = [];
   readonly output: Item[] = [];
-  /** False before the answer to a call with which it begins. */
+  /** False until the answer that starts this response has come. */
   isShown: boolean;
-  /** Sequence of its last event. */
+  /** Sequence of the last event of the response. */
   lastSequence = 0;
-  /** The end of its invocation, or of its part of that [it goes on]. */
+  /** End of the invocation, or of the part that is this response; `undefined` while it continues. */
   end: Pick<Invocation, 'status' | 'error' | 'endTime'> | undefined;
   readonly #events: Event[] = [];
   readonly #ref: InvocationRef;
@@ -65,7 +70,7 @@ export class ResponseState {
     this.isShown = ref.answered === undefined;
   }
 
-  /** Takes a whole event or the end. @returns the items of the output that come with it */
+  /** Takes a complete event or the end. @returns the output items that it adds */
   take(step: TurnStep): Item[] {
     if (this.end || step.kind === 'text' || step.kind === 'void') return [];
     if (step.kind === 'end') {
@@ -76,12 +81,12 @@ export class ResponseState {
     const isUser = event.author === 'user';
     const answers = isUser ? getFunctionResponses(event.content) : [];
     if (answers.length > 0 && this.#events.length > 0) {
-      // The rest of the invocation is a response of its own.
+      // What follows an answer to a call is a response of its own.
       this.end = { status: 'paused', endTime: event.timestamp ?? undefined };
       return [];
     }
     this.isShown ||= answers.some(({ id }) => id === this.#ref.answered);
-    // The calls before it may be answered in it.
+    // Earlier events are converted too, because this response may answer their calls.
     const items = this.#toItems(event);
     if (!this.isShown) return [];
     this.lastSequence = sequence;
@@ -90,14 +95,14 @@ export class ResponseState {
     return isUser ? [] : items;
   }
 
-  /** Returns it as it is, or as it began. */
+  /** Returns the response as it stands or, with `hasBegun`, as it was at its start. */
   toResponse(hasBegun = false): Response {
     const { key } = this.#ref;
     const events = this.#events;
     const end = hasBegun ? undefined : this.end;
     const { code, message = 'It failed.' } = end?.error ?? {};
     const kind = LIMITS.has(code) ? 'rate_limit_exceeded' : 'server_error';
-    // The AI SDK reads no error without `type` and `param`, which the packages of the protocol leave aside.
+    // The AI SDK ignores an error without `type` and `param`; OpenAI's own packages ignore these two members.
     const failure = { code: kind, message, type: kind, param: null };
     const reason = CUT_SHORT[events.findLast(({ finishReason }) => finishReason)?.finishReason ?? ''];
     const stands = events.length > 0 ? 'in_progress' : 'queued';
@@ -119,7 +124,7 @@ export class ResponseState {
   }
 }
 
-/** Returns how a response stands, without a word of what was said in it. */
+/** Returns the state of a response without its content. */
 export function toState(ref: InvocationRef, invocation: Invocation): Response {
   const state = new ResponseState(ref);
   const isOver = !['queued', 'running'].includes(invocation.status);
@@ -143,8 +148,8 @@ function toUsage(events: readonly Event[]): Response['usage'] {
 }
 
 /**
- * Reads a response as far as it has come or, where its client waits, to its end.
- * @throws {HandedOverError} where the client leaves, or this process stops, before that
+ * Reads a response as it stands or, if there is a client to wait for it, at its end.
+ * @throws {HandedOverError} if the client disconnects or this process stops before the end
  */
 export async function readResponse(context: InvocationContext, ref: InvocationRef, client?: HttpResponse) {
   const left = new AbortController();
@@ -159,13 +164,13 @@ export async function readResponse(context: InvocationContext, ref: InvocationRe
   return state;
 }
 
-/** The names of a text's events, and the members that these have. */
+/** Names of the events of a text, and their members, by the type of the item. */
 const TEXTS = {
   message: { text: 'output_text', part: 'content_part', place: { content_index: 0 }, more: { logprobs: [] } },
   reasoning: { text: 'reasoning_summary_text', part: 'reasoning_summary_part', place: { summary_index: 0 }, more: {} },
 };
 
-/** The members that items do not have yet when they begin, by their type. */
+/** Members that are still empty when an item starts, by the type of the item. */
 const BEGINNINGS: Record<string, JsonObject> = {
   message: { content: [], status: 'in_progress' },
   reasoning: { summary: [] },
@@ -173,19 +178,19 @@ const BEGINNINGS: Record<string, JsonObject> = {
   mcp_call: { arguments: '', output: null, error: null, status: 'in_progress' },
 };
 
-/** Returns the event that ends a stream whose text was taken back. */
+/** Ends a stream whose text was retracted. */
 export function toBrokenEvent(sequence_number: number): ResponseStreamEvent {
   const message = 'The answer began again, as the process that made it is gone: read it from its first event.';
   return { type: 'error', sequence_number, code: 'server_error', message, param: null };
 }
 
 /**
- * Writes the steps of an invocation as the events of a response, as a pure function of the steps: a client that comes
- * back goes on by their numbers. Those jump, by the id of the event to come, where text of one begins: the numbers of
- * text that was taken back are nobody else's.
+ * Converts steps to the numbered events of a response. The numbers depend on the steps alone, because clients resume by
+ * number. When the text of an event starts, the number jumps by a hash of the event's id, so that no other event gets
+ * the numbers of retracted text.
  */
 class EventWriter extends ResponseState {
-  /** The item of the last event, and its place in the output. */
+  /** The current item, and its place in the output. */
   #item: Item | undefined;
   #index = -1;
   #number = -1;
@@ -197,16 +202,16 @@ class EventWriter extends ResponseState {
     if (!this.isShown) return;
     if (this.#number < 0)
       for (const type of ['created', 'in_progress']) yield this.#event(type, { response: this.toResponse(true) });
-    // What was sent of it will not come again.
+    // Text that was sent cannot be taken back, so the stream ends.
     if (step.kind === 'void') yield toBrokenEvent(this.#number + 1);
     else if (step.kind === 'text') yield* this.#takeText(step);
     else {
       yield* this.#closeText();
-      // The pieces of its texts have come before.
+      // Texts have already been sent piece by piece.
       for (const item of items) if (!(item.type in TEXTS)) yield* this.#takeItem(item);
       if (!this.end) return;
       const response = this.toResponse();
-      // There is no event for a cancelled one.
+      // The protocol has no event for a cancelled response.
       yield this.#event(response.status === 'cancelled' ? 'incomplete' : `${response.status}`, { response });
     }
   }
@@ -238,7 +243,7 @@ class EventWriter extends ResponseState {
     this.#text = undefined;
   }
 
-  /** Takes an item that comes at once. */
+  /** Sends an item that is complete at once. */
   *#takeItem(item: Item): Generator<ResponseStreamEvent> {
     yield this.#begin(item);
     if (item.type === 'function_call' || item.type === 'mcp_call') {
@@ -269,10 +274,13 @@ class EventWriter extends ResponseState {
   }
 }
 
-/** Returns the one part of a text. */
+/** Returns the only part of a text item. */
 const getPart = (item: Item) => (item.type === 'reasoning' ? item.summary[0] : 'content' in item && item.content?.[0]);
 
-/** Yields the events of a response, the same each time. Without a last one it goes on elsewhere. */
+/**
+ * Yields the events of a response, the same for every reader. If the last one is not terminal, the response continues
+ * and the client can reconnect.
+ */
 export async function* readEvents(context: InvocationContext, ref: InvocationRef, signal: AbortSignal) {
   const writer = new EventWriter(ref);
   for await (const step of readTurn(context, ref, signal)) {

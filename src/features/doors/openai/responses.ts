@@ -19,7 +19,7 @@ import { answer, removeSession } from './start.ts';
 
 const ENDS = /^response\.(?:completed|failed|incomplete)$|^error$/;
 
-/** Answers a request of the Responses API: at the end, at once, or as a stream. */
+/** Answers a request of the Responses API: at its end, immediately if in the background, or as a stream. */
 export async function createResponse(context: OpenAiContext, call: OpenAiCall<CreateResponse>): Promise<Answer> {
   const { body, response } = call;
   const { stream, background, conversation, previous_response_id: previous } = body;
@@ -36,12 +36,12 @@ export async function createResponse(context: OpenAiContext, call: OpenAiCall<Cr
   });
 }
 
-/** Answers a response as it stands or, where its client waits, at its end. */
+/** Answers with the response as it stands or, if there is a client to wait for it, at its end. */
 async function show(context: OpenAiContext, ref: InvocationRef, client?: Response): Promise<Answer> {
   return { kind: 'value', value: (await readResponse(context, ref, client)).toResponse() };
 }
 
-/** Finds the session that a request goes on with; `undefined` for a new one. @throws {RequestError} */
+/** Finds the session to continue; `undefined` for a new one. @throws {RequestError} */
 async function findPlace(context: OpenAiContext, { body, userId }: OpenAiCall<CreateResponse>) {
   const { model, conversation, previous_response_id: previous } = body;
   if (conversation != null && previous != null)
@@ -67,7 +67,10 @@ async function findPlace(context: OpenAiContext, { body, userId }: OpenAiCall<Cr
   return (previous != null && (await branchFrom(context, ref, history.events.length))) || { key, history };
 }
 
-/** Copies the session of a response up to that: a conversation may branch. @returns `undefined` where it is the last */
+/**
+ * Forks the session after a response, so that a conversation can branch. @returns `undefined` if it is the last
+ * response
+ */
 async function branchFrom(context: OpenAiContext, ref: InvocationRef, reached: number): Promise<Place | undefined> {
   const { end, lastSequence: atSequence } = await readResponse(context, ref);
   if (!end || atSequence >= reached) return undefined;
@@ -76,7 +79,7 @@ async function branchFrom(context: OpenAiContext, ref: InvocationRef, reached: n
   return { key: { ...ref.key, sessionId } };
 }
 
-/** Sends a response as a stream from an event on; a client that comes back names the last one it has. */
+/** Streams a response; a client that reconnects names the last event that it has. */
 function sendResponse(context: OpenAiContext, ref: InvocationRef, response: Response, after = -1): Promise<Answer> {
   const toExpired = (message: string) => ({ type: 'error', code: 'invalid_api_key', message, param: null });
   const read = async function* (signal: AbortSignal) {
@@ -85,7 +88,7 @@ function sendResponse(context: OpenAiContext, ref: InvocationRef, response: Resp
       const { type, sequence_number: number } = event;
       isKnown ||= number === after;
       if (number <= after && !ENDS.test(type)) continue;
-      // What the client has was taken back while it was away.
+      // The client's last event was retracted while it was disconnected.
       yield isKnown ? event : toBrokenEvent(number);
       if (!isKnown) break;
     }
@@ -94,7 +97,6 @@ function sendResponse(context: OpenAiContext, ref: InvocationRef, response: Resp
   return sendEvents(context, response, toExpired, read, (event) => (event as ResponseStreamEvent).type);
 }
 
-/** The request of an operation about one response. */
 type OneCall<Query = unknown> = Call<{ responseId: string }, Query, unknown, unknown>;
 
 async function findResponse({ feeds }: OpenAiContext, { path, notFound }: OneCall): Promise<InvocationRef> {
@@ -103,7 +105,7 @@ async function findResponse({ feeds }: OpenAiContext, { path, notFound }: OneCal
   return ref;
 }
 
-/** Answers a response as it stands, or its events. @throws {NotFoundError} */
+/** @throws {NotFoundError} */
 export async function getResponse(
   context: OpenAiContext,
   call: OneCall<z.output<typeof responseQuery>>,
@@ -113,7 +115,7 @@ export async function getResponse(
   return stream ? sendResponse(context, ref, call.response, starting_after) : show(context, ref);
 }
 
-/** Cancels a response that runs, on whatever replica; one that is over stays as it is. @returns how it stands */
+/** Cancels a response, on whatever replica it runs; a response that has ended stays as it is. @returns its state */
 export async function cancelResponse(context: OpenAiContext, call: OneCall): Promise<Answer> {
   const ref = await findResponse(context, call);
   await cancel(context, ref.key, ref.invocationId);
@@ -122,7 +124,10 @@ export async function cancelResponse(context: OpenAiContext, call: OneCall): Pro
   return { kind: 'value', value: toState(ref, invocation) };
 }
 
-/** Deletes a response with its conversation. @throws {ConflictError} where that has others: no event goes alone */
+/**
+ * Deletes a response with its conversation. @throws {ConflictError} if the conversation has other responses, because
+ * events are not deleted singly
+ */
 export async function deleteResponse(context: OpenAiContext, call: OneCall): Promise<JsonObject> {
   const ref = await findResponse(context, call);
   const invocations = JSON.parse(await listInvocationsText(context.database.db, ref.key, 2)) as unknown[];
@@ -132,7 +137,6 @@ export async function deleteResponse(context: OpenAiContext, call: OneCall): Pro
   return { id: call.path.responseId, object: 'response', deleted: true };
 }
 
-/** Lists what the user said for a response. */
 export async function listInput(context: OpenAiContext, call: OneCall<Page>): Promise<JsonObject> {
   const { said } = await readResponse(context, await findResponse(context, call));
   return toPage(said, call.query);

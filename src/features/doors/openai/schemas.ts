@@ -5,21 +5,19 @@ import { identifierSchema } from '../../../core/session.ts';
 import { newLabelsSchema } from '../../../conversation/sessions/label.ts';
 import { invocationHeaders } from '../../../invocations/request.ts';
 
-/** Headers of what runs an agent, with the names that front ends give a user and a chat. */
+/** Headers of requests that run an agent, with those in which front ends name a user and a chat. */
 export const doorHeaders = invocationHeaders.extend({
   'x-session-id': identifierSchema.optional().describe('The session of a chat [one that goes with the answer].'),
   'x-openwebui-chat-id': identifierSchema.optional().describe('The same, as Open WebUI names it.'),
   'x-openwebui-user-id': identifierSchema.optional().describe('The owner, as Open WebUI names it.'),
 });
 
-/** The start and the direction of a page of items. */
 export const pageQuery = z.object({
   after: z.string().max(4_096).optional().describe('Id of the item behind which the page begins.'),
   limit: z.int().min(1).max(100).default(20).describe('Most items of the page.'),
   order: z.enum(['asc', 'desc']).default('desc').describe('Oldest or newest first.'),
 });
 
-/** The form in which a response is read. */
 export const responseQuery = z.object({
   stream: z.boolean().default(false).describe('True: its events.'),
   starting_after: z.int().min(-1).optional().describe('Only events after this number.'),
@@ -67,7 +65,7 @@ const toolChoice = looseObject('A tool to call, or those that may be called.', {
 
 const { temperature, top_p, presence_penalty, frequency_penalty, max_tokens, output_schema } =
   harnessOverridesSchema.shape;
-/** Changes of the deployed agent, as the own wire has them: they need the scope `override`. */
+/** Overrides of the deployed agent, by the names of the runtime's own API; they need the scope `override`. */
 export const samplingSchema = z.object({ temperature, top_p, presence_penalty, frequency_penalty });
 const schema = { schema: output_schema };
 const format = looseObject('The form of the answer.', {
@@ -81,7 +79,7 @@ const user = optional(
   'The owner [of a token: its user; of a key that acts for all, and locally: `user`].',
 );
 
-/** Members of both kinds of requests. */
+/** Members that requests of both APIs share. */
 const common = {
   model: identifierSchema.describe('The application that answers: an `id` of `/v1/models`.'),
   stream: flag('True: the answer comes as a stream.'),
@@ -98,7 +96,7 @@ const common = {
   user,
 };
 
-/** Body of a new response. Members that have no meaning here are kept or ignored as the original does. */
+/** Members without a meaning here are stored or ignored, as by OpenAI. */
 export const createResponseSchema = looseObject('A request of the Responses API.', {
   ...common,
   input: z.union([bodyText, bodyList(item)]).describe('What is new: a text, or items.'),
@@ -116,24 +114,20 @@ export const createResponseSchema = looseObject('A request of the Responses API.
 
 const metadata = optional(newLabelsSchema, 'Notes, by name: the labels of its session.');
 
-/** Body of a new conversation. */
 export const conversationSchema = looseObject('A conversation.', {
   items: optional(bodyList(item).max(20), 'Messages to begin with, 20 at most.'),
   metadata,
   user,
 });
 
-/** Body of more items for a conversation. */
 export const itemsSchema = looseObject('Items of a conversation.', {
   items: bodyList(item).min(1).max(20).describe('Messages, 20 at most.'),
 });
 
-/** Body of a change of a conversation. */
 export const metadataSchema = looseObject('What changes.', { metadata });
 
 const streamOptions = looseObject('How it streams.', { include_usage: flag('True: the last piece has the usage.') });
 
-/** Body of a chat completion. */
 export const chatSchema = looseObject('A request of the Chat Completions API.', {
   ...common,
   messages: bodyList(item).min(1).describe('The whole conversation, oldest first.'),
@@ -144,11 +138,7 @@ export const chatSchema = looseObject('A request of the Chat Completions API.', 
   max_completion_tokens: max_tokens,
 });
 
-/** A checked request of the Responses API. */
 export type CreateResponse = z.input<typeof createResponseSchema>;
-/** A checked request of the Chat Completions API. */
 export type ChatRequest = z.input<typeof chatSchema>;
-/** The request for a page. */
 export type Page = z.output<typeof pageQuery>;
-/** An item as a client sends it. */
 export type InputItem = z.input<typeof item>;

@@ -21,21 +21,19 @@ import { nameAnswers, type Said, toOwnEvents } from './items.ts';
 import { withEcho } from './response.ts';
 import { type ChatRequest, type CreateResponse, type doorHeaders, samplingSchema } from './schemas.ts';
 
-/** Dependencies of this door. */
 export type OpenAiContext = InvocationContext & Pick<SessionContext, 'copyArtifacts' | 'forgetSessions'>;
 
-/** The request, with its user. */
 export type OpenAiCall<Body = CreateResponse | ChatRequest> = Call<unknown, unknown, Headers, Body> & {
   userId: string;
 };
 type Headers = z.output<typeof doorHeaders>;
 
-/** Returns the members of a request that only the scope for overrides allows. */
+/** Returns the members of a request that need the scope `override`. */
 export function toOverrides(sent: CreateResponse | ChatRequest): AgentOverrides {
   const body: Partial<CreateResponse & ChatRequest> = sent;
   const { type, schema, json_schema: chat } = body.text?.format ?? body.response_format ?? {};
   const form = type === 'json_schema' ? (schema ?? chat?.schema ?? {}) : undefined;
-  // Beside tools of the client nothing of the agent is forced.
+  // If the client has tools, `required` is about those and never forces a tool of the agent.
   const isOfAgent = body.tool_choice === 'required' && !body.tools?.some((tool) => tool.type === 'function');
   const changes = toAgentOverrides({
     ...samplingSchema.parse(body),
@@ -47,8 +45,8 @@ export function toOverrides(sent: CreateResponse | ChatRequest): AgentOverrides 
 }
 
 /**
- * Returns the client's tools, and which of them the model has to call.
- * @throws {RequestError} for tools that an agent has not, and for a choice of others than the client's
+ * Returns the client's tools, and those that the model must call.
+ * @throws {RequestError} for hosted tools, and if the choice names tools that the client does not have
  */
 function toTools(body: OpenAiCall['body']): Pick<AgentOverrides, 'clientTools' | 'toolChoice'> {
   const { tool_choice: choice } = body;
@@ -66,13 +64,13 @@ function toTools(body: OpenAiCall['body']): Pick<AgentOverrides, 'clientTools' |
   return { clientTools: chosen, ...(mode === 'required' && { toolChoice: mode }) };
 }
 
-/** Returns the name of a tool, which the Chat Completions API has one level deeper. */
+/** The Chat Completions API nests the name one level deeper. */
 const readName = (tool: { name?: unknown; function?: unknown }): unknown =>
   toMembers(tool.function)['name'] ?? tool.name;
 
 function toOwnTools({ model, tools }: OpenAiCall['body']): ClientTool[] | undefined {
   const flat = (tools ?? []).flatMap((tool, index) => {
-    // The Chat Completions API has the members of a tool one level deeper.
+    // The Chat Completions API nests a tool's members one level deeper.
     if (tool.type === 'function') return (tool as { function?: object }).function ?? tool;
     if (tool.type === 'mcp' && tool.server_label === model) return [];
     const message = `There is no hosted tool ${tool.type}: the agent has its own, the client \`function\`.`;
@@ -85,27 +83,27 @@ function toOwnTools({ model, tools }: OpenAiCall['body']): ClientTool[] | undefi
   return toClientTools(data);
 }
 
-/** A session that an answer goes on with. */
+/** The session in which a request is answered. */
 export interface Place {
   key: SessionKey;
-  /** Its events; `null`: it has to be new [nothing waits in it]. */
+  /** Its events; `null`: the session must be new; absent: nothing waits in it. */
   history?: SessionHistory | null;
 }
 
-/** A question, and the way in which it is answered. */
+/** How a request is answered. */
 interface Asked {
   timeline: Said[];
   streaming: boolean;
-  /** Finds the session to go on with; `undefined`: a new one, to which the client brings what was said before. */
+  /** Finds the session to continue; `undefined`: a new one, with the history that the client sends. */
   find: () => Promise<Place | undefined>;
-  /** Runs a turn in this process [in the background, and then shows it]. */
+  /** Runs a turn within the request; default: run it in the background, and then `show` it. */
   run?: ((ref: InvocationRef, turn: TurnRequest) => Promise<Answer>) | undefined;
   show: (ref: InvocationRef) => Promise<Answer>;
 }
 
 /**
- * Answers a question, or shows the answer to an earlier request with the same key; a session that goes with the answer
- * is deleted then. @throws as {@link prepareAnswer} @throws {KeyReusedError}
+ * Answers a request, or shows the answer to an earlier request with the same idempotency key. A temporary session is
+ * deleted afterwards. @throws as {@link prepareAnswer} @throws {KeyReusedError}
  */
 export async function answer(context: OpenAiContext, call: OpenAiCall, asked: Asked): Promise<Answer> {
   const { timeline, streaming, find, run, show } = asked;
@@ -116,15 +114,15 @@ export async function answer(context: OpenAiContext, call: OpenAiCall, asked: As
     if (run) return await run(ref, turn);
     return await show({ ...ref, ...(await startTurn(context, ref.key, { ...turn, streaming }, call)) });
   } finally {
-    // In this process nothing runs any more.
+    // If `run` answered, the invocation has ended and needs no cancellation.
     if (isTemporary(call, ref.key)) await removeSession(context, run ? { ...ref, invocationId: '' } : ref);
   }
 }
 
 /**
- * Makes an answer ready, in its session or in a new one.
- * @throws {RequestError} @throws {ConflictError} where calls would stay without an answer
- * @throws {ForbiddenError} for words of the agent in a session that stays, without the scope to import
+ * Prepares a turn in its session or in a new one.
+ * @throws {RequestError} @throws {ConflictError} if calls would stay without an answer
+ * @throws {ForbiddenError} if agent messages are to be stored in a lasting session without the scope to import
  */
 async function prepareAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Said[], place: Place | undefined) {
   const { body, userId, principal } = call;
@@ -132,7 +130,7 @@ async function prepareAnswer(context: OpenAiContext, call: OpenAiCall, timeline:
   const last = timeline.at(-1);
   if (last?.by !== 'user')
     throw new RequestError('There is nothing new to answer: the user says the last word.', { param });
-  // A session has what was said before.
+  // An existing session already has the history.
   const before = place ? [] : timeline.slice(0, -1);
   const overrides = withoutAbsent({ ...toOverrides(body), ...toTools(body) });
   const key = place?.key ?? { appName: body.model, userId, sessionId: context.newId() };
@@ -163,7 +161,7 @@ const toAnswered = (parts: Said['parts'] = []) => getFunctionResponses({ parts }
 
 const toRequested = (call: OpenAiCall) => [call.userId, call.body, toSessionName(call)];
 
-/** Returns the name that the request of a front end gives its conversation. */
+/** Returns the name that a front end gives its conversation. */
 export const toSessionName = ({ headers, body: { metadata } }: OpenAiCall): string | undefined =>
   headers['x-session-id'] ?? headers['x-openwebui-chat-id'] ?? metadata?.['session_id'];
 
@@ -174,13 +172,13 @@ async function findAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Sa
   return found && { ref: { ...found, answered: toAnswered(timeline.at(-1)?.parts) }, turn: undefined };
 }
 
-/** True where the session goes with the answer: the client named none, or wants nothing kept. */
+/** True for a temporary session, deleted after the answer: the client named none, or asks to store nothing. */
 export const isTemporary = (call: OpenAiCall, { sessionId }: SessionKey): boolean =>
   'input' in call.body ? call.body.store === false : sessionId !== toSessionName(call);
 
 /**
- * Deletes a session and what quotes it, memories and evaluation cases too unless it is said; what runs there ends.
- * @returns false where there is none
+ * Deletes a session and all copies of its content, with `copiesToo` also memories and evaluation cases. Cancels the
+ * invocation, if one is named. @returns false if there is no session
  */
 export async function removeSession(
   context: OpenAiContext,
