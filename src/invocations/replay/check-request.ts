@@ -8,7 +8,7 @@ import type { JsonObject } from '../../core/content.ts';
 import { type JsonDifference, jsonDifference } from '../../core/json-difference.ts';
 import { type AgentPrompt, contentsDigest, instructionDigest, type Tape, toPrompt } from '../tape.ts';
 
-/** The model call of a replay that a stored prompt is compared with, and the values of its placeholders. */
+/** A model call of the replay, with what is needed to render the stored instruction. */
 interface MadeCall {
   agent: ObservedAgent;
   request: ModelRequest;
@@ -16,11 +16,11 @@ interface MadeCall {
   services: Pick<ToolServices, 'loadArtifact'>;
 }
 
-/** The model calls of a tape that one agent made, in order. */
+/** Returns the model calls that one agent made on a tape, in order. */
 export const getCalls = ({ payload }: Tape, agentName: string): Tape['payload']['calls'] =>
   payload.calls.filter(([prompt]) => payload.prompts[prompt]?.[0] === agentName);
 
-/** Returns the first difference between what a model was given then and now; `undefined` for none. */
+/** Returns the first difference between the stored and the replayed request to a model; `undefined` for none. */
 export async function requestDifference(
   tape: Tape,
   [place, contents, instruction]: Tape['payload']['calls'][number],
@@ -49,8 +49,8 @@ export async function requestDifference(
 }
 
 /**
- * Does as {@link requestDifference} for an agent that is a tool and those below it, from templates: they are not run
- * again. `skip` is told why one of them could not be compared.
+ * Does the same as {@link requestDifference} for an agent-as-tool and its sub-agents. Compares templates, because a
+ * replay does not run these agents. `skip` gets the reason if one of them could not be compared.
  */
 export function toolAgentDifference(
   tape: Tape,
@@ -76,10 +76,10 @@ export function toolAgentDifference(
 
 const templates = ({ instruction, appendedInstruction }: AgentPrompt) => ({ instruction, appendedInstruction });
 
-/** Stands for a value of which only a digest is stored, which is enough to see that it differs. */
+/** Stands in for a value of which only a digest is stored. It can be shown to differ, but not how. */
 const notKept = (digest: string) => ({ digest });
 
-/** The members of a prompt that a model gets beside the instruction. */
+/** The parts of a prompt that the model gets in addition to the instruction. */
 const declared = ({ tools, modelName, sampling, outputSchema, hooks }: AgentPrompt) => ({
   tools: tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
   modelName,
@@ -88,7 +88,7 @@ const declared = ({ tools, modelName, sampling, outputSchema, hooks }: AgentProm
   ...(hooks && { hooks }),
 });
 
-/** The instruction as it was given then; `undefined` where it cannot be made again. */
+/** Renders the instruction as it was at the time; `undefined` if that is impossible. */
 async function renderBefore(
   { payload }: Tape,
   { instruction = payload.overrides.instruction, appendedInstruction }: AgentPrompt,

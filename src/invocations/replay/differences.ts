@@ -5,20 +5,22 @@ import { type JsonDifference, jsonDifference } from '../../core/json-difference.
 import type { replayDifferenceSchema } from './replay-schema.ts';
 import type { StoredEvent, TapeRun } from './tape-run.ts';
 
-/** A difference and the event that it is about. */
+/** A difference and the event that it belongs to. */
 export type ReplayDifference = z.infer<typeof replayDifferenceSchema>;
 
-/** Compares events of a replay with stored ones, each branch by itself: which of them is faster is no difference. */
+/**
+ * Compares replayed with stored events. Compares each branch separately, because parallel agents have no fixed order.
+ */
 export class Differences {
-  /** The first of all, requests of models included. */
+  /** The first difference, in a model request or in an event. */
   first: ReplayDifference | undefined;
-  /** The first in an event itself. */
+  /** The first difference in an event. */
   firstEvent: ReplayDifference | undefined;
-  /** Number of events that were compared. */
+  /** Number of compared events. */
   compared = 0;
   readonly #stored: StoredEvent[];
   readonly #taken = new Set<StoredEvent>();
-  /** The calls of both sides of each branch. */
+  /** Call numbers of both sides, by branch. */
   readonly #numbers = new Map<string, { stored: CallNumbers; replayed: CallNumbers }>();
   readonly #end: number;
 
@@ -27,18 +29,18 @@ export class Differences {
     this.#end = (this.#stored.at(-1)?.place ?? firstPlace - 1) + 1;
   }
 
-  /** The first stored event that was not compared yet and that `counts`. */
+  /** Returns the first stored event that is not compared yet and matches. */
   next(counts: (event: Event) => boolean = () => true): StoredEvent | undefined {
     return this.#stored.find((one) => !this.#taken.has(one) && counts(one.event));
   }
 
-  /** The first of the next `places` stored events that is wanted. */
+  /** Returns the first match among the next `places` stored events. */
   peek(places: number, isWanted: (event: Event) => boolean): Event | undefined {
     const left = this.#stored.filter((one) => !this.#taken.has(one));
     return left.slice(0, places).find(({ event }) => isWanted(event))?.event;
   }
 
-  /** Compares an event of the replay with the next stored one of its branch. */
+  /** Compares a replayed event with the next stored one of its branch. */
   take(event: Event): void {
     const branch = event.branch ?? '';
     const numbers = this.#numbers.get(branch) ?? { stored: new CallNumbers(), replayed: new CallNumbers() };
@@ -52,12 +54,12 @@ export class Differences {
     if (found) this.#note(stored, found, true);
   }
 
-  /** Notes that the model call which made a stored event was given something else; without an event, the next one. */
+  /** Notes a difference in the request that produced a stored event; without one, it belongs to the next event. */
   noteRequest(stored: StoredEvent | undefined, found: JsonDifference): void {
     this.#note(stored ?? this.next(), found, false);
   }
 
-  /** Notes the stored events that the replay did not come to. */
+  /** Notes the first stored event that the replay did not reach. */
   end(): void {
     const left = this.next();
     if (left) this.#note(left, { path: '', before: toComparable(left.event, new CallNumbers()), after: null }, true);
@@ -72,7 +74,7 @@ export class Differences {
   }
 }
 
-/** Ids of calls as numbers in order of appearance: two runs have other ids for the same calls. */
+/** Numbers call ids in order of appearance, because two runs have different ids for the same call. */
 class CallNumbers {
   readonly #numbers = new Map<string, number>();
 
@@ -84,7 +86,7 @@ class CallNumbers {
   }
 }
 
-/** Reduces an event to its comparable members: without ids, time, token counts, and notes of the request. */
+/** Reduces an event to what two runs have in common: no ids, times, token counts or request metadata. */
 function toComparable(event: Event, calls: CallNumbers): JsonObject {
   const { author, branch, finishReason, errorCode, errorMessage, interrupted, modelVersion } = event;
   const content = event.content ? toComparableContent(event.content, calls) : undefined;
@@ -110,7 +112,7 @@ const toComparableContent = ({ role, parts }: Content, calls: CallNumbers) => ({
   parts: (parts ?? []).map((part) => toComparablePart(part, calls)),
 });
 
-/** Signatures differ in every answer of a provider. */
+/** Drops thought signatures, which differ in every answer. */
 function toComparablePart({ thoughtSignature: _signature, ...part }: Part, calls: CallNumbers): JsonObject {
   const { functionCall: call, functionResponse: response } = part;
   if (call)
@@ -118,7 +120,7 @@ function toComparablePart({ thoughtSignature: _signature, ...part }: Part, calls
   return response ? { ...part, functionResponse: { ...response, id: calls.of(response.id) } } : part;
 }
 
-/** A request for a confirmation carries the call that it is about, with its id. */
+/** Also numbers the call inside a confirmation request. */
 function toComparableArgs(args: JsonObject | null | undefined, calls: CallNumbers): JsonObject {
   const original = args?.['originalFunctionCall'] as { id?: string } | undefined;
   return original?.id === undefined
@@ -126,7 +128,7 @@ function toComparableArgs(args: JsonObject | null | undefined, calls: CallNumber
     : { ...args, originalFunctionCall: { ...original, id: calls.of(original.id) } };
 }
 
-/** Empty actions say nothing. Times of a compaction are those of events that are compared themselves. */
+/** Drops empty actions, and the times of a compaction, whose events are compared anyway. */
 function toComparableActions(actions: EventActions, calls: CallNumbers): JsonObject | undefined {
   const { compaction, requestedToolConfirmations, ...others } = actions;
   const requested = Object.entries(requestedToolConfirmations ?? {}).map(([id, value]) => [calls.of(id), value]);

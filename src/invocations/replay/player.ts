@@ -17,29 +17,30 @@ import { leavesHooksOut, type ReplayModes, toReplayHooks } from './replay-hooks.
 import { StoredAnswers, type ToolRun } from './stored-answers.ts';
 import { isFailure, isOfModel, type StoredEvent, type TapeRun, toModelAnswer } from './tape-run.ts';
 
-/** A live call whose use is reserved, and counted behind it. */
+/** A live model call with its reserved tokens, which are charged afterwards. */
 export type LiveCall = Pick<ReservedCall, 'request' | 'end'> & { count(answer: ModelAnswer): Promise<unknown> };
 
-/** The inputs of the replay of one run. */
 interface PlayerOptions extends ReplayModes {
   run: TapeRun;
   firstPlace: number;
-  /** The state at the run's start; changes by its events are added. */
+  /** The state when the run began; updated with each event. */
   state: JsonObject;
   services: ToolServices;
-  /** Ids of calls that people were asked about, or answered: see {@link listAttendedCalls}. */
+  /** Ids of the calls that people confirmed or answered, see {@link listAttendedCalls}. */
   attendedCalls: ReadonlySet<string>;
-  /** Maximum of live model calls. */
+  /** Maximum number of live model calls. */
   maxLiveCalls: number;
-  /** Reserves a live call; the sentence of a budget that has less left than it may use. */
+  /** Reserves a live call, or returns the reason if a budget has too few tokens left. */
   reserve: (request: ModelRequest) => Promise<LiveCall | string>;
 }
 
-/** Codes of what ends an invocation from outside of the loop. */
+/** Error codes of what ends an invocation from outside the loop. */
 const ABORTS: ReadonlySet<string> = new Set(
   'cancelled interrupted time_limit tool_calls_limit budget_exceeded'.split(' '),
 );
-/** How often an answer looks for the events before it, until it takes the order for another one: turns, then ms. */
+/**
+ * How long an answer waits for the events before it until it accepts another order: turns of the event loop, then ms.
+ */
 const IDLE_TURNS = 50;
 const IDLE_SLEEPS = 100;
 
@@ -48,33 +49,32 @@ const NO_TAPE = 'Nothing is kept of what its models were given: a changed instru
 const isStoppedBySibling = (event: Event) => event.errorCode === 'interrupted' && event.errorMessage === SIBLING_FAILED;
 const isAborted = ({ errorCode }: Event) => ABORTS.has(errorCode ?? '');
 
-/** Never settles; a signal ends those who wait for it. */
+/** A promise that never settles, for calls that an abort signal ends. */
 const forever = <Result>() => new Promise<Result>(() => undefined);
 
-/** A model call of an agent of the replay. */
 interface MadeCall {
-  /** The event that it made in the stored run. */
+  /** The event that this call produced in the stored run. */
   stored: StoredEvent | undefined;
-  /** Settles when its request was compared. */
+  /** Settles when the request was compared. */
   compared: Promise<void>;
 }
 
-/** Gives models and tools of an agent the answers of a stored run, and compares the new events with the stored. */
+/** Feeds the stored answers to models and tools, and compares the new events with the stored ones. */
 export class Player implements RunObserver {
   readonly differences: Differences;
-  /** The reason why the replay cannot go on; `undefined` while it can. */
+  /** Why the replay stopped early; `undefined` while it runs. */
   stopped: string | undefined;
-  /** True once the loop came to where the runtime ended the stored run. */
+  /** True when the loop has reached the point where the runtime ended the stored run. */
   isAtEnding = false;
   liveModelCalls = 0;
   liveToolCalls = 0;
-  /** Text of the last event that has any. */
+  /** Text of the last event with text. */
   output = '';
-  /** Why something that models are given was not compared; empty where all of it was. */
+  /** Why some model inputs were not compared; empty if all were. */
   readonly notCompared = new Set<string>();
-  /** True where hooks of an agent do not run: see {@link leavesHooksOut}. */
+  /** True if hooks were left out, see {@link leavesHooksOut}. */
   leftHooksOut = false;
-  /** Names of the tools with a live call that was not made: see {@link Player.#mayMake}. */
+  /** Tools whose live calls were replaced by stored answers, see {@link Player.#mayMake}. */
   readonly notMade = new Set<string>();
   /** Ends the loop. */
   readonly #ending = new AbortController();
@@ -82,9 +82,9 @@ export class Player implements RunObserver {
   readonly #answers: StoredAnswers;
   readonly #models = new Map<string, StoredEvent[]>();
   readonly #asked = new Map<string, number>();
-  /** By the signals of their requests: a hook may put another member, or a whole other request, in place of the rest. */
+  /** By the signal of the request, because a hook may replace every other member of it. */
   readonly #calls = new Map<AbortSignal, MadeCall>();
-  /** The hooks of the agents as they are deployed. */
+  /** The hooks of the deployed agents. */
   readonly #hooks = new Map<string, ObservedAgent['hooks']>();
   readonly #isParallel: boolean;
 
@@ -104,7 +104,7 @@ export class Player implements RunObserver {
     return this.#ending.signal;
   }
 
-  /** The agent with models and tools of this replay. */
+  /** Returns the agent with the models and tools of this replay. */
   wrap<Node extends AgentNode>(node: Node): Node {
     this.#hooks.set(node.name, node.hooks);
     this.leftHooksOut ||= leavesHooksOut(node, this.#options);
@@ -120,7 +120,7 @@ export class Player implements RunObserver {
     };
   }
 
-  /** Compares what an agent asks with what it asked then, before hooks see it: then too it was noted before them. */
+  /** Compares a model request with the stored one, before hooks change it, because the tape was recorded there too. */
   request(observed: ObservedAgent, request: ModelRequest, { signal }: ModelRequest): void {
     const { hooks: _, ...agent } = observed;
     const { name } = agent;
@@ -129,7 +129,7 @@ export class Player implements RunObserver {
     this.#asked.set(name, index + 1);
     const stored = this.#models.get(name)?.[index];
     const compared = this.#checkRequest({ ...agent, ...(hooks && { hooks }) }, index, request, stored);
-    // It is awaited with the answer, and at the end: a hook may answer in place of the model.
+    // Awaited later, with the answer or at the end; a hook may answer instead of the model.
     compared.catch(() => undefined);
     this.#calls.set(signal, { stored, compared });
   }
@@ -143,22 +143,22 @@ export class Player implements RunObserver {
   }
 
   event(): void {
-    // The caller takes events when the loop hands them out.
+    // The caller compares the events when the loop yields them.
   }
 
-  /** Compares an event that the loop, or the runtime after it, made. */
+  /** Compares an event that the loop or the runtime produced. */
   take(event: Event): void {
     this.differences.take(event);
     Object.assign(this.#options.state, event.actions?.stateDelta);
     const text = getAnswerText(event.content);
     if (text !== '') this.output = text;
-    // As in the stored run, its limit of tool calls ends it before the tools run.
+    // In the stored run the limit of tool calls ended the invocation before these tools ran.
     const first = getFunctionCalls(event.content)[0]?.id ?? '';
     const answer = this.#answers.find(first)?.stored.event;
     if (answer?.errorCode === 'tool_calls_limit' && this.#isStoredOnly) this.#abort(answer);
   }
 
-  /** Notes what the replay did not come to, once the loop has ended. */
+  /** Notes what the replay did not reach, once the loop has ended. */
   async end(): Promise<void> {
     for (const { compared } of this.#calls.values()) await compared;
     if (this.stopped !== undefined) return;
@@ -170,7 +170,7 @@ export class Player implements RunObserver {
     }
   }
 
-  /** Ends the loop because the tape has no more to say. */
+  /** Ends the loop, because the tape has no answer for it. */
   stop(reason: string): AgentError {
     this.stopped ??= reason;
     const error = new AgentError('interrupted', reason);
@@ -224,7 +224,7 @@ export class Player implements RunObserver {
     return 'live';
   }
 
-  /** A summary is made once: also a live model gets the history as it was. */
+  /** Uses the stored summary even with a live model, so that the history is the same. */
   #summarise(): ModelAnswer {
     const stored = this.#options.run.events.find(({ event }) => event.actions?.compaction)?.event;
     const text = getAnswerText(stored?.actions?.compaction?.compactedContent);
@@ -256,7 +256,7 @@ export class Player implements RunObserver {
     }
   }
 
-  /** Agents that are tools count as model calls too, and are not run again: the limit may have been theirs. */
+  /** A limit may hide a call: agents-as-tools count as model calls too, and a replay does not run them. */
   #mayBeUnseen({ errorCode }: Event): boolean {
     return errorCode === 'llm_calls_limit' || isAborted({ errorCode });
   }
@@ -274,7 +274,7 @@ export class Player implements RunObserver {
     return toModelAnswer(event);
   }
 
-  /** Where the runtime ended the stored run, the loop ends here; `undefined` where it did not. */
+  /** Ends the loop if the runtime ended the stored run here; `undefined` if it did not. */
   #isOver(): AgentError | undefined {
     const last = this.#options.run.ending.at(-1)?.event;
     if (!last) return undefined;
@@ -296,8 +296,8 @@ export class Player implements RunObserver {
   }
 
   /**
-   * A yes was for one call: neither a call that people decide on, nor one that they answered, is made again. Nor is one
-   * that would be committed together with an event.
+   * True if a live call may be made. Calls that people confirm or answer are not repeated, because they agreed to one
+   * call only. Transactional calls are not, because they commit with an event.
    */
   #mayMake(tool: Tool, id: string): boolean {
     if (runsUnattended(tool) && tool.transactional !== true && !this.#options.attendedCalls.has(id)) return true;
@@ -317,7 +317,7 @@ export class Player implements RunObserver {
     const { response } = found.part.functionResponse ?? {};
     if (event.errorCode && response?.['error'] === 'interrupted' && isSameModel) {
       if (isStoppedBySibling(event)) return forever();
-      // The calls of this step that were answered are so first.
+      // Let the answered calls of this step finish first.
       await nextTurn();
       this.#abort(event);
       return forever();
@@ -336,7 +336,7 @@ export class Player implements RunObserver {
     if (found) this.differences.noteRequest(stored, found);
   }
 
-  /** A call that the tape has no answer to: one that was left open, or one that the stored run did not make. */
+  /** Handles a call without a stored answer: it was left open, or the stored run did not make it. */
   #openCall(tool: Tool, { id, name }: ToolRun): undefined | Promise<never> {
     const wasOpen = this.#options.run.events.some(({ event }) => event.longRunningToolIds?.includes(id));
     if (wasOpen || tool.longRunning === true) return undefined;
@@ -344,7 +344,7 @@ export class Player implements RunObserver {
     throw over ?? this.stop(`The tape has no answer to this call of \`${name}\`.`);
   }
 
-  /** Settles when the events before a stored one have come, as far as agents that run side by side make them. */
+  /** Waits until the events before a stored one have been replayed, because parallel agents have no fixed order. */
   async #turnOf({ place }: StoredEvent): Promise<void> {
     if (!this.#isParallel || !this.#isStoredOnly) return;
     const isEarlier = () => (this.differences.next((event) => !isStoppedBySibling(event))?.place ?? place) < place;

@@ -3,7 +3,7 @@ import { type HookContext, type HookedFailure, HOOKS, type Hooks } from '../../a
 import { isOfAgentHook } from '../../agent/loop/hooks.ts';
 import type { Differences } from './differences.ts';
 
-/** The source of the answers of a replay. */
+/** Where the answers of a replay come from. */
 export interface ReplayModes {
   model: 'stored' | 'live';
   tools: 'stored' | 'live';
@@ -11,17 +11,19 @@ export interface ReplayModes {
 
 const OF_TOOLS: readonly string[] = ['beforeTool', 'afterTool'];
 
-/** True for a hook that a replay runs, as it stands around what is live; that of errors stands around both. */
+/**
+ * True if a replay runs a hook: what it wraps is live. Error hooks wrap both models and tools, and are handled apart.
+ */
 const isRun = (kind: (typeof HOOKS)[number], { model, tools }: ReplayModes): boolean =>
   kind !== 'onError' && (OF_TOOLS.includes(kind) ? tools : model) === 'live';
 
-/** True where a replay leaves out a hook of an agent: what it would do now is not seen. */
+/** True if a replay leaves out a hook of the agent, so that a change of that hook goes unnoticed. */
 export const leavesHooksOut = ({ hooks = [] }: AgentNode, modes: ReplayModes): boolean =>
   hooks.some((own) => HOOKS.some((kind) => own[kind] && !isRun(kind, modes)));
 
 /**
- * Returns the hooks of an agent for a replay: those around live models and tools run, what the others did is in the
- * stored events.
+ * Returns the hooks for a replay. Hooks around live models and tools run; the effects of the others are in the stored
+ * events.
  */
 export function toReplayHooks({ name, hooks = [] }: AgentNode, stored: Differences, modes: ReplayModes): Hooks[] {
   const modeOf = { input: modes.model, results: modes.tools };
@@ -47,6 +49,6 @@ export function toReplayHooks({ name, hooks = [] }: AgentNode, stored: Differenc
     Object.assign(context.stateDelta, event?.actions?.stateDelta);
     return event?.content ?? undefined;
   };
-  // The agent's last event is compared after its hook has run.
+  // The agent's last event is compared after this hook, so look one event further.
   return [{ name: 'replay', beforeAgent: take('beforeAgent', 1), afterAgent: take('afterAgent', 2) }, ...live];
 }

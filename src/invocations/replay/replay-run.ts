@@ -22,21 +22,19 @@ import type { ReplayModes } from './replay-hooks.ts';
 import { isOfModel, getResponses, type TapeRun } from './tape-run.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
-/** Dependencies of a replay. */
 export type ReplayContext = Pick<
   InvocationContext,
   'database' | 'contentStore' | 'log' | 'agents' | 'newId' | 'limits' | 'stopping'
 >;
 
-/** Options of a replay. */
 export interface ReplayOptions extends ReplayModes {
-  /** Changes of the deployed agent, beside those that the invocation had itself. */
+  /** Overrides in addition to those of the invocation. */
   overrides: AgentOverrides;
-  /** Tokens of live model calls: the maximum [none], and what they have used so far. */
+  /** Tokens of live model calls: the maximum, if there is one, and the use so far. */
   liveTokens: { max: number | undefined; used: number };
 }
 
-/** A stored run and what it begins with. */
+/** A stored run and what it started from. */
 interface Replayed {
   run: TapeRun;
   key: SessionKey;
@@ -44,15 +42,15 @@ interface Replayed {
   agent: HostedAgent;
   state: JsonObject;
   runtimeEventIds: ReadonlySet<string>;
-  /** Calls that people were asked about, or answered. */
+  /** Calls that people confirmed or answered. */
   attendedCalls: ReadonlySet<string>;
   given: GivenAnswers;
 }
 
-/** How often a live model may be called more than twice as often as the tape has answers of it. */
+/** Live model calls allowed in addition to twice the number of stored answers. */
 const FURTHER_CALLS = 5;
 
-/** Runs the loop over a stored run and compares what it makes. @throws what `signal` was aborted with. */
+/** Runs the loop over a stored run and compares the events. @throws the reason of `signal` if it is aborted */
 export async function replayRun(
   context: ReplayContext,
   replayed: Replayed,
@@ -102,8 +100,9 @@ export async function replayRun(
 }
 
 /**
- * Reserves a live call in the budgets of its user, and in what the replay may use: there it counts as much as it may
- * use until its answer says less. @returns why it may not be made, a sentence
+ * Reserves a live call in the user's budgets and in the token limit of the replay. In the limit it counts with its
+ * maximum until the answer is known.
+ * @returns a sentence with the reason if it may not be made
  */
 async function reserveLive(
   db: Database,
@@ -130,7 +129,6 @@ async function reserveLive(
   return { ...reserved, count };
 }
 
-/** A run of the loop for a replay. */
 interface Playing {
   player: Player;
   prepared: PreparedAgent;
@@ -139,7 +137,10 @@ interface Playing {
   take: (event: Event) => void;
 }
 
-/** The consumer of the loop: it compares where that of an invocation stores, and has the same limit of tool calls. */
+/**
+ * Consumes the loop as an invocation does, with the same limit of tool calls, but compares events instead of storing
+ * them.
+ */
 async function playLoop(
   { newId, limits }: ReplayContext,
   { run, key, invocationId, state, runtimeEventIds, given }: Replayed,
@@ -182,13 +183,13 @@ async function playLoop(
   }
 }
 
-/** The error that ended the stored run from outside the loop. */
+/** Returns the error that ended the stored run from outside the loop. */
 function getError({ ending }: TapeRun): { code: string; message: string } {
   const { errorCode, errorMessage } = ending.at(-1)?.event ?? {};
   return { code: errorCode ?? '', message: errorMessage ?? '' };
 }
 
-/** Takes the events that the runtime adds where the loop cannot go on, as an invocation stores them. */
+/** Compares the events that the runtime adds when the loop cannot go on. */
 function takeEnding(
   { newId }: ReplayContext,
   { run, invocationId, agent }: Replayed,
@@ -201,7 +202,7 @@ function takeEnding(
   for (const event of endingEvents(invocationId, agent.name, [...before, ...made], error, newId)) take(event);
 }
 
-/** The tools of MCP servers as the tape knows them: no server is contacted. The player answers their calls. */
+/** Returns the MCP tools on the tape, so that no server is contacted. The player answers their calls. */
 function storedServerTools({ tape, events, ending }: TapeRun): ServerTools {
   const schemas = new SchemaSandbox();
   return (agentName, servers) => {
@@ -222,7 +223,7 @@ function storedServerTools({ tape, events, ending }: TapeRun): ServerTools {
   };
 }
 
-/** Without a tape: the tools that an agent called and that answered; nothing is known of their arguments. */
+/** Without a tape: returns the tools that an agent called and that answered, with unknown parameters. */
 function calledTools(agentName: string, events: TapeRun['events']) {
   const responses = getResponses(events);
   const calls = events.flatMap(({ event }) => (event.author === agentName ? getFunctionCalls(event.content) : []));
@@ -230,20 +231,20 @@ function calledTools(agentName: string, events: TapeRun['events']) {
   return [...names].map((name) => ({ name, description: '', parameters: { type: 'object' } }));
 }
 
-/** The numbers of the versions of an artifact that events saved, in order. */
+/** Returns the versions of an artifact that events saved, in order. */
 const versionsIn = (events: Event[], name: string): number[] =>
   events.flatMap(({ actions }) => {
     const version = (actions?.artifactDelta as JsonObject | undefined)?.[name];
     return typeof version === 'number' ? [version] : [];
   });
 
-/** Returns services that read artifacts as they were when the run began, and save them for this replay only. */
+/** Returns services that read artifacts as they were when the run began, and save to memory only. */
 function replayServices(
   context: Pick<InvocationContext, 'database' | 'contentStore' | 'log' | 'agents'>,
   key: SessionKey,
   { history, events }: TapeRun,
 ): ToolServices {
-  // Without a lease: its writes would be refused.
+  // The empty token holds no lease, so that writes would be refused.
   const stored = newToolServices(context, { key, token: '' });
   const saved = new Map<string, Part[]>();
   const made = events.map(({ event }) => event);

@@ -3,7 +3,6 @@ import { harnessOverridesSchema } from '../../agent/definition/overrides.ts';
 
 const mode = z.enum(['stored', 'live']).nullish();
 
-/** Body of a replay. */
 export const replayRequestSchema = z
   .looseObject({
     modelExecutionMode: mode.describe('Where the answers of the model come from [`stored`]; `live` costs money.'),
@@ -21,7 +20,6 @@ export const replayRequestSchema = z
   })
   .describe('How to replay an invocation: at least one of model and tools from what is stored.');
 
-/** A difference between a stored invocation and its replay. */
 export const replayDifferenceSchema = z
   .looseObject({
     event: z.int().describe('Place of the event within the invocation, from 0; the prompt counts.'),
@@ -38,7 +36,6 @@ export const replayDifferenceSchema = z
   })
   .describe('The first place where a replay is not what was stored.');
 
-/** Answer of a replay. */
 export const replaySchema = z
   .looseObject({
     status: z

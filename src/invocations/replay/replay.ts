@@ -17,15 +17,15 @@ import type { replaySchema } from './replay-schema.ts';
 import { listGivenAnswers } from '../waits/task-store.ts';
 import { listAttendedCalls, stateBefore, type TapeRun, toRuns } from './tape-run.ts';
 
-/** The result of a replay. */
 export type Replay = z.infer<typeof replaySchema>;
 
 /**
- * Runs the loop over a stored invocation again, from the history and state that it began with, and compares. Nothing is
- * written: no event, no state, no artifact, no memory. `gone`, the client's disconnect, ends it.
- * @throws {NotFoundError} for an absent invocation. @throws {ConflictError} for one that has not ended.
- * @throws {InvalidError} for one that cannot be replayed like this. @throws {UnavailableError} when it is ended early:
- * after the time limit of an invocation, or because the process stops.
+ * Replays a stored invocation: runs the loop again from the same history and state, and compares. Stores no event,
+ * state, artifact or memory. `gone` is aborted when the client disconnects.
+ * @throws {NotFoundError} if there is no such invocation
+ * @throws {ConflictError} if it has not ended
+ * @throws {InvalidError} if it cannot be replayed with these options
+ * @throws {UnavailableError} if the replay takes longer than an invocation may, or the process stops
  */
 export async function replay(
   context: ReplayContext,
@@ -58,7 +58,7 @@ async function replayRuns(
   }
   const text = await findInvocationText(reads, key, invocationId);
   const history = text === undefined ? undefined : await findHistory(reads, key);
-  // Without its row nothing says that this runtime ran it: events that name it may be anybody's.
+  // Without the row nothing proves that this runtime produced the events: clients may append events with any id.
   if (text === undefined || !history) throw new NotFoundError(invocationNotFound(invocationId));
   const { status } = JSON.parse(text) as { status: InvocationStatus };
   if (status === 'queued' || status === 'running') throw new ConflictError('The invocation has not ended yet.');
@@ -95,16 +95,16 @@ async function replayRuns(
   return concluded({ ...result, notes, ...(used > 0 && { liveTokens: used }) }, seen.notCompared.size > 0);
 }
 
-/** What a replay did not see, and did not do. */
+/** What all runs of the replay left out. */
 interface Seen {
   notCompared: Set<string>;
   /** Tools whose live calls were not made. */
   notMade: Set<string>;
-  /** True where hooks of the agent did not run. */
+  /** True if hooks of the agent did not run. */
   hasHooks: boolean;
 }
 
-/** Servers of a request are not kept: live tools would need them. */
+/** Live tools need the MCP servers of the request, which are not stored. */
 function checkServers(runs: TapeRun[], { tools, overrides }: ReplayOptions): void {
   if (tools === 'stored' || overrides.mcpServers || !runs.some(({ tape }) => tape?.payload.hasOwnServers)) return;
   throw new InvalidError(
@@ -113,7 +113,7 @@ function checkServers(runs: TapeRun[], { tools, overrides }: ReplayOptions): voi
   );
 }
 
-/** Adds what came of one run of the invocation. */
+/** Adds the result of one run. */
 function addRun(result: Replay, player: Player, { events }: TapeRun): void {
   const { first, firstEvent, compared } = player.differences;
   result.events += compared;
@@ -131,7 +131,7 @@ const toShown = (difference: ReplayDifference): ReplayDifference => ({
   ...shortenPair(difference.before, difference.after),
 });
 
-/** The difference in an event is said once. */
+/** Sets the status, and drops the event difference if it is the first difference anyway. */
 function concluded({ eventDifference, ...result }: Replay, isIncomplete: boolean): Replay {
   if (!result.difference) {
     const status = isIncomplete ? 'not_compared' : 'same';
@@ -142,7 +142,7 @@ function concluded({ eventDifference, ...result }: Replay, isIncomplete: boolean
   return { ...result, status: 'different', ...(eventDifference && !isSame ? { eventDifference } : {}) };
 }
 
-/** Sentences on what this replay did not compare, and did not do; those that decide its status first. */
+/** Returns sentences on what was not compared or not run; those that decide the status come first. */
 function toNotes(
   { events, runtimeEventIds }: SessionHistory,
   invocationId: string,
@@ -181,16 +181,16 @@ function toNotes(
   ];
 }
 
-/** Maximum length of a text in an answer, characters. */
+/** Maximum length of a text in the answer, in characters. */
 const MAX_TEXT = 4_000;
-/** How much of two texts is shown before the place where they part. */
+/** How much of two long texts is shown before their first difference, in characters. */
 const CONTEXT = 200;
 
-/** A text of bounded length, which says what was left out. */
+/** Shortens a text and states how much was cut. */
 const shorten = (text: string): string =>
   text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT)}… [${text.length - MAX_TEXT} characters left out]`;
 
-/** Two values of bounded size. Of long texts that part which holds the first difference. */
+/** Shortens two values. Two long texts are cut around their first difference. */
 function shortenPair(before: unknown, after: unknown): { before: unknown; after: unknown } {
   if (typeof before === 'string' && typeof after === 'string') {
     const start = Math.max(commonLength(before, after) - CONTEXT, 0);
@@ -201,7 +201,7 @@ function shortenPair(before: unknown, after: unknown): { before: unknown; after:
   return { before: shortenedValue(before), after: shortenedValue(after) };
 }
 
-/** A large value becomes the beginning of its JSON text. */
+/** Replaces a large value by the beginning of its JSON. */
 function shortenedValue(value: unknown): unknown {
   const text = JSON.stringify(value) ?? 'null';
   return text.length <= MAX_TEXT ? value : shorten(text);

@@ -13,7 +13,7 @@ import { replayRequestSchema, replaySchema } from './replay-schema.ts';
 
 type Body = z.input<typeof replayRequestSchema> | undefined;
 
-/** Live models cost money and live tools act, so both need the right to invoke the agent. */
+/** Live models cost money and live tools have effects, so both need the scope to invoke. */
 const replayDemands = ({ body }: { body: Body }): Demand[] => [
   ...(body?.modelExecutionMode === 'live' || body?.toolExecutionMode === 'live'
     ? [{ scope: 'invoke' as const, because: 'a part of the replay is live.' }]
@@ -22,7 +22,7 @@ const replayDemands = ({ body }: { body: Body }): Demand[] => [
   ...overrideDemands(body?.harness),
 ];
 
-/** Longest time that a sample is of, minutes: a year. */
+/** Maximum period of a sample, in minutes: a year. */
 const MAX_MINUTES = 527_040;
 
 const sampleInvocations = operation({
@@ -66,7 +66,7 @@ const sampleInvocations = operation({
   }),
 });
 
-/** Replays a stored invocation. It shows instructions and tools where they differ, hence its scope. */
+/** Needs the scope `develop`, because differences show instructions and tools. */
 const replayInvocation = operation({
   method: 'post',
   path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/replay',
@@ -138,5 +138,4 @@ const replayInvocation = operation({
   },
 });
 
-/** Replays: choose invocations, replay one. */
 export const replayOperations = [sampleInvocations, replayInvocation];

@@ -4,26 +4,24 @@ import type { EventActions } from '../../core/event.ts';
 import { getResponses, type StoredEvent, type TapeRun } from './tape-run.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
-/** A tool call as a replay makes it. */
 export interface ToolRun {
   id: string;
   name: string;
   args: JsonObject;
 }
 
-/** A stored answer to a call. */
 interface StoredAnswer {
   stored: StoredEvent;
   part: Part;
 }
 
-/** The answers of tools that a stored run has. */
+/** The tool answers of a stored run. */
 export class StoredAnswers {
   readonly #responses: Map<string, StoredAnswer>;
   readonly #calls: ToolRun[];
-  /** Calls that {@link findLike} has given away. */
+  /** Calls whose answer {@link findLike} has returned. */
   readonly #used = new Set<string>();
-  /** Events whose actions are given already: the actions of all calls of a step stand in one event. */
+  /** Events whose actions were already applied: one event holds the actions of all calls of its step. */
   readonly #acted = new Set<StoredEvent>();
 
   constructor({ events, ending, history }: TapeRun) {
@@ -36,12 +34,11 @@ export class StoredAnswers {
     );
   }
 
-  /** The answer to a call by its id. */
   find(id: string): StoredAnswer | undefined {
     return this.#responses.get(id);
   }
 
-  /** Returns the next unused answer to this tool with these arguments; each is used once. */
+  /** Returns the next unused answer of this tool to the same arguments. */
   findLike({ id, name, args }: ToolRun): StoredAnswer | undefined {
     if (this.#responses.has(id)) return this.find(id);
     const like = this.#calls.find(
@@ -52,7 +49,10 @@ export class StoredAnswers {
     return this.find(like.id);
   }
 
-  /** Side effects of the stored step, for the first of its calls that asks; those that the loop adds are left out. */
+  /**
+   * Returns the effects of a stored step for one call. Only the first call of a step gets the actions. Actions that the
+   * loop adds itself are left out.
+   */
   effectsOf({ stored, part }: StoredAnswer, id: string): { actions: EventActions; attachments: Part[] } {
     const attachments = cloneJson((part.functionResponse?.parts ?? []) as Part[]);
     if (this.#acted.has(stored)) return { actions: {}, attachments };

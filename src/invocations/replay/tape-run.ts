@@ -7,32 +7,31 @@ import type { Event } from '../../core/event.ts';
 import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
 import type { Tape } from '../tape.ts';
 
-/** A stored event of an invocation and where it stands. */
 export interface StoredEvent {
-  /** Place within the invocation, from 0, its prompts counted. */
+  /** Position in the invocation, from 0; prompts count. */
   place: number;
-  /** Place in the session, from 1. */
+  /** Position in the session, from 1. */
   sequence: number;
   event: Event;
 }
 
-/** One run of an invocation, as it was stored. An invocation that was resumed has several. */
+/** One stored run of an invocation. An invocation that was resumed has several. */
 export interface TapeRun {
-  /** Events of the session when the run began, its prompt last. */
+  /** Events of the session when the run began; the last one is the prompt. */
   history: Event[];
-  /** Events after the run in the session, of any author. */
+  /** All events of the session after that. */
   later: Event[];
-  /** Events of the loop. */
+  /** Events that the loop produced. */
   events: StoredEvent[];
-  /** Events that the runtime added where the loop could not go on: answers of open calls, the error. */
+  /** Events that the runtime added because the loop could not go on: responses to open calls, and the error. */
   ending: StoredEvent[];
-  /** `undefined` for one that an earlier version ran, or whose process died. */
+  /** `undefined` if an earlier version ran it, or its process died. */
   tape: Tape | undefined;
 }
 
 /**
- * The runs of an invocation in order; none where it stored nothing of its own. Events that came in requests are none of
- * its own, whatever author and invocation they name: its client may append such events, its models did not make them.
+ * Returns the runs of an invocation in order; none if it stored no events. Events from requests do not count, whatever
+ * author and invocation they name, because clients may append such events.
  */
 export function toRuns(
   { events: session, runtimeEventIds }: Pick<SessionHistory, 'events' | 'runtimeEventIds'>,
@@ -56,7 +55,7 @@ export function toRuns(
   });
 }
 
-/** The ids of the calls that people were asked about, and of those that somebody answered later than their run. */
+/** Returns the ids of calls that people confirmed, or that were answered after their run. */
 export function listAttendedCalls({ events, runtimeEventIds }: SessionHistory): ReadonlySet<string> {
   const own = events.filter(({ id }) => runtimeEventIds.has(id ?? ''));
   const ids = own.flatMap(({ content, actions, longRunningToolIds }) => [
@@ -70,7 +69,7 @@ export function listAttendedCalls({ events, runtimeEventIds }: SessionHistory): 
   return new Set(ids);
 }
 
-/** Where runs without a tape began: behind each prompt, and behind an error that the agent went on from. */
+/** Guesses where runs without a tape began: after each prompt, and after an error from which the agent was resumed. */
 function guessStarts(stored: StoredEvent[], firstTape = Number.POSITIVE_INFINITY): number[] {
   return stored.flatMap(({ event, sequence }, index) => {
     const before = stored[index - 1]?.event;
@@ -80,7 +79,7 @@ function guessStarts(stored: StoredEvent[], firstTape = Number.POSITIVE_INFINITY
   });
 }
 
-/** Events of the loop always have actions, those of the runtime never. */
+/** Returns the trailing events of the runtime, which unlike those of the loop have no actions. */
 function findEnding(own: StoredEvent[]): StoredEvent[] {
   const isOfRuntime = ({ event }: StoredEvent) =>
     event.actions == null && Boolean(event.errorCode || answersCalls(event));
@@ -90,21 +89,21 @@ function findEnding(own: StoredEvent[]): StoredEvent[] {
 
 const answersCalls = (event: Event): boolean => getFunctionResponses(event.content).length > 0;
 
-/** True for what a model gave: neither responses of tools nor what the loop itself adds. */
+/** True if a model produced the event, as opposed to a tool or the loop. */
 export const isOfModel = ({ actions, ...event }: Event): boolean =>
   !answersCalls(event) &&
   !isOfAgentHook({ ...event, actions }) &&
   !actions?.compaction &&
   !getFunctionCalls(event.content).some(({ name }) => name === CONFIRMATION_CALL);
 
-/** True for an error in place of an answer. `empty_answer` is one where the model said so by an answer. */
+/** True for an error without an answer. `empty_answer` is an answer, in which the model reports the error. */
 export const isFailure = (event: Event): boolean =>
   Boolean(event.errorCode) &&
   getParts(event.content).length === 0 &&
   event.finishReason == null &&
   event.modelVersion == null;
 
-/** The answer of a model that an event was made of. */
+/** Converts a stored event back to the model's answer. */
 export function toModelAnswer(event: Event): ModelAnswer {
   const { content, modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata } = event;
   const answer = { modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata };
@@ -112,7 +111,7 @@ export function toModelAnswer(event: Event): ModelAnswer {
   return { content: asGiven(content), ...answer, ...(hasState && { actions: event.actions }) };
 }
 
-/** The stored response to each call of a run, by the id of the call. */
+/** Returns the stored response of each call, by call id. */
 export function getResponses(events: StoredEvent[]): Map<string, { stored: StoredEvent; part: Part }> {
   const parts = events.flatMap((stored) => (stored.event.content?.parts ?? []).map((part) => ({ stored, part })));
   return new Map(
@@ -121,8 +120,8 @@ export function getResponses(events: StoredEvent[]): Map<string, { stored: Store
 }
 
 /**
- * The state that a run began with. A key that is changed later is as the session's events before say; every other one
- * is as it is now. What the tape kept wins: shared state changes in other sessions too.
+ * Reconstructs the state when a run began. Keys that change later get the value of the session's earlier events; all
+ * others have their present value. Values on the tape win, because other sessions change shared state too.
  */
 export function stateBefore({ history, later, tape }: TapeRun, now: JsonObject, initial: JsonObject): JsonObject {
   const deltas = (events: Event[]) => events.flatMap((event) => Object.entries(event.actions?.stateDelta ?? {}));

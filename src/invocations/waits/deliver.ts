@@ -5,16 +5,19 @@ import { takeSignal } from './signal-store.ts';
 import { checkAnswer } from './task.ts';
 import { changeTask, findTask, mayAnswer, type Person, type TaskRow } from './task-store.ts';
 
-/** The sender of a signal that no person stands for: a credential of the operator. */
+/** Sender of a signal that the operator's credential sent, not a person. */
 export const SYSTEM: Person = { by: 'a system', groups: [], isVouchedFor: true };
 
-/** Answers a task with a signal. @throws {InvalidError} where it does not fit, or {@link changeTask}'s errors */
+/**
+ * Answers a task with a signal. @throws {InvalidError} if the payload does not match the task's schema; see also {@link
+ * changeTask}
+ */
 export async function signal(db: Database, task: TaskRow, sender: Person, payload: JsonObject): Promise<void> {
   await checkAnswer(task, payload);
   await changeTask(db, task, sender, undefined, 'answer', { response: payload, via: 'signal' });
 }
 
-/** Answers a task with the first kept signal that fits, of one who may answer; others are dropped. */
+/** Answers a new task with the first stored signal that matches and whose sender may answer. Discards all others. */
 export const deliverKept = (database: DatabasePool, id: string): Promise<void> =>
   database.transaction(async (tx) => {
     const task = await findTask(tx, { userId: undefined, groups: [] }, id);

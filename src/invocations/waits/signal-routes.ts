@@ -13,7 +13,7 @@ import { MAX_WAIT_SECONDS } from './task.ts';
 import { type TaskContext, toPerson, toViewer } from './task-routes.ts';
 import { changeTask, findTask, type Person, type TaskRow, TASKS_TOPIC } from './task-store.ts';
 
-/** Number of times that a signal looks again for a wait that begins at the same moment. */
+/** How often a signal retries while an invocation begins or ends to wait for it at the same moment. */
 const TRIES = 3;
 const TOKEN_BYTES = 32;
 const DAY_SECONDS = 86_400;
@@ -52,7 +52,6 @@ const sendSignal = operation({
   },
 });
 
-/** A signal, and who sends it. */
 interface SentSignal {
   sender: Person;
   payload: JsonObject;
@@ -84,7 +83,6 @@ async function answer(context: TaskContext, task: TaskRow, { sender, payload }: 
   return { taskId: task.id, kept: false };
 }
 
-/** Dependencies of a new address. */
 interface AddressContext extends TaskContext {
   config: Pick<Config, 'PUBLIC_URL'>;
 }
@@ -152,7 +150,7 @@ const sendTokenSignal = operation({
     const sender = { by: undefined, groups: [], isVouchedFor: false };
     await answer(context, task, { sender, payload: body }).catch((error: unknown) => {
       const refusal = answerRefusal(error);
-      // Without the name of who was first: any caller may ask.
+      // Hide who answered first, because anybody with the address can ask.
       throw refusal ? new ConflictError(refusal.message.replace(/by .*, through/, 'through')) : error;
     });
     return { kind: 'value', value: { kept: false } };
@@ -161,5 +159,4 @@ const sendTokenSignal = operation({
 
 const toHash = (token: string) => createHash('sha256').update(token).digest('base64url');
 
-/** Signals: send one to a session, make an address that takes one, send one there. */
 export const signalOperations = [idempotent(sendSignal), createAddress, sendTokenSignal];

@@ -9,10 +9,10 @@ import { callFunction } from '../../platform/db/statement.ts';
 import { TASK_COLUMNS, type TaskRow } from './task-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Maximum of signals of a session that no invocation has waited for yet. */
+/** Maximum number of stored signals per session. */
 const MAX_KEPT = 100;
 
-/** Finds the task that waits for a signal, the oldest first. */
+/** Finds the oldest task that waits for a signal. */
 export async function findWaitingTask(db: Database, key: SessionKey, name: string): Promise<TaskRow | undefined> {
   const [row] = await db
     .select(TASK_COLUMNS)
@@ -23,7 +23,7 @@ export async function findWaitingTask(db: Database, key: SessionKey, name: strin
   return row;
 }
 
-/** Finds the task of a public address by the hash of its token, while that is good. */
+/** Finds a task by the hash of its public token, unless the token has expired. */
 export async function findTaskByToken(db: Database, tokenHash: string): Promise<TaskRow | undefined> {
   const [row] = await db
     .select(TASK_COLUMNS)
@@ -33,7 +33,10 @@ export async function findTaskByToken(db: Database, tokenHash: string): Promise<
   return row;
 }
 
-/** Keeps a signal, with the groups of the user who sends it (`null`: the operator vouches for it); not where there is no such session, one waits for it by now, or as many are kept as may be. */
+/**
+ * Stores a signal for a later task, with the groups of the user who sent it (`null`: the operator vouches for it).
+ * Stores nothing if the session is absent, a task waits for it already, or the session is full.
+ */
 export async function keepSignal(
   db: Database,
   { appName, userId, sessionId }: SessionKey,
@@ -53,13 +56,13 @@ export async function keepSignal(
   return outcome;
 }
 
-/** A kept signal, with the groups of the user who sent it; `null`: the operator vouched for it. */
+/** A stored signal. `groups` are those of the sending user; `null`: the operator vouched for it. */
 interface KeptSignal {
   payload: JsonObject;
   groups: string[] | null;
 }
 
-/** Takes the oldest kept signal of a name, in a transaction: it is gone with the commit. */
+/** Deletes and returns the oldest stored signal of a name, in a transaction. */
 export async function takeSignal(tx: Database, key: SessionKey, name: string): Promise<KeptSignal | undefined> {
   const oldest = tx
     .select({ id: signals.id })

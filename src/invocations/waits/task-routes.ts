@@ -22,7 +22,6 @@ import {
 } from './task.ts';
 import { changeTask, findTask, listTasks, type Person, type TaskRow, TASKS_TOPIC, type Viewer } from './task-store.ts';
 
-/** The parts of the process that tasks use. */
 export interface TaskContext {
   database: DatabasePool;
   notifications: Notifications;
@@ -119,7 +118,7 @@ const changeOperation = operation({
     const viewer = toViewer(principal);
     const task = await findTask(context.database.db, viewer, path.taskId);
     if (!task) throw notFound();
-    // Neither the user who asked (`excludesRequester`) nor a caller who may not change budgets.
+    // Budgets need the scope `admin`, for the requesting user too (`excludesRequester`).
     if (task.shown.kind === 'budget' && body.action !== 'comment')
       requireScope(principal, { scope: 'admin', because: 'the task is about a budget.' });
     const versions = toVersions(headers['if-match']);
@@ -135,24 +134,23 @@ const changeOperation = operation({
   },
 });
 
-/** Tasks: list them, get one, change one. */
 export const taskOperations = [listOperation, getOperation, changeOperation];
 
 const toEtag = ({ version }: TaskRow) => `"${version}"`;
 
-/** Returns a caller as tasks look at one. */
+/** Returns which tasks a caller may see. */
 export const toViewer = (principal: Principal): Viewer => ({
   userId: visibleTo(principal),
   groups: (principal.kind === 'user' && principal.groups) || [],
 });
 
-/** The session, and what is in it, only those see who may read it. */
+/** Adds the session, invocation and call for callers who may read that session. */
 const toWire = (principal: Principal, { userId, sessionId, invocationId, callId, shown }: TaskRow): Task =>
   mayActFor(principal, userId) ? { ...shown, sessionId, invocationId, callId } : shown;
 
 /**
- * Returns who answers: a user for itself; a key, or who needs no credential, for whom it names. A key that is bound to
- * users or applications is no more than the user of the session.
+ * Returns who answers: a user answers for itself; a key, or an anonymous caller, for the person it names. A key that is
+ * bound to users or applications answers as the user of the session.
  */
 export function toPerson(
   principal: Principal,
@@ -165,7 +163,7 @@ export function toPerson(
   return { by: own ?? named ?? userId, groups: toViewer(principal).groups, isVouchedFor: own === undefined };
 }
 
-/** Returns what a change writes. @throws {InvalidError} where something is missing or does not fit */
+/** Validates a change. @returns what is written @throws {InvalidError} if something is missing or does not match */
 async function toChange(task: TaskRow, { action, answer, text, ...more }: TaskChange): Promise<object> {
   const { users = [], groups = [], seconds } = more;
   if (action === 'comment' && text === undefined) throw new InvalidError('A comment needs `text`.');

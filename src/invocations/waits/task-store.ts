@@ -15,16 +15,16 @@ import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts'
 import type { Task, TaskChange } from './task.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Topic that is published when something about a task is due; the function that keeps tasks writes this very name. */
+/** Published when a task is due. The database function that stores tasks uses the same name. */
 export const TASKS_TOPIC = 'tasks';
 
-/** A caller as tasks look at one: all tasks are shown without a user. */
+/** Who sees tasks. Without a user all tasks are visible. */
 export interface Viewer {
   userId: string | undefined;
   groups: readonly string[];
 }
 
-/** The key of a task, what it waits for, and its version. */
+/** A task with its key and version. */
 export interface TaskRow extends SessionKey {
   id: string;
   invocationId: string;
@@ -35,7 +35,7 @@ export interface TaskRow extends SessionKey {
   shown: Task;
 }
 
-/** Without a deadline it comes last in a list. */
+/** Sort key of lists; tasks without a deadline come last. */
 const deadline = sql`coalesce(${tasks.expireTime}, timestamptz '9999-12-31 00:00:00Z')`;
 const seconds = (column: SQL | typeof tasks.createTime) => sql`extract(epoch from ${column})::float8`;
 
@@ -47,7 +47,6 @@ const shown = sql<string>`jsonb_strip_nulls(jsonb_build_object(
   'expireTime', ${seconds(sql`${tasks.expireTime}`)}, 'answer', ${tasks.answer}, 'decidedBy', ${tasks.decidedBy},
   'decidedVia', ${tasks.decidedVia}, 'decideTime', ${seconds(sql`${tasks.decideTime}`)}))::text`;
 
-/** The columns of a {@link TaskRow}. */
 export const TASK_COLUMNS = {
   appName: tasks.appName,
   userId: tasks.userId,
@@ -60,14 +59,13 @@ export const TASK_COLUMNS = {
   shown: shown.mapWith((text: string) => parseExactJson(unescapeJson(text)) as Task),
 };
 
-/** The condition that a viewer sees a task, beside row-level security. */
+/** SQL condition: the viewer sees the task. Row-level security applies in addition. */
 const isVisibleTo = ({ userId, groups }: Viewer): SQL | undefined =>
   userId === undefined
     ? undefined
     : sql`(${tasks.userId} = ${userId} or ${tasks.assignedUsers} @> ${sql.param([userId])}::text[]
           or ${tasks.assignedGroups} && ${sql.param(groups)}::text[])`;
 
-/** The choice of a list. */
 export interface TaskFilter {
   appName?: string | undefined;
   ownerId?: string | undefined;
@@ -80,7 +78,7 @@ export interface TaskFilter {
   text?: string | undefined;
 }
 
-/** Lists tasks that a viewer sees, the next deadline first, then by id, after a place. */
+/** Lists tasks visible to a viewer, the next deadline first, then by id, after a position. */
 export async function listTasks(
   db: Database,
   viewer: Viewer,
@@ -90,7 +88,8 @@ export async function listTasks(
 ): Promise<Listed<TaskRow>[]> {
   const { appName, ownerId, sessionId, kind, state, assignee, group, olderThan, text } = filter;
   const pattern = text && `%${escapeText(text).replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
-  // What few people have is found by them and sorted: in the order of the index it would come after all of others.
+  // Filters that match few tasks: the added interval makes the planner use their index and sort, because the deadline's
+  // index would pass all tasks of others first.
   const isFew = [viewer.userId, ownerId, sessionId, assignee, group].some((each) => each !== undefined);
   const order = sql`${deadline} ${isFew ? sql`+ interval '0'` : sql``}, ${tasks.id}`;
   const time = sql<string>`to_char(${deadline} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
@@ -122,7 +121,6 @@ export async function listTasks(
     .limit(limit);
 }
 
-/** Finds a task that a viewer sees. */
 export async function findTask(db: Database, viewer: Viewer, id: string): Promise<TaskRow | undefined> {
   const [row] = await db
     .select(TASK_COLUMNS)
@@ -132,7 +130,7 @@ export async function findTask(db: Database, viewer: Viewer, id: string): Promis
   return row;
 }
 
-/** Finds the task of a call of an invocation, the newest one. */
+/** Finds the newest task of a call. */
 export async function findTaskOfCall(
   db: Database,
   key: SessionKey,
@@ -148,16 +146,15 @@ export async function findTaskOfCall(
   return row;
 }
 
-/** A person who changes a task. */
 export interface Person {
-  /** `undefined`: whoever has its public address. */
+  /** `undefined`: whoever has the public address. */
   by: string | undefined;
   groups: readonly string[];
-  /** True: a credential of the operator answers for the person. */
+  /** True if a credential of the operator vouches for the person. */
   isVouchedFor: boolean;
 }
 
-/** True where a person may answer a task; {@link changeTask} asks again, with the change. */
+/** Tells whether a person may answer a task. {@link changeTask} checks it again. */
 export async function mayAnswer(db: Database, task: TaskRow, { by, groups, isVouchedFor }: Person): Promise<boolean> {
   if (isVouchedFor) return true;
   const { userId, rules, assignedUsers, assignedGroups } = tasks;
@@ -172,8 +169,8 @@ export async function mayAnswer(db: Database, task: TaskRow, { by, groups, isVou
 }
 
 /**
- * Changes an open task, of that version where one is given. @throws {ConflictError} where another answer was first
- * @throws {ForbiddenError} where it is for others
+ * Changes an open task, if its `version` matches. @throws {ConflictError} if it was answered before
+ * @throws {ForbiddenError} if others must answer it
  */
 export async function changeTask(
   db: Database,
@@ -199,8 +196,9 @@ export async function changeTask(
 }
 
 /**
- * Opens the task of an invocation that a budget has stopped: it goes on once the budget opens again, or a credential
- * that may change budgets lets it. @throws what {@link sizeRefusal} knows where the user has too many
+ * Opens a task for an invocation that an exhausted budget has paused. The invocation resumes when the budget's period
+ * ends, or when somebody who may change budgets answers.
+ * @throws an error that {@link sizeRefusal} recognizes, if the user has too many tasks
  */
 export async function openBudgetTask(
   tx: Database,
@@ -223,10 +221,7 @@ export async function openBudgetTask(
   });
 }
 
-/**
- * Lists what was answered to questions of a session, by the ids of the calls that asked. What an import says of tasks
- * is no answer: it names no way.
- */
+/** Lists the answers to questions of a session, by call id. Imported tasks do not count; they have no `decidedVia`. */
 export async function listGivenAnswers(db: Database, key: SessionKey, callIds: string[]): Promise<GivenAnswers> {
   if (callIds.length === 0) return new Map();
   const { callId, invocationId, answer, state, decidedVia, createTime } = tasks;
@@ -250,7 +245,7 @@ export async function listGivenAnswers(db: Database, key: SessionKey, callIds: s
   );
 }
 
-/** @throws {ConflictError} with whose answer was first, where calls that a message answers are answered already */
+/** @throws {ConflictError} with the first answer, if one of the calls is answered already */
 export async function refuseAnswered(db: Database, key: SessionKey, callIds: string[]): Promise<void> {
   const { id, state, decidedBy, decidedVia, decideTime } = tasks;
   const said = sql<string>`answered_text(${id}, ${state}, ${decidedBy}, ${decidedVia}, ${decideTime})`;
@@ -264,20 +259,20 @@ export async function refuseAnswered(db: Database, key: SessionKey, callIds: str
   if (row) throw new ConflictError(row.text);
 }
 
-/** A task about which something is due, or will be. */
+/** A task with a reminder, a deadline or an answer to process. */
 export interface DueTask extends SessionKey {
   id: string;
   kind: Task['kind'];
-  /** Milliseconds until then. */
+  /** Milliseconds until it is due; negative if it is overdue. */
   inMs: number;
 }
 
-/** Returns the condition under which a session sleeps until a time, by the expressions of its key. */
+/** SQL condition: the session has a task with a due time. */
 export const hasYetToWake = ({ appName, userId, sessionId }: Record<keyof SessionKey, SQL>): SQL => sql`exists (
   select from ${tasks} where ${tasks.appName} = ${appName} and ${tasks.userId} = ${userId}
     and ${tasks.sessionId} = ${sessionId} and ${tasks.dueTime} is not null)`;
 
-/** Lists the tasks about which something is due next. */
+/** Lists the tasks that are due next. */
 export const listDueTasks = (db: Database, limit: number): Promise<DueTask[]> =>
   db
     .select({
@@ -293,7 +288,7 @@ export const listDueTasks = (db: Database, limit: number): Promise<DueTask[]> =>
     .orderBy(tasks.dueTime)
     .limit(limit);
 
-/** Does what is due about some tasks, in one statement. @returns true where an invocation waits in the queue now */
+/** Processes due tasks in one statement. @returns true if that queued an invocation */
 export async function wakeDueTasks(db: Database, due: DueTask[]): Promise<boolean> {
   const column = (name: 'appName' | 'userId' | 'sessionId' | 'id') =>
     sql`${sql.param(due.map((task) => task[name]))}::text[]`;
@@ -305,8 +300,8 @@ export async function wakeDueTasks(db: Database, due: DueTask[]): Promise<boolea
 }
 
 /**
- * Makes answers due again that wait for nothing: their invocation is paused and has no open task, and nobody would look
- * at it. Another process may be about to wake it, which does no harm. @returns how many answers
+ * Makes answered tasks due again whose invocation is paused without an open task, because nothing else would resume it.
+ * Harmless if another process is about to do it. @returns how many
  */
 export async function wakeForgotten(db: Database): Promise<number> {
   const other = alias(tasks, 'other');
@@ -319,7 +314,7 @@ export async function wakeForgotten(db: Database): Promise<number> {
       and(
         eq(tasks.state, 'answered'),
         isNull(tasks.dueTime),
-        // A cluster takes no subquery without a column.
+        // Citus refuses `exists` with a subquery that selects no column.
         sql`not exists (select 1 from ${tasks} ${other}
           where ${isSame(other, other.invocationId)} and ${other.state} = 'open')`,
         sql`exists (select 1 from ${invocations}
@@ -329,7 +324,9 @@ export async function wakeForgotten(db: Database): Promise<number> {
   return rowCount ?? 0;
 }
 
-/** Takes a user's name out of others' tasks: of who may answer, has answered or wrote there. @returns how many */
+/**
+ * Removes a user's name from other users' tasks: assignees, answers, approvals and comments. @returns how many tasks
+ */
 export async function forgetInTasks(db: Database, { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) {
   const named = sql`jsonb_build_array(jsonb_build_object('by', ${userId}::text))`;
   const without = (list: typeof tasks.comments | typeof tasks.approvals) => sql`(

@@ -7,32 +7,29 @@ import { InvalidError, TooLargeError } from '../../core/errors.ts';
 import { strictObject } from '../../core/members.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
 
-/** Kinds of tasks. */
 export const TASK_KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget'] as const;
-/** States of tasks. */
 export const TASK_STATES = ['open', 'answered', 'done', 'cancelled'] as const;
 
 /** Longest deadline: a year. */
 export const MAX_WAIT_SECONDS = 31_622_400;
-/** Maximum of users, and of groups, that a task is assigned to. */
+/** Maximum number of assigned users, and of assigned groups. */
 const MAX_ASSIGNEES = 20;
 /** Maximum size of an answer, in characters of JSON. */
 const MAX_ANSWER = 65_536;
-/** Maximum of the characters of a comment. */
+/** Maximum length of a comment, in characters. */
 const MAX_COMMENT = 2_000;
-/** Maximum size of what a form shows of the arguments, in characters of JSON. */
+/** Maximum size of the arguments that a form shows, in characters of JSON. */
 const MAX_ARGS = 16_384;
 
 const seconds = (meaning: string) => z.number().describe(`${meaning}, Unix seconds.`);
 const names = (meaning: string) => z.array(z.string().min(1).max(256)).max(MAX_ASSIGNEES).describe(meaning);
 
-/** The members of what a person said about a task. */
+/** Members of an approval or a comment. */
 const signed = {
   by: z.string().describe('The user, or the id of a key.'),
   at: z.number().describe('When, in Unix seconds.'),
 };
 
-/** A task on the wire. */
 export const taskSchema = z
   .looseObject({
     id: z.string().describe('Names the task.'),
@@ -78,10 +75,8 @@ export const taskSchema = z
   })
   .describe('Something that waits for a person, a time or a signal.');
 
-/** A task on the wire. */
 export type Task = z.output<typeof taskSchema>;
 
-/** One of them. */
 export const TASK_EXAMPLE = {
   id: '0b7f2a54-6d3f-4f0e-9c58-2f6f1a1c9d10',
   appName: 'harness_agent',
@@ -98,7 +93,6 @@ export const TASK_EXAMPLE = {
   expireTime: 1_767_398_400.25,
 } satisfies z.input<typeof taskSchema>;
 
-/** Body of a change of a task. */
 export const changeTaskSchema = strictObject('A change of a task.', {
   action: z
     .enum(['answer', 'reject', 'assign', 'comment', 'postpone'])
@@ -122,10 +116,9 @@ export const changeTaskSchema = strictObject('A change of a task.', {
   seconds: z.int().min(1).max(MAX_WAIT_SECONDS).optional().describe('With `postpone`: its deadline, from now on.'),
 });
 
-/** A change of a task. */
 export type TaskChange = z.output<typeof changeTaskSchema>;
 
-/** The parameter of the function that keeps tasks; null for none. */
+/** Converts calls that wait to the JSON parameter of the database function; null for none. */
 export function toTasksParameter(waits: readonly OpenWait[] = []): string | null {
   return waits.length > 0 ? escapeJson(waits.map(toTask)) : null;
 }
@@ -155,7 +148,7 @@ function toTask({ callId, callName, about, tool, args, asked, wait }: OpenWait) 
   };
 }
 
-/** Returns the response that a call gets. */
+/** Returns the function response for an answered task. */
 export function toCallResponse(
   { callName, kind }: { callName: string; kind: Task['kind'] },
   isYes: boolean,
@@ -168,7 +161,10 @@ export function toCallResponse(
   return isYes ? (answer ?? { result: 'done' }) : { error: reason ?? 'It was declined.' };
 }
 
-/** @throws {InvalidError} for an answer that does not fit the schema of its form. @throws {TooLargeError} */
+/**
+ * @throws {InvalidError} if an answer does not match the schema of its form
+ * @throws {TooLargeError}
+ */
 export async function checkAnswer(
   { shown, callName }: { shown: Task; callName: string },
   answer: JsonObject | undefined,
@@ -176,7 +172,7 @@ export async function checkAnswer(
   if (answer && JSON.stringify(answer).length > MAX_ANSWER)
     throw new TooLargeError(`The answer has more than ${MAX_ANSWER} characters as JSON.`);
   const { schema } = shown.form;
-  // A plain yes to a tool may do without its form.
+  // A tool may be confirmed without filling in its form.
   if (!schema || (!answer && callName === CONFIRMATION_CALL)) return;
   if (!answer) throw new InvalidError('The task asks for an `answer` that fits the `schema` of its form.');
   const problem = await new SchemaSandbox().check(schema, answer, new AbortController().signal, 'answer');

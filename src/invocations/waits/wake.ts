@@ -5,18 +5,18 @@ import type { Notifications } from '../../platform/db/notifications.ts';
 import { deliverKept } from './deliver.ts';
 import { type DueTask, listDueTasks, TASKS_TOPIC, wakeDueTasks } from './task-store.ts';
 
-/** Longest pause between two looks: notifications only save time, they may be lost. */
+/** Longest pause between two polls: notifications only save time, because they may be lost. */
 const MAX_PAUSE_MS = 5_000;
-/** Shortest pause, however many are due: connections stay for others. */
+/** Shortest pause between two polls, so that connections stay free for others. */
 const MIN_PAUSE_MS = 20;
 const MAX_JOBS = 4;
-/** Tasks of one statement: agents that have just been woken want the connections, too. */
+/** Tasks per statement. Small, because the invocations it wakes need connections too. */
 const BATCH = 25;
 
 /**
- * Does what is due about tasks until the process drains: reminders, deadlines, and the way on of what was answered. One
- * look finds the next ones, however many wait; the row decides which process does it.
- * @returns a promise that settles after the last of them.
+ * Processes due tasks until the process drains: reminders, deadlines, and invocations whose tasks are answered. One
+ * query finds the next tasks, however many wait. The row decides which process wins.
+ * @returns a promise that settles when the last task is processed
  */
 export const wakeTasks = (
   context: QueueContext & { database: DatabasePool; notifications: Notifications },
@@ -32,7 +32,7 @@ export const wakeTasks = (
       const due = next.filter(({ id, inMs }) => inMs <= 0 && !heldIds.has(id));
       const laterMs = next.find(({ inMs }) => inMs > 0)?.inMs;
       const jobs = Array.from({ length: slots }, (_, n) => due.slice(n * BATCH, (n + 1) * BATCH));
-      // One that another process has just taken is due for a moment still.
+      // A task that another process has just taken stays due for a moment.
       return {
         jobs: jobs.filter(({ length }) => length > 0),
         pauseMs: due.length > 0 ? MIN_PAUSE_MS : pauseUntil(MAX_PAUSE_MS, laterMs),
@@ -51,7 +51,7 @@ async function wake(
     if (await wakeDueTasks(context.database.db, batch)) context.notifications.publish(QUEUE_TOPIC);
   } catch (error) {
     if (batch.length === 1) throw error;
-    // One of them must not keep the others from waking.
+    // A failing task must not block the others.
     await Promise.all(batch.map((one) => wake(context, [one])));
   }
 }

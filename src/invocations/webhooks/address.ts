@@ -4,17 +4,19 @@ import { ValidationFailedError, valueError } from '../../platform/http/operation
 import { type EgressPolicy, whyDenied } from '../../platform/net/egress.ts';
 import { findWebhookByUrl, type WebhookKey } from './webhook-store.ts';
 
-/** Returns what deliveries may reach: public addresses by https, and origins that the operator vouches for. */
+/** Returns the egress policy of deliveries: public https addresses, and hosts that the operator allows. */
 export const toEgressPolicy = ({ WEBHOOKS_ALLOWED_HOSTS: hosts }: Pick<Config, 'WEBHOOKS_ALLOWED_HOSTS'>) =>
   ({ allowLoopback: false, ...(hosts.length > 0 ? { allowedHosts: hosts } : {}) }) satisfies EgressPolicy;
 
 const refused = (place: string, message: string, input: unknown) =>
   new ValidationFailedError([valueError(['body', place], message, input)]);
 
-/** Returns the URL of an address; where its name leads is checked at each call. @throws {ValidationFailedError} */
+/**
+ * Parses and checks an address. Where its host name resolves to is checked at each delivery. @throws
+ * {ValidationFailedError}
+ */
 export function toAddress(text: string, policy: EgressPolicy): URL {
-  // What URL removes in silence would make two texts one address.
-  // oxlint-disable-next-line no-control-regex
+  // URL silently drops these characters, so that two different texts would register one address.
   const url = /[\u0000-\u0020\u007f\\]/.test(text) ? null : URL.parse(text);
   if (!url) throw refused('url', 'this is no address, for example https://example.com/hooks', text);
   if (url.hash !== '') throw refused('url', 'an address of a webhook has no part after #', text);
@@ -23,7 +25,7 @@ export function toAddress(text: string, policy: EgressPolicy): URL {
   return url;
 }
 
-/** Returns the registered address of a named webhook. @throws {ValidationFailedError} where there is none. */
+/** Returns the registered address that a request named. @throws {ValidationFailedError} if there is none */
 export async function requireWebhook(
   db: Database,
   { WEBHOOKS }: Pick<Config, 'WEBHOOKS'>,

@@ -13,15 +13,14 @@ import { isOneOfUsers } from '../../conversation/sessions/session-key.ts';
 import type { DeliveryAnswer } from './webhook.ts';
 import type { WebhookKey, WebhookRow } from './webhook-store.ts';
 
-/** Topic published when there is something to send; the triggers that fill the outbox write this very name. */
+/** Published when a delivery is due. The triggers that fill the outbox use the same name. */
 export const WEBHOOKS_TOPIC = 'webhooks';
 
-/** A delivery as its row has it. */
 export type DeliveryRow = typeof webhookDeliveries.$inferSelect;
 
 const d = webhookDeliveries;
 const now = sql`statement_timestamp()`;
-/** Time in which a delivery is tried. */
+/** How long a delivery is retried. */
 const RETRY_TIME = sql`interval '24 hours'`;
 
 const isOfUser = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) =>
@@ -30,7 +29,7 @@ const isItsWebhook = and(eq(webhooks.appName, d.appName), eq(webhooks.userId, d.
 const isForWebhook = (webhook: WebhookKey) => and(isOfUser(webhook), eq(d.webhookId, webhook.id));
 const isDelivery = (delivery: DeliveryRow) => and(isOfUser(delivery), eq(d.id, delivery.id));
 
-/** Puts what is to be sent to a webhook into the outbox; its `type` and data are the documented ones. */
+/** Adds a delivery to the outbox. */
 export async function insertDelivery(
   tx: Database,
   webhook: WebhookKey & Pick<WebhookRow, 'url' | 'push'>,
@@ -42,7 +41,7 @@ export async function insertDelivery(
   await callFunction(tx, 'insert_webhook_delivery', { app, owner, address, type, data: escapeJson(data) });
 }
 
-/** Returns the milliseconds until the next delivery is due, by the clock of the database; `undefined` without one. */
+/** Returns the milliseconds until the next delivery is due, by the database's clock; `undefined` if none waits. */
 export async function findNextDueMs(db: Database): Promise<number | undefined> {
   const { rows } = await db.execute<{ ms: string | null }>(sql`
     select ceil(extract(epoch from min(${d.nextAttemptTime}) - ${now}) * 1000) as ms from ${d}
@@ -51,29 +50,28 @@ export async function findNextDueMs(db: Database): Promise<number | undefined> {
   return ms == null ? undefined : Number(ms);
 }
 
-/** Limits of a claim. */
 export interface SendLimits {
-  /** Places of this process that are free. */
+  /** Free slots of this process. */
   slots: number;
-  /** Maximum to one host at once, over all processes. */
+  /** Maximum number of concurrent deliveries per host, over all processes. */
   perHost: number;
-  /** Maximum of one user at once, over all processes. */
+  /** Maximum number of concurrent deliveries per user, over all processes. */
   perUser: number;
-  /** Time after which an attempt is taken for dead. */
+  /** Time after which the process of an attempt counts as dead. */
   leaseMs: number;
 }
 
-/** A delivery that this process is to send, with its webhook as it is at this moment. */
+/** A claimed delivery with its webhook. */
 export interface ClaimedDelivery {
   delivery: DeliveryRow;
   webhook: WebhookRow;
-  /** Time of the claim by the clock of the database. */
+  /** Time of the claim by the database's clock. */
   now: Date;
 }
 
 /**
- * Claims deliveries that are due, in a transaction. Senders claim one after the other (advisory lock, a statement of
- * its own), because what others are just sending to a host cannot be seen in rows that they have not committed.
+ * Claims due deliveries, in a transaction. An advisory lock (a statement of its own) serializes the senders, because
+ * uncommitted claims of other senders for the same host would be invisible.
  */
 export async function claimDeliveries(tx: Database, limits: SendLimits): Promise<ClaimedDelivery[]> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended('webhook deliveries', 0))`);
@@ -91,7 +89,6 @@ export async function claimDeliveries(tx: Database, limits: SendLimits): Promise
     );
 }
 
-/** The primary key of a claimed delivery. */
 interface TakenRow extends Record<string, unknown> {
   app: string;
   owner: string;
@@ -99,10 +96,11 @@ interface TakenRow extends Record<string, unknown> {
 }
 
 /**
- * Claims due deliveries. `n` numbers those of a user for one host, `user_n` those of the user that are left, in turn by
- * host, and `host_n` those of a host that are left, in turn by user; what is being sent comes first in each. A host
- * that owes its user an answer has one place, and none has all places of a user; a user has no more than are left to
- * others. A lease that has run out is a due time that has come: the process died in an attempt.
+ * Claims due deliveries, fairly among hosts and users. `n` numbers a user's deliveries to one host. `user_n` numbers
+ * those of a user that remain, alternating hosts. `host_n` numbers those to a host that remain, alternating users.
+ * Deliveries in progress come first in each. A host whose last attempt got no answer has one slot; no host has all
+ * slots of a user; no user has more slots than the others are left. An expired lease is claimed again, because its
+ * process died.
  */
 async function takeDue(tx: Database, { slots, perHost, perUser, leaseMs }: SendLimits): Promise<TakenRow[]> {
   const lease = sql`${leaseMs} * interval '1 millisecond'`;
@@ -143,7 +141,7 @@ const isHeld = (delivery: DeliveryRow) => and(isDelivery(delivery), eq(d.status,
 const lost = () => new LeaseLostError('The delivery is sent by another process.');
 const answersColumn = (answers: DeliveryAnswer[]) => sql`${escapeJson(answers)}::jsonb`;
 
-/** Ends a delivery that this process holds. @throws {LeaseLostError} for a lost one, which stays as it is */
+/** Ends a claimed delivery. @throws {LeaseLostError} if another process has claimed it; it stays as it is then */
 export async function endDelivery(
   db: Database,
   delivery: DeliveryRow,
@@ -158,7 +156,7 @@ export async function endDelivery(
   if (ended.length === 0) throw lost();
 }
 
-/** Takes back the loss that is, or will be, counted for a holder of a delivery that lives. */
+/** Undoes one crash count: the holder stalled, it did not die. */
 export async function takeBackDeliveryLoss(db: Database, delivery: DeliveryRow): Promise<void> {
   const isCounted = or(hasToken(delivery), gt(d.losses, 0));
   await db
@@ -168,8 +166,8 @@ export async function takeBackDeliveryLoss(db: Database, delivery: DeliveryRow):
 }
 
 /**
- * Puts back a delivery that this process holds for a pause, or ends it where its time is over by then.
- * @throws {LeaseLostError} for a lost one, which stays as it is
+ * Schedules the next attempt of a claimed delivery, or fails it if the retry time is over by then.
+ * @throws {LeaseLostError} if another process has claimed it; it stays as it is then
  */
 export async function postponeDelivery(
   db: Database,
@@ -194,7 +192,7 @@ export async function postponeDelivery(
   return row.status === 'failed' ? 'failed' : 'postponed';
 }
 
-/** Lists at most `limit` deliveries of a webhook, newest first, then by id, after a place; each has its own place. */
+/** Lists deliveries of a webhook, newest first, then by id, after a position. */
 export async function listDeliveries(
   db: Database,
   webhook: WebhookKey,
@@ -214,7 +212,6 @@ export async function listDeliveries(
     .limit(limit);
 }
 
-/** Finds a delivery of a webhook; `undefined` where there is none. */
 export async function findDelivery(db: Database, webhook: WebhookKey, id: string): Promise<DeliveryRow | undefined> {
   const [found] = await db
     .select()
@@ -223,11 +220,11 @@ export async function findDelivery(db: Database, webhook: WebhookKey, id: string
   return found;
 }
 
-/** Counts the waiting deliveries of a user, in one application. */
+/** Counts a user's waiting deliveries in one application. */
 export const countPending = (db: Database, user: WebhookKey): Promise<number> =>
   db.$count(d, and(isOfUser(user), eq(d.status, 'pending')));
 
-/** Sends a delivery that has ended again, and wakes the senders; a waiting one stays as it is. */
+/** Schedules an ended delivery again and wakes the senders; a waiting one stays as it is. */
 export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promise<void> {
   await tx
     .update(d)
@@ -243,13 +240,18 @@ export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promi
   await notifyOnCommit(tx, WEBHOOKS_TOPIC);
 }
 
-/** Deletes the deliveries about sessions, waiting ones too, and the webhooks of clients of their tasks. */
+/**
+ * Deletes the deliveries about sessions, waiting ones too, and the webhooks that A2A clients registered for their
+ * tasks.
+ */
 export async function deleteSessionDeliveries(tx: Database, keys: readonly SessionKey[]): Promise<void> {
   await tx.delete(webhooks).where(isOneOfUsers(keys, webhooks, sql`${webhooks.push} ->> 'sessionId'`));
   await tx.delete(d).where(isOneOfUsers(keys, d, sql`${d.payload}::json #>> '{data,sessionId}'`));
 }
 
-/** Deletes at most `limit` deliveries that ended over `days` ago, or are beyond the newest `count` of a webhook. */
+/**
+ * Deletes at most `limit` deliveries that ended more than `days` ago, or that exceed the newest `count` of a webhook.
+ */
 export async function deleteOldDeliveries(db: Database, days: number, count: number, limit: number): Promise<void> {
   const old = sql`
     select app_name, user_id, id from (

@@ -6,28 +6,30 @@ import type { DeliveryAnswer, deliverySchema, webhookSchema } from './webhook.ts
 import type { WebhookRow } from './webhook-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Deliveries of a user that wait in one application; further ones are kept and not sent. A day of one every 86 s. */
+/**
+ * Maximum number of waiting deliveries per user and application. Later ones are stored but not sent. One every 86 s for
+ * a day reaches it.
+ */
 export const MAX_PENDING_DELIVERIES = 1_000;
 
 const FIRST_PAUSE_MS = 5_000;
 const MAX_PAUSE_MS = 4 * 3_600_000;
-/** Maximum of answers that a delivery keeps. */
+/** Maximum number of answers stored per delivery. */
 const MAX_ANSWERS = 20;
 
-/** Returns the pause after an attempt (from 1), in milliseconds. Over 24 hours these are 17 to 23 attempts. */
+/** Returns the pause after an attempt (from 1) in milliseconds, with jitter. 24 hours take 17 to 23 attempts. */
 export const retryPauseMs = (attempt: number, random?: () => number): number =>
   backOffMs(attempt, { firstMs: FIRST_PAUSE_MS, maxMs: MAX_PAUSE_MS }, random);
 
-/** Returns the answers of a delivery with a further one. */
+/** Appends an answer, and drops the oldest beyond the maximum. */
 export const withAnswer = (delivery: DeliveryRow, answer: DeliveryAnswer): DeliveryAnswer[] =>
   [...getAnswers(delivery), answer].slice(-MAX_ANSWERS);
 
 const getAnswers = ({ answers }: DeliveryRow) => unescapeValue(answers) as DeliveryAnswer[];
 
-/** Returns the body of a delivery: the bytes that are signed and sent, the same at each attempt. */
+/** Returns the body that is signed and sent. Its bytes are the same at every attempt. */
 export const getBody = ({ payload }: DeliveryRow): string => unescapeJson(payload);
 
-/** Converts a delivery for the wire. */
 export const toDeliveryWire = (row: DeliveryRow): z.infer<typeof deliverySchema> => ({
   deliveryId: row.id,
   webhookId: row.webhookId,
@@ -40,7 +42,7 @@ export const toDeliveryWire = (row: DeliveryRow): z.infer<typeof deliverySchema>
   ...(row.endTime ? { finishedAt: row.endTime.toISOString() } : {}),
 });
 
-/** Converts a webhook for the wire, without its secrets. */
+/** Leaves the secrets out. */
 export const toWebhookWire = (row: WebhookRow): z.infer<typeof webhookSchema> => ({
   webhookId: row.id,
   ownerId: row.userId,

@@ -32,7 +32,6 @@ import {
   type WebhookRow,
 } from './webhook-store.ts';
 
-/** The resources of the operations on webhooks. */
 interface WebhookContext {
   database: DatabasePool;
   newId: () => string;
@@ -45,7 +44,7 @@ const DELIVERIES_PATH = `${ONE_PATH}/deliveries`;
 const owner = 'caller';
 const SECRET_EXAMPLE = { ...WEBHOOK_EXAMPLE, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=' };
 
-/** A webhook that the caller may see; a foreign one is answered as one that is absent. @throws {NotFoundError} */
+/** Finds a webhook that the caller may see. @throws {NotFoundError} also for a webhook of another user */
 async function getWebhook(db: Database, principal: Principal, webhookId: string): Promise<WebhookRow> {
   const found = await findWebhook(db, webhookId, visibleTo(principal));
   if (!found) throw new NotFoundError(`Webhook not found: ${webhookId}`);
@@ -189,5 +188,4 @@ const replay = operation({
   },
 });
 
-/** Webhooks: register, list, delete, replace the secret, list deliveries, send one again. */
 export const webhookOperations = [createWebhook, listAll, deleteOne, rotateSecret, listOfOne, replay];

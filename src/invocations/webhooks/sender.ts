@@ -20,54 +20,55 @@ import { Webhook } from 'standardwebhooks';
 import { AgentError, causes } from '../../core/errors.ts';
 import type { DeliveryAnswer } from './webhook.ts';
 
-/** Longest pause: finds what no notification told (a pooler that does not pass LISTEN). */
+/** Longest pause between two polls; it covers lost notifications, for instance through a pooler without LISTEN. */
 const MAX_PAUSE_MS = 60_000;
-/** Time of the database at both ends of an attempt, before the attempt is taken for dead. */
+/** Time for database work before and after an attempt, until its process counts as dead. */
 const LEASE_SLACK_MS = 10_000;
 const CLEANING_BATCH = 10_000;
-/** Status of a receiver that wants no further attempt (Standard Webhooks). */
+/** Status with which a receiver refuses all further attempts (Standard Webhooks). */
 const GONE = 410;
 
-/** Settings of all webhooks together. */
 export interface SenderSettings {
   policy: EgressPolicy;
-  /** Maximum of deliveries of this process at once. */
+  /** Maximum number of concurrent deliveries in this process. */
   maxSending: number;
-  /** Maximum to one host, and of one user, at once, over all processes. */
+  /** Maximum number of concurrent deliveries per host and per user, over all processes. */
   perHost: number;
   perUser: number;
   /** Time limit of one attempt. */
   timeoutMs: number;
-  /** How long ended deliveries are kept, and how many of each webhook. */
+  /** How long ended deliveries are kept, and how many per webhook. */
   retentionDays: number;
   retentionCount: number;
 }
 
-/** The resources that sending uses. */
 export interface SenderContext {
   database: DatabasePool;
   notifications: Notifications;
   log: Log;
-  /** Aborted when the process begins to stop: nothing new is sent. */
+  /** Aborted when shutdown begins: nothing new is sent. */
   draining: AbortSignal;
-  /** Aborted when the process has to end: what is being sent is left to others. */
+  /** Aborted when the process must end: attempts in progress are left to other processes. */
   stopping: AbortSignal;
   metrics?: Metrics | undefined;
 }
 
-/** Sends deliveries until the process drains; rows decide which replica does. Settles after the last attempt. */
+/**
+ * Sends deliveries until the process drains. Rows are claimed, so that several replicas can send. @returns a promise
+ * that settles after the last attempt
+ */
 export async function sendDeliveries(context: SenderContext, settings: SenderSettings): Promise<void> {
   const { database, draining } = context;
   const { perHost, perUser, timeoutMs } = settings;
   const egress = createEgress(settings.policy);
   const claim = async ({ slots }: ClaimRequest<ClaimedDelivery>): Promise<Claim<ClaimedDelivery>> => {
     const dueMs = await findNextDueMs(database.db);
-    // Without a slot only an attempt that ends makes one, and wakes.
+    // Without a free slot wait for an attempt to end, which wakes this loop.
     if (dueMs === undefined || slots === 0) return { jobs: [], pauseMs: MAX_PAUSE_MS };
     if (dueMs > 0) return { jobs: [], pauseMs: pauseUntil(MAX_PAUSE_MS, dueMs) };
     const jobs = await database.transaction(async (tx) => {
       const found = await claimDeliveries(tx, { slots, perHost, perUser, leaseMs: timeoutMs + LEASE_SLACK_MS });
-      // A process that has begun to stop meanwhile rolls back: another one claims them.
+      // If shutdown has begun meanwhile, roll back so that another process claims them.
       draining.throwIfAborted();
       return found;
     });
@@ -95,7 +96,7 @@ export async function sendDeliveries(context: SenderContext, settings: SenderSet
   await egress.close();
 }
 
-/** Makes one attempt and stores its outcome. */
+/** Makes one attempt and stores its result. */
 async function deliver(
   { database, stopping, metrics }: SenderContext,
   egress: Egress,
@@ -120,10 +121,10 @@ async function deliver(
   }
 }
 
-/** Maximum of characters that are kept of the body of an answer; at most four times as many bytes are read. */
+/** Maximum length of the stored beginning of a response, in characters. At most four times as many bytes are read. */
 const MAX_EXCERPT = 1_024;
 
-/** Sends a delivery once and never throws: `error` says why there is no answer, without the resolved address. */
+/** Makes one attempt and never throws. `error` tells why there was no response, without the resolved address. */
 async function sendOnce(
   egress: Egress,
   claimed: ClaimedDelivery,
@@ -148,12 +149,12 @@ async function post(egress: Egress, claimed: ClaimedDelivery, url: string, signa
     body: getBody(claimed.delivery),
     signal,
   });
-  // The status counts, also where the body breaks off.
+  // The status counts even if the body is cut off.
   const body = await readBeginning(response).catch(() => '');
   return { status: response.status, ...(body === '' ? {} : { body }) };
 }
 
-/** Reads the first characters of a body and no more. */
+/** Reads the beginning of a response body. */
 async function readBeginning({ body }: Response): Promise<string> {
   if (!body) return '';
   const decoder = new TextDecoder();
@@ -165,7 +166,7 @@ async function readBeginning({ body }: Response): Promise<string> {
   return text.slice(0, MAX_EXCERPT);
 }
 
-/** Returns why a request got no answer: the policy's sentence, or the code of the failure. */
+/** Returns why there was no response: the sentence of the egress policy, or the error code. */
 function toReason(error: unknown): string {
   const causeList = [...causes(error)];
   const denied = causeList.find((cause) => cause instanceof AgentError);
@@ -174,7 +175,10 @@ function toReason(error: unknown): string {
   return `The request failed: ${typeof code === 'string' ? code : 'the connection broke'}.`;
 }
 
-/** Returns the headers of Standard Webhooks, with those of a client; a replaced secret signs too while it is valid. */
+/**
+ * Returns the headers of Standard Webhooks and those that the client configured. A replaced secret signs too until it
+ * expires.
+ */
 function signedHeaders({ delivery, webhook, now }: ClaimedDelivery): Record<string, string> {
   const { secret, oldSecret, oldSecretExpireTime } = webhook;
   const isOldValid = oldSecret !== null && oldSecretExpireTime !== null && oldSecretExpireTime > now;

@@ -3,19 +3,18 @@ import { ConflictError } from '../../core/errors.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { webhooks } from '../../platform/db/schema/schema.ts';
 
-/** A webhook as its row has it, with its secrets. */
+/** A row with its secrets. */
 export type WebhookRow = typeof webhooks.$inferSelect;
-/** The primary key of a webhook. */
 export type WebhookKey = Pick<WebhookRow, 'appName' | 'userId' | 'id'>;
 
 const isWebhook = ({ appName, userId, id }: WebhookKey) =>
   and(eq(webhooks.appName, appName), eq(webhooks.userId, userId), eq(webhooks.id, id));
-/** The condition that a webhook is one that its user has registered: not for the client of one task. */
+/** SQL condition: the user registered the webhook; it does not belong to one A2A task. */
 const isRegistered = isNull(webhooks.push);
 
 /**
- * Inserts a webhook, in a transaction. Its user's inserts wait for each other, so that the limit holds for requests at
- * once. @throws {ConflictError} when the user has `limit` webhooks, or this address already.
+ * Inserts a webhook, in a transaction. Concurrent inserts of one user are serialized, so that the limit holds.
+ * @throws {ConflictError} if the user has `limit` webhooks, or this address already
  */
 export async function insertWebhook(
   tx: Database,
@@ -31,7 +30,7 @@ export async function insertWebhook(
   return inserted;
 }
 
-/** Finds the webhook of a user with an address; `undefined` where there is none. */
+/** Finds a user's webhook by its address. */
 export async function findWebhookByUrl(
   db: Database,
   { appName, userId }: Pick<WebhookKey, 'appName' | 'userId'>,
@@ -44,7 +43,7 @@ export async function findWebhookByUrl(
   return found;
 }
 
-/** Finds a webhook by its id, of one user where `userId` is given; `undefined` where there is none. */
+/** Finds a webhook by its id, and by its user if `userId` is given. */
 export async function findWebhook(
   db: Database,
   id: string,
@@ -59,7 +58,7 @@ export async function findWebhook(
   return found;
 }
 
-/** Lists the webhooks of a user over all applications, newest first; their number is limited. */
+/** Lists the webhooks of a user in all applications, newest first. */
 export const listWebhooks = (db: Database, userId: string): Promise<WebhookRow[]> =>
   db
     .select()
@@ -67,7 +66,7 @@ export const listWebhooks = (db: Database, userId: string): Promise<WebhookRow[]
     .where(and(eq(webhooks.userId, userId), isRegistered))
     .orderBy(desc(webhooks.createTime), desc(webhooks.id));
 
-/** Lists the webhooks that clients of one task of a user have made, oldest first. */
+/** Lists the webhooks that A2A clients registered for one task, oldest first. */
 export const listPushes = (
   db: Database,
   { appName, userId }: Pick<WebhookKey, 'appName' | 'userId'>,
@@ -85,13 +84,15 @@ export const listPushes = (
     )
     .orderBy(webhooks.createTime, webhooks.id);
 
-/** Inserts a webhook for a client of one task, in place of that with its id. */
+/** Registers a webhook of an A2A client for one task; it replaces the one with the same id. */
 export async function replacePush(tx: Database, webhook: typeof webhooks.$inferInsert): Promise<void> {
   await deleteWebhook(tx, webhook);
   await tx.insert(webhooks).values(webhook);
 }
 
-/** Replaces the secret of a webhook; the old one signs too for `graceSeconds`. @returns `undefined` without one. */
+/**
+ * Replaces the secret of a webhook. The old one signs too for `graceSeconds`. @returns `undefined` if it was deleted
+ */
 export async function replaceSecret(
   db: Database,
   key: WebhookKey,
@@ -111,13 +112,13 @@ export async function replaceSecret(
   return updated;
 }
 
-/** Notes that the last attempt at the host of a user's webhook got an answer, or none. */
+/** Records whether the last attempt at this host, for this user, got no answer. */
 export async function setSilent(db: Database, { userId, host }: WebhookRow, isSilent: boolean): Promise<void> {
   const isOther = and(eq(webhooks.userId, userId), eq(webhooks.host, host), ne(webhooks.isSilent, isSilent));
   await db.update(webhooks).set({ isSilent }).where(isOther);
 }
 
-/** Deletes a webhook with its deliveries. */
+/** Deletes a webhook. Its deliveries are deleted with it. */
 export async function deleteWebhook(db: Database, key: WebhookKey): Promise<void> {
   await db.delete(webhooks).where(isWebhook(key));
 }

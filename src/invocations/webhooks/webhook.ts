@@ -4,16 +4,14 @@ import { identifierSchema } from '../../core/session.ts';
 import { looseObject, strictObject } from '../../core/members.ts';
 
 const MAX_URL_LENGTH = 1_024;
-/** Longest time in which a secret that was replaced signs too (a week), and the default (a day). */
+/** Longest time that a replaced secret stays valid (a week), and the default (a day). */
 const MAX_GRACE_SECONDS = 604_800;
 export const DEFAULT_GRACE_SECONDS = 86_400;
 
-/** An address in a request. */
 export const webhookUrlSchema = z.string().min(1).max(MAX_URL_LENGTH);
 
 const isoTime = (meaning: string) => z.string().describe(`${meaning}, ISO 8601 in UTC.`);
 
-/** Body of a new webhook. */
 export const createWebhookSchema = strictObject('A new webhook.', {
   ownerId: identifierSchema
     .optional()
@@ -26,7 +24,6 @@ export const createWebhookSchema = strictObject('A new webhook.', {
     .describe("True: deliveries carry the first 4,096 characters of the agent's answer [false]."),
 });
 
-/** Body of a new secret. */
 export const rotateSecretSchema = strictObject('How a secret is replaced.', {
   graceSeconds: z
     .int()
@@ -36,7 +33,6 @@ export const rotateSecretSchema = strictObject('How a secret is replaced.', {
     .describe(`How long the old secret signs too [${DEFAULT_GRACE_SECONDS}].`),
 });
 
-/** A webhook on the wire. */
 export const webhookSchema = looseObject('An address that is sent how invocations and cronjob runs end.', {
   webhookId: z.string().describe('Identifier of the webhook.'),
   ownerId: z.string().describe('User whose webhook it is.'),
@@ -51,12 +47,11 @@ export const webhookSchema = looseObject('An address that is sent how invocation
     .describe('Verifies the signatures of deliveries. Answered when it is made, and never again.'),
 });
 
-/** The webhooks of a user. */
 export const webhookListSchema = looseObject('Webhooks, newest first.', {
   items: z.array(webhookSchema).describe('The webhooks, without their secrets.'),
 });
 
-/** The outcome of an attempt, stored and on the wire. */
+/** The result of one attempt, stored and on the wire. */
 const answerSchema = looseObject('What an attempt came to.', {
   at: isoTime('When it was sent'),
   attempt: z.int().optional().describe('Which attempt, from 1.'),
@@ -66,13 +61,10 @@ const answerSchema = looseObject('What an attempt came to.', {
   durationMs: z.int().optional().describe('How long it took, milliseconds.'),
 });
 
-/** The outcome of an attempt. */
 export type DeliveryAnswer = z.infer<typeof answerSchema>;
 
-/** Statuses of a delivery. */
 export const DELIVERY_STATUSES = ['pending', 'delivered', 'failed'] as const;
 
-/** A delivery on the wire. */
 export const deliverySchema = looseObject('What is sent to a webhook, and how that went.', {
   deliveryId: z.string().describe('The header `webhook-id` of every attempt.'),
   webhookId: z.string().describe('Webhook that it goes to.'),
@@ -87,7 +79,6 @@ export const deliverySchema = looseObject('What is sent to a webhook, and how th
   finishedAt: isoTime('When it was delivered or given up').optional(),
 });
 
-/** A page of deliveries. */
 export const deliveryPageSchema = looseObject('A page of deliveries, newest first; `nextCursor` gets the next one.', {
   items: z.array(deliverySchema).describe('Those of this page.'),
   nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
@@ -95,10 +86,9 @@ export const deliveryPageSchema = looseObject('A page of deliveries, newest firs
 
 const SECRET_BYTES = 32;
 
-/** Returns a fresh secret, in the form of Standard Webhooks. */
+/** Returns a new secret in the format of Standard Webhooks. */
 export const newSecret = (): string => `whsec_${randomBytes(SECRET_BYTES).toString('base64')}`;
 
-/** Example of a webhook for the API document. */
 export const WEBHOOK_EXAMPLE = {
   webhookId: '2f1c5b9e-6a7d-4c3e-9b0a-1d2e3f405162',
   ownerId: 'u1',
@@ -108,7 +98,6 @@ export const WEBHOOK_EXAMPLE = {
   createdAt: '2026-01-01T08:00:00.000Z',
 } satisfies z.infer<typeof webhookSchema>;
 
-/** Example of a delivery for the API document. */
 export const DELIVERY_EXAMPLE = {
   deliveryId: 'msg_7d3f9c52-0c1e-4b7a-8f59-5a4b3c2d1e0f',
   webhookId: WEBHOOK_EXAMPLE.webhookId,
