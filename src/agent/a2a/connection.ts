@@ -13,73 +13,77 @@ import { markText, unmarkText } from '../../core/exact-json.ts';
 import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
 
 const CARD = '.well-known/agent-card.json';
-/** Time limit of one request, a stream left out. */
+/** Time limit of one request; streams have none. */
 const REQUEST_MS = 30_000;
 /** Pauses between two requests about a task. */
 export const POLL_MS = { least: 100, most: 5_000 };
-/** Returns the pause after a pause. */
 export const toNext = (pauseMs: number): number => Math.min(2 * pauseMs, POLL_MS.most);
-/** Number of times that a request without an answer is sent: for about 20 s. */
+/** Attempts of a request that gets no answer: about 20 s in all. */
 const MAX_TRIES = 10;
-/** Statuses of a service that starts or stops. */
+/** Statuses of a service that is starting or stopping. */
 const AWAY = new Set([502, 503, 504]);
-/** Most signatures of a card that are looked at. */
+/** Signatures of a card that are verified at most. */
 const MAX_SIGNATURES = 10;
-/** Most characters of what the other agent says of itself. */
-export const MAX_SAID = 4_000;
+/** Characters of the other agent's error messages that are quoted at most. */
+export const MAX_MESSAGE = 4_000;
 
-/** An agent of another service, and the way to it. */
+/** An agent of another service, and how to reach it. */
 export interface Peer {
   name: string;
   remote: RemoteAgent;
   egress: Egress;
   signal: AbortSignal;
-  /** The user's own access to it [none]. */
+  /** The user's OAuth access to the agent [none]. */
   access?: AuthProvider | undefined;
 }
 
-/** Returns the error of a call that does not come about. */
 export const toFailure = ({ name }: Peer, why: string, options?: ErrorOptions): AgentError =>
   new AgentError('remote_failed', `The agent \`${name}\` cannot be asked: ${why}.`, options);
 
-/** Waits for an answer, and names the agent in what goes wrong. @throws {AgentError} with a refusal as its cause */
-export async function awaitAnswer<Answer>(peer: Peer, asked: Promise<Answer>): Promise<Answer> {
+/**
+ * Waits for the agent's answer and names the agent in errors. @throws {AgentError} a refusal by the agent is its cause
+ */
+export async function awaitAnswer<Answer>(peer: Peer, answer: Promise<Answer>): Promise<Answer> {
   try {
-    return await asked;
+    return await answer;
   } catch (error) {
     if (error instanceof AgentError || !(error instanceof Error) || peer.signal.aborted) throw error;
-    const said = error.message.slice(0, MAX_SAID).replace(/\.$/, '');
-    if (!(error instanceof A2AError)) throw toFailure(peer, said, { cause: error });
-    throw new AgentError('remote_failed', `The agent \`${peer.name}\` refused: ${said}.`, { cause: error });
+    const message = error.message.slice(0, MAX_MESSAGE).replace(/\.$/, '');
+    if (!(error instanceof A2AError)) throw toFailure(peer, message, { cause: error });
+    throw new AgentError('remote_failed', `The agent \`${peer.name}\` refused: ${message}.`, { cause: error });
   }
 }
 
-/** Finds in its card where an agent is spoken to, by JSON-RPC of either version; it may name no other origin. */
+/**
+ * Reads the agent's card and connects to the JSON-RPC endpoint that it names. The endpoint must be on the card's own
+ * origin, because headers and tokens are sent to it.
+ */
 export async function connect(peer: Peer): Promise<{ transport: Transport; streams: boolean }> {
   const { url, keys } = peer.remote;
   const at = url.endsWith('.json') ? url : new URL(CARD, url.endsWith('/') ? url : `${url}/`).href;
   const legacyCompat = { enabled: true };
   const resolver = new DefaultAgentCardResolver({ fetchImpl: toFetch(peer), legacyCompat });
-  // With keys nothing is read that a signature cannot cover: a card of 0.3 as 1.0, which the resolver makes.
+  // If signatures are checked, the card is read as it was sent. The resolver would convert a card of 0.3 to 1.0, which
+  // the signature does not cover.
   const fetchSigned = () => toFetch(peer)(at, { headers: { 'a2a-version': VERSION } }).then((answer) => answer.json());
-  const said = ((await awaitAnswer(peer, keys ? fetchSigned() : resolver.resolve(at, ''))) ?? {}) as AgentCard;
-  const card = AgentCard.fromJSON(said);
-  if (keys) await checkSignature(peer, keys, said, card);
+  const rawCard = ((await awaitAnswer(peer, keys ? fetchSigned() : resolver.resolve(at, ''))) ?? {}) as AgentCard;
+  const card = AgentCard.fromJSON(rawCard);
+  if (keys) await checkSignature(peer, keys, rawCard, card);
   const all = card.supportedInterfaces.filter(({ protocolBinding }) => protocolBinding === 'JSONRPC');
   const speaks = (version: string) => all.find((each) => each.protocolVersion.startsWith(version));
-  const found = speaks(VERSION) ?? speaks(OLD_VERSION);
-  if (!found) throw toFailure(peer, `its card names no JSON-RPC of A2A ${VERSION} or ${OLD_VERSION}`);
-  if (URL.parse(found.url)?.origin !== new URL(at).origin) throw toFailure(peer, 'its card leads to another host');
-  const version = found.protocolVersion.startsWith(VERSION) ? VERSION : OLD_VERSION;
+  const endpoint = speaks(VERSION) ?? speaks(OLD_VERSION);
+  if (!endpoint) throw toFailure(peer, `its card names no JSON-RPC of A2A ${VERSION} or ${OLD_VERSION}`);
+  if (URL.parse(endpoint.url)?.origin !== new URL(at).origin) throw toFailure(peer, 'its card leads to another host');
+  const version = endpoint.protocolVersion.startsWith(VERSION) ? VERSION : OLD_VERSION;
   const factory = new JsonRpcTransportFactory({ fetchImpl: toFetch(peer, version), legacyCompat });
-  const transport = await factory.create(found.url, { ...card, supportedInterfaces: [found] });
+  const transport = await factory.create(endpoint.url, { ...card, supportedInterfaces: [endpoint] });
   return { transport, streams: card.capabilities?.streaming === true };
 }
 
-/** Verifies that a card is signed by a key that the operator trusts. @throws {AgentError} */
-async function checkSignature(peer: Peer, keys: string, said: AgentCard, card: AgentCard): Promise<void> {
+/** Verifies that one of the operator's trusted keys signed the card. @throws {AgentError} if none did */
+async function checkSignature(peer: Peer, keys: string, rawCard: AgentCard, card: AgentCard): Promise<void> {
   if (card.signatures.length === 0) throw toFailure(peer, 'its card is not signed');
-  // Headers and access are for the agent alone.
+  // The agent's headers and the user's access are not sent to the key server.
   const fetchKeys = toFetch({ ...peer, remote: { url: keys }, access: undefined }, VERSION);
   const keySet = await fetchKeys(keys)
     .then(async (answer) => {
@@ -91,29 +95,30 @@ async function checkSignature(peer: Peer, keys: string, said: AgentCard, card: A
       const why = cause instanceof UnknownOutcomeError ? 'no answer' : (cause as Error).message.replace(/\.$/, '');
       throw toFailure(peer, `the keys for its card cannot be fetched: ${why}`, { cause });
     });
-  // As it was sent: of a card that it has parsed the package leaves the security schemes out.
-  const payload = Buffer.from(canonicalizeAgentCard(said)).toString('base64url');
+  // The signature covers the card as it was sent; the package's parsed card lacks the security schemes.
+  const payload = Buffer.from(canonicalizeAgentCard(rawCard)).toString('base64url');
   const checks = card.signatures
     .slice(0, MAX_SIGNATURES)
-    // A set has public keys only: neither `none` nor HS fits one.
+    // A JWK set has public keys only, so neither `none` nor an HMAC algorithm matches.
     .map(({ protected: header, signature }) => flattenedVerify({ protected: header, signature, payload }, keySet));
   await Promise.any(checks).catch((cause: unknown) => {
     throw toFailure(peer, 'its card is signed by none of the keys for it', { cause });
   });
 }
 
-/** The package rounds integers of data; so they are texts for it, which `remote.ts` reads. */
-function markEvents(came: Response): Response {
-  if (!came.body) return came;
+/** Turns data integers into strings, which `remote.ts` reads back, because the A2A package would round them. */
+function markEvents(response: Response): Response {
+  if (!response.body) return response;
   return withBody(
-    came,
-    mapEvents(came.body.pipeThrough(new TextDecoderStream()), (data) => [markText(data)]),
+    response,
+    mapEvents(response.body.pipeThrough(new TextDecoderStream()), (data) => [markText(data)]),
   );
 }
 
 /**
- * Returns a `fetch` that sends a request until it is answered, a stream but once: a message that comes twice is the
- * same task there. @throws {UnknownOutcomeError} where it is not known what came of it
+ * Returns a `fetch` that retries until there is an answer; a stream is requested once. A retry is safe because the
+ * agent treats a message that arrives twice as one task. @throws {UnknownOutcomeError} if it is unknown whether the
+ * request took effect
  */
 const toFetch =
   (peer: Peer, version?: string): typeof fetch =>
@@ -131,12 +136,14 @@ const toFetch =
       if (token !== undefined) headers.set('authorization', `Bearer ${token}`);
       const limited = isStream ? signal : AbortSignal.any([signal, AbortSignal.timeout(REQUEST_MS)]);
       const body = typeof init.body === 'string' ? unmarkText(init.body) : (init.body ?? null);
-      const sent = { ...init, body, headers, redirect: 'manual', signal: limited } as const;
+      const options = { ...init, body, headers, redirect: 'manual', signal: limited } as const;
       const [answer, cause] = await peer.egress
-        .fetch(input as string | URL, sent)
+        .fetch(input as string | URL, options)
         .then(
-          async (came) =>
-            [isStream ? markEvents(came) : new Response(markText(await came.text()) || null, came)] as const,
+          async (response) =>
+            [
+              isStream ? markEvents(response) : new Response(markText(await response.text()) || null, response),
+            ] as const,
         )
         .catch((error: unknown) => [undefined, error] as const);
       if (answer && !AWAY.has(answer.status)) {

@@ -18,17 +18,15 @@ import type { RemoteAgent } from '../definition/agent.ts';
 import type { CallingInvocation, Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
 import type { McpSettings } from '../mcp/mcp-tools.ts';
 import { promptPerson } from '../tools/waits.ts';
-import { awaitAnswer, connect, MAX_SAID, type Peer, POLL_MS, toFailure, toNext } from './connection.ts';
+import { awaitAnswer, connect, MAX_MESSAGE, type Peer, POLL_MS, toFailure, toNext } from './connection.ts';
 import { CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN, TIME, TOKENS, usedSchema } from './wire.ts';
 import { mark, unmark } from '../../core/exact-json.ts';
 
-/** Most characters of an answer. */
-const MAX_TEXT = 100_000;
-/** Most characters of the id of a task, or of a message. */
-const MAX_ID = 4_096;
-/** Most characters of a question. */
-const MAX_QUESTION = 2_000;
-/** The note of a question to a person that says whose answer it waits for. */
+const MAX_ANSWER_CHARACTERS = 100_000;
+/** Maximum length of the id of a task or message, in characters. */
+const MAX_ID_CHARACTERS = 4_096;
+const MAX_QUESTION_CHARACTERS = 2_000;
+/** Member of a question's `partMetadata` that holds the A2A task and calls whose answer the person gives. */
 const NOTE = 'a2a';
 const noteSchema = z.looseObject({ taskId: z.string(), calls: z.array(z.looseObject({ callId: z.string() })) });
 
@@ -42,14 +40,16 @@ const joinText = (parts: readonly A2aPart[]): string =>
 const listData = (parts: readonly A2aPart[]): unknown[] =>
   parts.flatMap(({ content }) => (content?.$case === 'data' ? [unmark(content.value)] : []));
 
-/** One call of an agent of another service, and the way to it. */
 interface TaskCall extends Peer {
   caller: CallingInvocation;
   transport: Transport;
   streams: boolean;
 }
 
-/** Returns the model of an agent that runs in another service and speaks A2A: it says what that agent says. */
+/**
+ * Returns a model that forwards the conversation to an A2A agent of another service and answers with that agent's
+ * reply.
+ */
 export const remoteModel = (name: string, remote: RemoteAgent, settings: McpSettings): Model => ({
   provider: 'a2a',
   async *generate(request) {
@@ -78,15 +78,18 @@ async function openAccess(name: string, { url, userOauth }: RemoteAgent, setting
   return openUserToken({ name, url, userOauth }, settings, userId);
 }
 
-/** Sends what the agent has not heard yet, or goes on with what an earlier attempt sent. @returns the id of its task */
+/**
+ * Sends the messages that the agent has not seen yet, or continues with the task that an earlier attempt created.
+ * @returns the task's id, or the answer if the agent gave one at once
+ */
 async function begin(call: TaskCall, request: ModelRequest): Promise<string | ModelAnswer> {
   const { question, kept, operationId, conversationId } = call.caller;
   const { contents } = request;
-  const asked = noteSchema.safeParse(question && getNote(question)).data;
+  const note = noteSchema.safeParse(question && getNote(question)).data;
   const answer = getFunctionResponses(contents.at(-1)).find(({ id }) => id === question?.functionCall?.id);
-  if (asked && answer) return bringAnswer(call, request, asked, answer.response ?? {});
+  if (note && answer) return sendAnswer(call, request, note, answer.response ?? {});
   if (typeof kept?.['taskId'] === 'string') return kept['taskId'];
-  // What asked for access only was no answer.
+  // A request for OAuth consent is not an answer of the agent.
   const isAnswer = (content: Content) => !getParts(content).some((part) => getNote(part)['consent'] === true);
   const last = contents.findLastIndex((content) => content.role === 'model' && isAnswer(content));
   const parts = contents
@@ -103,8 +106,8 @@ function toA2aPart({ text, inlineData, fileData }: Part): JsonObject[] {
   return Object.values(content)[0] ? [{ ...content, mediaType, filename }] : [];
 }
 
-/** Sends a message, and does not wait for its task. @returns the task's id, or the answer where there is none */
-async function send(call: TaskCall, { sampling }: ModelRequest, said: JsonObject): Promise<string | ModelAnswer> {
+/** Sends a message without waiting for its task. @returns the task's id, or the answer if there is no task */
+async function send(call: TaskCall, { sampling }: ModelRequest, members: JsonObject): Promise<string | ModelAnswer> {
   const { state, modelCalls, endTime } = call.caller;
   const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
   const { url } = call.remote;
@@ -117,58 +120,64 @@ async function send(call: TaskCall, { sampling }: ModelRequest, said: JsonObject
     ...(endTime && { [TIME]: timeMs }),
     ...(sampling.maxOutputTokens && { [TOKENS]: sampling.maxOutputTokens }),
   };
-  const message = { role: 'ROLE_USER', ...said, metadata };
+  const message = { role: 'ROLE_USER', ...members, metadata };
   const request = SendMessageRequest.fromJSON({ message: mark(message), configuration: { returnImmediately: true } });
-  // Not cut off where the invocation ends: the id of its task would be lost.
+  // Not aborted with the invocation, because the id of the task would be lost.
   const whole = { signal: new AbortController().signal };
   const answer = await awaitAnswer(call, call.transport.sendMessage(request, whole));
   if ('messageId' in answer) return toText(call, joinText(answer.parts));
-  if (!answer.id || answer.id.length > MAX_ID) throw toFailure(call, 'its task has no id of a usual length');
+  if (!answer.id || answer.id.length > MAX_ID_CHARACTERS) throw toFailure(call, 'its task has no id of a usual length');
   await call.caller.keep({ taskId: answer.id }).catch((error: unknown) => {
-    // An invocation that has ended keeps nothing: its task is cancelled next.
+    // The ledger refuses writes after the invocation has ended. The task is then cancelled.
     if (!call.signal.aborted) throw error;
   });
-  return isTold(answer) ? toAnswer(call, answer) : answer.id;
+  return isComplete(answer) ? toAnswer(call, answer) : answer.id;
 }
 
-/** True for a task that is over and says something: some services forget it with this answer. */
-const isTold = (task: Task): boolean =>
+/**
+ * True for a terminal task with content. Such an answer is used at once, because some services forget the task after
+ * sending it.
+ */
+const isComplete = (task: Task): boolean =>
   getState(task) !== TaskState.UNRECOGNIZED &&
   !RUNNING.includes(getState(task)) &&
   (task.artifacts.length > 0 || (task.status?.message?.parts.length ?? 0) > 0);
 
-/** Brings the answer of a person to a task; one that has it already goes on. @returns as {@link send} */
-async function bringAnswer(
+/**
+ * Sends a person's answer to the task; if the task already has the answer, continues with the task. @returns as {@link
+ * send}
+ */
+async function sendAnswer(
   call: TaskCall,
   request: ModelRequest,
   { taskId, calls }: z.output<typeof noteSchema>,
   answer: JsonObject,
 ): Promise<string | ModelAnswer> {
   const isOne = calls.length === 1;
-  const given = calls.map(({ callId }) => ({ data: { callId, response: isOne ? answer : answer[callId] } }));
+  const responses = calls.map(({ callId }) => ({ data: { callId, response: isOne ? answer : answer[callId] } }));
   const text = typeof answer['answer'] === 'string' ? answer['answer'] : JSON.stringify(answer);
-  const parts = given.length > 0 ? given : [{ text }];
+  const parts = responses.length > 0 ? responses : [{ text }];
   return send(call, request, { taskId, messageId: call.caller.operationId, parts }).catch((error: unknown) => {
-    // It has the answer already.
+    // The task is terminal, so an earlier attempt delivered the answer.
     if (error instanceof AgentError && error.cause instanceof UnsupportedOperationError) return taskId;
     throw error;
   });
 }
 
-/** Follows a task to its end, or to what it asks; where the invocation ends for good, it is cancelled. */
+/** Polls and streams a task until it ends or asks for input. Cancels the task if the invocation ends for good. */
 async function* follow(call: TaskCall, id: string): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const { transport, streams, signal } = call;
   const task = { tenant: '', id };
   const text = new TextSoFar(call.name);
   try {
     for (let pauseMs = POLL_MS.least; ; pauseMs = toNext(pauseMs)) {
-      const found = await awaitAnswer(call, transport.getTask(task));
-      if (!RUNNING.includes(getState(found))) return toAnswer(call, found);
+      const current = await awaitAnswer(call, transport.getTask(task));
+      if (!RUNNING.includes(getState(current))) return toAnswer(call, current);
       if (streams) yield* listen(transport, id, text);
       await sleep(pauseMs, undefined, { signal });
     }
   } finally {
-    // Where this process ends, another one goes on.
+    // `interrupted` means that this process is stopping: another process continues the task.
     if (signal.aborted && abortError(signal).code !== 'interrupted') {
       const limit = { signal: AbortSignal.timeout(POLL_MS.most) };
       await transport.cancelTask({ ...task, metadata: undefined }, limit).catch(() => undefined);
@@ -176,7 +185,7 @@ async function* follow(call: TaskCall, id: string): AsyncGenerator<ModelDelta, M
   }
 }
 
-/** Tells what is said while a stream lasts, or until its task waits for us. */
+/** Yields the task's text while the stream lasts; ends when the task waits for input. */
 async function* listen(transport: Transport, id: string, text: TextSoFar): AsyncGenerator<ModelDelta> {
   try {
     for await (const { payload } of transport.resubscribeTask({ tenant: '', id })) {
@@ -191,15 +200,15 @@ async function* listen(transport: Transport, id: string, text: TextSoFar): Async
         return;
     }
   } catch {
-    // A stream that breaks, or says more than is let in, is no end of the task.
+    // A broken or oversized stream does not end the task: polling continues.
   }
 }
 
-/** The text of a task as it comes, by its artifacts. */
+/** The text of a running task, by artifact id. */
 class TextSoFar {
   readonly #modelVersion: string;
   readonly #texts = new Map<string, string>();
-  #told = '';
+  #yielded = '';
 
   constructor(modelVersion: string) {
     this.#modelVersion = modelVersion;
@@ -209,44 +218,47 @@ class TextSoFar {
     this.#texts.set(artifactId, append ? (this.#texts.get(artifactId) ?? '') + text : text);
   }
 
-  /** Takes what has come since; text that takes the place of other text is seen once all is there. */
+  /**
+   * Yields the text added since the last call. Text that replaces earlier text is left to the final answer, because
+   * deltas can only append.
+   */
   *takeNew(): Generator<ModelDelta> {
     const whole = joinTexts([...this.#texts.values()]);
-    const text = whole.startsWith(this.#told) ? whole.slice(this.#told.length) : '';
+    const text = whole.startsWith(this.#yielded) ? whole.slice(this.#yielded.length) : '';
     if (text === '') return;
-    this.#told = whole;
+    this.#yielded = whole;
     yield { content: { role: 'model', parts: [{ text }] }, modelVersion: this.#modelVersion };
   }
 }
 
-const joinTexts = (texts: string[]): string => texts.filter(Boolean).join('\n').slice(0, MAX_TEXT);
+const joinTexts = (texts: string[]): string => texts.filter(Boolean).join('\n').slice(0, MAX_ANSWER_CHARACTERS);
 
 const toText = ({ name }: Peer, text: string): ModelAnswer => ({
-  content: { role: 'model', parts: [{ text: text.slice(0, MAX_TEXT) }] },
+  content: { role: 'model', parts: [{ text: text.slice(0, MAX_ANSWER_CHARACTERS) }] },
   modelVersion: name,
 });
 
 function toAnswer(call: TaskCall, task: Task): ModelAnswer {
   const { status, artifacts, metadata } = task;
-  const said = joinText(status?.message?.parts ?? []);
+  const message = joinText(status?.message?.parts ?? []);
   if (WAITING.includes(getState(task))) return toQuestion(call, task);
   call.caller.modelCalls.count(callsSchema.safeParse(metadata?.[CALLS]).data ?? 1);
   if (getState(task) !== TaskState.TASK_STATE_COMPLETED) {
-    const why = (said || taskStateToJSON(getState(task))).slice(0, MAX_SAID);
+    const why = (message || taskStateToJSON(getState(task))).slice(0, MAX_MESSAGE);
     throw new AgentError('remote_failed', `The agent \`${call.name}\` did not succeed: ${why}`);
   }
   const values = artifacts.flatMap(({ parts }) => listData(parts));
   const data = values.length > 0 ? JSON.stringify(values.length === 1 ? values[0] : values) : '';
   const { prompt, output } = usedSchema.safeParse(metadata?.[TOKENS]).data ?? {};
   const usageMetadata = { promptTokenCount: prompt, candidatesTokenCount: output };
-  const text = joinTexts(artifacts.map(({ parts }) => joinText(parts))) || said || data;
+  const text = joinTexts(artifacts.map(({ parts }) => joinText(parts))) || message || data;
   return { ...toText(call, text), ...(prompt !== undefined && { usageMetadata }) };
 }
 
 const CONFIRMED = { type: 'object', properties: { confirmed: { type: 'boolean' } }, required: ['confirmed'] };
 const ANSWERED = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
 
-/** Puts the question of the other agent to the person of the session, as its words. */
+/** Turns the input request of the other agent into a question for the session's user, quoting the agent. */
 function toQuestion(peer: Peer, { id: taskId, status }: Task): ModelAnswer {
   const { parts = [] } = status?.message ?? {};
   const calls = listData(parts)
@@ -263,8 +275,11 @@ function toQuestion(peer: Peer, { id: taskId, status }: Task): ModelAnswer {
   return promptForInput(peer, question, schema, { taskId, calls: calls.map(({ callId }) => ({ callId })) });
 }
 
-/** Returns a question to the person of the session, with what its answer is for. */
+/** Returns an answer that puts a question to the session's user; `note` says which task the answer goes to. */
 function promptForInput({ name }: Peer, question: string, schema: unknown, note: JsonObject): ModelAnswer {
-  const functionCall = { name: promptPerson.name, args: { question: question.slice(0, MAX_QUESTION), schema } };
+  const functionCall = {
+    name: promptPerson.name,
+    args: { question: question.slice(0, MAX_QUESTION_CHARACTERS), schema },
+  };
   return { content: { role: 'model', parts: [{ functionCall, partMetadata: { [NOTE]: note } }] }, modelVersion: name };
 }

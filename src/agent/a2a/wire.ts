@@ -1,26 +1,22 @@
 import { z } from 'zod';
 
-/** The version of the protocol that is spoken. */
+/** A2A version of outgoing requests. */
 export const VERSION = '1.0';
-/** The version that is understood beside it. */
+/** Older A2A version that is also accepted. */
 export const OLD_VERSION = '0.3';
 
-/** The member of the metadata of a message that lists the agents which wait for its answer, outermost first. */
+/** Member of a message's metadata that lists the agents waiting for its answer, outermost first. It detects cycles. */
 export const CHAIN = 'agent-runtime/chain';
-/** The key of the state under which an invocation has that list. */
+/** State key that holds the chain during an invocation. */
 export const CHAIN_STATE = 'temp:a2a_chain';
-/** Most agents that wait for one another. */
 export const MAX_CHAIN = 8;
-/** Such a list. */
 export const chainSchema = z.array(z.string().max(2_048)).max(MAX_CHAIN);
 
-/** The member of the metadata of a message with the model calls that its answer may take, of a task with those made. */
+/** Member of a message's metadata: model calls that the answer may use. In a task's metadata: calls that were made. */
 export const CALLS = 'agent-runtime/modelCalls';
-/** Such a number. */
 export const callsSchema = z.int().min(0).max(1_000_000);
-/** The member of the metadata of a message with the tokens that its answer may take, of a task with those taken. */
+/** Member of a message's metadata: tokens that the answer may use. In a task's metadata: tokens that were used. */
 export const TOKENS = 'agent-runtime/tokens';
-/** Such tokens of a task. */
 export const usedSchema = z.object({ prompt: callsSchema, output: callsSchema });
-/** The member of the metadata of a message with the time that is left to its answer, milliseconds. */
+/** Member of a message's metadata: time left for the answer, in milliseconds. */
 export const TIME = 'agent-runtime/timeMs';

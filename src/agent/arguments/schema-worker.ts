@@ -3,15 +3,18 @@ import { RE2JS } from 're2js';
 import type { JsonObject } from '../../core/content.ts';
 import { type Checked, schemaErrorOnce, type ToPattern } from './check-arguments.ts';
 
-/** The thread of `schema-sandbox.ts`: sends one message when it is ready, and one per check. */
+/** Worker thread of `schema-sandbox.ts`. It sends one message when it is ready and one per check. */
 
-/** In linear time, whatever the pattern and the text; Ajv tells patterns apart by their text. @throws for lookarounds */
+/**
+ * Compiles a pattern that matches in linear time (RE2). `toString` returns the source, because Ajv identifies patterns
+ * by it. @throws for lookarounds
+ */
 const linear: ToPattern = (pattern) => {
   const compiled = RE2JS.compile(RE2JS.translateRegExp(pattern));
   return { test: (text) => compiled.matcher(text).find(), toString: () => pattern };
 };
 
-/** A pattern that has no linear form is checked by the server that declared it: here it takes every text. */
+/** A pattern without a linear form accepts every text here; the server that declared it checks the call. */
 const linearOrAny: ToPattern = (pattern) => {
   try {
     return linear(pattern);
@@ -24,7 +27,7 @@ const linearOrAny: ToPattern = (pattern) => {
 const send = (message: unknown) => parentPort?.postMessage(message);
 
 parentPort?.on('message', ([schema, value, what]: [JsonObject, unknown, Checked]) => {
-  // Nobody else checks the answer of an agent.
+  // An agent's output is checked only here, so its pattern must be linear.
   send({ problem: schemaErrorOnce(schema, value, what, what === 'output' ? linear : linearOrAny) });
 });
 send('ready');

@@ -11,37 +11,36 @@ import { importFile } from './import-file.ts';
 import { toOutputSchema } from './output-schema.ts';
 import type { Tool, ToolContext } from './tool.ts';
 
-/** An agent application that was loaded: its definition, and its own tools by name. */
+/** A loaded agent application; `tools` are the application's own tools by name. */
 export interface AgentModule {
   definition: AgentDefinition;
   tools: Map<string, Tool>;
 }
 
 const APP_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
-/** The author of what people say. */
+/** Reserved: the author of user messages. */
 const USER = 'user';
 
-/** Says what an `agents/<name>/agent.ts` exports as `agent`; returns it as it is. */
+/** Types what an `agents/<name>/agent.ts` exports as `agent`; returns it unchanged. */
 export const defineAgent = (source: AgentSource): AgentSource => source;
 
-/** A tool of your own whose arguments are described by a zod object: `run` gets them parsed, with their types. */
+/** A custom tool whose arguments are described by a zod object: `run` receives the parsed, typed arguments. */
 export interface TypedTool<Parameters extends z.ZodObject> extends ToolOptions {
   parameters: Parameters;
-  /** Runs the tool. Its result goes to the model; an error that it throws becomes the response. */
+  /** Runs the tool. The result goes to the model; a thrown error becomes the response. */
   run(args: z.output<Parameters>, context: ToolContext): Promise<unknown>;
 }
 
-/** A tool of your own whose arguments are described by JSON Schema. */
+/** A custom tool whose arguments are described by JSON Schema. */
 export interface PlainTool extends ToolOptions, Pick<Tool, 'parameters' | 'run'> {}
 
-/** Options that every tool has; by default it needs no confirmation. */
 type ToolOptions = Omit<Tool, 'needsConfirmation' | 'parameters' | 'run'> & Partial<Pick<Tool, 'needsConfirmation'>>;
 
 /**
- * A tool of your own. The model sees `parameters`, and arguments that do not fit them never reach `run`. An integer that
- * no float holds is a `bigint` where zod's schema says so; a `z.number()` refuses it. Without zod it is an object that
- * only `JSON.stringify` reads, so that a tool may hand it on.
- * @throws Error for a zod object that JSON Schema cannot say, one with a transformed key for instance.
+ * Defines a custom tool. The model sees `parameters`; arguments that violate them never reach `run`. An integer beyond
+ * a float's precision arrives as a `bigint` if the zod schema says `bigint`; `z.number()` rejects it. With JSON Schema
+ * it arrives as an opaque object that `JSON.stringify` writes exactly, so that a tool may pass it on.
+ * @throws Error for a zod object without a JSON Schema form, such as one with a transformed key
  */
 export function defineTool<Parameters extends z.ZodObject>(tool: TypedTool<Parameters>): Tool;
 export function defineTool(tool: PlainTool): Tool;
@@ -59,8 +58,8 @@ export function defineTool(tool: TypedTool<z.ZodObject> | PlainTool): Tool {
 const isTyped = (tool: TypedTool<z.ZodObject> | PlainTool): tool is TypedTool<z.ZodObject> => '_zod' in tool.parameters;
 
 /**
- * Loads the agent applications below the operator's directory in the order of their names; none where it is absent.
- * @throws {ConfigError} that names the file, for one that cannot be loaded or exports no agent.
+ * Loads the agent applications in the operator's directory, sorted by name; none if the directory is missing.
+ * @throws {ConfigError} that names the file, if it cannot be loaded or exports no agent
  */
 export async function loadAgentModules(directory: string): Promise<Map<string, AgentModule>> {
   const entries = await readdir(directory, { withFileTypes: true }).catch(() => []);
@@ -68,7 +67,7 @@ export async function loadAgentModules(directory: string): Promise<Map<string, A
   const modules = new Map<string, AgentModule>();
   for (const name of names.sort()) {
     const path = join(directory, name, 'agent.ts');
-    // The agent may stand in the harness file; the folder then holds its `tools/` and `evals/`.
+    // The agent may be defined in the harness file; its folder then holds only `tools/` and `evals/`.
     if (name === HARNESS_APP && !existsSync(path)) continue;
     checkName(name, path);
     const { agent } = await importFile(path);
@@ -80,8 +79,8 @@ export async function loadAgentModules(directory: string): Promise<Map<string, A
 }
 
 /**
- * Loads the tools that the files of an application's `tools/` export, by name; none where there is no such folder.
- * @throws {ConfigError} that names the file, for one that cannot be loaded or exports no tool, and for a name twice.
+ * Loads the tools exported by the files of an application's `tools/`, by name; none if the folder is missing.
+ * @throws {ConfigError} that names the file, if it cannot be loaded or exports no tool, or if two tools share a name
  */
 export async function loadTools(directory: string): Promise<Map<string, Tool>> {
   const files = (await readdir(directory).catch(() => [])).filter((name) => /(?<!\.test|\.d)\.ts$/.test(name));
@@ -97,8 +96,8 @@ export async function loadTools(directory: string): Promise<Map<string, Tool>> {
 }
 
 /**
- * Agent applications that are there as values, by name.
- * @throws {ConfigError} for a name that no application can have, and for agents or tools of one name.
+ * Returns agent applications that are passed as values, by name.
+ * @throws {ConfigError} for an invalid application name and for two agents or tools of one name
  */
 export const toAgentModules = (sources: Record<string, AgentSource>): Map<string, AgentModule> =>
   new Map(
@@ -135,11 +134,11 @@ function toModule(name: string, source: AgentSource, path: string): AgentModule 
   return { definition: toDefinition({ ...source, name }), tools };
 }
 
-/** The tool's name; a tool of the application's own is kept under it. */
+/** Returns the tool's name. Registers the tool if it is the application's own. */
 function addTool(tool: string | Tool, own: Map<string, Tool>, path: string): string {
   if (typeof tool === 'string') return tool;
-  const known = own.get(tool.name);
-  if (known && known !== tool) throw new ConfigError(`${path}: two tools are named \`${tool.name}\`.`);
+  const existing = own.get(tool.name);
+  if (existing && existing !== tool) throw new ConfigError(`${path}: two tools are named \`${tool.name}\`.`);
   own.set(tool.name, tool);
   return tool.name;
 }

@@ -25,146 +25,144 @@ import type { Effect, Tool, ToolLimits } from './tool.ts';
  *                                          events
  */
 
-/** Maximum number of model calls of one invocation where nothing else is said. */
+/** Default maximum number of model calls of one invocation. */
 export const DEFAULT_MAX_LLM_CALLS = 500;
 
-/** A `harness.yaml` as it is written, in snake_case. */
+/** The contents of a `harness.yaml`, in snake_case. */
 export type HarnessFile = z.output<typeof harnessSchema>;
 
-/** An agent application in code, named by its directory; what is left out has the defaults of a definition. */
+/**
+ * An agent application defined in code and named by its directory. Omitted members have the defaults of a definition.
+ */
 export interface AgentSource extends Partial<Omit<AgentDefinition, 'name' | 'tools' | 'subAgents' | 'outputSchema'>> {
-  /** Names of built-in tools, and tools of its own. */
+  /** Names of built-in tools, and the agent's own tools. */
   tools?: (string | Tool)[];
   subAgents?: (AgentSource & { name: string })[];
-  /** Form of its answer, a zod schema or JSON Schema: what does not fit is asked for again [text]. */
+  /** Form of the answer, a zod schema or JSON Schema: an answer that violates it is requested again [text]. */
   outputSchema?: WrittenSchema;
 }
 
-/** An agent as it was deployed, and those below it: names only, nothing connected yet. */
+/** A deployed agent and its sub-agents: names only, nothing connected yet. */
 export interface AgentDefinition {
-  /** Author of its events; unique within the tree, and not `user`. The root's is the application's. */
+  /** Author of its events; unique within the tree, and not `user`. The root has the application's name. */
   name: string;
   /** The agent's purpose, shown to the agents that may transfer to it. */
   description: string;
   /** [`llm`] */
   kind?: AgentKind;
   instruction: string;
-  /** [that of the agent above, at the root that of the environment] */
+  /** [that of the parent agent, at the root that of the environment] */
   modelName?: string;
-  /** Wins over `modelName`. [that of the agent above] */
+  /** Wins over `modelName` [that of the parent agent]. */
   model?: AgentModel;
   tools: string[];
   skills: string[];
   mcpServers: McpServer[];
-  /** Names of tools, those of MCP servers included, whose calls a person has to confirm. */
+  /** Names of tools, including those of MCP servers, whose calls a person must confirm. */
   confirmTools?: string[];
-  /** Effects of tools by name, those of MCP servers included [as the tool or its server says]. */
+  /** Effects of tools by name, including those of MCP servers [as declared by the tool or its server]. */
   toolEffects?: Record<string, Effect>;
-  /** Limits of tools by name, those of MCP servers included; each wins over the tool's own. */
+  /** Limits of tools by name, including those of MCP servers; each overrides the tool's own limit. */
   toolLimits?: Record<string, ToolLimits>;
-  /** Documents of HTTP APIs, some of whose operations are tools. */
+  /** HTTP APIs with operations that become tools. */
   openapi?: OpenApiSource[];
-  /** Names of tools about whose calls a person is asked where it stays unknown whether they acted. */
+  /** Tools for which a person decides if a crash leaves it unknown whether a call took effect. */
   askWhenUnknown?: string[];
-  /** [that of the agent above] */
+  /** [that of the parent agent] */
   sampling?: Sampling;
   subAgents?: AgentDefinition[];
-  /** True: the agent above calls it like a tool and goes on itself, instead of handing over to it. */
+  /** True: the parent agent calls it like a tool and continues itself, instead of transferring to it. */
   asTool?: boolean;
-  /** The service that it runs in, which speaks A2A [this one]. */
+  /** The service that runs the agent and speaks A2A [this service]. */
   remote?: RemoteAgent;
-  /** Called while the agent runs. */
   hooks?: Hooks;
-  /** Hooks of all agents of the application, before their own; the root's count. */
+  /** Hooks for all agents of the application, called before an agent's own. Only the root's are used. */
   plugins?: Hooks[];
-  /** Form of the agent's answer [text]. */
   outputSchema?: OutputSchema;
   /** State key that receives the agent's answer: its text, or the value of its form. */
   outputKey?: string;
   /** Maximum number of rounds of a `loop` [until a sub-agent escalates]. */
   maxIterations?: number;
-  /** Maximum number of model calls of one invocation [500]; the root's counts. */
+  /** Maximum number of model calls of one invocation [500]. Only the root's is used. */
   maxLlmCalls?: number;
-  /** [never]; the root's counts. */
+  /** [never] Only the root's is used. */
   compaction?: CompactionSettings;
-  /** The root's counts. */
+  /** Only the root's is used. */
   memory?: MemorySettings;
 }
 
-/** Changes of the definition that one request asks for; they hold for its invocation only. */
+/** Changes of the definition that one request makes, for its invocation only. */
 export interface AgentOverrides {
-  /** Appended, duplicates dropped. */
+  /** Appended without duplicates. */
   tools?: string[];
-  /** Appended, duplicates dropped. */
+  /** Appended without duplicates. */
   skills?: string[];
-  /** Replaces the whole list, that of sub-agents too; `[]` clears it. */
+  /** Replaces the whole list, also that of sub-agents; `[]` clears it. */
   mcpServers?: McpServer[];
   modelName?: string;
   instruction?: string;
   maxLlmCalls?: number;
-  /** Lowers the limit of model calls and never raises it. */
+  /** Lowers the limit of model calls; never raises it. */
   llmCallsAtMost?: number;
-  /** Most tokens of the invocation, prompts and answers; the prompt of its last call may pass it. */
+  /** Maximum number of tokens of the invocation, prompts and answers. The prompt of the last call may exceed it. */
   tokensAtMost?: number;
-  /** Lowers the time limit of the invocation and never raises it. */
+  /** Lowers the time limit of the invocation; never raises it. */
   timeAtMostMs?: number;
-  /** Replaces the members that it has. */
+  /** Replaces individual members. */
   sampling?: Sampling;
-  /** Form of the answer, JSON Schema that is not to be trusted: of all agents that may give the last one. */
+  /** Untrusted JSON Schema of the answer; applies to every agent that may give the final answer. */
   outputSchema?: JsonObject;
-  /** Offered to the model beside the agent's own, and run by the client. */
+  /** Offered to the model beside the agent's own tools, and run by the client. */
   clientTools?: ClientTool[];
-  /** What the first model call of the request has to call. */
+  /** Applies to the first model call of the request. */
   toolChoice?: ToolChoice;
-  /** A member of the request that this runtime cannot honour: the invocation fails with its name. */
+  /** A member of the request that this runtime does not support: the invocation fails with its name. */
   unsupported?: string;
 }
 
-/** A model of a provider. */
 export interface ModelTarget {
-  /** The provider as `MODEL_PROVIDER` spells it, or a model of your own [that of the environment]. */
+  /** The provider as `MODEL_PROVIDER` spells it, or a custom model [that of the environment]. */
   provider?: Provider | Model;
   name: string;
-  /** [that of the environment where it is the same provider, else the provider's public one] */
+  /** [that of the environment if the provider is the same, else the provider's public address] */
   baseUrl?: string;
-  /** [that of the environment where provider and address are the same, else none] */
+  /** [that of the environment if provider and address are the same, else none] */
   apiKey?: string;
 }
 
-/** The model of an agent, and those that are asked where it fails. */
+/** An agent's model, and its fallbacks. */
 export interface AgentModel extends ModelTarget {
   fallbacks?: ModelTarget[];
-  /** Maximum time until an answer begins, where a fallback is left [no limit but the provider's]. */
+  /** Maximum time until an answer begins, in milliseconds, if a fallback remains [only the provider's limit]. */
   firstTokenMs?: number;
 }
 
-/** A model with the name that it is called by. */
 export type NamedModel = { model: Model; modelName: string };
 
-/** One agent of a prepared tree, its tools found. */
+/** One agent of a prepared tree, with its tools resolved. */
 export interface AgentNode {
   name: string;
   description: string;
   kind: AgentKind;
-  /** A template: `{name}`, `{name?}`, `{app:x}` and `{artifact.x}` are filled in before each model call. */
+  /** A template: `{name}`, `{name?}`, `{app:x}` and `{artifact.x}` are replaced before each model call. */
   instruction: string;
-  /** Follows the instruction as it is: the list of the agent's skills. */
+  /** Follows the instruction literally, not as a template: the list of the agent's skills. */
   appendedInstruction: string;
-  /** What of it a request has brought [nothing]. */
+  /** The parts that came with a request and are therefore untrusted [none]. */
   isBrought?: { instruction?: boolean; form?: boolean };
   model: Model;
   modelName: string;
-  /** True: it runs in another service, and its model is the way to it [false]. */
+  /** True: the agent runs in another service, and `model` forwards to it [false]. */
   isRemote?: boolean;
-  /** Asked in order where the model fails before it begins an answer [none]. */
+  /** Called in order if the model fails before it begins an answer [none]. */
   fallbacks?: NamedModel[];
   firstTokenMs?: number;
   tools: Tool[];
   sampling: Sampling;
-  /** Without those that are tools. */
+  /** Without the sub-agents that are tools. */
   subAgents: AgentNode[];
   outputSchema?: OutputSchema;
-  /** Those of plugins, then its own [none]. */
+  /** Hooks of plugins, then the agent's own [none]. */
   hooks?: Hooks[];
   outputKey?: string;
   maxIterations?: number;
@@ -172,32 +170,31 @@ export interface AgentNode {
 
 /** An agent tree ready for one invocation, its MCP servers connected. */
 export interface PreparedAgent extends AgentNode {
-  /** Maximum number of model calls of the invocation, those of sub-agents and summaries included. */
+  /** Maximum number of model calls of the invocation, including those of sub-agents and summaries. */
   maxLlmCalls: number;
-  /** Maximum number of tokens of the invocation, the prompt of its last call left out [no limit but budgets]. */
+  /** Maximum number of tokens of the invocation, without the prompt of its last call [budgets only]. */
   maxTokens?: number | undefined;
   compaction?: CompactionSettings;
-  /** What the first model call has to call [nothing]. */
+  /** Applies to the first model call [none]. */
   toolChoice?: ToolChoice;
-  /** Ends the MCP sessions; safe to call twice, never throws. */
+  /** Ends the MCP sessions. Idempotent; never throws. */
   close: () => Promise<void>;
 }
 
-/** The way an agent works: `llm` calls its model; the others run sub-agents in turn, side by side, or repeatedly. */
+/** How an agent works: `llm` calls its model; the others run sub-agents in turn, in parallel, or repeatedly. */
 export type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
 
 /**
- * An MCP server: a remote one (`url`), or a program of the operator's (`command`). `name` appears in errors and logs,
- * `headers` are sent to it and nowhere else.
+ * An MCP server: a remote one (`url`), or a program of the operator (`command`). `name` appears in errors and logs;
+ * `headers` are sent to no other server.
  */
 export interface McpServer {
   name: string;
   url?: string;
-  /** A program that each invocation starts and speaks with over its standard streams; never of a request. */
+  /** A program that each invocation starts and talks to over standard streams; never from a request. */
   command?: string;
-  /** Its arguments [none]. */
   args?: string[];
-  /** Its environment, beside `PATH`, `HOME` and the like: nothing else of this process's. */
+  /** Environment of the program; of this process's environment it inherits only `PATH`, `HOME` and the like. */
   env?: Record<string, string>;
   transport?: 'streamable-http' | 'sse';
   headers?: Record<string, string>;
@@ -205,20 +202,20 @@ export interface McpServer {
   resources?: boolean;
   /** True: the agent gets tools that list and fill in the server's prompts [false]. */
   prompts?: boolean;
-  /** Maximum time of one call, milliseconds [60,000]; not of a request. */
+  /** Maximum time of one call, milliseconds [60,000]; never from a request. */
   callTimeoutMs?: number;
-  /** Maximum time until it is connected, milliseconds [15,000]; not of a request. */
+  /** Maximum time to connect, milliseconds [15,000]; never from a request. */
   connectTimeoutMs?: number;
   /**
-   * What a failure to connect does: end the invocation, or leave the tools out and tell the model [`skip` if the server
-   * gave no answer or one of 5xx, else `fail`; `fail` for the servers of a request].
+   * What happens if connecting fails: the invocation ends, or the model is told that the tools are missing [`skip` if
+   * there was no answer or a 5xx, else `fail`; always `fail` for servers of a request].
    */
   onFailure?: 'fail' | 'skip';
-  /** Credentials of the operator, for a token of this issuer; never of a request. */
+  /** Client credentials of the operator for a token of this issuer; never from a request. */
   oauth?: { clientId: string; clientSecret: string; issuer: string; scope?: string | undefined };
   /**
-   * Each user grants access in a browser, to this client [one that is registered on the way; an https address is a
-   * metadata document of the client]; never of a request.
+   * Each user grants access in a browser to this OAuth client [one registered dynamically; an https address is a client
+   * metadata document]; never from a request.
    */
   userOauth?: {
     clientId?: string | undefined;
@@ -228,54 +225,52 @@ export interface McpServer {
   };
 }
 
-/** Returns the address of a server, or the program that it is. */
+/** Returns the URL of a server, or its command line as JSON. */
 export const toAddress = ({ url = '', command, args }: McpServer): string =>
   command === undefined ? url : JSON.stringify([command, args]);
 
-/** An HTTP API: the operations that are named become tools, with the effects that HTTP gives their methods. */
+/** An HTTP API: the listed operations become tools, with effects by HTTP method. */
 export interface OpenApiSource {
-  /** Appears in errors. */
   name: string;
   /** An OpenAPI 3 document, or the path of its file, JSON or YAML. */
   document: string | JsonObject;
-  /** Operation ids. */
   operations: string[];
   /** [the first server of the document] */
   baseUrl?: string;
-  /** Credentials of the operator: sent to this API and nowhere else. */
+  /** Credentials of the operator; sent to this API only. */
   headers?: Record<string, string>;
-  /** Each user grants access in a browser, at this issuer, to this client [one that is registered on the way]. */
+  /** Each user grants access in a browser, at this issuer, to this OAuth client [one registered dynamically]. */
   userOauth?: NonNullable<McpServer['userOauth']> & { issuer: string };
 }
 
-/** An agent of another service: its card, or what it is below; `headers` are sent to its origin and nowhere else. */
+/**
+ * An agent of another service. `url` is its card or the card's parent address; `headers` are sent to that origin only.
+ */
 export interface RemoteAgent {
   url: string;
   headers?: Record<string, string> | undefined;
-  /** Address of a JWK set, by one of whose keys the card has to be signed [signatures are not looked at]. */
+  /** URL of a JWK set; one of its keys must have signed the card [signatures are not checked]. */
   keys?: string | undefined;
-  /** Each user grants access in a browser, at this issuer, to this client [one that is registered on the way]. */
+  /** Each user grants access in a browser, at this issuer, to this OAuth client [one registered dynamically]. */
   userOauth?: (NonNullable<McpServer['userOauth']> & { issuer: string }) | undefined;
 }
 
-/** The tools of an agent's MCP servers, from elsewhere than the servers. */
+/** Supplies the tools of an agent's MCP servers without connecting to the servers. */
 export type ServerTools = (agentName: string, servers: McpServer[]) => Tool[];
 
-/** Settings of an application's memory. */
 export interface MemorySettings {
-  /** The model that makes vectors of what is remembered and looked for, and their length [none: words alone]. */
+  /** Model and dimensions of the memory vectors [none: search by words only]. */
   embeddings?: ModelTarget & { dimensions?: number };
   /**
-   * The part of an invocation that is remembered once it has succeeded: all, texts with one of the patterns, those for
-   * which a function returns true, or those that the agent's model chooses by this rule [what clients add].
+   * What of a successful invocation is remembered: everything, texts that match a pattern, texts for which a function
+   * returns true, or texts that the agent's model chooses by this rule [only what clients add].
    */
   remember?: 'always' | RegExp[] | { judge: string } | ((text: string, author: string) => unknown);
 }
 
-/** When and how much of a history is replaced by a summary. */
 export interface CompactionSettings {
-  /** Estimated prompt tokens from which older events are summarised. */
+  /** Estimated prompt tokens above which older events are summarised. */
   tokenBudget: number;
-  /** Invocations at the end that stay as they are, the current one included [2]. */
+  /** Newest invocations that are never summarised, including the current one [2]. */
   keepInvocations?: number;
 }

@@ -1,13 +1,13 @@
-/** Failures in a row from which a provider is passed over. */
+/** Consecutive failures that open the breaker. */
 const MAX_FAILURES = 5;
-/** Time until one call tries it again. */
+/** Time until one trial call is made. */
 const PAUSE_MS = 10_000;
-/** Users that are remembered: two are enough to tell that it is the provider. */
+/** Failing users that are remembered: two suffice to blame the provider. */
 const MAX_USERS = 2;
 
 /**
- * Counts what failed at one provider in this process. Where one user alone saw it fail, only calls of that user pass it
- * over.
+ * A circuit breaker for one provider in this process. If only one user saw failures, it is open for that user only,
+ * because that user's requests may be the cause.
  */
 export class CircuitBreaker {
   readonly #now: () => number;
@@ -15,12 +15,15 @@ export class CircuitBreaker {
   #failures = 0;
   #retryTime = 0;
 
-  /** @param now - the time in milliseconds [that since the start of the process] */
+  /** @param now - the time in milliseconds [since the start of the process] */
   constructor(now = () => performance.now()) {
     this.#now = now;
   }
 
-  /** True where a call of this user is not to be made. After a pause one is, and its end decides. */
+  /**
+   * True if a call of this user must not be made. After the pause one trial call is let through, and its outcome
+   * decides.
+   */
   passesOver(user: string): boolean {
     if (this.#failures < MAX_FAILURES || (this.#users.size < MAX_USERS && !this.#users.has(user))) return false;
     if (this.#now() < this.#retryTime) return true;
@@ -28,7 +31,6 @@ export class CircuitBreaker {
     return false;
   }
 
-  /** Notes the end of a call. */
   note(user: string, hasFailed: boolean): void {
     if (!hasFailed) {
       this.#failures = 0;

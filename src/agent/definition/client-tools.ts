@@ -5,7 +5,7 @@ import { bodyList, bodyText, looseObject } from '../../core/members.ts';
 import type { AgentNode } from './agent.ts';
 import type { Tool } from './tool.ts';
 
-/** Most tools that a client brings with one request, and their size together: the model is told all, in each call. */
+/** Limits of the tools that a client brings with one request: every model call carries all of them. */
 const MAX_TOOLS = 64;
 const MAX_CHARACTERS = 65_536;
 
@@ -21,23 +21,22 @@ const clientToolSchema = looseObject('A tool that the client runs.', {
   parameters: jsonObject.nullish().describe('JSON Schema of its arguments, an object [no arguments].'),
 });
 
-/** Tools that a client brings with a request. */
 export const clientToolsSchema = bodyList(clientToolSchema)
   .max(MAX_TOOLS)
   .refine((tools) => JSON.stringify(tools).length <= MAX_CHARACTERS, `at most ${MAX_CHARACTERS} characters of JSON`)
   .refine((tools) => new Set(tools.map(({ name }) => name)).size === tools.length, 'two tools have one name');
 
-/** A tool that the model may call, and the client runs. */
+/** A tool that the model may call and the client runs. */
 export interface ClientTool {
   name: string;
   description: string;
   parameters: JsonObject;
 }
 
-/** Returns tools as a request brings them; `undefined` where there are none. */
-export function toClientTools(sent: z.input<typeof clientToolsSchema> | null | undefined): ClientTool[] | undefined {
-  if (!sent?.length) return undefined;
-  return sent.map(({ name, description, parameters }) => ({
+/** Returns the tools of a request; `undefined` if it brings none. */
+export function toClientTools(tools: z.input<typeof clientToolsSchema> | null | undefined): ClientTool[] | undefined {
+  if (!tools?.length) return undefined;
+  return tools.map(({ name, description, parameters }) => ({
     name,
     description: description ?? '',
     parameters: { properties: {}, ...parameters, type: 'object' },
@@ -45,15 +44,15 @@ export function toClientTools(sent: z.input<typeof clientToolsSchema> | null | u
 }
 
 /**
- * Adds a client's tools to the agents that may pause: not to those that are tools themselves.
- * @throws {AgentError} for a name that the agent has a tool of: a client replaces none.
+ * Adds a client's tools to all agents that may pause; agents that are tools may not.
+ * @throws {AgentError} if the agent already has a tool of that name, because a client must not replace one
  */
 export function addClientTools(node: AgentNode, tools: readonly ClientTool[]): void {
   if (node.kind === 'llm') {
     const taken = new Set(node.tools.map(({ name }) => name));
-    const twice = tools.find(({ name }) => taken.has(name) || RESERVED.has(name));
-    if (twice) {
-      const message = `The client's tool \`${twice.name}\` has the name of a tool of the agent: give it another one.`;
+    const duplicate = tools.find(({ name }) => taken.has(name) || RESERVED.has(name));
+    if (duplicate) {
+      const message = `The client's tool \`${duplicate.name}\` has the name of a tool of the agent: give it another one.`;
       throw new AgentError('unsupported_override', message);
     }
     node.tools = [...node.tools, ...tools.map(toTool)];
@@ -61,7 +60,7 @@ export function addClientTools(node: AgentNode, tools: readonly ClientTool[]): v
   for (const child of node.subAgents) addClientTools(child, tools);
 }
 
-/** Calls of it stay open, and pause the invocation; who brought its schema checks the arguments by it. */
+/** Its calls stay open and pause the invocation. The client brought the schema, so the client checks the arguments. */
 const toTool = (tool: ClientTool): Tool => ({
   ...tool,
   needsConfirmation: false,

@@ -1,20 +1,20 @@
 import type { JsonObject } from '../../core/content.ts';
 
-/** Keeps, encrypted, the access to resources elsewhere that one user has granted to one application. */
+/** Encrypted OAuth grants of one user for one application. */
 export interface UserCredentials {
-  /** Address that the browser of the user comes back to. */
+  /** Redirect address that the user's browser returns to. */
   redirectUrl: string;
-  /** Reads the grant for a resource; `undefined` where there is none. */
+  /** Reads the grant for a resource; `undefined` if there is none. */
   read(resource: string): Promise<JsonObject | undefined>;
   /**
-   * Replaces a grant that has expired by the one that `work` gets, in one process at a time: others wait for it and
-   * take it. Where `work` gets none, the grant is deleted; where it throws, the grant stays.
+   * Replaces an expired grant by the result of `work`. Only one process at a time runs `work`; the others wait and use
+   * its grant. If `work` returns nothing, the grant is deleted; if it throws, the grant stays.
    */
   renew(
     resource: string,
     expired: JsonObject,
     work: () => Promise<JsonObject | undefined>,
   ): Promise<JsonObject | undefined>;
-  /** Keeps what a consent needs that the browser of the user will bring back, once, with `state`. */
+  /** Stores what the consent needs when the browser returns with `state`. It can be read once. */
   begin(consent: { resource: string; sessionId: string; state: string; kept: JsonObject }): Promise<void>;
 }

@@ -5,20 +5,20 @@ import { mcpServersSchema } from './harness-schema.ts';
 import { toOutputSchema } from './output-schema.ts';
 import { toSampling, withoutAbsent } from './snake-case.ts';
 
-/** Tools of an agent for which none are named. */
+/** Tools of an agent whose file names none. */
 const DEFAULT_TOOLS = ['current_time', 'calculator'];
 const DEFAULT_PROMPT = 'You are a helpful assistant.';
 
 type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];
 
-/** Members that are given win over the file's: what the environment says of the agent. */
+/** Settings from the environment; they override the file. */
 type Settings = { [Name in keyof AgentDefinition]?: AgentDefinition[Name] | undefined };
 type Variables = Readonly<Record<string, string | undefined>>;
 
 /**
- * The agent `harness_agent` of a file and the environment; `variables` fill `${NAME}` in headers of MCP servers. With
- * an agent in code the file says model and limits only.
- * @throws {ConfigError} for a variable that is not set, and for an agent that both describe.
+ * Builds the `harness_agent` from its file and the environment; `variables` fill `${NAME}` in headers of MCP servers.
+ * If the agent is defined in code, the file may only set model and limits.
+ * @throws {ConfigError} for a variable that is not set, and for an agent that both describe
  */
 export function toAgentDefinition(
   file: HarnessFile,
@@ -77,19 +77,19 @@ function toDefinition(agent: SubAgent, variables: Variables): AgentDefinition {
 }
 
 type Camel<Name> = Name extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail> & string>}` : Name;
-/** The members of what is written, in the agent's words. */
+/** Converts snake_case member names to camelCase. */
 type InWords<Value> = Value extends (infer Each)[]
   ? InWords<Each>[]
   : Value extends object
     ? { [Name in keyof Value as Camel<Name>]: InWords<Exclude<Value[Name], undefined>> }
     : Value;
 
-/** Members with names that others chose. */
+/** Members whose own keys are chosen by authors and must not be converted. */
 const RECORDS = new Set(['headers', 'env', 'tool_limits']);
-/** Members whose texts may name variables, in records each of their texts. */
+/** Members whose strings may contain `${NAME}`; in records, every value. */
 const FILLED = new Set(['headers', 'env', 'api_key', 'client_secret']);
 
-/** Returns what is written in the agent's words, variables filled in; `owner` is whose they are. */
+/** Converts a written value: keys to camelCase, variables filled in. `owner` names its agent or server in errors. */
 function toWords<Value>(value: Value, variables: Variables, owner: string, member = ''): InWords<Value> {
   const convert = (): unknown => {
     if (typeof value === 'string') return FILLED.has(member) ? fill(value, owner, variables) : value;
@@ -98,30 +98,30 @@ function toWords<Value>(value: Value, variables: Variables, owner: string, membe
     const isRecord = RECORDS.has(member);
     const name = !isRecord && 'name' in value && typeof value.name === 'string' ? value.name : owner;
     const toName = (key: string) => key.replaceAll(/_(.)/g, (_whole, letter: string) => letter.toUpperCase());
-    const given = Object.entries(withoutAbsent(value)).map(([key, each]) => [
+    const entries = Object.entries(withoutAbsent(value)).map(([key, each]) => [
       isRecord ? key : toName(key),
       toWords(each, variables, name, isRecord && FILLED.has(member) ? member : key),
     ]);
-    return Object.fromEntries(given);
+    return Object.fromEntries(entries);
   };
   return convert() as InWords<Value>;
 }
 
-/** A secret stands in the environment and not in the file. */
+/** Replaces `${NAME}` by the environment's value, so that no secret needs to be in the file. */
 const fill = (value: string, server: string, variables: Variables) =>
   value.replaceAll(/\$\{([A-Za-z_][A-Za-z0-9_]*)\}/g, (_whole, name: string) => {
-    const found = variables[name];
-    if (found !== undefined) return found;
+    const variable = variables[name];
+    if (variable !== undefined) return variable;
     throw new ConfigError(`\`${server}\` needs the variable ${name}, which is not set.`);
   });
 
 /**
- * Reads `MCP_SERVERS`: a JSON array as in `harness.yaml`, or URLs with commas between them, each named by its host.
- * @throws {ConfigError} that says what is allowed, without the text: it may hold a secret.
+ * Reads `MCP_SERVERS`: a JSON array as in `harness.yaml`, or comma-separated URLs, each named by its host.
+ * @throws {ConfigError} that says what is allowed, without quoting the text, because it may contain a secret
  */
 export function parseMcpServers(text: string, variables: Variables): McpServer[] {
-  const given = text.trim().startsWith('[') ? parseJson(text) : text.split(',').map(toNamedUrl);
-  const parsed = mcpServersSchema.safeParse(given);
+  const servers = text.trim().startsWith('[') ? parseJson(text) : text.split(',').map(toNamedUrl);
+  const parsed = mcpServersSchema.safeParse(servers);
   if (parsed.success) return toWords(parsed.data, variables, 'MCP_SERVERS');
   const [issue] = parsed.error.issues;
   const place = issue?.path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('') ?? '';

@@ -37,7 +37,6 @@ const fallback = {
   fallbacks: z.array(z.strictObject(ofAgent)).max(8).optional().describe('Asked in order where the model fails.'),
   first_token_ms: count.optional().describe('Maximum time until an answer begins, where a fallback is left.'),
 };
-/** A model of a sub-agent as it is written. */
 const agentModel = z.union([z.string().min(1), z.strictObject({ ...ofAgent, ...fallback })]);
 
 const userOauth = strictObject('Each user grants access in a browser; `{}` registers a client on the way.', {
@@ -47,10 +46,9 @@ const userOauth = strictObject('Each user grants access in a browser; `{}` regis
   scope: z.string().optional(),
 });
 
-/** Names the members by which an MCP server is reached. */
 export const ONE_SERVER = 'a url, or a command without headers, transport and oauth';
 
-/** True where a server has what is in {@link ONE_SERVER}. */
+/** True if a server has either a URL or a command, with only the members that belong to it. */
 export const isOneServer = ({ url, command, ...more }: object & { url?: unknown; command?: unknown }): boolean =>
   command === undefined
     ? url !== undefined && !('args' in more) && !('env' in more)
@@ -150,7 +148,7 @@ const agent = {
 
 const members = z.strictObject(agent);
 
-/** Written out, since TypeScript does not infer a schema that contains itself. */
+/** Declared explicitly, because TypeScript cannot infer a recursive schema. */
 interface SubAgent extends z.output<typeof members> {
   name: string;
   model?: z.output<typeof agentModel> | undefined;
@@ -159,7 +157,7 @@ interface SubAgent extends z.output<typeof members> {
   sub_agents?: SubAgent[] | undefined;
 }
 
-/** Members that an agent of another service has there. */
+/** Members that an agent of another service must not have here. */
 const OWN = ['system_prompt', 'model', 'tools', 'skills', 'mcp_servers', 'openapi', 'sub_agents'] as const;
 const NOT_OWN = `one with remote has none of ${OWN.join(', ')} here`;
 
@@ -172,11 +170,11 @@ const subAgent: z.ZodType<SubAgent> = z
     remote: remote.optional().describe('The agent of another service, which speaks A2A, that it is.'),
     sub_agents: z.lazy(() => z.array(subAgent)).optional(),
   })
-  .refine((given) => !given.remote || OWN.every((name) => given[name] === undefined), NOT_OWN);
+  .refine((written) => !written.remote || OWN.every((name) => written[name] === undefined), NOT_OWN);
 
 /**
- * Members that `veadk harness create` and `add` write (veadk-python 1.1.19) and that mean nothing here: they choose
- * services of its cloud. A file of theirs starts, and one warning names them.
+ * Members that `veadk harness create` and `add` write (veadk-python 1.1.19) and that choose services of its cloud. They
+ * have no meaning here. Such a file is accepted, with one warning that lists them.
  */
 export const FOREIGN_MEMBERS = new Set([
   'harness_name',
@@ -191,7 +189,6 @@ export const FOREIGN_MEMBERS = new Set([
   'registry',
 ]);
 
-/** A `harness.yaml` as it is written. */
 export const harnessSchema = z.strictObject({
   ...agent,
   model: z
@@ -223,5 +220,4 @@ export const harnessSchema = z.strictObject({
   sub_agents: z.array(subAgent).optional(),
 });
 
-/** A list of MCP servers as `harness.yaml` and `MCP_SERVERS` write it. */
 export const mcpServersSchema = z.array(mcpServer);

@@ -5,15 +5,15 @@ import type { AgentDefinition, HarnessFile } from './agent.ts';
 import { FOREIGN_MEMBERS, harnessSchema } from './harness-schema.ts';
 import type { OutputSchema } from './output-schema.ts';
 
-/** Maximum number of problems that one error lists. */
+/** Maximum number of problems listed in one error. */
 const MAX_PROBLEMS = 20;
 
 type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];
 
 /**
- * Reads a `harness.yaml`; `path` only appears in errors. `warn` receives one sentence where the file has members that
- * mean something to VeADK only.
- * @throws {ConfigError} with one line per problem: file, line, member, and what is allowed.
+ * Reads a `harness.yaml`; `path` is for errors only. `warn` receives one sentence if the file has members that only
+ * VeADK understands.
+ * @throws {ConfigError} with one line per problem: file, line, member, allowed values
  */
 export function parseHarnessFile(text: string, path: string, warn: (text: string) => void = () => {}): HarnessFile {
   const lines = new LineCounter();
@@ -54,7 +54,7 @@ function describe(document: Document, issue: z.core.$ZodIssue, at: (offset: numb
   return { offset, text: `${at(offset)}: ${place.replace(/^\./, '') || 'the file'}: ${what}.` };
 }
 
-/** Where a member stands; a missing one stands where its parent does. */
+/** Returns the offset of a member in the file; for a missing member, its parent's offset. */
 function findOffset(document: Document, path: PropertyKey[]): number {
   for (let length = path.length; length > 0; length -= 1) {
     const last = path[length - 1];
@@ -78,7 +78,7 @@ function checkNames(file: HarnessFile, path: string): void {
   visit(file.sub_agents);
 }
 
-/** Returns an agent's effective definition as YAML for `harness:check`, without header values and credentials. */
+/** Returns the effective definition as YAML for `harness:check`, without header values and credentials. */
 export const toDefinitionText = (definition: AgentDefinition): string =>
   stringify(definition, hideHeaders, { lineWidth: 0 });
 

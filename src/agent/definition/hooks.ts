@@ -4,62 +4,59 @@ import type { SessionKey } from '../../core/session.ts';
 import type { ModelAnswer, ModelRequest } from './model.ts';
 import type { ToolLog, ToolServices } from './tool.ts';
 
-/** The data that a hook can read, and the state that it can change. */
 export interface HookContext {
   session: SessionKey;
   invocationId: string;
   agentName: string;
-  /** The user's message in this invocation. */
   userContent: Content | undefined;
-  /** The state as this invocation sees it. */
+  /** The state as this invocation sees it, including changes that are not stored yet. */
   state: Readonly<JsonObject>;
-  /** Written by the hook; stored with the event that it is about. */
+  /** Written by the hook; stored with the event that the hook handles. */
   stateDelta: JsonObject;
   services: ToolServices;
   log: ToolLog;
-  /** Aborted with the invocation, and when the hook's time is over. */
+  /** Aborted with the invocation, and when the hook's time limit is over. */
   signal: AbortSignal;
-  /** Asks the agent's model something else, on this invocation's account; returns the text of the answer. */
+  /** Makes an extra call of the agent's model, charged to this invocation; returns the answer's text. */
   callModel(instruction: string, text: string): Promise<string>;
 }
 
-/** A call of a tool as a hook sees it; `args` may be replaced before it runs. */
+/** A tool call as a hook sees it; a hook may replace `args` before the tool runs. */
 export interface HookedCall {
   id: string;
   name: string;
   args: JsonObject;
 }
 
-/** The context of a hook before a tool. */
+/** The context of a `beforeTool` hook. */
 export interface CallContext extends HookContext {
-  /** Pauses the invocation until a person has allowed the call; a hook that answers it wins. */
+  /** Pauses the invocation until a person has allowed the call; ignored if a hook answers the call. */
   requestConfirmation(hint: string): void;
 }
 
 /**
- * What a guardrail does about what comes from outside, wherever that stands in what a model reads: the loop looks for
- * it. `input`: what a client brings, in any role; `results`: what tools answer beside the response that `afterTool` has.
+ * A guardrail for text from outside, wherever it occurs in what a model reads; the loop finds it. `input`: content from
+ * clients, in any role; `results`: output of tools other than the response that `afterTool` sees.
  */
 export interface Guard {
   at: ('input' | 'results')[];
   action: 'block' | 'redact';
-  /** Stands in the place of what is blocked. */
+  /** Replaces blocked text. */
   message: string;
-  /** The way of checking: what a function or a judge has said of a text is kept, and a judge reads several at once. */
+  /** Kind of check. Verdicts of a function or a judge are cached, and a judge checks several texts in one call. */
   by: 'patterns' | 'function' | 'judge';
-  /** Gives the text in the place of one that may not pass, `undefined` for one that may. */
+  /** Returns a replacement for a text that must not pass; `undefined` if it may pass. */
   find(text: string, context: HookContext): Promise<string | undefined>;
 }
 
-/** The failure of a model or a tool. */
 export type HookedFailure =
   | { during: 'model'; error: AgentError; request: ModelRequest }
   | { during: 'tool'; error: Error; call: HookedCall };
 
-/** Returned by a hook: a value in place of what goes on otherwise, or nothing. */
+/** What a hook returns: a replacement value, or nothing. */
 export type HookResult<Value> = Value | undefined | void | Promise<Value | undefined | void>;
 
-/** The hooks that there are, in the order in which an agent calls them. */
+/** All hooks, in the order in which an agent calls them. */
 export const HOOKS = [
   'beforeAgent',
   'beforeModel',
@@ -71,31 +68,31 @@ export const HOOKS = [
 ] as const satisfies (keyof Hooks)[];
 
 /**
- * Functions that are called while an agent runs, with ADK's meanings: `undefined` lets it go on, and a value is taken
- * instead. Those of plugins come first, in order; one that gives a value is the last. One that throws, or takes too
- * long, ends the invocation; around a tool, the call fails.
+ * Functions that are called while an agent runs, with ADK's meanings: `undefined` continues, a value replaces what
+ * would follow. Plugins' hooks are called first, in order, and the first value ends the chain. A hook that throws or
+ * exceeds its time fails the invocation; a hook around a tool fails only the call.
  */
 export interface Hooks {
-  /** Names it in errors and in `customMetadata.hooks` of the events that it changed. */
+  /** Appears in errors and in `customMetadata.hooks` of the events that it changed. */
   name: string;
-  /** Maximum time of one call of a hook [10,000]. */
+  /** Maximum time of one call of a hook, milliseconds [10,000]. */
   timeoutMs?: number;
-  /** True: streams show text before `afterModel` has seen it [they show it after that, if there is one]. */
+  /** True: streams show text before `afterModel` has seen it [text is held back if there is an `afterModel`]. */
   passesText?: boolean;
-  /** That of a guardrail: it checks before `beforeModel` of any hook. */
+  /** The check of a guardrail; it runs before any `beforeModel`. */
   guard?: Guard;
-  /** Its content is the agent's answer, and the agent does not run. */
+  /** The content becomes the agent's answer, and the agent does not run. */
   beforeAgent?(context: HookContext): HookResult<Content>;
-  /** Its content is one more event of the agent. */
+  /** The content becomes one more event of the agent. */
   afterAgent?(context: HookContext): HookResult<Content>;
-  /** May replace members of the request; its answer is taken for the model's, which is not called. */
+  /** May change members of the request. An answer replaces the model call. */
   beforeModel?(request: ModelRequest, context: HookContext): HookResult<ModelAnswer>;
-  /** Its answer takes the place of the model's. */
+  /** The answer replaces the model's. */
   afterModel?(answer: ModelAnswer, context: HookContext): HookResult<ModelAnswer>;
-  /** Its response is taken for the tool's, which does not run. */
+  /** The response replaces the tool's, and the tool does not run. */
   beforeTool?(call: HookedCall, context: CallContext): HookResult<JsonObject>;
-  /** Its response takes the place of the tool's; in the transaction of a transactional tool. */
+  /** The response replaces the tool's. For a transactional tool it runs within the transaction. */
   afterTool?(call: HookedCall, response: JsonObject, context: HookContext): HookResult<JsonObject>;
-  /** Its value is taken for the answer of the model, or the response of the tool. */
+  /** The value replaces the model's answer or the tool's response. */
   onError?(failure: HookedFailure, context: HookContext): HookResult<ModelAnswer | JsonObject>;
 }

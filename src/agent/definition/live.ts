@@ -3,24 +3,24 @@ import type { AgentError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import type { Sampling, ToolDeclaration } from './model.ts';
 
-/** The set-up of a live session, which cannot change while it is open. */
+/** The set-up of a live session; fixed while the session is open. */
 export interface LiveRequest {
   instruction: string;
   /** The conversation so far, text and calls only. */
   contents: Content[];
   tools: ToolDeclaration[];
   sampling: Sampling;
-  /** In what the model answers. */
+  /** Form of the model's answers. */
   modality: 'TEXT' | 'AUDIO';
-  /** The model may leave unanswered what is not meant for it. */
+  /** The model may ignore input that is not addressed to it. */
   proactiveAudio: boolean;
-  /** The model answers in the tone of what it hears. */
+  /** The model adapts its tone to the tone that it hears. */
   affectiveDialog: boolean;
-  /** Aborted where the session is no longer wanted while it opens. */
+  /** Aborted if the session is no longer wanted while it is opening. */
   signal: AbortSignal;
 }
 
-/** Bytes of a medium; `data` is base64. */
+/** `data` is base64. */
 export interface LiveBlob {
   mimeType: string;
   data: string;
@@ -34,46 +34,48 @@ export type LiveInput =
   | { kind: 'activityEnd' }
   | { kind: 'responses'; responses: FunctionResponse[] };
 
-/** One message from the model; it has only some of the members. */
+/** One message from the model; only some members are present. */
 export interface LiveMessage {
-  /** New pieces of the answer: text to append, media as they are. */
+  /** New pieces of the answer: text to append, or whole media. */
   parts?: Part[];
-  /** New text of what the user spoke, and whether more of it follows. */
+  /** New text of the user's speech; `finished` is false if more follows. */
   inputTranscription?: { text: string; finished: boolean };
-  /** New text of what the model spoke, and whether more of it follows. */
+  /** New text of the model's speech; `finished` is false if more follows. */
   outputTranscription?: { text: string; finished: boolean };
   calls?: FunctionCall[];
   /** Totals of the turn so far. */
   usageMetadata?: NonNullable<Event['usageMetadata']>;
   groundingMetadata?: Event['groundingMetadata'];
-  /** The user spoke into the answer, which ends here. */
+  /** The user interrupted the answer, which ends here. */
   interrupted?: boolean;
-  /** All of the answer is made, though not spoken yet. */
+  /** The answer is complete, though not fully spoken yet. */
   generationComplete?: boolean;
   turnComplete?: boolean;
-  /** The connection has ended, and why; nothing follows. */
+  /** Why the connection ended; the last message. */
   closed?: AgentError;
 }
 
 /** An open connection to a model's live API, for one reader. */
 export interface LiveConnection {
-  /** @throws {AgentError} `model_unavailable` when the provider does not take what is sent. */
+  /** @throws {AgentError} `model_unavailable` if the provider does not accept the input */
   send(input: LiveInput): void;
-  /** Settles when a message waits. */
+  /** Settles when a message is waiting. */
   ready(): Promise<void>;
-  /** The oldest message, which stays. */
+  /** Returns the oldest message without removing it. */
   peek(): LiveMessage | undefined;
-  /** Takes the oldest message. */
+  /** Removes and returns the oldest message. */
   shift(): LiveMessage | undefined;
-  /** Aborted when the provider takes one of these calls back; those of an earlier message count no more. */
+  /**
+   * Returns a signal that aborts when the provider cancels one of these calls. Calls of earlier messages are forgotten.
+   */
   cancelled(callIds: string[]): AbortSignal;
-  /** Ends the connection; safe to call twice. */
+  /** Closes the connection. Idempotent. */
   close(): void;
 }
 
-/** A model's live API: sound and pictures go in as they are made, and the answer comes as it is spoken. */
+/** A model's live API: audio and video stream in, and the answer streams out while it is spoken. */
 export interface LiveModel {
   modelName: string;
-  /** @throws {AgentError} when the provider refuses or cannot be reached; without key and prompt in it. */
+  /** @throws {AgentError} if the provider refuses or cannot be reached; the error never contains key or prompt */
   connect(request: LiveRequest): Promise<LiveConnection>;
 }

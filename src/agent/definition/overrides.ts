@@ -4,40 +4,40 @@ import { bodyText, number, text, looseObject, optional } from '../../core/member
 import type { AgentOverrides, McpServer } from './agent.ts';
 import { toSampling, withoutAbsent } from './snake-case.ts';
 
-/** Most tools or skills that one request names, and the length of a name with the blanks around it. */
+/** Limits of one request: tools or skills, and the length of a name including blanks. */
 const MAX_NAMES = 64;
 const MAX_NAME_LENGTH = 64;
 const MAX_URL = 8_192;
-/** Longest schema of an answer, characters of JSON: each model call has it. */
+/** Maximum length of an answer's schema, in characters of JSON, because every model call carries it. */
 const MAX_SCHEMA = 65_536;
 const isShort = (schema: object) => JSON.stringify(schema).length <= MAX_SCHEMA;
 const nameList = z.array(z.string().max(MAX_NAME_LENGTH)).max(MAX_NAMES);
-/** Names as clients send them: `"a,b"` or `["a", "b"]`; blanks are dropped. */
+/** Names as clients send them: `"a,b"` or `["a", "b"]`; blanks are trimmed. */
 const names = z.union([
   z
     .string()
     .max(MAX_NAMES * (MAX_NAME_LENGTH + 1), { abort: true })
     .refine(
-      (sent) => nameList.safeParse(sent.split(',')).success,
+      (list) => nameList.safeParse(list.split(',')).success,
       `at most ${MAX_NAMES} names of at most ${MAX_NAME_LENGTH} characters are allowed`,
     ),
   nameList,
 ]);
 const limit = z.int().min(1);
 
-/** A limit of model calls: a whole number from 1, which clients of VeADK may send as text. */
+/** A limit of model calls: an integer from 1, which VeADK's clients may send as a string. */
 export const llmCallLimitSchema = z.union([
   limit,
   z
     .string()
     .max(32)
-    // The message says what the edge is to say.
+    // The message is the error type that the HTTP edge reports.
     .regex(/^0*[1-9][0-9]{0,8}$/, 'int_parsing'),
 ]);
 
-/** The limit as a number; `undefined` where none is given. */
-export const toLlmCallLimit = (sent: z.output<typeof llmCallLimitSchema> | null | undefined): number | undefined =>
-  sent === null || sent === undefined ? undefined : Number(sent);
+/** Returns the limit as a number; `undefined` if none was sent. */
+export const toLlmCallLimit = (limit: z.output<typeof llmCallLimitSchema> | null | undefined): number | undefined =>
+  limit === null || limit === undefined ? undefined : Number(limit);
 
 const mcpServerSchema = looseObject('A remote MCP server.', {
   name: text('Appears in errors; by default the host of the URL.', 1_024),
@@ -58,11 +58,11 @@ const mcpServerSchema = looseObject('A remote MCP server.', {
 const mcpServers = z.array(z.union([z.string().max(MAX_URL), mcpServerSchema])).max(128);
 const builtInTool = z.looseObject({ id: z.string().max(MAX_NAME_LENGTH).describe('Name of the tool.') });
 
-/** Members of VeADK that would change what the agent may do, and that nothing here stands for. */
+/** Members of VeADK that would change what the agent may do and have no equivalent here. */
 const UNSUPPORTED = ['mcp_router_id', 'registry', 'knowledgebase', 'longterm_memory', 'runtime'] as const;
 const unsupported = z.unknown().optional().describe('Of VeADK. Not supported: `error` says so; null is as if absent.');
 
-/** The overrides of one request, on `/harness/invoke` and the agent run operations alike. */
+/** The overrides of one request, for `/harness/invoke` and the agent run operations. */
 export const harnessOverridesSchema = looseObject(
   'Changes of the deployed agent for this invocation only; what is left out stays as deployed.',
   {
@@ -95,10 +95,9 @@ export const harnessOverridesSchema = looseObject(
   },
 );
 
-/** The overrides as a request carries them, checked. */
 type HarnessOverrides = z.output<typeof harnessOverridesSchema>;
 
-/** The overrides of a request in the agent's words; members that are absent or null stay away. */
+/** Converts the overrides of a request; absent and null members are omitted. */
 export function toAgentOverrides(harness: HarnessOverrides | null | undefined): AgentOverrides {
   if (!harness) return {};
   const sampling = toSampling(harness);
@@ -118,28 +117,28 @@ export function toAgentOverrides(harness: HarnessOverrides | null | undefined): 
   });
 }
 
-function toNames(sent: string | string[] | null | undefined): string[] | undefined {
-  if (sent === null || sent === undefined) return undefined;
-  const given = typeof sent === 'string' ? sent.split(',') : sent;
-  return given.map((name) => name.trim()).filter(Boolean);
+function toNames(names: string | string[] | null | undefined): string[] | undefined {
+  if (names === null || names === undefined) return undefined;
+  const list = typeof names === 'string' ? names.split(',') : names;
+  return list.map((name) => name.trim()).filter(Boolean);
 }
 
-/** Returns both lists as one; `undefined` where neither is given. */
+/** Returns both lists as one; `undefined` if neither is present. */
 const joined = (one: string[] | undefined, other: string[] | undefined) =>
   one || other ? [...(one ?? []), ...(other ?? [])] : undefined;
 
-type GivenServer = NonNullable<HarnessOverrides['mcp_servers']>[number];
+type RequestedServer = NonNullable<HarnessOverrides['mcp_servers']>[number];
 
-function toNamedServer(server: GivenServer, position: number): McpServer {
+function toNamedServer(server: RequestedServer, position: number): McpServer {
   if (typeof server === 'string') return { name: toHost(server, position), url: server };
   const url = server.url ?? server.server_url ?? '';
   const token = server.bearer_token || server.bear_token || server.api_key;
   const authorization = token ? { authorization: `Bearer ${token}` } : {};
   const headers = { ...authorization, ...server.headers };
-  // Named one by one: a request has no credentials of the operator.
+  // Members are listed explicitly, so that a request can never set the operator's credentials.
   const { transport, resources, prompts } = server;
   return withoutAbsent({ name: server.name ?? toHost(url, position), url, transport, headers, resources, prompts });
 }
 
-/** The host of a URL names a server that has no name; what is no URL is named by its place. */
+/** Names a server without a name by its host, or by its position if the URL is invalid. */
 const toHost = (url: string, position: number) => (URL.canParse(url) ? new URL(url).host : `mcp_servers[${position}]`);

@@ -1,6 +1,6 @@
 import type { Sampling } from './model.ts';
 
-/** Sampling parameters as `harness.yaml` and the overrides of a request write them. */
+/** Sampling parameters as written in `harness.yaml` and in the overrides of a request. */
 interface WrittenSampling {
   temperature?: number | null | undefined;
   top_p?: number | null | undefined;
@@ -13,7 +13,7 @@ interface WrittenSampling {
   prompt_caching?: boolean | undefined;
 }
 
-/** The parameters that are given, in the agent's words; `{}` where there are none. */
+/** Converts the parameters that are present to camelCase; `{}` if there are none. */
 export const toSampling = (written: WrittenSampling): Sampling =>
   withoutAbsent({
     temperature: written.temperature,
@@ -32,7 +32,7 @@ type RequiredKeys<T> = {
 }[keyof T];
 type Present<T> = { [Key in keyof T]: NonNullable<T[Key]> };
 
-/** The object without its undefined and null members: "not given" and "given as nothing" are one. */
+/** Returns the object without undefined and null members. */
 export function withoutAbsent<T extends object>(value: T): Partial<Present<T>> & Pick<Present<T>, RequiredKeys<T>> {
   return Object.fromEntries(
     Object.entries(value).filter(([, member]) => member !== undefined && member !== null),

@@ -6,168 +6,168 @@ import type { Log } from '../../platform/log.ts';
 import type { AgentNode } from './agent.ts';
 import type { ToolDeclaration } from './model.ts';
 
-/** Services of the runtime for tools, bound to the session's own user. */
+/** Services of the runtime for tools, bound to the session's user. */
 export interface ToolServices {
-  /** Saves a new version and returns its number. */
+  /** Saves a new version; returns the version's number. */
   saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
-  /** The latest or the given version; `undefined` where there is none. @throws {TooLargeError} above `maxBytes` */
+  /**
+   * Loads the latest or the given version; `undefined` if it does not exist. @throws {TooLargeError} above `maxBytes`
+   */
   loadArtifact(name: string, version?: number, maxBytes?: number): Promise<Part | undefined>;
-  /** Names of the session's and the user's artifacts, sorted; the first 1,000. */
+  /** Lists the first 1,000 artifacts of the session and the user by name, sorted. */
   listArtifacts(): Promise<string[]>;
-  /** Memories of this user of this app that match the words, best first; at most 20. */
+  /** Returns at most 20 memories of this user in this application that match the words, best first. */
   searchMemory(query: string): Promise<{ author: string; timestamp: string; content: Content }[]>;
 }
 
-/** The service's log for one tool call: its lines name the call, and the request, session and invocation. */
+/** The service's log for one tool call: each line names the call, request, session and invocation. */
 export type ToolLog = Record<'debug' | 'info' | 'warn' | 'error', (message: string, fields?: JsonObject) => void>;
 
-/** Returns the service's log for code of an agent's author; `named` stands in each line. */
-export function toToolLog(log: Log | undefined, named: JsonObject): ToolLog {
+/** Returns the service's log for code of an agent's author; each line contains `named`. */
+export function toToolLog(log: Log | undefined, fields: JsonObject): ToolLog {
   const at =
     (level: keyof ToolLog): ToolLog[keyof ToolLog] =>
     (message, fields) =>
-      log?.[level]({ ...fields, ...named }, message);
+      log?.[level]({ ...fields, ...fields }, message);
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
 
-/** A person's answer to a request of a tool: yes or no, and more where the request has a form. */
+/** A person's answer to a confirmation that a tool requested; `payload` if the request had a form. */
 export interface Confirmation {
   confirmed: boolean;
   payload?: JsonObject | undefined;
-  /** Put there by the tool for itself. */
+  /** Stored by the tool for itself with the request. */
   kept: JsonObject;
 }
 
-/** The data that one tool call can read and change. */
 export interface ToolContext {
   session: SessionKey;
   invocationId: string;
   functionCallId: string;
-  /** Names what this call does, the same when it is run again: for a service that knows repeats by a key. */
+  /** Idempotency key of the call: the same when the call is retried. */
   operationId: string;
-  /** The state as this invocation sees it, deltas and `temp:` keys of earlier steps included. */
+  /** The state as this invocation sees it, including `temp:` keys and changes of earlier steps. */
   state: Readonly<JsonObject>;
-  /** Written by the tool; part of the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent` …). */
+  /**
+   * Written by the tool; stored in the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent` …).
+   */
   actions: EventActions;
-  /** The answer of a person to what the tool itself had put into `actions.requestedToolConfirmations`. */
+  /** A person's answer to a confirmation that this tool requested in `actions.requestedToolConfirmations`. */
   confirmation?: Confirmation | undefined;
-  /** Keeps what another process needs to go on with this call, where this one dies [nothing is kept]. */
+  /** Stores what another process needs to resume this call if this process dies [nothing is stored]. */
   keep(value: JsonObject): Promise<void>;
-  /** The value that an earlier attempt at this call kept. */
+  /** The value that an earlier attempt of this call stored with `keep`. */
   kept?: JsonObject | undefined;
   /** Media that the model sees with the response: each becomes one of the function response's `parts`. */
   attachments: Part[];
   services: ToolServices;
-  /** For a transactional tool: works in the schema of the tools, in the transaction that also keeps the response. */
+  /** For a transactional tool: queries the tool schema, in the transaction that also stores the response. */
   sql: ToolSql;
   log: ToolLog;
   signal: AbortSignal;
-  /** Asks another agent on this invocation's account: its model calls count, its events are not stored. */
+  /** Calls another agent on this invocation's account: its model calls are charged, its events are not stored. */
   callAgent(agent: AgentNode, request: string): Promise<AgentReply>;
 }
 
 /** The answer of an agent that was called as a tool. */
 export interface AgentReply {
   text: string;
-  /** The checked value of an answer that has a form. */
+  /** The checked value, if the answer has a form. */
   value?: unknown;
   actions: Pick<EventActions, 'stateDelta' | 'artifactDelta'>;
 }
 
 /**
- * The effect of a tool on the world. Where the process died that ran a call, another one calls a tool again that has
- * none, or whose second call changes nothing more (`idempotent`); one that acts `once` is not called again.
+ * The effect of a tool on the world. After a crash, a call without effect or with an `idempotent` effect is retried; a
+ * call that acts `once` is not.
  */
 export type Effect = (typeof EFFECTS)[number];
-/** The outcome of an operation: it took effect, with this answer, or it did not. */
+/** The outcome of an operation: it took effect and answered, or it did not take effect. */
 export type OperationOutcome = { done: true; response: unknown } | { done: false };
-/** All effects. */
 export const EFFECTS = ['none', 'idempotent', 'once'] as const;
 
 /**
- * For whom a call waits that a person, a time or a signal answers, and what happens without an answer. Names are the
- * author's of the tool: what a model chooses must put nothing into the inbox of others.
+ * Who answers a call that waits for a person, a time or a signal, and what happens without an answer. Only the tool's
+ * author sets these, because a model must not be able to put tasks into other users' inboxes.
  */
 export interface Wait {
   /** [`confirmation` or `call`, by the tool] */
   kind?: 'question' | 'sleep' | 'signal';
-  /** Shown to who answers [what the tool says]. */
+  /** Shown to those who may answer [the tool's text]. */
   hint?: string;
   /** JSON Schema of the answer [any object]. */
   schema?: JsonObject;
   /** Users and groups that may answer [the user of the session]. */
   users?: string[];
   groups?: string[];
-  /** Number of people who have to say yes [1]; one no is enough. */
+  /** Number of people who must approve [1]; one refusal suffices. */
   approvals?: number;
   /** True: the user of the session may not answer [false]. */
   excludesRequester?: boolean;
-  /** Its deadline, in seconds or as a time [none]. */
+  /** Deadline in seconds [none]; `expiresAt` sets it as a time. */
   expiresAfter?: number;
-  /** `YYYY-MM-DDThh:mm` by the clock of `timeZone` [UTC]. */
+  /** `YYYY-MM-DDThh:mm` in `timeZone` [UTC]. */
   expiresAt?: string;
   timeZone?: string;
-  /** Seconds after which it reminds, in order. */
+  /** Seconds until each reminder, in order. */
   remindAfter?: number[];
-  /** Groups that it is for once its deadline is over, for as long again; then the default answer holds. */
+  /** Groups that may answer after the deadline, for the same time again; then the default answer is used. */
   escalateTo?: string[];
-  /** The response of the call where nobody answers [a confirmation is refused, any other call failed]. */
+  /** The response of a call that nobody answers [a confirmation is refused, any other call fails]. */
   defaultAnswer?: JsonObject;
-  /** Name of the signal that answers it. */
+  /** Name of the signal that answers the call. */
   signal?: string;
 }
 
-/** Limits of the calls of one tool. */
 export interface ToolLimits {
-  /** Maximum time of a try; what acts once may have acted then [no limit but the tool's]. */
+  /** Maximum time of an attempt; a call that acts `once` may have taken effect by then [only the tool's own limit]. */
   timeoutMs?: number;
-  /** Further tries after a failure, with back-off: for the effects `none` and `idempotent` only [0]. */
+  /** Retries after a failure, with back-off, for the effects `none` and `idempotent` only [0]. */
   retries?: number;
-  /** Calls at once in this process; users wait in turn [no limit]. */
+  /** Concurrent calls in this process; users take turns [no limit]. */
   concurrency?: number;
-  /** Maximum size of a result in characters of JSON: the model is told of a larger one [500,000]. */
+  /** Maximum size of a result in characters of JSON; the model is told of a larger one [500,000]. */
   maxResultCharacters?: number;
 }
 
-/** A tool that the model can call. */
 export interface Tool extends ToolDeclaration {
-  /** True where the invocation pauses until a person has confirmed the call. */
+  /** True: the invocation pauses until a person has confirmed the call. */
   needsConfirmation: boolean;
-  /** True where a person or another system answers later: `undefined` from `run` pauses the invocation. */
+  /** True: a person or another system answers later, and `undefined` from `run` pauses the invocation. */
   longRunning?: boolean;
-  /** For whom its calls wait that need a confirmation, or are answered later [the user of their session]. */
+  /** Who answers calls that need a confirmation or a later answer [the user of the session]. */
   wait?: Wait | ((args: JsonObject) => Wait);
-  /** True where the client runs it, and the next request brings the answer. */
+  /** True: the client runs it, and the next request brings the answer. */
   isOfClient?: boolean;
-  /** True where it is of a server that a request has named [false]. */
+  /** True: the tool belongs to an MCP server that a request named [false]. */
   isBrought?: boolean;
-  /** [`once`; that of an agent follows from its tools] */
+  /** [`once`; for an agent it follows from its tools] */
   effect?: Effect;
   /**
-   * True: what it does by `context.sql` is committed together with its response. A throw, or the death of its process,
-   * leaves nothing of it, so it has no other effect to declare [false].
+   * True: the effects through `context.sql` are committed together with the response, and rolled back if the tool
+   * throws or its process dies. Such a tool declares no other effect [false].
    */
   transactional?: boolean;
-  /**
-   * Says what has become of a call that may have acted, where its process died; `undefined`, or a throw: that is not
-   * known [it is not known].
-   */
+  /** Finds out after a crash whether a call took effect; `undefined` or a throw means unknown [unknown]. */
   check?: (operationId: string, signal: AbortSignal) => Promise<OperationOutcome | undefined>;
   limits?: ToolLimits;
-  /** The way on where it stays unknown whether a call acted: the model is told, or a person is asked [`tell`]. */
+  /** What happens if it stays unknown whether a call took effect: the model is told, or a person is asked [`tell`]. */
   onUnknown?: 'tell' | 'ask';
-  /** Where calling it leads outside of the loop's own agents: a server elsewhere, or an agent that is a tool. */
+  /** Set if a call leaves the loop's own agents: for a server elsewhere, or an agent that is a tool. */
   calls?: 'server' | AgentNode;
   /**
-   * Compares the arguments with `parameters`: gives a sentence for the model, `undefined` if they fit; never rejects
-   * [on the main thread, which only schemas may that the operator answers for].
+   * Checks the arguments against `parameters`; returns a sentence for the model, or `undefined` if they fit; never
+   * rejects [on the main thread, which is safe only for schemas of the operator].
    */
   checkArguments?(args: JsonObject, signal: AbortSignal): Promise<string | undefined>;
-  /** An object is the function response as it is; anything else becomes `{result: …}`, a throw `{error: message}`. */
+  /**
+   * An object becomes the function response unchanged; any other value becomes `{result: …}`, a throw `{error:
+   * message}`.
+   */
   run(args: JsonObject, context: ToolContext): Promise<unknown>;
 }
 
-/** Returns the schema of a tool's arguments: an object of these members and no others. */
+/** Returns the schema of a tool's arguments: an object with exactly these members. */
 export const toParameters = (properties: JsonObject, ...required: string[]): JsonObject => ({
   type: 'object',
   properties,
@@ -175,17 +175,17 @@ export const toParameters = (properties: JsonObject, ...required: string[]): Jso
   additionalProperties: false,
 });
 
-/** The effect of a call in the ledger: as declared, or committed together with its response. */
+/** The effect of a call in the ledger. */
 export type LedgerEffect = Effect | 'transactional';
 
 /**
- * True where calls of a tool may be made with a stored model: no person is asked about them, and none answers them. The
- * stored answer of any other call is taken.
+ * True if an eval or a replay may call the tool: nobody has to confirm or answer its calls. For other tools the stored
+ * answer is used.
  */
 export const runsUnattended = ({ needsConfirmation, longRunning, wait }: Tool): boolean =>
   !needsConfirmation && longRunning !== true && wait === undefined;
 
-/** Returns the effect of a tool; an agent acts once where one of its tools does, or of those below it. */
+/** Returns a tool's effect. An agent as a tool acts `once` if any tool of its tree does. */
 export function getEffect({ calls, transactional = false, effect = 'once' }: Tool): LedgerEffect {
   if (transactional) return 'transactional';
   if (typeof calls !== 'object') return effect;

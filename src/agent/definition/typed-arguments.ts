@@ -2,12 +2,23 @@ import { z } from 'zod';
 import type { JsonObject } from '../../core/content.ts';
 import { cloneJson, hasExactIntegers, isExactInteger } from '../../core/exact-json.ts';
 
-/** Types that JSON Schema cannot say; a `bigint` is an integer there. */
-const UNSAID = new Set(['symbol', 'undefined', 'void', 'date', 'map', 'set', 'transform', 'nan', 'function', 'custom']);
+/** Zod types without a JSON Schema form. A `bigint` becomes an integer. */
+const WITHOUT_SCHEMA = new Set([
+  'symbol',
+  'undefined',
+  'void',
+  'date',
+  'map',
+  'set',
+  'transform',
+  'nan',
+  'function',
+  'custom',
+]);
 
 /**
  * Returns the JSON Schema of a tool's arguments.
- * @throws Error for a schema that JSON Schema cannot say
+ * @throws Error for a schema without a JSON Schema form
  */
 export const toJsonSchema = (parameters: z.ZodObject): JsonObject =>
   z.toJSONSchema(parameters, {
@@ -16,18 +27,18 @@ export const toJsonSchema = (parameters: z.ZodObject): JsonObject =>
     unrepresentable: 'any',
     override: ({ zodSchema, jsonSchema }) => {
       const { type } = zodSchema._zod.def;
-      if (UNSAID.has(type)) throw new Error(`JSON Schema cannot say z.${type}().`);
+      if (WITHOUT_SCHEMA.has(type)) throw new Error(`JSON Schema cannot say z.${type}().`);
       if (type === 'bigint') jsonSchema.type = 'integer';
     },
   });
 
-/** Told to the model. */
+/** Error for the model. */
 export const TOO_MANY_DIGITS =
   'The tool cannot hold a number of that many digits. Pass it as a text if its schema allows that.';
 
 /**
- * Parses arguments by a tool's own schema: integers become `bigint` where that is wanted.
- * @throws Error with words for the model, for an integer that would have to be rounded
+ * Parses arguments by a tool's own schema; integers become `bigint` if the schema says so.
+ * @throws Error with a sentence for the model, for an integer that would have to be rounded
  */
 export async function parseTyped<Parameters extends z.ZodObject>(
   parameters: Parameters,
@@ -35,12 +46,12 @@ export async function parseTyped<Parameters extends z.ZodObject>(
 ): Promise<z.output<Parameters>> {
   const first = await parameters.safeParseAsync(args);
   if (first.success) return first.data;
-  const wanted = first.error.issues.filter((issue) => issue.code === 'invalid_type' && issue.expected === 'bigint');
-  const given = wanted.length === 0 ? args : cloneJson(args);
-  for (const { path } of wanted) toBigInt(given, path);
-  const second = await parameters.safeParseAsync(given);
+  const bigints = first.error.issues.filter((issue) => issue.code === 'invalid_type' && issue.expected === 'bigint');
+  const copy = bigints.length === 0 ? args : cloneJson(args);
+  for (const { path } of bigints) toBigInt(copy, path);
+  const second = await parameters.safeParseAsync(copy);
   if (second.success) return second.data;
-  if (second.error.issues.some(({ path }) => isExactInteger(valueAt(given, path)))) throw new Error(TOO_MANY_DIGITS);
+  if (second.error.issues.some(({ path }) => isExactInteger(valueAt(copy, path)))) throw new Error(TOO_MANY_DIGITS);
   throw second.error;
 }
 
@@ -55,10 +66,10 @@ function toBigInt(args: JsonObject, path: PropertyKey[]): void {
 
 const valueAt = (value: unknown, path: PropertyKey[]): unknown =>
   path.reduce<unknown>(
-    (found, name) => (typeof found === 'object' && found !== null ? Reflect.get(found, name) : undefined),
+    (node, name) => (typeof node === 'object' && node !== null ? Reflect.get(node, name) : undefined),
     value,
   );
 
-/** True for what code throws that takes such an integer for a number. */
-export const isOfDigits = (error: unknown, args: JsonObject): boolean =>
+/** True for the error of code that uses an exact integer as a number. */
+export const isExactIntegerError = (error: unknown, args: JsonObject): boolean =>
   error instanceof TypeError && /primitive|BigInt/.test(error.message) && hasExactIntegers(args);

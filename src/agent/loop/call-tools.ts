@@ -32,7 +32,7 @@ import { afterTool, runBeforeToolHooks, type HookMarks, newMarks, onToolError, w
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import type { schemaError as Check } from '../arguments/check-arguments.ts';
 import { type Confirmation, getEffect, type Tool, toToolLog } from '../definition/tool.ts';
-import { isOfDigits, TOO_MANY_DIGITS } from '../definition/typed-arguments.ts';
+import { isExactIntegerError, TOO_MANY_DIGITS } from '../definition/typed-arguments.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
 /** Maximum size of all answers of one step, where the input says none. */
@@ -118,7 +118,7 @@ async function runTool(
     }
     const instead = marks && (await onToolError(invocation, turn, call, error, marks));
     if (instead) return instead;
-    if (isOfDigits(error, call.args)) return failed(TOO_MANY_DIGITS);
+    if (isExactIntegerError(error, call.args)) return failed(TOO_MANY_DIGITS);
     const told = marks ? await guardError(invocation, turn, error, marks) : failed(errorText(error));
     const lines = ownLines(error);
     if (lines.length === 0) return told;
