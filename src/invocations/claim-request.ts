@@ -1,7 +1,7 @@
 import type { AgentOverrides } from '../agent/definition/agent.ts';
 import type { AgentVersion } from '../conversation/apps/agent-version.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
-import { listGivenCalls } from '../conversation/sessions/append-store.ts';
+import { listCallAnswers } from '../conversation/sessions/append-store.ts';
 import { checkEventSize } from '../conversation/sessions/session-context.ts';
 import { NotFoundError } from '../core/errors.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
@@ -63,7 +63,7 @@ export const newLease = (
     ? { isFree: true }
     : {
         kept: toClaimedRequest(request, secrets),
-        answers: listGivenCalls([request], request.resumes ? request.invocationId : undefined),
+        answers: listCallAnswers([request], request.resumes ? request.invocationId : undefined),
       }),
 });
 

@@ -3,7 +3,7 @@ import type { SessionKey } from '../core/session.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
-import { isHeldWith } from '../conversation/sessions/session-lease.ts';
+import { holdsSession } from '../conversation/sessions/session-lease.ts';
 import type { InvocationStatus } from './invocation.ts';
 
 /** Error of a queued invocation whose waiting process died. Its idempotency key is freed. */
@@ -52,7 +52,7 @@ export async function endDeadWaiters(db: Database): Promise<void> {
 /** Ends invocations with the status `running` whose session another token holds. */
 export async function endLostInvocations(db: Database): Promise<void> {
   const values = { ...interrupted(LOST_ITS_SESSION), request: null };
-  const isLost = isInDeadBatch('running', not(isHeldWith(invocations)));
+  const isLost = isInDeadBatch('running', not(holdsSession(invocations)));
   await inBatches(() => db.update(invocations).set(values).where(isLost));
 }
 
@@ -62,7 +62,7 @@ export function listDeadHolders(db: Database, limit: number, offset: number): Pr
   return db
     .select({ appName, userId, sessionId })
     .from(invocations)
-    .where(and(eq(invocations.status, 'running'), isDead, isHeldWith(invocations)))
+    .where(and(eq(invocations.status, 'running'), isDead, holdsSession(invocations)))
     .orderBy(leaseExpireTime, appName, userId, sessionId)
     .limit(limit)
     .offset(offset);

@@ -1,7 +1,7 @@
 import { and, eq, not, sql } from 'drizzle-orm';
 import { type OverBudget, OverBudgetError } from '../conversation/budgets/budget.ts';
 import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
-import { type GivenCall, toAnswersParameter, toEventParameters } from '../conversation/sessions/append-store.ts';
+import { type CallAnswer, toAnswersParameter, toEventParameters } from '../conversation/sessions/append-store.ts';
 import { toHistory } from '../conversation/sessions/history-cache.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
@@ -34,7 +34,7 @@ export interface Lease {
   /** The application version that runs it. */
   version?: string | undefined;
   /** Calls that the message answers. The claim closes their tasks, or fails. */
-  answers?: GivenCall[] | undefined;
+  answers?: CallAnswer[] | undefined;
   /** True if the message interrupts: invocations of the session that sleep or await a signal end. */
   endsSleeps?: boolean;
   /** True if no model is called: budgets neither count nor refuse it. */

@@ -2,7 +2,7 @@ import { forgetRunOutputs } from '../features/cronjobs/run-store.ts';
 import type { Database } from '../platform/db/database.ts';
 import type { SessionKey } from '../core/session.ts';
 import { deleteSessionCases } from '../features/evals/erase-store.ts';
-import { forgetKeptAnswers } from '../conversation/idempotency/key-store.ts';
+import { forgetAnswers } from '../conversation/idempotency/key-store.ts';
 import { deleteMemories } from '../conversation/memory/memory-store.ts';
 import { deleteSession } from '../conversation/sessions/session-store.ts';
 import { deleteSessionSpans } from '../observability/traces/span-store.ts';
@@ -24,7 +24,7 @@ export function createForgetSessions(tracing: Tracing | undefined): ForgetSessio
   return async (tx, keys, { copiesToo }) => {
     // What this process has not stored yet would come after the deletion.
     await tracing?.flush();
-    await forgetKeptAnswers(tx, keys);
+    await forgetAnswers(tx, keys);
     await deleteSessionSpans(tx, keys);
     await forgetRunOutputs(tx, keys);
     await deleteSessionDeliveries(tx, keys);

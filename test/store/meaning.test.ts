@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { claimJobs, endJob, listUnembedded, saveVectors } from '../../src/conversation/memory/embedding-store.ts';
-import { addToMemory, type Near, searchMemories } from '../../src/conversation/memory/memory-store.ts';
+import { addToMemory, type VectorQuery, searchMemories } from '../../src/conversation/memory/memory-store.ts';
 import { findUserStorage } from '../../src/conversation/storage/storage-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import type { SessionKey } from '../../src/core/session.ts';
@@ -21,7 +21,7 @@ beforeAll(async () => {
 afterAll(() => served?.close());
 
 const MODEL = 'm 2';
-const near = (vector: number[], more: Partial<Near> = {}): Near => ({
+const near = (vector: number[], more: Partial<VectorQuery> = {}): VectorQuery => ({
   vector,
   model: MODEL,
   schema: 'meaning',

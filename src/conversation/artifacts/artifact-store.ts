@@ -7,7 +7,7 @@ import { statement, value } from '../../platform/db/statement.ts';
 import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
 import { type ArrayPage, type JsonStream, toArrayStream } from '../sessions/json-stream.ts';
 import { isSession } from '../sessions/session-key.ts';
-import { heldSession } from '../sessions/session-lease.ts';
+import { sessionLock } from '../sessions/session-lease.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
 import { LeaseLostError } from '../../core/errors.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
@@ -91,7 +91,7 @@ export async function saveArtifactVersion(
     sha256: createHash('sha256').update(bytes).digest(),
   });
   const { rows } = await db.execute<{ text: string }>(sql`
-    with ${leaseToken ? sql`held as materialized (${heldSession(key, leaseToken)}),` : sql``}
+    with ${leaseToken ? sql`held as materialized (${sessionLock(key, leaseToken)}),` : sql``}
     given as materialized (
       select ${escapeJson(content.part)}::jsonb as part, ${escapeJson(customMetadata)}::jsonb as metadata),
     checked as materialized (

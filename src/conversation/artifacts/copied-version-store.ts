@@ -6,7 +6,7 @@ import { escapeJson } from '../../platform/db/json-escape.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
 import { insertSelect, names } from '../../platform/db/sql.ts';
 import { isSession } from '../sessions/session-key.ts';
-import { heldSession } from '../sessions/session-lease.ts';
+import { sessionLock } from '../sessions/session-lease.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
 import { canonicalUriPrefix, NEXT_NUMBER } from './artifact-store.ts';
 import type { ContentObject } from './content-store.ts';
@@ -78,7 +78,7 @@ export async function insertVersionCopies(
   { sessionId, leaseToken }: { sessionId: string; leaseToken?: string },
   copies: VersionCopy[],
 ): Promise<{ name: string; version: number }[]> {
-  const given = copies.map(({ name, version, object }) => ({
+  const inputs = copies.map(({ name, version, object }) => ({
     name,
     version,
     prefix: canonicalUriPrefix({ ...source, sessionId, artifactName: name }),
@@ -86,12 +86,12 @@ export async function insertVersionCopies(
     key: object?.key,
   }));
   const owner = { appName: sql`${source.appName}`, userId: sql`${source.userId}`, sessionId: sql`${sessionId}` };
-  const [next, taken, version, createTime] =
+  const [next, onConflictSql, version, createTime] =
     leaseToken === undefined
       ? [sql`max(version) + 1`, sql``, sql`kept.version`, sql`kept.create_time`]
       : [sql`1`, NEXT_NUMBER, sql`named.last`, sql`clock_timestamp()`];
-  const named = insertSelect(artifacts, { ...owner, name: sql`name`, nextVersion: next });
-  const copied = insertSelect(artifactVersions, {
+  const artifactRows = insertSelect(artifacts, { ...owner, name: sql`name`, nextVersion: next });
+  const versionRows = insertSelect(artifactVersions, {
     ...owner,
     artifactName: sql`kept.name`,
     version,
@@ -107,9 +107,9 @@ export async function insertVersionCopies(
   });
   const inserted = db.execute<{ name: string; version: number }>(sql`
     with given as materialized (
-      select g.* from jsonb_to_recordset(${escapeJson(given)}::jsonb)
+      select g.* from jsonb_to_recordset(${escapeJson(inputs)}::jsonb)
         as g(name text, version int, prefix text, uri text, key text)
-        ${leaseToken === undefined ? sql`` : sql`, (${heldSession(source, leaseToken)}) held`}),
+        ${leaseToken === undefined ? sql`` : sql`, (${sessionLock(source, leaseToken)}) held`}),
     kept as materialized (
       select given.name, prefix, uri, key, was.* from given cross join lateral (
         select ${COPIED} from ${v}
@@ -120,9 +120,9 @@ export async function insertVersionCopies(
     checked as materialized (
       select ${limitedBytes(db, source, sql`sum(artifact_size(size_bytes, part, custom_metadata))::bigint`)} from kept),
     named as (
-      ${named} from kept, checked group by name order by name ${taken}
+      ${artifactRows} from kept, checked group by name order by name ${onConflictSql}
       returning ${names(artifacts.name)}, ${artifacts.nextVersion} - 1 as last)
-    ${copied} from kept join named on named.name = kept.name returning ${v.artifactName} as name, ${v.version}`);
+    ${versionRows} from kept join named on named.name = kept.name returning ${v.artifactName} as name, ${v.version}`);
   const { rows } = await onConflict(
     inserted,
     'artifacts_pkey',

@@ -49,12 +49,12 @@ export async function restoreArtifacts(
   leaseToken: string,
   versions: Record<string, number | null>,
 ): Promise<Record<string, number>> {
-  const wanted = Object.keys(versions);
-  if (wanted.length === 0) return {};
-  checkCount(wanted.length, 0);
+  const names = Object.keys(versions);
+  if (names.length === 0) return {};
+  checkCount(names.length, 0);
   const restored = await withCopies(store, key, isCopied(versions), (copies) => {
     const byName = new Map(copies.map((copy) => [copy.name, copy]));
-    const all = wanted.map((name) => byName.get(name) ?? { name, version: undefined, object: undefined });
+    const all = names.map((name) => byName.get(name) ?? { name, version: undefined, object: undefined });
     return insertVersionCopies(store.db, key, { ...key, leaseToken }, all);
   });
   return Object.fromEntries(restored.map(({ name, version }) => [name, version]));
@@ -76,12 +76,12 @@ async function withCopies<T>(
   let isWritten = false;
   try {
     for (let from = 0; from < versions.length; from += COPIED_AT_ONCE) {
-      const copied = await Promise.allSettled(
+      const results = await Promise.allSettled(
         versions.slice(from, from + COPIED_AT_ONCE).map(async (version) => {
           copies.push({ ...version, object: await copyObject(contentStore, version) });
         }),
       );
-      const failure = copied.find((result) => result.status === 'rejected');
+      const failure = results.find((result) => result.status === 'rejected');
       if (failure) throw failure.reason;
     }
     isWritten = true;

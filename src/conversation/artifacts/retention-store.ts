@@ -12,7 +12,7 @@ const v = artifactVersions;
 export const rangesOfVersions = (db: Database, signal?: AbortSignal): AsyncGenerator<SQL, void, void> =>
   userRanges(db, v, { signal });
 
-const old = (count: number, range: SQL): SQL => sql`
+const oldVersions = (count: number, range: SQL): SQL => sql`
   select ranked.app_name, ranked.user_id, ranked.session_id, ranked.artifact_name, ranked.version from (
     select ${v.appName}, ${v.userId}, ${v.sessionId}, ${v.artifactName}, ${v.version},
            row_number() over (partition by ${v.appName}, ${v.userId}, ${v.sessionId}, ${v.artifactName}
@@ -27,7 +27,9 @@ const old = (count: number, range: SQL): SQL => sql`
 
 /** Counts the versions in a range beyond the newest `count` of each artifact. */
 export async function countOldVersions(db: Database, count: number, range: SQL): Promise<number> {
-  const { rows } = await db.execute<{ n: number }>(sql`select count(*)::int as n from (${old(count, range)}) counted`);
+  const { rows } = await db.execute<{ n: number }>(
+    sql`select count(*)::int as n from (${oldVersions(count, range)}) counted`,
+  );
   return rows[0]?.n ?? 0;
 }
 
@@ -38,7 +40,7 @@ export async function deleteOldVersions(
   range: SQL,
 ): Promise<{ rows: number; objectKeys: string[] }> {
   const { rows } = await db.execute<{ key: string | null }>(sql`
-    delete from ${v} where (${sql.join(getKey(v), sql`, `)}) in (${old(count, range)} limit ${BATCH_ROWS})
+    delete from ${v} where (${sql.join(getKey(v), sql`, `)}) in (${oldVersions(count, range)} limit ${BATCH_ROWS})
     returning ${v.objectKey} as key`);
   return { rows: rows.length, objectKeys: rows.flatMap(({ key }) => key ?? []) };
 }

@@ -11,8 +11,8 @@ const later = (seconds: number) => sql<Date>`clock_timestamp() + ${seconds} * in
 const updateTime = sql`clock_timestamp()`;
 
 export async function findGrant(db: Database, key: CredentialKey): Promise<string | undefined> {
-  const [found] = await db.select({ grant: userCredentials.grant }).from(userCredentials).where(isAt(key));
-  return found?.grant ?? undefined;
+  const [row] = await db.select({ grant: userCredentials.grant }).from(userCredentials).where(isAt(key));
+  return row?.grant ?? undefined;
 }
 
 /** Lists a user's encrypted grants; `grant` is null for a resource with a pending consent only. */

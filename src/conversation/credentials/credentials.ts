@@ -56,9 +56,9 @@ export function openCredentials(
     async renew(resource, expired, work) {
       const key = { ...user, resource };
       for (;;) {
-        const found = await read(key);
-        if (!found || !isDeepStrictEqual(found.grant, expired)) return found?.grant;
-        const { sealed } = found;
+        const current = await read(key);
+        if (!current || !isDeepStrictEqual(current.grant, expired)) return current?.grant;
+        const { sealed } = current;
         if (await leaseRenewal(db, key, sealed, RENEWAL_SECONDS)) {
           const fresh = await work().catch(async (error: unknown) => {
             await replaceGrant(db, key, sealed, sealed);
@@ -97,14 +97,14 @@ export async function redeemConsent(
   { state, code, iss }: { state: string; code?: string | undefined; iss?: string | undefined },
   giver: ConsentGiver,
 ): Promise<{ appName: string; userId: string; sessionId: string; resource: string }> {
-  const taken = await takeConsent(db, toStateHash(state), giver);
-  const kept = taken && open(secrets, taken, taken.consent);
-  if (!kept) throw new NotFoundError(NO_CONSENT);
-  const { consent: _taken, sessionId, ...key } = taken;
+  const row = await takeConsent(db, toStateHash(state), giver);
+  const consent = row && open(secrets, row, row.consent);
+  if (!consent) throw new NotFoundError(NO_CONSENT);
+  const { consent: _sealed, sessionId, ...key } = row;
   if (code === undefined) throw new InvalidError('The issuer says that no access was given.');
   const { finishConsent } = await import('../../agent/mcp/mcp-consent.ts');
   const granted = await withFetch(grants.egress, key.userId, (fetch) =>
-    finishConsent(kept, { code, iss }, fetch),
+    finishConsent(consent, { code, iss }, fetch),
   ).catch((err: unknown) => {
     log.warn({ err }, 'a consent could not be redeemed');
     throw new InvalidError('The issuer gave no access for this. Ask for it again in the conversation.');
@@ -118,8 +118,8 @@ export async function deleteGrants(
   { database: { db }, secrets, grants, log }: CredentialContext,
   user: Omit<CredentialKey, 'resource'>,
 ): Promise<number> {
-  const found = await listGrants(db, user, GRANTS_AT_ONCE);
-  const work = found.map(async ({ resource, grant: sealed }) => {
+  const rows = await listGrants(db, user, GRANTS_AT_ONCE);
+  const work = rows.map(async ({ resource, grant: sealed }) => {
     const key = { ...user, resource };
     const grant = open(secrets, key, sealed);
     if (grant) {
@@ -131,7 +131,7 @@ export async function deleteGrants(
     await deleteGrant(db, key);
   });
   await Promise.all(work);
-  return found.length;
+  return rows.length;
 }
 
 /** Runs `work` with a fetch limited in time and by the egress policy. */

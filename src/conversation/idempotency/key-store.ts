@@ -33,14 +33,14 @@ export async function reserveKey(
   tx: Database,
   key: IdempotencyKey,
 ): Promise<{ hash: string; answer: string } | undefined> {
-  const { hash: requestHash, ...named } = key;
+  const { hash: requestHash, ...columns } = key;
   const reserved = await tx
     .insert(idempotencyKeys)
-    .values({ ...named, requestHash, responseBody: '' })
+    .values({ ...columns, requestHash, responseBody: '' })
     .onConflictDoNothing()
     .returning({ key: idempotencyKeys.key });
   if (reserved.length === 1) return undefined;
-  const [kept] = await tx
+  const [row] = await tx
     .select({
       hash: idempotencyKeys.requestHash,
       answer: idempotencyKeys.responseBody,
@@ -49,8 +49,8 @@ export async function reserveKey(
     .from(idempotencyKeys)
     .where(isKey(key));
   // Empty means forgotten, because stored answers are JSON.
-  if (kept?.answer === '') throw new NotFoundError(sessionNotFound(kept.sessionId ?? ''));
-  return kept && { hash: kept.hash, answer: unescapeText(kept.answer) };
+  if (row?.answer === '') throw new NotFoundError(sessionNotFound(row.sessionId ?? ''));
+  return row && { hash: row.hash, answer: unescapeText(row.answer) };
 }
 
 /** Stores the answer of a reserved key. It is forgotten when `sessionId` is deleted. */
@@ -67,7 +67,7 @@ export async function keepAnswer(
 }
 
 /** Clears the answers about deleted sessions. The keys stay, so that a late retry cannot re-create a session. */
-export async function forgetKeptAnswers(tx: Database, keys: readonly SessionKey[]): Promise<void> {
+export async function forgetAnswers(tx: Database, keys: readonly SessionKey[]): Promise<void> {
   await tx.update(idempotencyKeys).set({ responseBody: '' }).where(isAmong(keys, idempotencyKeys));
 }
 
@@ -80,11 +80,11 @@ export async function refuseForgottenKey(
   { appName, userId }: Omit<SessionKey, 'sessionId'>,
   idempotencyKey: string,
 ): Promise<void> {
-  const [kept] = await db
+  const [row] = await db
     .select({ sessionId: idempotencyKeys.sessionId })
     .from(idempotencyKeys)
     .where(isKey({ appName, userId, scope: OF_INVOCATIONS, key: idempotencyKey }));
-  if (kept) throw new NotFoundError(sessionNotFound(kept.sessionId ?? ''));
+  if (row) throw new NotFoundError(sessionNotFound(row.sessionId ?? ''));
 }
 
 /** Deletes keys older than `hours`, with their answers, in batches. */

@@ -61,7 +61,7 @@ export function idempotent<Context extends IdempotentContext>(plain: Operation<C
 }
 
 /** The parts of a request that {@link once} reads. */
-interface Sent {
+interface RequestParts {
   path: Subject;
   query: unknown;
   headers: unknown;
@@ -69,7 +69,7 @@ interface Sent {
   principal: Principal;
 }
 
-const getKey = ({ headers }: Pick<Sent, 'headers'>) =>
+const getKey = ({ headers }: Pick<RequestParts, 'headers'>) =>
   (headers as z.output<typeof idempotencyHeaders>)['idempotency-key'];
 
 /**
@@ -80,11 +80,11 @@ const getKey = ({ headers }: Pick<Sent, 'headers'>) =>
 export async function once<Context extends IdempotentContext>(
   context: Context,
   { operationId, errors }: Pick<Operation<Context>, 'operationId' | 'errors'>,
-  sent: Sent,
+  parts: RequestParts,
   work: (inside: Context) => Promise<string>,
 ): Promise<string> {
-  const { path, query, body, principal } = sent;
-  const request = fingerprint(getKey(sent), [path, query, body]);
+  const { path, query, body, principal } = parts;
+  const request = fingerprint(getKey(parts), [path, query, body]);
   if (!request) return work(context);
   const key = {
     ...toSubject(path, body, principal),
@@ -165,9 +165,10 @@ function doOnce(
   work: (inside: DatabasePool) => Promise<string>,
 ): Promise<string> {
   return database.transaction(async (tx) => {
-    const kept = await reserveKey(tx, key);
-    if (kept && kept.hash !== key.hash) throw new KeyReusedError('the Idempotency-Key was used for another request');
-    if (kept) return kept.answer;
+    const earlier = await reserveKey(tx, key);
+    if (earlier && earlier.hash !== key.hash)
+      throw new KeyReusedError('the Idempotency-Key was used for another request');
+    if (earlier) return earlier.answer;
     const inside = {
       ...database,
       db: tx,

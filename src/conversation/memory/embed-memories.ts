@@ -9,15 +9,19 @@ import { spend } from '../budgets/budget-store.ts';
 import { OverBudgetError } from '../budgets/budget.ts';
 import { reserveCall } from '../budgets/reserve-call.ts';
 import * as store from './embedding-store.ts';
-import type { Near } from './memory-store.ts';
+import type { VectorQuery } from './memory-store.ts';
 import { rememberInvocation } from './remember.ts';
 
 /** Published when memory jobs are added. */
 export const MEMORY_TOPIC = 'memory';
-/** Concurrent jobs of this process, and memories per embedding call. */
-const [MAX_JOBS, MAX_BATCH] = [4, 16];
+/** Concurrent jobs of this process. */
+const MAX_JOBS = 4;
+/** Memories per embedding call. */
+const MAX_BATCH = 16;
 /** A call times out well before its lease, so that no other process repeats it. A search falls back to words sooner. */
-const [CALL_MS, LEASE_MS, QUERY_MS] = [60_000, 120_000, 3_000];
+const CALL_MS = 60_000;
+const LEASE_MS = 120_000;
+const QUERY_MS = 3_000;
 /** With back-off about an hour and a half. Adding to the user's memory resets it. */
 const MAX_ATTEMPTS = 10;
 const BACK_OFF = { firstMs: 10_000, maxMs: 3_600_000 };
@@ -71,13 +75,13 @@ export async function findVector(
   embedder: Embedder,
   { appName, userId }: User,
   query: string,
-): Promise<Near | undefined> {
+): Promise<VectorQuery | undefined> {
   const { schema = '' } = embedder;
   const signal = AbortSignal.timeout(QUERY_MS);
-  const made = embed(db, embedder, { appName, userId }, [query], signal).catch((reason: unknown) => {
+  const embedding = embed(db, embedder, { appName, userId }, [query], signal).catch((reason: unknown) => {
     log.warn({ app: appName, reason: String(reason) }, 'memory was searched by words alone');
   });
-  const [vector] = (await made) ?? [];
+  const [vector] = (await embedding) ?? [];
   return vector && { vector, model: toVectorName(embedder), schema };
 }
 

@@ -70,10 +70,10 @@ export async function saveVectors(
   rows: Pick<typeof memories.$inferSelect, 'sessionId' | 'eventId'>[],
   vectors: number[][],
 ): Promise<void> {
-  const made = rows.map((row, index) => ({ ...row, vector: vectors[index] && `{${vectors[index].join()}}` }));
+  const vectorRows = rows.map((row, index) => ({ ...row, vector: vectors[index] && `{${vectors[index].join()}}` }));
   await db.execute(sql`
     with made as materialized (
-      select * from json_to_recordset(${JSON.stringify(made)}) m("sessionId" text, "eventId" text, vector real[])),
+      select * from json_to_recordset(${JSON.stringify(vectorRows)}) m("sessionId" text, "eventId" text, vector real[])),
     checked as materialized (
       select ${limitedBytes(db, job, sql`(select coalesce(4 * sum(cardinality(vector)), 0) from made)`)}),
     saved as (

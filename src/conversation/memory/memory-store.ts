@@ -4,9 +4,9 @@ import type { Database } from '../../platform/db/database.ts';
 import { escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
 import { memoryJobs, memories } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, getKey, insertSelect } from '../../platform/db/sql.ts';
-import { saidInSession } from '../sessions/event-store.ts';
+import { sessionWords } from '../sessions/event-store.ts';
 import { isSession } from '../sessions/session-key.ts';
-import { heldSession } from '../sessions/session-lease.ts';
+import { sessionLock } from '../sessions/session-lease.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
 import type { SessionKey } from '../../core/session.ts';
 
@@ -69,9 +69,9 @@ export async function addToMemory(
     insert into ${memoryJobs} (app_name, user_id) select ${key.appName}, ${key.userId} from held
     on conflict (app_name, user_id, session_id, invocation_id) do update set attempts = 0),`;
   const { rows } = await db.execute<{ last: number | null }>(sql`
-    with held as materialized (${heldSession(key)}),
+    with held as materialized (${sessionLock(key)}),
     ${embeds ? due : sql``}
-    said as materialized (${saidInSession(key, after, BATCH_BYTES, isAdded)}),
+    said as materialized (${sessionWords(key, after, BATCH_BYTES, isAdded)}),
     checked as materialized (
       select ${limitedBytes(db, key, sql`sum(octet_length((${content})::text))`)}
       from said where said.text is not null having count(*) > 0),
@@ -98,7 +98,7 @@ export async function deleteMemories(db: Database, key: SessionKey): Promise<voi
 }
 
 /** A query vector, compared with memories embedded by the same model. */
-export interface Near {
+export interface VectorQuery {
   vector: number[];
   model: string;
   schema: string;
@@ -109,7 +109,10 @@ export interface Near {
  * would return mostly other users' memories, and one user has few. The newest {@link MAX_RANKED} are compared: 10 ms
  * with 256 dimensions, 53 ms with 1,536 (plain SQL over arrays: 261 and 821 ms).
  */
-function findNear({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>, { vector, model, schema }: Near): SQL {
+function findNear(
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  { vector, model, schema }: VectorQuery,
+): SQL {
   const [type, distance] = [sql`${sql.identifier(schema)}.vector`, sql`operator(${sql.identifier(schema)}.<=>)`];
   return sql`near as materialized (
     select author, content, event_time, session_id, event_id, row_number() over (
@@ -132,7 +135,7 @@ export async function searchMemories(
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
   query: string,
   limit: number,
-  near?: Near,
+  near?: VectorQuery,
 ): Promise<string[]> {
   const byTime = sql`${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId}`;
   const time = sql`to_char(found.event_time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;

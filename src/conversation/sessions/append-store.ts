@@ -14,7 +14,7 @@ import { callFunction } from '../../platform/db/statement.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
 import type { ModelUse, OverBudget } from '../budgets/budget.ts';
-import { changeRefused } from './precondition.ts';
+import { toChangeError } from './precondition.ts';
 
 /** A stored event: its sequence and its JSON text, including the timestamp that the database assigned. */
 export interface StoredEvent {
@@ -60,7 +60,7 @@ export const toCallsParameter = (calls: readonly CallRecord[] = []): string | nu
   calls.length > 0 ? escapeJson(calls) : null;
 
 /** The answer to a tool call, for SQL functions that close the call's task. */
-export interface GivenCall {
+export interface CallAnswer {
   id: string | undefined;
   name: string | undefined;
   /** The content of a confirmation; it is stored with the task. */
@@ -75,10 +75,10 @@ export interface GivenCall {
 }
 
 /** Lists the tool-call answers in events. @param resumed - the invocation that the events resume, if any */
-export function listGivenCalls(
+export function listCallAnswers(
   events: readonly { author?: string | null | undefined; content?: Content | null | undefined }[],
   resumed?: string,
-): GivenCall[] {
+): CallAnswer[] {
   const brought = new Set(
     events.flatMap(({ author, content }) => (author === 'user' ? [] : getFunctionCalls(content).map(({ id }) => id))),
   );
@@ -94,7 +94,7 @@ export function listGivenCalls(
 }
 
 /** SQL parameter for functions that close the tasks of answered calls; null if there are no answers. */
-export const toAnswersParameter = (answers: readonly GivenCall[] = []): string | null =>
+export const toAnswersParameter = (answers: readonly CallAnswer[] = []): string | null =>
   answers.length > 0 ? escapeJson(answers) : null;
 
 /** The error if the session already has an event with one of the ids. */
@@ -127,7 +127,7 @@ export async function appendEvents(
     ...toCountParameters(counts),
     p_has_deltas: hasDeltas,
     p_calls: toCallsParameter(calls),
-    p_answers: leaseToken === undefined ? toAnswersParameter(listGivenCalls(events)) : null,
+    p_answers: leaseToken === undefined ? toAnswersParameter(listCallAnswers(events)) : null,
   }).catch(throwRefusal);
   const { version, over, limited, ...stored } = await onConflict(call, 'events_id_key', () => eventExists(key));
   if (stored.last !== null)
@@ -138,7 +138,7 @@ export async function appendEvents(
       ...(limited === null ? {} : { limited }),
     }));
   if (leaseToken !== undefined) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
-  throw versions ? await changeRefused(db, key) : new NotFoundError(sessionNotFound(key.sessionId));
+  throw versions ? await toChangeError(db, key) : new NotFoundError(sessionNotFound(key.sessionId));
 }
 
 /**
@@ -207,8 +207,8 @@ function withoutTemporaryDelta(event: NewEvent): NewEvent {
 export const MAX_FIRST_TEXT = 200;
 
 /** Returns the start of the user's first text, escaped for a text column; null if there is none. */
-function findFirstText(given: readonly NewEvent[]): string | null {
-  for (const { author, content } of given) {
+function findFirstText(events: readonly NewEvent[]): string | null {
+  for (const { author, content } of events) {
     if (author !== 'user') continue;
     const texts = (content?.parts ?? []).flatMap(({ text }) => text || []);
     // Slice before splitting: a code point has at most two UTF-16 units, and the text may be long.

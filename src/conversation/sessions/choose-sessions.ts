@@ -57,8 +57,8 @@ export async function listChosenSessions(db: Database, choice: SessionChoice): P
   return rows;
 }
 
-function hasLabels(wanted: string[]): SQL {
-  const { values, names } = toLabelChoice(wanted);
+function hasLabels(conditions: string[]): SQL {
+  const { values, names } = toLabelChoice(conditions);
   return sql`(${s.labels} @> all(${sql.param(values.map(escapeJson))}::jsonb[])
     and ${s.labels} ?& ${sql.param(names)}::text[])`;
 }

@@ -6,7 +6,7 @@ import type { Database } from '../../platform/db/database.ts';
 import { eventDeltas, sessions } from '../../platform/db/schema/schema.ts';
 import { callFunction, statement, value } from '../../platform/db/statement.ts';
 import { type SessionEnd, sessionEnd } from './event-store.ts';
-import { isHeldWith } from './session-lease.ts';
+import { holdsSession } from './session-lease.ts';
 import { isSession, KEY } from './session-key.ts';
 import { s } from './session-text.ts';
 
@@ -52,14 +52,14 @@ export interface SessionText extends SessionEnd {
 export async function listDeltas(
   db: Database,
   key: SessionKey,
-  known: readonly Delta[],
+  cached: readonly Delta[],
 ): Promise<SessionText | undefined> {
-  const rows = await selectDeltas(db, { ...key, last: known.at(-1)?.number ?? 0, count: known.length });
-  const found = rows.flatMap(({ number, text, eventId }) =>
+  const rows = await selectDeltas(db, { ...key, last: cached.at(-1)?.number ?? 0, count: cached.length });
+  const newer = rows.flatMap(({ number, text, eventId }) =>
     number === null ? [] : [{ number: Number(number), text, eventId }],
   );
   const [first] = rows;
-  return first && { ...first, deltas: first.isSame ? [...known, ...found] : found };
+  return first && { ...first, deltas: first.isSame ? [...cached, ...newer] : newer };
 }
 
 type DeltaRow = Omit<Delta, 'number'> & { number: string | null; isSame: boolean } & SessionEnd;
@@ -84,6 +84,6 @@ const selectDeltas = statement<DeltaRow>(
 
 /** Deletes chunks whose lease has ended, in batches. @returns the number of deleted chunks */
 export function deleteLostDeltas(db: Database, signal?: AbortSignal): Promise<number> {
-  const isNext = isInBatch(eventDeltas, not(isHeldWith(eventDeltas)), eventDeltas.number);
+  const isNext = isInBatch(eventDeltas, not(holdsSession(eventDeltas)), eventDeltas.number);
   return inBatches(() => db.delete(eventDeltas).where(isNext), signal);
 }

@@ -46,12 +46,12 @@ export async function diffEvents(
     const [one, other] = [await left.next(), await right.next()];
     await pause();
     if (one.done && other.done) return diff;
-    const value = one.done ? undefined : toDeed(one.value, name);
-    const found = jsonDifference(value, other.done ? undefined : toDeed(other.value, nameOther));
-    if (!found && diff.differing === 0) diff.same = sequence;
-    if (!found) continue;
+    const value = one.done ? undefined : toComparable(one.value, name);
+    const difference = jsonDifference(value, other.done ? undefined : toComparable(other.value, nameOther));
+    if (!difference && diff.differing === 0) diff.same = sequence;
+    if (!difference) continue;
     diff.differing += 1;
-    const { path, before, after } = found;
+    const { path, before, after } = difference;
     list(() => ({ sequence, path, value: toShown(before), other: toShown(after) }));
   }
 }
@@ -99,22 +99,22 @@ export function toShown(value: unknown): unknown {
 function namer(): (id: string) => string {
   const names = new Map<string, string>();
   return (id) => {
-    const found = names.get(id) ?? `call ${names.size + 1}`;
-    names.set(id, found);
-    return found;
+    const name = names.get(id) ?? `call ${names.size + 1}`;
+    names.set(id, name);
+    return name;
   };
 }
 
 /** Keeps the part of an event that is comparable between runs: no ids, times or token counts. */
-function toDeed(event: Event, name: (id: string) => string): unknown {
+function toComparable(event: Event, name: (id: string) => string): unknown {
   const { id: _id, invocationId: _invocation, timestamp: _time, usageMetadata: _tokens, ...deed } = event;
-  const named = <Named extends { id?: string | null | undefined } | null | undefined>(call: Named): Named =>
+  const withName = <Call extends { id?: string | null | undefined } | null | undefined>(call: Call): Call =>
     call?.id ? { ...call, id: name(call.id) } : call;
   if (!event.content) return deed;
   const parts = getParts(event.content).map((part) => ({
     ...part,
-    ...(part.functionCall && { functionCall: named(part.functionCall) }),
-    ...(part.functionResponse && { functionResponse: named(part.functionResponse) }),
+    ...(part.functionCall && { functionCall: withName(part.functionCall) }),
+    ...(part.functionResponse && { functionResponse: withName(part.functionResponse) }),
   }));
   const waiting = event.longRunningToolIds?.map(name);
   return {

@@ -7,7 +7,7 @@ import { events, sessions } from '../../platform/db/schema/schema.ts';
 import { bytesBefore } from '../../platform/db/sql.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import type { JsonStream } from './json-stream.ts';
-import { type GivenSession, isSession, KEY } from './session-key.ts';
+import { type SessionRef, isSession, KEY } from './session-key.ts';
 import { s } from './session-text.ts';
 import { type FunctionCall, getFunctionCalls } from '../../core/content.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
@@ -37,11 +37,11 @@ export async function listEvents(
   const last = pieces.at(-1);
   if (!last) return undefined;
   const next = last.last === null || last.last === last.final ? undefined : last.last;
-  return { first: ['[', ...joined(pieces.flatMap(({ text }) => (text === null ? [] : [text]))), ']'], next };
+  return { first: ['[', ...withCommas(pieces.flatMap(({ text }) => (text === null ? [] : [text]))), ']'], next };
 }
 
 /** Adds commas between texts without joining them; joining would copy everything once more. */
-export const joined = (texts: string[]): string[] =>
+export const withCommas = (texts: string[]): string[] =>
   texts.flatMap((text, place) => (place === 0 ? [unescapeJson(text)] : [',', unescapeJson(text)]));
 
 const AFTER = sql`${value('after')}::int`;
@@ -65,7 +65,7 @@ const PIECE_BYTES = sql.raw('32768');
  * sequence, and `own`, the ids of the events made by the runtime (null if none). Reads fewer events if they are large.
  */
 export const eventPage = (
-  key: GivenSession,
+  key: SessionRef,
   after: SQL | number,
   upTo: SQL | number,
   limit: SQL | number = MAX_EVENTS,
@@ -74,7 +74,7 @@ export const eventPage = (
          array_agg(sized.id order by sized.sequence) filter (where sized.is_own) as own
   from ${sizedEvents(key, after, upTo, limit)} where sized.bytes_before < ${MAX_BYTES}) page`;
 
-const sizedEvents = (key: GivenSession, after: SQL | number, upTo: SQL | number, limit: SQL | number): SQL => sql`(
+const sizedEvents = (key: SessionRef, after: SQL | number, upTo: SQL | number, limit: SQL | number): SQL => sql`(
   select e.*, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
   from (select ${events.payload} as payload, ${events.sequence} as sequence, ${events.id} as id,
                ${events.isFromRuntime} as is_own, ${events.bytes} as bytes from ${events}
@@ -86,7 +86,7 @@ const sizedEvents = (key: GivenSession, after: SQL | number, upTo: SQL | number,
  * row). The caller orders by `place`. Without events there is no row.
  */
 export const eventPieces = (
-  key: GivenSession,
+  key: SessionRef,
   after: SQL | number,
   upTo: SQL | number,
   limit: SQL | number = MAX_EVENTS,
@@ -106,7 +106,7 @@ const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = 
  */
 
 /** SQL subquery: the id of the event with a given sequence; null if there is none. */
-export const eventIdAt = (key: GivenSession, sequence: SQL): SQL => sql`(
+export const eventIdAt = (key: SessionRef, sequence: SQL): SQL => sql`(
   select ${events.id} from ${events}
   where ${isSession(key, events)} and ${events.sequence} >= ${sequence} and ${events.sequence} <= ${sequence}
   order by ${events.sequence} limit 1)`;
@@ -194,11 +194,11 @@ export async function listEventsAfter(
   const rows = await selectAfter(db, { ...key, after: afterSequence, limit });
   const [first] = rows;
   if (!first) return undefined;
-  const found = rows.flatMap(({ sequence, text, id, invocationId }) =>
+  const followed = rows.flatMap(({ sequence, text, id, invocationId }) =>
     sequence === null ? [] : [{ sequence, text: unescapeJson(text), id, invocationId }],
   );
   const { lastSequence, createTime, placeId } = first;
-  return { events: found, lastSequence, createTime, placeId };
+  return { events: followed, lastSequence, createTime, placeId };
 }
 
 type RowAfter = Omit<EventsAfter, 'events'> & Omit<FollowedEvent, 'sequence'> & { sequence: number | null };
@@ -266,13 +266,13 @@ const selectOfInvocation = statement<StoredEvent>(
 );
 
 /** Which events of an invocation to read. */
-export interface WantedEvents {
+export interface EventSelection {
   sessionId: string;
   invocationId: string;
   /** Number of user events, newest first; undefined: all. */
-  said?: number | undefined;
+  maxUserEvents?: number | undefined;
   /** True: include the agents' events. */
-  made: boolean;
+  agentEvents: boolean;
   /** True: include events with tool calls or their answers, by any author. */
   calls: boolean;
 }
@@ -285,24 +285,25 @@ export interface WantedEvents {
 export async function listChosenEvents(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
-  wanted: WantedEvents[],
+  selections: EventSelection[],
   maxBytes: number,
 ): Promise<StoredEvent[][]> {
-  if (wanted.every(({ said, made, calls }) => said === 0 && !made && !calls)) return wanted.map(() => []);
+  if (selections.every(({ maxUserEvents, agentEvents, calls }) => maxUserEvents === 0 && !agentEvents && !calls))
+    return selections.map(() => []);
   const rows = await selectChosen(db, {
     appName,
     userId,
-    sessions: wanted.map(({ sessionId }) => sessionId),
-    invocations: wanted.map(({ invocationId }) => invocationId),
-    said: wanted.map(({ said }) => said ?? INT32_MAX),
-    made: wanted.map(({ made }) => made),
-    calls: wanted.map(({ calls }) => calls),
+    sessions: selections.map(({ sessionId }) => sessionId),
+    invocations: selections.map(({ invocationId }) => invocationId),
+    said: selections.map(({ maxUserEvents }) => maxUserEvents ?? INT32_MAX),
+    made: selections.map(({ agentEvents }) => agentEvents),
+    calls: selections.map(({ calls }) => calls),
     maxBytes,
   });
-  const end = rows[0]?.end ?? wanted.length;
-  const found: StoredEvent[][] = Array.from({ length: end }, () => []);
-  for (const { place, sequence, text } of rows) found[place - 1]?.push({ sequence, text: unescapeJson(text) });
-  return found;
+  const end = rows[0]?.end ?? selections.length;
+  const byInvocation: StoredEvent[][] = Array.from({ length: end }, () => []);
+  for (const { place, sequence, text } of rows) byInvocation[place - 1]?.push({ sequence, text: unescapeJson(text) });
+  return byInvocation;
 }
 
 const INT32_MAX = 2_147_483_647;
@@ -384,7 +385,7 @@ export async function findPlaceBefore(db: Database, key: SessionKey, invocationI
  * sequence, author, event_time, bytes, content, text)`. Thoughts are left out.
  * @param isDone - SQL condition on an event id: events to skip
  */
-export const saidInSession = (
+export const sessionWords = (
   key: SessionKey,
   after: number,
   maxBytes: number,

@@ -5,7 +5,7 @@ import { escapeJson } from '../../platform/db/json-escape.ts';
 import { events, sessions } from '../../platform/db/schema/schema.ts';
 import { exactTime, insertSelect } from '../../platform/db/sql.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
-import { type GivenSession, isSession } from './session-key.ts';
+import { type SessionRef, isSession } from './session-key.ts';
 import { firstTextAt, ownStateAt, s } from './session-text.ts';
 
 /** The point at which a session is forked, and the artifact versions that belong to it. */
@@ -90,7 +90,7 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
  * SQL: time of the next event, ISO 8601 with microseconds; null if there is none. `n` is widened because it may be the
  * largest integer.
  */
-const nextTimeAfter = (key: GivenSession, n: SQL): SQL => sql`(
+const nextTimeAfter = (key: SessionRef, n: SQL): SQL => sql`(
   select ${exactTime(events.eventTime)} from ${events}
   where ${isSession(key, events)} and ${events.sequence} = ${n}::bigint + 1)`;
 
@@ -98,7 +98,7 @@ const artifactDelta = sql`case jsonb_typeof(${events.payload} #> '{actions,artif
   when 'object' then ${events.payload} #> '{actions,artifactDelta}' else '{}' end`;
 
 /** SQL: by artifact name, the highest version saved up to `n`, or the lowest version saved after it. */
-function versionsSaved(key: GivenSession, which: 'until' | 'after', n: SQL): SQL {
+function versionsSaved(key: SessionRef, which: 'until' | 'after', n: SQL): SQL {
   const [pick, isWanted] = which === 'until' ? [sql`max`, sql`<=`] : [sql`min`, sql`>`];
   return sql`coalesce((
     select jsonb_object_agg(key, version) from (
@@ -108,7 +108,7 @@ function versionsSaved(key: GivenSession, which: 'until' | 'after', n: SQL): SQL
       group by saved.key) of_name), '{}')`;
 }
 
-const bytesUpTo = (key: GivenSession, n: SQL): SQL => sql`(
+const bytesUpTo = (key: SessionRef, n: SQL): SQL => sql`(
   select coalesce(sum(${events.bytes}), 0)
   from ${events} where ${isSession(key, events)} and ${events.sequence} <= ${n})`;
 

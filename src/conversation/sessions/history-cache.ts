@@ -13,7 +13,7 @@ import {
 } from './history-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-interface Kept {
+interface CachedHistory {
   /** Frozen, because all invocations of the session share these objects. */
   events: readonly Event[];
   /** Only grows; ids of events outside a reader's history do no harm. */
@@ -33,7 +33,7 @@ const MIN_LENGTH = 8_192;
  */
 export class HistoryCache {
   readonly #maxLength: number;
-  readonly #kept = new Map<string, Kept>();
+  readonly #histories = new Map<string, CachedHistory>();
   #length = 0;
 
   /** @param maxLength - total characters of cached JSON; 0 disables the cache */
@@ -44,26 +44,32 @@ export class HistoryCache {
   /** Like `findHistory`, but the events are frozen. */
   async find(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
     const name = JSON.stringify([key.appName, key.userId, key.sessionId]);
-    const kept = this.#kept.get(name);
-    let part = await findFrozen(db, key, kept?.place.last ?? 0);
-    if (kept && part && continues(part, kept)) return this.#keep(name, part, kept);
-    if (kept) {
+    const cached = this.#histories.get(name);
+    let part = await findFrozen(db, key, cached?.place.last ?? 0);
+    if (cached && part && continues(part, cached)) return this.#store(name, part, cached);
+    if (cached) {
       this.#forget(name);
       part &&= await findFrozen(db, key, 0);
     }
-    return part && this.#keep(name, part);
+    return part && this.#store(name, part);
   }
 
-  #keep(name: string, part: HistoryPart, before?: Kept): SessionHistory {
+  #store(name: string, part: HistoryPart, before?: CachedHistory): SessionHistory {
     const events = before ? [...before.events, ...part.events] : part.events;
     const length = (before?.length ?? 0) + part.length;
     const runtimeEventIds = before?.runtimeEventIds ?? new Set();
     for (const id of part.runtimeEventIds) runtimeEventIds.add(id);
     this.#forget(name);
     if (length >= MIN_LENGTH && length <= this.#maxLength) {
-      this.#kept.set(name, { events, runtimeEventIds, lastId: events.at(-1)?.id ?? null, place: part.place, length });
+      this.#histories.set(name, {
+        events,
+        runtimeEventIds,
+        lastId: events.at(-1)?.id ?? null,
+        place: part.place,
+        length,
+      });
       this.#length += length;
-      for (const oldest of this.#kept.keys()) {
+      for (const oldest of this.#histories.keys()) {
         if (this.#length <= this.#maxLength) break;
         this.#forget(oldest);
       }
@@ -72,8 +78,8 @@ export class HistoryCache {
   }
 
   #forget(name: string): void {
-    this.#length -= this.#kept.get(name)?.length ?? 0;
-    this.#kept.delete(name);
+    this.#length -= this.#histories.get(name)?.length ?? 0;
+    this.#histories.delete(name);
   }
 }
 
@@ -81,8 +87,8 @@ export class HistoryCache {
  * True if the new part continues the cached one: same session edition, same last event. After a failover another event
  * may have the same sequence.
  */
-const continues = ({ place, idBefore }: HistoryPart, kept: Kept) =>
-  place.edition === kept.place.edition && idBefore === kept.lastId;
+const continues = ({ place, idBefore }: HistoryPart, cached: CachedHistory) =>
+  place.edition === cached.place.edition && idBefore === cached.lastId;
 
 /**
  * Like {@link findHistoryAfter}, frozen. Yields to other work in between: freezing 10 MB of small values takes 0.5 s.

@@ -7,7 +7,7 @@ import { unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
 import { eventIdAt, eventPage, type Moment } from './event-store.ts';
-import { type GivenSession, isSession, KEY } from './session-key.ts';
+import { type SessionRef, isSession, KEY } from './session-key.ts';
 import { mergedState, s, withStates } from './session-text.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
@@ -85,7 +85,7 @@ interface HistoryRow extends HistoryPage, Moment {
 }
 
 /** A left join that adds a session's event bytes to a row with its key; a distributed database refuses a subquery. */
-export const joinEventBytes = (key: GivenSession) => ({
+export const joinEventBytes = (key: SessionRef) => ({
   table: sql`${sessions} ${s}`,
   on: isSession(key, s),
   bytes: sql`coalesce(${s.eventBytes}, 0)`,

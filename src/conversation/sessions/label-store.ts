@@ -5,12 +5,12 @@ import type { Database } from '../../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
 import { MAX_LABELS, MAX_LABELS_BYTES } from './label.ts';
-import { changeRefused, hasVersion } from './precondition.ts';
+import { toChangeError, hasVersion } from './precondition.ts';
 import { isSession } from './session-key.ts';
 import { rowVersion } from './session-text.ts';
 
 /** A session's labels as JSON, with the session's version and creation time. */
-export interface FoundLabels {
+export interface SessionLabels {
   text: string;
   version: string;
   createTime: number;
@@ -20,7 +20,7 @@ export interface FoundLabels {
 const createTime = sql<number>`extract(epoch from ${sessions.createTime} at time zone 'UTC')::float8`;
 const columns = { text: sql<string>`${sessions.labels}::text`, version: rowVersion(sessions), createTime };
 
-export async function findLabels(db: Database, key: SessionKey): Promise<FoundLabels | undefined> {
+export async function findLabels(db: Database, key: SessionKey): Promise<SessionLabels | undefined> {
   const [row] = await db.select(columns).from(sessions).where(isSession(key, sessions));
   return row && { ...row, text: unescapeJson(row.text) };
 }
@@ -38,10 +38,10 @@ export async function changeLabels(
   key: SessionKey,
   changes: Record<string, string | null>,
   versions?: string[],
-): Promise<FoundLabels> {
-  const given = Object.entries(changes);
-  const set = Object.fromEntries(given.filter(([, value]) => value !== null));
-  const removed = given.filter(([, value]) => value === null).map(([name]) => name);
+): Promise<SessionLabels> {
+  const entries = Object.entries(changes);
+  const set = Object.fromEntries(entries.filter(([, value]) => value !== null));
+  const removed = entries.filter(([, value]) => value === null).map(([name]) => name);
   const labels = sql`((${sessions.labels} || ${escapeJson(set)}::jsonb) - ${sql.param(removed)}::text[])`;
   const isAllowed = sql`octet_length(${labels}::text) <= ${MAX_LABELS_BYTES}
     and (select count(*) from jsonb_object_keys(${labels})) <= ${MAX_LABELS}`;
@@ -51,8 +51,8 @@ export async function changeLabels(
     .where(and(isSession(key, sessions), isAllowed, hasVersion(sessions, versions)))
     .returning(columns);
   if (row) return { ...row, text: unescapeJson(row.text) };
-  const found = await findLabels(db, key);
-  if (!found) throw new NotFoundError(sessionNotFound(key.sessionId));
-  if (versions && !versions.includes(found.version)) throw await changeRefused(db, key);
+  const current = await findLabels(db, key);
+  if (!current) throw new NotFoundError(sessionNotFound(key.sessionId));
+  if (versions && !versions.includes(current.version)) throw await toChangeError(db, key);
   throw new TooLargeError(`A session has at most ${MAX_LABELS} labels, ${MAX_LABELS_BYTES} bytes together.`);
 }

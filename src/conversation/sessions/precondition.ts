@@ -46,11 +46,12 @@ export const ifMatch = z.object({
 });
 
 /** True if the reader's tags include the current ETag. */
-export const isUnchanged = (etag: string, known: Tags): boolean => known === '*' || known.includes(etag.slice(1, -1));
+export const isUnchanged = (etag: string, readerTags: Tags): boolean =>
+  readerTags === '*' || readerTags.includes(etag.slice(1, -1));
 
 /** The session versions that a change accepts; `undefined`: any. */
-export const toVersions = (given: Tags | undefined): string[] | undefined =>
-  given === undefined || given === '*' ? undefined : given.map((tag) => tag.split('.', 1)[0] ?? '');
+export const toVersions = (changeTags: Tags | undefined): string[] | undefined =>
+  changeTags === undefined || changeTags === '*' ? undefined : changeTags.map((tag) => tag.split('.', 1)[0] ?? '');
 
 /** SQL condition for compare-and-set: the session has one of the versions. */
 export const hasVersion = (row: { updateTime: AnyPgColumn }, versions: string[] | undefined): SQL | undefined =>
@@ -63,7 +64,7 @@ export async function findEtag(db: Database, key: SessionKey): Promise<string | 
 }
 
 /** The error for a change that matched no row: 404 without a session, otherwise 412. */
-export async function changeRefused(db: Database, key: SessionKey): Promise<Error> {
+export async function toChangeError(db: Database, key: SessionKey): Promise<Error> {
   const etag = await findEtag(db, key);
   return etag === undefined ? new NotFoundError(sessionNotFound(key.sessionId)) : new PreconditionFailedError(etag);
 }

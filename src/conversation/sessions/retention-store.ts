@@ -22,7 +22,7 @@ export const rangesOfSessions = (db: Database, signal?: AbortSignal): AsyncGener
 
 const ranked = { appName: sql`ranked.app_name`, userId: sql`ranked.user_id`, sessionId: sql`ranked.id` };
 
-const old = ({ days, count }: SessionRetention, range: SQL, isKept: KeepsSession) => sql`
+const oldSessions = ({ days, count }: SessionRetention, range: SQL, isKept: KeepsSession) => sql`
   select ranked.app_name as "appName", ranked.user_id as "userId", ranked.id as "sessionId",
          ranked.update_time, ranked.last_sequence
   from (select ${sessions.appName}, ${sessions.userId}, ${sessions.id}, ${sessions.updateTime}, ${sessions.leaseToken},
@@ -43,7 +43,7 @@ export async function countOldSessions(
   isKept: KeepsSession,
 ): Promise<number> {
   const { rows } = await db.execute<{ n: number }>(
-    sql`select count(*)::int as n from (${old(retention, range, isKept)}) counted`,
+    sql`select count(*)::int as n from (${oldSessions(retention, range, isKept)}) counted`,
   );
   return rows[0]?.n ?? 0;
 }
@@ -64,7 +64,7 @@ export async function deleteOldSessions(
     delete from ${sessions} where (${appName}, ${userId}, ${id}, ${updateTime}) in (
       select "appName", "userId", "sessionId", update_time from (
         select *, sum(last_sequence) over (rows unbounded preceding) - last_sequence as events_before
-        from (${old(retention, range, isKept)} limit ${SESSIONS}) next) counted
+        from (${oldSessions(retention, range, isKept)} limit ${SESSIONS}) next) counted
       where events_before < ${EVENTS})
       and ${leaseToken} is null
     returning ${appName} as "appName", ${userId} as "userId", ${id} as "sessionId"`);

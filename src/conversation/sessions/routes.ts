@@ -28,7 +28,7 @@ import { listSessionsOperation } from './list-routes.ts';
 import { toNewEvents, toStateEvent } from './new-event.ts';
 import { absentSession, checkEventSize, SESSION_PATH, type SessionContext, SESSIONS_PATH } from './session-context.ts';
 import { CHANGED, findEtag, ifMatch, toVersions } from './precondition.ts';
-import { deleteSession, findSession, type FoundSession, insertSession } from './session-store.ts';
+import { deleteSession, findSession, type SessionJson, insertSession } from './session-store.ts';
 
 const createSession = operation({
   method: 'post',
@@ -162,7 +162,7 @@ async function create(
 }
 
 async function answerSession(
-  found: FoundSession | undefined,
+  found: SessionJson | undefined,
   { sessionId }: SessionKey,
   response: Response,
 ): Promise<Answer> {

@@ -32,9 +32,9 @@ async function write(response: Response, pieces: Buffer[]): Promise<void> {
   for (const piece of pieces.splice(0)) response.write(piece);
   response.uncork();
   if (!response.writableNeedDrain) return;
-  const left = new AbortController();
-  const leave = () => left.abort();
-  response.once('close', leave);
-  await once(response, 'drain', { signal: left.signal }).catch(() => undefined);
-  response.off('close', leave);
+  const disconnection = new AbortController();
+  const onClose = () => disconnection.abort();
+  response.once('close', onClose);
+  await once(response, 'drain', { signal: disconnection.signal }).catch(() => undefined);
+  response.off('close', onClose);
 }

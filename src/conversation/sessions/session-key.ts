@@ -8,14 +8,14 @@ import { value } from '../../platform/db/statement.ts';
 type SessionColumns = Record<'appName' | 'userId', AnyPgColumn> & ({ sessionId: AnyPgColumn } | { id: AnyPgColumn });
 
 /** A session's key in SQL: values, placeholders, or columns of another table. */
-export type GivenSession = Record<keyof SessionKey, string | Placeholder | AnyPgColumn>;
-export type GivenUser = Omit<GivenSession, 'sessionId'>;
+export type SessionRef = Record<keyof SessionKey, string | Placeholder | AnyPgColumn>;
+export type UserRef = Omit<SessionRef, 'sessionId'>;
 
 /**
  * SQL condition: a row belongs to the session. Each table of a statement repeats the user's values because a
  * distributed database routes by them; a table without them would be asked on every node.
  */
-export const isSession = ({ appName, userId, sessionId }: GivenSession, table: SessionColumns): SQL => {
+export const isSession = ({ appName, userId, sessionId }: SessionRef, table: SessionColumns): SQL => {
   const id = 'sessionId' in table ? table.sessionId : table.id;
   return sql`${table.appName} = ${appName} and ${table.userId} = ${userId} and ${id} = ${sessionId}`;
 };

@@ -14,13 +14,13 @@ import type { SessionKey } from '../../core/session.ts';
  * SQL query that locks a session's row against take-over and deletion; with `leaseToken`, only if that is the current
  * lease.
  */
-export const heldSession = (key: SessionKey, leaseToken?: string): SQL => {
+export const sessionLock = (key: SessionKey, leaseToken?: string): SQL => {
   const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
   return sql`select ${sessions.id} from ${sessions} where ${and(isSession(key, sessions), fence)} for key share`;
 };
 
 /** SQL condition: the row's token is the current lease of its session. */
-export const isHeldWith = (
+export const holdsSession = (
   row: Record<'appName' | 'userId' | 'sessionId' | 'leaseToken', AnyPgColumn>,
 ): SQL => sql`exists (
   select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}

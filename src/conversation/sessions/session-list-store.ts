@@ -75,7 +75,7 @@ export async function listSessions(
   userId: string,
   { after, limit, withDetails = false, sort = 'updated', order = 'desc', ...filter }: SessionPage = {},
 ): Promise<JsonStream & { next?: ListPlace }> {
-  const given = {
+  const values = {
     updatedAfter: toSeconds(filter.updatedAfter),
     updatedBefore: toSeconds(filter.updatedBefore),
     createdAfter: toSeconds(filter.createdAfter),
@@ -84,10 +84,10 @@ export async function listSessions(
     labelNames: filter.labels && filter.labels.names.length > 0 ? filter.labels.names : undefined,
     text: filter.text === undefined ? undefined : escapeText(filter.text),
   } satisfies Record<ConditionName, unknown>;
-  const names = CONDITION_NAMES.filter((name) => given[name] !== undefined);
+  const names = CONDITION_NAMES.filter((name) => values[name] !== undefined);
   const shape = { sort, order, isPage: limit !== undefined, isAfter: after !== undefined, withDetails, names };
   const [row] = await selectSessions(shape)(db, {
-    ...given,
+    ...values,
     afterTime: after?.time,
     appName,
     userId,
@@ -133,9 +133,9 @@ const lists = new Map<string, ReturnType<typeof statement<ListRow>>>();
 /** Returns the cached statement for a list's shape. */
 function selectSessions(shape: ListShape): ReturnType<typeof statement<ListRow>> {
   const name = JSON.stringify(shape);
-  const found = lists.get(name) ?? statement<ListRow>(() => listText(shape));
-  lists.set(name, found);
-  return found;
+  const select = lists.get(name) ?? statement<ListRow>(() => listText(shape));
+  lists.set(name, select);
+  return select;
 }
 
 function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShape): SQL {
@@ -145,15 +145,15 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
   // Conditions on the sorted time narrow the index range; others are evaluated per session.
   const isNarrow = (name: ConditionName) => name.startsWith(sort);
   const narrow = names.filter(isNarrow).map((name) => CONDITIONS[name]);
-  const asked = names.filter((name) => !isNarrow(name)).map((name) => CONDITIONS[name]);
-  const isBounded = isPage && asked.length > 0;
+  const perSession = names.filter((name) => !isNarrow(name)).map((name) => CONDITIONS[name]);
+  const isBounded = isPage && perSession.length > 0;
   const isListed = and(
     eq(s.appName, USER.appName),
     eq(s.userId, USER.userId),
     not(s.isEval),
     isAfter ? position : undefined,
     ...narrow,
-    ...(isBounded ? [] : asked),
+    ...(isBounded ? [] : perSession),
   );
   const inOrder = sql`order by ${time} ${direction}, ${s.id} ${direction}`;
   const place = sql`json_build_object('id', ${s.id}, 'time', ${exactTime(time)})`;
@@ -162,10 +162,10 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
   // Keep the matches among the examined sessions, and the last examined one as the next place.
   const looked = sql`looked as materialized (
     select * from (
-      select ${s}.*, row_number() over () as nth, ${and(...asked)} as fits
+      select ${s}.*, row_number() over () as nth, ${and(...perSession)} as fits
       from (select ${s}.* ${listed} limit ${most}) ${s}) ${s}
     where fits or nth = ${most}), `;
-  const wanted = isBounded ? sql`from looked ${s} where fits ${inOrder}` : listed;
+  const matches = isBounded ? sql`from looked ${s} where fits ${inOrder}` : listed;
   const hasMore = sql`n < (select count(*) from wanted)`;
   // If no more matches were found, unexamined sessions may remain: the last examined one is the next place.
   const bound = isBounded ? sql`(select ${place} from looked ${s} where nth = ${most})` : sql`null`;
@@ -176,7 +176,7 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
           else '{}' end as further, null as last`;
   return sql`
     with ${isBounded ? looked : sql``}wanted as materialized (
-      select ${s}.* ${wanted} limit ${SIZE} + 1),
+      select ${s}.* ${matches} limit ${SIZE} + 1),
     sized as materialized (
       select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
       from wanted ${s} window listed as (${inOrder} rows unbounded preceding) ${inOrder} limit ${SIZE}),
@@ -199,9 +199,9 @@ async function* readFurtherSessions(
   ids: string[],
 ): AsyncGenerator<string[]> {
   for (let from = 0; from < ids.length; ) {
-    const wanted = ids.slice(from, from + MAX_SESSIONS);
+    const pageIds = ids.slice(from, from + MAX_SESSIONS);
     const select = withDetails ? selectDetailed : selectPlain;
-    const [{ text, taken } = { text: null, taken: null }] = await select(db, { appName, userId, wanted });
+    const [{ text, taken } = { text: null, taken: null }] = await select(db, { appName, userId, wanted: pageIds });
     // Deleted sessions have no row.
     from += taken ?? MAX_SESSIONS;
     if (text) yield [',', unescapeJson(text)];

@@ -9,7 +9,7 @@ import { callFunction, statement, value } from '../../platform/db/statement.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import { eventExists, toEventParameters } from './append-store.ts';
-import { eventPieces, findEventPage, joined, type Moment } from './event-store.ts';
+import { eventPieces, findEventPage, withCommas, type Moment } from './event-store.ts';
 import type { JsonStream } from './json-stream.ts';
 import { hasVersion } from './precondition.ts';
 import { isSession, KEY } from './session-key.ts';
@@ -30,7 +30,7 @@ export interface SessionRange {
   withDetails?: boolean | undefined;
 }
 
-export type FoundSession = JsonStream & { etag: string };
+export type SessionJson = JsonStream & { etag: string };
 
 /**
  * Reads a session with its events as JSON assembled by PostgreSQL. One statement unless there are many events. The
@@ -43,7 +43,7 @@ export async function findSession(
   db: Database,
   key: SessionKey,
   { afterSequence = 0, numRecentEvents = INT32_MAX, atSequence, atTime, withDetails = false }: SessionRange = {},
-): Promise<FoundSession | undefined> {
+): Promise<SessionJson | undefined> {
   const at = atSequence === undefined ? (atTime === undefined ? 'now' : 'time') : 'sequence';
   const values = { ...key, afterSequence, numRecentEvents, atSequence, atTime: clampedSeconds(atTime ?? 0) };
   const pieces = await selectSession[at][withDetails ? 'detailed' : 'plain'](db, values);
@@ -52,7 +52,7 @@ export async function findSession(
   checkReached(row.reached, atSequence);
   const { etag, final, created } = row;
   const [head, tail] = [unescapeJson(row.head ?? ''), unescapeJson(row.tail ?? '')];
-  const first = [head, ...joined(pieces.flatMap(({ events }) => (events === null ? [] : [events])))];
+  const first = [head, ...withCommas(pieces.flatMap(({ events }) => (events === null ? [] : [events])))];
   const last = pieces.at(-1)?.last ?? final;
   if (last === final) return { first: [...first, tail], etag };
   return { first, etag, rest: readFurtherEvents(db, key, { final, created }, { last, tail }) };
@@ -76,7 +76,7 @@ interface SessionForm {
   texts: [SQL, SQL];
 }
 
-const asItIs = (withDetails: boolean): SessionForm => ({
+const currentForm = (withDetails: boolean): SessionForm => ({
   n: sql`${s.lastSequence}`,
   join: sql``,
   texts: sessionTexts({ withDetails }),
@@ -107,7 +107,7 @@ function mergeBoth(form: (withDetails: boolean) => SessionForm) {
 
 /** Statements of {@link findSession}: current or historical, with or without details. */
 const selectSession = {
-  now: mergeBoth(asItIs),
+  now: mergeBoth(currentForm),
   sequence: mergeBoth((withDetails) => atPoint(sql`${value('atSequence')}::int`, withDetails)),
   time: mergeBoth((withDetails) => atPoint(sequenceAt(KEY, sql`${value('atTime')}::float8`), withDetails)),
 };
@@ -133,7 +133,7 @@ async function* readFurtherEvents(
     const page = await findEventPage(db, key, after, moment);
     if (!page) throw new ConflictError(`Session ${key.sessionId} was deleted while it was read.`);
     after = page.last;
-    yield [',', ...joined(page.texts.splice(0))];
+    yield [',', ...withCommas(page.texts.splice(0))];
   }
   yield [tail];
 }
@@ -148,19 +148,19 @@ export async function insertSession(
   key: SessionKey,
   state: JsonObject,
   events: NewEvent[],
-): Promise<FoundSession | undefined> {
-  const given = splitDelta(state);
+): Promise<SessionJson | undefined> {
+  const initial = splitDelta(state);
   const parameters = toEventParameters(db, key, events, (delta) => ({
-    session: { ...given.session, ...delta.session },
+    session: { ...initial.session, ...delta.session },
     // An import's state is newer than the events that led to it, so shared values must not go back to those of the
     // events.
-    user: Object.assign(delta.user, given.user),
-    app: Object.assign(delta.app, given.app),
+    user: Object.assign(delta.user, initial.user),
+    app: Object.assign(delta.app, initial.app),
   }));
   const call = callFunction<CreatedRow>(db, 'create_session', {
     ...parameters,
     p_is_eval: isEvalSession(key.sessionId),
-    p_initial_state: escapeJson(withoutChanged(given.session, events)),
+    p_initial_state: escapeJson(withoutChanged(initial.session, events)),
   });
   const created = await onConflict(call, 'events_id_key', () => eventExists(key));
   if (!created.created) throw new SessionExistsError(key.sessionId);

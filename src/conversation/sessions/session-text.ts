@@ -2,14 +2,14 @@ import { type SQL, sql } from 'drizzle-orm';
 import { type AnyPgColumn, alias } from 'drizzle-orm/pg-core';
 import { appStates, events, sessions, userStates } from '../../platform/db/schema/schema.ts';
 import { MAX_FIRST_TEXT } from './append-store.ts';
-import { type GivenSession, type GivenUser, isSession } from './session-key.ts';
+import { type SessionRef, type UserRef, isSession } from './session-key.ts';
 
 /** The sessions row in statements built from these fragments. */
 export const s = alias(sessions, 's');
 const a = alias(appStates, 'a');
 const u = alias(userStates, 'u');
 
-export const withStates = ({ appName, userId }: GivenUser): SQL => sql`${sessions} ${s}
+export const withStates = ({ appName, userId }: UserRef): SQL => sql`${sessions} ${s}
   left join ${appStates} ${a} on ${a.appName} = ${appName}
   left join ${userStates} ${u} on ${u.appName} = ${appName} and ${u.userId} = ${userId}`;
 /** The state as in the API. Keys are stored with their prefix, so that the scopes merge without renaming. */
@@ -64,7 +64,7 @@ export const sessionEtag = sql<string>`session_etag(${s.updateTime}, ${a.updateT
  * SQL: the sequence before the first event later than a time. Events may be out of order in time, because clients
  * choose their timestamps.
  */
-export const sequenceAt = (key: GivenSession, seconds: SQL): SQL => sql`coalesce((
+export const sequenceAt = (key: SessionRef, seconds: SQL): SQL => sql`coalesce((
   select min(${events.sequence}) - 1 from ${events}
   where ${isSession(key, events)} and ${events.eventTime} > to_timestamp(${seconds})), ${s.lastSequence})`;
 
@@ -72,7 +72,7 @@ const stateDelta = sql`case jsonb_typeof(${events.payload} #> '{actions,stateDel
   when 'object' then ${events.payload} #> '{actions,stateDelta}' else '{}' end`;
 
 /** SQL: the merged state deltas of events up to `n`, later values winning. @param which - condition on `changed.key` */
-const changesUpTo = (key: GivenSession, n: SQL, which: SQL): SQL => sql`coalesce((
+const changesUpTo = (key: SessionRef, n: SQL, which: SQL): SQL => sql`coalesce((
   select jsonb_object_agg(key, value) from (
     select distinct on (changed.key) changed.key, changed.value
     from ${events} cross join lateral jsonb_each(${stateDelta}) changed
@@ -82,23 +82,23 @@ const changesUpTo = (key: GivenSession, n: SQL, which: SQL): SQL => sql`coalesce
 const isShared = sql`(starts_with(changed.key, 'user:') or starts_with(changed.key, 'app:'))`;
 
 /** SQL: the session's own state, without shared scopes. */
-export const ownStateAt = (key: GivenSession, n: SQL): SQL => sql`case when ${n} = ${s.lastSequence} then ${s.state}
+export const ownStateAt = (key: SessionRef, n: SQL): SQL => sql`case when ${n} = ${s.lastSequence} then ${s.state}
   else ${s.initialState} || ${changesUpTo(key, n, sql`not ${isShared}`)} end`;
 
 /** SQL: the state as in the API. Shared scopes have no history except the changes by this session's events. */
-export const stateAt = (key: GivenSession, n: SQL): SQL =>
+export const stateAt = (key: SessionRef, n: SQL): SQL =>
   sql`(${ownStateAt(key, n)} || ${changesUpTo(key, n, isShared)})`;
 
 /** SQL: the session's update time at that point: that of event `n`, or the creation. */
 export const timeAt = (
-  key: GivenSession,
+  key: SessionRef,
   n: SQL,
 ): SQL => sql`case when ${n} = ${s.lastSequence} then ${s.updateTime} else coalesce((
   select ${events.eventTime} from ${events}
   where ${isSession(key, events)} and ${events.sequence} = ${n}), ${s.createTime}) end`;
 
 /** SQL: the first user text up to event `n`; null if there is none. */
-export const firstTextAt = (key: GivenSession, n: SQL): SQL => sql`(
+export const firstTextAt = (key: SessionRef, n: SQL): SQL => sql`(
   select left(said.text, ${sql.raw(String(MAX_FIRST_TEXT))})
   from ${events}, lateral (
     select string_agg(part ->> 'text', ' ') as text

@@ -143,7 +143,13 @@ async function readEvents(
 ): Promise<Found[]> {
   const wanted = read.map(({ key, invocationId, invocation: { status } }) => {
     const { sessionId } = key;
-    return { sessionId, invocationId, said: historyLength ?? undefined, made, calls: status === 'paused' };
+    return {
+      sessionId,
+      invocationId,
+      maxUserEvents: historyLength ?? undefined,
+      agentEvents: made,
+      calls: status === 'paused',
+    };
   });
   const db = context.database.reads;
   const chosen = await listChosenEvents(db, { appName, userId }, wanted, MAX_PAGE);

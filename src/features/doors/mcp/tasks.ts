@@ -53,7 +53,7 @@ export async function readTask({ context }: McpCall, { key, invocationId }: Invo
   const { sessionId } = key;
   const isPaused = invocation.status === 'paused';
   // Results do not show the user's messages.
-  const wanted = { sessionId, invocationId, said: 0, made: true, calls: isPaused };
+  const wanted = { sessionId, invocationId, maxUserEvents: 0, agentEvents: true, calls: isPaused };
   const [found = []] = await listChosenEvents(context.database.db, key, [wanted], 0);
   return { key, invocationId, invocation, events: found.map(({ text }) => parseExactJson(text) as Event) };
 }

@@ -5,7 +5,7 @@ import { sessionTopic } from '../../../core/names.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { appendEvents } from '../../../conversation/sessions/append-store.ts';
 import { listCallsById } from '../../../conversation/sessions/event-store.ts';
-import { changeLabels, findLabels, type FoundLabels } from '../../../conversation/sessions/label-store.ts';
+import { changeLabels, findLabels, type SessionLabels } from '../../../conversation/sessions/label-store.ts';
 import { insertSession } from '../../../conversation/sessions/session-store.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import { parseId, toConversationId } from './ids.ts';
@@ -31,7 +31,7 @@ export function createConversation(
   });
 }
 
-const toConversation = (key: SessionKey, { text, createTime }: FoundLabels): JsonObject => ({
+const toConversation = (key: SessionKey, { text, createTime }: SessionLabels): JsonObject => ({
   id: toConversationId(key),
   object: 'conversation',
   created_at: Math.floor(createTime),

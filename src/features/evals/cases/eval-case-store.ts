@@ -15,7 +15,7 @@ import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
 import { assignments, excluded, insertSelect, names } from '../../../platform/db/sql.ts';
 import { ConflictError, NotFoundError, TooLargeError } from '../../../core/errors.ts';
-import { heldSession } from '../../../conversation/sessions/session-lease.ts';
+import { sessionLock } from '../../../conversation/sessions/session-lease.ts';
 import { checkCase, MAX_CASES } from '../sets/bounds.ts';
 import type { EvalCase } from './eval-case.ts';
 import type { EvalCaseBody } from '../sets/eval-set.ts';
@@ -52,7 +52,7 @@ export async function insertEvalCase(
   });
   // The update locks a set that is there and returns it where it is the caller's: also one that was made just now.
   const { rows } = await db.execute<{ held: boolean; made: boolean; full: boolean }>(sql`
-    with held as (${heldSession({ appName, ...source })}), set_used as (
+    with held as (${sessionLock({ appName, ...source })}), set_used as (
       ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })} from held
       on conflict (${names(evalSets.appName, evalSets.id)})
       do update set ${assignments(evalSets, { id: excluded(evalSets.id) })}

@@ -1,6 +1,6 @@
 import { and, eq, inArray, sql } from 'drizzle-orm';
 import { isSession } from '../../../conversation/sessions/session-key.ts';
-import { heldSession } from '../../../conversation/sessions/session-lease.ts';
+import { sessionLock } from '../../../conversation/sessions/session-lease.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
@@ -52,7 +52,7 @@ export async function saveSessionVerdict(db: Database, key: SessionKey, verdict:
   const { rows } = await db.execute<{ changed: number }>(sql`
     with held as materialized (
       select (select count(*) from ${v} where ${isSession(key, v)} and not (${isThis})) as others
-      from (${heldSession(key)}) session),
+      from (${sessionLock(key)}) session),
     changed as (${change})
     select (select count(*)::int from changed) as changed from held`);
   if (rows[0]?.changed === 0 && !removes)

@@ -6,7 +6,7 @@ import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../p
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { ChosenSession } from '../../../conversation/sessions/choose-sessions.ts';
-import { heldSession } from '../../../conversation/sessions/session-lease.ts';
+import { sessionLock } from '../../../conversation/sessions/session-lease.ts';
 import { s } from '../../../conversation/sessions/session-text.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ScoredCase } from './score.ts';
@@ -56,7 +56,7 @@ export async function saveSessionScore(
     result: sql`${escapeJson(withShortTexts(scored, MAX_SCORES))}::jsonb`,
   });
   const { rows } = await db.execute(sql`
-    ${insert} from (${heldSession(key)}) held
+    ${insert} from (${sessionLock(key)}) held
     on conflict (${names(...getKey(e))})
     do update set result = excluded.result, create_time = excluded.create_time
     returning 1`);
