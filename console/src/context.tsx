@@ -36,8 +36,34 @@ export const usersQuery = (app: string, isAllowed: boolean) =>
     retry: false,
   });
 
+/** Requests for the application that a console opens with. */
+const MAX_LOOKS = 20;
+
+/** The first application that has a session (of `me`, for the user of a token), else the first. */
+const homeAppQuery = (apps: string[] | undefined, me: string | undefined) =>
+  queryOptions({
+    queryKey: ['home-app', apps, me],
+    queryFn: async () => {
+      for (const app of apps?.slice(0, MAX_LOOKS) ?? []) if (await hasSessions(app, me)) return app;
+      return apps?.[0] ?? '';
+    },
+    enabled: apps !== undefined,
+    staleTime: Infinity,
+  });
+
+async function hasSessions(app: string, me: string | undefined): Promise<boolean> {
+  const query = { limit: 1 };
+  const path = { app_name: app };
+  const asked =
+    me === undefined
+      ? api.GET('/apps/{app_name}/users', { params: { path, query } })
+      : api.GET('/apps/{app_name}/users/{user_id}/sessions', { params: { path: { ...path, user_id: me }, query } });
+  const { data } = await asked;
+  return (Array.isArray(data) ? data : (data?.items ?? [])).length > 0;
+}
+
 interface Scope {
-  /** The chosen application, or the first. */
+  /** The chosen application, or the first that has a session. */
   app: string;
   apps: string[];
   /** The user of the token, the chosen one, or the first; empty where there is none. */
@@ -53,9 +79,11 @@ export function useScope(): Scope {
   const { me } = useViewer();
   const chosen = useSearch({ strict: false }) as { app?: string; user?: string };
   const apps = useQuery(appsQuery);
-  const app = chosen.app ?? apps.data?.[0] ?? '';
+  const home = useQuery({ ...homeAppQuery(apps.data, me), enabled: apps.data !== undefined && chosen.app === undefined });
+  const app = chosen.app ?? home.data ?? '';
   const users = useQuery(usersQuery(app, me === undefined));
-  const isAsking = apps.isPending || (me === undefined && app !== '' && users.isPending && !chosen.user);
+  const isFirst = chosen.app === undefined && home.isPending;
+  const isAsking = apps.isPending || isFirst || (me === undefined && app !== '' && users.isPending && !chosen.user);
   return {
     app,
     apps: apps.data ?? [],

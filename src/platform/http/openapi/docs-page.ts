@@ -34,16 +34,35 @@ interface About {
   pages: { name: string; home: string }[];
 }
 
+const DOCUMENTS = [
+  ['docs', 'Operations'],
+  ['openapi.json', 'OpenAPI'],
+  ['health', 'Health'],
+];
+const toItem = ([href, name]: string[]) => `<li><a href="${href}">${name}</a></li>`;
+
 /** The page at `/`, for people who open the address of a service. It says nothing that needs a credential. */
 const startPage = ({ version, mode, pages }: About) => `<!doctype html>
 <html lang="en">
-  <head><meta charset="utf-8"><title>Agent runtime</title><link rel="icon" href="docs/favicon-32x32.png"></head>
+  <head>
+    <meta charset="utf-8">
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <meta name="color-scheme" content="light dark">
+    <title>Agent runtime</title>
+    <link rel="icon" href="docs/favicon-32x32.png">
+    <style>
+      body { max-width: 40rem; margin: 12vh auto; padding: 0 1.25rem; font: 1rem/1.5 system-ui, sans-serif; }
+      h1 { margin: 0; font-size: 1.6rem; }
+      ul { margin: 1.5rem 0; padding: 0; list-style: none; }
+      a { display: block; padding: .6rem .9rem; margin: .5rem 0; border: 1px solid #8886; border-radius: 8px; }
+    </style>
+  </head>
   <body>
     <h1>Agent runtime ${version}</h1>
     <p>An HTTP service that hosts agents, in mode ${mode}.</p>
-    <p>${pages.map(({ name, home }) => `<a href="${home.slice(1)}">${name}</a> · `).join('')}
-      <a href="docs">Operations</a> ·
-      <a href="openapi.json">OpenAPI</a> · <a href="health">Health</a></p>
+    <ul>
+      ${[...pages.map(({ name, home }) => [home.slice(1), name]), ...DOCUMENTS].map(toItem).join('\n      ')}
+    </ul>
   </body>
 </html>
 `;
