@@ -47,14 +47,16 @@ const startPage = ({ version, mode, pages }: About) => `<!doctype html>
   <head>
     <meta charset="utf-8">
     <meta name="viewport" content="width=device-width, initial-scale=1">
-    <meta name="color-scheme" content="light dark">
     <title>Agent runtime</title>
     <link rel="icon" href="docs/favicon-32x32.png">
     <style>
+      :root { color-scheme: light dark; background: light-dark(#fff, #14171c); color: light-dark(#1a1d23, #e8eaed); }
       body { max-width: 40rem; margin: 12vh auto; padding: 0 1.25rem; font: 1rem/1.5 system-ui, sans-serif; }
       h1 { margin: 0; font-size: 1.6rem; }
       ul { margin: 1.5rem 0; padding: 0; list-style: none; }
-      a { display: block; padding: .6rem .9rem; margin: .5rem 0; border: 1px solid #8886; border-radius: 8px; }
+      a { display: block; padding: .6rem .9rem; margin: .5rem 0; color: light-dark(#0b57d0, #8ab4f8);
+        border: 1px solid #8886; border-radius: 8px; text-decoration: none; }
+      a:hover, a:focus-visible { border-color: currentcolor; }
     </style>
   </head>
   <body>
