@@ -10,16 +10,16 @@ import { toCronjobWire, toSchedule, toStored, toText } from './cronjob-view.ts';
 import { skipWaitingRuns } from './run-store.ts';
 import { withAnchor, getNextTimes, type Schedule, neverFiresReason } from './schedule.ts';
 
-/** Times of a schedule that are compared to find how often it fires. */
+/** Number of future times sampled to find the shortest interval of a schedule. */
 const SAMPLED_TIMES = 20;
 
 type ScheduleLimits = Pick<Config, 'CRONJOBS_MIN_INTERVAL_SECONDS'>;
 
-/** Returns an end by the clock of a schedule. */
+/** Converts the end of a cronjob in the time zone of its schedule. */
 export const toUntil = (until: string | null | undefined, schedule: Schedule): Date | null =>
   until == null ? null : (toInstant(until, schedule.timezone ?? 'UTC') ?? null);
 
-/** Refuses a schedule that never fires, or more often than is allowed. @throws {ValidationFailedError} */
+/** @throws {ValidationFailedError} if the schedule never fires, or more often than allowed */
 export function checkSchedule(schedule: Schedule, now: Date, until: Date | null, limits: ScheduleLimits): void {
   const never = neverFiresReason(schedule, now, until ?? undefined);
   if (never !== undefined) throw new ValidationFailedError([valueError(['body', 'schedule'], never)]);
@@ -32,7 +32,7 @@ export function checkSchedule(schedule: Schedule, now: Date, until: Date | null,
   throw new ValidationFailedError([valueError(['body', 'schedule'], message)]);
 }
 
-/** Returns the session of a cronjob. @throws {ValidationFailedError} for one without the policy `fixed`. */
+/** Returns the session of a cronjob. @throws {ValidationFailedError} if one is named without the policy `fixed` */
 function toSessionId(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: string): string | null {
   if (policy === 'fixed') return body.sessionId ?? fallback;
   if (body.sessionId === undefined) return null;
@@ -40,7 +40,7 @@ function toSessionId(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: str
   throw new ValidationFailedError([valueError(['body', 'sessionId'], message, body.sessionId)]);
 }
 
-/** Returns a new cronjob with its first time. @throws {ValidationFailedError} as {@link checkSchedule} does */
+/** Returns a new cronjob with its first due time. @throws {ValidationFailedError} as {@link checkSchedule} does */
 export function toNewCronjob(
   body: CreateCronjob,
   made: { id: string; userId: string; now: Date },
@@ -79,7 +79,9 @@ export function toNewCronjob(
   };
 }
 
-/** Changes a locked cronjob and skips waiting runs of an old schedule. @throws {ConflictError} for another revision. */
+/**
+ * Changes a locked cronjob. Skips waiting runs if the schedule changes. @throws {ConflictError} if the revision differs
+ */
 export async function changeCronjob(
   tx: Database,
   cronjob: CronjobRow,
@@ -120,8 +122,8 @@ async function newTimes(
 }
 
 /**
- * Returns the schedule of a cronjob whose settings are such as requests may give.
- * @throws {ConflictError} for one that an import brought
+ * Validates a cronjob like a request and returns its schedule.
+ * @throws {ConflictError} if an import brought invalid settings
  */
 function requireSound(cronjob: CronjobRow): Schedule {
   const { error } = cronjobSettingsSchema.safeParse(toCronjobWire({ cronjob, latestRun: null }));
@@ -133,8 +135,8 @@ function requireSound(cronjob: CronjobRow): Schedule {
 
 /**
  * Enables a locked cronjob; an enabled one stays as it is.
- * @throws {ConflictError} when it would never fire, or has settings that no request may give
- * @throws {ValidationFailedError} when it would fire too often
+ * @throws {ConflictError} if it would never fire, or an import brought invalid settings
+ * @throws {ValidationFailedError} if it would fire too often
  */
 export async function enableCronjob(tx: Database, cronjob: CronjobRow, limits: ScheduleLimits): Promise<void> {
   if (cronjob.enabled) return;
@@ -153,7 +155,7 @@ export async function enableCronjob(tx: Database, cronjob: CronjobRow, limits: S
   await updateCronjob(tx, cronjob, { enabled: true, disabledReason: null, failureCount: 0, nextRunTime, revision });
 }
 
-/** Disables a locked cronjob; its waiting runs are skipped, a running one ends by itself. */
+/** Disables a locked cronjob. Waiting runs are skipped; a running one continues. */
 export async function disableCronjob(tx: Database, cronjob: CronjobRow): Promise<void> {
   if (!cronjob.enabled) return;
   await skipWaitingRuns(tx, cronjob, 'The cronjob was disabled.');

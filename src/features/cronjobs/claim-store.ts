@@ -4,23 +4,23 @@ import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
 import { type CronjobKey, type CronjobRow, isItsRun } from './cronjob-store.ts';
 import type { RunRow } from './run-store.ts';
 
-/** Candidates beside twice as many as are wanted: they replace those that others have locked. */
+/** Extra candidates, in addition to twice the wanted number, because other transactions may have locked some. */
 const SPARE_CANDIDATES = 10;
 const now = sql`clock_timestamp()`;
 const msUntil = (time: unknown) => sql`ceil(extract(epoch from ${time} - ${now}) * 1000)`;
 const expiry = (durationMs: number) => sql`${now} + ${durationMs} * interval '1 millisecond'`;
 
-/** Times of a scheduler's next work, in milliseconds from now by the database's clock; negative where it is late. */
+/** When the scheduler's next work is due, in milliseconds from now by the database's clock; negative if overdue. */
 export interface Agenda {
-  /** Until the next cronjob is due. */
+  /** The next due cronjob. */
   dueMs: number | undefined;
-  /** Until the next waiting run may begin; one that must wait for another run, or a place, counts as late. */
+  /** The next waiting run. A run that waits for another run or a free slot counts as overdue. */
   waitingMs: number | undefined;
-  /** Until the lease of the first running run is over. */
+  /** The first lease of a running run that expires. */
   leaseMs: number | undefined;
 }
 
-/** Reads the times of the next work: three ends of indexes, whatever the number of cronjobs. */
+/** Reads when the next work is due, from the ends of three indexes, however many cronjobs there are. */
 export async function findAgenda(db: Database): Promise<Agenda> {
   const { rows } = await db.execute<Record<'due' | 'waiting' | 'lease', string | null>>(sql`
     select (select ${msUntil(sql`min(${cronjobs.nextRunTime})`)} from ${cronjobs} where ${cronjobs.enabled}) as due,
@@ -32,18 +32,18 @@ export async function findAgenda(db: Database): Promise<Agenda> {
   return { dueMs: ms(rows[0]?.due), waitingMs: ms(rows[0]?.waiting), leaseMs: ms(rows[0]?.lease) };
 }
 
-/** A cronjob that is due, locked until the transaction ends. */
+/** A due cronjob, locked until the transaction ends. */
 export interface DueCronjob {
   cronjob: CronjobRow;
-  /** When it was locked. */
+  /** Time of the lock. */
   now: Date;
-  /** Its runs that have not ended. */
+  /** Number of runs that have not ended. */
   activeRuns: number;
 }
 
-/** Locks cronjobs that are due, longest first, at most `limit`; those that another scheduler holds are left to it. */
+/** Locks due cronjobs, the longest overdue first. Skips those that another scheduler has locked. */
 export function claimDueCronjobs(tx: Database, limit: number): Promise<DueCronjob[]> {
-  // A query of its own: in the fields of a select on one table the builder leaves the names of tables out.
+  // A separate query, because the builder omits table names in the fields of a select from one table.
   const active = tx
     .select({ count: sql`count(*)::int` })
     .from(cronjobRuns)
@@ -61,17 +61,16 @@ export function claimDueCronjobs(tx: Database, limit: number): Promise<DueCronjo
     .for('update', { skipLocked: true, of: cronjobs });
 }
 
-/** The new values of a due cronjob. */
 export interface Advance {
   key: CronjobKey;
-  /** `undefined` where it never fires again: it is disabled then, for this reason. */
+  /** Next due time. `undefined`: the cronjob is disabled for `reason`, because it never fires again. */
   next: Date | undefined;
   reason: string | undefined;
-  /** Number of runs that it got. */
+  /** Number of runs queued now. */
   runs: number;
 }
 
-/** Moves locked cronjobs to their next times. */
+/** Stores the next due times of locked cronjobs. */
 export async function advanceCronjobs(tx: Database, advances: Advance[]): Promise<void> {
   const column = (of: (advance: Advance) => unknown) => sql.param(advances.map(of));
   await tx.execute(sql`
@@ -86,31 +85,30 @@ export async function advanceCronjobs(tx: Database, advances: Advance[]): Promis
     where ${cronjobs.appName} = moved.app_name and ${cronjobs.userId} = moved.user_id and ${cronjobs.id} = moved.id`);
 }
 
-/** A run to begin or to take over, with its cronjob as it is at this moment. */
+/** A claimed run with its cronjob. */
 export interface ClaimedRun {
   run: RunRow;
   cronjob: CronjobRow;
-  /** Another process had it, and may have begun its invocation. */
+  /** True if another process ran it before, and may have begun its invocation. */
   isTakenOver: boolean;
 }
 
-/** Limits of a claim. */
 export interface ClaimLimits {
-  /** Maximum of runs to claim. */
+  /** Maximum number of runs to claim. */
   slots: number;
-  /** Maximum of runs of one user at once, over all processes. */
+  /** Maximum number of concurrent runs per user, over all processes. */
   perUser: number;
-  /** Ids of runs that this process holds: it never takes over from itself. */
+  /** Ids of runs that this process holds; it does not take these over from itself. */
   active: string[];
-  /** True: claims dead runs too. */
+  /** If true, also claims runs whose process died. */
   takesOver: boolean;
   leaseMs: number;
 }
 
 /**
- * Claims runs in a transaction: dead ones, and waiting ones whose time has come. Schedulers claim one after the other
- * (advisory lock), because "one run of a cronjob at once" and "so many of a user" cannot be seen in rows that others
- * are just changing; the lock is a statement of its own, since a statement sees what was committed before it began.
+ * Claims dead and due runs, in a transaction. An advisory lock serializes the schedulers, because the limits per
+ * cronjob and per user cannot be checked against uncommitted claims of others. The lock is a statement of its own, so
+ * that the next statement sees what was committed before.
  */
 export async function claimRuns(tx: Database, limits: ClaimLimits): Promise<ClaimedRun[]> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended('cronjob runs', 0))`);
@@ -141,13 +139,12 @@ async function takeOverRuns(tx: Database, { slots, active, leaseMs }: ClaimLimit
 }
 
 /**
- * Claims waiting runs.
- * 1. `ready`: waiting runs whose time has come, of cronjobs that run nothing, the first one of each.
- * 2. `allowed`: the places of those among the runs of their users; `next`: the first that have one.
- * 3. `chosen`: locked, with a share of the cronjob, so that it is not deleted or changed meanwhile; what others hold
- * is skipped.
- * The running ones are read once and hashed, and only a few rows are joined, since all schedulers wait meanwhile. The
- * invocation has its id from here on.
+ * Claims due runs.
+ * 1. `ready`: the first due run of each cronjob without a running run.
+ * 2. `allowed`: its number among the user's runs, running ones included; `next`: the oldest ones within the user's limit.
+ * 3. `chosen`: locked, with a share lock on the cronjob against changes and deletion; locked rows are skipped.
+ * All schedulers wait meanwhile, so running runs are read once and hashed, and few rows are joined. The claim also
+ * creates the id of the invocation.
  */
 async function beginRuns(tx: Database, { slots, perUser, leaseMs }: ClaimLimits): Promise<string[]> {
   if (slots <= 0) return [];
@@ -189,7 +186,7 @@ async function beginRuns(tx: Database, { slots, perUser, leaseMs }: ClaimLimits)
   return rows.map(({ id }) => id);
 }
 
-/** Renews the leases of runs. @returns those that are still held; the others belong to another process. */
+/** Renews the leases of runs. @returns the runs that are still held; another process has the others */
 export function renewRuns(
   db: Database,
   runs: RunRow[],

@@ -2,20 +2,19 @@ import { Cron } from 'croner';
 import { z } from 'zod';
 import { BoundedCache } from '../../platform/work/bounded-cache.ts';
 
-/** Longest cron expression in characters. */
 export const MAX_CRON_LENGTH = 256;
 
 const CRON_FIELDS = 5;
 const DAY_MS = 86_400_000;
 const DATE_TIME = z.regexes.datetime({ local: true, offset: true });
 const OFFSET = /(?:Z|[+-]\d\d:?\d\d)$/;
-/** `Etc/GMT+5`, `America/Port_of_Spain`, `UTC`; offsets (`+02:00`), which Intl takes too, are refused. */
+/** Accepts `Etc/GMT+5`, `America/Port_of_Spain`, `UTC`. Refuses offsets (`+02:00`), which Intl would accept. */
 const ZONE_NAME = /^[A-Za-z][\w+-]*(?:\/[\w+-]+)*$/;
 
 /**
- * Returns the next times that a cron expression of five fields matches in a zone after a moment, without that moment.
- * Lists and ranges of hours and minutes are times of the day like single ones (`no-wildcard`): by croner's default
- * they would fire twice when the clocks go back, and not at all when they go forward.
+ * Returns the next times of a five-field cron expression strictly after a moment. Lists and ranges of hours and minutes
+ * count as fixed times (`no-wildcard`): by croner's default they would fire twice when clocks go back, and not at all
+ * when clocks go forward.
  */
 export function getNextCronTimes(cron: string, timezone: string, after: Date, count: number): Date[] {
   const times = read(cron, timezone).nextRuns(count, after);
@@ -23,7 +22,7 @@ export function getNextCronTimes(cron: string, timezone: string, after: Date, co
   return sortTimes([...times, ...left]).slice(0, count);
 }
 
-/** Returns the last times before a moment, newest first; otherwise as {@link getNextCronTimes}. */
+/** Returns the last times before a moment, newest first; otherwise like {@link getNextCronTimes}. */
 export function getPreviousCronTimes(cron: string, timezone: string, before: Date, count: number): Date[] {
   const times = read(cron, timezone).previousRuns(count, before);
   const left = findSkippedTimes(cron, timezone, times.at(-1) ?? before, new Date(before.getTime() - 1));
@@ -32,10 +31,10 @@ export function getPreviousCronTimes(cron: string, timezone: string, before: Dat
     .slice(0, count);
 }
 
-/** A wildcard or a step in the minutes or hours is a pace, which goes on after a gap by itself. */
+/** Matches expressions with a wildcard or step in minutes or hours: a pace, which needs no substitute after a gap. */
 const PACE = /^\s*(?:\S*[*/?]|\S+\s+\S*[*/?])/;
 
-/** Finds moments for times of the day in gaps over midnight, which croner leaves out if a gap ends the next day. */
+/** Finds substitutes for fixed times that fall into a clock gap across midnight; croner omits these times. */
 const findSkippedTimes = (cron: string, timezone: string, after: Date, upTo: Date): Date[] =>
   PACE.test(cron)
     ? []
@@ -43,7 +42,7 @@ const findSkippedTimes = (cron: string, timezone: string, after: Date, upTo: Dat
         .filter(({ from, to }) => matchesBetween(read(cron, 'UTC'), from, to))
         .map(({ at }) => at);
 
-/** True where a pattern matches a wall time from one to before another. */
+/** Tells whether a pattern matches a wall-clock time from `from` (inclusive) to `to` (exclusive). */
 function matchesBetween(pattern: Cron, from: Date, to: Date): boolean {
   const first = pattern.nextRun(new Date(from.getTime() - 1000));
   return first !== null && first < to;
@@ -55,7 +54,7 @@ const sortTimes = (times: Date[]): Date[] =>
 const read = (cron: string, timezone: string) =>
   new Cron(cron, { timezone, mode: '5-part', fixedTimeRule: 'no-wildcard', paused: true });
 
-/** Returns why a text is not a cron expression, a sentence; `undefined` for a cron expression. */
+/** Returns why a text is not a cron expression, or `undefined`. */
 export function cronError(cron: string): string | undefined {
   const fields = cron.trim().split(/\s+/).length;
   if (fields !== CRON_FIELDS)
@@ -69,7 +68,9 @@ export function cronError(cron: string): string | undefined {
   }
 }
 
-/** Returns why a text names no IANA time zone; Intl takes names in any case, the list of zones does not. */
+/**
+ * Returns why a text is not an IANA time zone, or `undefined`. Refuses other upper and lower case, which Intl accepts.
+ */
 export function timezoneError(timezone: string): string | undefined {
   const known = ZONE_NAME.test(timezone) ? toIntlName(timezone) : undefined;
   if (known === undefined) return 'there is no such time zone; give an IANA name, for example Europe/Berlin';
@@ -86,21 +87,21 @@ function toIntlName(timeZone: string): string | undefined {
   }
 }
 
-/** Returns why a text is no date and time of the years 1970 to 2999; days that a month lacks are refused. */
+/** Returns why a text is not a date and time from 1970 to 2999, or `undefined`. Refuses days that a month lacks. */
 export function dateTimeError(text: string): string | undefined {
   if (!DATE_TIME.test(text)) return 'this is no date and time, for example 2026-12-24T18:00 or 2026-12-24T18:00:00Z';
   return text >= '1970' && text < '3000' ? undefined : 'the year is one from 1970 to 2999';
 }
 
 /**
- * Returns the moment of a date and time in whole seconds. Without an offset it is by the clock of `timezone`, where a
- * time that does not exist is the first moment after the gap and a time that comes twice its first.
- * @returns `undefined` for a year that no clock can be computed for.
+ * Converts a date and time to a moment in whole seconds. Without an offset it is in `timezone`: a time inside a clock
+ * gap becomes the first moment after the gap; a time that occurs twice is the first of the two.
+ * @returns `undefined` if the time zone cannot be computed for that year
  */
 export function toInstant(dateTime: string, timezone: string): Date | undefined {
   if (OFFSET.test(dateTime)) return new Date(dateTime);
   const [year, month, day, hour, minute, second = '0'] = dateTime.split(/[-T:.]/);
-  // As a pattern and not as a date, which croner would move across a gap by its whole length.
+  // Uses a pattern, because croner would shift a date inside a gap by the length of the gap.
   const fields = [second, minute, hour, day, month, '*', year].map((field) => (field === '*' ? field : Number(field)));
   const midnight = Date.UTC(Number(year), Number(month) - 1, Number(day));
   const before = new Date(midnight - 2 * DAY_MS);
@@ -111,21 +112,24 @@ export function toInstant(dateTime: string, timezone: string): Date | undefined 
   return gaps.find(({ from, to }) => matchesBetween(pattern('UTC'), from, to))?.at;
 }
 
-/** A change of the clocks that skips midnight, as in Nuuk, or a day, as in Apia in 2011; wall times stand in UTC. */
+/**
+ * A clock change that skips midnight, as in Nuuk, or a whole day, as in Apia in 2011. Wall-clock times are stored as
+ * UTC.
+ */
 interface MidnightGap {
-  /** The first moment after it. */
+  /** The first moment after the gap. */
   at: Date;
-  /** First wall time that is left out. */
+  /** The first skipped wall-clock time. */
   from: Date;
-  /** Midnight after the last wall time that is left out of the earlier day. */
+  /** Midnight after the last skipped wall-clock time of the earlier day. */
   to: Date;
 }
 
-/** The clocks of no zone go forward and back again within a week: Morocco's Ramadan, five of them, is the shortest. */
+/** No zone changes its clocks forward and back within a week. Morocco's five weeks of Ramadan are the shortest case. */
 const STEP_MS = 7 * DAY_MS;
 const gapsByYear = new BoundedCache<MidnightGap[]>();
 
-/** Lists the gaps over midnight of a zone after one moment and up to another, in order. */
+/** Lists a zone's gaps across midnight after `after` and up to `upTo`, in order. */
 function listMidnightGaps(timezone: string, after: Date, upTo: Date): MidnightGap[] {
   const years = upTo.getUTCFullYear() - after.getUTCFullYear() + 1;
   return Array.from({ length: years }, (_, n) => findGaps(timezone, after.getUTCFullYear() + n))
@@ -133,7 +137,7 @@ function listMidnightGaps(timezone: string, after: Date, upTo: Date): MidnightGa
     .filter(({ at }) => at > after && at <= upTo);
 }
 
-/** Finds the gaps of a year; its rules stay for the life of a process. */
+/** Finds the gaps of a year. Cached for the life of the process. */
 function findGaps(timezone: string, year: number): MidnightGap[] {
   const name = `${timezone} ${year}`;
   const known = gapsByYear.get(name);
@@ -157,14 +161,14 @@ function findGaps(timezone: string, year: number): MidnightGap[] {
   return found;
 }
 
-/** Returns the first whole second after `low`, up to `high`, from which on `holds` is true. */
+/** Binary search: returns the first whole second in (`low`, `high`] from which `holds` is true. */
 function findFirst(low: number, high: number, holds: (ms: number) => boolean): number {
   if (high - low <= 1000) return high;
   const middle = low + Math.floor((high - low) / 2000) * 1000;
   return holds(middle) ? findFirst(low, middle, holds) : findFirst(middle, high, holds);
 }
 
-/** Returns a function from a moment to the time that the clock of a zone shows, in whole seconds. */
+/** Returns a function that converts a moment to the wall-clock time of a zone, in whole seconds, as if it were UTC. */
 function createWallClock(timeZone: string): (ms: number) => number {
   const format = new Intl.DateTimeFormat('en', {
     timeZone,

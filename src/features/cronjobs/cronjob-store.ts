@@ -6,34 +6,30 @@ import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import { ConflictError } from '../../core/errors.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 
-/** Topic published when the schedulers have something new: a cronjob, a run, a change of either. */
+/** Published when the schedulers have work: a new or changed cronjob or run. */
 export const CRONJOBS_TOPIC = 'cronjobs';
 
-/** A cronjob as its row has it. Texts and JSON are escaped for PostgreSQL. */
+/** A row; texts and JSON are escaped for PostgreSQL. */
 export type CronjobRow = typeof cronjobs.$inferSelect;
-/** A cronjob to insert. */
 export type NewCronjob = typeof cronjobs.$inferInsert;
-/** New values of columns; `undefined` leaves a column as it is. */
+/** New column values; `undefined` leaves a column unchanged. */
 export type CronjobChanges = { [Name in Exclude<keyof NewCronjob, keyof CronjobKey>]?: NewCronjob[Name] | undefined };
-/** The primary key of a cronjob. */
 export type CronjobKey = Pick<CronjobRow, 'appName' | 'userId' | 'id'>;
 
-/** The condition for the row of one cronjob. */
 export const isCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
   and(eq(cronjobs.appName, appName), eq(cronjobs.userId, userId), eq(cronjobs.id, id));
 
-/** The condition that joins a run to its cronjob. */
+/** SQL condition that joins a run to its cronjob. */
 export const isItsRun = and(
   eq(cronjobRuns.appName, cronjobs.appName),
   eq(cronjobRuns.userId, cronjobs.userId),
   eq(cronjobRuns.cronjobId, cronjobs.id),
 );
 
-/** The condition for the runs of one cronjob. */
 export const isRunForCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
   and(eq(cronjobRuns.appName, appName), eq(cronjobRuns.userId, userId), eq(cronjobRuns.cronjobId, id));
 
-/** Returns the time by the clock of the database, in whole milliseconds. */
+/** Returns the database's time in whole milliseconds. */
 export async function findTime(db: Database): Promise<Date> {
   const { rows } = await db.execute<{ ms: string }>(
     sql`select floor(extract(epoch from clock_timestamp()) * 1000) as ms`,
@@ -42,9 +38,8 @@ export async function findTime(db: Database): Promise<Date> {
 }
 
 /**
- * Inserts a cronjob, in a transaction. Its user's inserts wait for each other, so that the limit holds for requests at
- * once.
- * @throws {ConflictError} when the user has `limit` cronjobs.
+ * Inserts a cronjob, in a transaction. Concurrent inserts of one user are serialized, so that the limit holds.
+ * @throws {ConflictError} if the user has `limit` cronjobs
  */
 export async function insertCronjob(tx: Database, cronjob: NewCronjob, limit: number): Promise<CronjobRow> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`cronjobs of ${cronjob.userId}`}, 0))`);
@@ -56,13 +51,12 @@ export async function insertCronjob(tx: Database, cronjob: NewCronjob, limit: nu
   return inserted as CronjobRow;
 }
 
-/** A cronjob with its newest run, where it has one. */
 export interface CronjobWithRun {
   cronjob: CronjobRow;
   latestRun: typeof cronjobRuns.$inferSelect | null;
 }
 
-/** The order of the lists of a user. */
+/** Order of a user's list. */
 const NEWEST = sql`${cronjobs.createTime} desc, ${cronjobs.id} desc`;
 
 const selectWithLatestRun = (db: Database, order = NEWEST) => {
@@ -77,11 +71,11 @@ const selectWithLatestRun = (db: Database, order = NEWEST) => {
   return db.select(columns).from(cronjobs).leftJoinLateral(latest, sql`true`);
 };
 
-/** The condition for the cronjob of an id, of one user where `userId` is given. */
+/** SQL condition for an id, restricted to a user if `userId` is given. */
 const isVisible = (id: string, userId: string | undefined) =>
   and(eq(cronjobs.id, id), userId === undefined ? undefined : eq(cronjobs.userId, userId));
 
-/** Finds a cronjob by its id, of one user where `userId` is given; `undefined` where there is none. */
+/** Finds a cronjob by its id, restricted to a user if `userId` is given. */
 export async function findCronjob(
   db: Database,
   id: string,
@@ -91,7 +85,7 @@ export async function findCronjob(
   return found;
 }
 
-/** Locks a cronjob until the transaction ends; otherwise as {@link findCronjob}. */
+/** Locks a cronjob until the transaction ends; otherwise like {@link findCronjob}. */
 export async function lockCronjob(
   tx: Database,
   id: string,
@@ -102,8 +96,8 @@ export async function lockCronjob(
 }
 
 /**
- * Lists cronjobs with their places, at most `limit`, after a place: those of a user newest first, then by id, or all in
- * the order of their ids, which is that of an index.
+ * Lists cronjobs with their positions, after a position: those of a user newest first, then by id; or all by id,
+ * because an index has that order.
  */
 export async function listCronjobs(
   db: Database,
@@ -119,7 +113,7 @@ export async function listCronjobs(
   return selectWithLatestRun(db, order).where(isNext).orderBy(order).limit(limit);
 }
 
-/** Changes a cronjob that this transaction has locked, and wakes the schedulers when it commits. */
+/** Changes a locked cronjob, and wakes the schedulers at the commit. */
 export async function updateCronjob(tx: Database, key: CronjobKey, changes: CronjobChanges): Promise<CronjobRow> {
   const [updated] = await tx
     .update(cronjobs)

@@ -10,21 +10,18 @@ import type { RunRow } from './run-store.ts';
 import type { Schedule } from './schedule.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Converts a value for a jsonb column. */
+/** Escapes a value for a jsonb column. */
 export const toStored = (value: unknown): unknown => parseExactJson(escapeJson(value));
 
-/** Returns the schedule of a cronjob's row. */
 export const toSchedule = ({ schedule }: Pick<CronjobRow, 'schedule'>): Schedule => unescapeValue(schedule) as Schedule;
-/** Returns the overrides of a cronjob's row. */
 export const toHarness = ({ harness }: Pick<CronjobRow, 'harness'>) =>
   unescapeValue(harness) as z.infer<typeof cronjobSchema>['harness'];
 
-/** Converts a text for a column: trimmed, and without the code units that PostgreSQL refuses. */
+/** Trims a text and escapes the characters that PostgreSQL refuses. */
 export const toText = (text: string): string => escapeText(text.trim());
 
 const iso = (time: Date | null) => time?.toISOString();
 
-/** Converts a run for the wire. */
 export function toRunWire(run: RunRow): z.infer<typeof cronjobRunSchema> {
   return withoutAbsent({
     runId: run.id,
@@ -46,7 +43,6 @@ export function toRunWire(run: RunRow): z.infer<typeof cronjobRunSchema> {
   });
 }
 
-/** Converts a cronjob for the wire. */
 export function toCronjobWire({ cronjob, latestRun }: CronjobWithRun): z.infer<typeof cronjobSchema> {
   return withoutAbsent({
     jobId: cronjob.id,
@@ -80,29 +76,27 @@ export function toCronjobWire({ cronjob, latestRun }: CronjobWithRun): z.infer<t
   });
 }
 
-/** Returns an object without its undefined members. */
 function withoutAbsent<T extends object>(value: T): T {
   return Object.fromEntries(Object.entries(value).filter(([, member]) => member !== undefined)) as T;
 }
 
-/** The resources of the operations on cronjobs. */
 export interface CronjobContext {
   database: DatabasePool;
   newId: () => string;
   config: Pick<Config, 'CRONJOBS_MAX_PER_USER' | 'CRONJOBS_MIN_INTERVAL_SECONDS' | 'WEBHOOKS'>;
 }
 
-/** The 404 of a cronjob; that of another user gets the same bytes. */
+/** The 404 of a cronjob. A cronjob of another user gets the same answer, to hide that it exists. */
 const cronjobNotFound = (jobId: string): NotFoundError => new NotFoundError(`Cronjob not found: ${jobId}`);
 
-/** Returns a cronjob that the caller may see. @throws {NotFoundError} */
+/** Finds a cronjob that the caller may see. @throws {NotFoundError} */
 export async function getCronjob(db: Database, principal: Principal, jobId: string): Promise<CronjobWithRun> {
   const found = await findCronjob(db, jobId, visibleTo(principal));
   if (!found) throw cronjobNotFound(jobId);
   return found;
 }
 
-/** Locks a cronjob that the caller may see until the transaction ends. @throws {NotFoundError} */
+/** Locks a cronjob that the caller may see. @throws {NotFoundError} */
 export async function getLockedCronjob(tx: Database, principal: Principal, jobId: string): Promise<CronjobRow> {
   const found = await lockCronjob(tx, jobId, visibleTo(principal));
   if (!found) throw cronjobNotFound(jobId);

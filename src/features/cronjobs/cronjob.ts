@@ -14,7 +14,7 @@ const notBlank = (text: string) => /\S/.test(text);
 const text = (maxLength: number) => z.string().max(maxLength).refine(notBlank, 'this must not be blank');
 const seconds = (least: number) => z.int().min(least).max(MAX_TIMEOUT_SECONDS);
 
-/** Members of a cronjob that its owner sets; `null` removes an optional one. */
+/** The settings that an owner may change; `null` removes an optional one. */
 const settings = {
   name: text(MAX_NAME_LENGTH).describe('Name for people.'),
   prompt: text(MAX_PROMPT_LENGTH).describe('What the user says at each run.'),
@@ -49,12 +49,11 @@ const settings = {
   maxFailures: z.int().min(0).max(1000).describe('It is disabled after so many failed runs in a row [10]; 0: never.'),
 };
 
-/** The members of a cronjob that its owner sets, as requests may give them. */
+/** Validates settings as requests may give them. */
 export const cronjobSettingsSchema = z.object(settings).partial();
 
 const { name, prompt, schedule, ...others } = settings;
 
-/** Body of a new cronjob. */
 export const createCronjobSchema = strictObject('A new cronjob.', {
   ownerId: identifierSchema
     .optional()
@@ -67,7 +66,7 @@ export const createCronjobSchema = strictObject('A new cronjob.', {
   ...z.strictObject(others).partial().shape,
 });
 
-/** Body of a change; members that are absent stay as they are. */
+/** Absent members stay unchanged. */
 export const updateCronjobSchema = z
   .strictObject({
     ...z.strictObject(settings).partial().shape,
@@ -76,13 +75,11 @@ export const updateCronjobSchema = z
   .refine((body) => Object.keys(body).some((key) => key !== 'expectedRevision'), 'there is nothing to change')
   .describe('Changes of a cronjob; what is left out stays. A run that has not begun yet uses the new settings.');
 
-/** Body of a preview. */
 export const previewSchema = strictObject('A schedule to look at.', {
   schedule: scheduleSchema.describe('The schedule to look at.'),
   until: dateTimeSchema.nullable().optional().describe('Only times before this one.'),
 });
 
-/** Answer of a preview. */
 export const previewResultSchema = looseObject('When a schedule fires.', {
   times: z.array(z.string()).describe('The next times, ten at most, ISO 8601 in UTC.'),
 });
@@ -90,7 +87,7 @@ export const previewResultSchema = looseObject('When a schedule fires.', {
 const isoTime = (meaning: string) => z.string().describe(`${meaning}, ISO 8601 in UTC.`);
 const RUN_STATUSES = ['queued', 'running', 'retrying', 'success', 'failed', 'cancelled', 'skipped'] as const;
 
-/** A run on the wire; times are ISO 8601 in UTC, as its peers write them. */
+/** Times are ISO 8601 in UTC, as the cronjob APIs of similar services write them. */
 export const cronjobRunSchema = looseObject('One run of a cronjob.', {
   runId: z.string().describe('Identifier of the run.'),
   jobId: z.string().describe('Cronjob that it belongs to.'),
@@ -116,7 +113,7 @@ export const cronjobRunSchema = looseObject('One run of a cronjob.', {
     .describe('Why it did not succeed, or was left out.'),
 });
 
-/** A cronjob on the wire; times are ISO 8601 in UTC, as its peers write them. */
+/** Times are ISO 8601 in UTC, as the cronjob APIs of similar services write them. */
 export const cronjobSchema = looseObject('A prompt that runs on a schedule.', {
   jobId: z.string().describe('Identifier of the cronjob.'),
   ownerId: z.string().describe('User whose cronjob it is, and who speaks in its sessions.'),
@@ -133,23 +130,18 @@ export const cronjobSchema = looseObject('A prompt that runs on a schedule.', {
   latestRun: cronjobRunSchema.optional().describe('Its run with the newest due time.'),
 });
 
-/** A page of cronjobs. */
 export const cronjobPageSchema = looseObject('A page of cronjobs; `nextCursor` gets the next one.', {
   items: z.array(cronjobSchema).describe('Those of this page.'),
   nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
 });
-/** A page of runs. */
 export const cronjobRunPageSchema = looseObject('A page of runs, newest first; `nextCursor` gets the next one.', {
   items: z.array(cronjobRunSchema).describe('Those of this page.'),
   nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
 });
 
-/** A new cronjob as it is sent. */
 export type CreateCronjob = z.infer<typeof createCronjobSchema>;
-/** A change as it is sent. */
 export type UpdateCronjob = z.infer<typeof updateCronjobSchema>;
 
-/** Example of a run for the API document. */
 export const RUN_EXAMPLE: z.infer<typeof cronjobRunSchema> = {
   runId: 'f5b0a6a2-4a4e-4b0a-9d0e-0d8e6a3f1c77',
   jobId: '0a7c9d4e-1b2f-4c3d-8e5f-6a7b8c9d0e1f',
@@ -166,7 +158,6 @@ export const RUN_EXAMPLE: z.infer<typeof cronjobRunSchema> = {
   output: '17 * 23 = 391',
 };
 
-/** Example of a cronjob for the API document. */
 export const CRONJOB_EXAMPLE: z.infer<typeof cronjobSchema> = {
   jobId: RUN_EXAMPLE.jobId,
   ownerId: 'u1',

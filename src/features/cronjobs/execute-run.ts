@@ -31,30 +31,32 @@ import {
   skipWaitingRuns,
 } from './run-store.ts';
 
-/** Failures of the model after which the prompt can succeed. A run that may have had effects is never repeated. */
+/** Model errors after which a retry may succeed. A run that may have had effects is never retried. */
 const PASSING: ReadonlySet<string> = new Set<ErrorCode>([
   'model_rate_limited',
   'model_unavailable',
   'model_timeout',
   'model_stream_cut',
 ]);
-/** Pause between two polls of an invocation that another process runs, or of a database that is away. */
+/** Pause between two polls while another process runs the invocation or the database is away. */
 const POLL_MS = 500;
 const LEFT: Attempt = { kind: 'left', invocationId: undefined };
 const LOST = 'The run is, or will be, taken over by another process.';
 const WAITS_FOR_A_PERSON = { code: 'paused', message: 'The invocation waits for a person, in its session.' };
 
-/** The end of an attempt, and whether another one makes sense. */
+/** The result of one attempt. */
 interface Attempt extends Omit<RunOutcome, 'status'> {
-  /** `again`: nothing was done; `left`: another process follows what was begun, because this one stops. */
+  /**
+   * `passing`: failed, but a retry may succeed. `again`: nothing was done. `left`: this process stops, and another one
+   * continues the run.
+   */
   kind: 'success' | 'failed' | 'passing' | 'cancelled' | 'again' | 'left';
 }
 
 /**
- * Runs the invocation of a claimed run to its end and stores how it ended. The invocation carries an idempotency key
- * of the run and its attempt, so that of two processes that both believe to hold the run one begins it and the other
- * follows it.
- * @param signal aborted with an {@link AgentError} when the run is to end, with any other reason when the run is lost.
+ * Runs the invocation of a claimed run and stores its result. The idempotency key contains run and attempt. If two
+ * processes believe they hold the run, one begins the invocation and the other follows it.
+ * @param signal - aborted with an {@link AgentError} to end the run, with another reason if the run is lost
  */
 export async function executeRun(context: InvocationContext, claimed: ClaimedRun, signal: AbortSignal): Promise<void> {
   const { run, cronjob } = claimed;
@@ -69,8 +71,8 @@ export async function executeRun(context: InvocationContext, claimed: ClaimedRun
 }
 
 /**
- * Ends a claimed run that is not to be begun again. One that has begun is followed instead: how often processes begin its
- * invocation has a bound of its own, and the run says what became of that.
+ * Ends a run that has lost too many processes, unless its invocation has begun. An invocation has its own limit of
+ * attempts, so the run then follows it and stores its result.
  */
 export async function giveUpRun(
   context: InvocationContext,
@@ -85,13 +87,13 @@ export async function giveUpRun(
   return settle(context, run, cronjob, { kind: 'failed', invocationId: run.invocationId ?? undefined, error });
 }
 
-/** Begins the invocation, or finds the one that was begun. `undefined` where the run is lost. */
+/** Begins the invocation or finds the existing one. `undefined` if the run is lost. */
 async function attemptRun(
   context: InvocationContext,
   claimed: ClaimedRun,
   signal: AbortSignal,
 ): Promise<Attempt | undefined> {
-  // Only the first try uses the id of the claim: what became of an earlier try is unknown.
+  // Only the first try uses the claimed id, because an earlier try with that id may have succeeded.
   let given = claimed.isTakenOver ? null : claimed.run.invocationId;
   for (;;) {
     if (signal.aborted && !(signal.reason instanceof AgentError)) return undefined;
@@ -101,12 +103,12 @@ async function attemptRun(
       return { invocationId, ...toAttempt(await begin(context, claimed, invocationId, signal)) };
     } catch (error) {
       const isRepeated = error instanceof RepeatedInvocationError;
-      // It waited, or is handed over: the same attempt goes on elsewhere, another one would give the prompt twice.
+      // The run waited or was handed over, and continues elsewhere. A retry would give the prompt twice.
       if (error instanceof UnavailableError && context.draining.aborted) return LEFT;
       const attempt = isRepeated ? await findEarlier(context, claimed, signal) : toFailure(error);
       if (attempt) return attempt;
     }
-    // Another process runs it, or the database is away: its lease and ours say when that is over.
+    // Another process runs it, or the database is away. Leases limit both waits.
     const woken = AbortSignal.any([context.draining, ...(signal.aborted ? [] : [signal])]);
     await sleep(POLL_MS, undefined, { signal: woken }).catch(() => undefined);
     if (context.draining.aborted) return LEFT;
@@ -140,15 +142,15 @@ function begin(
 
 const toSessionKey = ({ appName, userId, sessionId }: RunRow) => ({ appName, userId, sessionId: sessionId ?? '' });
 
-/** Returns a key that no client can send: it begins with a blank, and header values are trimmed (RFC 9110, 5.5). */
+/** Returns a key that no client can send: it starts with a space, and header values are trimmed (RFC 9110, 5.5). */
 const toIdempotentRequest = ({ id, attempt }: RunRow): IdempotentRequest => ({
   idempotencyKey: ` cronjob run ${id}, attempt ${attempt}`,
   hash: id,
 });
 
 /**
- * Finds the end of the invocation that an earlier holder of the run began; `undefined` while it goes on. Where the run
- * is to end, so is the invocation.
+ * Finds the result of an invocation that an earlier holder of the run began; `undefined` while it runs. If the run must
+ * end, cancels the invocation.
  */
 async function findEarlier(
   context: InvocationContext,
@@ -171,9 +173,9 @@ function toAttempt({ output, error, paused }: InvocationEnd): Omit<Attempt, 'inv
   return paused === true ? { kind: 'failed', output, error: WAITS_FOR_A_PERSON } : { kind: 'success', output };
 }
 
-/** Returns the outcome of a run that could not begin; `undefined` where it is unknown and has to be looked up. */
+/** Returns the result of a run that could not begin; `undefined` if that is unknown and must be looked up. */
 function toFailure(error: unknown): Attempt | undefined {
-  // Who lost the invocation follows it too: another process goes on with it.
+  // If this process lost the invocation, another one continues it; follow it there.
   if (isPassingFailure(error) || error instanceof LeaseLostError || error instanceof HandedOverError) return undefined;
   const known = error instanceof AppError;
   const { code, message } = known ? error : { code: 'internal', message: 'The runtime failed while it ran the agent.' };
@@ -206,7 +208,7 @@ async function settle(
 const retryPauseMs = ({ retryPauseSeconds, maxRetryPauseSeconds }: CronjobRow, attempt: number): number =>
   backOffMs(attempt, { firstMs: retryPauseSeconds * 1000, maxMs: maxRetryPauseSeconds * 1000 });
 
-/** Starts a signal that aborts when the run takes longer than its cronjob allows. */
+/** Starts the time limit of a cronjob's run. */
 function startTimeLimit(seconds: number | null): { signal: AbortSignal; stop(): void } {
   const limit = new AbortController();
   if (seconds === null) return { signal: limit.signal, stop: () => undefined };

@@ -7,10 +7,9 @@ import { toSchedule } from './cronjob-view.ts';
 import { cancelAllRuns, insertRuns, type NewRun } from './run-store.ts';
 import { getNextTimes, getTimesBetween } from './schedule.ts';
 
-/** Cronjobs of one transaction: their next times take about half a millisecond each. */
+/** Cronjobs per transaction. Computing the next time takes about half a millisecond each. */
 const BATCH = 100;
 
-/** The resources that firing uses. */
 export interface FireContext {
   database: DatabasePool;
   newId: () => string;
@@ -18,9 +17,9 @@ export interface FireContext {
 }
 
 /**
- * Queues the runs of cronjobs that are due and moves these to their next times, all in one transaction: a process that
- * dies in it leaves the cronjobs due, and a due time has one row, whichever process queues it.
- * @returns how many cronjobs were due.
+ * Queues the runs of due cronjobs and stores their next due times, in one transaction. If the process dies, the
+ * cronjobs stay due. A unique row per due time keeps other processes from queueing it twice.
+ * @returns how many cronjobs were due
  */
 export async function fireDueCronjobs({ database, newId, metrics }: FireContext): Promise<number> {
   const fired = await database.transaction(async (tx) => {
@@ -56,30 +55,29 @@ function toNewRun({ cronjob, now }: DueCronjob, { dueTime, skipped }: PlannedRun
     : { ...run, status: 'skipped', endTime: now, errorCode: 'skipped', errorMessage: escapeText(skipped) };
 }
 
-/** Lateness after which a due time was missed, and the policy of the cronjob decides. */
+/** How late a due time may be before the cronjob's policy for missed runs applies. */
 const MISSED_AFTER_MS = 60_000;
-/** Maximum of missed times that are made up for. */
+/** Maximum number of missed times that are made up for. */
 const MAX_MADE_UP = 100;
-/** Maximum of waiting runs of one cronjob; further ones are skipped. */
+/** Maximum number of waiting runs per cronjob; further ones are skipped. */
 const MAX_WAITING = 100;
 
-/** A run to queue, or to skip for a reason. */
 interface PlannedRun {
   dueTime: Date;
   skipped?: string;
 }
 
-/** The runs of a due cronjob, and when it fires next. */
+/** The runs to queue for a due cronjob, and its next due time. */
 interface Firing {
   runs: PlannedRun[];
-  /** True: the runs that go on are asked to end. */
+  /** If true, active runs are cancelled. */
   replaces: boolean;
-  /** `undefined` where it never fires again, which `reason` explains. */
+  /** `undefined` if it never fires again, for `reason`. */
   next: Date | undefined;
   reason?: string;
 }
 
-/** Plans the runs of a cronjob whose next time has come. */
+/** Plans the runs of a due cronjob. */
 function planFiring({ cronjob, now, activeRuns }: DueCronjob): Firing {
   const schedule = toSchedule(cronjob);
   const last = cronjob.until && cronjob.until <= now ? new Date(cronjob.until.getTime() - 1) : now;
@@ -101,7 +99,7 @@ function planFiring({ cronjob, now, activeRuns }: DueCronjob): Firing {
   return { runs, replaces, next: undefined, reason };
 }
 
-/** Plans runs for due times by the policy for missed ones; of those that are skipped the newest, with the reason. */
+/** Applies the policy for missed runs. Skipped times produce one run, the newest, with the reason. */
 function planMissedRuns(times: Date[], now: Date, policy: CronjobRow['missedRuns']): PlannedRun[] {
   const late = times.filter((time) => now.getTime() - time.getTime() > MISSED_AFTER_MS);
   const onTime = times.slice(late.length).map((dueTime) => ({ dueTime }));
@@ -113,11 +111,11 @@ function planMissedRuns(times: Date[], now: Date, policy: CronjobRow['missedRuns
   return [{ dueTime: newest, skipped: `No scheduler ran when it was due (${count} missed).` }, ...onTime];
 }
 
-/** Skips planned runs that the overlap policy does not allow beside those that go on. */
+/** Skips planned runs that the overlap policy forbids. */
 function applyOverlapPolicy(runs: PlannedRun[], { overlap }: CronjobRow, activeRuns: number): PlannedRun[] {
   return runs.map((run, position) => {
     const before = overlap === 'replace' ? position : activeRuns + position;
-    // Made-up times come at once: they queue behind each other, and only what goes on from before makes them skip.
+    // Made-up runs queue behind each other; only runs from before make them skip.
     if (overlap === 'skip' && activeRuns > 0) return { ...run, skipped: 'The previous run was still going.' };
     if (before >= MAX_WAITING) return { ...run, skipped: `${MAX_WAITING} runs wait already.` };
     return run;

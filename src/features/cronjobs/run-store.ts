@@ -10,23 +10,22 @@ import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import { type CronjobKey, CRONJOBS_TOPIC, isCronjob, isRunForCronjob } from './cronjob-store.ts';
 
-/** Topic published when runs were asked to end. */
+/** Published when a cancellation was requested. */
 export const CANCEL_TOPIC = 'cronjobs:cancel';
 
-/** A run as its row has it. Texts are escaped for PostgreSQL. */
+/** A row; texts are escaped for PostgreSQL. */
 export type RunRow = typeof cronjobRuns.$inferSelect;
-/** A run to insert. */
 export type NewRun = typeof cronjobRuns.$inferInsert;
 
 const isWaiting = inArray(cronjobRuns.status, ['queued', 'retrying']);
 const now = sql`clock_timestamp()`;
 
-/** Inserts runs; a due time that has its run already is left alone. @returns those that are new. */
+/** Inserts runs. A due time that already has a run is ignored. @returns the new runs */
 export function insertRuns(db: Database, runs: NewRun[]): Promise<RunRow[]> {
   return db.insert(cronjobRuns).values(runs).onConflictDoNothing().returning();
 }
 
-/** Queues a run on request and wakes the schedulers. @returns `undefined` where this millisecond has one. */
+/** Queues a manual run and wakes the schedulers. @returns `undefined` if a run with this due time (in ms) exists */
 export async function insertManualRun(
   tx: Database,
   key: CronjobKey,
@@ -41,17 +40,17 @@ export async function insertManualRun(
   return run;
 }
 
-/** Deletes the answers of the runs of cronjobs in sessions. */
+/** Deletes the stored answers of runs in these sessions. */
 export async function forgetRunOutputs(tx: Database, keys: readonly SessionKey[]): Promise<void> {
   const isOfSessions = isOneOfUsers(keys, cronjobRuns, cronjobRuns.sessionId);
   await tx.update(cronjobRuns).set({ output: null, errorMessage: null }).where(isOfSessions);
 }
 
-/** Counts the runs of a cronjob that have not ended. */
+/** Counts the runs that have not ended. */
 export const countActiveRuns = (db: Database, key: CronjobKey): Promise<number> =>
   db.$count(cronjobRuns, and(isRunForCronjob(key), isNull(cronjobRuns.endTime)));
 
-/** Lists the runs of a cronjob, newest due time first; at most `limit`, after a place. Each has its own place. */
+/** Lists the runs of a cronjob with their positions, newest due time first, after a position. */
 export async function listRuns(
   db: Database,
   key: CronjobKey,
@@ -74,7 +73,6 @@ export async function listRuns(
     .limit(limit);
 }
 
-/** Finds a run of a cronjob; `undefined` where there is none. */
 export async function findRun(db: Database, key: CronjobKey, runId: string): Promise<RunRow | undefined> {
   const [run] = await db
     .select()
@@ -83,7 +81,7 @@ export async function findRun(db: Database, key: CronjobKey, runId: string): Pro
   return run;
 }
 
-/** Cancels the runs that a condition picks: a waiting one ends at once, a running one when its process sees it. */
+/** Cancels runs. A waiting one ends at once, a running one when its process reads the request. */
 async function cancelWhere(tx: Database, condition: SQL | undefined): Promise<void> {
   await tx
     .update(cronjobRuns)
@@ -97,15 +95,14 @@ async function cancelWhere(tx: Database, condition: SQL | undefined): Promise<vo
   await notifyOnCommit(tx, CANCEL_TOPIC);
 }
 
-/** Cancels a run; one that has ended stays as it is. */
+/** Cancels a run; an ended one stays as it is. */
 export const cancelRun = (tx: Database, key: CronjobKey, runId: string): Promise<void> =>
   cancelWhere(tx, and(isRunForCronjob(key), eq(cronjobRuns.id, runId)));
 
-/** Cancels all runs of cronjobs. */
 export const cancelAllRuns = (tx: Database, keys: CronjobKey[]): Promise<void> =>
   cancelWhere(tx, or(...keys.map(isRunForCronjob)));
 
-/** Skips the scheduled runs of a cronjob that have not begun, and stores why. */
+/** Skips the scheduled runs that have not begun; manual runs stay. */
 export async function skipWaitingRuns(db: Database, key: CronjobKey, message: string): Promise<void> {
   await db
     .update(cronjobRuns)
@@ -113,7 +110,7 @@ export async function skipWaitingRuns(db: Database, key: CronjobKey, message: st
     .where(and(isRunForCronjob(key), isWaiting, eq(cronjobRuns.isManual, false)));
 }
 
-/** Deletes runs that ended over `days` ago, and of each cronjob those beyond its newest `count`; at most `limit`. */
+/** Deletes at most `limit` runs that ended more than `days` ago, or that exceed the newest `count` of a cronjob. */
 export async function deleteOldRuns(db: Database, days: number, count: number, limit: number): Promise<void> {
   const counted = { appName: sql`counted.app_name`, userId: sql`counted.user_id`, sessionId: sql`counted.session_id` };
   const old = sql`
@@ -133,7 +130,6 @@ export async function deleteOldRuns(db: Database, days: number, count: number, l
     );
 }
 
-/** The end of a run. */
 export interface RunOutcome {
   status: 'success' | 'failed' | 'cancelled';
   invocationId: string | undefined;
@@ -145,7 +141,7 @@ const isRun = (run: RunRow) => and(isRunForCronjob({ ...run, id: run.cronjobId }
 const hasToken = (run: RunRow) => eq(cronjobRuns.leaseToken, run.leaseToken ?? '');
 const isHeld = (run: RunRow) => and(isRun(run), eq(cronjobRuns.status, 'running'), hasToken(run));
 
-/** Columns of a run whose attempt has ended: without a lease, with its invocation and its error. */
+/** Column values after an attempt: no lease, its invocation, its error. */
 const toReleased = ({ invocationId, error }: Omit<RunOutcome, 'status'>) => ({
   leaseToken: null,
   leaseExpireTime: null,
@@ -155,8 +151,8 @@ const toReleased = ({ invocationId, error }: Omit<RunOutcome, 'status'>) => ({
 });
 
 /**
- * Ends a run that this process holds and counts its failure: too many in a row disable the cronjob. One statement.
- * @returns whether the cronjob was disabled; `undefined` where the run is lost, and nothing was written.
+ * Ends a held run and counts failures in one statement; too many in a row disable the cronjob.
+ * @returns whether that disabled the cronjob; `undefined` if the lease was lost and nothing was written
  */
 export async function endRun(
   db: Database,
@@ -199,7 +195,7 @@ export async function endRun(
   return row && { disabled: row.disabled === true };
 }
 
-/** Puts back a run that this process holds, to be tried again after a pause. */
+/** Puts a held run back for a retry after a pause. */
 export async function retryRun(
   db: Database,
   run: RunRow,
@@ -216,7 +212,7 @@ export async function retryRun(
     .where(isHeld(run));
 }
 
-/** Lets any other process take a run over at once that this one holds; that is no loss. */
+/** Releases a held run for immediate take-over, which does not count as a crash. */
 export async function releaseRun(db: Database, run: RunRow): Promise<void> {
   await db
     .update(cronjobRuns)
@@ -224,12 +220,12 @@ export async function releaseRun(db: Database, run: RunRow): Promise<void> {
     .where(isHeld(run));
 }
 
-/** Stores the invocation that a run has begun, where that is not the one of its claim. */
+/** Stores the invocation's id if it differs from the claimed one. */
 export async function setInvocation(db: Database, run: RunRow, invocationId: string): Promise<void> {
   await db.update(cronjobRuns).set({ invocationId }).where(isHeld(run));
 }
 
-/** Takes back the loss that is, or will be, counted for a holder of a run that lives. */
+/** Undoes one crash count: the holder stalled, it did not die. */
 export async function takeBackRunLoss(db: Database, run: RunRow): Promise<void> {
   const isCounted = or(hasToken(run), gt(cronjobRuns.losses, 0));
   await db

@@ -9,11 +9,11 @@ import {
   timezoneError,
 } from './clock-times.ts';
 
-/** Shortest interval in seconds, and the longest (366 days). */
+/** Shortest and longest interval in seconds; the longest is 366 days. */
 const MIN_INTERVAL_SECONDS = 30;
 const MAX_INTERVAL_SECONDS = 31_622_400;
 
-/** A string that is refused where a function finds an error in it. */
+/** Builds a string schema from a function that returns an error message. */
 const refine = (maxLength: number, findError: (text: string) => string | undefined) =>
   z
     .string()
@@ -78,7 +78,7 @@ const cron = z.strictObject({
   timezone,
 });
 
-/** A schedule on the wire; members that its type does not have are refused. */
+/** A schedule on the wire. Members of other schedule types are refused. */
 export const scheduleSchema = z
   .discriminatedUnion('type', [once, interval, daily, weekly, monthly, cron], {
     error: ({ code }) =>
@@ -93,12 +93,11 @@ export const scheduleSchema = z
       'through a repeated hour and skips what is left out.',
   );
 
-/** A schedule of any type. */
 export type Schedule = z.infer<typeof scheduleSchema>;
 
 /**
- * Returns the next times of a schedule after a moment, without that moment, in order; fewer than `count` where it
- * ends. Whole seconds; an interval without an anchor counts from `after`.
+ * Returns the next times of a schedule strictly after a moment, in whole seconds; fewer than `count` if it ends. An
+ * interval without an anchor counts from `after`.
  */
 export function getNextTimes(schedule: Schedule, after: Date, count: number): Date[] {
   const zone = schedule.timezone ?? 'UTC';
@@ -114,8 +113,8 @@ export function getNextTimes(schedule: Schedule, after: Date, count: number): Da
 }
 
 /**
- * Returns the times of a schedule from `first` up to `last`, oldest first; of more than `count` the newest. `first` is
- * one of them, also where the rules of its zone have changed since it was computed.
+ * Returns the times of a schedule from `first` to `last`, oldest first; if there are more than `count`, the newest.
+ * Always includes `first`, even if the rules of the time zone have changed since it was computed.
  */
 export function getTimesBetween(schedule: Schedule, first: Date, last: Date, count: number): Date[] {
   const [second] = getNextTimes(schedule, first, 1);
@@ -132,13 +131,13 @@ function getLastTimes(schedule: Schedule, first: Date, last: Date, count: number
     const left = Math.max(0, steps + 1 - count);
     return Array.from({ length: steps + 1 - left }, (_, n) => new Date(first.getTime() + (left + n) * stepMs));
   }
-  // croner leaves the moment itself out, and reads it in whole seconds.
+  // croner excludes the moment itself and truncates to seconds.
   const end = new Date(Math.floor(last.getTime() / 1000) * 1000 + 1000);
   const times = getPreviousCronTimes(toCron(schedule), schedule.timezone ?? 'UTC', end, count);
   return times.filter((time) => time >= first).toReversed();
 }
 
-/** Returns the cron expression of a schedule that goes by the calendar. */
+/** Converts a calendar schedule to a cron expression. */
 function toCron(schedule: Exclude<Schedule, { type: 'once' | 'interval' }>): string {
   if (schedule.type === 'cron') return schedule.cron;
   if (schedule.type === 'daily') return `${clock(schedule.time)} * * *`;
@@ -146,24 +145,24 @@ function toCron(schedule: Exclude<Schedule, { type: 'once' | 'interval' }>): str
   return `${clock(schedule.time)} * * ${(schedule.weekdays ?? [schedule.weekday]).join(',')}`;
 }
 
-/** Returns `08:05` as the first two fields of a cron expression. */
+/** Converts `08:05` to the minute and hour fields of a cron expression. */
 const clock = (time: string) => time.split(':').map(Number).toReversed().join(' ');
 
-/** Returns the times of an interval: seconds on the time line, whatever the clocks do. */
+/** Returns the times of an interval: elapsed seconds, regardless of clock changes. */
 function intervalTimes(anchor: Date, stepMs: number, after: Date, count: number): Date[] {
   const passed = Math.floor((after.getTime() - anchor.getTime()) / stepMs);
   const first = anchor.getTime() + Math.max(0, passed + 1) * stepMs;
   return Array.from({ length: count }, (_, position) => new Date(first + position * stepMs));
 }
 
-/** Returns a schedule with its anchor, to be stored: an interval keeps the moment of its request for good. */
+/** Adds the anchor to an interval schedule before it is stored, so that later changes keep its rhythm. */
 export function withAnchor(schedule: Schedule, now: Date): Schedule {
   if (schedule.type !== 'interval' || schedule.anchorAt !== undefined) return schedule;
   const [first = now] = getNextTimes(schedule, now, 1);
   return { ...schedule, anchorAt: first.toISOString() };
 }
 
-/** Returns why a schedule has no time after `now` and before `until`, a sentence; `undefined` where it has one. */
+/** Returns why a schedule never fires after `now` and before `until`, or `undefined`. */
 export function neverFiresReason(schedule: Schedule, now: Date, until?: Date): string | undefined {
   const [first] = getNextTimes(schedule, now, 1);
   if (first && (!until || first < until)) return undefined;

@@ -8,24 +8,24 @@ import { CRONJOBS_TOPIC } from './cronjob-store.ts';
 import { fireDueCronjobs } from './fire.ts';
 import { CANCEL_TOPIC, deleteOldRuns, takeBackRunLoss } from './run-store.ts';
 
-/** Longest pause: finds what no notification told (a pooler that does not pass LISTEN). */
+/** Longest pause between two polls; it covers lost notifications, for instance through a pooler without LISTEN. */
 const MAX_PAUSE_MS = 30_000;
 const CLEANING_BATCH = 10_000;
 
-/** Settings of all cronjobs together. */
 export interface SchedulerSettings {
-  /** Runs of this process at once. */
+  /** Maximum number of concurrent runs in this process. */
   maxRuns: number;
-  /** Runs of one user at once, over all processes. */
+  /** Maximum number of concurrent runs per user, over all processes. */
   maxRunsPerUser: number;
-  /** How long runs are kept, and how many of each cronjob. */
+  /** How long ended runs are kept, and how many per cronjob. */
   retentionDays: number;
   retentionCount: number;
 }
 
 /**
- * Fires cronjobs and runs their runs until the process drains. Every replica does; which of them fires a cronjob or
- * runs a run is decided by rows of the database. @returns a promise that settles when the last run has ended.
+ * Fires cronjobs and executes runs until the process drains. Every replica does so; row locks decide which one gets a
+ * cronjob or a run.
+ * @returns a promise that settles when the last run has ended
  */
 export function runCronjobs(context: InvocationContext, settings: SchedulerSettings): Promise<void> {
   const { database, leaseTimes } = context;
@@ -37,7 +37,7 @@ export function runCronjobs(context: InvocationContext, settings: SchedulerSetti
     lease: {
       renewalMs: leaseTimes.renewalMs,
       cancelTopic: CANCEL_TOPIC,
-      // A run that another process has taken over is not stopped here: its invocation goes on, and both follow it.
+      // A lost run is not stopped here, because its invocation continues and both processes follow it.
       renew: async (claimed, stop) => {
         const runs = claimed.map(({ run }) => run);
         const renewed = await renewRuns(database.db, runs, leaseTimes.durationMs);
@@ -59,7 +59,7 @@ export function runCronjobs(context: InvocationContext, settings: SchedulerSetti
   });
 }
 
-/** Queues the runs of cronjobs that are due, and claims runs: waiting ones, and those whose process died. */
+/** Queues the runs of due cronjobs, then claims waiting and dead runs. */
 async function fireAndClaim(
   context: InvocationContext,
   { maxRunsPerUser: perUser }: SchedulerSettings,
@@ -75,13 +75,13 @@ async function fireAndClaim(
     const active = held.map(({ run }) => run.id);
     jobs = await database.transaction(async (tx) => {
       const found = await claimRuns(tx, { slots, perUser, active, takesOver, leaseMs: leaseTimes.durationMs });
-      // A process that has begun to stop meanwhile rolls back: another one claims them.
+      // If shutdown has begun meanwhile, roll back so that another process claims them.
       draining.throwIfAborted();
       return found;
     });
   }
   if (fired > 0 || jobs.length > 0) return { jobs, pauseMs: 0 };
-  // Without slots only due cronjobs count: a run that ends wakes the queue.
+  // Without a free slot only due cronjobs matter; a run that ends wakes the queue.
   return { jobs, pauseMs: pauseUntil(MAX_PAUSE_MS, dueMs, ...(slots > 0 ? [waitingMs, leaseMs] : [])) };
 }
 

@@ -23,50 +23,50 @@ import type { SessionKey } from '../../core/session.ts';
 import { addCounts, type Counts, endErasure, listLeftErasures, markErasure } from './erasure-store.ts';
 import { countRows, deleteRows, OPERATORS_TABLES, type User, USER_TABLES } from './user-tables.ts';
 
-/** Finds and deletes what evaluation holds of a user. */
+/** Finds and deletes the evaluation data of a user. */
 interface EvaluationData {
   countEvaluations(db: Database, user: User): Promise<Counts>;
-  /** Deletes a batch; of the sessions that these cases of runs made, the caller deletes the rest. */
+  /** Deletes a batch of run cases. The caller must also delete the returned sessions, which these cases created. */
   deleteRunCases(tx: Database, user: User): Promise<{ count: number; sessions: SessionKey[] }>;
   deleteEvaluations(tx: Database, user: User): Promise<Counts>;
 }
 
-/** The parts of the process that an erasure uses. */
 export interface EraseContext extends CredentialContext {
   evaluations: EvaluationData;
   contentStore: ContentStore;
   notifications: Notifications;
   tracing?: Tracing | undefined;
-  /** Cuts an erasure off after the batch under way. */
+  /** Stops the erasure after the current batch. */
   signal?: AbortSignal | undefined;
 }
 
-/** The progress of an erasure. */
 export interface Erasure {
-  /** `running`: the time for one request is over; the next one goes on, or the sweeper does. */
+  /** `running`: the time slice of the request is over; the next request, or the sweeper, continues. */
   status: 'done' | 'running';
-  /** Rows deleted since it began, by table; `app_states` counts keys, `objects` those of a bucket. */
+  /**
+   * Deleted rows by table since the erasure began. For `app_states` it counts keys, for `objects` files of the bucket.
+   */
   counts: Counts;
 }
 
-/** Rows of one statement: short enough never to hold locks for long. */
+/** Rows per statement; few, so that locks are short. */
 const BATCH_ROWS = 1_000;
-/** Rows that take others with them. */
+/** Rows per statement of tables whose deletes cascade. */
 const SMALL_BATCH_ROWS = 100;
 const OBJECTS_AT_ONCE = 10;
 const CASCADING = new Set(['sessions', 'invocations', 'artifacts', 'cronjobs', 'webhooks']);
-/** How long running invocations get to end after they were cancelled; later they find that their session is gone. */
+/** How long cancelled invocations may take to end. After that their session is deleted under them. */
 const STOP_WAIT_MS = 5_000;
 const STOP_LOOK_MS = 100;
-/** Seconds after which an erasure counts as cut off, longer than a client that repeats its request pauses. */
+/** Seconds without progress after which an erasure counts as abandoned. Longer than clients pause between retries. */
 const LEFT_SECONDS = 60;
 const LEFT_AT_ONCE = 10;
-/** Time of one slice, shorter than the time-outs of common proxies. */
+/** Time slice of one request, below the timeouts of common proxies. */
 const SLICE_MS = 20_000;
-/** Deletes one batch. @returns the rows by table; none where nothing is left */
+/** Deletes one batch. @returns the deleted rows by table; all zero if nothing is left */
 type Step = (context: EraseContext, user: User) => Promise<Counts>;
 
-/** Counts the rows that an erasure would delete, by table. Changes nothing. */
+/** Counts the rows that an erasure would delete, by table. */
 export async function countUserData(
   context: Pick<EraseContext, 'database' | 'evaluations'>,
   user: User,
@@ -79,10 +79,11 @@ export async function countUserData(
 }
 
 /**
- * Erases a user from every table and the object store: no new data is taken, running invocations are cancelled, then
- * rows go in short statements, until a pass over all tables finds none. It can be cut off at any place and repeated;
- * when its time is over it answers `running`. A webhook is told of the end, in the transaction that ends it.
- * @throws {ConflictError} where something of the user is on legal hold
+ * Erases a user from every table and the object store. New data is refused, running invocations are cancelled, then
+ * rows are deleted in small batches, until a pass over all tables finds none. It may be interrupted anywhere and
+ * repeated. At the end of its time slice it answers `running`. The delivery to the webhook is stored in the transaction
+ * that ends the erasure.
+ * @throws {ConflictError} if the user or a session of theirs is on legal hold
  */
 export async function eraseUser(context: EraseContext, user: User, webhookId?: string): Promise<Erasure> {
   const { database, tracing, log } = context;
@@ -90,7 +91,7 @@ export async function eraseUser(context: EraseContext, user: User, webhookId?: s
   await begin(database, user, webhookId);
   await stopInvocations(context, user);
   for (let isClean = false; !isClean; ) {
-    // Spans that this process has not stored yet would come after the deletion.
+    // Flush, or buffered spans would be stored after the deletion.
     await tracing?.flush();
     const { rows, isOver } = await passOver(context, user, until);
     if (isOver) return { status: 'running', counts: await addCounts(database.db, user, {}) };
@@ -108,7 +109,7 @@ export async function eraseUser(context: EraseContext, user: User, webhookId?: s
   return { status: 'done', counts };
 }
 
-/** Goes on with erasures that were cut off, a slice each. @throws the first failure, after all were tried */
+/** Continues abandoned erasures, one time slice each. @throws the first failure, after all were tried */
 export async function goOnErasing(context: EraseContext): Promise<void> {
   const left = await listLeftErasures(context.database.db, LEFT_SECONDS, LEFT_AT_ONCE);
   const results = [];
@@ -152,7 +153,7 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
   let rows = 0;
   for (const step of STEPS) {
     for (let batch = 1; batch > 0; rows += batch) {
-      // Copies, kept answers and `app:` keys have no trigger that looks.
+      // Check holds here, because evaluation copies, stored answers and `app:` keys have no trigger that does.
       await refuseOnHold(context.database.db, user);
       const counts = await step(context, user);
       batch = Object.values(counts).reduce((sum, count) => sum + count, 0);
@@ -164,8 +165,8 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
 }
 
 /**
- * Deletes copies that evaluation made, with the sessions in which its runs repeated them. As the system, since runs of
- * other users are among them, whose rows a key that is bound to this user does not see.
+ * Deletes copies of the user's data in evaluations, and the sessions in which evaluation runs replayed them. Runs as
+ * the system, because other users own some of these runs, and a key bound to this user does not see their rows.
  */
 const deleteCopies: Step = ({ database, evaluations }, user) =>
   runAsSystem(() =>
@@ -178,8 +179,8 @@ const deleteCopies: Step = ({ database, evaluations }, user) =>
   );
 
 /**
- * Rows, and before their commit their objects: what is cut off finds its objects named by rows when it is repeated, and
- * a hold waits until both are gone, however long the object store takes.
+ * Deletes objects, and in the same transaction the rows that name them. If it is interrupted in between, the rows still
+ * name the objects for the next try. A legal hold waits for the commit, however slow the object store is.
  */
 const deleteObjects: Step = ({ database, contentStore }, user) =>
   database.transaction(async (tx) => {
@@ -190,7 +191,7 @@ const deleteObjects: Step = ({ database, contentStore }, user) =>
     return { objects: keys.length, artifact_versions: keys.length };
   });
 
-/** The steps of an erasure: copies elsewhere, then the tables of users, those first that nothing refers to. */
+/** Copies in other places first, then the user's tables, dependents first. */
 const STEPS: readonly Step[] = [
   deleteCopies,
   async ({ database }, user) => ({ idempotency_keys: await deleteAnswersNaming(database.db, user) }),
@@ -198,7 +199,7 @@ const STEPS: readonly Step[] = [
     runAsSystem(() => database.transaction(async (tx) => ({ app_states: await deleteAppStateKeys(tx, user) }))),
   ({ database }, user) => runAsSystem(async () => ({ tasks: await forgetInTasks(database.db, user) })),
   deleteObjects,
-  // Revoked at their issuers first.
+  // Revokes them at their issuers first.
   async (context, user) => ({ user_credentials: await deleteGrants(context, user) }),
   ...USER_TABLES.toReversed().map((table): Step => {
     const limit = CASCADING.has(table.name) ? SMALL_BATCH_ROWS : BATCH_ROWS;

@@ -3,16 +3,16 @@ import type { Database } from '../../platform/db/database.ts';
 import { userErasures } from '../../platform/db/schema/schema.ts';
 import type { User } from './user-tables.ts';
 
-/** Deleted rows by table. */
+/** Numbers of deleted rows by table. */
 export type Counts = Record<string, number>;
 
 const belongsTo = ({ appName, userId }: User) =>
   and(eq(userErasures.appName, appName), eq(userErasures.userId, userId));
 
 /**
- * Marks a user as being erased, in a transaction: from its end on triggers refuse new data. It waits for statements
- * that add some. What is marked already stays so.
- * @param webhookId - the webhook that is told of its end
+ * Marks a user as being erased, in a transaction; after its commit triggers refuse new data. Waits for concurrent
+ * statements that add data. Idempotent.
+ * @param webhookId - the webhook that is sent the end of the erasure
  */
 export async function markErasure(tx: Database, { appName, userId }: User, webhookId?: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(user_data_lock(${appName}, ${userId}))`);
@@ -28,7 +28,7 @@ export async function markErasure(tx: Database, { appName, userId }: User, webho
     });
 }
 
-/** Adds to what was deleted so far. @returns the sums */
+/** Adds to the counts of the erasure. @returns the sums */
 export async function addCounts(db: Database, user: User, counts: Counts): Promise<Counts> {
   const added = JSON.stringify(counts);
   const [row] = await db
@@ -43,18 +43,18 @@ export async function addCounts(db: Database, user: User, counts: Counts): Promi
     })
     .where(belongsTo(user))
     .returning({ counts: userErasures.counts });
-  // Another request may have come to the end first; then these rows are all that this one knows of.
+  // Another request may already have ended the erasure.
   return (row?.counts as Counts | undefined) ?? counts;
 }
 
-/** Removes the mark: the user may come again. @returns what was deleted, by table, and who is told of it */
+/** Removes the mark, so that the user may return. @returns the deleted rows by table, and the webhook to notify */
 export async function endErasure(db: Database, user: User): Promise<{ counts: Counts; webhookId: string | null }> {
   const { counts, webhookId } = userErasures;
   const [row] = await db.delete(userErasures).where(belongsTo(user)).returning({ counts, webhookId });
   return { counts: (row?.counts as Counts | undefined) ?? {}, webhookId: row?.webhookId ?? null };
 }
 
-/** Users whose erasure has not moved on for so many seconds, the longest first; at most `limit`. */
+/** Lists users whose erasure made no progress for `seconds`, the longest first. */
 export const listLeftErasures = (db: Database, seconds: number, limit: number): Promise<User[]> =>
   db
     .select({ appName: userErasures.appName, userId: userErasures.userId })

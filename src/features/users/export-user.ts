@@ -27,20 +27,19 @@ import {
   type UserTable,
 } from './user-tables.ts';
 
-/** The parts of the process that export and import use. */
 export interface ExportContext {
   database: DatabasePool;
   contentStore: ContentStore;
   agents: ReadonlyMap<string, HostedAgent>;
 }
 
-/** The first words of an export. */
+/** Identifies the format, in the first line of an export. */
 const EXPORT_KIND = 'agent-runtime user export';
 const VERSION = 1;
 
 /**
- * Answers that are kept for retries quote what stands elsewhere, for a day; deltas become events. Budgets are the
- * operator's, grants are secrets of this service, and scores and embeddings are still to be made here.
+ * Tables left out: stored answers for retries and deltas repeat events; budgets belong to the operator; credentials are
+ * secrets of this service; scores and embeddings are computed again.
  */
 const LEFT_OUT = new Set([
   'memory_jobs',
@@ -50,7 +49,7 @@ const LEFT_OUT = new Set([
   'user_credentials',
   ...OPERATORS_TABLES,
 ]);
-/** A run that is imported would be announced to the webhooks that are there: those come last. */
+/** Exported last, because an import of runs would otherwise notify the imported webhooks. */
 const LAST = new Set(['webhooks', 'webhook_deliveries']);
 const EXPORTED: readonly UserTable[] = [
   ...USER_TABLES.filter(({ name }) => !LEFT_OUT.has(name) && !LAST.has(name)),
@@ -59,8 +58,8 @@ const EXPORTED: readonly UserTable[] = [
 const byName = new Map(EXPORTED.map((table) => [table.name, table]));
 
 /**
- * All data of a user as JSON Lines, each with its end of line: a head, the rows table by table so that each comes
- * after those it refers to, an end with their number. Memory for a page of rows, or one artifact, at a time.
+ * Exports a user as JSON Lines, each with its line end: a header; the rows table by table, referenced tables first; a
+ * trailer with their number. Holds one page of rows, or one artifact, in memory.
  */
 export async function* exportUser(context: ExportContext, user: User): AsyncGenerator<string> {
   const { database } = context;
@@ -91,7 +90,7 @@ async function toContentMember({ database, contentStore }: ExportContext, user: 
 /** Rows of one table that one statement inserts. */
 interface Batch {
   table: UserTable;
-  /** Numbers of its first and its last line; blank ones do not count. */
+  /** Numbers of the first and last line, without blank lines. */
   first: number;
   last: number;
   members: string[];
@@ -101,9 +100,9 @@ interface Batch {
 }
 
 /**
- * Imports lines of an export as data of a user, also of another one; what is there already stays as it is. Nothing
- * that ran goes on: invocations end as interrupted, cronjobs are disabled, deliveries are not sent.
- * @throws {InvalidError} for a line that is none of an export
+ * Imports lines of an export as data of a user, possibly another user. Existing rows stay. Nothing is resumed:
+ * invocations end as interrupted, cronjobs are disabled, deliveries are not sent.
+ * @throws {InvalidError} if a line is not part of an export
  */
 export async function importLines(
   { database, contentStore, agents }: ExportContext,
@@ -123,11 +122,11 @@ export async function importLines(
     });
   };
   const { imported, unused } = await insert().catch(async (error: unknown) => {
-    // After a passing failure rows may name them.
+    // Keep them after a passing failure: the commit may have succeeded, and then rows name them.
     if (!isPassingFailure(error)) await contentStore.remove(batches.flatMap(({ bytes }) => bytes?.objectKey ?? []));
     throw error;
   });
-  // Objects of versions that were there already: no row names them, so no erasure would find them.
+  // Uploaded for versions that already exist. No row names them, so an erasure would not find them.
   await contentStore.remove(unused);
   return { imported, present: batches.reduce((sum, { texts }) => sum + texts.length, 0) - imported };
 }
@@ -142,7 +141,9 @@ function addBatch(batches: Batch[], batch: Batch | undefined): void {
   } else batches.push(batch);
 }
 
-/** SQLSTATEs of a row that its table does not take: values (42601: of search), constraints, a key too long. */
+/**
+ * SQLSTATEs of a row that its table refuses: invalid values (42601 by full-text search), constraints, oversized keys.
+ */
 const REFUSED = /^(?:22|23|54|42601)/;
 
 async function insertBatches(tx: Database, user: User, batches: Batch[]) {
@@ -156,7 +157,7 @@ async function insertBatches(tx: Database, user: User, batches: Batch[]) {
     });
     imported += inserted;
     if (inserted === 0 && bytes?.objectKey) unused.push(bytes.objectKey);
-    // The row of the session came before them.
+    // The session's row was imported before its events.
     if (table.name === 'events') await countEvents(tx, user, [...new Set(sessions)]);
   }
   return { imported, unused };
@@ -195,7 +196,7 @@ async function toBatch(
 }
 
 const eventKeys = keyAliases(eventSchema);
-/** Schemas of columns as requests write them: another value would break what reads it. */
+/** Column schemas as in requests; other values would break the code that reads them. */
 const SCHEMAS: Record<string, Record<string, z.ZodType>> = {
   sessions: { id: identifierSchema, state: jsonObject, initial_state: jsonObject, labels: newLabelsSchema },
   invocations: { id: identifierSchema },
@@ -206,17 +207,17 @@ const SCHEMAS: Record<string, Record<string, z.ZodType>> = {
   events: { payload: eventSchema.refine((event) => eventKeys.toSchema(event) === event) },
 };
 
-/** PostgreSQL has times, `infinity` among them, that JavaScript has not: a list with the row would fail. */
+/** PostgreSQL accepts times that JavaScript cannot represent, `infinity` too; such a row would break every list. */
 const TIME = /^(?!0000)\d{4}-\d\d-\d\dT/;
 const isNoTime = (column: AnyPgColumn, value: unknown): boolean =>
   column.getSQLType().startsWith('timestamp') &&
-  // Waiting invocations have a lease without an end; nothing reads it as a time.
+  // Queued invocations have a lease of `infinity`, which is never converted.
   column.name !== 'lease_expire_time' &&
   value !== undefined &&
   value !== null &&
   !(typeof value === 'string' && TIME.test(value));
 
-/** The text of a line's row as it stands there: numbers keep their digits. */
+/** Returns the row of a line as original text, so that numbers keep all digits. */
 function rowText(line: string): string {
   const start = line.indexOf('"row":') + '"row":'.length;
   const end = /^(.*\})(?:,"content":"[A-Za-z0-9+/=]*")?\}\s*$/s.exec(line)?.[1]?.length ?? line.length;

@@ -8,17 +8,17 @@ import { operation } from '../../platform/http/operation/operation.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
 import { USER_TABLES } from './user-tables.ts';
 
-/** Tables whose keys begin with application and user: in their order the next user is one look away. */
+/** Tables whose primary key starts with application and user, so that an index finds the next user. */
 const TABLES = USER_TABLES.filter(({ table }) => getKey(table)[1]?.name === 'user_id');
-/** Cursors name a time, which this list does not have. */
+/** Cursors contain a time, which this list does not use. */
 const NO_TIME = '1970-01-01T00:00:00.000000Z';
 
-/** Before all users: what begins with a control character names who spends where no user does. */
+/** Sorts before all user ids. Ids that start with a control character stand for budgets without a user. */
 const NO_USER = '\u001f';
 
-/** Lists at most `limit` users of whom an application holds anything, after one, by code point. */
+/** Lists users with any data in an application, by code point, after one of them. */
 async function findUsers(db: Database, appName: string, limit: number, after: string): Promise<string[]> {
-  // A cluster refuses recursion: there all rows of these users are read.
+  // Citus refuses recursive queries, so there all rows of these users are read.
   const ending = db.isOnCluster ? sql`group by 1 order by 1 limit ${limit}` : sql`order by 1 limit 1`;
   const nextIn = (place: SQL, separator: SQL) =>
     sql.join(
@@ -40,7 +40,7 @@ async function findUsers(db: Database, appName: string, limit: number, after: st
   return rows.map(({ id }) => id);
 }
 
-/** The users of an application, for operators. */
+/** Lists the users of an application, for operators. */
 export const listUsers = operation({
   method: 'get',
   path: '/apps/{app_name}/users',

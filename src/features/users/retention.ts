@@ -12,34 +12,31 @@ import {
 } from '../../conversation/sessions/retention-store.ts';
 import { hasYetToWake } from '../../invocations/waits/task-store.ts';
 
-/** The data of users that is kept; 0 means all. */
+/** How much user data is kept; 0 means all. */
 export interface Retention {
   sessions: SessionRetention;
-  /** The newest versions of each artifact. */
+  /** Number of newest versions to keep per artifact. */
   artifactVersions: number;
 }
 
-/** The retention that the settings name. */
 export const toRetention = (config: Config): Retention => ({
   sessions: { days: config.SESSION_RETENTION_DAYS, count: config.SESSION_RETENTION_COUNT },
   artifactVersions: config.ARTIFACT_RETENTION_COUNT,
 });
 
-/** The parts of the process that retention uses. */
 export interface RetentionContext {
   database: DatabasePool;
   contentStore: ContentStore;
   log: Log;
-  /** Deletes what other features hold of sessions, in the transaction that has deleted them. */
+  /** Deletes what other features store about sessions, in the transaction that deletes the sessions. */
   forgetSessions: (tx: Database, keys: readonly SessionKey[], options: { copiesToo: boolean }) => Promise<void>;
 }
 
-/** The numbers of expired sessions and versions of artifacts. */
 export type RetentionCounts = Record<'sessions' | 'artifactVersions', number>;
 
 const isOn = ({ days, count }: SessionRetention) => days > 0 || count > 0;
 
-/** Counts what {@link applyRetention} would delete. Changes nothing. */
+/** Counts what {@link applyRetention} would delete. */
 export async function countExpired(
   { database }: Pick<RetentionContext, 'database'>,
   { sessions, artifactVersions }: Retention,
@@ -56,8 +53,8 @@ export async function countExpired(
 }
 
 /**
- * Deletes what has expired in short transactions, never what runs or is on hold, until `signal` aborts.
- * @returns the counts
+ * Deletes expired data in short transactions until `signal` aborts. Spares active sessions and legal holds.
+ * @returns how much was deleted
  */
 export async function applyRetention(
   context: RetentionContext,

@@ -6,24 +6,23 @@ import type { Database } from '../../platform/db/database.ts';
 import * as schema from '../../platform/db/schema/schema.ts';
 import { getKey, names } from '../../platform/db/sql.ts';
 
-/** One user of one application. */
 export type User = Pick<SessionKey, 'appName' | 'userId'>;
 
-/** A table of user data, whatever its rows mean. */
+/** A table with user data. */
 export interface UserTable {
   name: string;
   table: PgTable;
-  /** How many tables it stands above by foreign keys: it is read after those that it refers to. */
+  /** Depth in the foreign-key graph. Tables are read in this order, referenced ones first. */
   depth: number;
   columns: Record<string, AnyPgColumn>;
 }
 
-/** Bookkeeping tables that export and erasure skip: a hold keeps an erasure from beginning, the others end with it. */
+/** Bookkeeping that export and erasure skip: a hold prevents an erasure, and the other rows are deleted at its end. */
 const MARKS: ReadonlySet<string> = new Set(
   [schema.legalHolds, schema.userErasures, schema.userStorage].map((table) => getTableName(table)),
 );
 
-/** Tables of budgets, which are the operator's: no import brings them, and no statement of one user deletes there. */
+/** Budgets belong to the operator: imports must not write them, and a user's own statements must not delete them. */
 export const OPERATORS_TABLES: ReadonlySet<string> = new Set(
   [schema.budgets, schema.budgetUses, schema.budgetReservations, schema.budgetAlerts].map((table) =>
     getTableName(table),
@@ -33,7 +32,7 @@ export const OPERATORS_TABLES: ReadonlySet<string> = new Set(
 const measureDepth = (table: PgTable): number =>
   1 + Math.max(-1, ...getTableConfig(table).foreignKeys.map((key) => measureDepth(key.reference().foreignTable)));
 
-/** Every table with a user in its rows, those first that others refer to: a new one is in it without another word. */
+/** All tables with a user column in foreign-key order, found from the schema. */
 export const USER_TABLES: readonly UserTable[] = Object.values(schema)
   .filter((table) => is(table, PgTable))
   .map((table) => ({
@@ -45,15 +44,13 @@ export const USER_TABLES: readonly UserTable[] = Object.values(schema)
   .filter(({ name, columns }) => columns['userId'] && columns['appName'] && !MARKS.has(name))
   .toSorted((one, other) => one.depth - other.depth || (one.name < other.name ? -1 : 1));
 
-/** The condition that rows are a user's. */
+/** SQL condition: rows of this user. */
 const belongsTo = ({ appName, userId }: User, { columns }: UserTable): SQL =>
   sql`${columns['appName']} = ${appName} and ${columns['userId']} = ${userId}`;
 
-/** How many rows of a table are a user's. */
 export const countRows = (db: Database, user: User, table: UserTable): Promise<number> =>
   db.$count(table.table, belongsTo(user, table));
 
-/** Deletes at most `limit` rows of a user. @returns how many there were */
 export async function deleteRows(db: Database, user: User, table: UserTable, limit: number): Promise<number> {
   const { rowCount } = await db.execute(sql`
     delete from ${table.table} where ctid = any(array(
@@ -61,24 +58,24 @@ export async function deleteRows(db: Database, user: User, table: UserTable, lim
   return rowCount ?? 0;
 }
 
-/** Rows that one statement reads at most, and bytes of their JSON, but for a first larger one. */
+/** Maximum rows per page, and maximum bytes of their JSON; a larger row has its own page. */
 const PAGE_ROWS = 100;
 const PAGE_BYTES = 4_194_304;
 
-/** A row as JSON text, with its place in the order of the table's key. */
+/** A row as JSON text, with its primary key as the position. */
 export interface ExportedRow {
   text: string;
   place: (string | number)[];
 }
 
-/** The rows of a user after a place, in the order of the table's key; without their `content`, which may be large. */
+/** Lists a user's rows after a position, in the order of the primary key. Leaves out `content`, which may be large. */
 export async function listRows(
   db: Database,
   user: User,
   table: UserTable,
   after: ExportedRow['place'] | undefined,
 ): Promise<ExportedRow[]> {
-  // Behind application and user.
+  // The key without application and user.
   const key = getKey(table.table).slice(2);
   const list = (parts: SQLWrapper[]) => sql.join(parts, sql`, `);
   const columns = Object.values(table.columns).filter(
@@ -103,8 +100,8 @@ const end = (column: string, value: string) =>
   `case when r.status in ('queued', 'running') then ${value} else r.${column} end`;
 
 /**
- * Columns that only the runtime sets, by table, with what an import puts there; all others are as the line says. So
- * nothing that ran elsewhere goes on or happens a second time, no line confirms a call, and no size is invented.
+ * SQL values for columns that an import must not set, by table. They prevent that anything from elsewhere continues or
+ * is repeated, that a line confirms a call, and that sizes are forged.
  */
 export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
   sessions: { last_sequence: '0', event_bytes: '0', events_version: '0', lease_token: 'null' },
@@ -126,7 +123,7 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     error_code: end('error_code', `'interrupted'`),
     error_message: end('error_message', `'It was exported while it ran.'`),
   },
-  // Nothing of a line goes on, or comes into the inbox of others; no id is another's.
+  // Imported tasks are closed, appear in no other user's inbox, and cannot take the id of another task.
   tasks: {
     id: 'md5(r.user_id || r.id)',
     state: `case when r.state = 'done' then 'done' else 'cancelled' end`,
@@ -138,11 +135,11 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     decided_via: 'null',
     decide_time: `case when r.state = 'done' then coalesce(r.decide_time, clock_timestamp()) end`,
   },
-  // No line is vouched for by a credential of the operator.
+  // Imported signals are not vouched for by the operator.
   signals: { sender_groups: `'{}'` },
-  // No line brings a vector, which might be none.
+  // Imported vectors could be malformed.
   memories: { embedding: 'null', embedding_model: 'null' },
-  // No answer of a line is taken for one that a tool gave.
+  // An imported response must not count as the tool's own.
   tool_calls: { state: `case when r.state = 'started' then 'unknown' else r.state end`, response: 'null' },
   cronjobs: { enabled: 'false', next_run_time: 'null', disabled_reason: `coalesce(r.disabled_reason, 'imported')` },
   cronjob_runs: {
@@ -164,7 +161,7 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
   },
 };
 
-/** Where the bytes of an imported artifact are. */
+/** Where the bytes of an imported artifact are stored. */
 export interface ImportedContent {
   content: Buffer | null;
   objectKey: string | null;
@@ -173,8 +170,8 @@ export interface ImportedContent {
 }
 
 /**
- * Inserts rows, each as the JSON text of an object with the same members; those that are there already stay as they
- * are. Members that the table does not have are left out. @returns how many were inserted
+ * Inserts rows, given as JSON objects with the same members. Existing rows stay; unknown members are ignored.
+ * @returns how many were inserted
  */
 export async function insertRows(
   tx: Database,
@@ -185,7 +182,7 @@ export async function insertRows(
   bytes?: ImportedContent,
 ): Promise<number> {
   const given = new Set(members);
-  // Whatever the line leaves out: these are never as it says, nor as the table would have it.
+  // These columns never take the line's value, nor, if the line lacks them, the column's default.
   const own: Record<string, SQL> = {
     app_name: sql`${user.appName}`,
     user_id: sql`${user.userId}`,
@@ -207,8 +204,8 @@ export async function insertRows(
 }
 
 /**
- * The applications in which a user has anything, by name. One look by an index for each application and table; a
- * cluster refuses such a recursion, and reads what the user has.
+ * Lists the applications in which a user has any data, by name. Uses one index lookup per application and table. Citus
+ * refuses such a recursive query, so there all rows of the user are read.
  */
 export async function listUserApps(db: Database, userId: string): Promise<string[]> {
   const found = new Set<string>();
