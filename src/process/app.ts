@@ -115,15 +115,15 @@ function listOperations(mode: {
     ...inArea('Artifacts', artifactOperations),
     ...inArea('Memory', memoryOperations),
     ...inArea('Agent execution', taskOperations),
-    ...(mode.hasCronjobs ? inArea('Harness cronjobs', cronjobOperations) : []),
-    ...(mode.hasWebhooks ? inArea('Agent execution', webhookOperations) : []),
+    ...(mode.hasCronjobs ? cronjobOperations : []),
+    ...(mode.hasWebhooks ? webhookOperations : []),
     ...(mode.hasEvals ? appEvalOperations : []),
   ];
   const development: Operation<OperationContext>[] = [
     ...evalOperations.map(idempotent),
     ...inArea('Debugging (development server)', [...traceOperations, ...graphOperations]),
   ];
-  return [
+  const all: Operation<OperationContext>[] = [
     ...inArea<OperationContext>('Service and applications', [
       ...serviceOperations,
       ...telemetryOperations,
@@ -156,6 +156,7 @@ function listOperations(mode: {
       DOOR_NAMES.flatMap((name) => (mode.doors.has(name) ? DOOR_OPERATIONS[name] : [])),
     ),
   ];
+  return all.map((each) => (each.isIdempotent ? idempotent(each) : each));
 }
 
 /** Every operation of every mode. */

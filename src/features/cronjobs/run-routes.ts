@@ -1,105 +1,104 @@
-import { ConflictError, NotFoundError } from '../../core/errors.ts';
+import { ConflictError } from '../../core/errors.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
 import { cronjobPath, cronjobRunPath } from '../../platform/http/operation/parameters.ts';
-import { cronjobRunPageSchema, cronjobRunSchema, RUN_EXAMPLE } from './cronjob.ts';
+import { CRONJOB_EXAMPLE, cronjobRunPageSchema, cronjobRunSchema, cronjobSchema, RUN_EXAMPLE } from './cronjob.ts';
 import { findTime } from './cronjob-store.ts';
 import { type CronjobContext, getCronjob, getLockedCronjob, toRunWire } from './cronjob-view.ts';
 import { cancelRun, countActiveRuns, findRun, insertManualRun, listRuns } from './run-store.ts';
 
-/** The path of one cronjob. */
-export const CRONJOB_PATH = '/harness/cronjobs/{job_id}';
-const LIST_PATH = `${CRONJOB_PATH}/runs`;
-const ONE_PATH = `${LIST_PATH}/{run_id}`;
-/** Members of every operation on one cronjob. */
-export const ofCronjob = { owner: 'caller', parameters: { path: cronjobPath } } as const;
 /** Runs of one cronjob that may wait when another one is asked for. */
 const MAX_ACTIVE_RUNS = 100;
 
-const oneRun = { schema: cronjobRunSchema, description: 'The run.', example: RUN_EXAMPLE };
-const runNotFound = (runId: string) => new NotFoundError(`Cronjob run not found: ${runId}`);
-
-const runNow = operation({
-  method: 'post',
-  path: `${CRONJOB_PATH}/run`,
-  operationId: 'runCronjob',
-  scope: 'invoke',
-  summary: 'Run a cronjob now',
-  description: 'Its schedule stays. The run waits for one that goes on, whatever `overlap` says.',
-  ...ofCronjob,
-  success: { ...oneRun, status: 202 },
-  errors: { 404: 'No such cronjob.', 409: 'It is disabled, or too many of its runs wait.' },
-  handler: async ({ database, newId }: CronjobContext, { path, principal }) => {
-    const run = await database.transaction(async (tx) => {
-      const cronjob = await getLockedCronjob(tx, principal, path.jobId);
-      if (!cronjob.enabled) throw new ConflictError('Enable this cronjob before running it.');
-      if ((await countActiveRuns(tx, cronjob)) >= MAX_ACTIVE_RUNS)
-        throw new ConflictError(`${MAX_ACTIVE_RUNS} runs of this cronjob wait already.`);
-      return insertManualRun(tx, cronjob, newId(), await findTime(tx));
-    });
-    if (!run) throw new ConflictError('Another run was requested in this very millisecond. Try again.');
-    return { kind: 'value', value: toRunWire(run) };
-  },
-});
-
-const listAll = operation({
-  method: 'get',
-  path: LIST_PATH,
-  operationId: 'listCronjobRuns',
-  load: 'heavy',
-  scope: 'read',
-  summary: 'List the runs of a cronjob',
-  description: 'Newest due time first; fewer where outputs are large.',
+/** The operations on cronjobs, for their owners. */
+export const room = area<CronjobContext>('Harness cronjobs', {
+  read: 'read',
+  write: 'write',
   owner: 'caller',
-  parameters: { path: cronjobPath, query: pageQuery('runs') },
-  success: { schema: cronjobRunPageSchema, description: 'The runs.', example: { items: [RUN_EXAMPLE] } },
-  errors: { 404: 'No such cronjob.' },
-  handler: async ({ database }: CronjobContext, { path, query, principal }) => {
-    const { cronjob } = await getCronjob(database.reads, principal, path.jobId);
-    const found = await listRuns(database.reads, cronjob, query.limit + 1, toPlace(query.cursor));
-    return { kind: 'value', value: toPage(found, query.limit, toRunWire) };
-  },
+  isIdempotent: true,
 });
 
-const getOne = operation({
-  method: 'get',
-  path: ONE_PATH,
-  operationId: 'getCronjobRun',
-  scope: 'read',
-  summary: 'Get a run of a cronjob',
-  owner: 'caller',
-  parameters: { path: cronjobRunPath },
-  success: oneRun,
-  errors: { 404: 'No such cronjob or run.' },
-  handler: async ({ database }: CronjobContext, { path, principal }) => {
-    const { cronjob } = await getCronjob(database.reads, principal, path.jobId);
-    const run = await findRun(database.reads, cronjob, path.runId);
-    if (!run) throw runNotFound(path.runId);
-    return { kind: 'value', value: toRunWire(run) };
-  },
+/** Cronjobs, without `find`: each change locks its row in its own transaction. */
+export const cronjob = room.resource({
+  noun: 'cronjob',
+  path: '/harness/cronjobs',
+  key: cronjobPath,
+  schema: cronjobSchema,
+  example: CRONJOB_EXAMPLE,
 });
 
-const cancelOne = operation({
-  method: 'post',
-  path: `${ONE_PATH}/cancel`,
-  operationId: 'cancelCronjobRun',
-  scope: 'invoke',
-  summary: 'Cancel a run of a cronjob',
-  description: 'On whatever replica it goes on. One that has ended stays as it is.',
-  owner: 'caller',
-  parameters: { path: cronjobRunPath },
-  success: { ...oneRun, description: 'The run; one that goes on may take a moment to end.' },
-  errors: { 404: 'No such cronjob or run.' },
-  handler: async ({ database }: CronjobContext, { path, principal }) => {
-    const run = await database.transaction(async (tx) => {
-      const { cronjob } = await getCronjob(tx, principal, path.jobId);
-      await cancelRun(tx, cronjob, path.runId);
-      return findRun(tx, cronjob, path.runId);
-    });
-    if (!run) throw runNotFound(path.runId);
-    return { kind: 'value', value: toRunWire(run) };
-  },
+// No `find`: cancelling a run finds its cronjob in the same transaction.
+const run = room.resource({
+  noun: 'cronjob run',
+  plural: 'runs',
+  id: 'CronjobRun',
+  path: `${cronjob.onePath}/runs`,
+  within: cronjobPath,
+  key: cronjobRunPath,
+  schema: cronjobRunSchema,
+  example: RUN_EXAMPLE,
 });
+
+const errors = { 404: 'No such cronjob or run.' };
 
 /** The runs of cronjobs: run now, list, get, cancel. */
-export const cronjobRunOperations = [runNow, listAll, getOne, cancelOne];
+export const cronjobRunOperations = [
+  cronjob.action('run')({
+    operationId: 'runCronjob',
+    scope: 'invoke',
+    summary: 'Run a cronjob now',
+    description: 'Its schedule stays. The run waits for one that goes on, whatever `overlap` says.',
+    success: { schema: cronjobRunSchema, description: 'The run.', example: RUN_EXAMPLE, status: 202 },
+    errors: { 409: 'It is disabled, or too many of its runs wait.' },
+    run: async ({ database, newId }, { path, principal }) => {
+      const made = await database.transaction(async (tx) => {
+        const row = await getLockedCronjob(tx, principal, path.jobId);
+        if (!row.enabled) throw new ConflictError('Enable this cronjob before running it.');
+        if ((await countActiveRuns(tx, row)) >= MAX_ACTIVE_RUNS)
+          throw new ConflictError(`${MAX_ACTIVE_RUNS} runs of this cronjob wait already.`);
+        return insertManualRun(tx, row, newId(), await findTime(tx));
+      });
+      if (!made) throw new ConflictError('Another run was requested in this very millisecond. Try again.');
+      return toRunWire(made);
+    },
+  }),
+  run.list({
+    load: 'heavy',
+    summary: 'List the runs of a cronjob',
+    description: 'Newest due time first; fewer where outputs are large.',
+    query: pageQuery('runs'),
+    success: { schema: cronjobRunPageSchema, example: { items: [RUN_EXAMPLE] } },
+    errors: { 404: 'No such cronjob.' },
+    run: async ({ database: { reads } }, { path, query: { limit, cursor }, principal }) => {
+      const { cronjob: row } = await getCronjob(reads, principal, path.jobId);
+      return toPage(await listRuns(reads, row, limit + 1, toPlace(cursor)), limit, toRunWire);
+    },
+  }),
+  run.read({
+    summary: 'Get a run of a cronjob',
+    success: { description: 'The run.' },
+    errors,
+    run: async ({ database: { reads } }, { path, principal, notFound }) => {
+      const { cronjob: row } = await getCronjob(reads, principal, path.jobId);
+      const found = await findRun(reads, row, path.runId);
+      if (!found) throw notFound();
+      return toRunWire(found);
+    },
+  }),
+  run.action('cancel')({
+    operationId: 'cancelCronjobRun',
+    scope: 'invoke',
+    summary: 'Cancel a run of a cronjob',
+    description: 'On whatever replica it goes on. One that has ended stays as it is.',
+    success: { description: 'The run; one that goes on may take a moment to end.' },
+    errors,
+    run: ({ database }, { path, principal, notFound }) =>
+      database.transaction(async (tx) => {
+        const { cronjob: row } = await getCronjob(tx, principal, path.jobId);
+        await cancelRun(tx, row, path.runId);
+        const cancelled = await findRun(tx, row, path.runId);
+        if (!cancelled) throw notFound();
+        return toRunWire(cancelled);
+      }),
+  }),
+];

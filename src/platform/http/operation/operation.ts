@@ -17,7 +17,7 @@ export const AREAS = {
   'Harness cronjobs': 'Prompts that are sent by the clock.',
 } as const;
 
-type Area = keyof typeof AREAS;
+export type Area = keyof typeof AREAS;
 
 /** One request as a handler sees it: validated, with a caller who may do what is requested. */
 export interface Call<Path, Query, Headers, Body> {
@@ -61,7 +61,7 @@ type Owner<Sent = SentUser<never, never, never, never>> =
   | { user: (sent: Sent) => string; app?: (sent: Sent) => string; absent: (sent: Sent) => string };
 
 /** Where a request that names its user may do so: in its path within the id of something. */
-interface SentUser<Path, Query, Headers, Body> {
+export interface SentUser<Path, Query, Headers, Body> {
   path: Path;
   query: Query;
   headers: Headers;
@@ -82,7 +82,7 @@ export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
 }
 
 /** The answer of a success. `status` is 200 and `mediaType` is `application/json` unless given. */
-interface Success<Schema extends z.ZodType = z.ZodType> {
+export interface Success<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
   description: string;
   status?: 101 | 201 | 202;
@@ -134,14 +134,14 @@ export type ToRefusal = (
 type Wire = 'ADK' | 'AgentKit' | 'A2A' | 'AG-UI' | 'AI SDK' | 'Durable Streams' | 'MCP' | 'OAuth' | 'OpenAI' | 'probes';
 
 /** The members of all operations, whatever their types. */
-interface OperationBase {
+export interface OperationBase {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
   /** OpenAPI template, e.g. `/apps/{app_name}/users/{user_id}/sessions`. */
   path: string;
   /** Further templates of the same operation, with the same parameters; published as deprecated. */
   aliases?: string[];
   operationId: string;
-  /** [that of its list: {@link inArea}]. */
+  /** [that of its list: {@link inArea}; of its room, see `area.ts`]. */
   area?: Area;
   summary: string;
   description?: string;
@@ -153,6 +153,8 @@ interface OperationBase {
   isForKeys?: true;
   /** Its cost, where method and scope do not say it: see {@link loadFor}. */
   load?: Load;
+  /** True: a POST or PATCH takes an `Idempotency-Key`, with which it is done once, in one transaction. */
+  isIdempotent?: true;
   /** True of a change that takes place within an application that is hosted no more: see {@link needsHostedApp}. */
   isForFormerApps?: true;
   /** Path of the metadata (RFC 9728) by which its clients find the issuer of their tokens. */
@@ -194,7 +196,7 @@ export interface Operation<Context = never> extends OperationBase {
 }
 
 /** An operation as a feature declares it: the handler's parameters are typed by the schemas. */
-interface Definition<
+export interface Definition<
   Context,
   Path extends z.ZodObject,
   Query extends z.ZodObject,

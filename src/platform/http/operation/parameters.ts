@@ -92,6 +92,11 @@ export const bareEventPath = eventPath.pick({ eventId: true });
 export const appSessionPath = sessionPath.omit({ userId: true });
 export const appEventPath = eventPath.omit({ userId: true, sessionId: true });
 
+/** The query of a list of what one user has, if no path names the user. */
+export const ownerQuery = z.object({
+  ownerId: z.string().max(256).optional().describe('Whose they are. Needed where no user is logged in.'),
+});
+
 /** How many elements a page has at most. */
 export const pageSize = (description: string) => z.int().min(1).max(MAX_PAGE_SIZE).describe(description);
 /** A place in the stream of a session, as its frames name it. Numbers of deltas are microseconds since 1970. */

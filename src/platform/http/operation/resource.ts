@@ -1,0 +1,196 @@
+import { z } from 'zod';
+import { NotFoundError } from '../../../core/errors.ts';
+import type { Database, DatabasePool } from '../../db/database.ts';
+import type { Answer, Call, Definition, Operation, OperationBase, OperationBody, Success } from './operation.ts';
+import { snakeCase } from './paths.ts';
+import type { Principal } from './principal.ts';
+
+/** No parameters. */
+export type None = z.ZodObject<Record<string, never>>;
+
+/** What a kind of object is called. */
+export interface Named {
+  /** In sentences: `webhook` makes "Get a webhook", "No such webhook.", "Webhook not found: w1". */
+  noun: string;
+  /** [`noun` with an s]. */
+  plural?: string;
+  /** In ids of operations: `ScoreRule` makes `listScoreRules`, `deleteScoreRule` [`noun`, capitalised]. */
+  id?: string;
+}
+
+/** One kind of stored object: where it is, how it is shown and found. */
+export interface Resource<Wire extends z.ZodType, Row, Within extends z.ZodObject, Key extends z.ZodObject> {
+  /** Path of all of them, and its parameters. */
+  path: string;
+  within?: Within;
+  /** Parameters of the path of one of them: those of `within`, then its key [query or body say which one is meant]. */
+  key?: Key;
+  schema: Wire;
+  /** One of them as it is answered; published. */
+  example: NoInfer<z.input<Wire>>;
+  /**
+   * Finds the one that a path names, if the caller may see it; else the request gets 404. It runs before the handler,
+   * outside its transaction: leave it out where a handler locks the row, or finds it by the change itself.
+   */
+  find?: (db: Database, path: z.output<Key>, principal: Principal) => Promise<Row | undefined>;
+  /** Text of the 404 of one of them, from its path [by `noun`]. */
+  absent?: (path: { [Name in keyof z.output<Key>]: string }) => string;
+}
+
+/** How a verb does its work. Each gets the row that `find` found. */
+type Work<Context, Sent, Row> =
+  | {
+      /** Returns the value of the answer. A verb that answers nothing returns false for what is absent: 404. */
+      run: (context: Context, call: Sent, row: Row) => Promise<unknown>;
+      handler?: never;
+    }
+  | {
+      /** Returns the answer itself: text that is serialised already, or what was sent. */
+      handler: (context: Context, call: Sent, row: Row) => Promise<Answer>;
+      run?: never;
+    };
+
+/** A verb as a room declares it: its work, and each member of an operation in which it is not as others are. */
+type Verb<
+  Context,
+  Path extends z.ZodObject,
+  Query extends z.ZodObject,
+  Headers extends z.ZodObject,
+  Body extends z.ZodType,
+  Result extends z.ZodType,
+  Row,
+> = Partial<OperationBase> &
+  Pick<Definition<Context, Path, Query, Headers, Body, Result>, 'owner' | 'demands'> & {
+    query?: Query;
+    headers?: Headers;
+    body?: Omit<OperationBody<Body>, 'required'> & { required?: boolean };
+    success?: Partial<Success<Result>>;
+  } & Work<Context, Call<z.output<Path>, z.output<Query>, z.output<Headers>, z.input<Body>>, Row>;
+
+/**
+ * The verbs: method, beginning of id and summary, whether the path names one object, whether that has to be there, what
+ * is answered.
+ */
+const VERBS = {
+  list: { method: 'get', id: 'list', summary: 'List', isOfOne: false, finds: false, answers: 'all' },
+  create: { method: 'post', id: 'create', summary: 'Create', isOfOne: false, finds: false, answers: 'new' },
+  read: { method: 'get', id: 'get', summary: 'Get', isOfOne: true, finds: true, answers: 'one' },
+  save: { method: 'put', id: 'save', summary: 'Save', isOfOne: true, finds: false, answers: 'nothing' },
+  change: { method: 'patch', id: 'update', summary: 'Change', isOfOne: true, finds: true, answers: 'one' },
+  remove: { method: 'delete', id: 'delete', summary: 'Delete', isOfOne: true, finds: true, answers: 'nothing' },
+  action: { method: 'post', id: '', summary: '', isOfOne: true, finds: true, answers: 'one' },
+} as const satisfies Record<string, VerbRow>;
+interface VerbRow {
+  method: OperationBase['method'];
+  id: string;
+  summary: string;
+  isOfOne: boolean;
+  finds: boolean;
+  answers: 'all' | 'new' | 'one' | 'nothing';
+}
+
+/**
+ * Returns the verbs of a resource. Each makes an operation by the table, but for what it says itself.
+ * @param defaults the members that a room gives an operation by its method
+ */
+export function declareResource<
+  Context,
+  Wire extends z.ZodType,
+  Row,
+  Within extends z.ZodObject,
+  Key extends z.ZodObject,
+>(
+  defaults: (method: string) => Pick<OperationBase, 'area' | 'scope'> & Pick<Operation, 'owner'>,
+  { noun, path, within, key, schema, example, find, ...more }: Resource<Wire, Row, Within, Key> & Named,
+) {
+  const { plural = `${noun}s`, id = capitalize(noun) } = more;
+  const keyName = key && (Object.keys(key.shape).at(-1) as string);
+  const onePath = keyName === undefined ? path : `${path}/{${snakeCase(keyName)}}`;
+  const absent =
+    more.absent ??
+    ((named: Record<string, unknown>) => `${capitalize(noun)} not found: ${String(named[keyName ?? ''])}`);
+
+  /** The object that a path names. @throws {NotFoundError} for one that is absent, or that the caller may not see */
+  async function get(db: Database, named: { path: z.output<Key>; principal: Principal }): Promise<Row> {
+    const row = await find?.(db, named.path, named.principal);
+    if (find && row === undefined) throw new NotFoundError(absent(named.path as never));
+    return row as Row;
+  }
+
+  const words = (verb: VerbRow) => {
+    const isOfAll = verb.answers === 'all';
+    const { summary } = verb;
+    return {
+      operationId: verb.id + (isOfAll ? toPlural(id) : id),
+      summary: isOfAll ? `${summary} ${plural}` : `${summary} ${article(noun)} ${noun}`,
+    };
+  };
+
+  const declare =
+    <Path extends z.ZodObject, Found, Sent extends z.ZodType, Shown extends z.ZodType>(verb: VerbRow, below = '') =>
+    <
+      Query extends z.ZodObject = None,
+      Headers extends z.ZodObject = None,
+      Body extends z.ZodType = Sent,
+      Result extends z.ZodType = Shown,
+    >({
+      query,
+      headers,
+      body,
+      success,
+      run,
+      handler,
+      ...said
+    }: Verb<Context, Path, Query, Headers, Body, Result, Found>): Operation<Context> => {
+      const method = said.method ?? verb.method;
+      const inPath = verb.isOfOne && key ? key : within;
+      const finds = verb.finds && key !== undefined;
+      const parameters = { ...(inPath && { path: inPath }), ...(query && { query }), ...(headers && { headers }) };
+      const shown = {
+        ...(verb.answers === 'all' ? { schema: z.array(schema), example: [example] } : { schema, example }),
+        description: `The ${verb.answers === 'all' ? plural : noun}.`,
+        ...(verb.answers === 'new' && { status: 201 }),
+      };
+      const taken = body ?? (method === 'put' ? { schema, example } : undefined);
+      return {
+        ...defaults(method),
+        ...words(verb),
+        ...(finds && { absent }),
+        ...said,
+        method,
+        path: said.path ?? (verb.isOfOne ? onePath : path) + below,
+        ...(Object.keys(parameters).length > 0 && { parameters }),
+        ...(taken && { body: { required: true, ...taken } }),
+        ...((success ?? verb.answers !== 'nothing') && { success: { ...shown, ...success } }),
+        ...(finds && { errors: { 404: `No such ${noun}.`, ...said.errors } }),
+        handler: async (context: Context, call: Call<never, never, never, never>): Promise<Answer> => {
+          // The process gives each operation its whole context, whatever its room names of it.
+          const { database } = context as { database: DatabasePool };
+          const row = finds ? await get(method === 'get' ? database.reads : database.db, call) : undefined;
+          if (handler) return handler(context, call, row as Found);
+          const value = await run(context, call, row as Found);
+          if (verb.answers === 'nothing' && value === false) throw call.notFound();
+          return { kind: 'value', value: verb.answers === 'nothing' && !success ? null : (value ?? null) };
+        },
+      } as Operation<Context>;
+    };
+
+  return {
+    onePath,
+    get,
+    list: declare<Within, undefined, z.ZodUndefined, z.ZodArray<Wire>>(VERBS.list),
+    create: declare<Within, undefined, z.ZodUndefined, Wire>(VERBS.create),
+    read: declare<Key, Row, z.ZodUndefined, Wire>(VERBS.read),
+    /** Puts one in the place of what is there. */
+    save: declare<Key, undefined, Wire, Wire>(VERBS.save),
+    change: declare<Key, Row, z.ZodUndefined, Wire>(VERBS.change),
+    remove: declare<Key, Row, z.ZodUndefined, Wire>(VERBS.remove),
+    /** Does something else to one of them, at a path below its own; it says its id and summary itself. */
+    action: (name: string) => declare<Key, Row, z.ZodUndefined, Wire>(VERBS.action, `/${name}`),
+  };
+}
+
+const capitalize = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
+const article = (noun: string) => (/^[aeiou]/.test(noun) ? 'an' : 'a');
+/** `Delivery` is `Deliveries`. */
+const toPlural = (id: string) => `${id.replace(/y$/, 'ie')}s`;
