@@ -1,69 +1,72 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 
-/** A read that a replica may answer. */
+/** A read that may be sent to a replica. */
 interface ReplicaRead {
-  /** Place in the primary's log of changes that the replica must have reached: `16/B374D848`. */
+  /** Log position (LSN) of the primary that the replica must have replayed, e.g. `16/B374D848`. */
   position: string;
-  /** True once the primary has answered a statement: a replica may lack what that one saw, so the rest go there. */
+  /**
+   * True after the primary answered a statement of the request. Later reads go there too, because the replica may lack
+   * what that statement saw.
+   */
   isAtPrimary: boolean;
 }
 
-/** The request that code works for, also where it goes on in the background. */
+/** The context of the current request; it also applies to background work that the request started. */
 export interface RequestContext {
-  /** The caller that places, turns and rates are counted for; `undefined` for the process itself. */
+  /** Key by which slots, queue turns and rates are counted; `undefined` for the process itself. */
   caller?: string | undefined;
-  /** The user whose rows alone statements see and write, by row-level security; `undefined` for the rows of all. */
+  /** Row-level security: the only user whose rows are visible; `undefined` for all users. */
   userId?: string | undefined;
-  /** Groups of that user: tasks that are assigned to one of them are seen too. */
+  /** The user's groups. The user also sees tasks assigned to one of them. */
   groups?: readonly string[] | undefined;
-  /** Set where plain reads may go to a replica; otherwise they ask the primary. */
+  /** Set if plain reads may go to a replica; otherwise they go to the primary. */
   read?: ReplicaRead | undefined;
-  /** Aborted when the credential of a request that may wait is not valid any more; its reason says so. */
+  /** Aborted when the credential of a long request becomes invalid; the reason tells why. */
   ended?: AbortSignal | undefined;
-  /** Says that an answer has sent all that there is, and waits for more. */
+  /** Called when a stream has sent everything available and waits for more. */
   hasRead?: (() => void) | undefined;
-  /** Id of the key that the request came with; `undefined` for any other credential. */
+  /** Id of the API key; `undefined` for other credentials. */
   keyId?: string | undefined;
   requestId?: string | undefined;
   sessionId?: string | undefined;
   invocationId?: string | undefined;
-  /** Name of the tool that is running. */
   tool?: string | undefined;
-  /** The trace context (W3C `traceparent`) that the request came with. */
+  /** The caller's W3C `traceparent`. */
   callerTrace?: string | undefined;
-  /** The trace context of the current step, which models and tool servers are sent. */
+  /** `traceparent` of the current step, as sent to models and tool servers. */
   traceparent?: string | undefined;
 }
 
 const storage = new AsyncLocalStorage<RequestContext>();
 const NONE: RequestContext = {};
 
-/** Returns the context of the running work. */
 export const currentContext = (): RequestContext => storage.getStore() ?? NONE;
 
-/** Does work in the current context, changed by what is given. */
+/** Runs work in the current context with some members replaced. */
 export const runWith = <T>(more: RequestContext, work: () => T): T =>
   storage.run({ ...storage.getStore(), ...more }, work);
 
-/** Does work on the rows of one user only, and awaits it within: a statement of drizzle begins when it is awaited. */
+/**
+ * Runs work restricted to one user's rows. Awaits inside, because drizzle sends a statement only when it is awaited.
+ */
 export const runAsUser = <T>(userId: string, work: () => PromiseLike<T>): Promise<T> =>
   runWith({ userId, groups: undefined }, async () => await work());
 
-/** Does work that sees the rows of all users, for instance a batch that the request of one user has started. */
+/** Runs work on the rows of all users, e.g. a batch that happens to start within one user's request. */
 export const runAsSystem = <T>(work: () => PromiseLike<T>): Promise<T> =>
   runWith({ userId: undefined }, async () => await work());
 
-/** Returns a function that sees the rows that the current work sees, whatever work calls it. */
+/** Binds a callback to the current user, so that a later caller's user does not apply to it. */
 export function bindUser(wake: () => void): () => void {
   const { userId } = currentContext();
   return () => runWith({ userId }, wake);
 }
 
-/** Does the work of a step; without a trace context it stays in that of the current one. */
+/** Runs work under a step's trace context; without one, under the current context. */
 export const runInTrace = <T>(traceparent: string | undefined, work: () => T): T =>
   traceparent === undefined ? work() : runWith({ traceparent }, work);
 
-/** Returns the ids of the running work for a line of the log; none of them says anything about its content. */
+/** Ids of the current work for log lines; no content. */
 export function logFields(): Record<string, string> {
   const { requestId, sessionId, invocationId, tool } = currentContext();
   const fields = Object.entries({ requestId, sessionId, invocationId, tool });

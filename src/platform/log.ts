@@ -2,10 +2,10 @@ import pino from 'pino';
 import { logFields } from './context.ts';
 import { causes, connectionReason } from '../core/errors.ts';
 
-/** The log: JSON lines on standard error. Bodies, prompts and answers are never given to it. */
+/** The log: JSON lines on standard error, never with bodies, prompts or answers. */
 export type Log = pino.Logger;
 
-/** Members that must not reach a log line, wherever a caller might put them. */
+/** Members that are redacted wherever they occur. */
 const REDACTED = [
   'authorization',
   'apiKey',
@@ -18,7 +18,7 @@ const REDACTED = [
   'req.headers.authorization',
 ];
 
-/** Creates the log; `level` is one of pino's, `silent` for none. Standard output stays free for what a person reads. */
+/** Creates the log. Standard output stays free for output to people. @param level - a level of pino, or `silent` */
 export function createLog(level: string, destination: pino.DestinationStream = pino.destination(2)): Log {
   const redact = { paths: REDACTED, censor: '[redacted]' };
   return pino(
@@ -27,7 +27,10 @@ export function createLog(level: string, destination: pino.DestinationStream = p
   );
 }
 
-/** How a statement names the table that it changes, or else reads (not a part of a time), or what it calls or does. */
+/**
+ * Patterns for the table that a statement changes or reads, or else the function or command. Excludes `extract(epoch
+ * from`.
+ */
 const TARGETS = [
   /\b(?:insert into|delete from)\s+(?:"?\w+"?\.)?"?(\w+)/i,
   /(?<!\b(?:epoch|distinct) )\b(?:from|update)\s+(?:"?\w+"?\.)?"?(\w+)/i,
@@ -35,7 +38,7 @@ const TARGETS = [
   /^\s*(begin|commit|listen)\b/i,
 ];
 
-/** Returns an error's fields for the log: only codes, names and reasons, since messages of pg quote values. */
+/** Log fields of an error: codes, names and reasons only, because PostgreSQL's messages quote values. */
 export function toLogFields(error: unknown): Record<string, unknown> {
   const chain = [...causes(error)];
   const withCode = chain.find(({ code }) => code !== undefined);
@@ -55,17 +58,16 @@ export function toLogFields(error: unknown): Record<string, unknown> {
   };
 }
 
-/** Time in which a failure with the same reason is one line. */
+/** Interval in which equal failures are logged once. */
 const REPEAT_MS = 1_000;
-/** Requests that one line names at most; its count says how many there were. */
+/** Request ids listed in a combined line; its count is complete. */
 const MAX_REQUEST_IDS = 100;
 
-/** A call of the log: fields and a message. */
 type LogCall = [fields: Record<string, unknown>, message: string | undefined];
 
 /**
- * Lets a failure with one reason through once a second, with the count and request ids of those left out since: a
- * database that is away would hide all else. An error logged whole and not about the database is never left out.
+ * Logs failures with the same reason once per second, with their count and request ids, because an unavailable database
+ * would flood the log. Unexpected errors, logged in full, are never suppressed.
  */
 function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
   const recent = new Map<string, { leftOut: number; requestIds: string[]; last: LogCall }>();
@@ -94,7 +96,7 @@ function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
   return { logMethod };
 }
 
-/** Returns the key by which lines count as the same failure; `undefined` for lines that are never left out. */
+/** Key of equal failures; `undefined` for lines that are never suppressed. */
 function repeatKey([fields, message]: unknown[]): string | undefined {
   if (typeof fields !== 'object' || fields === null) return undefined;
   const reason = 'err' in fields ? connectionReason(fields.err) : (fields as { reason?: unknown }).reason;

@@ -1,32 +1,31 @@
-/** Reasons why the turn of an invocation that waits is refused: each is a label of a metric. */
+/** Why a waiting invocation was refused its turn; used as metric labels. */
 export const TURN_REFUSALS = ['budget', 'room', 'request', 'unserved', 'failure'] as const;
 export type TurnRefusal = (typeof TURN_REFUSALS)[number];
 
 /**
- * Records the work of a process where metrics are collected. Every method returns at once and never throws. Callers
- * choose no label: only names of operations, outcomes and pools are labels.
+ * Records metrics. Methods never wait or throw. Labels are fixed names of operations, outcomes and pools, never chosen
+ * by callers.
  */
 export interface Metrics {
-  /** A request was answered. `operation` is its operation id, `unknown` where no route took it. */
+  /** Records an answered request. `operation` is its id, `unknown` if no route matched. */
   request(operation: string, status: number, seconds: number): void;
-  /** A stream of server-sent events begins; what is returned is called at its end. */
+  /** Records an open event stream. @returns a function to call at its end */
   stream(operation: string): () => void;
-  /** An invocation has waited for its session, in vain or not. */
+  /** Records an invocation's wait for its session, successful or not. */
   queued(outcome: 'claimed' | 'refused', seconds: number): void;
-  /** The invocation of a dead process was ended. */
+  /** Counts an invocation of a dead process that was ended by another. */
   takenOver(): void;
-  /** The turn of an invocation that waits was refused. */
   turnRefused(reason: TurnRefusal): void;
-  /** Answers were found that nothing would have brought to their paused invocation, which goes on now. */
+  /** Counts answers whose paused invocation had not been resumed, and is resumed now. */
   foundForgotten(answers: number): void;
-  /** Calls of tools became unknown: they may have acted. */
+  /** Counts tool calls with unknown outcome: they may have had effects. */
   unknownCalls(count: number): void;
-  /** A connection of the database was waited for. */
+  /** Records a wait for a database connection. */
   lent: (pool: 'main' | 'reads', seconds: number) => void;
-  /** A cronjob was fired so long after its time. */
+  /** Records a cronjob's delay after its due time. */
   fired(latenessSeconds: number): void;
-  /** An attempt to send a delivery to a webhook has ended. */
+  /** Counts an attempt of a webhook delivery. */
   delivered(outcome: 'delivered' | 'postponed' | 'failed'): void;
-  /** Scores that rules ask for were made, or left out. */
+  /** Counts scores made or skipped by rules. */
   scored(outcome: 'passed' | 'failed' | 'not_evaluated' | 'skipped', count?: number): void;
 }

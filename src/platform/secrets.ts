@@ -1,21 +1,24 @@
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
 
 const CIPHER = 'aes-256-gcm';
-const [KEY_BYTES, ID_BYTES, IV_BYTES, TAG_BYTES] = [32, 8, 12, 16];
+const KEY_BYTES = 32;
+const ID_BYTES = 8;
+const IV_BYTES = 12;
+const TAG_BYTES = 16;
 
-/** The names of the row that a secret stands in: read at another one it is not understood. */
+/** Names of the row that a secret is stored in. Bound to the ciphertext, so that it cannot be moved to another row. */
 type Place = readonly string[];
 
-/** Encrypts secrets for the rows that keep them, and reads them there. */
+/** Encrypts secrets for storage in rows. */
 export interface Secrets {
-  /** False without any key: nothing can be encrypted then, and so nothing secret is stored. */
+  /** False without a key: then no secret is stored. */
   canSeal: boolean;
   seal(text: string, place: Place): string;
-  /** `undefined` for what another key has encrypted, what was changed, or what belongs elsewhere. */
+  /** Decrypts; `undefined` if the key is unknown, the text was altered, or it belongs to another row. */
   open(sealed: string, place: Place): string | undefined;
 }
 
-/** Makes secrets of the operator's keys: the first one encrypts, each of them decrypts. */
+/** Creates the cipher from the operator's keys: the first encrypts, all decrypt. */
 export function createSecrets(keys: readonly string[]): Secrets {
   const ring = keys.map((key) => {
     const bytes = Buffer.from(hkdfSync('sha256', key, '', 'secrets of stored requests', KEY_BYTES + ID_BYTES));

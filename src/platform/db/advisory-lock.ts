@@ -2,10 +2,10 @@ import type { DatabaseAddress } from './connection.ts';
 import { connect } from './client.ts';
 
 /**
- * Runs `work` while no other process does anything under the same lock; where another one does, nothing happens. The
- * lock belongs to a transaction on a connection of its own, which a pooler in transaction mode keeps together as well.
- * It is given back whenever this process or its network dies; `work` has to bear that another process begins then.
- * @returns whether it was done.
+ * Runs `work` under a cluster-wide lock; does nothing if another process holds it. The lock belongs to a transaction on
+ * its own connection, so it also works behind a pooler in transaction mode. It is released if the process or its
+ * network fails: `work` must tolerate that another process then starts.
+ * @returns true if `work` ran
  */
 export async function ifAlone(
   { address, connectTimeoutMs }: { address: DatabaseAddress; connectTimeoutMs: number },
@@ -25,7 +25,7 @@ export async function ifAlone(
     await work();
     return true;
   } finally {
-    // A pooler closes the server's connection where a client leaves in a transaction.
+    // A pooler would close the server connection of a client that disconnects inside a transaction.
     await client.query('rollback').catch(() => undefined);
     await client.end().catch(() => undefined);
   }

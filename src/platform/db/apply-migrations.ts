@@ -2,10 +2,9 @@ import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
 import { JOURNAL } from './rights.ts';
 
-/** One key for this service; any number does, as long as every version uses the same. */
+/** Advisory lock key; must be the same in all versions. */
 const MIGRATION_LOCK = 7_240_001;
 
-/** A file of migrations. */
 export interface Migration {
   name: string;
   /** SHA-256 of the file, hexadecimal. */
@@ -13,18 +12,17 @@ export interface Migration {
   statements: string[];
 }
 
-/** A migration that a database has. */
 type Applied = Pick<Migration, 'name' | 'hash'>;
 
 const MAX_NAMES = 3;
 
-/** Names for a sentence: more than a few migrations by the first, the last and their number. */
+/** Names for an error message; a long list is shortened to the first, the last and the count. */
 export function toKnownNames(migrations: Applied[]): string {
   const names = migrations.map(({ name }) => name);
   return names.length <= MAX_NAMES ? names.join(', ') : `${names[0]} to ${names.at(-1)} (${names.length})`;
 }
 
-/** The migrations that a schema has; `undefined` where it has no journal. */
+/** Lists the applied migrations; `undefined` if the schema has no journal. */
 export async function listApplied(client: Client, schema: string): Promise<Applied[] | undefined> {
   const found = await client.query(
     'select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2',
@@ -34,7 +32,7 @@ export async function listApplied(client: Client, schema: string): Promise<Appli
   return (await client.query<Applied>(`select name, hash from ${escapeIdentifier(schema)}.${JOURNAL}`)).rows;
 }
 
-/** The migrations that are missing. @throws {ConfigError} where others were applied: which, unless it `knowsAll`. */
+/** Lists missing migrations. @throws {ConfigError} if an applied file differs, or is unknown and `knowsAll` is set */
 export function findPending(migrations: Migration[], applied: Applied[], knowsAll = true): Migration[] {
   const known = new Map(migrations.map(({ name, hash }) => [name, hash]));
   const newer = applied.filter(({ name }) => !known.has(name)).map(({ name }) => name);
@@ -47,9 +45,9 @@ export function findPending(migrations: Migration[], applied: Applied[], knowsAl
 }
 
 /**
- * Applies what is missing, all or nothing, behind the statements `first`: those are of a schema that others share.
- * Replicas that start together take turns under a lock of the transaction.
- * Read committed, whatever the database's default: the journal must be read as it is once the lock is had.
+ * Applies missing migrations in one transaction, after the statements of `first` (for a schema that others share). An
+ * advisory lock serialises replicas that start together. Explicitly read committed: the journal must be read after the
+ * lock is acquired, whatever the database's default isolation.
  */
 export async function applyMissing(
   client: Client,
@@ -59,7 +57,7 @@ export async function applyMissing(
 ): Promise<string[]> {
   await client.query('begin isolation level read committed');
   await client.query('set local statement_timeout = 0');
-  // A migration changes the rows of all users, also where its role is held to row-level security.
+  // A migration changes all users' rows, even if its role is subject to row-level security.
   await client.query(`set local agent_runtime.all_users = 'on'`);
   await client.query(`set local lock_timeout = '60s'`);
   await client.query('select pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
@@ -68,7 +66,8 @@ export async function applyMissing(
   const pending = findPending(migrations, applied ?? [], first === '');
   try {
     if (!(await schemaExists(client, schema))) await client.query(`create schema ${escapeIdentifier(schema)}`);
-    // Functions that run as their owner keep this path: a caller's temporary tables must not stand before those.
+    // Functions that run as their owner inherit this path; `pg_temp` comes last so that temporary tables cannot shadow
+    // ours.
     await client.query(`set local search_path = ${escapeIdentifier(schema)}, pg_temp`);
     if (!applied) await createJournal(client, schema);
     if (first !== '') await client.query(first);

@@ -2,13 +2,13 @@ import { type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn, PgTable } from 'drizzle-orm/pg-core';
 import { getKey } from './sql.ts';
 
-/** Rows of one statement: short enough never to hold locks for long. */
+/** Rows per statement; keeps locks short. */
 const BATCH_ROWS = 1_000;
 
 /**
- * The condition for the next rows to delete or update: those that meet `condition`, by a column that has an index.
- * They are chosen by key, since a cluster has no other name for a row of another node and cannot lock rows of many;
- * so `condition` is looked at again where a row was changed meanwhile.
+ * SQL condition: the next batch of rows that meet `condition`, ordered by an indexed column. Rows are selected by key,
+ * because a distributed database has no other row id and cannot lock rows on many nodes. `condition` is repeated,
+ * because a row may have changed meanwhile.
  */
 export function isInBatch(table: PgTable, condition: SQL, orderBy: AnyPgColumn): SQL {
   const key = sql.join(getKey(table), sql`, `);
@@ -16,7 +16,7 @@ export function isInBatch(table: PgTable, condition: SQL, orderBy: AnyPgColumn):
     select ${key} from ${table} where ${condition} order by ${orderBy} limit ${BATCH_ROWS}) and ${condition}`;
 }
 
-/** Repeats a statement that changes one batch until one is not full, or `signal` aborts. @returns how many rows. */
+/** Repeats a statement until a batch is not full or `signal` aborts. @returns the number of changed rows */
 export async function inBatches(
   statement: () => Promise<{ rowCount: number | null }>,
   signal?: AbortSignal,

@@ -2,21 +2,20 @@ import type { ClientConfig } from 'pg';
 import type { DatabaseAddress } from './connection.ts';
 import { connect } from './client.ts';
 
-/** The fault of a replica; `isOther`: it must not be asked, its answers would be those of another server. */
+/** Why a replica cannot be used. `isOther`: it replicates another server, so its answers would be wrong. */
 interface ReplicaFault {
   reason: string;
   isOther: boolean;
 }
 
-/** The server that an address leads to. */
 interface Server {
-  /** Made with the cluster; its replicas have the same. */
+  /** System identifier of the PostgreSQL cluster; equal on primary and replicas. */
   identifier: string;
   database: string;
   isReplica: boolean;
 }
 
-/** Finds what is wrong with a replica: positions of two servers can be compared only where one follows the other. */
+/** Checks a replica. Log positions are comparable only between a primary and its own replicas. */
 export async function findReplicaFault(
   primary: DatabaseAddress,
   replica: DatabaseAddress,

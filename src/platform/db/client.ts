@@ -11,7 +11,7 @@ import { parseExactJson } from '../../core/exact-json.ts';
 import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
 import { PreparedNames } from './prepared-names.ts';
 
-/** A value that a server reports by itself: at the start of a connection and at each change. */
+/** A parameter that the server reports at connection start and on every change. */
 interface ParameterStatus {
   parameterName: string;
   parameterValue: string;
@@ -20,22 +20,21 @@ interface ParameterStatus {
 const { DATE, INTERVAL, JSON: JSON_TYPE, JSONB, TIMESTAMP, TIMESTAMPTZ } = types.builtins;
 const TIMES = new Set<number>([DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ]);
 const TEXTS = new Set<number>([JSON_TYPE, JSONB]);
-const asItIs = (text: unknown) => text;
+const keepText = (text: unknown) => text;
 
 /**
- * Times stay text, as drizzle's own session reads them: what a `Date` reads of one has lost three digits. Integers in
- * JSON keep their digits.
+ * Keeps times as text, like drizzle, because a `Date` would lose three digits; keeps the digits of integers in JSON.
  */
 export const EXACT_TYPES: CustomTypesConfig = {
   getTypeParser: (id: number, format?: 'text' | 'binary') => {
     if (TEXTS.has(id)) return parseExactJson;
-    return TIMES.has(id) ? asItIs : types.getTypeParser(id, format);
+    return TIMES.has(id) ? keepText : types.getTypeParser(id, format);
   },
 };
 
 /**
- * A connection that knows whether its server takes writes. From PostgreSQL 14 on the server reports that by itself, so
- * it costs no round trip; an older one, or a pooler that keeps it to itself, passes for one that does.
+ * A connection that knows whether its server accepts writes. PostgreSQL 14 and newer report that unasked, so it costs
+ * no round trip. Older servers, and poolers that hide it, are assumed to accept writes.
  */
 export class ServerClient extends Client {
   readonly preparedNames = new PreparedNames(this.connection);
@@ -44,24 +43,27 @@ export class ServerClient extends Client {
 
   constructor({ isAnyPrimary, readPassword, ...config }: ClientConfig & Partial<ServerAddress>) {
     super(config);
-    // As an option, the empty one of the URL would win.
+    // Set here, because as an option it would be overridden by the empty password of the URL.
     if (readPassword) Object.assign(this, { password: () => this.#orEnd(readPassword()) });
     this.#isAnyPrimary = isAnyPrimary === true;
-    // With the text of its statement, the log says which function or table an error is of.
+    // Adds the statement's text to errors, so that the log can name the function or table.
     const query = (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult> =>
       super.query(withTypes(statement), values).catch((error: Error) => {
         throw Object.assign(error, { query: typeof statement === 'string' ? statement : statement.text });
       });
     Object.assign(this, { query });
-    // A statement that a broken connection interrupts rejects as well, and the pool listens while it is idle. An event
-    // without a listener ends the process: FATAL can come in the very packet that opens a connection.
+    // A broken connection also rejects its running statement, and the pool handles idle connections. But an `error`
+    // event without a listener would end the process, and FATAL may arrive in the packet that opens the connection.
     this.on('error', () => undefined);
     this.connection.on('parameterStatus', ({ parameterName, parameterValue }: ParameterStatus) => {
       this.#reported.set(parameterName, parameterValue);
     });
   }
 
-  /** Closes a connection whose password was not had: node-postgres leaves it open, and the server waits a minute. */
+  /**
+   * Closes the connection if the password cannot be read. node-postgres would leave it open, and the server would wait
+   * a minute.
+   */
   #orEnd(reading: Promise<string>): Promise<string> {
     return reading.catch((error: unknown) => {
       this.connection.stream.destroy();
@@ -69,22 +71,22 @@ export class ServerClient extends Client {
     });
   }
 
-  /** True while the server is in recovery, or refuses writes by default: it is not, or no longer, the primary. */
+  /** True if the server is in recovery or refuses writes by default: it is not, or no longer, the primary. */
   get isReadOnly(): boolean {
     if (this.#reported.get('in_hot_standby') === 'on') return true;
     return !this.#isAnyPrimary && this.#reported.get('default_transaction_read_only') === 'on';
   }
 }
 
-/** Drizzle's session brings types of its own with each statement: the same ones, but for JSON. */
+/** drizzle passes its own type parsers with each statement; replaced to parse JSON exactly. */
 const withTypes = (statement: string | QueryConfig): string | QueryConfig =>
   typeof statement !== 'string' && statement.types ? { ...statement, types: EXACT_TYPES } : statement;
 
-/** Returns the error for a server that does not take writes, with PostgreSQL's own code for one. */
+/** Error for a server that accepts no writes, with PostgreSQL's SQLSTATE for that. */
 export const readOnlyServer = (): Error =>
   Object.assign(new Error('The server is in recovery or read-only.'), { code: '25006' });
 
-/** The servers of a `DATABASE_URL` and the one of them that is tried next: the one that served last. */
+/** The servers of a `DATABASE_URL`, starting with the one that served last. */
 export class ServerChoice {
   readonly #servers: [ServerAddress, ...ServerAddress[]];
   #at = 0;
@@ -101,15 +103,16 @@ export class ServerChoice {
     return this.#servers[this.#at] ?? this.#servers[0];
   }
 
-  /** Goes on to the next server, unless another connection that failed has done so already. */
+  /** Moves to the next server, unless another failed connection already did. */
   leave(server: ServerAddress): void {
     if (server === this.current) this.#at = (this.#at + 1) % this.#servers.length;
   }
 }
 
 /**
- * Opens a connection of its own to the first server that takes writes; where none does and `acceptsReadOnly` is set, to
- * one that does not. Each connection that is not returned is closed. @throws what the last server answered.
+ * Opens a separate connection to the first server that accepts writes; with `acceptsReadOnly`, otherwise to one that
+ * does not.
+ * @throws the last server's error
  */
 export async function connect(
   address: DatabaseAddress,
@@ -132,7 +135,7 @@ export async function connect(
   throw failure;
 }
 
-/** Returns SQLSTATE, constraint and words of a failed statement, however drizzle wrapped it; else `undefined`. */
+/** SQLSTATE, constraint and message of a failed statement, found among the causes of drizzle's error. */
 export function sqlState(
   error: unknown,
 ): { code: string; constraint: string | undefined; message: string } | undefined {

@@ -1,47 +1,51 @@
 import { readFile } from 'node:fs/promises';
 import { ConfigError } from '../../core/errors.ts';
 
-/** A way to the database: where, and how its connections are set up. */
+/** A database address and how to connect to it. */
 export interface DatabaseAddress {
-  /** One server or several, as `DATABASE_URL` takes them. */
+  /** One or several servers, in the format of `DATABASE_URL`. */
   url: string;
-  /** Schema of the tables [the first of the role's `search_path`]. */
+  /** Schema of the tables; default: the first of the role's `search_path`. */
   schema?: string | undefined;
-  /** True where a pooler in transaction mode stands between: it keeps nothing that is set for a connection. */
+  /** True behind a pooler in transaction mode, which keeps no session settings. */
   isPooled?: boolean | undefined;
-  /** File with the password, where the URL has none; it is read for each connection, so the password may change. */
+  /** File with the password if the URL has none. Read for each connection, so the password may change. */
   passwordFile?: string | undefined;
-  /** File with the certificates of the authorities that the server's is verified with [those of Node]. */
+  /** File with CA certificates to verify the server; default: Node's. */
   caFile?: string | undefined;
-  /** The setting that holds the URL, for errors [`DATABASE_URL`]. */
+  /** Setting named in errors; default: `DATABASE_URL`. */
   setting?: string | undefined;
 }
 
-/** One server of a `DATABASE_URL`, as node-postgres takes it. */
+/** One server, in the form that node-postgres takes. */
 export interface ServerAddress {
   connectionString: string;
-  /** Settings of the session, as `postgres -c` takes them. */
+  /** Session settings in the format of `postgres -c`. */
   options: string;
-  /** True where a server that refuses writes by default, but is no standby, counts as one that takes them. */
+  /** True: a server that refuses writes by default, but is no standby, counts as primary. */
   isAnyPrimary: boolean;
-  /** Reads the password [the one of the URL]. */
+  /** Reads the password; absent if the URL has one. */
   readPassword?: () => Promise<string>;
 }
 
-/** Settings of connections that wait: a database that ends idle ones would end them under the next request. */
+/** Settings of idle connections: the server must not close them under the next request. */
 export const STAY_OPEN = { idle_session_timeout: '0' };
 
-/** Scheme and credentials, the servers with commas between them, and the rest of a `DATABASE_URL`. */
+/** Parts of a `DATABASE_URL`: scheme and credentials, comma-separated servers, the rest. */
 const URL_PARTS = /^(\w+:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
 const VERIFY = 'verify-full';
-/** Values of `sslmode` that node-postgres 8 takes for `verify-full` and warns of: the next version verifies less. */
+/**
+ * Values of `sslmode` that node-postgres 8 treats as `verify-full`, with a warning. The next major version verifies
+ * less, so they are replaced.
+ */
 const VERIFYING = new Set(['prefer', 'require', 'verify-ca', VERIFY]);
-/** Values of libpq's `target_session_attrs` that a service can have that writes. */
+/** Values of libpq's `target_session_attrs` that lead to a writable server. */
 const ATTRIBUTES = ['any', 'read-write', 'primary'];
 
 /**
- * The servers of a `DATABASE_URL` in its order. `options` of the URL stay, with `settings` behind them: node-postgres
- * would take those of the URL alone. @throws {ConfigError} for a URL that is none, or wants a server without writes.
+ * Splits a `DATABASE_URL` into servers. `settings` are appended to the URL's own `options`, because node-postgres would
+ * only use those of the URL.
+ * @throws {ConfigError} for an invalid URL, or one that requests a read-only server
  */
 export function listServers(
   { url, schema, isPooled = false, passwordFile, caFile, setting = 'DATABASE_URL' }: DatabaseAddress,
@@ -73,7 +77,7 @@ export function listServers(
   return [toServer(first), ...others.map(toServer)];
 }
 
-/** A file of authorities is for a connection that is encrypted and whose server is verified, by its name too. */
+/** A CA file requires an encrypted connection with full verification. */
 function addAuthority(server: URL, caFile: string, setting: string): void {
   const mode = server.searchParams.get('sslmode') ?? VERIFY;
   if (!VERIFYING.has(mode))
@@ -82,7 +86,7 @@ function addAuthority(server: URL, caFile: string, setting: string): void {
   server.searchParams.set('sslrootcert', caFile);
 }
 
-/** @throws {Error} with the SQLSTATE of a connection that could not be made: the file may be there the next time. */
+/** @throws {Error} with SQLSTATE 08001 (no connection), because the file may exist at the next attempt */
 async function readPasswordFile(file: string): Promise<string> {
   try {
     return (await readFile(file, 'utf8')).replace(/\r?\n$/, '');
@@ -94,7 +98,7 @@ async function readPasswordFile(file: string): Promise<string> {
 
 const WRONG_URL = 'found a wrong value; allowed: postgres://user:password@host:port/database.';
 
-/** The servers of a `DATABASE_URL` and its database, for people: without credentials. */
+/** Servers and database of a `DATABASE_URL` for display, without credentials. */
 export function shownAddress(url: string): { hosts: string; database: string } {
   const [, , hosts = '', rest = ''] = URL_PARTS.exec(url) ?? [];
   return { hosts, database: rest.split(/[?#]/)[0] ?? '' };

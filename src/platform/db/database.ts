@@ -9,22 +9,21 @@ import { PrimaryPool, type ServerPoolOptions, withRepeats } from './pool.ts';
 import { Replica } from './replica.ts';
 
 /**
- * A pool or a transaction: the first argument of every store function; `isOnCluster`: the pool of one.
+ * A pool or a transaction: the first argument of every store function. `isOnCluster`: the database is distributed.
  *
- * Statements on one table are made with the query builder. `sql` is for what the builder has no words for: CTEs, JSON
- * text, lateral pages, the queue. There tables and columns are written `${events}` and `${events.sessionId}`, so that
- * a renamed one does not compile; `sql.ts` has what stands where SQL takes bare names. Only the feature that owns a
- * table names it (test/unit/table-owners.test.ts); where another needs its rows, the owner exports a piece of SQL.
+ * Statements on one table use the query builder. `sql` is for what the builder cannot express: CTEs, JSON text, lateral
+ * pages, the queue. There, write tables and columns as `${events}` and `${events.sessionId}`, so that a renamed one
+ * fails to compile; `sql.ts` has helpers where SQL takes bare names. Only the feature that owns a table may name it
+ * (test/unit/table-owners.test.ts); for others it exports SQL fragments.
  */
 export type Database = NodePgDatabase & {
   readonly limits: RowLimits;
   readonly isOnCluster?: boolean;
-  /** The pool, or the connection of the transaction. */
   readonly $client: { query: Send };
 };
 
 type Query = (statement: QueryConfig) => Promise<QueryResult>;
-/** As {@link Query}, with values that may stand apart, as drizzle gives them. */
+/** Like {@link Query}; drizzle may pass the values separately. */
 type Send = (statement: QueryConfig, values?: unknown[]) => Promise<QueryResult>;
 
 /** What the texts of statements are made of. */
@@ -33,26 +32,25 @@ interface Texts {
   holdData?: boolean;
 }
 
-/** The connections of this process to its database. */
 export interface DatabasePool {
   db: Database;
-  /** A slice of the connections for plain reads: they answer while invocations use up all others. */
+  /** Separate connections for plain reads, so that they are answered while invocations use all others. */
   reads: Database;
   /**
-   * Position in the primary's log that no change before the call is behind, or `undefined` where it cannot be had;
-   * absent where there is no replica. Calls at the same time share one statement.
+   * Log position (LSN) of the primary that includes all earlier changes; `undefined` if unavailable. Absent without a
+   * replica. Concurrent calls share a statement.
    */
   findPosition?: () => Promise<string | undefined>;
-  /** Runs a statement of a library that brings its own SQL, whose text holds no data. */
+  /** Runs a statement of a library that writes its own SQL. The text must hold no data. */
   query: Query;
-  /** Runs `work` in one transaction and commits; any throw rolls back. It runs again after a deadlock. */
+  /** Runs `work` in a transaction; any throw rolls back. Retries after a deadlock. */
   transaction<T>(work: (tx: Database) => Promise<T>, texts?: Texts): Promise<T>;
-  /** The use of the connections right now, for metrics. */
+  /** Current pool usage, for metrics. */
   use(): PoolUse[];
   close(): Promise<void>;
 }
 
-/** The connections of one of the two pools: open ones, the idle ones of them, and the callers that wait. */
+/** Usage of a pool: open connections, idle ones among them, waiting callers. */
 export interface PoolUse {
   pool: 'main' | 'reads' | 'replica';
   open: number;
@@ -61,14 +59,14 @@ export interface PoolUse {
 }
 
 const READ_SHARE = 0.25;
-/** Time that the process waits beyond the server's own time-out, for the error that the server sends. */
+/** Client time-out beyond the server's, so that the server's error arrives first. */
 const CLIENT_SLACK_MS = 1_000;
-/** Every connection ends at that age, so that none stays with a server that the address no longer leads to. */
+/** Maximum age of a connection, so that none stays with a server that the address no longer resolves to. */
 const MAX_LIFETIME_SECONDS = 300;
-/** Read-only, and a server that shuts down or promotes: this connection will not do any work again. */
+/** SQLSTATEs after which a connection is useless: read-only transaction, server shutdown. */
 const MOVED = /^(?:25006|57P0\d)$/;
 
-/** Opens the pools; nothing connects before the first query. @throws {ConfigError} for a URL that is none. */
+/** Opens the pools; the first query connects. @throws {ConfigError} for an invalid URL */
 export function openDatabase(options: PoolOptions): DatabasePool {
   const forReads = Math.max(1, Math.floor(options.size * READ_SHARE));
   const forWrites = Math.max(1, options.size - forReads);
@@ -98,21 +96,19 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   };
 }
 
-/** Makes drizzle's query builder send its statements by `query`. */
 function toDatabase(query: Query, limits: RowLimits, isOnCluster = false): Database {
   const send: Send = (statement, values) => query(values === undefined ? statement : { ...statement, values });
-  // drizzle asks nothing else of a client.
+  // drizzle uses no other member of a client.
   const client = { query: send } as unknown as Pool & { query: Send };
   return Object.assign(drizzle({ client }), { limits, isOnCluster });
 }
 
-/** Returns how a pool of that size connects. */
 export const poolOptions = (options: PoolOptions, max: number, name?: 'main' | 'reads'): ServerPoolOptions => ({
   config: {
     max,
     maxLifetimeSeconds: MAX_LIFETIME_SECONDS,
     connectionTimeoutMillis: options.connectTimeoutMs,
-    // The server's own time-outs say nothing when the network swallows what either side sends.
+    // Needed beside the server's time-outs, because a network failure may swallow all messages.
     query_timeout: options.statementTimeoutMs + CLIENT_SLACK_MS,
     keepAlive: true,
     application_name: 'agent-runtime',
@@ -130,8 +126,8 @@ function openReplica(options: PoolOptions): Replica | undefined {
 }
 
 /**
- * One transaction on one connection, which is closed when its state is unsure. Drizzle's own `transaction` (0.45.4)
- * loses the connection when BEGIN fails and hides the first error when ROLLBACK fails (drizzle-orm#6023, #6241).
+ * Runs one transaction; closes the connection if its state is uncertain. Drizzle's `transaction` (0.45.4) leaks the
+ * connection if BEGIN fails and hides the first error if ROLLBACK fails (drizzle-orm#6023, #6241).
  */
 export async function transaction<T>(
   pool: PrimaryPool,
@@ -147,14 +143,14 @@ export async function transaction<T>(
       const send: Query = (statement) => client.query(holdData ? statement : pool.named(client, statement));
       const result = await work(toDatabase(send, limits));
       await client.query('commit');
-      // What was committed stays so, whatever becomes of the connection.
+      // Committed: a later failure of the connection changes nothing.
       await pool.clear(client).then(
         () => (unsure = false),
         () => undefined,
       );
       return result;
     } catch (error) {
-      // A connection that is gone rolls back by itself; to ask it would take another time-out.
+      // A lost connection rolls back by itself; a query would only wait for another time-out.
       if (sqlState(error) === undefined && isPassingFailure(error)) throw error;
       await client
         .query('rollback')
@@ -170,7 +166,7 @@ export async function transaction<T>(
   }
 }
 
-/** Awaits a statement; a violation of the named constraint, an expected conflict, becomes the error of `toError`. */
+/** Turns a violation of the named constraint, an expected conflict, into the error of `toError`. */
 export async function onConflict<T>(statement: Promise<T>, constraint: string, toError: () => Error): Promise<T> {
   try {
     return await statement;
@@ -180,7 +176,7 @@ export async function onConflict<T>(statement: Promise<T>, constraint: string, t
   }
 }
 
-/** Citus hands on no field with the constraint of another node, whose name has the number of the shard behind it. */
+/** Citus omits the constraint field for other nodes; there the message has the name with a shard number. */
 function violatedConstraint(error: unknown): string | undefined {
   const state = sqlState(error);
   return state?.constraint ?? /constraint "(\w+?)_\d+"$/.exec(state?.message ?? '')?.[1];

@@ -6,8 +6,8 @@ import { PgTable } from 'drizzle-orm/pg-core';
 import * as tables from './schema/schema.ts';
 
 /**
- * Tables with a user that stay on one node of a distributed database: their statements look at all users at once (what
- * is due, how much an application has used), and they grow with what people set up rather than with what is said.
+ * User tables that stay on the coordinator of a distributed database. Their statements span all users (due jobs, an
+ * application's usage), and their size depends on configuration, not on conversations.
  */
 const ON_COORDINATOR = new Set([
   'cronjobs',
@@ -19,7 +19,7 @@ const ON_COORDINATOR = new Set([
   'webhook_deliveries',
 ]);
 
-/** Tables copied to every node: shared by all users and read by a user's statements. Writes go to all nodes. */
+/** Reference tables, copied to every node: shared by all users and read by user statements. Writes go to all nodes. */
 export const COPIED_TABLES: readonly string[] = [
   'agent_prompts',
   'app_states',
@@ -28,23 +28,23 @@ export const COPIED_TABLES: readonly string[] = [
   'model_prices',
 ];
 
-/** Names of the tables that a distributed database (Citus) spreads by user, sorted: what a conversation is made of. */
+/** Tables distributed by user (Citus), sorted: the data of conversations. */
 export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)
   .flatMap((table) => (is(table, PgTable) && 'userId' in getTableColumns(table) ? [getTableName(table)] : []))
   .filter((name) => !ON_COORDINATOR.has(name) && !COPIED_TABLES.includes(name))
   .toSorted();
 
-/** Any number does, as long as every version uses the same. */
+/** Advisory lock key; must be the same in all versions. */
 const DISTRIBUTION_LOCK = 7_240_021;
 const STATEMENTS = new URL('../../../migrations/citus.sql', import.meta.url);
 
-/** True where a database is the coordinator of a cluster: it has the extension Citus. */
+/** True if the database is the coordinator of a Citus cluster. */
 export async function isOnCluster(client: Pick<Client, 'query'>): Promise<boolean> {
   const { rowCount } = await client.query(`select from pg_extension where extname = 'citus'`);
   return rowCount === 1;
 }
 
-/** Tables that are on the coordinator alone and belong on all nodes, by name; only for a cluster. */
+/** Lists tables that should be distributed and are not. Only for a distributed database. */
 export async function listUndistributed(client: Client, schema: string): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     `select name from unnest($2::text[]) name where not exists (
@@ -56,21 +56,20 @@ export async function listUndistributed(client: Client, schema: string): Promise
   return rows.map(({ name }) => name);
 }
 
-/** Spreads the tables of a migrated schema over the nodes of its cluster, those that are not yet, in a transaction. */
+/** Distributes the tables of a migrated schema that are not distributed yet, in one transaction. */
 export async function distributeTables(client: Client, schema: string): Promise<void> {
   await client.query('begin isolation level read committed');
   await client.query('set local statement_timeout = 0');
-  // Replicas that start together take turns.
   await client.query('select pg_advisory_xact_lock($1)', [DISTRIBUTION_LOCK]);
   await client.query(`set local agent_runtime.all_users = 'on'`);
-  // Moments in definitions go to other nodes as text, which read it in a style of their own.
+  // Timestamps in definitions travel to other nodes as text; without these settings nodes may read them differently.
   await client.query(`set local datestyle = 'ISO'; set local timezone = 'UTC'`);
   await client.query(`set local search_path = ${escapeIdentifier(schema)}`);
   await client.query(readFileSync(STATEMENTS, 'utf8'));
   await client.query('commit');
 }
 
-/** @throws {ConfigError} where a table of users is on the coordinator alone: which, and what spreads it. */
+/** @throws {ConfigError} if a user table is not distributed; names the tables and the remedy */
 export async function checkDistributed(client: Client, schema: string): Promise<void> {
   const names = await listUndistributed(client, schema);
   if (names.length === 0) return;

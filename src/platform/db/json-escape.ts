@@ -2,18 +2,18 @@ import { STORE_MARK } from '../../core/session.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
 /**
- * jsonb refuses U+0000 and lone surrogates, which JSON allows. The escape works on JSON *text*, so that reads stay
- * unparsed: a refused code unit, and the mark itself, becomes the mark and four hex digits.
+ * jsonb refuses U+0000 and lone surrogates, which JSON allows. They, and the mark itself, are stored as the mark and
+ * four hex digits. The escape works on JSON *text*, so that reads need no parsing.
  */
 
-/** A private-use character that no keyboard types; where it does occur in data it is escaped like the others. */
+/** A private-use character; escaped itself if it occurs in data. */
 const MARK = STORE_MARK;
 const MARK_CODE = 'e000';
-/** One JSON string escape. A lone surrogate always comes as an escape from JSON.stringify (well-formed, ES2019). */
+/** One JSON string escape. JSON.stringify always escapes lone surrogates (ES2019). */
 const REFUSED_ESCAPE = /\\(?:u(0000|d[89a-f][0-9a-f]{2})|[^])/g;
 const MARKED = new RegExp(`${MARK}([0-9a-f]{4})`, 'g');
 
-/** JSON text as PostgreSQL accepts it. `json` must come from JSON.stringify (lower-case escapes). */
+/** JSON text that PostgreSQL accepts, without U+0000 and lone surrogates. */
 export function escapeJson(value: unknown): string {
   const json = JSON.stringify(value);
   const unmarked = json.includes(MARK) ? json.replaceAll(MARK, MARK + MARK_CODE) : json;
@@ -21,19 +21,18 @@ export function escapeJson(value: unknown): string {
   return unmarked.replace(REFUSED_ESCAPE, (escape, code: string | undefined) => (code ? MARK + code : escape));
 }
 
-/** The text of a jsonb value as JSON text again: the inverse of {@link escapeJson}, without parsing. */
+/** The inverse of {@link escapeJson}, on text. */
 export function unescapeJson(text: string): string {
   if (!text.includes(MARK)) return text;
   return text.replace(MARKED, (_, code: string) => (code === MARK_CODE ? MARK : `\\u${code}`));
 }
 
-/** The value that was stored as jsonb, from what the driver parsed of it. */
+/** Restores a jsonb value that the driver has already parsed. */
 export const unescapeValue = (stored: unknown): unknown => parseExactJson(unescapeJson(JSON.stringify(stored)));
 
-/** A plain string for a text column, which refuses the same code units; undone by {@link unescapeText}. */
+/** Escapes a string for a text column, which refuses the same code units; undone by {@link unescapeText}. */
 export function escapeText(value: string): string {
   return JSON.parse(escapeJson(value)) as string;
 }
 
-/** The inverse of {@link escapeText}. */
 export const unescapeText = (stored: string): string => unescapeValue(stored) as string;

@@ -12,31 +12,30 @@ import { keepAuditRetention, makeRoles, toOutlineSchema, toViewSchema } from './
 
 const MIGRATIONS = new URL('../../../migrations/', import.meta.url);
 
-/** Options of a migration. */
 export interface MigrateOptions {
-  /** False: nothing is applied and nothing granted; what is missing is the error. */
+  /** False: only check; missing migrations are an error. */
   applies?: boolean;
-  /** True: with `applies` false, a database that has any version's tables will do. */
+  /** True: with `applies` false, accept the tables of any version. */
   takesAnyVersion?: boolean;
-  /** Another role, which serves: it gets its rights on rows. */
+  /** Role of the serving process if it differs; it is granted its rights on rows. */
   servingRole?: string | undefined;
-  /** Days and entries that the audit keeps, which the owner of the tables alone may say. */
+  /** Retention of the audit log, in days and entries; only the owner of the tables may change it. */
   audit?: { days: number; count: number } | undefined;
-  /** Directory of the applications, whose tools may have tables of their own [none]. */
+  /** Directory of applications whose tools may have their own tables; default: none. */
   agentsDir?: string | undefined;
 }
 
 /**
- * Brings the schema of a database up to date. It only reads where nothing is missing: a start needs no more rights.
- * @returns the names of what was applied
- * @throws {ConfigError} when the database is newer, or cannot be brought up to date: what is missing, and why.
+ * Migrates a database. If nothing is missing it only reads, so an ordinary start needs no further rights.
+ * @returns the names of applied migrations
+ * @throws {ConfigError} if the database is newer or cannot be migrated
  */
 export async function migrateDatabase(
   address: DatabaseAddress,
   { applies = true, takesAnyVersion = false, servingRole, audit, agentsDir }: MigrateOptions = {},
 ): Promise<string[]> {
   const config = { application_name: 'agent-runtime migrate', keepAlive: true, connectionTimeoutMillis: 10_000 };
-  // A replica that starts while there is no primary serves reads until there is one.
+  // A replica that starts without a primary serves reads until there is one.
   const client = await connect(address, config, { acceptsReadOnly: true });
   try {
     const schema = await findSchema(client, address.schema);
@@ -71,14 +70,14 @@ function missingText(schema: string, isEmpty: boolean, pending: Migration[]): st
   return `${what}. Apply the migrations: npm run db:migrate, or agent-runtime migrate`;
 }
 
-/** The schema that tables are in. @throws {ConfigError} where the database cannot hold them. */
+/** Finds the schema of the tables. @throws {ConfigError} if the database cannot hold them */
 async function findSchema(client: Client, chosen: string | undefined): Promise<string> {
   const { rows } = await client.query<{ schema: string | null; encoding: string }>(
     `select coalesce($1, current_schema()) as schema, current_setting('server_encoding') as encoding`,
     [chosen],
   );
   const { schema, encoding } = rows[0] ?? { schema: null, encoding: '' };
-  // SQL_ASCII as well: it keeps bytes, but counts and compares no characters, and has none for the escapes of JSON.
+  // Also excludes SQL_ASCII: it stores bytes but cannot count or compare characters, and lacks the JSON escapes.
   if (encoding !== 'UTF8') throw new ConfigError(`its encoding is ${encoding}; make one with the encoding UTF8`);
   if (schema === null) throw new ConfigError('its search_path names no schema that exists');
   return schema;
@@ -99,8 +98,8 @@ function listMigrations(schema: string): Migration[] {
 }
 
 /**
- * A statement of a migration for the schema of the operator's choice: drizzle-kit writes "public" into foreign keys,
- * and the views for people are in a schema of their own, one for each schema of tables.
+ * Rewrites a migration's statement for another schema. drizzle-kit writes "public" into foreign keys, and each schema
+ * of tables has its own schema of views.
  */
 function inSchema(statement: string, schema: string): string {
   if (schema === 'public') return statement;

@@ -7,40 +7,40 @@ import type { DatabaseAddress } from './connection.ts';
 import { connect, readOnlyServer, type ServerClient } from './client.ts';
 import type { Database } from './database.ts';
 
-/** Notifies processes that share a database that something changed: topics only, never data. */
+/** Notifies the processes that share a database of changes: topics only, never data. */
 export interface Notifications {
-  /** Wakes the subscribers of a topic: those of this process at once, those of others within tens of milliseconds. */
+  /** Wakes a topic's subscribers: in this process at once, elsewhere within tens of milliseconds. */
   publish(topic: string): void;
   /**
-   * Calls `wake` whenever the topic may have changed; also after a gap in which notifications may have been lost.
-   * @returns what ends the subscription.
+   * Calls `wake` when the topic may have changed, also after an interruption that may have lost notifications.
+   * @returns a function that unsubscribes
    */
   subscribe(topic: string, wake: () => void): () => void;
-  /** Closes the connection; settles when it is closed. */
   close(): Promise<void>;
 }
 
 const CHANNEL = 'agent_runtime';
 /**
- * Minimum time between two statements that notify: a NOTIFY inside each append costs about two thirds of the write rate
- * (measured). The first topic after a pause goes at once, those that come meanwhile together.
+ * Minimum interval between NOTIFY statements. A NOTIFY in each append costs about two thirds of the write rate
+ * (measured). The first topic after a pause is sent at once; topics in between are batched.
  */
 const FLUSH_MS = 20;
-/** PostgreSQL refuses a payload of 8,000 bytes and more. */
+/** PostgreSQL limits a payload to 8,000 bytes. */
 const MAX_TOPICS_PER_PAYLOAD = 100;
-/** Maximum wait for a connection, and for each answer. */
+/** Time-out for connecting and for each answer. */
 const TIMEOUT_MS = 5_000;
-/** Time between two signs of life that the connection has to give: a network may swallow one without a word. */
+/** Interval of health checks, because a network may drop a connection silently. */
 const HEARTBEAT_MS = 10_000;
 const FIRST_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 2_000;
 
-/** Interval of polls where no notifications arrive: behind a pooler, without a way past it. */
+/** Polling interval behind a pooler, where no notifications arrive. */
 const POLL_MS = 1_000;
 
 /**
- * Opens LISTEN and NOTIFY on a connection of their own, made anew when it breaks. They only save time: a subscriber
- * must also look by itself. Behind a pooler in transaction mode, without LISTEN, it is woken every second.
+ * Uses LISTEN and NOTIFY on a connection of its own, reopened when it breaks. Notifications only reduce latency:
+ * subscribers must also poll. Behind a pooler in transaction mode, where LISTEN does not work, they are woken every
+ * second.
  */
 export const openNotifications = (
   address: DatabaseAddress,
@@ -49,13 +49,12 @@ export const openNotifications = (
 ): Notifications =>
   address.isPooled ? new PolledNotifications() : new ListenNotifications(address, onError, { heartbeatMs, timeoutMs });
 
-/** The subscribers of a process. */
 class Subscribers {
   readonly #calls = new Map<string, Set<() => void>>();
 
   add(topic: string, wake: () => void): () => void {
     const calls = this.#calls.get(topic) ?? new Set();
-    // Woken by the publisher: what follows is done for the subscriber, not for the publisher.
+    // Run under the subscriber's user, not the publisher's.
     const asHere = bindUser(wake);
     this.#calls.set(topic, calls.add(asHere));
     return () => {
@@ -98,7 +97,7 @@ class ListenNotifications implements Notifications {
   readonly #pending = new Set<string>();
   readonly #closing = new AbortController();
   readonly #running: Promise<void>;
-  /** The connection while it listens. */
+  /** Set while it listens. */
   #client: ServerClient | undefined;
   #isFlushing = false;
 
@@ -138,11 +137,11 @@ class ListenNotifications implements Notifications {
     }
   }
 
-  /** Listens on one connection until it ends. @throws what kept it from listening, or ended it. */
+  /** Listens on one connection until it ends. @throws if it fails */
   async #listen(): Promise<void> {
     const { timeoutMs } = this.#times;
     const client = await connect(this.#address, {
-      // By it operators see which replicas there are.
+      // Lets operators see which replicas are connected.
       application_name: `agent-runtime/${VERSION} ${hostname()}`,
       connectionTimeoutMillis: timeoutMs,
       query_timeout: timeoutMs,
@@ -154,7 +153,7 @@ class ListenNotifications implements Notifications {
     try {
       const { rows } = await client.query<{ pid: number }>('select pg_backend_pid() as pid');
       client.on('notification', ({ payload, processId }) => {
-        // What this process sent has woken its own subscribers already.
+        // Our own notifications have already woken our subscribers.
         if (processId === rows[0]?.pid) return;
         for (const topic of toTopics(payload)) this.#subscribers.wake(topic);
       });
@@ -164,12 +163,12 @@ class ListenNotifications implements Notifications {
       await this.#stayAlive(client, AbortSignal.any([ended.signal, this.#closing.signal]));
     } finally {
       this.#client = undefined;
-      // A connection whose query has not been answered is cut instead of being told.
+      // If a query was not answered, `end` never settles; the connection is abandoned after the time-out.
       await Promise.race([client.end(), sleep(timeoutMs, undefined, { ref: false })]).catch(this.#onError);
     }
   }
 
-  /** Settles when the connection has ended or is to end. @throws when it gives no sign of life, or may not be used. */
+  /** Checks the connection regularly until it ends. @throws if it does not answer or has become read-only */
   async #stayAlive(client: ServerClient, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await sleep(this.#times.heartbeatMs, undefined, { signal }).catch(() => undefined);
@@ -179,7 +178,7 @@ class ListenNotifications implements Notifications {
     }
   }
 
-  /** Sends what is pending, one statement at a time; topics that come meanwhile go with the next one. */
+  /** Sends pending topics in batches; topics published meanwhile go into the next one. */
   async #flush(): Promise<void> {
     while (this.#pending.size > 0 && this.#client) {
       const topics = [...this.#pending].slice(0, MAX_TOPICS_PER_PAYLOAD);
@@ -187,18 +186,18 @@ class ListenNotifications implements Notifications {
       const client = this.#client;
       await client.query('select pg_notify($1, $2)', [CHANNEL, JSON.stringify(topics)]).catch((error: unknown) => {
         this.#onError(error);
-        // Whatever keeps it from sending may keep it from listening.
+        // A connection that cannot send probably cannot listen either.
         return client.end().catch(() => undefined);
       });
       await sleep(FLUSH_MS, undefined, { ref: false });
     }
-    // Without a connection there are no notifications; subscribers poll.
+    // Without a connection nothing is sent; subscribers poll.
     this.#pending.clear();
     this.#isFlushing = false;
   }
 }
 
-/** Reads the topics of a notification; any role of the database may send one, so one of others has none. */
+/** Reads a payload's topics; any role of the database may notify, so invalid payloads are ignored. */
 function toTopics(payload = ''): string[] {
   try {
     const topics: unknown = JSON.parse(payload);
@@ -208,7 +207,7 @@ function toTopics(payload = ''): string[] {
   }
 }
 
-/** Wakes the subscribers of a topic in all processes when the transaction commits: not before they can see why. */
+/** Wakes a topic's subscribers when the transaction commits, so that they see the change. */
 export async function notifyOnCommit(tx: Database, topic: string): Promise<void> {
   await tx.execute(sql`select pg_notify(${CHANNEL}, ${JSON.stringify([topic])})`);
 }

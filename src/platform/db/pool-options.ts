@@ -1,51 +1,53 @@
 import { type DatabaseAddress, STAY_OPEN } from './connection.ts';
 import { FOR_ALL_USERS, type RowSecurity, type SessionSettings } from './row-security.ts';
 
-/** Limits of rows, as arguments of statements: settings of a connection do not reach other nodes or past a pooler. */
+/**
+ * Limits on rows, passed as arguments, because session settings do not reach other nodes or pass a pooler. The named
+ * SQL functions enforce them.
+ */
 export interface RowLimits {
-  /** Maximum size of the state of a session, user or app, bytes of its JSON: `assert_state_size` holds it. */
+  /** State of a session, a user or an application, in bytes of JSON (`assert_state_size`). */
   maxStateBytes: number;
   maxStateKeys: number;
-  /** Maximum size of what agents write into the state of an app for one user: `assert_writer_share` holds it. */
+  /** State that agents write to an application's shared state on behalf of one user (`assert_writer_share`). */
   maxAppStateBytesPerUser: number;
-  /** Maximum size of the events of a session, bytes of their JSON: the SQL function `assert_session_size` holds it. */
+  /** Events of a session, in bytes of JSON (`assert_session_size`). */
   maxSessionBytes: number;
-  /** Maximum size of what a user keeps in an application [no limit]: `assert_user_storage` holds it. */
+  /** Stored data of a user in an application; null: unlimited (`assert_user_storage`). */
   maxUserBytes: number | null;
-  /** Maximum of open tasks of a user in an application: the SQL function `open_tasks` holds it. */
+  /** Open tasks of a user in an application (`open_tasks`). */
   maxOpenTasks: number;
 }
 
-/** How the pools behave. */
 export interface PoolOptions extends DatabaseAddress, RowLimits {
-  /** Maximum of connections of this process; a quarter of them (one at least) are for reads. */
+  /** Connections of this process; a quarter, at least one, is reserved for reads. */
   size: number;
-  /** Time-out of one statement. */
+  /** Statement time-out. */
   statementTimeoutMs: number;
-  /** Time-out of the wait for a row lock. */
+  /** Row lock time-out. */
   lockTimeoutMs: number;
-  /** Maximum of deliveries of a user that wait: the SQL function `insert_webhook_delivery` holds it. */
+  /** Pending webhook deliveries of a user (`insert_webhook_delivery`). */
   maxPendingDeliveries: number;
-  /** True: connections keep the plans of their statements; a pooler between has to know prepared statements. */
+  /** True: use prepared statements; a pooler in between must support them. */
   preparesStatements: boolean;
-  /** True: it is the coordinator of a cluster, whose other nodes carry out what concerns one user [false]. */
+  /** True: the database is the coordinator of a Citus cluster; default: false. */
   isOnCluster?: boolean;
-  /** Time-out of the wait for a free connection, and for a new one to open. */
+  /** Time-out for a free connection, and for opening one. */
   connectTimeoutMs: number;
-  /** Role for statements of one user [that of the connection]. */
+  /** Role for statements restricted to one user; default: the connection's. */
   security?: RowSecurity;
-  /** A streaming replica for plain reads, with as many connections [none]. */
+  /** Streaming replica for plain reads, with its own pool of the same size; default: none. */
   replica?: DatabaseAddress | undefined;
-  /** Called with the time that a connection was waited for. */
+  /** Called with the time that a caller waited for a connection. */
   onLent?: ((pool: 'main' | 'reads', seconds: number) => void) | undefined;
-  /** An idle connection broke; the pool has dropped it and goes on. */
+  /** Called when an idle connection broke; the pool has dropped it. */
   onIdleError: (error: Error) => void;
 }
 
-/** Shortest time-out of a transaction that sends nothing; it has that of a statement where that is longer. */
+/** Minimum time-out of an idle transaction; the statement time-out applies if it is longer. */
 const IDLE_IN_TRANSACTION_MS = 10_000;
 
-/** Settings that limit the statements of a pool. */
+/** Settings that limit the pool's statements. */
 export const ownSettings = (options: PoolOptions) => ({
   statement_timeout: String(options.statementTimeoutMs),
   lock_timeout: String(options.lockTimeoutMs),
@@ -53,21 +55,21 @@ export const ownSettings = (options: PoolOptions) => ({
   'agent_runtime.max_pending_deliveries': String(options.maxPendingDeliveries),
 });
 
-/** Settings that a connection is opened with; none behind a pooler, which would refuse them or drop them. */
+/** Settings of a new connection; none behind a pooler, which would refuse or drop them. */
 export const connectionSettings = (options: PoolOptions): Record<string, string> =>
   options.isPooled
     ? {}
     : {
         ...ownSettings(options),
         ...FOR_ALL_USERS,
-        // The database of another operator may have any of these; what we read and lock is not to depend on them.
+        // An operator's database may have other defaults; our reads and locks must not depend on them.
         default_transaction_isolation: 'read committed',
         DateStyle: 'ISO',
         TimeZone: 'UTC',
         ...STAY_OPEN,
       };
 
-/** Settings that statements and transactions bring along: behind a pooler in transaction mode, all of them. */
+/** Settings sent with statements and transactions: behind a pooler in transaction mode, all of them. */
 export function settingsFor(options: PoolOptions): SessionSettings {
   const { schema, isPooled, isOnCluster = false } = options;
   const security = { ...(options.security ?? { role: undefined }), hasNoUsers: isOnCluster };

@@ -6,47 +6,46 @@ import { EXACT_TYPES, readOnlyServer, type ServerChoice, ServerClient, sqlState 
 import type { ServerAddress } from './connection.ts';
 import { beginFor, type SessionSettings } from './row-security.ts';
 
-/** A connection that is lent, and the function that gives it back; `mustEnd` closes it. */
+/** A borrowed connection; `release(true)` closes it. */
 interface Loan {
   client: ServerClient;
   release: (mustEnd: boolean) => void;
 }
 
-/** How a pool connects, and what its statements run under. */
 export interface ServerPoolOptions {
   config: PoolConfig & { max: number; connectionTimeoutMillis: number };
   settings: SessionSettings;
-  /** True: the server keeps the plans of statements, by name. */
+  /** True: use named prepared statements. */
   preparesStatements: boolean;
   /** Called with the time that a caller waited for a connection. */
   onLent: (seconds: number) => void;
-  /** Set where no caller may have more than its share: the error of one that waited too long. */
+  /** If set, no caller may exceed its share; the error message after the time-out. */
   busyText?: string;
-  /** True: nothing of a session outlives its transaction, such as locks, temporary tables and what it listens to. */
+  /** True: discard session state, such as locks and temporary tables, after each transaction. */
   clears?: boolean;
-  /** An idle connection broke; the pool has dropped it. */
+  /** Called when an idle connection broke; the pool has dropped it. */
   onIdleError: (error: Error) => void;
 }
 
-/** The error of node-postgres's pool for the same wait. */
+/** The message of node-postgres's pool for the same condition. */
 const NO_FREE_CONNECTION = 'timeout exceeded when trying to connect';
-/** Work of the process itself, which no caller asked for. */
+/** Caller key of the process's own work. */
 const OF_PROCESS = '';
 
-/** Connections that are lent to callers in turn. */
+/** A connection pool that is fair between callers. */
 export class ServerPool {
   readonly #pool: Pool;
   readonly #places: FairSemaphore;
   readonly #options: ServerPoolOptions;
 
-  /** @param nextServer returns the server that a new connection is opened to */
+  /** @param nextServer - chooses the server of a new connection */
   constructor(options: ServerPoolOptions, nextServer: () => ServerAddress) {
     const { config, onIdleError } = options;
     this.#options = options;
     this.#pool = new Pool({
       ...config,
       types: EXACT_TYPES,
-      // A statement goes with what limits it to a user in one round trip (row-security.ts).
+      // Sends a statement together with its user restriction in one round trip (row-security.ts).
       pipeline: true,
       Client: class extends ServerClient {
         constructor(given: PoolConfig = {}) {
@@ -54,9 +53,9 @@ export class ServerPool {
         }
       },
     });
-    // Without a listener an idle connection that breaks ends the process (node-postgres#2439).
+    // Without a listener, a broken idle connection would end the process (node-postgres#2439).
     this.#pool.on('error', (error: Error) => {
-      // While it ends, its connections may outlive it by a moment: an embedded server that stops then breaks them.
+      // Ignored while closing: connections may outlive the pool briefly, and an embedded server that stops breaks them.
       if (!this.#pool.ending) onIdleError(error);
     });
     this.#places = new FairSemaphore(config.max, {
@@ -66,7 +65,7 @@ export class ServerPool {
     });
   }
 
-  /** Lends a connection once it is the caller's turn. @throws {Error} after too long a wait */
+  /** Borrows a connection when it is the caller's turn. @throws {Error} after the time-out */
   async lend(): Promise<Loan> {
     const startedAt = performance.now();
     const leave = await this.#places.acquire(currentContext().caller ?? OF_PROCESS);
@@ -84,7 +83,9 @@ export class ServerPool {
     }
   }
 
-  /** Runs a statement on a connection that is closed where that failed, or where its server is `unfit` for the next. */
+  /**
+   * Runs a statement on a connection that is closed if it failed, or if `unfit` says that its server became unsuitable.
+   */
   protected async run(statement: QueryConfig, unfit: (client: ServerClient) => boolean, check?: string) {
     const { client, release } = await this.lend();
     let mustEnd = true;
@@ -101,7 +102,7 @@ export class ServerPool {
     return (await this.#pool.connect()) as PoolClient & ServerClient;
   }
 
-  /** Sends a statement under the settings of the pool, for the user that the work is limited to. */
+  /** Sends a statement with the pool's settings, restricted to the current user. */
   send(client: ServerClient, statement: QueryConfig, check?: string): Promise<QueryResult> {
     const { settings } = this.#options;
     const userId = settings.hasNoUsers ? undefined : currentContext().userId;
@@ -110,7 +111,7 @@ export class ServerPool {
     return sendInTransaction(client, beginFor(userId, settings, check, currentContext().groups), send);
   }
 
-  /** Begins a transaction under the settings of the pool, for the user that the work is limited to. */
+  /** Begins a transaction with the pool's settings, restricted to the current user. */
   async begin(client: ServerClient): Promise<void> {
     const { settings } = this.#options;
     const userId = settings.hasNoUsers ? undefined : currentContext().userId;
@@ -121,7 +122,7 @@ export class ServerPool {
     );
   }
 
-  /** Ends what a transaction left with its session, where the pool wants that. @throws where the connection must end */
+  /** Discards session state after a transaction, if configured. @throws if the connection must be closed */
   async clear(client: ServerClient): Promise<void> {
     if (this.#options.clears) await client.query('discard all');
   }
@@ -139,7 +140,6 @@ export class ServerPool {
     return name === undefined ? statement : { ...statement, name };
   }
 
-  /** Returns the use of the connections right now, for metrics. */
   use(): { open: number; idle: number; waiting: number } {
     const { totalCount: open, idleCount: idle } = this.#pool;
     return { open, idle, waiting: this.#places.waiting };
@@ -150,25 +150,25 @@ export class ServerPool {
   }
 }
 
-/** A pool that follows the primary: its connections are to the server that was found to take writes. */
+/** A pool that follows the primary: it connects to the server that accepts writes. */
 export class PrimaryPool extends ServerPool {
   readonly #servers: ServerChoice;
   readonly #acceptsReadOnly: boolean;
 
-  /** @param acceptsReadOnly true: a server that is read-only will do where there is no other */
+  /** @param acceptsReadOnly - true: fall back to a read-only server */
   constructor(options: ServerPoolOptions, servers: ServerChoice, { acceptsReadOnly = false } = {}) {
     super(options, () => servers.current);
     this.#servers = servers;
     this.#acceptsReadOnly = acceptsReadOnly;
   }
 
-  /** Runs a statement, again after a deadlock: it was a transaction of its own, so nothing of it is left. */
+  /** Runs a statement; retries after a deadlock, which is safe because the statement is a transaction of its own. */
   query(statement: QueryConfig): Promise<QueryResult> {
-    // The next read looks for the primary again.
+    // A read-only connection is closed, so that the next read looks for the primary again.
     return withRepeats(() => this.run(statement, ({ isReadOnly }) => isReadOnly));
   }
 
-  /** Connects to the primary, or else to a read-only server that is accepted. @throws what the last server answered */
+  /** Connects to the primary, or to a read-only server if accepted. @throws the last server's error */
   protected override async connect(): Promise<PoolClient & ServerClient> {
     let readOnly: (PoolClient & ServerClient) | undefined;
     let failure: unknown;
@@ -194,8 +194,9 @@ export class PrimaryPool extends ServerPool {
 }
 
 /**
- * Sends a statement in a transaction of its own, and all three messages without a wait. Where the first fails, the
- * server leaves out the second, and the commit is a rollback. @throws what failed first
+ * Sends BEGIN, the statement and COMMIT without waiting in between. If one fails, the server skips the rest and COMMIT
+ * rolls back.
+ * @throws the first error
  */
 async function sendInTransaction(
   client: ServerClient,
@@ -207,12 +208,12 @@ async function sendInTransaction(
   return result;
 }
 
-/** Serialization failure, deadlock, lock not available: nothing was done, and the same work can succeed at once. */
+/** Serialization failure, deadlock, lock not available: nothing was written, and a retry may succeed at once. */
 const REPEATABLE = new Set(['40001', '40P01', '55P03']);
 const MAX_REPEATS = 3;
 const MAX_PAUSE_MS = 200;
 
-/** Does `work`, again at most three times and after a random pause where it failed and left nothing behind. */
+/** Retries `work` up to three times, after a random pause, if it failed without side effects. */
 export async function withRepeats<T>(work: () => Promise<T>): Promise<T> {
   for (let repeats = 0; ; repeats++) {
     try {

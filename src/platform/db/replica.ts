@@ -4,15 +4,15 @@ import { sqlState } from './client.ts';
 import type { ServerAddress } from './connection.ts';
 import { ServerPool, type ServerPoolOptions } from './pool.ts';
 
-/** The SQLSTATE of the check for a replica that is behind, or is no replica: a division by zero. */
+/** SQLSTATE of the failed position check: a division by zero. */
 const BEHIND = '22012';
-/** Time for which a replica that is behind is not asked, and one that failed. */
+/** Pauses before a lagging or failed replica is tried again. */
 const PAUSE_WHEN_BEHIND_MS = 100;
 const PAUSE_AFTER_FAILURE_MS = 2_000;
-/** A replica that does not answer holds a read up for that long, once in a pause. */
+/** Longest delay that an unresponsive replica adds to a read, once per pause. */
 const MAX_WAIT_MS = 2_000;
 
-/** A streaming replica for plain reads. A failure of it is no error: the read goes to the primary. */
+/** A streaming replica for plain reads. If it fails, the read goes to the primary. */
 export class Replica extends ServerPool {
   #pausedUntil = 0;
 
@@ -21,7 +21,7 @@ export class Replica extends ServerPool {
     super({ ...options, config: { ...config, connectionTimeoutMillis } }, () => server);
   }
 
-  /** The result of a read; `undefined` where it has to go to the primary, as all later ones of the same request. */
+  /** Reads from the replica; `undefined` if this and later reads of the request must go to the primary. */
   async query(statement: QueryConfig): Promise<QueryResult | undefined> {
     const { read } = currentContext();
     if (!read || read.isAtPrimary) return undefined;
@@ -38,6 +38,6 @@ export class Replica extends ServerPool {
   }
 }
 
-/** Fails with a division by zero unless the server is a replica that has got to a position. */
+/** SQL: divides by zero unless the server is a replica that has replayed up to the position. */
 const hasGotTo = (position: string) =>
   `1 / (pg_is_in_recovery() and pg_last_wal_replay_lsn() >= ${escapeLiteral(position)}::pg_lsn)::int`;

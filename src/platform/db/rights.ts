@@ -6,18 +6,23 @@ import type { DatabaseAddress } from './connection.ts';
 import * as tables from './schema/schema.ts';
 import { connect } from './client.ts';
 
-/** Table of the applied migrations, in the schema of the tables it tells of: it is dumped and restored with them. */
+/**
+ * Journal of applied migrations. It is in the schema that it describes, so that both are dumped and restored together.
+ */
 export const JOURNAL = 'agent_runtime_migrations';
-/** The tables of the service, without the journal. */
+/** Our tables, without the journal. */
 const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
   is(each, PgTable) ? [getTableName(each)] : [],
 );
-/** The role of statements for one user where the connection's is above row security: no owner, no login, rows only. */
+/**
+ * Role for statements restricted to one user, used if the connection's role bypasses row-level security. It owns
+ * nothing and cannot log in.
+ */
 export const LIMITED_ROLE = 'agent_runtime_user';
 const ROWS = ['select', 'insert', 'update', 'delete'];
-/** Rights of the serving role where they are not all on rows. */
+/** Rights of the serving role that differ from full row access. */
 const SERVING: Record<string, string[]> = { audit_log: ['insert', 'select'] };
-/** Rights of the limited role where they are not all on rows; functions of the owner of the tables write the rest. */
+/** Rights of the limited role that differ from full row access; SECURITY DEFINER functions write the rest. */
 const LIMITED: Record<string, string[]> = {
   agent_prompts: ['select', 'insert', 'update (use_time)'],
   agent_versions: ['select'],
@@ -33,20 +38,19 @@ const LIMITED: Record<string, string[]> = {
   score_rules: ['select'],
   user_storage: ['select'],
 };
-/** Functions that the limited role may not call. */
 const FOR_ALL_USERS = ['delete_old_audit_entries', 'keep_answer'];
 
-/** Returns what a role may do with each table; of both roles rows of users are bounded by row-level security. */
+/** Rights of a role by table; for both roles row-level security restricts user rows. */
 const tableRights = (role: string): [table: string, privileges: string[]][] =>
   role === LIMITED_ROLE
     ? TABLE_NAMES.map((name) => [name, LIMITED[name] ?? ROWS])
     : [...TABLE_NAMES.map((name): [string, string[]] => [name, SERVING[name] ?? ROWS]), [JOURNAL, ['select']]];
-/** One grant of all replicas that start at once: concurrent ones fail. Any number does. */
+/** Advisory lock key for grants, because concurrent grants fail. */
 export const GRANT_LOCK = 7_240_009;
-/** The number of missing rights that are named; the others are counted. */
+/** Missing rights named in an error; the rest is counted. */
 const MAX_NAMED = 3;
 
-/** Returns what a role lacks to serve: rights on rows and functions of the owner of our tables; triggers need none. */
+/** SQL: the missing rights of a role, on rows and on functions of our tables' owner. Trigger functions need none. */
 const LACKING = `
   with theirs (role, schema) as (values ($1::name, $2::name))
   select 'usage on schema ' || schema as lack from theirs where not has_schema_privilege(role, schema, 'usage')
@@ -66,7 +70,7 @@ const LACKING = `
     and not has_function_privilege(role, p.oid, 'execute')
   order by lack`;
 
-/** The rights that a role lacks to serve the tables of a schema, e.g. `insert, update on events`, by name. */
+/** Lists the missing rights of a role, e.g. `insert, update on events`. */
 export async function listLackingRights(client: Client, schema: string, role: string): Promise<string[]> {
   const each = tableRights(role).flatMap(([name, privileges]) => privileges.map((privilege) => [name, privilege]));
   const [names, privileges] = [each.map(([name]) => name), each.map(([, privilege]) => privilege)];
@@ -76,7 +80,7 @@ export async function listLackingRights(client: Client, schema: string, role: st
 
 const notFor = (role: string) => (role === LIMITED_ROLE ? FOR_ALL_USERS : []);
 
-/** Gives a role what it lacks to serve; all replicas may do so at once. @throws where the role may not give it. */
+/** Grants the missing rights; safe for concurrent replicas. @throws if the current role may not grant them */
 export async function grantRights(client: Client, schema: string, role: string): Promise<void> {
   if ((await listLackingRights(client, schema, role)).length === 0) return;
   const [inSchema, toRole] = [escapeIdentifier(schema), escapeIdentifier(role)];
@@ -101,14 +105,14 @@ export async function grantRights(client: Client, schema: string, role: string):
   for (const { name } of rows) await client.query(`grant execute on function ${name} to ${toRole}`);
 }
 
-/** The role that an address signs in as. @throws when it cannot. */
+/** The role that an address logs in as. */
 export const findRole = (address: DatabaseAddress, config: ClientConfig): Promise<string> =>
   withConnection(address, config, async (client) => {
     const { rows } = await client.query<{ role: string }>('select current_user as role');
     return rows[0]?.role ?? '';
   });
 
-/** @throws {ConfigError} where tables are not there, or the role of the address lacks rights on them: which. */
+/** @throws {ConfigError} if tables are missing, or the role lacks rights on them */
 export const checkServingRole = (address: DatabaseAddress, config: ClientConfig): Promise<void> =>
   withConnection(address, config, async (client) => {
     const { rows } = await client.query<{ role: string; schema: string | null }>(
@@ -127,7 +131,7 @@ export const checkServingRole = (address: DatabaseAddress, config: ClientConfig)
     );
   });
 
-/** @throws {ConfigError} where a table is not there although the journal has its migration: its use would fail. */
+/** @throws {ConfigError} if a table is missing although the journal lists its migration */
 export async function checkTables(client: Client, schema: string): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
     `select name from unnest($2::text[]) name where not exists (
@@ -140,7 +144,7 @@ export async function checkTables(client: Client, schema: string): Promise<void>
   throw new ConfigError(`it lacks ${lacking}, although all migrations were applied to it`);
 }
 
-/** Works on a connection of its own, which may be to a standby. */
+/** Opens a separate connection, possibly to a standby. */
 export async function withConnection<T>(
   address: DatabaseAddress,
   config: ClientConfig,

@@ -6,27 +6,32 @@ import { connect } from './client.ts';
 import { LIMITED_ROLE } from './rights.ts';
 import { isLimitedRoleReady } from './shared-roles.ts';
 
-/** The settings that the policies look at: a user, or `on` for all of them; without either there are no rows. */
+/**
+ * Settings that row-level security policies read: a user id, or `on` for all users. If neither is set, no rows are
+ * visible.
+ */
 const USER = 'agent_runtime.user';
 const ALL_USERS = 'agent_runtime.all_users';
-/** The groups of the user, with this character between them. */
+/** The user's groups, joined by this character. */
 const GROUPS = 'agent_runtime.groups';
 const BETWEEN_GROUPS = '\u001f';
-/** Settings of connections that work for all users. */
 export const FOR_ALL_USERS = { [ALL_USERS]: 'on' };
 
-/** The role for statements of one user, where the connection's own role sees all rows. */
+/** The role for statements restricted to one user, if the connection's role bypasses row-level security. */
 export interface RowSecurity {
   role: string | undefined;
 }
 
-/** How {@link RowSecurity} was found; `isVoid`: the role sees all, and there is no other; nor is there on a cluster. */
+/**
+ * How row-level security was found. `isVoid`: it is not enforced, because the role bypasses it and no other is
+ * available, or because the database is distributed.
+ */
 export type FoundRowSecurity = RowSecurity & { isVoid: boolean; isOnCluster?: true };
 
 /**
- * Finds out what statements for one user can run as; the migrator makes the role for it where one is needed. A role
- * that is neither a superuser nor bypasses row-level security is held to it as it is, also where it owns the tables.
- * @throws {ConfigError} where that role would see no rows, because an unknown pooler keeps the settings of connections
+ * Determines the role for statements restricted to one user; the migrator creates it if needed. A role that is neither
+ * superuser nor BYPASSRLS can be used as it is, even as the owner of the tables.
+ * @throws {ConfigError} if an undeclared pooler drops session settings, so that no rows would be visible
  */
 export async function prepareRowSecurity(address: DatabaseAddress, config: ClientConfig): Promise<FoundRowSecurity> {
   const client = await connect(address, config, { acceptsReadOnly: true, settings: FOR_ALL_USERS });
@@ -36,14 +41,14 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
        from pg_roles where rolname = current_user`,
       [address.schema],
     );
-    // The settings that policies look at do not reach the other nodes, nor does a role that cannot sign in there.
+    // Policy settings do not reach other nodes, and a NOLOGIN role cannot connect there.
     if (await isOnCluster(client)) return { role: undefined, isVoid: true, isOnCluster: true };
     const { role = '', isAbove = false, schema = '' } = own.rows[0] ?? {};
     if (isAbove) {
       const isReady = await isLimitedRoleReady(client, schema, role);
       return { role: isReady ? LIMITED_ROLE : undefined, isVoid: !isReady };
     }
-    // Behind a pooler each statement brings it along.
+    // Behind a pooler each statement carries the setting.
     if (address.isPooled) return { role: undefined, isVoid: false };
     const { rows } = await client.query<{ all: string | null }>(`select current_setting('${ALL_USERS}', true) as all`);
     if (rows[0]?.all === 'on') return { role: undefined, isVoid: false };
@@ -57,15 +62,16 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
 }
 
 /**
- * Settings of the statements of a pool; `local`: those that a connection behind a pooler does not keep;
- * `hasNoUsers`: policies are void, as on a cluster, so a statement for one user needs no transaction.
+ * Settings of a pool's statements.
+ * `local`: settings that a pooler would drop, sent with each transaction.
+ * `hasNoUsers`: policies are void (distributed database), so a user's statement needs no transaction.
  */
 export type SessionSettings = RowSecurity & { local?: Record<string, string>; hasNoUsers?: boolean };
 
 /**
- * Returns what begins a transaction that is held to the rows of a user, or of all users: one message. Nothing of it
- * stays with the connection, which makes it safe behind a pooler in transaction mode.
- * @param check an expression that fails where the transaction must not go on
+ * SQL that begins a transaction restricted to one user, or open to all, in one message. The settings end with the
+ * transaction, so it is safe behind a pooler.
+ * @param check - an SQL expression that fails if the transaction must not continue
  */
 export function beginFor(
   userId: string | undefined,
@@ -86,7 +92,7 @@ export function beginFor(
 const setting = (name: string, value: string) => `set_config('${name}', ${value}, true)`;
 
 /**
- * A message with a syntax error would begin nothing, and the statement that is sent behind it would run for all users.
- * So what a request says stands in it as digits only: what PostgreSQL cannot read of them fails after the `begin`.
+ * Encodes request data as hex digits. A message with a syntax error would begin no transaction, and the pipelined
+ * statement after it would run unrestricted. Invalid bytes fail only after `begin`.
  */
 const toSafeText = (value: string) => `convert_from('\\x${Buffer.from(value).toString('hex')}', 'UTF8')`;

@@ -1,10 +1,9 @@
 import { type Client, DatabaseError, escapeIdentifier, escapeLiteral } from 'pg';
 import { GRANT_LOCK, grantRights, LIMITED_ROLE, listLackingRights } from './rights.ts';
 
-/** Roles for people, which cannot log in unless an operator lets them, and the schemas of the views that they read. */
+/** Reader roles for people (no login by default), with the schema of views that each may read. */
 const READERS = { agent_runtime_reader: toViewSchema, agent_runtime_outline_reader: toOutlineSchema };
 
-/** Schema of the views for people, of a schema of tables. */
 export function toViewSchema(schema: string): string {
   return schema === 'public' ? 'inspect' : `${schema}_inspect`;
 }
@@ -15,9 +14,9 @@ export function toOutlineSchema(schema: string): string {
 }
 
 /**
- * Makes the absent roles that all databases of a server share, with their rights: those for people, and the limited
- * one where the serving role [that of the connection] is above row-level security. Nothing happens where the role of
- * the connection may not; a start says so where the limited one is missed.
+ * Creates missing server-wide roles with their rights: the readers, and the limited role if the serving role bypasses
+ * row-level security. Skips what the current role may not do; the start reports a missing limited role.
+ * @param servingRole - default: the current role
  */
 export async function makeRoles(client: Client, schema: string, servingRole: string | undefined): Promise<void> {
   const { rows } = await client.query<{ role: string; isAbove: boolean; isSuper: boolean; mayCreate: boolean }>(
@@ -27,7 +26,7 @@ export async function makeRoles(client: Client, schema: string, servingRole: str
     [servingRole],
   );
   const [serving] = rows;
-  // Not even tried: the server's log of an operator who gives few rights stays without errors.
+  // Not attempted without the right, so that the server's log stays free of errors.
   const toCreate = (role: string) => (serving?.mayCreate ? creating(role) : '');
   if (serving?.isAbove && !(await isLimitedRoleReady(client, schema, serving.role))) {
     await tryTo(client, async () => {
@@ -44,7 +43,7 @@ export async function makeRoles(client: Client, schema: string, servingRole: str
   }
 }
 
-/** True where the limited role exists, has its rights, and may be used by that role. */
+/** True if the limited role exists with its rights and `role` may use it. */
 export async function isLimitedRoleReady(client: Client, schema: string, role: string): Promise<boolean> {
   const { rowCount } = await client.query('select from pg_roles where rolname = $1 and pg_has_role($2, oid, $3)', [
     LIMITED_ROLE,
@@ -54,7 +53,6 @@ export async function isLimitedRoleReady(client: Client, schema: string, role: s
   return rowCount === 1 && (await listLackingRights(client, schema, LIMITED_ROLE)).length === 0;
 }
 
-/** True where a role exists and reads every view of a schema. */
 async function readsAll(client: Client, role: string, views: string): Promise<boolean> {
   const { rowCount } = await client.query(
     `select from pg_roles r where rolname = $1 and not exists (
@@ -66,7 +64,7 @@ async function readsAll(client: Client, role: string, views: string): Promise<bo
   return rowCount === 1;
 }
 
-/** Writes into its function what the audit keeps, where the role of the connection owns it. */
+/** Stores the audit retention in its SQL function, if the current role owns the function. */
 export async function keepAuditRetention(
   client: Client,
   schema: string,
@@ -88,16 +86,16 @@ async function tryTo(client: Client, work: () => Promise<unknown>): Promise<void
   try {
     await work();
   } catch (error) {
-    // What the server refuses is not missed; a connection that broke is, and the next process does it all.
+    // Refusals by the server are ignored. A broken connection is not: the next process repeats everything.
     if (!(error instanceof DatabaseError)) throw error;
     await client.query('rollback').catch(() => undefined);
   }
 }
 
-/** One replica of those that start at once: concurrent grants fail. */
+/** Serialised by an advisory lock, because concurrent grants fail. */
 export const inTransaction = (text: string) => `begin; select pg_advisory_xact_lock(${GRANT_LOCK}); ${text} commit`;
 
-/** Another database of the server may make it in the same moment. */
+/** SQL that creates a role; another database of the server may create it at the same moment. */
 export const creating = (role: string) => `
   do $$ begin
     create role ${role} nologin nosuperuser nobypassrls;
@@ -111,7 +109,10 @@ const granting = (role: string, views: string) => `
     end if;
   end $$;`;
 
-/** A role of its own that logs in need not say so; only a superuser may set that for it. */
+/**
+ * SQL that shows all users' rows to a role; only a superuser may set that. Needs no setting for roles that log in
+ * directly.
+ */
 const showingAll = (role: string) => `
   do $$ begin
     if (select rolsuper from pg_roles where rolname = current_user) and not exists (

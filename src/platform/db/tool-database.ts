@@ -16,25 +16,27 @@ import { KEEP_ANSWER, TOOLS_ROLE, toToolSchema } from './tool-schema.ts';
 
 type Keep<T> = (tx: Database, result: T) => Promise<void>;
 
-/** Runs the transactions of tools as their role, on connections of their own. */
+/** Runs tool transactions under the tools' role, on separate connections. */
 export interface ToolDatabase {
-  /** The function that keeps an answer within such a transaction. */
+  /** SQL function that stores a call's answer within its transaction. */
   keepFunction: string;
-  /** Runs `work` for a user, keeps its result and commits; any throw, an abort or too long a time rolls back. */
+  /** Runs `work` for a user, stores its result and commits. A throw, an abort or the time limit rolls back. */
   transact<T>(userId: string, signal: AbortSignal, work: (sql: ToolSql) => Promise<T>, keep: Keep<T>): Promise<T>;
   close(): Promise<void>;
 }
 
-/** Connections of the tools: a part of those of the service, but enough for two users who take their share. */
-const [PART, MIN_CONNECTIONS] = [0.25, 4];
-/** Maximum time of a transaction: it holds locks and a connection. */
+/** Share of the service's connections that tools may use. */
+const SHARE = 0.25;
+/** Enough for two users with their maximum share. */
+const MIN_CONNECTIONS = 4;
+/** Time limit of a tool transaction, because it holds locks and a connection. */
 const MAX_TRANSACTION_MS = 30_000;
-/** Opens the pool of the tools, in which no user has more than a share; nothing connects before the first call. */
+/** Opens the pool for tools, with a limited share per user. The first call connects. */
 export function openToolDatabase(options: PoolOptions & { schema: string }): ToolDatabase {
-  const places = Math.max(MIN_CONNECTIONS, Math.floor(options.size * PART));
+  const places = Math.max(MIN_CONNECTIONS, Math.floor(options.size * SHARE));
   const schema = toToolSchema(options.schema);
   const local = { ...ownSettings(options), search_path: `${escapeIdentifier(schema)}, pg_temp` };
-  // Behind a pooler a session is not ours to clear; what would outlive a call is refused to its statements.
+  // Behind a pooler sessions cannot be cleared; there, statements with lasting effects are refused anyway.
   const clears = options.isPooled !== true;
   const own = { settings: { role: TOOLS_ROLE, local }, preparesStatements: false, busyText: BUSY, clears };
   const servers = new ServerChoice(listServers(options, connectionSettings(options)));
@@ -58,7 +60,7 @@ export function openToolDatabase(options: PoolOptions & { schema: string }): Too
       await bounds.hold();
       const result = await orAborted(work(sql), AbortSignal.any([signal, limit.signal]));
       isOver = true;
-      // Behind all that was sent, also what the tool did not wait for.
+      // Queued after everything that the tool sent, even without awaiting it.
       await bounds.hold();
       return result;
     } catch (error) {
@@ -91,7 +93,8 @@ const NEEDED = 'a tool is `transactional`, and needs';
 
 /**
  * Checks that transactional tools can work in a database.
- * @returns the schema of the service, and what a statement could do that left the role of the tools [nothing more]
+ * @returns the service's schema, and the `excess` rights that a statement would have if it left the tools' role;
+ * undefined if none
  * @throws {ConfigError}
  */
 export const checkToolDatabase = (
@@ -140,7 +143,7 @@ const FIND = `
     on sessions.relname = 'sessions' and sessions.relnamespace = to_regnamespace(quote_ident(coalesce($1, current_schema())))
   where own.rolname = current_user`;
 
-/** A statement is checked as the body of a temporary function. */
+/** The check creates a temporary function with the statement as its body. */
 const toGrant = (database = '') => `grant temporary on database ${database} to ${TOOLS_ROLE}`;
 
 function describeExcess(role = '', found: Partial<Found>): string | undefined {

@@ -10,13 +10,12 @@ import { creating, inTransaction } from './shared-roles.ts';
 
 /** The role of transactional tools, shared by all databases of a server. */
 export const TOOLS_ROLE = 'agent_runtime_tools';
-/** The one function of the service that it may call. */
+/** The only function of the service that tools may call. */
 export const KEEP_ANSWER = 'keep_answer';
 
-/** Returns the schema of the tools, of a schema of tables. */
 export const toToolSchema = (schema: string): string => (schema === 'public' ? 'agent_tools' : `${schema}_tools`);
 
-/** Lists the SQL files of applications, `<name>/migrations/*.sql`, in the order of their names. */
+/** Lists applications' SQL files, `<name>/migrations/*.sql`, by name. */
 const listFiles = (directory: string): Migration[] =>
   globSync('*/migrations/*.sql', { cwd: directory })
     .toSorted()
@@ -25,7 +24,7 @@ const listFiles = (directory: string): Migration[] =>
       return { name, hash: createHash('sha256').update(text).digest('hex'), statements: [text] };
     });
 
-/** Applies what is missing of the tools' tables, in a schema of their own. @throws {ConfigError} where it cannot */
+/** Applies missing migrations of tools, in their own schema. @throws {ConfigError} if impossible */
 export async function migrateTools(
   client: Client,
   schema: string,
@@ -45,7 +44,7 @@ export async function migrateTools(
   return applyMissing(client, own, files, granting(escapeIdentifier(schema), escapeIdentifier(own)));
 }
 
-/** Rights of the role, and of the serving one with it; a file may revoke some of them for its tables. */
+/** SQL: the role's rights. A migration may revoke some for its tables. */
 const granting = (schema: string, own: string) => `
   grant usage on schema ${schema}, ${own} to ${TOOLS_ROLE};
   grant select on ${own}.${JOURNAL} to ${TOOLS_ROLE};
@@ -53,7 +52,7 @@ const granting = (schema: string, own: string) => `
   alter default privileges in schema ${own} grant select, insert, update, delete on tables to ${TOOLS_ROLE};
   alter default privileges in schema ${own} grant usage on sequences to ${TOOLS_ROLE};`;
 
-/** Makes the role where it is absent, and lets the serving role [that of the connection] act as it. */
+/** Creates the role if missing and lets the serving role act as it. @param servingRole - default: the current role */
 async function makeToolsRole(client: Client, servingRole: string | undefined): Promise<void> {
   const { rows } = await client.query<{ serving: string; isThere: boolean; isReady: boolean }>(
     `select s.rolname as serving, t.oid is not null as "isThere",

@@ -5,13 +5,13 @@ import type { Database } from './database.ts';
 
 type Send = (text: string, values?: unknown[]) => Promise<QueryResult>;
 
-/** What a statement may begin with. That it is one of these and the only one is up to PREPARE; this gives the words. */
+/** Allowed first words, for a clear error message. PREPARE verifies that it is a single statement of these kinds. */
 const FIRST_WORD = /^[\s(]*(?:select|insert|update|delete|merge|with|values|table)\b/i;
 const ONLY = 'Only select, insert, update, delete and merge are sent, one each, and no setting is changed';
 
 /**
- * Functions of PostgreSQL that are volatile and do nothing beyond their statement. All others are refused: by them a
- * statement changes settings, runs another text, takes locks that others wait for, or ends the calls of others.
+ * Volatile functions of PostgreSQL without effects beyond their statement. All others are refused: they could change
+ * settings, execute other text, take locks that others wait for, or end the calls of others.
  */
 const HARMLESS = [
   'array_sample',
@@ -31,15 +31,18 @@ const HARMLESS = [
   'pg_sleep_for',
   'pg_sleep_until',
 ];
-/** Functions that are not volatile, and show what others send, or read what a statement does not name. */
+/**
+ * Functions that are not volatile but reveal other sessions' statements, or read tables that the statement does not
+ * name.
+ */
 const SHOWING = ['pg_stat_get_activity', 'pg_stat_get_backend_activity', '%_to_xml%'];
-/** Views of PostgreSQL by which settings are changed, or that show what others send. */
+/** Views that allow changing settings, or reveal other sessions' statements. */
 const REFUSED_VIEWS = ['pg_settings', 'pg_stat_activity'];
 
 const NAME = 'agent_runtime_look';
 /**
- * The functions and views of a statement that tools may not use. They are those of the tree that PostgreSQL itself made
- * of the text, so no spelling hides one. What is in the schema of the tools is the operator's, who answers for it.
+ * SQL: functions and views of a statement that tools may not use. They are taken from the parse tree that PostgreSQL
+ * built, so that no spelling can hide one. Objects in the tools' schema are allowed, because the operator wrote them.
  */
 const REFUSED = `
   with tree as (
@@ -55,13 +58,14 @@ const REFUSED = `
   where n.nspname = 'pg_catalog' and c.relname = any($4)
   order by name`;
 
-/** Refusals of texts [''] by their hash: the same text means the same again. */
+/** Check results by hash of the text; '' means allowed. */
 const known = new BoundedCache<string>();
 
 /**
- * Refuses a statement that could do more than read and write rows. It is not carried out for that: PostgreSQL parses
- * it as the body of a function, which is rolled back. A statement that it does not take fails as it would if it ran.
- * @param schema the schema of the tools @throws {Error} which function or view it may not use
+ * Refuses a statement that could do more than read and write rows. It is not executed: PostgreSQL parses it as the body
+ * of a function, which is rolled back. Invalid statements fail as they would when run.
+ * @param schema - the tools' schema
+ * @throws {Error} names the function or view that is not allowed
  */
 export async function checkStatement(tx: Database, text: string, schema: string): Promise<void> {
   if (!FIRST_WORD.test(text)) throw new Error(`${ONLY}.`);
@@ -71,7 +75,7 @@ export async function checkStatement(tx: Database, text: string, schema: string)
   if (refused !== '') throw new Error(`${ONLY}: ${refused} is not for tools.`);
 }
 
-/** Each batch is one round trip: where a statement fails, so do those behind it. */
+/** Each batch is one round trip; after a failure the rest of the batch fails too. */
 async function findRefused(send: Send, text: string, schema: string): Promise<string> {
   const [, { rows: parameters }] = await Promise.all([
     send(`prepare ${NAME} as ${text}`),
@@ -88,7 +92,7 @@ async function findRefused(send: Send, text: string, schema: string): Promise<st
   return (rows as { name: string }[])[0]?.name ?? '';
 }
 
-/** The extended protocol takes one statement, also where there are no values. */
+/** The extended protocol accepts a single statement, even without values. */
 const toSend =
   (tx: Database): Send =>
   (text, values = []) => {
@@ -96,7 +100,7 @@ const toSend =
     return tx.$client.query(statement);
   };
 
-/** What bounds a transaction of tools, and names its user. */
+/** Settings that restrict a tool transaction or identify its user. */
 const BOUNDS = [
   'role',
   'session_authorization',
@@ -114,7 +118,7 @@ const BOUNDS = [
 ];
 const LOOK = `select name, current_setting(name, true) as value from unnest($1::text[]) name`;
 
-/** The settings of a transaction of tools, which their functions may not change either. */
+/** Guards the settings of a tool transaction, which even the tools' own functions may not change. */
 export class Bounds {
   readonly #tx: Database;
   #first: string[] | undefined;
@@ -125,8 +129,8 @@ export class Bounds {
   }
 
   /**
-   * Carries out a statement [none] and looks at the settings in the same round trip.
-   * @throws {Error} which one is not what it was at the first look; again from then on
+   * Runs a statement, if given, and reads the settings in the same round trip.
+   * @throws {Error} if a setting differs from the first reading; also on all later calls
    */
   async hold(text?: string, values?: unknown[]): Promise<QueryResult> {
     const send = toSend(this.#tx);

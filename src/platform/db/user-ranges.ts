@@ -2,7 +2,6 @@ import { type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn, PgTable } from 'drizzle-orm/pg-core';
 import type { Database } from './database.ts';
 
-/** A user of an application. */
 interface User extends Record<string, unknown> {
   appName: string;
   userId: string;
@@ -11,12 +10,12 @@ interface User extends Record<string, unknown> {
 /** A table whose primary key begins with application and user. */
 type OfUsers = PgTable & { appName: AnyPgColumn; userId: AnyPgColumn };
 
-/** Rows of one range; one user's are never divided. */
+/** Rows per range; a user's rows are never split. */
 const RANGE_ROWS = 10_000;
 
 /**
- * Conditions that together hold for all rows of a table, each for those of some users in the order of its primary key:
- * what looks at everything reads no more than `rows` [10,000], or one user's, in a statement, until `signal` aborts.
+ * Splits a table into ranges of users, in primary key order, as SQL conditions. A statement per range reads about
+ * `rows` rows (default: 10,000), or one user's if that is more. Stops when `signal` aborts.
  */
 export async function* userRanges(
   db: Database,
@@ -24,7 +23,7 @@ export async function* userRanges(
   { rows = RANGE_ROWS, signal }: { rows?: number; signal?: AbortSignal | undefined } = {},
 ): AsyncGenerator<SQL, void, void> {
   const user = sql`(${table.appName}, ${table.userId})`;
-  // No application has an empty name.
+  // The start: no application has an empty name.
   let after: User | undefined = { appName: '', userId: '' };
   while (after && !signal?.aborted) {
     const { appName, userId } = after;

@@ -1,28 +1,29 @@
 import { JsonScan } from '../../core/json-scan.ts';
 import type { JsonLimits } from '../../core/limits.ts';
 
-/** How much an answer may have; each is counted as it comes. */
+/** Limits on an answer, checked while it arrives. */
 export interface AnswerBounds extends JsonLimits {
   bytes: number;
-  /** Messages in one array of JSON [without a limit]. */
+  /** Messages in one JSON array; default: no limit. */
   elements?: number;
-  /** Counts a message, or a line of a stream that is no data. @returns what there is too much of */
+  /** Counts a message, or a stream line without data. @returns what exceeds its limit, if anything */
   note?: (kind: 'message' | 'other line') => string | undefined;
-  /** Awaited before so many bytes and messages are handed on, so that their reader does not hold the event loop. */
+  /** Awaited before each larger portion is passed on, so that its reader does not block the event loop. */
   turn?: () => Promise<void>;
 }
 
 const LINE_FEED = 0x0a;
 const CARRIAGE_RETURN = 0x0d;
 const DATA = Buffer.from('data:');
-/** Bytes between two turns, and what a message costs beside its own. */
+/** Bytes between two turns, and the extra cost of a message in bytes. */
 const TURN_BYTES = 65_536;
 const MESSAGE_BYTES = 2_048;
 
 /**
- * The same response, whose body (JSON or server-sent events of it) fails once it has more than it may, with what
- * `toError` makes of a text like `more than 10 bytes`: 400,000 members keep a parser with a schema busy for a second.
- * @param isStream true where the body is read as server-sent events
+ * A response whose body (JSON, or server-sent events with JSON) fails when it exceeds its bounds: 400,000 members would
+ * keep a schema parser busy for a second.
+ * @param isStream - true for server-sent events
+ * @param toError - makes the error from a text like `more than 10 bytes`
  */
 export function boundedResponse(
   response: Response,
@@ -36,7 +37,6 @@ export function boundedResponse(
   return new Response(ReadableStream.from(body), { status, statusText, headers });
 }
 
-/** True for a response whose media type is that of server-sent events. */
 export const isEventStream = ({ headers }: Response): boolean =>
   headers.get('content-type')?.split(';')[0]?.trim().toLowerCase() === 'text/event-stream';
 
@@ -53,13 +53,16 @@ async function* counted(body: AsyncIterable<Uint8Array>, counter: AnswerCounter,
   if (counter.isLarge) await turn?.();
 }
 
-/** Counts what an answer has, byte by byte, without parsing it. */
+/** Counts an answer's bytes and JSON structure without parsing it. */
 class AnswerCounter {
   readonly #isStream: boolean;
   readonly #bounds: AnswerBounds;
   readonly #toError: (excess: string) => Error;
   #scan: JsonScan;
-  /** Bytes of `data:` that the line begins with so far; a mark may stand before the first, which counts as data. */
+  /**
+   * Matched bytes of the `data:` prefix. Starts as matched, so that a byte order mark before the first line counts as
+   * data.
+   */
   #matched = DATA.length;
   #lineLength = 0;
   #last = 0;
@@ -73,12 +76,12 @@ class AnswerCounter {
     this.#scan = new JsonScan(bounds);
   }
 
-  /** True for a large text, which is not parsed before its end. */
+  /** True for a large non-stream body, which is parsed only at its end. */
   get isLarge(): boolean {
     return !this.#isStream && this.#bytes > TURN_BYTES;
   }
 
-  /** Counts a piece. @returns the ends of messages in it that are to wait for a turn */
+  /** Counts a chunk. @returns offsets of message ends after which a turn is due */
   add(piece: Uint8Array): number[] {
     const { bytes, elements = Infinity } = this.#bounds;
     this.#bytes += piece.length;
@@ -106,7 +109,7 @@ class AnswerCounter {
     return ends;
   }
 
-  /** Comments and the other fields of a stream are no JSON. */
+  /** Counts part of a line; comments and other fields are no JSON. */
   #addToLine(piece: Uint8Array): void {
     let at = 0;
     while (this.#matched === this.#lineLength + at && at < piece.length && piece[at] === DATA[at + this.#lineLength]) {
@@ -116,7 +119,7 @@ class AnswerCounter {
     if (this.#matched >= DATA.length) this.#scanOn(piece.subarray(at));
   }
 
-  /** An empty line, whichever way lines end, ends the message. */
+  /** An empty line, with any kind of line ending, ends the message. */
   #endLine(byte: number): void {
     const isSecondHalf = byte === LINE_FEED && this.#last === CARRIAGE_RETURN && this.#lineLength === 0;
     this.#last = byte;

@@ -7,45 +7,45 @@ import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { CallerCounts } from '../work/fair-semaphore.ts';
 
-/** Rules for addresses that a request, a model or a tool chose. */
+/** Rules for URLs chosen by a request, a model or a tool. */
 export interface EgressPolicy {
-  /** True in local mode: loopback addresses, and http to them. */
+  /** True in local mode: allows loopback addresses, also by http. */
   allowLoopback: boolean;
   /**
-   * Where given, nothing else may be reached: a host (`mcp.example.com`), all below one (`*.example.com`), or an origin
-   * (`http://mcp:3000`), for which the operator vouches: http and a private address are allowed.
+   * If set, only these are reachable: a host (`mcp.example.com`), its subdomains (`*.example.com`), or an origin
+   * (`http://mcp:3000`) that the operator vouches for: there http and private addresses are allowed.
    */
   allowedHosts?: string[];
-  /** Resolves a host name [the system's resolver]. */
+  /** Resolves a host name; default: the system's resolver. */
   resolve?: (hostname: string) => Promise<string[]>;
 }
 
-/** Outgoing HTTP under a policy; every connection goes to an address that was checked. */
+/** Outgoing HTTP under a policy. Connections are made only to checked addresses. */
 export interface Egress {
   /**
-   * As the platform's `fetch`, with `redirect: 'follow'` (at most 3, each checked anew) and `'manual'`.
-   * @throws {AgentError} `egress_denied` where the policy says no.
+   * Like `fetch`. Redirects are followed up to 3 times, each checked again, or not at all with `redirect: 'manual'`.
+   * @throws {AgentError} `egress_denied` if the policy forbids the address
    */
   fetch: (url: string | URL, init?: RequestInit) => Promise<Response>;
-  /** Ends what is under way, and all connections of its own. */
+  /** Aborts open requests and closes the client's own connections. */
   close: () => Promise<void>;
 }
 
 const MAX_REDIRECTS = 3;
-/** Longest time that a connection is kept idle, whatever the other side says. */
+/** Maximum idle time of a connection, whatever the server suggests. */
 const MAX_IDLE_MS = 30_000;
 const MAX_RESPONSE_BYTES = INPUT_LIMITS.fetchedAnswer.bytes;
-/** Azure's host agent: it answers instance secrets at an address that looks public. */
+/** Azure's host agent: serves instance secrets at an address that looks public. */
 const METADATA_ADDRESSES = new Set(['168.63.129.16']);
 const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR('2000::/3');
 
-/** Connections to addresses that were checked. */
+/** Connections to checked addresses. */
 export interface Sockets {
   open: () => Promise<Agent>;
   close: () => Promise<void>;
 }
 
-/** Opens at most so many connections to one origin; one that is idle ends after 4 s, or when the other side says. */
+/** Limits connections per origin to `maximum`; idle ones close after 4 s or when the server says so. */
 export function createSockets(policy: EgressPolicy, maximum?: number): Sockets {
   let opening: Promise<Agent> | undefined;
   return {
@@ -55,8 +55,9 @@ export function createSockets(policy: EgressPolicy, maximum?: number): Sockets {
 }
 
 /**
- * A client of its own connections, or of `kept` ones, which outlive it; close it. `userId`: for whom the answers are
- * counted that are coming.
+ * Creates a client; close it after use.
+ * @param userId - the user whose limit on concurrent responses applies
+ * @param kept - shared connections that outlive the client; default: its own
  */
 export function createEgress(policy: EgressPolicy, userId = '', kept?: Sockets): Egress {
   const sockets = kept ?? createSockets(policy);
@@ -77,10 +78,10 @@ export function createEgress(policy: EgressPolicy, userId = '', kept?: Sockets):
   };
 }
 
-/** Bytes of answers that have begun and not ended, by user, in this process; decoded. */
+/** Bytes (decoded) of unfinished responses, by user, in this process. */
 const incomingBytes = new CallerCounts(INPUT_LIMITS.fetchedAnswersOfAUser.bytes);
 
-/** The part of one client in what is coming for its user. */
+/** One client's share of its user's incoming bytes. */
 class Incoming {
   readonly #userId: string;
   #bytes = 0;
@@ -90,7 +91,7 @@ class Incoming {
     this.#userId = userId;
   }
 
-  /** Counts bytes that came, or with a negative number those of an answer that has ended. @throws {AgentError} */
+  /** Adds bytes that arrived; negative when a response has ended. @throws {AgentError} above the user's limit */
   add(bytes: number): void {
     if (this.#isClosed) return;
     this.#bytes += bytes;
@@ -99,14 +100,14 @@ class Incoming {
       throw denied(`The responses that are coming for this user are together larger than ${maximum} bytes`);
   }
 
-  /** Releases the byte budget of responses that were not read to the end. */
+  /** Releases the bytes of responses that were not read to the end. */
   close(): void {
     this.add(-this.#bytes);
     this.#isClosed = true;
   }
 }
 
-/** undici is loaded with the first request that leaves: 109 modules, a fifth of all that a start would load. */
+/** Loads undici with the first request: it has 109 modules, a fifth of all at start-up. */
 async function openAgent(policy: EgressPolicy, connections: number | null = null): Promise<Agent> {
   const undici = await import('undici');
   const connect = { lookup: checkedLookup(policy), autoSelectFamily: true, timeout: 10_000 };
@@ -142,7 +143,7 @@ async function send(dispatcher: Agent, url: URL, init: RequestInit): Promise<Res
   }
 }
 
-/** As browsers: 303, and 301 or 302 of a POST, become a GET. A header never travels to another origin. */
+/** As in browsers: 303, and 301 or 302 after POST, become GET. Headers are not sent to another origin. */
 function afterRedirect(init: RequestInit, status: number, isSameOrigin: boolean): RequestInit {
   const keepsBody = status === 307 || status === 308 || (init.method ?? 'GET') === 'GET';
   const { body: _body, headers, ...rest } = init;
@@ -152,7 +153,7 @@ function afterRedirect(init: RequestInit, status: number, isSameOrigin: boolean)
   return { ...kept, headers: accept === null ? {} : { accept } };
 }
 
-/** The response with a body that fails as soon as it is larger than the cap, or all that is coming is. */
+/** Fails the body when it, or all of the user's incoming bytes, exceed the limit. */
 function capped(response: Response, incoming: Incoming): Response {
   if (!response.body) return response;
   const { status, statusText, headers } = response;
@@ -173,7 +174,7 @@ async function* counted(body: AsyncIterable<Uint8Array>, incoming: Incoming): As
   }
 }
 
-/** Returns why an address may not be called, as far as that shows without resolving its name; else `undefined`. */
+/** Why an address may not be called, as far as known without resolving its name; otherwise `undefined`. */
 export function whyDenied(url: URL, policy: EgressPolicy): string | undefined {
   try {
     checkUrl(url, policy);
@@ -184,7 +185,7 @@ export function whyDenied(url: URL, policy: EgressPolicy): string | undefined {
   }
 }
 
-/** Judges what an `http:` or `https:` address says without resolving it. @throws {AgentError} `egress_denied` */
+/** Checks a URL without resolving its name. @throws {AgentError} `egress_denied` */
 function checkUrl(url: URL, policy: EgressPolicy): void {
   if (url.username !== '' || url.password !== '')
     throw denied(`${url.host} may not be called with a name or password in its address`);
@@ -198,7 +199,7 @@ function checkUrl(url: URL, policy: EgressPolicy): void {
   if (isIP(host) !== 0) checkAddress(host, url.host, policy);
 }
 
-/** The host without the brackets of IPv6 and without a closing dot, in lower case as `URL` gives it. */
+/** The host without IPv6 brackets and trailing dot; `URL` has made it lower case. */
 const bareHost = (url: URL) => url.hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
 
 const isLoopbackName = (host: string) =>
@@ -213,12 +214,12 @@ function matchesHost(host: string, allowed: string): boolean {
   return name.startsWith('*.') ? host.endsWith(name.slice(1)) : host === name;
 }
 
-/** `public`, `loopback`, or what else ipaddr.js calls it; an IPv4 address inside an IPv6 one counts as itself. */
+/** `public`, `loopback`, or another range of ipaddr.js. An IPv4 address mapped into IPv6 is classified as IPv4. */
 function toRange(address: string): string {
   const parsed = ipaddr.process(address);
   const range = parsed.range();
   if (range !== 'unicast' || METADATA_ADDRESSES.has(parsed.toString())) return range === 'unicast' ? 'metadata' : range;
-  // ipaddr.js calls all unassigned IPv6 unicast, `::7f00:1` too; only 2000::/3 is handed out (RFC 4291, section 2.4).
+  // ipaddr.js calls unassigned IPv6 `unicast`, even `::7f00:1`; only 2000::/3 is assigned (RFC 4291, section 2.4).
   return parsed instanceof ipaddr.IPv6 && !parsed.match(GLOBAL_IPV6) ? 'unassigned' : 'public';
 }
 
@@ -229,8 +230,8 @@ function checkAddress(address: string, host: string, policy: EgressPolicy): void
 }
 
 /**
- * The resolver of every connection: what it returns is what is connected to, so a name cannot point elsewhere between
- * check and connection. All addresses of a name must pass. With `autoSelectFamily` Node always asks for all of them.
+ * The resolver of every connection. The checked addresses are those connected to, so DNS cannot change in between. All
+ * addresses of a name must pass; with `autoSelectFamily` Node always requests all.
  */
 function checkedLookup(policy: EgressPolicy): LookupFunction {
   const resolve = policy.resolve ?? systemResolve;

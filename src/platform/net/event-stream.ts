@@ -1,7 +1,7 @@
 /**
- * Yields the text of a stream of server-sent events with other data in them: `toData` returns the texts that take the
- * place of one event's, each an event of its own; none leaves it out, `undefined` ends the stream. Other lines go on as
- * they are. `atEnd` returns further ones when the stream has ended; an event whose empty line is missing then counts.
+ * Rewrites the data of server-sent events in a text stream; other lines pass unchanged.
+ * @param toData - returns the events that replace one: `[]` drops it, `undefined` ends the stream
+ * @param atEnd - events to append at the end; a final event without its empty line still counts
  */
 export async function* mapEvents(
   text: AsyncIterable<string>,
@@ -26,7 +26,7 @@ export async function* mapEvents(
   };
   for await (const piece of text) {
     open += piece;
-    // A carriage return at the end may be the first half of a line's end.
+    // A trailing carriage return may be half of a line ending.
     const lines = open.split(/\r\n|\n|\r(?!$)/);
     open = lines.pop() ?? '';
     const out = lines.map(toLine).join('');
@@ -40,9 +40,9 @@ export async function* mapEvents(
 
 const toEvents = (texts: string[]) => texts.map((text) => `data: ${text}\n\n`).join('');
 
-/** Returns a response with another body of text. */
+/** Replaces the body of a response. */
 export function withBody({ status, statusText, headers }: Response, body: AsyncIterable<string>): Response {
-  // Its length, and what packed it, are those of the body that came.
+  // Length and encoding belong to the old body.
   const { 'content-length': _length, 'content-encoding': _encoding, ...left } = Object.fromEntries(headers);
   const bytes = ReadableStream.from(body).pipeThrough(new TextEncoderStream());
   return new Response(bytes, { status, statusText, headers: left });

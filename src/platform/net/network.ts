@@ -5,12 +5,12 @@ import { BoundedCache } from '../work/bounded-cache.ts';
 
 const PREFIX_BYTES = 8;
 
-/** Longest text of an address; one with the name of a zone may be longer, and is not kept. */
+/** Longest address that is cached; addresses with a zone name may be longer. */
 const MAX_ADDRESS_LENGTH = 45;
-/** Networks of the addresses that came last: to read one takes 5 µs. */
+/** Cached networks by address, because parsing takes 5 µs. */
 const known = new BoundedCache<string>();
 
-/** Returns the network that counts as one client: an IPv4 address, or the /64 network of an IPv6 address. */
+/** The network counted as one client: an IPv4 address, or the /64 of an IPv6 address. */
 export function toNetwork(address: string | undefined): string {
   if (address === undefined) return '';
   const found = known.get(address);
@@ -21,7 +21,7 @@ export function toNetwork(address: string | undefined): string {
 }
 
 function readNetwork(text: string): string {
-  // Some proxies put the port of the client into X-Forwarded-For, and brackets around an address of IPv6.
+  // Some proxies add the client's port to X-Forwarded-For, and brackets to IPv6 addresses.
   const address = /^(?:(\d+(?:\.\d+){3})|\[([\da-f:.]+)\])(?::\d+)?$/i.exec(text)?.slice(1).join('') ?? text;
   if (!ipaddr.isValid(address)) return '';
   const parsed = ipaddr.process(address);
@@ -30,7 +30,7 @@ function readNetwork(text: string): string {
   return ipaddr.fromByteArray(bytes).toString();
 }
 
-/** Listens. @returns the address, e.g. `http://127.0.0.1:8000` @throws {ConfigError} in words of `toReason` */
+/** Listens. @returns the URL, e.g. `http://127.0.0.1:8000` @throws {ConfigError} with the text of `toReason` */
 export async function listenAt(
   server: Server,
   host: string,

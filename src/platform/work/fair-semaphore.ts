@@ -1,19 +1,18 @@
-/** Counts what callers have at once in this process: places, or bytes. */
+/** Counts what each caller holds in this process: slots or bytes. */
 export class CallerCounts {
   readonly maximum: number;
   readonly #held = new Map<string, number>();
 
-  /** @param maximum for each caller */
+  /** @param maximum - per caller */
   constructor(maximum = Infinity) {
     this.maximum = maximum;
   }
 
-  /** Returns what a caller has. */
   get(caller: string): number {
     return this.#held.get(caller) ?? 0;
   }
 
-  /** Adds some, negative for what has gone. @returns what the caller now has, which may be above the maximum */
+  /** Adds to a caller's count; may be negative. @returns the new count, which may exceed the maximum */
   add(caller: string, count: number): number {
     const all = this.get(caller) + count;
     if (all > 0) this.#held.set(caller, all);
@@ -21,7 +20,9 @@ export class CallerCounts {
     return all;
   }
 
-  /** Takes some for a caller. @returns what gives them back, once; `undefined` where it would have too many */
+  /**
+   * Takes some for a caller. @returns a function that releases them once; `undefined` if the maximum would be exceeded
+   */
   take(caller: string, count = 1): (() => void) | undefined {
     if (this.add(caller, count) > this.maximum) {
       this.add(caller, -count);
@@ -35,29 +36,29 @@ export class CallerCounts {
   }
 }
 
-/** The part of the places that one caller holds at most while others wait. */
+/** Share of the slots that one caller may hold while others wait. */
 const MAX_SHARE_PER_CALLER = 0.25;
-/** A caller may need a second place to finish what it does with the first. */
+/** At least two, or nested acquires would deadlock. */
 const MIN_PLACES_PER_CALLER = 2;
 
-/** How long a caller waits for a place [without a limit], and the message of the error after that. */
+/** Time-out of a wait, and the message of its error. */
 interface WaitLimit {
   timeoutMs: number;
   message: string;
-  /** True: a caller never holds more than its share [only while others wait]. */
+  /** True: the share applies always; default: only while others wait. */
   isStrict?: boolean;
 }
 
 /**
- * A number of places that callers hold for a while. A caller that is alone may hold all of them. While others wait, a
- * place that becomes free goes to the callers in turn, and first to those that hold less than their share.
+ * A semaphore that is fair between callers. A single caller may hold all slots. While others wait, a released slot goes
+ * to callers round-robin, first to those below their share.
  */
 export class FairSemaphore {
   #free: number;
   readonly #share: number;
   readonly #limit: WaitLimit | undefined;
   readonly #held = new CallerCounts();
-  /** Functions that serve the waiters, by caller; the caller whose turn comes next is the first. */
+  /** Waiters by caller; the first caller is next in turn. */
   readonly #waiting = new Map<string, (() => void)[]>();
 
   constructor(places: number, limit?: WaitLimit) {
@@ -66,12 +67,11 @@ export class FairSemaphore {
     this.#limit = limit;
   }
 
-  /** The number of waiters. */
   get waiting(): number {
     return [...this.#waiting.values()].reduce((sum, waiters) => sum + waiters.length, 0);
   }
 
-  /** Waits for a place. @returns a function that gives it back @throws {Error} after too long a wait */
+  /** Waits for a slot. @returns a function that releases it @throws {Error} after the time-out */
   acquire(caller: string): Promise<() => void> {
     if (this.#free > 0 && !this.#isOver(caller)) return Promise.resolve(this.#grant(caller));
     return new Promise((resolve, reject) => {
@@ -114,7 +114,7 @@ export class FairSemaphore {
     const next = callers.find((each) => this.#held.get(each) < this.#share) ?? callers[0];
     if (next === undefined || this.#isOver(next)) return;
     const [serve, ...others] = this.#waiting.get(next) ?? [];
-    // Behind the other callers, whose turn comes first.
+    // Re-inserted at the end: the other callers' turns come first.
     this.#waiting.delete(next);
     this.#keep(next, others);
     serve?.();

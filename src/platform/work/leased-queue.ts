@@ -3,110 +3,111 @@ import { AppError, isPassingFailure } from '../../core/errors.ts';
 import type { Log } from '../log.ts';
 import { FAILURE_PAUSE_MS, hourly, runPollLoop } from './poll-loop.ts';
 
-/** Pause while jobs are due and blocked by limits that other processes share, which tell nothing when they end one. */
+/**
+ * Pause while due jobs are blocked by limits shared with other processes, which send no notification when a job ends.
+ */
 const BLOCKED_PAUSE_MS = 1_000;
 
-/** Processes that may end while they hold a job; after that it is not begun again, since it may be what ends them. */
+/** Give up after this many crashed holders: a poison job, which may be what crashes them. */
 const MAX_LOSSES = 2;
 const GIVEN_UP = 'Given up after two processes ended while they ran it.';
 
-/** A request of the queue for jobs. */
+/** The queue's request for jobs. */
 export interface ClaimRequest<Job> {
-  /** At most so many; 0 where the process is full. */
+  /** Maximum number of jobs; 0 if the process is at its limit. */
   slots: number;
-  /** Jobs that this process holds. */
   held: readonly Job[];
-  /** Makes the queue poll again. */
+  /** Triggers another poll. */
   wake: () => void;
 }
 
-/** The answer to a {@link ClaimRequest}. */
 export interface Claim<Job> {
   jobs: Job[];
-  /** Milliseconds until the next claim, unless the queue is woken; 0 where there may be more. */
+  /** Milliseconds until the next claim, unless woken; 0 if more jobs may be due. */
   pauseMs: number;
 }
 
 /**
- * One kind of job that the processes of a deployment share, with the statements of the store that owns its rows.
+ * One kind of job shared by the processes of a deployment. The statements belong to the store that owns the rows.
  *
  * ```
- *            claim             run stores its end
+ *            claim             run stores the result
  *  waiting ─────────▶ held ────────────────────────▶ ended
  *     ▲              ▲    │
- *     │        renew └────┤ cancelled: a renewal aborts its signal, and it ends as its owner says
+ *     │        renew └────┤ cancelled: a renewal aborts the signal, and `run` ends the job
  *     │                   │
- *     ├── put back ◀──────┤ after a pause (`backOffMs`), or at once where the process stops
- *     └── lease over ◀────┘ the process died or could not store the end
- *           loss + 1        with two losses it is given up; a holder that lives takes its loss back
+ *     ├── put back ◀──────┤ after a back-off (`backOffMs`), or at once if the process stops
+ *     └── lease over ◀────┘ the process died or could not store the result
+ *           loss + 1        given up after two losses; a holder that only stalled undoes its loss
  * ```
  *
- * A lease is a token and a time in the row, by the clock of the database. Every write of a holder asks for its token,
- * so a process that lost a job writes nothing. Limits over all processes and turns between users belong to `claim`.
+ * A lease is a token and an expiry time in the row, by the database's clock. Every write of a holder checks its token,
+ * so a process that lost a job cannot write. `claim` enforces limits across processes and takes users in turn.
  */
 export interface LeasedQueue<Job> {
-  /** Plural of the job, for the log. */
+  /** Plural of the job, for log messages. */
   name: string;
-  /** Topic that is published when there may be jobs. */
+  /** Published when there may be jobs. */
   topic: string;
-  /** Maximum of jobs in this process at once. */
+  /** Concurrent jobs of this process. */
   maxJobs: number;
-  /** Shortest pause between two claims [0]. */
+  /** Shortest pause between two claims; default: 0. */
   minPauseMs?: number;
   claim: (request: ClaimRequest<Job>) => Promise<Claim<Job>>;
-  /** Renewal, for jobs without a time limit below their lease. */
+  /** Lease renewal; needed if a job may run longer than its lease. */
   lease?: {
-    /** Time between renewals; at most a third of the lease, so that two may fail. */
+    /** Renewal interval; at most a third of the lease, so that two renewals may fail. */
     renewalMs: number;
-    /** Topic that is published when jobs are cancelled: renews at once. */
+    /** Published when jobs are cancelled; triggers a renewal at once. */
     cancelTopic: string;
     /**
-     * Renews the leases of all jobs in one statement, and stops those that were cancelled or are held elsewhere.
-     * @returns those whose lease is no longer held.
+     * Renews all leases in one statement; stops jobs that were cancelled or lost to another holder.
+     * @returns the lost jobs
      */
     renew: (jobs: Job[], stop: (job: Job, reason: Error) => void) => Promise<Job[]>;
   };
-  /** Counted by the claim of a job whose lease is over, in its row. Without it jobs are begun without end. */
+  /**
+   * Crash counter in the job's row, increased when an expired lease is claimed. Without it poison jobs are retried
+   * forever.
+   */
   losses?: {
     count: (job: Job) => number;
-    /** Ends a job that this process holds, instead of beginning it; or follows what it has begun, with a bound of its own. */
+    /**
+     * Ends a claimed poison job instead of running it, or waits for what it already started, with a time limit of its
+     * own.
+     */
     giveUp: (job: Job, reason: string, signal: AbortSignal) => Promise<unknown>;
-    /** Takes one loss from a job that has not ended: this holder was frozen or cut off and lives. One statement. */
+    /** Undoes one crash count: the holder stalled, it did not die. One statement. */
     takeBack: (job: Job) => Promise<unknown>;
   };
-  /** Does a job and stores its end, or puts it back. Where it throws, the job waits for the end of its lease. */
+  /** Runs a job and stores its result, or puts it back. If it throws, the job is retried after its lease expires. */
   run: (job: Job, signal: AbortSignal) => Promise<void>;
-  /** Names a job in the log. */
   toLogFields: (job: Job) => object;
-  /** Deletes ended jobs: called about once an hour when nothing else is to do. */
+  /** Deletes ended jobs; called about once an hour while the queue is idle. */
   deleteOld?: () => Promise<unknown>;
 }
 
-/** A process as a queue needs it. */
+/** The process, as a queue needs it. */
 export interface QueueContext {
   notifications: { subscribe(topic: string, listener: () => void): () => void };
   log: Log;
-  /** Aborted when the process begins to stop: nothing is claimed any more. */
+  /** Aborted when the process starts to stop: no more claims. */
   draining: AbortSignal;
 }
 
-/** A running job. */
 interface ActiveJob {
   stopping: AbortController;
   ended: Promise<void>;
-  /** True once its loss was taken back. */
+  /** True after its crash count was undone. */
   lives?: boolean;
 }
 
-/**
- * Claims and runs jobs until the process drains.
- * @returns a promise that settles when the last job has ended.
- */
+/** Claims and runs jobs until the process drains. @returns a promise that settles when the last job has ended */
 export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQueue<Job>): Promise<void> {
   const { notifications, log, draining: signal } = context;
   const { name, minPauseMs, lease, losses } = queue;
   const active = new Map<Job, ActiveJob>();
-  // The first time at random within the hour, since replicas start together.
+  // First at a random time within the hour, because replicas start together.
   const clean = queue.deleteOld && hourly(queue.deleteOld, Math.random());
   const takeBack = async (job: Job) => {
     const holder = active.get(job);
@@ -153,7 +154,7 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
   stopRenewing?.();
 }
 
-/** Renews the leases of the active jobs, regularly and when some were cancelled. @returns what ends it. */
+/** Renews the leases of active jobs, at intervals and after cancellations. @returns a function that stops it */
 function keepRenewing<Job>(
   { notifications, log }: QueueContext,
   name: string,
@@ -178,16 +179,17 @@ function keepRenewing<Job>(
 }
 
 /**
- * Milliseconds to pause until the first of some times, each in milliseconds from now by the clock of the database. One
- * that is over belongs to a job that could not be claimed; `undefined` stands for none.
- * @param maxMs longest pause: finds what no notification told
+ * Pause until the earliest of several due times, each in milliseconds from now by the database's clock. A time in the
+ * past means that the job is due but blocked.
+ * @param maxMs - longest pause, for jobs that no notification announced
  */
 export const pauseUntil = (maxMs: number, ...times: (number | undefined)[]): number =>
   Math.min(maxMs, ...times.map((ms = maxMs) => (ms > 0 ? ms : BLOCKED_PAUSE_MS)));
 
 /**
- * Pause after an attempt (from 1), in milliseconds: twice as long each time, up to a limit; between a half and the
- * whole of it at random, so that many jobs do not come back at once.
+ * Back-off before the next attempt, in milliseconds: exponential up to a limit, with jitter between half and full, so
+ * that many jobs do not return at once.
+ * @param attempt - starts at 1
  */
 export function backOffMs(
   attempt: number,

@@ -1,16 +1,19 @@
 import { FairSemaphore } from './fair-semaphore.ts';
 
 const turns = new FairSemaphore(1);
-/** Milliseconds for which work may hold the event loop in one piece. */
+/** Longest time that one piece of work may block the event loop. */
 const SLICE_MS = 10;
 
-/** Waits for a turn of the event loop that no other large work of this process has; callers have theirs in turn. */
+/** Waits for an exclusive turn of the event loop for large work; callers take turns. */
 export async function ownTurn(caller: string): Promise<void> {
   const release = await turns.acquire(caller);
   setImmediate(release);
 }
 
-/** Returns a function for long work to await between its steps: it lets others have a turn where they waited long. */
+/**
+ * Returns a function that long work awaits between steps; it yields to the event loop if the last yield is too long
+ * ago.
+ */
 export function newPauses(): () => Promise<void> {
   let since = performance.now();
   return async () => {

@@ -1,21 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isPassingFailure } from '../../core/errors.ts';
 
-/** Pause after a poll that failed, in milliseconds. */
+/** Pause after a failed poll, in milliseconds. */
 export const FAILURE_PAUSE_MS = 1_000;
 
-/** Ends a pause early. A call of `wake` counts until `reset`, so one that comes before the pause is not lost. */
+/** Ends a pause early. `wake` is remembered until `reset`, so that a call before the pause is not lost. */
 export class Wakeup {
   #woken = Promise.withResolvers<void>();
 
   readonly wake = (): void => this.#woken.resolve();
 
-  /** Drops earlier calls: what is read from here on shows what they were about. */
+  /** Forgets earlier calls; call it before reading the state they announced. */
   reset(): void {
     this.#woken = Promise.withResolvers();
   }
 
-  /** Waits for `wake`, for `ms` milliseconds [without limit] or until `signal` aborts. */
+  /** Waits for `wake`, for `ms` (default: no limit), or until `signal` aborts. */
   async wait(ms = Infinity, signal?: AbortSignal): Promise<void> {
     if (ms === Infinity && !signal) return this.#woken.promise;
     const over = new AbortController();
@@ -25,26 +25,25 @@ export class Wakeup {
   }
 }
 
-/** Longest time of a Node timer. */
+/** Maximum delay of a Node timer. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 const pause = (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }).catch(() => undefined);
 
-/** A part of a process that polls the database. */
 export interface PollLoop {
-  /** Polls once. @returns milliseconds until the next poll, unless `wake` is called; 0 polls again at once. */
+  /** Polls once. @returns milliseconds until the next poll, unless woken; 0 polls again at once */
   poll: (wake: () => void) => Promise<number>;
-  /** Subscribes to what may have changed the next answer; notifications save time and may be lost. */
+  /** Subscribes to notifications, which reduce latency but may be lost. */
   notify?: ((wake: () => void) => () => void) | undefined;
-  /** Shortest pause between two polls, however often the loop is woken [0]. */
+  /** Shortest pause between two polls; default: 0. */
   minPauseMs?: number | undefined;
-  /** Ends the loop after the poll under way. */
+  /** Ends the loop after the current poll. */
   signal: AbortSignal;
-  /** Called with failures that do not pass. */
+  /** Called with failures that are not temporary. */
   onError: (error: unknown) => void;
 }
 
-/** Polls until the signal aborts. @returns a promise that settles after the last poll. */
+/** Polls until the signal aborts; settles after the last poll. */
 export async function runPollLoop({ poll, notify, minPauseMs = 0, signal, onError }: PollLoop): Promise<void> {
   const wakeup = new Wakeup();
   const unsubscribe = notify?.(wakeup.wake);
@@ -62,7 +61,7 @@ export async function runPollLoop({ poll, notify, minPauseMs = 0, signal, onErro
 
 export const HOUR_MS = 3_600_000;
 
-/** Returns what does work once an hour, however often it is called. @param wait hours until the first time */
+/** Limits work to once an hour, however often it is called. @param wait - hours until the first time */
 export function hourly(work: () => Promise<unknown>, wait = 0): () => Promise<void> {
   let next = performance.now() + wait * HOUR_MS;
   return async () => {

@@ -1,8 +1,7 @@
-/** Work that runs once for all callers that want it at the same time, by key; a failure is that of all of them. */
+/** Runs work once for all concurrent callers with the same key; they share its failure too. */
 export class SingleFlight<Result> {
   readonly #running = new Map<string, Promise<Result>>();
 
-  /** Returns the result of the run under way, or starts one. */
   run(key: string, work: () => Promise<Result>): Promise<Result> {
     const running = this.#running.get(key) ?? work().finally(() => this.#running.delete(key));
     this.#running.set(key, running);
@@ -10,7 +9,9 @@ export class SingleFlight<Result> {
   }
 }
 
-/** Returns a function that shares runs of `work`: a call during one gets the next, so no result is older than it. */
+/**
+ * Shares runs of `work`. A call during a run waits for the next one, so that its result is never older than the call.
+ */
 export function shareNextRun<Result>(work: () => Promise<Result>): () => Promise<Result> {
   let running: Promise<Result> | undefined;
   let next: Promise<Result> | undefined;

@@ -1,9 +1,8 @@
-/** Values in order, for one reader that waits for them. */
+/** A queue of values for one waiting reader. */
 export class WaitingQueue<Value> {
   readonly #values: Value[] = [];
   #changed = Promise.withResolvers<void>();
 
-  /** Number of values that wait. */
   get size(): number {
     return this.#values.length;
   }
@@ -18,12 +17,12 @@ export class WaitingQueue<Value> {
     return this.#values.length > 0 ? Promise.resolve() : this.#changed.promise;
   }
 
-  /** The oldest value, which stays; `undefined` where none waits. */
+  /** The oldest value, without removing it. */
   peek(): Value | undefined {
     return this.#values[0];
   }
 
-  /** Takes the oldest value; `undefined` where none waits. */
+  /** Removes and returns the oldest value. */
   shift(): Value | undefined {
     const value = this.#values.shift();
     if (this.#values.length === 0) this.#changed = Promise.withResolvers();

@@ -9,26 +9,26 @@ import { newProcessName } from './process-name.ts';
 const PLATFORM = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
 const INSTEAD = 'Or set DATABASE_URL=postgres://user:password@host:5432/database to use a PostgreSQL of your own.';
 
-/** A numeric user and group that the server runs as. */
+/** Numeric user and group of the server process. */
 export interface Account {
   uid: number;
   gid: number;
 }
 
 /**
- * Where root keeps what the server's account cannot reach elsewhere: owned by root and writable by no other, because
- * another user could replace a program in a world-writable parent such as /var/tmp.
+ * Root's directory for files that the server's account cannot reach elsewhere. Only root may write to it: in a
+ * world-writable parent such as /var/tmp another user could replace a program.
  */
 export const SYSTEM_DIR = process.platform === 'darwin' ? '/var/db/agent-runtime' : '/var/lib/agent-runtime';
 
-/** An embedded database cannot be had here; the message ends with the way round it, DATABASE_URL. */
+/** An error that the embedded database is unavailable; the message ends with the alternative, DATABASE_URL. */
 export function embeddedError(message: string, cause?: unknown): ConfigError {
   return new ConfigError(`${message} ${INSTEAD}`, { cause });
 }
 
 /**
- * The account to run the server as; undefined: the current one. PostgreSQL refuses to run as root, so root runs it as
- * the owner of the data if there are any, else as `postgres`, else as `nobody`.
+ * The account to run the server as; undefined: the current one. PostgreSQL refuses to run as root, so root uses the
+ * owner of existing data, else `postgres`, else `nobody`.
  */
 export async function chooseAccount(dir: string): Promise<Account | undefined> {
   if (process.getuid?.() !== 0) return undefined;
@@ -42,7 +42,7 @@ export async function chooseAccount(dir: string): Promise<Account | undefined> {
   throw embeddedError('PostgreSQL does not run as root, and there is no account `postgres` or `nobody` to run it as.');
 }
 
-/** Whether the account may pass through `dir` and every directory above it; what does not exist does not matter. */
+/** True if the account may traverse `dir` and all its parents; missing directories are ignored. */
 async function isReachable(dir: string, account: Account): Promise<boolean> {
   for (let at = resolve(dir); ; at = dirname(at)) {
     const found = await stat(at).catch(() => undefined);
@@ -54,7 +54,10 @@ async function isReachable(dir: string, account: Account): Promise<boolean> {
   }
 }
 
-/** Returns the real path of the directory for cluster, log and claims: `dir`, or one that the account can reach. */
+/**
+ * Creates the directory for cluster, log and lock files: `dir`, or a system directory if the account cannot reach
+ * `dir`. @returns its real path
+ */
 export async function prepareHome(dir: string, account: Account | undefined): Promise<string> {
   const wanted = resolve(dir);
   if (!account) {
@@ -67,7 +70,7 @@ export async function prepareHome(dir: string, account: Account | undefined): Pr
   return createHome(join(SYSTEM_DIR, `${basename(wanted).replace(/^\./, '')}-${digest}`), account);
 }
 
-/** Root keeps the directory and the account may only pass: it cannot replace by a link what root writes there. */
+/** The directory belongs to root and the account may only traverse it, so it cannot plant links where root writes. */
 async function createHome(home: string, account: Account): Promise<string> {
   const created = await mkdir(home, { recursive: true });
   if (created !== undefined)
@@ -92,7 +95,7 @@ async function requireRootOnly(path: string): Promise<void> {
     throw embeddedError(`${path} must be a directory that belongs to root and that only root may write to.`);
 }
 
-/** Returns the directory of `bin`, `lib` and `share`, complete and within the account's reach; root may copy it. */
+/** Finds the directory of `bin`, `lib` and `share`; copies it if the account cannot reach it. */
 export async function locateBinaries(account: Account | undefined): Promise<string> {
   const packageDir = findPackage();
   const native = join(packageDir, 'native');
@@ -136,7 +139,7 @@ function modeFor(isDirectory: boolean, parent: string): number {
   return isDirectory || basename(parent) === 'bin' ? 0o755 : 0o644;
 }
 
-/** Restores the libraries' symbolic links: npm drops them from packages, and install scripts may be blocked. */
+/** Restores symbolic links of libraries: npm drops them from packages, and install scripts may be disabled. */
 async function addMissingLinks(native: string): Promise<void> {
   const list = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]');
   for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {

@@ -18,29 +18,29 @@ import {
   withClient,
 } from './server.ts';
 
-/** A PostgreSQL server of our own on 127.0.0.1. */
+/** An embedded PostgreSQL server on 127.0.0.1. */
 export interface EmbeddedDatabase {
-  /** Holds the password: never log it. */
+  /** Contains the password: never log it. */
   url: string;
-  /** Where cluster and log are: not in the directory asked for when the server's account could not reach that. */
+  /** Directory of cluster and log; differs from the requested one if the server's account could not reach that. */
   home: string;
-  /** Ends the server. Never throws and takes at most about 15 s. */
+  /** Stops the server. Never throws; takes up to about 15 s. */
   stop(): Promise<void>;
 }
 
 const DATABASE = 'agent_runtime';
 const START_TIMEOUT_MS = 60_000;
 const ELSEWHERE = 'Stop it, or choose another DATA_DIR for this process.';
-/** Failures to try again after: a taken port, another process that was first, backends of a killed server. */
+/** Start failures to retry: port in use, another process starting, backends of a killed server still alive. */
 const PASSING_FAILURE =
   /Address already in use|lock file "postmaster.pid" (already exists|is empty)|pre-existing shared memory block/;
 
 /**
- * Starts the PostgreSQL server of `dir` (created if absent). One process at a time may use a directory; the server that
- * a killed one left behind is ended first. `url` leads to the database `agent_runtime`, or for `ephemeral` to
- * `postgres` on a server that gives up crash safety for speed and whose directory is deleted with it.
- * @throws {ConfigError} when another process uses it, when there is no embedded PostgreSQL for this machine, or it does
- *   not start
+ * Starts the PostgreSQL server of `dir`, which is created if missing. One process at a time may use a directory; a
+ * server left by a killed process is stopped first. `url` names the database `agent_runtime`. With `ephemeral` it names
+ * `postgres` on a server without crash safety, whose directory is deleted at the end.
+ * @throws {ConfigError} if another process uses it, no embedded PostgreSQL exists for this machine, or it does not
+ * start
  */
 export async function startEmbedded(options: { dir: string; ephemeral?: boolean }): Promise<EmbeddedDatabase> {
   try {
@@ -78,7 +78,9 @@ async function startServer(cluster: Cluster): Promise<EmbeddedDatabase> {
   }
 }
 
-/** Runs initdb in a directory of its own, then renames it: a kill leaves no half cluster, and the first wins. */
+/**
+ * Runs initdb in a temporary directory, then renames it: a kill leaves no partial cluster, and the first process wins.
+ */
 async function createCluster(cluster: Cluster): Promise<void> {
   const { home, account } = cluster;
   const draft = join(home, `init-${newProcessName()}`);
@@ -86,7 +88,7 @@ async function createCluster(cluster: Cluster): Promise<void> {
   const passwordFile = `${draft}.password`;
   await writeFile(passwordFile, randomBytes(18).toString('base64url'), { flag: 'wx', mode: 0o600, flush: true });
   if (account) for (const path of [draft, passwordFile]) await chown(path, account.uid, account.gid);
-  // The built-in locale: none of the operating system's has to exist, and LANG does not decide about the encoding.
+  // Built-in locale: independent of the locales installed and of LANG.
   const locale = ['--encoding=UTF8', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--locale=C'];
   const access = ['--username=postgres', `--pwfile=${passwordFile}`, '--auth=scram-sha-256'];
   const args = ['-D', draft, ...access, ...locale, ...(cluster.isEphemeral ? ['--no-sync'] : [])];
@@ -98,7 +100,7 @@ async function createCluster(cluster: Cluster): Promise<void> {
   });
 }
 
-/** Removes what processes killed during initdb left behind. */
+/** Removes remains of processes killed during initdb. */
 async function sweepHalfMade({ home }: Cluster): Promise<void> {
   const abandoned = (await readdir(home)).filter(
     (name) => name.startsWith('init-') && livingPid(name.slice('init-'.length)) === undefined,
@@ -107,7 +109,7 @@ async function sweepHalfMade({ home }: Cluster): Promise<void> {
   await Promise.allSettled(removals); // an orphaned initdb may still be writing there: the next start gets it
 }
 
-/** Launches a server of this cluster, after ending the one that a killed process left. */
+/** Launches a server after stopping one left by a killed process. */
 async function replaceAndLaunch(cluster: Cluster, password: string): Promise<LaunchedServer> {
   const owner = newProcessName();
   let failure = 'it did not become ready';

@@ -1,12 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-/** Returns the start of a process in clock ticks since boot (/proc/<pid>/stat, field 22); `undefined` off Linux. */
+/** A process's start time in clock ticks since boot (/proc/<pid>/stat, field 22); `undefined` off Linux. */
 function readStart(pid: number): { ticks: string; isZombie: boolean } | undefined {
   if (process.platform !== 'linux') return undefined;
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // The command in front may hold spaces and brackets.
+    // The command before the fields may contain spaces and parentheses.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return { ticks: fields[19] ?? '0', isZombie: fields[0] === 'Z' };
   } catch {
@@ -14,12 +14,12 @@ function readStart(pid: number): { ticks: string; isZombie: boolean } | undefine
   }
 }
 
-/** Returns a unique name, `<pid>-<start>-<random>`, recognisable as dead even when its pid is used again. */
+/** A unique name `<pid>-<start>-<random>`. The start time detects a reused pid. */
 export function newProcessName(): string {
   return `${process.pid}-${readStart(process.pid)?.ticks ?? '0'}-${randomBytes(4).toString('hex')}`;
 }
 
-/** Returns the pid of the living process that made the name with `newProcessName`; else `undefined`. */
+/** The pid in a name of `newProcessName` if that process still lives; otherwise `undefined`. */
 export function livingPid(processName: string): number | undefined {
   const [, digits, ticks] = /^(\d+)-(\d+)-[0-9a-f]{8}/.exec(processName) ?? [];
   const pid = Number(digits);
@@ -29,7 +29,7 @@ export function livingPid(processName: string): number | undefined {
   return !start.isZombie && start.ticks === ticks ? pid : undefined;
 }
 
-/** Whether the pid is in use, by whomever; a zombie counts. */
+/** True if the pid is in use by any process, even a zombie. */
 export function isPidAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

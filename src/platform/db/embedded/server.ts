@@ -10,31 +10,29 @@ import { Client } from 'pg';
 import type { Account } from './binaries.ts';
 import { isPidAlive, newProcessName } from './process-name.ts';
 
-/** One embedded PostgreSQL: its files and how to run its programs. */
+/** Files of an embedded PostgreSQL, and how to run its programs. */
 export interface Cluster {
-  /** Holds `data` and `postgres.log`. */
   home: string;
   data: string;
-  /** Holds `bin`, `lib` and `share`. */
   binaries: string;
-  /** Runs the programs; undefined: the current user. */
+  /** Account that runs the programs; undefined: the current one. */
   account: Account | undefined;
-  /** Without crash safety, and deleted when stopped. */
+  /** No crash safety; deleted when stopped. */
   isEphemeral: boolean;
 }
 
-/** A server of the cluster that takes connections. */
 export interface FoundServer {
   pid: number;
   port: number;
-  /** The name of the process that launched it (process-name.ts); empty where a person launched it. */
+  /** Name of the process that launched it (process-name.ts); empty if a person did. */
   owner: string;
 }
 
-/** A server that this process launched. */
 export interface LaunchedServer {
   port: number;
-  /** Ends it; never throws. Clean within 10 s, else at once: PostgreSQL then recovers at the next start. */
+  /**
+   * Stops the server; never throws. A clean stop takes up to 10 s; then it is immediate, and the next start recovers.
+   */
   stop(): Promise<void>;
 }
 
@@ -48,30 +46,30 @@ const SETTINGS = {
 };
 const EPHEMERAL_SETTINGS = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' };
 const LOG_FLAGS = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | (constants.O_NOFOLLOW ?? 0);
-/** The setting in which a server keeps the name of the process that launched it. */
+/** Server setting that stores the name of the launching process. */
 const OWNER = 'agent_runtime.owner';
-/** Above the pids of every system (Linux ends at 2^22), so no process has it. */
+/** No process can have this pid (Linux: at most 2^22). */
 const NO_PID = '2147483646';
 
-/** Returns the URL of a database of the server; `sslmode` is named, or a PGSSLMODE of the environment would decide. */
+/** Connection URL; `sslmode` is explicit because PGSSLMODE would apply otherwise. */
 export function connectionUrl(port: number, password: string, database = 'postgres'): string {
   return `postgres://postgres:${password}@127.0.0.1:${port}/${database}?sslmode=disable`;
 }
 
-/** Runs one of the cluster's programs to its end. @throws Error with what it said */
+/** Runs a program of the cluster. @throws Error with its output */
 export async function runProgram(cluster: Cluster, name: string, args: string[], timeoutMs = 0): Promise<void> {
   await run(join(cluster.binaries, 'bin', name), args, { ...spawnOptions(cluster), timeout: timeoutMs });
 }
 
-/** Returns options for the server's programs: none of our environment, neither PGDATA nor an unknown locale. */
+/** A minimal environment: PGDATA or an unknown locale of ours must not reach the programs. */
 function spawnOptions(cluster: Cluster) {
   const env = process.platform === 'win32' ? {} : { env: { PATH: '/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' } };
   return { cwd: cluster.home, ...env, ...cluster.account };
 }
 
 /**
- * The live server of this cluster, proved by logging in; `pending`: it starts or ends; `absent`: a new one may be
- * launched. `pg_ctl status` is of no use: it says "running" for a stranger that got the pid of a killed server.
+ * Finds this cluster's server by logging in. `pending`: it is starting or stopping; `absent`: a new one may be
+ * launched. `pg_ctl status` is useless, because it also reports a foreign process that reused the pid.
  */
 export async function findServer(cluster: Cluster, password: string): Promise<FoundServer | 'pending' | 'absent'> {
   const found = await readPidFile(cluster);
@@ -93,7 +91,7 @@ async function readPidFile(cluster: Cluster) {
   return pid > 0 ? { text, pid, port: Number(lines[3]), isReady: lines[7]?.trim() === 'ready' } : undefined;
 }
 
-/** False only for what is certainly no server of this cluster: a zombie, or another command line. */
+/** False only if the process certainly is no server of this cluster: a zombie, or another command line. */
 export async function mayBeServer(pid: number, data: string): Promise<boolean> {
   if (process.platform === 'win32') return true;
   if (process.platform === 'linux') {
@@ -107,9 +105,10 @@ export async function mayBeServer(pid: number, data: string): Promise<boolean> {
 }
 
 /**
- * PostgreSQL refuses to start while the pid in its file belongs to a live process, even a stranger. The pid is replaced
- * rather than the file deleted: its shared memory key lets PostgreSQL see backends of the killed server that still
- * write. The file is moved away first, so that the file of a server that starts at this moment is noticed and put back.
+ * Makes a stale pid file harmless. PostgreSQL refuses to start if the pid in it is alive, even as a foreign process.
+ * The pid is replaced instead of deleting the file, because its shared memory key lets PostgreSQL detect surviving
+ * backends of the killed server. The file is moved aside first, so that one written by a starting server is noticed and
+ * restored.
  */
 async function disownPidFile(cluster: Cluster, staleText: string): Promise<void> {
   const path = pidFile(cluster);
@@ -123,7 +122,7 @@ async function disownPidFile(cluster: Cluster, staleText: string): Promise<void>
   await rm(aside);
 }
 
-/** Finds the process that launched the server at `url`; `undefined` where it is not the server of `data`. */
+/** Reads which process launched the server at `url`; `undefined` if it is not the server of `data`. */
 async function readOwner(url: string, data: string): Promise<string | undefined> {
   try {
     return await withClient(url, async (client) => {
@@ -139,8 +138,9 @@ async function readOwner(url: string, data: string): Promise<string | undefined>
 }
 
 /**
- * Launches a server for the process of this name, in a session of its own, so that Ctrl-C does not reach it; it ends
- * with this process, unless that is killed. Returns the reason where it does not start.
+ * Launches a server in a session of its own, so that Ctrl-C does not reach it. It stops with this process, unless this
+ * process is killed.
+ * @returns the reason if it does not start
  */
 export async function launch(cluster: Cluster, password: string, owner: string): Promise<LaunchedServer | string> {
   const port = await freePort();
@@ -173,7 +173,7 @@ export async function launch(cluster: Cluster, password: string, owner: string):
   }
 }
 
-/** Also a process that ends in the middle of something, by `process.exit` or an error, leaves no server behind. */
+/** Also covers `process.exit` and fatal errors. */
 function endWithProcess(server: ChildProcess): void {
   const end = () => void server.kill('SIGINT'); // PostgreSQL's fast shutdown, which needs no waiter
   process.once('exit', end);
@@ -189,7 +189,6 @@ async function freePort(): Promise<number> {
   return address.port;
 }
 
-/** Lends one connection. */
 export async function withClient<T>(url: string, work: (client: Client) => Promise<T>): Promise<T> {
   const client = new Client({ connectionString: url, connectionTimeoutMillis: 5000, query_timeout: 30_000 });
   client.on('error', () => undefined); // a broken connection also fails the query, which is where it is handled
@@ -218,15 +217,15 @@ async function stopServer(cluster: Cluster, server: ChildProcess): Promise<void>
 }
 
 /**
- * Tells the server with this pid to end, and does not wait for it; never throws. By pg_ctl, which can do it on Windows
- * too, and by the pid: `pg_ctl stop` would end the server that another process has launched meanwhile.
+ * Signals the server to stop, without waiting; never throws. `pg_ctl kill` also works on Windows. It addresses the pid,
+ * because `pg_ctl stop` might stop a server launched meanwhile by another process.
  */
 export async function signalServer(cluster: Cluster, pid: number, mode: 'fast' | 'immediate'): Promise<void> {
   const args = ['kill', mode === 'fast' ? 'INT' : 'QUIT', String(pid)];
   await runProgram(cluster, 'pg_ctl', args, 5_000).catch(() => undefined);
 }
 
-/** An error in one line for a person: of a failed program what it said rather than its command line. */
+/** An error as one line; for a failed program its output instead of the command line. */
 export function describe(error: unknown): string {
   const { stderr, message } = error as { stderr?: string; message?: string };
   return (stderr?.trim() || message || String(error)).replaceAll('\n', ' ').slice(0, 500);

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { check, index, pgTable } from 'drizzle-orm/pg-core';
 import { timeOfChange } from './columns.ts';
 
-/** Decisions on access, without content. The serving role adds and reads; a trigger lets one function delete. */
+/** Access decisions, without content. The serving role may insert and read; only one function may delete. */
 export const auditLog = pgTable(
   'audit_log',
   (c) => ({
@@ -25,7 +25,7 @@ export const auditLog = pgTable(
   ],
 );
 
-/** Use by callers in the running minute; the columns are those of rate-limiter-flexible, which reads by position. */
+/** Usage per caller in the current minute. The column order is that of rate-limiter-flexible. */
 export const rateLimits = pgTable('rate_limits', (c) => ({
   key: c.varchar('key', { length: 255 }).primaryKey(),
   points: c.integer('points').notNull().default(0),

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { check, index, pgTable, primaryKey } from 'drizzle-orm/pg-core';
 import { identifier, ofUser, time, timeOfChange } from './columns.ts';
 
-/** Allowances of an application's users for a day or a month. */
+/** Limits on an application's use per day or month. */
 export const budgets = pgTable(
   'budgets',
   (c) => ({
@@ -23,7 +23,7 @@ export const budgets = pgTable(
   ],
 );
 
-/** Use by users and day in UTC; a day has several rows, so that a user's invocations do not wait for each other. */
+/** Usage by user and UTC day, in several shards per day, so that a user's invocations do not block each other. */
 export const budgetUses = pgTable(
   'budget_uses',
   (c) => ({
@@ -42,7 +42,7 @@ export const budgetUses = pgTable(
   ],
 );
 
-/** Use of all users since a day in UTC: today, or the first of a month. In shards as {@link budgetUses}. */
+/** Usage of all users since a UTC day: today, or the first of the month. In shards like {@link budgetUses}. */
 export const budgetTotals = pgTable(
   'budget_totals',
   (c) => ({
@@ -56,7 +56,7 @@ export const budgetTotals = pgTable(
   (t) => [primaryKey({ name: 'budget_totals_pkey', columns: [t.appName, t.since, t.shard] })],
 );
 
-/** Most that model calls under way may use, until they are counted or their process is taken for dead. */
+/** Upper bounds of running model calls; removed when the use is counted, or when the reservation expires. */
 export const budgetReservations = pgTable(
   'budget_reservations',
   (c) => ({
@@ -69,7 +69,7 @@ export const budgetReservations = pgTable(
   (t) => [primaryKey({ name: 'budget_reservations_pkey', columns: [t.appName, t.userId, t.id] })],
 );
 
-/** How much of a budget its webhook was told of. */
+/** The budget level (percent) last reported to its webhook. */
 export const budgetAlerts = pgTable(
   'budget_alerts',
   (c) => ({
@@ -82,7 +82,7 @@ export const budgetAlerts = pgTable(
   (t) => [primaryKey({ name: 'budget_alerts_pkey', columns: [t.appName, t.userId, t.appliesTo, t.period] })],
 );
 
-/** Prices of models for a million tokens, in the operator's currency. */
+/** Model prices per million tokens, in the operator's currency. */
 export const modelPrices = pgTable('model_prices', (c) => ({
   model: identifier('model').primaryKey(),
   promptPrice: c.numeric('prompt_price', { mode: 'number' }).notNull(),

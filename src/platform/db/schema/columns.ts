@@ -1,19 +1,17 @@
 import { sql } from 'drizzle-orm';
 import { customType, timestamp } from 'drizzle-orm/pg-core';
 
-/** An identifier: compared by code point, whatever the locale of the database (the specification sorts case ids so). */
+/** An identifier, compared by code point in any locale, as the specification sorts case ids. */
 export const identifier = customType<{ data: string }>({ dataType: () => 'text collate "C"' });
-/** Bytes of any length. */
 export const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
-/** Words for full-text search in the `simple` configuration: no language is assumed. */
+/** Words for full-text search in the `simple` configuration, which assumes no language. */
 export const searchVector = customType<{ data: string }>({ dataType: () => 'tsvector' });
-/** A moment, in microseconds. */
+/** Timestamp with microseconds. */
 export const time = (name: string) => timestamp(name, { withTimezone: true, precision: 6 });
-/** The moment of a creation or a change, the database's by default. */
+/** Timestamp of a creation or change; default: the database's clock. */
 export const timeOfChange = (name: string) => time(name).notNull().default(sql`clock_timestamp()`);
-/** The columns that the key of every table of user data begins with. */
+/** The first key columns of every table with user data. */
 export const ofUser = () => ({ appName: identifier('app_name').notNull(), userId: identifier('user_id').notNull() });
-/** As {@link ofUser}, for what belongs to a session. */
+/** Like {@link ofUser}, for tables below a session. */
 export const ofSession = () => ({ ...ofUser(), sessionId: identifier('session_id').notNull() });
-/** The default of a column of JSON objects. */
 export const emptyObject = sql`'{}'::jsonb`;

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { type ExtraConfigColumn, check, foreignKey, index, pgTable, primaryKey, unique } from 'drizzle-orm/pg-core';
 import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time, timeOfChange } from './columns.ts';
 
-/** Conversations; `lease_token` says who may write into one. */
+/** Conversations. `lease_token` identifies the current writer. */
 export const sessions = pgTable(
   'sessions',
   (c) => ({
@@ -34,7 +34,7 @@ export const sessions = pgTable(
   ],
 );
 
-/** The foreign key of what belongs to a session and goes with it. */
+/** Foreign key to the session; rows are deleted with it. */
 export const sessionKey = (name: string, t: Record<'appName' | 'userId' | 'sessionId', ExtraConfigColumn>) =>
   foreignKey({
     name,
@@ -42,7 +42,7 @@ export const sessionKey = (name: string, t: Record<'appName' | 'userId' | 'sessi
     foreignColumns: [sessions.appName, sessions.userId, sessions.id],
   }).onDelete('cascade');
 
-/** The conversation itself, ordered by `sequence`. */
+/** The events of a conversation, ordered by `sequence`. */
 export const events = pgTable(
   'events',
   (c) => ({
@@ -63,7 +63,7 @@ export const events = pgTable(
   ],
 );
 
-/** Text of events to come, for those who read along; `lease_token` is that of the session while it is so. */
+/** Streamed text of events not yet complete. Valid while `lease_token` equals the session's. */
 export const eventDeltas = pgTable(
   'event_deltas',
   (c) => ({
@@ -79,7 +79,7 @@ export const eventDeltas = pgTable(
   ],
 );
 
-/** State that all sessions of a user share. */
+/** State shared by all sessions of a user. */
 export const userStates = pgTable(
   'user_states',
   (c) => ({
@@ -90,7 +90,7 @@ export const userStates = pgTable(
   (t) => [primaryKey({ name: 'user_states_pkey', columns: [t.appName, t.userId] })],
 );
 
-/** State that all users of an application share. */
+/** State shared by all users of an application. */
 export const appStates = pgTable('app_states', (c) => ({
   appName: identifier('app_name').primaryKey(),
   state: c.jsonb('state').notNull(),
@@ -98,7 +98,7 @@ export const appStates = pgTable('app_states', (c) => ({
   updateTime: timeOfChange('update_time'),
 }));
 
-/** Names of artifacts; the row hands out version numbers. */
+/** Names of artifacts; the row assigns version numbers. */
 export const artifacts = pgTable(
   'artifacts',
   (c) => ({
@@ -109,7 +109,7 @@ export const artifacts = pgTable(
   (t) => [primaryKey({ name: 'artifacts_pkey', columns: [t.appName, t.userId, t.sessionId, t.name] })],
 );
 
-/** Versions of artifacts with their content, or where that is. */
+/** Versions of artifacts, with content or its location. */
 export const artifactVersions = pgTable(
   'artifact_versions',
   (c) => ({
@@ -140,7 +140,7 @@ export const artifactVersions = pgTable(
   ],
 );
 
-/** Events of sessions that were added to a user's memory. */
+/** Events added to a user's memory. */
 export const memories = pgTable(
   'memories',
   (c) => ({
@@ -150,14 +150,14 @@ export const memories = pgTable(
     content: c.jsonb('content').notNull(),
     eventTime: time('event_time').notNull(),
     searchVector: searchVector('search_vector').notNull(),
-    // No type of an extension: migrations need none, and a dump is restored anywhere.
+    // An array instead of pgvector's type, so that migrations and dumps need no extension.
     embedding: c.real('embedding').array(),
     embeddingModel: c.text('embedding_model'),
   }),
   (t) => [
     primaryKey({ name: 'memories_pkey', columns: [t.appName, t.userId, t.sessionId, t.eventId] }),
     index('memories_embedding_idx').on(t.appName, t.userId, t.eventTime).where(sql`embedding is not null`),
-    // With the user among the words: a search reads nothing of what others have with the same ones.
+    // Includes the user, so that a search does not read other users' entries with the same words.
     index('memories_search_idx').using(
       'gin',
       sql`(search_vector || array_to_tsvector(array[md5(app_name || chr(1) || user_id)]))`,
@@ -165,7 +165,7 @@ export const memories = pgTable(
   ],
 );
 
-/** Users some of whose memories may have no embedding yet, and invocations of which something may be remembered. */
+/** Pending memory jobs: users to embed, invocations to remember. */
 export const memoryJobs = pgTable(
   'memory_jobs',
   (c) => ({
@@ -181,7 +181,7 @@ export const memoryJobs = pgTable(
   ],
 );
 
-/** Responses kept for retries, but those of invocations. */
+/** Stored answers for retries, except those of invocations. */
 export const idempotencyKeys = pgTable(
   'idempotency_keys',
   (c) => ({
@@ -200,7 +200,7 @@ export const idempotencyKeys = pgTable(
   ],
 );
 
-/** Users and sessions whose data must not be deleted. Triggers enforce it (migrations). */
+/** Users and sessions whose data must not be deleted; enforced by triggers. */
 export const legalHolds = pgTable(
   'legal_holds',
   (c) => ({
@@ -211,7 +211,7 @@ export const legalHolds = pgTable(
   (t) => [primaryKey({ name: 'legal_holds_pkey', columns: [t.appName, t.userId, t.sessionId] })],
 );
 
-/** Users that are being erased: the row goes with the last of their data. Triggers refuse new data meanwhile. */
+/** Users being erased; the row is deleted with their last data. Triggers refuse new data meanwhile. */
 export const userErasures = pgTable(
   'user_erasures',
   (c) => ({
@@ -227,7 +227,7 @@ export const userErasures = pgTable(
   ],
 );
 
-/** Bytes that users keep; a user has several rows, so that connections do not wait for one another. Triggers count. */
+/** Bytes stored by each user, counted by triggers; in shards, so that connections do not block each other. */
 export const userStorage = pgTable(
   'user_storage',
   (c) => ({

@@ -2,7 +2,7 @@ import { check, pgTable, primaryKey, uniqueIndex } from 'drizzle-orm/pg-core';
 import { sql } from 'drizzle-orm';
 import { bytes, identifier, ofUser, time, timeOfChange } from './columns.ts';
 
-/** Access to resources elsewhere that users have granted, and consents on their way. */
+/** Users' grants to external resources, and pending consents. */
 export const userCredentials = pgTable(
   'user_credentials',
   (c) => ({

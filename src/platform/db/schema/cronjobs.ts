@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, pgTable, primaryKey, unique, uniqueIndex } from 'drizzle-orm/pg-core';
 import { identifier, ofUser, time, timeOfChange } from './columns.ts';
 
-/** Prompts on a schedule. */
+/** Scheduled prompts. */
 export const cronjobs = pgTable(
   'cronjobs',
   (c) => ({
@@ -43,13 +43,13 @@ export const cronjobs = pgTable(
     check('cronjobs_next_run_time_check', sql`enabled = (next_run_time is not null)`),
     check('cronjobs_disabled_reason_check', sql`not enabled or disabled_reason is null`),
     index('cronjobs_due_idx').on(t.nextRunTime).where(sql`enabled`),
-    // Operations find it by its id alone: no import brings one that another user has.
+    // Operations look up by id alone, so ids are unique across users.
     uniqueIndex('cronjobs_id_idx').on(t.id),
     index('cronjobs_list_idx').on(t.userId, t.createTime.desc().nullsFirst(), t.id.desc().nullsFirst()),
   ],
 );
 
-/** Their runs; the row of a due time is the claim to fire it. */
+/** Runs of cronjobs. Inserting the row for a due time claims that run. */
 export const cronjobRuns = pgTable(
   'cronjob_runs',
   (c) => ({

@@ -4,10 +4,9 @@ import { identifier, ofSession, time, timeOfChange } from './columns.ts';
 import { sessionKey } from './conversation.ts';
 
 const appName = () => identifier('app_name').notNull();
-/** Owner of the set, or the user who requested the run; null where a key did. */
+/** Owner of the set, or the user who requested the run; null for an API key. */
 const ownerId = () => identifier('owner_id');
 
-/** Evaluation sets. */
 export const evalSets = pgTable(
   'eval_sets',
   (c) => ({
@@ -26,7 +25,7 @@ export const evalSets = pgTable(
   ],
 );
 
-/** Versions of a case; they outlive the case, since runs refer to them. */
+/** Versions of a case. They outlive the case because runs refer to them. */
 export const evalCaseVersions = pgTable(
   'eval_case_versions',
   (c) => ({
@@ -43,14 +42,14 @@ export const evalCaseVersions = pgTable(
     primaryKey({ name: 'eval_case_versions_pkey', columns: [t.appName, t.evalSetId, t.evalId, t.version] }),
     check('eval_case_versions_version_check', sql`version > 0`),
     index('eval_case_versions_owner_idx').on(t.appName, t.ownerId),
-    // A hash: a set that was imported may quote a name of any length.
+    // A hash index, because an imported set may contain a name of any length.
     index('eval_case_versions_quoted_idx').using('hash', sql`(payload #>> '{sessionInput,userId}')`),
   ],
 );
 
 const each = evalCaseVersions;
 
-/** Cases of evaluation sets; each shows its newest version. */
+/** Cases of evaluation sets, each with its current version. */
 export const evalCases = pgTable(
   'eval_cases',
   (c) => ({
@@ -80,7 +79,7 @@ export const evalCases = pgTable(
   ],
 );
 
-/** Runs of evaluation sets: what is to be done, and what it was done with. */
+/** Runs of evaluation sets: their parameters, and the agent and model used. */
 export const evalRuns = pgTable(
   'eval_runs',
   (c) => ({
@@ -130,7 +129,7 @@ export const evalRuns = pgTable(
   ],
 );
 
-/** The cases of a run, each trial by itself; the row is the claim to work on it. */
+/** Cases of a run, one row per trial; the row carries the worker's lease. */
 export const evalRunCases = pgTable(
   'eval_run_cases',
   (c) => ({
@@ -188,7 +187,7 @@ export const evalRunCases = pgTable(
   ],
 );
 
-/** Verdicts of people on turns, one per person, turn and metric. */
+/** People's verdicts on turns: one per person, turn and metric. */
 export const evalVerdicts = pgTable(
   'eval_verdicts',
   (c) => ({
@@ -210,7 +209,7 @@ export const evalVerdicts = pgTable(
   ],
 );
 
-/** Scores of sessions that no run made, each as the session was at one of its events. */
+/** Scores of sessions outside of runs, as of one of their events. */
 export const evalSessionScores = pgTable(
   'eval_session_scores',
   (c) => ({
@@ -232,7 +231,7 @@ export const evalSessionScores = pgTable(
   ],
 );
 
-/** Rules by which sessions are scored as users have them, in the words of the request but for what a trigger reads. */
+/** Rules for scoring users' sessions. The definition is stored as requested; other columns are read by a trigger. */
 export const scoreRules = pgTable(
   'score_rules',
   (c) => ({
@@ -252,7 +251,7 @@ export const scoreRules = pgTable(
   ],
 );
 
-/** Scores to make, a row for each session or invocation and rule: a trigger inserts it when an invocation ends. */
+/** Pending scores, one per rule and session or invocation. A trigger inserts them when an invocation ends. */
 export const scoreJobs = pgTable(
   'score_jobs',
   (c) => ({
@@ -270,7 +269,7 @@ export const scoreJobs = pgTable(
   ],
 );
 
-/** Verdicts of people on sessions and events, one for each person. */
+/** People's verdicts on sessions and events, one per person. */
 export const sessionVerdicts = pgTable(
   'session_verdicts',
   (c) => ({

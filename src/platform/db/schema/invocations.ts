@@ -3,7 +3,7 @@ import { check, foreignKey, index, pgTable, primaryKey, uniqueIndex } from 'driz
 import { identifier, ofSession, time, timeOfChange } from './columns.ts';
 import { sessionKey } from './conversation.ts';
 
-/** One prompt up to its final answer; `lease_token` is that of its session while it runs. */
+/** One prompt up to its final answer. While running, `lease_token` equals the session's. */
 export const invocations = pgTable(
   'invocations',
   (c) => ({
@@ -42,20 +42,20 @@ export const invocations = pgTable(
     ),
     check('invocations_counts_check', sql`least(tool_calls, llm_calls, prompt_tokens, output_tokens) >= 0`),
     check('invocations_stop_requested_as_check', sql`stop_requested_as in ('cancelled', 'interrupted')`),
-    // Without those that have no key, which are most: an index entry less at the claim and another at the finish, and
-    // no plan can take it for the way to one invocation of a user who has thousands.
+    // Partial, because most invocations have no key: saves index writes at claim and finish, and the planner cannot
+    // misuse it to find one invocation of a user who has thousands.
     uniqueIndex('invocations_idempotency_key')
       .on(t.appName, t.userId, t.idempotencyKey)
       .where(sql`idempotency_key is not null`),
     index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status = 'running'`),
     index('invocations_waiters_idx').on(t.leaseExpireTime).where(sql`status = 'queued' and request is null`),
-    // For reports of what an application used in a time. Were the application first, a database without statistics
-    // would look for rows by their key in it, among all of the application.
+    // For usage reports by time. With the application first, a database without statistics would use it for key
+    // look-ups and scan all of the application.
     index('invocations_time_idx').on(t.createTime, t.appName),
-    // For the sweeper, which forgets keys after a day: most invocations have none, or none any more.
+    // For the sweeper that deletes keys after a day.
     index('invocations_key_age_idx').on(t.createTime).where(sql`idempotency_key is not null`),
     index('invocations_background_idx').on(t.createTime).where(sql`status = 'queued' and request is not null`),
-    // Few, and looked at before all that wait.
+    // Invocations to resume: few, and served before all waiting ones.
     index('invocations_left_idx')
       .on(t.leaseExpireTime)
       .where(sql`status = 'queued' and request is not null and start_time is not null`),
@@ -64,7 +64,7 @@ export const invocations = pgTable(
   ],
 );
 
-/** The ledger: one row for each call of a tool that has begun, or may have. */
+/** Ledger of tool calls: one row per call that has started, or may have. */
 export const toolCalls = pgTable(
   'tool_calls',
   (c) => ({
@@ -108,7 +108,7 @@ export const agentPrompts = pgTable(
   ],
 );
 
-/** Applications as they were deployed, each version once; no row is ever changed. */
+/** Deployed versions of applications; immutable. */
 export const agentVersions = pgTable(
   'agent_versions',
   (c) => ({
@@ -120,7 +120,7 @@ export const agentVersions = pgTable(
   (t) => [primaryKey({ name: 'agent_versions_pkey', columns: [t.appName, t.digest] })],
 );
 
-/** Inputs for replays that are not in the events, one row for each run of an invocation. */
+/** Replay inputs that are not in events, one row per run of an invocation. */
 export const invocationTapes = pgTable(
   'invocation_tapes',
   (c) => ({

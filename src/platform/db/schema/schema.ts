@@ -1,7 +1,7 @@
 /**
- * All tables, a file per feature. Every table of user data begins its keys with (app_name, user_id): erasure of a user,
- * row-level security and a distribution column need that, and none can be added cheaply later. Tables and columns are
- * described in SQL comments, where an operator reads them; `migrations/schema.sql` shows them all.
+ * All tables, a file per feature. Keys of user data begin with (app_name, user_id): erasure, row-level security and
+ * distribution need that, and it cannot be added cheaply later. Tables and columns are described in SQL comments, for
+ * operators; `migrations/schema.sql` shows them all.
  */
 export { auditLog, rateLimits } from './access.ts';
 export { budgetAlerts, budgetReservations, budgets, budgetTotals, budgetUses, modelPrices } from './budgets.ts';

@@ -4,7 +4,7 @@ import { emptyObject, identifier, ofSession, time, timeOfChange } from './column
 import { sessionKey } from './conversation.ts';
 import { invocations } from './invocations.ts';
 
-/** Open calls of paused invocations: one row for each that waits for a person, a time or a signal. */
+/** Open calls of paused invocations, one row per call that waits for a person, a time or a signal. */
 export const tasks = pgTable(
   'tasks',
   (c) => ({
@@ -48,7 +48,7 @@ export const tasks = pgTable(
     index('tasks_id_idx').on(t.id),
     index('tasks_invocation_idx').on(t.appName, t.userId, t.sessionId, t.invocationId, t.callId),
     index('tasks_user_idx').on(t.userId, t.appName, t.state),
-    // The order of lists: without a deadline last.
+    // Order of lists; tasks without a deadline come last.
     index('tasks_list_idx').on(t.state, sql`coalesce(expire_time, timestamptz '9999-12-31 00:00:00Z')`, t.id),
     index('tasks_due_idx').on(t.dueTime).where(sql`due_time is not null`),
     index('tasks_people_idx').using(
@@ -68,7 +68,7 @@ export const tasks = pgTable(
   ],
 );
 
-/** Signals that came before an invocation waited for them. */
+/** Signals sent before any invocation waited for them. */
 export const signals = pgTable(
   'signals',
   (c) => ({

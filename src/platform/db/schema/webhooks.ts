@@ -2,19 +2,19 @@ import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, pgTable, primaryKey, uniqueIndex } from 'drizzle-orm/pg-core';
 import { identifier, ofUser, time, timeOfChange } from './columns.ts';
 
-/** The one task that a webhook is told of, for a client that asked for push notifications. */
+/** Push notification settings of an A2A client; such a webhook reports on a single task. */
 export interface Push {
   sessionId: string;
   invocationId: string;
-  /** True: it is told in the words of version 0.3. */
+  /** True: use the messages of A2A 0.3. */
   isOld: boolean;
-  /** The part that its client is shown. */
+  /** The configuration as shown to the client. */
   shown: { id: string; taskId: string; token?: string | undefined; authentication?: { scheme: string } | undefined };
-  /** The headers that are sent, with the client's secrets. */
+  /** Headers to send, including the client's secrets. */
   headers: Record<string, string>;
 }
 
-/** Addresses that users have registered, with the secrets that sign what is sent there. */
+/** Webhook addresses registered by users, with their signing secrets. */
 export const webhooks = pgTable(
   'webhooks',
   (c) => ({
@@ -34,13 +34,13 @@ export const webhooks = pgTable(
     primaryKey({ name: 'webhooks_pkey', columns: [t.appName, t.userId, t.id] }),
     uniqueIndex('webhooks_url_key').on(t.appName, t.userId, t.url).where(sql`push is null`),
     check('webhooks_old_secret_check', sql`(old_secret is null) = (old_secret_expire_time is null)`),
-    // Operations find it by its id alone: no import brings one that another user has.
+    // Operations look up by id alone, so ids are unique across users.
     uniqueIndex('webhooks_id_idx').on(t.id),
     index('webhooks_list_idx').on(t.userId, t.createTime),
   ],
 );
 
-/** The outbox of webhooks. Triggers insert its rows in the statement that ends an invocation or a run. */
+/** Outbox of webhooks. Triggers insert rows in the statement that ends an invocation or a run. */
 export const webhookDeliveries = pgTable(
   'webhook_deliveries',
   (c) => ({
