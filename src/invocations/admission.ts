@@ -1,6 +1,6 @@
 import { currentContext } from '../platform/context.ts';
 import { UnavailableError } from '../core/errors.ts';
-import { createSlots, type Slots, takeAll } from '../platform/http/limits/request-limits.ts';
+import { createSlots, type Slots, takeAll } from '../platform/http/limits/slots.ts';
 
 /** Counts the invocations of this process, to shed load early and to wait for them at shutdown. */
 export interface Admission {
@@ -24,7 +24,7 @@ export function createAdmission(max: { invocations: number; perUser: number }, b
   return {
     async admit(userId, work, bytes) {
       const caller = currentContext().caller ?? `user:${userId}`;
-      const release = takeAll([slots, { take: () => bodies.take(caller, bytes) }], caller);
+      const release = takeAll([() => slots.take(caller), () => bodies.take(caller, bytes)]);
       try {
         if (present.size >= max.invocations)
           throw new UnavailableError(`The service holds ${max.invocations} invocations already. Try again later.`);

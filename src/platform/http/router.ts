@@ -5,7 +5,6 @@ import { createAuthorize, type Resource, toCallerId } from './access/authorize.t
 import type { Authenticate } from './access/bearer.ts';
 import { requireDeliberate } from './guards.ts';
 import type { HttpAppOptions } from './http-app.ts';
-import { createTarpit, type WithTarpit } from './limits/request-limits.ts';
 import { type Answer, type Load, loadFor, needsHostedApp, type Operation } from './operation/operation.ts';
 import {
   byFixedSegmentsFirst,
@@ -44,8 +43,7 @@ interface Steps
  */
 export function operationRouter(operations: Operation[], steps: Steps): Router {
   const router = Router({ caseSensitive: true });
-  const withTarpit = createTarpit();
-  const handlers = new Map(operations.map((each) => [each, createHandler(each, steps, withTarpit)]));
+  const handlers = new Map(operations.map((each) => [each, createHandler(each, steps)]));
   const routes = listRoutes(operations).toSorted(byFixedSegmentsFirst);
   // Where a client resolved `..` in a name, the path of what contains it is left, with a slash at its end.
   router.use((request, _response, next) =>
@@ -81,7 +79,7 @@ function countSegments(path: string): number {
 }
 
 /** Returns all that a request of one operation passes, in this order; what does not depend on it is decided here. */
-function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpit): RequestHandler {
+function createHandler(operation: Operation, steps: Steps): RequestHandler {
   const { owner, body, wire } = operation;
   // What anybody may send counts by address.
   const limits = owner === 'open' && operation.method === 'get' ? undefined : steps.limits?.(operation);
@@ -95,7 +93,7 @@ function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpi
   return async (request, response) => {
     const noted = response.locals as Noted;
     noteOperation(operation, steps, request, response);
-    if (owner !== 'open') noted.principal = await authenticate(steps.authenticate, request, noted.network, withTarpit);
+    if (owner !== 'open') noted.principal = (await steps.authenticate?.(request)) ?? ANONYMOUS;
     const principal = noted.principal ?? ANONYMOUS;
     const named = readPath(operation, request, noted, steps.appAliases);
     authorize(principal, named);
@@ -104,17 +102,15 @@ function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpi
     const admit = () => limits?.admit(noted.caller ?? caller, request, response) ?? Promise.resolve();
     // Only a key acts for users, and only what is validated may name one outside the path.
     const isNamedLater = principal.kind === 'key' && typeof owner === 'object';
-    if (!isNamedLater) await withTarpit(caller, admit);
+    if (!isNamedLater) await admit();
     await readBody?.(request, response);
     const valid = await validate(request, response);
     const resource = readContent?.(valid, named, noted) ?? named;
     if (readContent) authorize(principal, resource);
     if (hosted) requireHosted(hosted, resource.appName ?? (valid.body as { appName?: unknown } | undefined)?.appName);
     if (typeof owner === 'object') noted.caller = toCallerId(principal, noted.network, resource.userId);
-    await withTarpit(noted.caller, async () => {
-      if (isNamedLater) await admit();
-      await answer(request, response, { valid, principal, resource });
-    });
+    if (isNamedLater) await admit();
+    await answer(request, response, { valid, principal, resource });
   };
 }
 
@@ -136,14 +132,6 @@ function noteOperation(
   // A WebSocket leaves its response behind; the server counts those.
   if (isStream && success?.status !== 101 && metrics) response.once('close', metrics.stream(operationId));
 }
-
-/** Finds out who calls; a caller that guessed wrong too often waits as all callers at a limit do. */
-const authenticate = async (
-  identify: Authenticate | undefined,
-  request: Request,
-  network: string,
-  withTarpit: WithTarpit,
-): Promise<Principal> => (identify ? withTarpit(`address ${network}`, async () => identify(request)) : ANONYMOUS);
 
 /** Reads what the path says, before a byte of the body is read. */
 function readPath(

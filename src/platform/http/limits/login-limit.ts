@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import { LimitError } from '../../../core/errors.ts';
+import type { LimitError } from '../../../core/errors.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
 import { CallerCounts, FairSemaphore } from '../../work/fair-semaphore.ts';
-import { type RateCounter, secondsUntil } from './rates.ts';
+import { createRateLimit, type RateCounter } from './rates.ts';
 
 /** A credential on its way in. */
 export interface Login {
@@ -14,12 +14,12 @@ export interface Login {
 /** How often a credential may be wrong. */
 export interface LoginLimit {
   /**
-   * Comes before a credential is checked, and waits where there were too many wrong ones.
-   * @returns a function to call after the check @throws {LimitError} where too many wait already
+   * Comes before a credential is checked, and waits if there were too many wrong ones.
+   * @returns a function to call after the check @throws {LimitError} if too many wait already
    */
   admit(login: Login): Promise<() => void>;
   succeeded(login: Login): void;
-  /** Counts a wrong one. @throws {LimitError} where that is one too many */
+  /** Counts a wrong one. @throws {LimitError} if that is one too many */
   failed(login: Login): Promise<void>;
 }
 
@@ -37,18 +37,25 @@ const MAX_WAITING = 100;
  * are refused: a neighbour's guesses shut out no other caller.
  */
 export function createLoginLimit(points: number, counter: RateCounter): LoginLimit {
-  const blocked = new BoundedCache<number>();
+  const sentence = `There were more than ${points} wrong credentials in a minute.`;
+  const failures = createRateLimit('wrong credentials per minute', points, counter, sentence);
   const right = new BoundedCache<true>();
   const places = new FairSemaphore(CHECKED_AT_ONCE);
   const waiting = new CallerCounts(MAX_WAITING);
-  const findBlocked = (names: string[]) => names.find((name) => (blocked.get(name) ?? 0) > performance.now());
+  const findRefused = (names: string[]): { name: string; refusal: LimitError } | undefined => {
+    for (const name of names) {
+      const refusal = failures.refusal(name);
+      if (refusal) return { name, refusal };
+    }
+    return undefined;
+  };
   return {
     async admit({ names, credential }) {
-      const name = findBlocked(names);
-      if (name === undefined || right.has(toDigest(credential))) return () => undefined;
-      const leave = waiting.take(name);
-      if (!leave) throw overLimit(points, blocked.get(name) ?? 0);
-      const release = await places.acquire(name);
+      const refused = findRefused(names);
+      if (!refused || right.has(toDigest(credential))) return () => undefined;
+      const leave = waiting.take(refused.name);
+      if (!leave) throw refused.refusal;
+      const release = await places.acquire(refused.name);
       return () => {
         setTimeout(release, PLACE_MS).unref();
         leave();
@@ -60,28 +67,11 @@ export function createLoginLimit(points: number, counter: RateCounter): LoginLim
     },
     async failed({ names, credential }) {
       right.delete(toDigest(credential));
-      const noisy = findBlocked(names);
-      if (noisy !== undefined) throw overLimit(points, blocked.get(noisy) ?? 0);
-      const results = await Promise.all(
-        names.map(async (name) => {
-          const { isOver, until } = await counter.take(name, 1);
-          if (isOver) blocked.set(name, until);
-          return { isOver, until };
-        }),
-      );
-      const over = results.find(({ isOver }) => isOver);
-      if (over) throw overLimit(points, over.until);
+      const refused = findRefused(names);
+      if (refused) throw refused.refusal;
+      await Promise.all(names.map((name) => failures.use(name)));
     },
   };
 }
 
 const toDigest = (credential: string) => createHash('sha256').update(credential).digest('base64url');
-
-const overLimit = (points: number, until: number) => {
-  const seconds = secondsUntil(until);
-  return new LimitError(
-    'wrong credentials per minute',
-    `There were more than ${points} wrong credentials in a minute. Try again in ${seconds} s.`,
-    seconds,
-  );
-};

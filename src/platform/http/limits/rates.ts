@@ -11,17 +11,14 @@ const MINUTE = 60;
 
 /** Counters per minute, over all replicas. */
 export interface RateCounter {
-  /**
-   * Takes some of what a key may do in this minute.
-   * @returns `isOver` where that is more than there is left, and when the minute ends, by `performance.now`
-   */
+  /** @returns `isOver` if a key has fewer points left in this minute, and when that ends, by `performance.now` */
   take(key: string, points: number): Promise<{ isOver: boolean; until: number }>;
 }
 
 /**
- * Counts in PostgreSQL, by windows of a minute that begin with the first use of a key; while the database cannot be
- * used each process counts for itself, with the same limit. The windows follow the clocks of the processes: that is
- * how the library does it. Keys are digests, so the table names no caller.
+ * Counts in PostgreSQL, by windows of a minute that begin with the first use of a key. They follow the clocks of the
+ * processes, because the library does. While the database cannot be used each process counts for itself, with the same
+ * limit. Keys are digests, so the table names no caller.
  */
 export function createRateCounter(
   { query }: Pick<DatabasePool, 'query'>,
@@ -61,13 +58,12 @@ async function openLimiter(query: DatabasePool['query'], { name, points }: { nam
 
 const toDigest = (key: string) => createHash('sha256').update(key).digest('base64url');
 
-/** Seconds from now to a time of `performance.now`. */
-export const secondsUntil = (time: number): number => Math.max(1, Math.ceil((time - performance.now()) / 1000));
-
 /** How often each caller may do something in a minute, over all replicas. */
 export interface RateLimit {
-  /** Uses one. @throws {LimitError} when the caller has none left in this minute */
+  /** Uses one. @throws {LimitError} if the caller has none left in this minute */
   use(caller: string): Promise<void>;
+  /** Returns the refusal of the next use, if this process knows already that none is left. */
+  refusal(caller: string): LimitError | undefined;
   /** Takes more for what turned out to be large, without a statement; the next use pays it. */
   charge(caller: string, points: number): void;
 }
@@ -79,32 +75,56 @@ const BATCHES = 20;
 interface Bucket {
   left: number;
   until: number;
-  /** True where the database has no more of it. */
+  /** True if the database has no more of it. */
   isOver: boolean;
 }
 
-/** @param limit the setting that says `points`, which are what a caller may use in a minute */
-export function createRateLimit(limit: string, points: number, counter: RateCounter): RateLimit {
+const UNLIMITED: RateLimit = {
+  use: () => Promise.resolve(),
+  refusal: () => undefined,
+  charge: () => undefined,
+};
+
+/**
+ * @param limit the setting that says `points`, which are what a caller may use in a minute
+ * @param sentence of the refusal, before the time after which to try again
+ */
+export function createRateLimit(
+  limit: string,
+  points: number,
+  counter: RateCounter,
+  sentence = `You have used all ${points} of this minute: ${limit}.`,
+): RateLimit {
+  if (points === Infinity) return UNLIMITED;
   const batch = Math.max(1, Math.floor(points / BATCHES));
   const buckets = new BoundedCache<Bucket>();
   const filling = new SingleFlight<void>();
   const fill = async (caller: string) => {
     const { isOver, until } = await counter.take(caller, batch);
-    const before = buckets.get(caller);
-    const debt = before && before.until > performance.now() ? Math.min(before.left, 0) : 0;
+    const debt = Math.min(findCurrent(caller)?.left ?? 0, 0);
     buckets.set(caller, { left: debt + (isOver ? 0 : batch), until, isOver });
   };
+  const findCurrent = (caller: string) => {
+    const bucket = buckets.get(caller);
+    return bucket && bucket.until > performance.now() ? bucket : undefined;
+  };
+  const refusal = (caller: string) => {
+    const bucket = findCurrent(caller);
+    if (!bucket?.isOver || bucket.left > 0) return undefined;
+    const seconds = Math.max(1, Math.ceil((bucket.until - performance.now()) / 1000));
+    return new LimitError(limit, `${sentence} Try again in ${seconds} s.`, seconds);
+  };
   return {
+    refusal,
     async use(caller) {
       for (;;) {
-        const bucket = buckets.get(caller);
-        if (bucket && bucket.until > performance.now()) {
-          if (bucket.left > 0) {
-            bucket.left -= 1;
-            return;
-          }
-          if (bucket.isOver) throw overRate(limit, points, bucket.until);
+        const bucket = findCurrent(caller);
+        if (bucket && bucket.left > 0) {
+          bucket.left -= 1;
+          return;
         }
+        const refused = refusal(caller);
+        if (refused) throw refused;
         await filling.run(caller, () => fill(caller));
       }
     },
@@ -114,12 +134,3 @@ export function createRateLimit(limit: string, points: number, counter: RateCoun
     },
   };
 }
-
-const overRate = (limit: string, points: number, until: number) => {
-  const seconds = secondsUntil(until);
-  return new LimitError(
-    limit,
-    `You have used all ${points} of this minute: ${limit}. Try again in ${seconds} s.`,
-    seconds,
-  );
-};
