@@ -14,8 +14,8 @@ import {
 } from '../../platform/db/schema/schema.ts';
 
 /**
- * Deletes the cases that were made from a session: all versions, and of runs the rows that are about them. What is
- * deleted must be gone before what it refers to. @returns the sessions in which runs said the same again
+ * Deletes the cases made from a session: all versions, and their rows in runs. Rows are deleted before the rows that
+ * they reference. @returns the sessions in which runs replayed the conversation
  */
 export async function deleteSessionCases(
   tx: Database,
@@ -42,21 +42,20 @@ export async function deleteSessionCases(
   return repeated;
 }
 
-/** One user of one application. */
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 
-/** Cases of runs that one statement deletes: each may quote a whole conversation. */
+/** Cases of runs per statement, a small number because each may quote a whole conversation. */
 const RUN_CASES = 200;
 
 /**
- * The conditions that rows are about a user: what was made from the user's sessions, what ran in the user's name, and
- * what the user made as the holder of a token. Of a deleted case only its versions know whom they quote, and of a
- * deleted set whose it was.
+ * Conditions for all rows about a user: made from the user's sessions, run in the user's name, or created by the user
+ * with a token. Only the versions of a deleted case tell whom it quotes, and only the versions of a deleted set tell
+ * who owned it.
  */
 function conditionsFor({ appName, userId }: User) {
   const isOfApp = (table: typeof evalSets | typeof evalCases | typeof evalCaseVersions | typeof evalRuns) =>
     eq(table.appName, appName);
-  // Each way to a row is a select of its own: an index serves each, and none of them all.
+  // One select per condition, joined by union, because an index serves each of them but no index serves all.
   const union = (columns: SQL, table: PgTable, ways: SQL[]) =>
     sql.join(
       ways.map((way) => sql`select ${columns} from ${table} where ${way}`),
@@ -107,7 +106,7 @@ function conditionsFor({ appName, userId }: User) {
   };
 }
 
-/** How many rows of evaluation are about a user, by table. One statement each. */
+/** Counts the rows about a user, by table; one statement per table. */
 export async function countEvaluations(db: Database, user: User): Promise<Record<string, number>> {
   const of = conditionsFor(user);
   return {
@@ -121,7 +120,7 @@ export async function countEvaluations(db: Database, user: User): Promise<Record
   };
 }
 
-/** Deletes the next cases of runs that are about a user. @returns the sessions that they ran in, and their number */
+/** Deletes one batch of a user's cases of runs. @returns the sessions in which they ran, and the number of cases */
 export async function deleteRunCases(db: Database, user: User): Promise<{ count: number; sessions: SessionKey[] }> {
   const { runCases } = conditionsFor(user);
   const { rows } = await db.execute<{ userId: string; sessionId: string | null }>(sql`
@@ -135,14 +134,14 @@ export async function deleteRunCases(db: Database, user: User): Promise<{ count:
   return { count: rows.length, sessions };
 }
 
-/** Deletes what else of evaluation is about a user, once no case of a run is. @returns the rows by table */
+/** Deletes the remaining rows about a user, after all cases of runs are gone. @returns the number of rows by table */
 export async function deleteEvaluations(tx: Database, user: User): Promise<Record<string, number>> {
   const of = conditionsFor(user);
   const countRows = async (statement: PromiseLike<{ rowCount: number | null }>) => (await statement).rowCount ?? 0;
   const verdicts = await countRows(tx.delete(evalVerdicts).where(of.verdicts));
   const given = await countRows(tx.delete(sessionVerdicts).where(of.given));
   const runs = await countRows(tx.delete(evalRuns).where(of.runs));
-  // A case refers to its newest version and its set to none: what is deleted must be found before it is gone.
+  // The versions must be found before their cases and sets are deleted, because the conditions join those.
   const { rows } = await tx.execute<{ place: string }>(
     sql`select ${evalCaseVersions}.ctid::text as place from ${evalCaseVersions} where ${of.versions} for update`,
   );

@@ -16,21 +16,20 @@ import { toEvalInvocations } from './turns.ts';
 import { insertEvalCase } from './eval-case-store.ts';
 import { cloneJson } from '../../../core/exact-json.ts';
 
-/** The part of a session that becomes a case. */
 interface CaseSource {
   evalId: string;
-  /** The instructions of all agents: what they name in the state is there. */
+  /** Instructions of all agents; placeholders in them become keys of the state. */
   instructions: string[];
-  /** Number of events that are the history of the case and no part of its conversation [0]. */
+  /** Number of leading events that are the case's history and not its conversation; default: 0. */
   fromSequence?: number | null | undefined;
 }
 
 /**
- * Turns a session's conversation into a case of an evaluation set; the set is created where it is absent. The case
- * begins with the session's state at its start, and with `''` for what `instructions` name beside it.
- * @throws {NotFoundError} when the session does not exist, or the set is another's.
- * @throws {ConflictError} when the set has a case of this id. @throws {InvalidError} for a history that ends within an
- * invocation, or that the session does not have.
+ * Turns a session's conversation into a case; creates the set if it is absent. The case starts with the session's
+ * initial state, and with an empty text for each further placeholder in `instructions`.
+ * @throws {NotFoundError} if the session does not exist, or if the set belongs to another user.
+ * @throws {ConflictError} if the set has a case with this id. @throws {InvalidError} if the history ends within an
+ * invocation or exceeds the session.
  */
 export async function addSession(db: Database, key: SessionKey, set: EvalSetKey, source: CaseSource): Promise<void> {
   const evalCase = await toCase(db, key, source);
@@ -39,11 +38,11 @@ export async function addSession(db: Database, key: SessionKey, set: EvalSetKey,
 }
 
 /**
- * Makes cases of sessions, masked where their application says how, and adds all of them to a set or none. A session
- * that is deleted since it was chosen is left out, as if it had been deleted before.
- * @returns their ids: those of the sessions, with a number behind one that comes again.
- * @throws {InvalidError} for a mask that makes something else than a case. @throws {ConflictError} when the set has one
- * of the cases. @throws {NotFoundError} when the set is another's.
+ * Turns sessions into cases, masked if the application has a mask, and adds all of them to a set or none. Sessions
+ * deleted in the meantime are skipped.
+ * @returns the case ids: the session ids, with a number appended to repeated ones
+ * @throws {InvalidError} if a mask does not return a case. @throws {ConflictError} if the set already has one of the
+ * cases. @throws {NotFoundError} if the set belongs to another user.
  */
 export async function addSessions(
   { database, agents }: EvalContext,
@@ -75,11 +74,11 @@ export async function addSessions(
   });
 }
 
-/** The instructions of an application's agents; none where it is not hosted here. */
+/** Empty if the application is not hosted by this process. */
 export const listInstructions = (agent: HostedAgent | undefined): string[] =>
   agent ? listAgents(agent.describe()).map(({ instruction }) => instruction) : [];
 
-/** A session as a case; `undefined` where there is no such session. @throws {InvalidError} as {@link addSession}. */
+/** Converts a session to a case; `undefined` if it does not exist. @throws {InvalidError} as {@link addSession}. */
 async function toCase(
   db: Database,
   key: SessionKey,
@@ -98,7 +97,7 @@ async function toCase(
   return { evalId, conversation, sessionInput: { appName, userId, state } };
 }
 
-/** A history ends with an invocation: a run goes on behind it with what the user says. */
+/** A history must end with an invocation, because a run continues it with a message of the user. */
 function checkStart(events: Event[], fromSequence: number): void {
   checkReached(events.length, fromSequence);
   const begun = new Set(events.slice(0, fromSequence).map(({ invocationId }) => invocationId));

@@ -23,11 +23,11 @@ import { toStoredCase } from '../sets/intermediate-data.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
 /**
- * Inserts a case, and its set where that is absent, in one statement: a refused case leaves no empty set behind. The
- * session that it was made from is held meanwhile: its deletion finds the case, or the case finds it gone.
- * @returns false where the session was deleted, and nothing was written.
- * @throws {ConflictError} when the set has a case of this id. @throws {NotFoundError} when the set is another's.
- * @throws {TooLargeError} when the case is too large, or its set has as many as it may.
+ * Inserts a case, and its set if it is absent, in one statement, so that a refused case leaves no empty set behind. The
+ * source session is locked meanwhile: either its deletion finds the case, or the case finds the session gone.
+ * @returns false if the session was deleted; nothing is written then.
+ * @throws {ConflictError} if the set has a case with this id. @throws {NotFoundError} if the set belongs to another
+ * user. @throws {TooLargeError} if the case is too large or the set is full.
  */
 export async function insertEvalCase(
   db: Database,
@@ -50,7 +50,8 @@ export async function insertEvalCase(
     sourceSessionId: source.sessionId,
     ownerId: sql`set_used.owner_id`,
   });
-  // The update locks a set that is there and returns it where it is the caller's: also one that was made just now.
+  // An existing set is locked by an update without effect, which returns it only if it belongs to the caller. This also
+  // covers a set that a concurrent statement has just created.
   const { rows } = await db.execute<{ held: boolean; made: boolean; full: boolean }>(sql`
     with held as (${sessionLock({ appName, ...source })}), set_used as (
       ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })} from held
@@ -67,7 +68,7 @@ export async function insertEvalCase(
   throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
 }
 
-/** The ids of a set's cases, sorted by code point (the column's collation is "C"); `undefined` without such a set. */
+/** Lists case ids sorted by code point, because the column's collation is "C"; `undefined` if there is no such set. */
 export async function listEvalCaseIds(db: Database, key: EvalSetKey): Promise<string[] | undefined> {
   const { rows } = await db.execute<{ ids: string[] }>(sql`
     select array(select ${evalCases.id} from ${evalCases} where ${isOfSet} order by ${evalCases.id})::text[] as ids
@@ -75,7 +76,6 @@ export async function listEvalCaseIds(db: Database, key: EvalSetKey): Promise<st
   return rows[0]?.ids;
 }
 
-/** A case as it is stored; `undefined` where there is none. */
 export async function findEvalCase(db: Database, key: EvalSetKey, evalId: string): Promise<EvalCaseBody | undefined> {
   const [row] = await db
     .select({ text: sql<string>`${evalCaseVersions.payload}::text` })
@@ -85,11 +85,15 @@ export async function findEvalCase(db: Database, key: EvalSetKey, evalId: string
   return row && (parseExactJson(unescapeJson(row.text)) as EvalCaseBody);
 }
 
-/** Replaces a case by a further version, with its creation time. @throws {NotFoundError} for an absent set or case. */
+/**
+ * Stores a further version of a case and keeps its creation time. @throws {NotFoundError} if the set or the case is
+ * absent
+ */
 export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: EvalCaseBody): Promise<void> {
   checkCase(evalCase);
   const { appName, evalSetId } = key;
-  // Any version that can be seen: of two writers at once the later one does not see that of the other.
+  // Any visible version will do: with concurrent writers the newest one may not be visible yet, and all versions share
+  // the creation time.
   const time = sql`(
     select jsonb_build_object('creationTimestamp', ${evalCaseVersions.payload} -> 'creationTimestamp')
     from ${evalCaseVersions} where ${evalCaseVersions.appName} = ${appName}
@@ -102,7 +106,7 @@ export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: E
   await changeEvalCase(db, key, evalCase.evalId, replaced, said);
 }
 
-/** Deletes a case. @throws {NotFoundError} for an absent set or case. */
+/** @throws {NotFoundError} if the set or the case is absent */
 export async function deleteEvalCase(db: Database, key: EvalSetKey, evalId: string): Promise<void> {
   const deleted = db.delete(evalCases).where(isCase(key, evalId)).returning({ id: evalCases.id });
   await changeEvalCase(db, key, evalId, deleted);
@@ -116,7 +120,7 @@ const isCase = (key: EvalSetKey, evalId: string) =>
     key.ownerId === undefined ? undefined : sql`exists (select from ${evalSets} where ${isSet(key)})`,
   );
 
-/** Makes a change that returns what it changed, in one statement with the look for the set. */
+/** Runs a change that returns the changed rows, in one statement with the lookup of the set. */
 async function changeEvalCase(
   db: Database,
   key: EvalSetKey,
@@ -132,18 +136,17 @@ async function changeEvalCase(
   if (set.changed === 0) throw new NotFoundError(`Eval case \`${evalId}\` not found in eval set \`${key.evalSetId}\`.`);
 }
 
-/** A case as a run finds it. */
 export interface RunnableCase {
   evalId: string;
   version: number;
-  /** The application and the user that the case names; null where it names none. */
+  /** Application and user named by the case; null if it names none. */
   appName: string | null;
   userId: string | null;
-  /** True where its session begins with a change of the state that all users share. */
+  /** True if the initial state has `app:` keys, which all users share. */
   writesSharedState: boolean;
 }
 
-/** The cases of a set with what a run has to know of them, in the order of the set. */
+/** Lists a set's cases in the order of the set, with what a run checks before it starts. */
 export async function listRunnableCases(db: Database, { appName, evalSetId }: EvalSetKey): Promise<RunnableCase[]> {
   const input = (name: 'appName' | 'userId') =>
     sql<string | null>`${evalCaseVersions.payload} #>> ${`{sessionInput,${name}}`}`;

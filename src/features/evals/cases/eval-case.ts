@@ -9,7 +9,6 @@ import type { EvalInvocation } from './turns.ts';
 import { looseObject, optional } from '../../../core/members.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Body of add-session (specification, "Add a session as an evaluation case"). */
 export const addSessionSchema = looseObject('Turns a session into an evaluation case.', {
   evalId: identifierSchema.describe('Identifier of the new case.'),
   sessionId: identifierSchema.describe('The session to make the case from.'),
@@ -21,14 +20,17 @@ export const addSessionSchema = looseObject('Turns a session into an evaluation 
   ),
 });
 
-/** An evaluation case that was made from a session; the store adds `creationTimestamp`. */
+/** A case made from a session; the store adds `creationTimestamp`. */
 export interface EvalCase {
   evalId: string;
   conversation: EvalInvocation[];
   sessionInput: { appName: string; userId: string; state: JsonObject; sessionId?: string; sequence?: number };
 }
 
-/** A state with `''` for each `{word}` of the instructions without a value: a model call with an open one fails. */
+/**
+ * Adds an empty text for each `{placeholder}` of the instructions without a value, because a model call with an
+ * unresolved placeholder fails.
+ */
 export function withPlaceholders(state: JsonObject, instructions: string[]): JsonObject {
   const words = instructions.flatMap((text) =>
     [...text.matchAll(/\{([\p{L}\p{N}_]+)\}/gu)].map(([, word = '']) => word),
@@ -36,19 +38,18 @@ export function withPlaceholders(state: JsonObject, instructions: string[]): Jso
   return { ...Object.fromEntries(words.map((word) => [word, ''])), ...state };
 }
 
-/** A case as a run reads it. */
 export interface StoredCase {
   evalId: string;
   conversation?: Turn[] | null;
   scenario?: Scenario;
   rubrics?: Rubric[] | null;
-  /** The state that its session begins with. */
+  /** Initial state of the session. */
   state: JsonObject;
-  /** Events of a session of its user, from the first on, that stand before the first turn. */
+  /** History before the first turn: the leading `sequence` events of a session of the same user. */
   history?: { sessionId: string; sequence: number };
 }
 
-/** The events of a session that ran a case, without the history that the case begins with. */
+/** Drops the history that the case starts with. */
 export const withoutHistory = ({ history }: Pick<StoredCase, 'history'>, events: Event[]): Event[] =>
   events.slice(history?.sequence ?? 0);
 
@@ -56,7 +57,7 @@ const scenarioSchema = z.looseObject({ startingPrompt: z.string(), conversationP
 
 const spelling = keyAliases(scenarioSchema);
 
-/** Reads the JSON text of a stored case. @throws ZodError where its scenario, in either spelling, lacks a text. */
+/** Parses a stored case. @throws ZodError if its scenario, in either spelling, lacks a text. */
 export function readStoredCase(text: string): StoredCase {
   const { conversationScenario, sessionInput, ...read } = parseExactJson(text) as Omit<
     StoredCase,

@@ -2,14 +2,14 @@ import { sql } from 'drizzle-orm';
 import type { Database, DatabasePool } from '../../../platform/db/database.ts';
 import { type ChosenSession, listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
 
-/** Time that a predicate of an operator may take: it may read every event. */
+/** Time limit of an operator's predicate, which may read every event. */
 const TIMEOUT_MS = 10_000;
 
 /**
- * The sessions of an application for which a predicate in SQL is true, last updated first; `s` is the row of
- * `sessions`. For the operator's command line alone: nothing that came over HTTP may get here. It is one expression of
- * one statement, in a transaction that can only read and that has a time limit.
- * @throws the error of PostgreSQL for a predicate that does not hold.
+ * Lists an application's sessions that satisfy an SQL predicate, last updated first; `s` is the row of `sessions`. Only
+ * for the operator's command line: a predicate must never come over HTTP. It is embedded as one expression of one
+ * statement, in a read-only transaction with a time limit.
+ * @throws PostgreSQL's error if the predicate is invalid.
  */
 export function listSessionsWhere(
   database: DatabasePool,
@@ -18,7 +18,7 @@ export function listSessionsWhere(
   const list = async (tx: Database) => {
     await tx.execute(sql`set transaction read only`);
     await tx.execute(sql.raw(`set local statement_timeout = ${TIMEOUT_MS}`));
-    // The line feed ends a comment. A second statement is refused: this one has parameters.
+    // The line feed ends a comment in the predicate. A second statement is refused because this one has parameters.
     return listChosenSessions(tx, { appName, limit, also: [sql`(${sql.raw(predicate)}\n)`] });
   };
   return database.transaction(list, { holdData: true });

@@ -3,20 +3,20 @@ import { type Event, isFinalResponse, withoutRewound } from '../../../core/event
 import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
 import type { Turn } from '../metrics/turn.ts';
 
-/** One turn of an evaluation case that was made from a session. */
+/** One turn of a case that was made from a session. */
 export interface EvalInvocation {
   invocationId: string;
   userContent: Content;
   finalResponse?: Content;
   intermediateData: { invocationEvents: { author: string; content: Content }[] };
-  /** Unix time in seconds of the user's content; 0 where the user said nothing. */
+  /** Unix time in seconds of the user's message; 0 if there is none. */
   creationTimestamp: number;
 }
 
 /**
- * A session's conversation as turns, in the form that every version of ADK reads: events grouped by invocation in
- * first-seen order, a further turn where the user speaks again behind an answer. A group in which nothing was said (a change of state over HTTP, a compaction) is no turn, nor is a
- * rewound invocation.
+ * Converts a session to turns in the form that every version of ADK reads. Events are grouped by invocation, in
+ * first-seen order; a prompt after an answer starts another turn. Groups without content (a state change over HTTP, a
+ * compaction) and rewound invocations are left out.
  */
 export const toEvalInvocations = (events: Event[]): EvalInvocation[] =>
   toTurnParts(events).map(({ invocationId, question, spoken, final }) => ({
@@ -31,17 +31,16 @@ export const toEvalInvocations = (events: Event[]): EvalInvocation[] =>
     creationTimestamp: question?.timestamp ?? 0,
   }));
 
-/** The events of one turn by what they are in it. */
 interface TurnParts {
   invocationId: string;
   events: Event[];
   question: Event | undefined;
-  /** The messages of agents; `isAnswer` is true for the final response, unless it holds calls. */
+  /** Messages of agents. `isAnswer` is true for the final response, unless it contains calls. */
   spoken: { author: string; content: Content; isAnswer: boolean; event: Event }[];
   final: Event | undefined;
 }
 
-/** The turns of a conversation, as {@link toEvalInvocations} finds them, with their events. */
+/** Groups events into turns, as {@link toEvalInvocations} describes. */
 function toTurnParts(events: Event[]): TurnParts[] {
   const groups = Map.groupBy(withoutRewound(events), (event) => event.invocationId ?? '');
   return [...groups].flatMap(([id, group]) =>
@@ -51,7 +50,7 @@ function toTurnParts(events: Event[]): TurnParts[] {
   );
 }
 
-/** Cuts a group where the user says something behind an answer: events of others may share an id, or have none. */
+/** Splits a group at each prompt that follows an answer, because events may share an invocation id or have none. */
 function splitByPrompts(group: Event[]): Event[][] {
   const turns: Event[][] = [[]];
   for (const event of group) {
@@ -63,11 +62,11 @@ function splitByPrompts(group: Event[]): Event[][] {
   return turns;
 }
 
-/** Tells whether the user says something, more than answers to calls. */
+/** True if the user sends more than answers to calls. */
 const isPrompt = (event: Event): boolean =>
   isUsers(event) && getParts(event.content).some((part) => !part.functionResponse && !part.functionCall);
 
-/** What the user said in a turn: prompts that came one after another are one question. */
+/** Joins the prompts of a turn into one question. */
 function toQuestion(events: Event[]): Event | undefined {
   const prompts = events.filter(isPrompt);
   const [first] = prompts;
@@ -80,7 +79,7 @@ function toParts(invocationId: string, events: Event[]): TurnParts {
   const final = said.findLast(isFinalResponse);
   const spoken = said.flatMap((event) => {
     const { author, content } = event;
-    // The calls of a long-running tool stand in a final event: without it the trajectory would lose them.
+    // A long-running tool's calls are in the final event; without that event the trajectory would lose them.
     const isAnswer = event === final && getFunctionCalls(content).length === 0;
     return content ? [{ author: author ?? 'agent', content, isAnswer, event }] : [];
   });
@@ -89,13 +88,13 @@ function toParts(invocationId: string, events: Event[]): TurnParts {
 
 const isUsers = (event: Event) => event.author?.toLowerCase() === 'user';
 
-/** False for a content that ADK leaves out of a case: only empty text, results of code, references to files. */
+/** False for content that ADK leaves out of a case: only empty text, results of code, or references to files. */
 const saysSomething = (content: Content) =>
   getParts(content).some((part) => part.functionCall || part.functionResponse || part.text || part.inlineData);
 
 /**
- * The turns that happened in a session, with what metrics read beside the words: tokens and model of each answer,
- * durations, and what each agent that spoke was given. A case leaves that out (see `toEvalInvocations`).
+ * Returns a session's turns with the data that metrics need beside the words: tokens and model of each answer,
+ * durations, and the instructions and tools of each agent that spoke. Stored cases omit these.
  */
 export function toActualTurns(events: Event[], agent: AgentDescription | undefined): Turn[] {
   const agents = agent ? listAgents(agent) : [];
@@ -119,7 +118,6 @@ export function toActualTurns(events: Event[], agent: AgentDescription | undefin
   });
 }
 
-/** Tools as ADK's models read them. */
 const toDeclarations = (tools: AgentDescription['tools']) =>
   tools.length === 0
     ? []
@@ -129,7 +127,7 @@ const toDeclarations = (tools: AgentDescription['tools']) =>
         },
       ];
 
-/** The event of the final response stays without its content: its tokens count. */
+/** The final response keeps its event, without content, because its tokens count. */
 function toTurnEvent({ author, content, isAnswer, event }: TurnParts['spoken'][number]) {
   if (!isAnswer && !saysSomething(content)) return [];
   const { usageMetadata, modelVersion } = event;
@@ -144,12 +142,13 @@ function toTurnEvent({ author, content, isAnswer, event }: TurnParts['spoken'][n
 }
 
 /**
- * How long a turn took, in seconds: each event ends what the time since the event before it went to, since the loop
- * does one thing at a time. Tools of one answer that run side by side count once.
+ * Durations in seconds. The time since the previous event counts for the kind of event that ends it, because the loop
+ * does one thing at a time. Parallel calls of one model answer count once.
  */
 function measureDurations({ events }: TurnParts): Pick<Turn, 'duration' | 'modelDuration' | 'toolDuration'> {
   const times = events.map(({ timestamp }) => timestamp);
-  const [first, last] = [times[0], times.at(-1)];
+  const first = times[0];
+  const last = times.at(-1);
   if (first == null || last == null) return {};
   const spentOn = (isIts: (event: Event) => boolean) => {
     const gaps = events.map((event, place) =>

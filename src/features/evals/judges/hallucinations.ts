@@ -11,7 +11,7 @@ its tools, the dialogue and the results of tools. Label each sentence, in order:
 supported: what was given says so; unsupported: it does not; contradictory: it says the opposite;
 disputed: it says both; not_applicable: nothing is claimed (a question, courtesy, an opinion, a next step).`;
 
-/** The sentences in the answer of a judge that was asked to split a text; `[]` where it gave none. */
+/** Reads the sentences from a judge's answer; empty if there are none. */
 function readSentences(answer: string): string[] {
   const json = readJsonAnswer(answer)?.['sentences'];
   if (Array.isArray(json)) return json.filter((sentence) => typeof sentence === 'string');
@@ -21,8 +21,8 @@ function readSentences(answer: string): string[] {
 const BLOCK = ['sentence:', '\nlabel:', '\nrationale:', '\nsupporting_excerpt:', '\ncontradicting_excerpt:'];
 
 /**
- * The texts between marks that follow each other, for each time that all of them do. No pattern: one that looks for
- * the next mark from each first one takes quadratic time where it is missing.
+ * Returns the texts between consecutive marks, for each complete sequence of marks. It uses no regular expression,
+ * because one that searches for the next mark takes quadratic time if a mark is missing.
  */
 function between(text: string, marks: string[]): string[][] {
   const found: string[][] = [];
@@ -40,7 +40,7 @@ function between(text: string, marks: string[]): string[][] {
   }
 }
 
-/** The labels in an answer of a judge as scores; labels that it was not given to choose from are left out. */
+/** Converts the labels in a judge's answer to scores; unknown labels are left out. */
 export function readLabels(answer: string): (0 | 1)[] {
   const json = toObjects(readJsonAnswer(answer)?.['labels'])?.map(({ label }) => toWord(label));
   const words = json ?? between(answer.toLowerCase(), BLOCK).map(([, label]) => toWord(label));
@@ -50,13 +50,13 @@ export function readLabels(answer: string): (0 | 1)[] {
   });
 }
 
-/** A text that an agent said, with what came before it in its turn. */
+/** A text of an agent, with the earlier steps of its turn. */
 interface Said {
   text: string;
   before: ReturnType<typeof toSteps>;
 }
 
-/** The texts of a turn to judge: the final one, and with `all` each one before it too. */
+/** Lists the texts of a turn to judge: the final response, and with `all` also the texts before it. */
 function listTexts(turn: Turn, all: boolean): Said[] {
   const steps = toSteps(turn);
   const early = all
@@ -93,7 +93,7 @@ async function judgeText(said: Said, earlier: Turn[], turn: Turn, judge: Judge):
   }
 }
 
-/** `hallucinations_v1`: the share of sentences founded on what the agent was given. Two calls for each text. */
+/** `hallucinations_v1`: the share of sentences that are supported by the agent's input. Two model calls per text. */
 export async function hallucinations(
   pairs: TurnPair[],
   { evaluateIntermediateNlResponses: all }: Criterion<'hallucinations'>,

@@ -4,8 +4,8 @@ import { getParts, type Part } from '../../../core/content.ts';
 import type { Judge } from './judge.ts';
 
 /**
- * Text of a model for a prompt, without tools and without what was said before; `''` where it says nothing.
- * @param between the text between two parts
+ * Creates a judge that calls a model without tools and without history; its answer is empty if the model says nothing.
+ * @param between - separator between two text parts
  */
 export function judgeWith(
   { model, spend }: { model: Model; spend: Spend },
@@ -30,7 +30,7 @@ export function judgeWith(
 const toText = (parts: Part[], between: string) =>
   parts.flatMap(({ text, thought }) => (text && !thought ? [text] : [])).join(between);
 
-/** The members of ADK's model configuration that every provider knows, in either spelling. */
+/** Reads the members of ADK's model configuration that every provider supports, in either spelling. */
 function toSampling(config: Record<string, unknown>): Sampling {
   const named: [keyof Sampling, unknown][] = [
     ['temperature', config['temperature']],

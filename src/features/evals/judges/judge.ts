@@ -2,23 +2,23 @@ import { LimitError } from '../../../core/errors.ts';
 import type { TurnScore } from '../metrics/status.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** A model that judges: gives the text of its answer to a prompt, `''` without text; rejects where the call failed. */
+/** Calls the judge model with a prompt. Returns its text, which may be empty; rejects if the call fails. */
 export type Judge = (prompt: string) => Promise<string>;
 
-/** How often a judge answers one prompt, and how many of these calls may be open at once. */
+/** Number of samples for one prompt, and the maximum of concurrent calls. */
 export interface Sampling {
   numSamples: number;
   parallelismLimit: number;
 }
 
-/** The readable answers in the order of the samples, and the reason why the others are left out. */
+/** The samples that could be parsed, in order, and the reason why others could not. */
 export interface Samples<Reading> {
   readings: Reading[];
   wanted: number;
   problem?: string | undefined;
 }
 
-/** One answer of a judge; a call that failed is made once more. @throws {LimitError} where a budget has nothing left */
+/** Retries a failed call once. @throws {LimitError} if a budget is exhausted */
 export async function callJudge(judge: Judge, prompt: string): Promise<string> {
   try {
     return await judge(prompt);
@@ -28,7 +28,7 @@ export async function callJudge(judge: Judge, prompt: string): Promise<string> {
   }
 }
 
-/** Several readable answers of a judge to one prompt. @throws {LimitError} where a budget has nothing left */
+/** Takes several samples of a judge's answer to one prompt. @throws {LimitError} if a budget is exhausted */
 export async function takeSamples<Reading>(
   judge: Judge,
   prompt: string,
@@ -36,7 +36,8 @@ export async function takeSamples<Reading>(
   read: (answer: string) => Reading | undefined,
 ): Promise<Samples<Reading>> {
   const answers: (Reading | undefined)[] = [];
-  let [next, problem]: [number, string | undefined] = [0, undefined];
+  let next = 0;
+  let problem: string | undefined;
   const work = async () => {
     while (next < numSamples) {
       const place = next;
@@ -54,11 +55,11 @@ export async function takeSamples<Reading>(
   return { readings: answers.filter((answer) => answer !== undefined), wanted: numSamples, problem };
 }
 
-/** The verdict that most samples give, 1 or 0; a tie is 0. */
+/** Returns the majority of votes, 1 or 0; a tie is 0. */
 export const majority = (votes: number[]): number =>
   votes.filter((vote) => vote === 1).length * 2 > votes.length ? 1 : 0;
 
-/** The score that `decide` makes of readable samples; with fewer than half readable a turn is not evaluated. */
+/** Scores a turn from the parsed samples; it is not evaluated if fewer than half could be parsed. */
 export function toTurnScore<Reading>(
   { readings, wanted, problem }: Samples<Reading>,
   decide: (readings: Reading[]) => TurnScore,
@@ -73,7 +74,7 @@ export function toTurnScore<Reading>(
 
 type JsonObject = Record<string, unknown>;
 
-/** The JSON object in a judge's answer: the whole text, in a fence, or in the outermost braces. */
+/** Finds the JSON object in a judge's answer: the whole text, a code fence, or the outermost braces. */
 export function readJsonAnswer(answer: string): JsonObject | undefined {
   const fenced = fencedIn(answer);
   const braced = answer.slice(answer.indexOf('{'), answer.lastIndexOf('}') + 1);
@@ -84,7 +85,10 @@ export function readJsonAnswer(answer: string): JsonObject | undefined {
   return undefined;
 }
 
-/** The text in the first fence. No pattern: one that looks for its end takes quadratic time where there is none. */
+/**
+ * Returns the text of the first code fence. It uses no regular expression, because one takes quadratic time if the
+ * closing fence is missing.
+ */
 function fencedIn(answer: string): string | undefined {
   const start = answer.indexOf('```');
   const end = answer.indexOf('```', start + 3);
@@ -99,13 +103,13 @@ function parsed(text: string | undefined): unknown {
   }
 }
 
-/** A member of a judge's answer as a word in lower case; `undefined` for other than text and booleans. */
+/** Returns a text or boolean as a lower-case word; `undefined` for other values. */
 export function toWord(value: unknown): string | undefined {
   if (typeof value === 'boolean') return String(value);
   return typeof value === 'string' ? value.trim().toLowerCase() : undefined;
 }
 
-/** A member of a judge's answer that is a list of objects; `undefined` for anything else. */
+/** Returns the objects of a list; `undefined` for other values. */
 export function toObjects(value: unknown): JsonObject[] | undefined {
   if (!Array.isArray(value)) return undefined;
   return value.filter((each): each is JsonObject => typeof each === 'object' && each !== null);

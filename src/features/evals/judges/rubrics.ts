@@ -4,7 +4,7 @@ import type { Rubric, TurnPair } from '../metrics/turn.ts';
 import { type Judge, majority, takeSamples, toTurnScore, toObjects, readJsonAnswer, toWord } from './judge.ts';
 import { toPrompt, toTranscript } from './material.ts';
 
-/** A metric that asks about rubrics; those of a turn must name its `type`. */
+/** A metric that judges rubrics; rubrics of a turn apply only if they have its `type`. */
 interface RubricMetric {
   metricName: string;
   type: (typeof RUBRIC_TYPES)[number];
@@ -35,7 +35,10 @@ ${RULES}`,
 
 const FORM = '{"verdicts": [{"id": "<id of the property>", "reason": "<one sentence>", "verdict": "yes" | "no"}, …]}';
 
-/** The rubrics of criterion, case and turn. @throws {MetricError} where there is none, or two have one id. */
+/**
+ * Collects the rubrics of criterion, case and turn. @throws {MetricError} if there are none, or if two have the same
+ * id.
+ */
 function rubricsInForce(metric: RubricMetric, criterion: Criterion<'rubrics'>, pair: TurnPair | undefined): Rubric[] {
   const own = (pair?.rubrics ?? []).filter(({ type }) => type === metric.type);
   const rubrics = [...criterion.rubrics, ...own];
@@ -65,7 +68,7 @@ async function judgeRubrics(
   return silent.length === 0 ? turn : { ...turn, failure: `The judge gave no verdict on ${silent.join(', ')}.` };
 }
 
-/** Per rubric the majority of the samples with a verdict, in first-seen order; the score is their mean. */
+/** Takes the majority of the samples for each rubric, in first-seen order; the score is the mean of the rubrics. */
 function decideRubrics(samples: RubricScore[][]): TurnScore {
   const votes = Map.groupBy(samples.flat(), ({ rubricId }) => rubricId);
   const rubricScores = [...votes].map(([rubricId, given]): RubricScore => {
@@ -77,7 +80,7 @@ function decideRubrics(samples: RubricScore[][]): TurnScore {
   return { score: toOverall(rubricScores.map(({ score }) => score)), rubricScores };
 }
 
-/** The mean over all verdicts of all turns, which is not the mean of the turns; per rubric the mean over its turns. */
+/** The score is the mean of all verdicts, not of the turns' means; each rubric's score is the mean over its turns. */
 function toMetricScore(turns: TurnScore[]): MetricScore {
   const all = turns.flatMap(({ rubricScores }) => rubricScores ?? []);
   const byRubric = Map.groupBy(all, ({ rubricId }) => rubricId);
@@ -86,7 +89,7 @@ function toMetricScore(turns: TurnScore[]): MetricScore {
   return { score: mean(all), turns, rubricScores };
 }
 
-/** A rubric metric that looks at each turn by itself, with the rubrics of that turn. */
+/** Judges each turn by itself, with that turn's rubrics. */
 export const rubricsOfTurns =
   (metric: RubricMetric) =>
   async (pairs: TurnPair[], criterion: Criterion<'rubrics'>, judge: Judge): Promise<MetricScore> => {
@@ -103,7 +106,7 @@ export const rubricsOfTurns =
     return toMetricScore(turns);
   };
 
-/** A rubric metric of the whole dialogue: its score stands on the last turn, the others are not evaluated. */
+/** Judges the dialogue as a whole. The last turn gets the score; the others are not evaluated. */
 export const rubricsOfDialogue =
   (metric: RubricMetric) =>
   async (pairs: TurnPair[], criterion: Criterion<'rubrics'>, judge: Judge): Promise<MetricScore> => {
@@ -114,7 +117,7 @@ export const rubricsOfDialogue =
     return toMetricScore(pairs.map((_, place): TurnScore => (place === pairs.length - 1 ? last : { score: null })));
   };
 
-/** A judge's verdicts on the rubrics asked for: our JSON, else ADK's blocks; `undefined` without any. */
+/** Parses verdicts from our JSON, or else from ADK's text blocks; `undefined` if there are none. */
 export function readRubricAnswer(answer: string, rubrics: Rubric[]): RubricScore[] | undefined {
   const json = toObjects(readJsonAnswer(answer)?.['verdicts']);
   const scores = json ? fromJson(json, rubrics) : fromBlocks(answer, rubrics);
@@ -135,7 +138,7 @@ const PROPERTY = /^[^\S\n]*Property: ([^\n]*)/gm;
 
 const ID = /^[^\S\n]*ID: ([^\n]*)/gm;
 
-/** These two stand anywhere in a line, also inside another member: then the counts differ. */
+/** May match anywhere in a line, even inside another member; the counts then differ and the answer is unreadable. */
 const RATIONALE = /Rationale: ([^\n]*)/g;
 
 const VERDICT = /Verdict: ([^\n]*)/g;
@@ -160,7 +163,7 @@ function fromBlocks(answer: string, rubrics: Rubric[]): RubricScore[] {
 
 const MARK = /[*_`#>\-•"' ]/;
 
-/** Without marks at its ends. A pattern for those at the end takes quadratic time. */
+/** Trims marks at both ends. It uses no regular expression, because one for the end takes quadratic time. */
 function withoutMarks(text: string): string {
   let start = 0;
   let end = text.length;
@@ -169,7 +172,7 @@ function withoutMarks(text: string): string {
   return text.slice(start, end);
 }
 
-/** A property as models change it when they repeat it: quotes, dashes, blanks, marks of a list, case. */
+/** Normalizes what models change when they repeat a property: quotes, dashes, whitespace, list marks and case. */
 const plain = (text: string): string =>
   withoutMarks(
     text

@@ -6,25 +6,25 @@ import { MetricError } from './status.ts';
 import type { MatchType } from './trajectory.ts';
 import { number, looseObject } from '../../../core/members.ts';
 
-/** A metric as a request or a file names it; the criterion's threshold wins. */
+/** A requested metric. The threshold of its criterion takes precedence. */
 export interface EvalMetric {
   metricName: string;
   threshold?: number | null | undefined;
   criterion?: unknown;
-  /** A metric of one's own: what implements it. */
+  /** Path of the function that implements a custom metric. */
   customFunctionPath?: string | null | undefined;
 }
 
-/** The model that judges where a criterion names none. */
+/** The judge model of criteria that name none. */
 export interface JudgeDefaults {
   judgeModel: string;
 }
 
-/** Answers of a judge to one prompt, and how many may be asked for at once: each is a call that is paid for. */
+/** Maximum samples of one prompt, and of concurrent ones, because each is a paid call. */
 const MAX_SAMPLES = 25;
 const MAX_OPEN_SAMPLES = 5;
 
-/** A number, or one as text, as files of ADK hold it. */
+/** A number or numeric text, as files of ADK contain both. */
 export const laxNumber = z.union([z.number(), z.string().trim().min(1).pipe(z.coerce.number<string>())]);
 const laxCount = (maximum: number) =>
   z
@@ -39,7 +39,7 @@ const laxCount = (maximum: number) =>
 const laxBoolean = z.union([z.boolean(), z.stringbool()]);
 
 const MATCH_TYPES: MatchType[] = ['EXACT', 'IN_ORDER', 'ANY_ORDER'];
-/** 0, 1, 2, or a name in any case, blanks and hyphens as underscores. */
+/** 0, 1, 2, or a name in any case; blanks and hyphens count as underscores. */
 const matchType = z.union([z.int(), z.string()]).transform((sent, context): MatchType => {
   const name = typeof sent === 'number' ? undefined : sent.trim().toUpperCase().replaceAll(/[- ]/g, '_');
   const found = MATCH_TYPES.find((type, index) => index === sent || type === name);
@@ -47,10 +47,10 @@ const matchType = z.union([z.int(), z.string()]).transform((sent, context): Matc
   return found ?? 'EXACT';
 });
 
-/** The types of rubrics, each of which one metric reads. */
+/** Types of rubrics; each is read by one metric. */
 export const RUBRIC_TYPES = ['FINAL_RESPONSE_QUALITY', 'TOOL_USE_QUALITY', 'TRAJECTORY_QUALITY'] as const;
 
-/** The type of a rubric of a case: one of another type would be an expectation that nothing checks. */
+/** Other types are refused, because no metric would ever check such a rubric. */
 export const rubricType = z
   .string()
   .max(1_024)
@@ -62,7 +62,7 @@ export const rubricType = z
     },
   });
 
-/** A rubric with ADK's members; those that it does not know are kept. */
+/** A rubric with ADK's members; unknown members are kept. */
 export const rubricSchema = z.looseObject({
   rubricId: z.string(),
   rubricContent: z.looseObject({ textProperty: z.string().nullish() }),
@@ -71,7 +71,7 @@ export const rubricSchema = z.looseObject({
 });
 
 const base = { threshold: laxNumber, includeIntermediateResponsesInFinal: laxBoolean.default(false) };
-/** The model of a criterion that names none, until the defaults of its reader say which: no model is called so. */
+/** Stands for the default judge model until the reader resolves it; no model has this name. */
 const BY_DEFAULT = '\u0000';
 const judged = {
   ...base,
@@ -85,7 +85,7 @@ const judged = {
     .prefault({}),
 };
 
-/** The criteria by kind, each with ADK's members and defaults; members that they do not know are kept. */
+/** Criteria by kind, with ADK's members and defaults; unknown members are kept. */
 const CRITERIA = {
   plain: z.looseObject(base),
   trajectory: z.looseObject({
@@ -103,9 +103,9 @@ export type CriterionKind = keyof typeof CRITERIA;
 export type Criterion<Kind extends CriterionKind> = z.infer<(typeof CRITERIA)[Kind]>;
 
 /**
- * The criterion of a metric with everything that it leaves out: a client that sends a threshold only, as the UI does,
- * gets the defaults. Both spellings are read.
- * @throws {MetricError} without any threshold, and for a criterion that does not hold.
+ * Reads a metric's criterion and fills in defaults, because a client such as the UI may send only a threshold. Both
+ * spellings are read.
+ * @throws {MetricError} if there is no threshold, or if the criterion is invalid.
  */
 export function readCriterion<Kind extends CriterionKind>(
   kind: Kind,
@@ -124,7 +124,7 @@ export function readCriterion<Kind extends CriterionKind>(
   return read.data as Criterion<Kind>;
 }
 
-/** False for a criterion that asks for too much; whatever else is wrong with it, its metric says when it is read. */
+/** False if a criterion exceeds the limits of samples; other errors are reported when the metric reads it. */
 function isAffordable(criterion: Record<string, unknown> | null | undefined): boolean {
   const sent = (criterion?.['judgeModelOptions'] ?? criterion?.['judge_model_options'] ?? {}) as Record<
     string,
@@ -137,7 +137,6 @@ function isAffordable(criterion: Record<string, unknown> | null | undefined): bo
   );
 }
 
-/** A metric as a request names it. */
 export const evalMetricSchema = looseObject('What the turns are scored by.', {
   metricName: z.string().max(256).describe('A name of the list of metrics.'),
   threshold: number('From which score on it passes; here or in the criterion.'),
@@ -146,5 +145,4 @@ export const evalMetricSchema = looseObject('What the turns are scored by.', {
   ).refine(isAffordable, `numSamples is at most ${MAX_SAMPLES}, parallelismLimit at most ${MAX_OPEN_SAMPLES}`),
 });
 
-/** Metrics as the published examples name them. */
 export const exampleMetrics = [{ metricName: 'tool_trajectory_avg_score', threshold: 1 }];

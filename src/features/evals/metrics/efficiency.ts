@@ -2,8 +2,8 @@ import { toOverall } from './status.ts';
 import { getCalls, type Turn } from './turn.ts';
 
 /**
- * Calls, tokens and times of a case, each the mean of its turns; null where nothing is known, and what was not reported
- * is absent, not 0. They inform: no threshold, no part in the status of the case.
+ * Calls, tokens and times of a case, as means over its turns. Null if nothing is known; members that were not reported
+ * are absent, not 0. These are informational: they have no threshold and do not affect the status of the case.
  */
 export interface Efficiency {
   toolCallCount: number | null;
@@ -12,7 +12,7 @@ export interface Efficiency {
   invocationDuration: Durations | null;
 }
 
-/** The metrics that ADK adds to each run; they refuse a threshold. */
+/** Metrics that ADK adds to each run; they take no threshold. */
 export const EFFICIENCY_METRICS = [
   'tool_call_count_v1',
   'inference_call_count_v1',
@@ -20,14 +20,15 @@ export const EFFICIENCY_METRICS = [
   'invocation_duration_v1',
 ];
 
-/** Tokens; input is prompt and tool use, output candidates and reasoning, cached ones are part of the prompt. */
+/**
+ * Input includes prompt and tool use, output includes candidates and reasoning; cached tokens are part of the prompt.
+ */
 type Tokens = Partial<Record<`${TokenKind}Tokens`, number>>;
 type TokenKind = 'total' | 'input' | 'prompt' | 'cached' | 'toolUse' | 'output' | 'candidates' | 'reasoning';
 
-/** Seconds, three decimals; `frameworkSeconds` is what neither a model nor a tool took. */
+/** Seconds with three decimals; `frameworkSeconds` is the time of neither a model nor a tool. */
 type Durations = Partial<Record<'totalSeconds' | 'modelSeconds' | 'toolSeconds' | 'frameworkSeconds', number>>;
 
-/** The efficiency of a conversation, from its events and its durations alone. */
 export const toEfficiency = (turns: Turn[]): Efficiency => ({
   toolCallCount: toOverall(turns.map(({ intermediateData }) => getCalls(intermediateData).length)),
   inferenceCallCount: toOverall(turns.map(countInferenceCalls)),
@@ -37,7 +38,7 @@ export const toEfficiency = (turns: Turn[]): Efficiency => ({
 
 const sum = (values: number[]) => values.reduce((total, value) => total + value, 0);
 
-/** Answers of a model carry usage or a model version; the form of ADK 1.x does not say. */
+/** A model's answer has usage or a model version. ADK 1.x's form has neither, so the count is unknown. */
 const countInferenceCalls = ({ intermediateData }: Turn): number | null =>
   intermediateData?.invocationEvents?.filter((event) => event.usageMetadata != null || event.modelVersion != null)
     .length ?? null;
@@ -60,7 +61,7 @@ function countTokens({ intermediateData }: Turn): Tokens {
   const input: TokenCount[] = ['promptTokenCount', 'toolUsePromptTokenCount'];
   const output: TokenCount[] = ['candidatesTokenCount', 'thoughtsTokenCount'];
   return present({
-    // The total that a provider reports is not used: providers count it in different ways.
+    // The provider's own total is ignored, because providers count it differently.
     totalTokens: total([...input, ...output]),
     inputTokens: total(input),
     promptTokens: total(['promptTokenCount']),
@@ -79,7 +80,7 @@ function toDurations({ duration, modelDuration, toolDuration }: Turn): Durations
     totalSeconds: duration,
     modelSeconds: modelDuration ?? undefined,
     toolSeconds: toolDuration ?? undefined,
-    // Of one side alone it is not known how much of the rest is the other's.
+    // If only one of both is known, the remainder may include the other.
     frameworkSeconds: modelDuration == null || toolDuration == null ? undefined : Math.max(0, rest),
   });
 }
@@ -88,7 +89,7 @@ type Figured = Record<string, number>;
 const present = <Details>(details: { [Name in keyof Details]: Details[Name] | undefined }): Details =>
   Object.fromEntries(Object.entries(details).filter(([, value]) => value !== undefined)) as Details;
 
-/** The sum of each member over the turns that have it, divided by `count`, else by how many these are. */
+/** Means by member: the sum over the turns that have it, divided by `count`; default: by the number of those turns. */
 function toMeans<Details extends object>(turns: Details[], count?: number): Details {
   const names = new Set(turns.flatMap((turn) => Object.keys(turn)));
   const means = [...names].map((name) => {

@@ -2,21 +2,21 @@ import type { Content } from '../../../core/content.ts';
 import { MetricError } from './status.ts';
 import { getText } from './turn.ts';
 
-/** Longest text that is compared, in characters: to compare two of them takes 50 ms. */
+/** Maximum characters of a compared text; comparing two of this size takes 50 ms. */
 const MAX_CHARACTERS = 65_536;
 
-/** A character of a script without blanks between words that is a word: Chinese, Japanese, Korean. */
+/** Characters that are a word by themselves, in scripts without blanks: Chinese, Japanese, Korean. */
 const ALONE = String.raw`[\u4e00-\u9fff\u3040-\u30ff\uac00-\ud7af]`;
-/** One that is a word together with its marks: Thai, Lao, Khmer, Burmese. */
+/** Characters that are a word together with their combining marks: Thai, Lao, Khmer, Burmese. */
 const FIRST = String.raw`[[\u0e00-\u0eff\u1780-\u17ff\u1000-\u109f]--\p{M}]`;
 const LETTER = String.raw`[[\p{L}\p{N}\p{M}]--${ALONE}]`;
 const WORD = new RegExp(`${ALONE}|(?:${FIRST}|${LETTER})[${LETTER}--${FIRST}]*`, 'gv');
-/** No English word is longer than these. */
+/** A text longer than any English word is not stemmed. */
 const ENGLISH = /^[a-z0-9]{4,255}$/;
 
 /**
- * The words of a text as `response_match_score` counts them: of any script, lower case, English ones as stems.
- * @throws {MetricError} for a longer text than is compared.
+ * Splits a text into words as `response_match_score` counts them: any script, lower case, English words stemmed.
+ * @throws {MetricError} if the text is too long
  */
 export function toWords(text: string): string[] {
   const plain = text.length > MAX_CHARACTERS ? text : text.normalize('NFKC').toLowerCase();
@@ -25,39 +25,40 @@ export function toWords(text: string): string[] {
   return (plain.match(WORD) ?? []).map((each) => (ENGLISH.test(each) ? stem(each) : each));
 }
 
-/** How much two texts agree, each from 0 to 1. */
+/** Agreement of two texts, each member from 0 to 1. */
 export interface Overlap {
-  /** Share of the actual words that the reference has. */
+  /** Share of the actual words that the reference contains. */
   precision: number;
-  /** Share of the reference's words that were said. */
+  /** Share of the reference's words that the actual text contains. */
   recall: number;
   fmeasure: number;
 }
 
-/** ROUGE-1: the words that two texts share, counted as often as both have them. Two empty texts score 0. */
+/** ROUGE-1: counts shared words, each as often as both texts have it. Two empty texts score 0. */
 export function rouge1(actual: string, reference: string): Overlap {
-  const [said, wanted] = [toWords(actual), toWords(reference)];
-  const left = new Map<string, number>();
-  for (const word of wanted) left.set(word, (left.get(word) ?? 0) + 1);
+  const actualWords = toWords(actual);
+  const referenceWords = toWords(reference);
+  const unmatched = new Map<string, number>();
+  for (const word of referenceWords) unmatched.set(word, (unmatched.get(word) ?? 0) + 1);
   let hits = 0;
-  for (const word of said) {
-    const count = left.get(word) ?? 0;
+  for (const word of actualWords) {
+    const count = unmatched.get(word) ?? 0;
     if (count > 0) hits += 1;
-    left.set(word, count - 1);
+    unmatched.set(word, count - 1);
   }
-  const precision = hits / Math.max(1, said.length);
-  const recall = hits / Math.max(1, wanted.length);
+  const precision = hits / Math.max(1, actualWords.length);
+  const recall = hits / Math.max(1, referenceWords.length);
   const fmeasure = hits === 0 ? 0 : (2 * precision * recall) / (precision + recall);
   return { precision, recall, fmeasure };
 }
 
-/** `response_match_score` of one turn: ROUGE-1 F of the texts of two final responses, thoughts included. */
+/** `response_match_score` of one turn: the F-measure of ROUGE-1 of both final responses, thoughts included. */
 export const responseMatch = (actual: Content | null | undefined, expected: Content | null | undefined): number =>
   rouge1(getText(actual), getText(expected)).fmeasure;
 
 /**
- * Stems of English words: Porter's algorithm of 1980 in the variant of NLTK, on which the scores of
- * `response_match_score` depend. No package of npm gives this variant.
+ * Porter's stemmer of 1980 in the variant of NLTK, on which the scores of `response_match_score` depend. No npm package
+ * has this variant.
  */
 const IRREGULAR = new Map([
   ...['sky', 'news', 'inning', 'outing', 'canning', 'howe', 'proceed', 'exceed', 'succeed'].map(
@@ -72,7 +73,7 @@ const IRREGULAR = new Map([
   ['cannings', 'canning'],
 ]);
 
-/** The letters of a word as `c` and `v`; a `y` after a consonant is a vowel. */
+/** Maps letters to `c` and `v`; a `y` after a consonant counts as a vowel. */
 function kinds(word: string): string {
   let result = '';
   for (const letter of word) {
@@ -82,15 +83,17 @@ function kinds(word: string): string {
   return result;
 }
 
-/** Porter's m: how often a vowel is followed by a consonant. */
+/** Porter's measure m: the number of times that a vowel is followed by a consonant. */
 const measure = (word: string) => kinds(word).split('vc').length - 1;
-/** Ends consonant-vowel-consonant, the last not w, x, y; NLTK also takes two letters, a vowel and a consonant. */
+/**
+ * Ends with consonant-vowel-consonant, the last not w, x or y. NLTK also accepts two letters, a vowel and a consonant.
+ */
 const endsShort = (word: string) => (kinds(word).endsWith('cvc') && !/[wxy]$/.test(word)) || kinds(word) === 'vc';
 const endsDouble = (word: string) => /(.)\1$/.test(word) && kinds(word).endsWith('c');
 
 type Rule = [suffix: string, replacement: string];
 
-/** The first suffix that fits decides, also when its stem is refused: then the word stays. */
+/** Only the first matching suffix counts: if its stem is rejected, the word stays unchanged. */
 function replaceFirst(word: string, rules: Rule[], takes: (before: string, suffix: string) => boolean): string {
   const rule = rules.find(([suffix]) => word.endsWith(suffix));
   if (!rule) return word;
@@ -135,7 +138,7 @@ function finalLetters(word: string): string {
   return result.endsWith('ll') && measure(result.slice(0, -1)) > 1 ? result.slice(0, -1) : result;
 }
 
-/** The stem of a lower-case word of ASCII letters and digits; words of one or two letters stay. */
+/** Stems a lower-case word of ASCII letters and digits; words of one or two letters stay unchanged. */
 function stem(word: string): string {
   const irregular = IRREGULAR.get(word);
   if (irregular !== undefined || word.length < 3) return irregular ?? word;

@@ -1,4 +1,4 @@
-/** Trials of one case: how many gave a verdict and how many of those passed. Those not evaluated are counted apart. */
+/** Trials of a case that gave a verdict, and those that passed. Trials without a verdict are not included. */
 export interface Trials {
   trials: number;
   passed: number;
@@ -7,38 +7,39 @@ export interface Trials {
 /** The two-sided 95 % quantile of the normal distribution. */
 const Z_95 = 1.959963984540054;
 
-/** The share of passed trials; null without trials. */
+/** Share of passed trials; null without trials. */
 export const passRate = ({ trials, passed }: Trials): number | null => (trials === 0 ? null : passed / trials);
 
-/** Wilson's 95 % interval of the pass rate, from 0 to 1; the whole range without trials. */
+/** Wilson's 95 % interval of the pass rate, within 0 and 1; the full range without trials. */
 export function wilsonInterval({ trials, passed }: Trials): [low: number, high: number] {
   if (trials === 0) return [0, 1];
-  const [rate, weight] = [passed / trials, Z_95 ** 2 / trials];
+  const rate = passed / trials;
+  const weight = Z_95 ** 2 / trials;
   const middle = rate + weight / 2;
   const spread = Z_95 * Math.sqrt((rate * (1 - rate)) / trials + weight / (4 * trials));
-  // At the ends the exact bounds are 0 and 1; in floating point they would miss by a few units of the last place.
+  // At the ends the exact bounds are 0 and 1, which floating-point arithmetic would miss slightly.
   const low = passed === 0 ? 0 : (middle - spread) / (1 + weight);
   return [low, passed === trials ? 1 : (middle + spread) / (1 + weight)];
 }
 
-/** C(these, count) / C(total, count) as a product of ratios, whose factors stay small for any number of trials. */
+/** C(these, count) / C(total, count), as a product of ratios, so that no factor overflows for many trials. */
 function allFrom(these: number, total: number, count: number): number {
   let share = 1;
   for (let drawn = 0; drawn < count; drawn += 1) share *= Math.max(0, these - drawn) / (total - drawn);
   return share;
 }
 
-/** The estimate that `count` trials all pass (pass^k); null beyond the trials that were made. */
+/** pass^k: the estimated probability that `count` trials all pass; null if `count` exceeds the number of trials. */
 export const estimatePassAll = ({ trials, passed }: Trials, count: number): number | null =>
   count > trials ? null : allFrom(passed, trials, count);
 
-/** True for a case that passes sometimes. */
+/** True if a case passes in some trials only. */
 export const isFlaky = ({ trials, passed }: Trials): boolean => passed > 0 && passed < trials;
 
-/** The exact two-sided sign test (McNemar) on the pairs that changed; 1 where nothing changed. */
+/** McNemar's exact two-sided sign test on the changed pairs; 1 if nothing changed. */
 export function signTest(lost: number, won: number): number {
   const pairs = lost + won;
-  // In logarithms: 0.5 ** pairs is 0 in a double from 1,075 pairs on.
+  // Computed in logarithms, because 0.5 ** pairs underflows to 0 from 1,075 pairs on.
   let term = -pairs * Math.LN2;
   let tail = Math.exp(term);
   for (let hits = 1; hits <= Math.min(lost, won); hits += 1) {
@@ -48,26 +49,25 @@ export function signTest(lost: number, won: number): number {
   return Math.min(1, 2 * tail);
 }
 
-/** One case in two runs. */
 export interface ComparedCase {
   evalId: string;
   before: Trials;
   after: Trials;
 }
 
-/** The changes between two runs on the same cases; cases by their id, in the order given. */
+/** Differences between two runs of the same cases; ids in the order of the input. */
 export interface Comparison {
   won: string[];
   lost: string[];
-  /** The result of the sign test on won and lost cases. */
+  /** Sign test of won and lost cases. */
   pTwoSided: number;
-  /** Cases whose interval lies wholly below that of before. */
+  /** Cases whose interval lies entirely below the earlier one. */
   worse: string[];
-  /** True for more lost than won beyond chance (p < 0.05), and for any case that is worse. */
+  /** True if significantly more cases were lost than won (p < 0.05), or if any case is worse. */
   regression: boolean;
 }
 
-/** Compares two runs. A case passes where most of its trials do; one without trials is left out. */
+/** A case passes if most of its trials pass; cases without trials are left out. */
 export function compareRuns(cases: ComparedCase[]): Comparison {
   const both = cases.filter(({ before, after }) => before.trials > 0 && after.trials > 0);
   const passes = ({ trials, passed }: Trials) => passed * 2 > trials;
@@ -80,7 +80,7 @@ export function compareRuns(cases: ComparedCase[]): Comparison {
   return { won, lost, pTwoSided, worse, regression };
 }
 
-/** Verdicts of a judge and of people on the same turns, counted. */
+/** Counts of a judge's and people's verdicts on the same turns. */
 export interface Verdicts {
   bothPass: number;
   onlyJudgePasses: number;
@@ -88,13 +88,13 @@ export interface Verdicts {
   bothFail: number;
 }
 
-/** The share of equal verdicts; null without verdicts. */
+/** Share of equal verdicts; null without verdicts. */
 export function agreement({ bothPass, onlyJudgePasses, onlyHumanPasses, bothFail }: Verdicts): number | null {
   const all = bothPass + onlyJudgePasses + onlyHumanPasses + bothFail;
   return all === 0 ? null : (bothPass + bothFail) / all;
 }
 
-/** Cohen's κ: agreement beyond chance, at most 1; null without verdicts, and where both always say one same thing. */
+/** Cohen's κ: agreement beyond chance, at most 1; null without verdicts, or if both sides always give the same one. */
 export function cohensKappa(verdicts: Verdicts): number | null {
   const observed = agreement(verdicts);
   if (observed === null) return null;

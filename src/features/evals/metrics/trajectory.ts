@@ -1,10 +1,10 @@
 import type { FunctionCall } from '../../../core/content.ts';
 import { isExactInteger } from '../../../core/exact-json.ts';
 
-/** How the actual calls of a turn are held against the expected ones. */
+/** How a turn's calls are compared with the expected ones. */
 export type MatchType = 'EXACT' | 'IN_ORDER' | 'ANY_ORDER';
 
-/** One text for all equal JSON values: the order of keys does not matter, that of lists does; `true` is not 1. */
+/** Canonical text of a JSON value: key order is ignored, list order is not; `true` and 1 differ. */
 const toSortedText = (json: unknown): string =>
   JSON.stringify(json, (_key, value: unknown) =>
     typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
@@ -12,11 +12,11 @@ const toSortedText = (json: unknown): string =>
       : value,
   );
 
-/** One text for the same tool with the same arguments; absent arguments are null, not `{}`. Ids are left out. */
+/** Canonical text of a call, without its id; absent arguments are null, not `{}`. */
 const toCallText = ({ name, args }: FunctionCall, ignoreArgs = false): string =>
   toSortedText([name ?? null, ignoreArgs || (args ?? null)]);
 
-/** For each expected call the place of the first actual one that is the same and not taken; takes those it gives. */
+/** Returns, for each expected call, the index of the first equal actual call that is not taken; marks it as taken. */
 function takeCalls(actual: FunctionCall[], expected: FunctionCall[], taken: Set<number>, ignoreArgs = false) {
   const last = [...actual.entries()].filter(([index]) => !taken.has(index)).toReversed();
   const left = Map.groupBy(last, ([, made]) => toCallText(made, ignoreArgs));
@@ -27,11 +27,11 @@ function takeCalls(actual: FunctionCall[], expected: FunctionCall[], taken: Set<
   });
 }
 
-/** How many expected calls have an equal actual one of their own, in any order. */
+/** Counts expected calls that have an equal actual call of their own, in any order. */
 const countHits = (actual: FunctionCall[], expected: FunctionCall[], ignoreArgs = false): number =>
   takeCalls(actual, expected, new Set(), ignoreArgs).filter((place) => place !== undefined).length;
 
-/** `tool_trajectory_avg_score` of one turn: 1 when the calls are those of the case, else 0. */
+/** `tool_trajectory_avg_score` of one turn: 1 if its calls match the case, else 0. */
 export function trajectoryMatch(
   actual: FunctionCall[],
   expected: FunctionCall[],
@@ -47,15 +47,14 @@ export function trajectoryMatch(
   return next === expected.length ? 1 : 0;
 }
 
-/** How near the calls of a turn are to the expected ones, where all or nothing says too little. Each from 0 to 1. */
+/** A gradual measure of how close a turn's calls are to the expected ones; each member from 0 to 1. */
 interface TrajectoryDetails {
-  /** F1 of the calls with their arguments in any order; 1 where none was expected and none made. */
+  /** F1 of the calls with their arguments, in any order; 1 if no call was expected and none was made. */
   f1: number;
-  /** The share of arguments that expected and actual calls of a tool have in common; null without any. */
+  /** Share of arguments that expected and actual calls of a tool have in common; null if there are none. */
   matchingArguments: number | null;
 }
 
-/** `tool_trajectory_f1` of one turn, and the share of matching arguments. */
 export function trajectoryDetails(actual: FunctionCall[], expected: FunctionCall[]): TrajectoryDetails {
   const hits = countHits(actual, expected);
   const f1 = actual.length + expected.length === 0 ? 1 : (2 * hits) / (actual.length + expected.length);
@@ -64,11 +63,12 @@ export function trajectoryDetails(actual: FunctionCall[], expected: FunctionCall
 
 function matchingArguments(actual: FunctionCall[], expected: FunctionCall[]): number | null {
   const taken = new Set<number>();
-  // Equal calls are paired first: a call with other arguments must not take the place of one that is right.
+  // Equal calls are paired first, so that a call with other arguments does not take the place of a correct one.
   const exact = takeCalls(actual, expected, taken);
   const rest = expected.filter((_, index) => exact[index] === undefined);
   const near = takeCalls(actual, rest, taken, true);
-  let [equal, all] = [0, 0];
+  let equal = 0;
+  let all = 0;
   for (const [index, wanted] of expected.entries()) {
     const place = exact[index] ?? near.shift();
     const wantedArgs = Object.entries(wanted.args ?? {});

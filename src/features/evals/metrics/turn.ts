@@ -10,7 +10,7 @@ import {
 } from '../../../core/content.ts';
 import type { UsageMetadata } from '../../../core/model-metadata.ts';
 
-/** One event between the user's content and the final response. The last two members stand on answers of a model. */
+/** One event between the user's message and the final response; the last two members exist on answers of a model. */
 export interface TurnEvent {
   author?: string | null | undefined;
   content?: Content | null | undefined;
@@ -18,7 +18,7 @@ export interface TurnEvent {
   modelVersion?: string | null | undefined;
 }
 
-/** The course of a turn before its final response: events (ADK 2.x), or calls, responses and texts apart (1.x). */
+/** The events before the final response: one list (ADK 2.x), or calls, responses and texts separately (1.x). */
 export interface IntermediateData {
   invocationEvents?: TurnEvent[] | null | undefined;
   toolUses?: FunctionCall[] | null | undefined;
@@ -26,47 +26,46 @@ export interface IntermediateData {
   intermediateResponses?: unknown[] | null | undefined;
 }
 
-/** A property that a judge answers with yes or no. */
+/** A property that a judge confirms or denies. */
 export interface Rubric {
   rubricId: string;
   rubricContent: { textProperty?: string | null | undefined };
-  /** Names the metric that it is for; without one a turn's rubric is for none. */
+  /** Selects the metric that reads the rubric; without a type no metric reads a turn's rubric. */
   type?: string | null | undefined;
 }
 
-/** One turn of a conversation, expected or actual. Durations in seconds. */
+/** One turn of a conversation, expected or actual; durations in seconds. */
 export interface Turn {
   invocationId?: string | null | undefined;
   userContent: Content;
   finalResponse?: Content | null | undefined;
   intermediateData?: IntermediateData | null | undefined;
   rubrics?: Rubric[] | null | undefined;
-  /** The material of each agent that spoke: `{agentDetails: {<agent>: {instructions, toolDeclarations}}}`. */
+  /** Input of each agent that spoke: `{agentDetails: {<agent>: {instructions, toolDeclarations}}}`. */
   appDetails?: JsonObject | null | undefined;
   duration?: number | null | undefined;
   modelDuration?: number | null | undefined;
   toolDuration?: number | null | undefined;
 }
 
-/** A turn that happened beside the one that the case expects; a simulated conversation expects none. */
+/** An actual turn with its expected one; a simulated conversation has no expected turns. */
 export interface TurnPair {
   actual: Turn;
   expected?: Turn | undefined;
-  /** Those of the case and of the expected turn. */
+  /** Rubrics of the case and of the expected turn. */
   rubrics?: Rubric[] | undefined;
 }
 
-/** The function calls of a turn, in order: `toolUses`, else those in `invocationEvents`; `[]` without data. */
+/** Function calls in order: `toolUses` if present, otherwise those in `invocationEvents`. */
 export function getCalls(data: IntermediateData | null | undefined): FunctionCall[] {
   return data?.toolUses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionCalls(content));
 }
 
-/** The function responses of a turn, in order. */
 export function getResponses(data: IntermediateData | null | undefined): FunctionResponse[] {
   return data?.toolResponses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionResponses(content));
 }
 
-/** The contents between question and answer, in order, each with its author; of ADK 1.x's form the texts only. */
+/** Contents between question and answer, in order, with their authors; in ADK 1.x's form only the texts. */
 export function getContents(data: IntermediateData | null | undefined): { author: string; content: Content }[] {
   if (data?.invocationEvents) {
     return data.invocationEvents.flatMap(({ author, content }) =>
@@ -79,13 +78,13 @@ export function getContents(data: IntermediateData | null | undefined): { author
   });
 }
 
-/** The texts of a content's parts, thoughts included as in ADK, joined by line feeds; `''` where there is none. */
+/** Joins the texts of all parts by line feeds, thoughts included as in ADK. */
 export const getText = (content: Content | null | undefined): string =>
   getParts(content)
     .flatMap(({ text }) => (text ? [text] : []))
     .join('\n');
 
-/** The course of a turn in the form of ADK 1.x: calls, responses and texts, each on its own. */
+/** Converts a turn to ADK 1.x's form: calls, responses and texts separately. */
 export const toToolUses = (data: IntermediateData | null | undefined) => ({
   toolUses: getCalls(data),
   toolResponses: getResponses(data),

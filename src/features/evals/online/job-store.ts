@@ -12,27 +12,26 @@ const j = scoreJobs;
 const now = sql`clock_timestamp()`;
 const leaseEnd = (leaseMs: number) => sql`${now} + ${leaseMs} * interval '1 millisecond'`;
 
-/** A score that this process is to make. */
+/** A score job claimed by this process. */
 export interface ScoreJob extends SessionKey {
   ruleId: string;
-  /** The invocation whose turn is scored; `''` for the session. */
+  /** Invocation whose turn is scored; empty for the whole session. */
   invocationId: string;
   leaseToken: string;
   losses: number;
   rule: ScoreRule;
 }
 
-/** Limits of a claim. */
 export interface JobLimits {
   slots: number;
-  /** The applications that this process hosts. */
+  /** Applications that this process hosts. */
   appNames: string[];
-  /** Rules that have as many places of this process as one may, by application and id. */
+  /** Rules that already use their maximum of this process's slots, by application and id. */
   full: [appName: string, ruleId: string][];
   leaseMs: number;
 }
 
-/** Claims what is due, of each rule in turn; a session that runs an invocation waits for its end. One statement. */
+/** Claims due jobs in one statement, in turn for each rule. A session with a running invocation waits for its end. */
 export async function claimJobs(db: Database, { slots, appNames, full, leaseMs }: JobLimits): Promise<ScoreJob[]> {
   const session = getSession(j);
   const key = sql.join(getKey(j), sql`, `);
@@ -61,7 +60,7 @@ export async function claimJobs(db: Database, { slots, appNames, full, leaseMs }
   return rows.map(({ definition, ...job }) => ({ ...job, rule: unescapeValue(definition) as ScoreRule }));
 }
 
-/** Milliseconds until a score is due, negative where one is; null where none waits, `undefined` without a rule. */
+/** Milliseconds until the next job is due, negative if it is overdue; null without jobs, `undefined` without rules. */
 export async function findNextDueMs(db: Database): Promise<number | null | undefined> {
   const { rows } = await db.execute<{ rules: number; ms: string | null }>(sql`
     select count(*)::int as rules, ceil(extract(epoch from min((
@@ -75,7 +74,7 @@ export async function findNextDueMs(db: Database): Promise<number | null | undef
 
 const hasToken = (...tokens: string[]): SQL => sql`${j.leaseToken} = any(${sql.param(tokens)}::uuid[])`;
 
-/** Prolongs the leases of jobs. @returns the tokens that are still held; the others are another's */
+/** Renews leases. @returns the tokens that are still valid; the others were taken over */
 export async function renewJobs(db: Database, jobs: ScoreJob[], leaseMs: number): Promise<Set<string | null>> {
   const isHeld = hasToken(...jobs.map(({ leaseToken }) => leaseToken));
   const held = db
@@ -85,19 +84,19 @@ export async function renewJobs(db: Database, jobs: ScoreJob[], leaseMs: number)
   return new Set((await held.returning({ token: j.leaseToken })).map(({ token }) => token));
 }
 
-/** Deletes a job that this process holds. @returns false where it is another's by now, or its session goes on */
+/** Deletes a job that this process holds. @returns false if it was taken over or its session has continued */
 export async function endJob(db: Database, { leaseToken }: ScoreJob): Promise<boolean> {
   return (await db.delete(j).where(hasToken(leaseToken)).returning({ ruleId: j.ruleId })).length > 0;
 }
 
-/** Deletes what is due by the rule of a job, and the job. @returns how many there were */
+/** Deletes a job and all due jobs of its rule. @returns their number */
 export async function skipDue(db: Database, { appName, ruleId, leaseToken }: ScoreJob): Promise<number> {
   const isDue = sql`(${j.leaseToken} is null and ${j.dueTime} <= ${now} or ${hasToken(leaseToken)})`;
   const { rowCount } = await db.delete(j).where(and(eq(j.appName, appName), eq(j.ruleId, ruleId), isDue));
   return rowCount ?? 0;
 }
 
-/** Takes back the loss that is, or will be, counted for a holder of a job that lives. */
+/** Undoes one counted or pending loss, because the holder of the job is alive. */
 export async function takeBackJobLoss(db: Database, job: ScoreJob): Promise<void> {
   const isRule = and(eq(j.ruleId, job.ruleId), eq(j.invocationId, job.invocationId));
   await db

@@ -12,7 +12,7 @@ const today = sql`(statement_timestamp() at time zone 'utc')::date`;
 const isRule = (appName: string, id: string) => and(eq(r.appName, appName), eq(r.id, id));
 const scoredToday = sql<number>`case when ${r.day} = ${today} then ${r.scored} else 0 end`;
 
-/** The day's budget of what judges spend for a rule. */
+/** Daily budget of the judges of a rule. */
 const toBudget = (id: string, rule?: ScoreRule) => ({
   appliesTo: 'user' as const,
   forUser: toPayer(id),
@@ -21,7 +21,9 @@ const toBudget = (id: string, rule?: ScoreRule) => ({
   maxCost: rule?.maxCostPerDay ?? null,
 });
 
-/** Saves a rule with its budget, in a transaction. @throws {ConflictError} where the application has enough of them */
+/**
+ * Saves a rule and its budget, in a transaction. @throws {ConflictError} if the application has the maximum of rules
+ */
 export async function saveRule(tx: Database, appName: string, id: string, rule: ScoreRule): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`score rules of ${appName}`}, 0))`);
   const others = await tx.$count(r, and(eq(r.appName, appName), sql`${r.id} <> ${id}`));
@@ -38,7 +40,7 @@ export async function saveRule(tx: Database, appName: string, id: string, rule: 
   await saveBudget(tx, appName, toBudget(id, rule));
 }
 
-/** Deletes a rule with what is due by it, in a transaction; its scores stay. @returns false without such a rule */
+/** Deletes a rule and its jobs, in a transaction; its scores stay. @returns false if there is no such rule */
 export async function deleteRule(tx: Database, appName: string, id: string): Promise<boolean> {
   const deleted = await tx.delete(r).where(isRule(appName, id)).returning({ id: r.id });
   await tx.delete(scoreJobs).where(and(eq(scoreJobs.appName, appName), eq(scoreJobs.ruleId, id)));
@@ -46,7 +48,7 @@ export async function deleteRule(tx: Database, appName: string, id: string): Pro
   return deleted.length > 0;
 }
 
-/** The rules of an application by id, with what was done by each today. */
+/** Lists an application's rules by id, with today's usage. */
 export async function listRules(db: Database, appName: string) {
   const { id, definition, skipped } = r;
   const rows = await db
@@ -67,7 +69,7 @@ export async function listRules(db: Database, appName: string) {
   }));
 }
 
-/** Counts a score that begins; no two processes take the last one of a day. @returns false for none left */
+/** Counts a score as started; concurrent processes cannot exceed the day's maximum. @returns false if it is reached */
 export async function countScore(db: Database, appName: string, id: string, maxPerDay: number): Promise<boolean> {
   const counted = await db
     .update(r)
@@ -77,7 +79,6 @@ export async function countScore(db: Database, appName: string, id: string, maxP
   return counted.length > 0;
 }
 
-/** Counts scores that are left out. */
 export async function countSkipped(db: Database, appName: string, id: string, count: number): Promise<void> {
   await db
     .update(r)

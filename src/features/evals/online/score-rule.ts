@@ -4,14 +4,13 @@ import { identifierSchema, storedIdentifierSchema } from '../../../core/session.
 import { evalMetricSchema } from '../metrics/criteria.ts';
 import { sessionFilter } from '../scoring/routes.ts';
 
-/** Rules of one application: each is looked at when an invocation ends. */
+/** Maximum rules of an application, because every rule is checked when an invocation ends. */
 export const MAX_RULES = 20;
-/** Minutes of the longest pause, a month. */
+/** Maximum of `quietMinutes`: a month. */
 const MAX_QUIET_MINUTES = 43_200;
 
 const { tool, hasError, labels } = sessionFilter;
 
-/** A rule as it is sent. */
 export const scoreRuleSchema = looseObject('Which sessions are scored as users have them, by what, and how many.', {
   evalMetrics: z.array(evalMetricSchema).min(1).max(20).describe('What the turns are scored by.'),
   share: z
@@ -39,10 +38,8 @@ export const scoreRuleSchema = looseObject('Which sessions are scored as users h
   webhookId: optional(identifierSchema, 'Webhook of the application that is sent `score.low` for what failed.'),
 });
 
-/** A rule as it is kept. */
 export type ScoreRule = z.output<typeof scoreRuleSchema>;
 
-/** A rule as it is answered. */
 export const shownRuleSchema = scoreRuleSchema.extend({
   ruleId: z.string().describe('The rule.'),
   today: looseObject('Since midnight in UTC.', {
@@ -53,5 +50,8 @@ export const shownRuleSchema = scoreRuleSchema.extend({
   skipped: z.int().describe('Scores that were left out since a day had as many as it may, since the rule was made.'),
 });
 
-/** The name that a rule spends under: no user has one like it, since identifiers have no control characters. */
+/**
+ * The user id that a rule's costs are charged to. No user can have it, because identifiers contain no control
+ * characters.
+ */
 export const toPayer = (ruleId: string): string => `\u0001rule ${ruleId}`;

@@ -17,22 +17,26 @@ import { claimJobs, endJob, findNextDueMs, renewJobs, type ScoreJob, skipDue, ta
 import { countScore, countSkipped } from './rule-store.ts';
 import { toPayer } from './score-rule.ts';
 
-/** Published when a rule was made or changed. */
+/** Published when a rule is created or changed. */
 export const RULES_TOPIC = 'score-rules';
-/** Scores of a process at once, most of which wait for a judge, and of one rule, which leaves places to others. */
+/**
+ * Maximum concurrent scores of a process, most of which wait for a judge, and of one rule, so that others get slots.
+ */
 const MAX_SCORES = 8;
 const MAX_PER_RULE = 4;
-/** Begun by one claim, and the shortest pause between two: at most 20 a second, so that users keep the processor. */
+/** Jobs per claim, and the minimum pause between claims: at most 20 jobs a second, so that users keep the processor. */
 const PER_CLAIM = 2;
 const MIN_PAUSE_MS = 100;
-/** A claim is followed by a rest of so many times what it took, up to a second: a slow one says that users work. */
+/**
+ * A pause of 20 times the duration of the last claim, at most 1 s, because a slow claim means that users cause load.
+ */
 const REST = 20;
 const MAX_REST_MS = 1_000;
-/** Longest pause between two looks, with rules and without: nothing tells of what is due. */
+/** Maximum pauses between polls, with and without rules, because no notification tells that a job is due. */
 const MAX_PAUSE_MS = 5_000;
 const IDLE_PAUSE_MS = 60_000;
 
-/** Scores what is due by rules until the process drains. @returns a promise that settles after the last score */
+/** Scores due jobs until the process drains. @returns a promise that settles after the last score */
 export async function runScoreRules(context: EvalContext): Promise<void> {
   const { database, leaseTimes, agents } = context;
   const { db } = database;
@@ -79,7 +83,7 @@ export async function runScoreRules(context: EvalContext): Promise<void> {
   });
 }
 
-/** Scores what a job is about, unless the session is none of its rule's, or the day had as many as it may. */
+/** Scores a job, unless its session no longer matches the rule, or the day's maximum is reached. */
 async function scoreJob(context: EvalContext, job: ScoreJob, signal: AbortSignal): Promise<void> {
   const { db } = context.database;
   const { appName, ruleId, rule } = job;
@@ -97,7 +101,7 @@ async function scoreJob(context: EvalContext, job: ScoreJob, signal: AbortSignal
   }
 }
 
-/** True where a version of the application answered the invocation of a job, or the last one of its session. */
+/** True if this version of the application answered the job's invocation, or the last one of its session. */
 async function isOfVersion(db: Database, job: ScoreJob, version: string): Promise<boolean> {
   const { invocationId } = job;
   const one = async () => `[${(await findInvocationText(db, job, invocationId)) ?? ''}]`;
@@ -106,7 +110,7 @@ async function isOfVersion(db: Database, job: ScoreJob, version: string): Promis
   return last?.agentVersion?.startsWith(version) === true;
 }
 
-/** @throws what another process, or this one later, may do better */
+/** @throws errors after which a retry, here or in another process, may succeed */
 async function scoreOrSayWhy(
   context: EvalContext,
   job: ScoreJob,
@@ -125,7 +129,7 @@ async function scoreOrSayWhy(
   }
 }
 
-/** Saves a score, ends its job and tells the webhook of its rule of one that failed, all or nothing. */
+/** Saves a score, ends its job and notifies the rule's webhook of a failed score, in one transaction. */
 async function save(context: EvalContext, job: ScoreJob, lastSequence: number, scored: ScoredCase): Promise<void> {
   const { ruleId, invocationId, rule } = job;
   const metricsHash = hash('sha256', JSON.stringify([ruleId, invocationId, rule.evalMetrics]));
@@ -148,7 +152,7 @@ const OUTCOMES = {
   INFORMATIONAL: 'not_evaluated',
 } as const satisfies Record<EvalStatus, string>;
 
-/** Tells a webhook of a score that failed: by ids and numbers, without a word of what was said. */
+/** Notifies a webhook of a failed score: only ids and numbers, no content. */
 function tell(tx: Database, webhook: WebhookRow, job: ScoreJob, lastSequence: number, { overall }: ScoredCase) {
   const { appName, userId, sessionId, ruleId, invocationId } = job;
   const scores = overall.flatMap(({ metricName, score, threshold, status }) =>

@@ -10,10 +10,10 @@ import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../p
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 
 const v = sessionVerdicts;
-/** Verdicts of one session: they count for no storage of its user. */
+/** Maximum verdicts of a session, because they do not count for its user's storage quota. */
 export const MAX_VERDICTS = 500;
 
-/** A person's verdict on a session, or on an event of it. */
+/** A person's verdict on a session, or on one of its events. */
 export interface SessionVerdict {
   eventId: string | null;
   author: string;
@@ -23,8 +23,8 @@ export interface SessionVerdict {
 }
 
 /**
- * Saves a verdict in the place of the author's earlier one, or removes that. @returns false without such a session
- * @throws {ConflictError} where the session has as many as it may
+ * Saves a verdict, or removes it if it is empty; it replaces the author's earlier one. @returns false if there is no
+ * such session @throws {ConflictError} if the session has the maximum of verdicts
  */
 export async function saveSessionVerdict(db: Database, key: SessionKey, verdict: SessionVerdict): Promise<boolean> {
   const { eventId, author, passed, label, comment } = verdict;
@@ -60,9 +60,8 @@ export async function saveSessionVerdict(db: Database, key: SessionKey, verdict:
   return rows.length > 0;
 }
 
-/** Which verdicts are listed. */
 export interface VerdictFilter {
-  /** Those on sessions of these users [of all]. */
+  /** Only verdicts on sessions of these users; default: all. */
   userIds?: string[] | undefined;
   sessionId?: string | undefined;
   label?: string | undefined;
@@ -71,7 +70,7 @@ export interface VerdictFilter {
   after?: ListPlace | undefined;
 }
 
-/** Lists verdicts, newest first, after a place. */
+/** Lists verdicts after a place, newest first. */
 export async function listSessionVerdicts(
   db: Database,
   appName: string,

@@ -17,39 +17,37 @@ const isLost = sql`(${evalRunCases.status} = 'running' and ${evalRunCases.leaseE
 const isHeld = sql`(${evalRunCases.status} = 'running' and ${evalRunCases.leaseExpireTime} >= ${now})`;
 const isClaimable = sql`(${evalRunCases.status} = 'waiting' or ${isLost})`;
 
-/** A case of a run that this process works on while it renews the lease. */
+/** A case of a run that this process holds as long as it renews the lease. */
 export interface ClaimedCase
   extends Pick<NewEvalRun, 'appName' | 'runId' | 'evalSetId' | 'metrics' | 'userSimulator' | keyof ExecutionModes>,
     Pick<RunCase, 'place' | 'trial' | 'evalId' | 'userId'> {
   sessionId: string;
-  /** How many sessions it had: a further one for each that died within a turn. */
+  /** Number of sessions so far; each session that was interrupted within a turn is replaced by a new one. */
   sessionCount: number;
-  /** Processes that ended while they held it. */
+  /** Number of processes that ended while they held the case. */
   losses: number;
   leaseToken: string;
-  /** JSON text of the case as it was when the run was requested. */
+  /** JSON text of the case at the time of the request. */
   caseText: string;
-  /** True where the stored turns of another run are judged: the agent is not called. */
+  /** True if the run judges the stored turns of another run and does not call the agent. */
   isJudging: boolean;
-  /** Last event of its session that belongs to it; null until its turns have ended. */
+  /** Sequence of the case's last event in its session; null until its turns have ended. */
   lastSequence: number | null;
 }
 
-/** How much may be claimed. */
 export interface ClaimLimits {
-  /** At most so many cases. */
   slots: number;
-  /** Cases that this process has: it never takes over from itself. */
+  /** Cases that this process already holds: it never takes over its own. */
   held: readonly ClaimedCase[];
-  /** The applications that this process hosts. */
+  /** Applications that this process hosts. */
   appNames: string[];
   leaseMs: number;
 }
 
 /**
- * Claims cases, waiting ones and those whose process died: of the requester with the fewest running ones first, then of
- * the oldest run. The row of a run is locked while its cases are claimed, so that its parallelism holds over all
- * processes; runs that others are claiming from are left to them.
+ * Claims cases that wait or whose process died: first those of the requester with the fewest running cases, then those
+ * of the oldest run. The run's row is locked during the claim, so that its parallelism holds across processes. Rows
+ * locked by other processes are skipped.
  */
 export async function claimEvalCases(database: DatabasePool, limits: ClaimLimits): Promise<ClaimedCase[]> {
   const claimed: ClaimedCase[] = [];
@@ -85,7 +83,7 @@ async function lockOpenRun(tx: Database, appNames: string[], except: string[]): 
   return run;
 }
 
-/** A statement of its own after the lock: a statement sees what was committed before it began. */
+/** A separate statement after the lock, because a statement sees only what was committed before it started. */
 async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }: ClaimLimits): Promise<ClaimedCase[]> {
   const c = evalRunCases;
   const own = held.filter(({ appName, runId }) => appName === run.appName && runId === run.id);
@@ -127,7 +125,7 @@ async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }
   return rows.map((row) => ({ ...row, ...ofRun, caseText: unescapeJson(row.caseText) }));
 }
 
-/** The key of a claimed case with its lease token. */
+/** Key of a claimed case, with its lease token. */
 type Claim = Pick<ClaimedCase, 'appName' | 'runId' | 'place' | 'trial' | 'leaseToken'>;
 
 const isCase = ({ appName, runId, place, trial }: Claim): SQL => sql`
@@ -136,7 +134,7 @@ const isCase = ({ appName, runId, place, trial }: Claim): SQL => sql`
 const isMine = (claim: Claim): SQL => sql`
   ${isCase(claim)} and ${evalRunCases.status} = 'running' and ${evalRunCases.leaseToken} = ${claim.leaseToken}`;
 
-/** Prolongs the leases of claimed cases. @returns the tokens that are still held; the others are another's. */
+/** Renews leases. @returns the tokens that are still valid; the others were taken over */
 export async function renewEvalCases(db: Database, leaseTokens: string[], leaseMs: number): Promise<string[]> {
   const rows = await db
     .update(evalRunCases)
@@ -148,9 +146,9 @@ export async function renewEvalCases(db: Database, leaseTokens: string[], leaseM
   return rows.flatMap(({ leaseToken }) => leaseToken ?? []);
 }
 
-/** How a case ended: with its scores, or with the reason why it could not be brought to an end. */
+/** Outcome of a case: its scores, or why it could not be completed. */
 export interface CaseOutcome {
-  /** Last event of the session that belongs to it. */
+  /** Sequence of the case's last event in its session. */
   lastSequence: number;
   scored?: ScoredCase | undefined;
   error?: { message: string; failedTurn: number } | undefined;
@@ -158,7 +156,7 @@ export interface CaseOutcome {
 
 const released = { leaseToken: null, leaseExpireTime: null };
 
-/** Ends a claimed case. False where the claim is another's by now: nothing was written then. */
+/** Ends a claimed case. @returns false if it was taken over; nothing is written then */
 export async function finishEvalCase(
   db: Database,
   claim: Claim,
@@ -180,13 +178,13 @@ export async function finishEvalCase(
   return ended.length > 0;
 }
 
-/** Gives a claimed case back, for any process to go on with. */
+/** Releases a claimed case, so that any process can continue it. */
 export async function releaseEvalCase(db: Database, claim: Claim): Promise<void> {
   const waiting = { ...released, status: 'waiting' as const };
   await db.update(evalRunCases).set(waiting).where(isMine(claim));
 }
 
-/** Takes back the loss that is, or will be, counted for a holder of a case that lives. */
+/** Undoes one counted or pending loss, because the holder of the case is alive. */
 export async function takeBackCaseLoss(db: Database, claim: Claim): Promise<void> {
   const { losses, leaseToken } = evalRunCases;
   await db
@@ -195,7 +193,9 @@ export async function takeBackCaseLoss(db: Database, claim: Claim): Promise<void
     .where(and(isCase(claim), isOpenCase, sql`(${leaseToken} = ${claim.leaseToken} or ${losses} > 0)`));
 }
 
-/** Gives a claimed case a further session. @returns its id; `undefined` where it had it, or is another's by now. */
+/**
+ * Gives a claimed case a new session. @returns its id; `undefined` if that has been done, or the case was taken over
+ */
 export async function restartEvalCase(db: Database, claim: ClaimedCase): Promise<string | undefined> {
   const [row] = await db
     .update(evalRunCases)
@@ -205,7 +205,9 @@ export async function restartEvalCase(db: Database, claim: ClaimedCase): Promise
   return row?.sessionId ?? undefined;
 }
 
-/** Milliseconds until the first lease of a running case is over, negative where it is; `undefined` without any. */
+/**
+ * Milliseconds until the first lease of a running case expires, negative if it has expired; `undefined` without any.
+ */
 export async function findNextLeaseEnd(db: Database): Promise<number | undefined> {
   const [row] = await db
     .select({

@@ -10,15 +10,15 @@ import type { EvalMetric } from '../metrics/criteria.ts';
 import { selectCounts, meanScores, runCounts } from './trend-store.ts';
 import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, CaseTexts, Outcome, RunCase } from './eval-run.ts';
 
-/** How often a moment is taken anew where another run of the application has it. */
+/** Retries if another run of the application has the same timestamp. */
 const MAX_TRIES = 10;
 
-/** The condition that a run has not ended. */
+/** True for a run that has not ended. */
 export const isOpen = inArray(evalRuns.status, ['queued', 'running']);
 
 /**
- * Inserts a run with its cases, waiting.
- * @throws {ConflictError} where its requester has `maxOpen` open runs, and where of a run to judge no case was done
+ * Inserts a run and its waiting cases.
+ * @throws {ConflictError} if the requester has `maxOpen` open runs, or if a run to judge has no completed case
  */
 export async function insertEvalRun(db: Database, run: NewEvalRun, maxOpen: number): Promise<void> {
   const { appName, cases } = run;
@@ -55,7 +55,8 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     maxJudgeTokens: sql`${run.maxJudgeTokens}::bigint`,
     agentHash: run.agentHash,
     modelName: run.modelName,
-    // Never a whole second: Python prints `.0` after it, JavaScript does not, and the time names the result.
+    // Never a whole second: Python prints it with `.0` and JavaScript without, and the time is part of the result's
+    // name.
     resultTime: sql`now + (date_trunc('second', now) = now)::int * interval '1 microsecond'`,
   });
   const insertCases = insertSelect(evalRunCases, {
@@ -86,7 +87,7 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
            (select count(*)::int from created) as created from open`;
 }
 
-/** A query for the cases of a run to come. */
+/** Query for the cases of a new run. */
 function givenCases(appName: string, cases: NewEvalRun['cases'], trials: number): SQL {
   if ('judgedRunId' in cases)
     return sql`
@@ -101,7 +102,7 @@ function givenCases(appName: string, cases: NewEvalRun['cases'], trials: number)
            with ordinality as one(eval_id, case_version, session_user_id, place)`;
 }
 
-/** The condition that a case of a run has not ended. */
+/** True for a case that has not ended. */
 export const isOpenCase = inArray(evalRunCases.status, ['waiting', 'running']);
 
 const microseconds = sql<string>`(extract(epoch from ${evalRuns.resultTime}) * 1000000)::bigint`;
@@ -117,7 +118,7 @@ const matches = ({ appName, requestedBy, runId, resultMicroseconds, evalSetId }:
     evalSetId === undefined ? undefined : eq(evalRuns.evalSetId, evalSetId),
   );
 
-/** Runs with the counts of their cases, newest first. */
+/** Lists runs with the counts of their cases, newest first. */
 export async function listEvalRuns(db: Database, filter: RunFilter): Promise<EvalRun[]> {
   const { rows } = await db.execute<Record<keyof EvalRun, never>>(sql`
     select ${evalRuns.id} as "runId", ${evalRuns.evalSetId} as "evalSetId", ${evalRuns.status} as status,
@@ -137,7 +138,7 @@ export async function listEvalRuns(db: Database, filter: RunFilter): Promise<Eva
   }));
 }
 
-/** Lists the sets and moments of results, newest first, of runs that were not cancelled; those before a moment. */
+/** Lists set and time of results, newest first, of runs that were not cancelled; with `before` only older ones. */
 export async function listResultMoments(
   db: Database,
   { before, limit, ...filter }: RunFilter & { before: number | undefined; limit: number },
@@ -152,7 +153,6 @@ export async function listResultMoments(
   return rows.map((row) => ({ ...row, resultMicroseconds: Number(row.resultMicroseconds) }));
 }
 
-/** The columns of a case of a run. */
 const RUN_CASE = {
   place: evalRunCases.place,
   trial: evalRunCases.trial,
@@ -168,13 +168,13 @@ const RUN_CASE = {
 const isOfRun = ({ appName, runId }: EvalRunKey) =>
   sql`${evalRunCases.appName} = ${appName} and ${evalRunCases.runId} = ${runId}::uuid`;
 
-/** The condition that joins a case of a run to the version that it is about. */
+/** Joins a case of a run to its version. */
 export const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.appName}
   and ${evalCaseVersions.evalSetId} = ${evalRunCases.evalSetId}
   and ${evalCaseVersions.evalId} = ${evalRunCases.evalId}
   and ${evalCaseVersions.version} = ${evalRunCases.caseVersion}`;
 
-/** The cases of a run by place, then by trial, without what they say, and about how many bytes that has. */
+/** Lists the cases of a run by place and trial, without their content but with an estimate of its bytes. */
 export function listRunCases(db: Database, key: EvalRunKey): Promise<(RunCase & { bytes: number })[]> {
   const { appName, sessionUserId, sessionId, result } = evalRunCases;
   const session = joinEventBytes({ appName, userId: sessionUserId, sessionId });
@@ -188,7 +188,7 @@ export function listRunCases(db: Database, key: EvalRunKey): Promise<(RunCase & 
     .orderBy(evalRunCases.place, evalRunCases.trial);
 }
 
-/** The texts of some cases of a run, in their order. */
+/** Reads the texts of some cases of a run, in the order of `cases`. */
 export async function readRunCases<Some extends RunCase>(
   db: Database,
   key: EvalRunKey,
@@ -215,10 +215,10 @@ export async function readRunCases<Some extends RunCase>(
   });
 }
 
-/** Characters of a reason in a summary. */
+/** Maximum characters of a reason in a summary. */
 const MAX_REASON = 1_000;
 
-/** The cases of a run with what their summary is made of. */
+/** Lists the cases of a run with the data of their summary. */
 export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunCase & { scored: Outcome | null })[]> {
   const { result } = evalRunCases;
   const metric = sql`jsonb_build_object('metricName', m -> 'metricName', 'score', m -> 'score',
@@ -238,7 +238,7 @@ export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunC
   return rows.map((row) => ({ ...row, scored: unescapeValue(row.scored) as Outcome | null }));
 }
 
-/** Ends a run and its cases that have not ended; what works on them loses its claim. False where it had ended. */
+/** Cancels a run and its open cases; their workers lose their claims. @returns false if the run had ended */
 export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<boolean> {
   const end = { status: 'cancelled' as const, endTime: sql`clock_timestamp()` };
   const run = and(eq(evalRuns.appName, key.appName), sql`${evalRuns.id} = ${key.runId}::uuid`, isOpen);
@@ -252,7 +252,7 @@ export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<bool
   return rows.length > 0;
 }
 
-/** Ends the runs whose cases have all ended, with a summary for lists of runs. @returns those that it ended. */
+/** Ends runs whose cases have all ended, and stores a summary for lists. @returns the ended runs */
 export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
   const hasOpenCase = sql`exists (select from ${evalRunCases}
     where ${evalRunCases.appName} = ${evalRuns.appName} and ${evalRunCases.runId} = ${evalRuns.id} and ${isOpenCase})`;
@@ -267,7 +267,10 @@ export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
     .returning({ appName: evalRuns.appName, runId: evalRuns.id });
 }
 
-/** Adds tokens of judges to those of a run, or takes some back. @returns false, and adds none, beyond its maximum */
+/**
+ * Adds judge tokens to a run; negative tokens are a refund. @returns false, without adding any, if the run's maximum
+ * would be exceeded
+ */
 export async function addJudgeTokens(db: Database, { appName, runId }: EvalRunKey, tokens: number): Promise<boolean> {
   const after = sql`${evalRuns.judgeTokens} + ${tokens}::bigint`;
   const added = await db

@@ -5,15 +5,14 @@ import { runModes, type ExecutionModes } from '../sets/eval-set.ts';
 import type { ScoredCase } from '../scoring/score.ts';
 import { evalMetricSchema, type EvalMetric } from '../metrics/criteria.ts';
 
-/** Cases of one run at once, in all processes, where its request says nothing. */
+/** Default number of concurrent cases of a run, over all processes. */
 export const DEFAULT_PARALLELISM = 4;
-/** As many as a process has places for, so that no run needs more. */
+/** Equals the slots of a process, so that one run never needs more. */
 export const MAX_PARALLELISM = 16;
 
-/** Tokens of a run's judges where its request says nothing: those of 10,000 long answers. */
+/** Default maximum of judge tokens of a run: about 10,000 long answers. */
 export const DEFAULT_JUDGE_TOKENS = 10_000_000;
 
-/** Member of every request for a run. */
 export const maxJudgeTokens = z
   .int()
   .min(1)
@@ -21,7 +20,6 @@ export const maxJudgeTokens = z
   .nullish()
   .describe(`Tokens that its judges and simulated users may use [${DEFAULT_JUDGE_TOKENS}].`);
 
-/** Members of every request for a run. */
 const wanted = {
   evalCaseIds: texts('Cases to run; without any all of the set.'),
   evalIds: texts('Older name of `evalCaseIds`.'),
@@ -37,16 +35,13 @@ const wanted = {
   maxJudgeTokens,
 };
 
-/** Body of `run` and `run_eval`. */
 export const runEvalSchema = z.looseObject(wanted).describe('Which cases to run and what to score them by.');
 
-/** Body of a run in the background. */
 export const startRunSchema = looseObject('A run of an evaluation set.', {
   evalSetId: z.string().max(256).describe('The set to run.'),
   ...wanted,
 });
 
-/** A run on the wire. */
 export const evalRunSchema = looseObject('A run of an evaluation set.', {
   runId: z.string().describe('Identifier of the run.'),
   evalSetId: z.string().describe('The set that is run.'),
@@ -76,19 +71,15 @@ export const evalRunSchema = looseObject('A run of an evaluation set.', {
   }),
 });
 
-/** The result of a run for one case. */
 export const evalCaseResultSchema = jsonObject.describe(
   'One case: status, scores, and each turn beside the expected one.',
 );
 
-/** Answer of `run_eval`. */
 export const caseResultsSchema = z.array(evalCaseResultSchema);
-/** Answer of `run`. */
 export const runResultsSchema = looseObject('What a run gave.', {
   runEvalResults: z.array(evalCaseResultSchema).describe('One entry for each case, in the order of the set.'),
 });
 
-/** The trials of each case of a run together, and beside those of an earlier run. */
 export const runSummarySchema = looseObject('What a run says.', {
   cases: z
     .array(
@@ -130,7 +121,6 @@ export const runSummarySchema = looseObject('What a run says.', {
     .describe('Against the `baseline`; absent without one.'),
 });
 
-/** A run of that set. */
 export const exampleRun = {
   runId: '7d444840-9dc0-41d1-b245-5ffdce74fad2',
   evalSetId: 'arithmetic',
@@ -150,7 +140,6 @@ export const exampleRun = {
   counts: { total: 1, waiting: 0, running: 0, passed: 1, failed: 0, notEvaluated: 0, errors: 0, cancelled: 0 },
 } satisfies z.input<typeof evalRunSchema>;
 
-/** The result of that run for its case. */
 export const exampleCaseResult = {
   evalSetFile: 'arithmetic',
   evalSetId: 'arithmetic',
@@ -163,7 +152,6 @@ export const exampleCaseResult = {
   userId: 'u1',
 };
 
-/** The summary of its trials. */
 export const exampleCaseSummary = {
   evalId: 'case1',
   trials: 1,
@@ -178,24 +166,21 @@ export const exampleCaseSummary = {
   scores: { tool_trajectory_avg_score: 1 },
 };
 
-/** Published when there is something new for the workers: a run, or a place for one of its cases. */
+/** Wakes the workers: there is a new run, or a free slot for one of its cases. */
 export const EVALS_TOPIC = 'evals';
 
-/** Published when a run was cancelled. */
 export const CANCEL_TOPIC = 'evals:cancel';
 
-/** The topic that is published when cases of a run ended, or the run itself. */
+/** Published when the run, or some of its cases, ended. */
 export const runTopic = (runId: string) => `eval:${runId}`;
 
-/** The key of a run. */
 export type EvalRunKey = Pick<NewEvalRun, 'appName' | 'runId'>;
 
-/** A run as it is requested. */
 export interface NewEvalRun extends ExecutionModes {
   appName: string;
   runId: string;
   evalSetId: string;
-  /** The user of a token; undefined for a caller who may act for all users. */
+  /** The user of a token, or a limited key; undefined for a caller who may act for all users. */
   requestedBy: string | undefined;
   metrics: EvalMetric[];
   userSimulator: unknown;
@@ -204,32 +189,32 @@ export interface NewEvalRun extends ExecutionModes {
   maxJudgeTokens: number;
   agentHash: string;
   modelName: string;
-  /** In the order of its result; of a run that judges another one those of it that were done, in their sessions. */
+  /**
+   * In the order of the result. With `judgedRunId` the run judges the completed cases of that run, in their sessions.
+   */
   cases: { evalId: string; version: number; userId: string }[] | { judgedRunId: string };
 }
 
-/** A run as it stands. */
 export interface EvalRun extends Omit<NewEvalRun, 'appName' | 'requestedBy' | 'cases'> {
   status: 'queued' | 'running' | 'done' | 'cancelled';
-  /** The run whose stored turns this one judges again; null for a run of its own. */
+  /** The run whose stored turns this one judges; null for a run with turns of its own. */
   judgedRunId: string | null;
   judgeTokens: number;
-  /** Microseconds since 1970: what names its result. */
+  /** Microseconds since 1970; part of the result's name. */
   resultMicroseconds: number;
   /** Unix seconds. */
   createTime: number;
   endTime: number | null;
-  /** Cases by how they stand; the last three are those that are done. */
+  /** Number of cases by status; the last three are results of completed cases. */
   counts: Record<
     'total' | 'waiting' | 'running' | 'errors' | 'cancelled' | 'passed' | 'failed' | 'notEvaluated',
     number
   >;
 }
 
-/** A filter of runs. */
 export interface RunFilter {
   appName: string;
-  /** Only those that this user requested; `undefined` for a caller who may see all. */
+  /** Only runs of this requester; `undefined` for a caller who may see all. */
   requestedBy: string | undefined;
   runId?: string | undefined;
   /** Microseconds since 1970. */
@@ -238,7 +223,6 @@ export interface RunFilter {
   limit?: number | undefined;
 }
 
-/** A case of a run and how it ended. */
 export interface RunCase {
   place: number;
   trial: number;
@@ -251,13 +235,11 @@ export interface RunCase {
   error: string | null;
 }
 
-/** The scores of a case, of which a summary is made. */
 export type Outcome = Pick<ScoredCase, 'finalStatus' | 'overall' | 'uses'>;
 
-/** The texts of a case of a run. */
 export interface CaseTexts {
-  /** JSON text of the case as it was. */
+  /** JSON text of the case at the time of the request. */
   caseText: string;
-  /** JSON text of its scores; null where it has none. */
+  /** JSON text of its scores; null if it has none. */
   resultText: string | null;
 }

@@ -6,11 +6,10 @@ import { insertSelect } from '../../../platform/db/sql.ts';
 import type { Verdicts } from '../metrics/statistics.ts';
 import type { EvalRunKey } from './eval-run.ts';
 
-/** A person's verdict on a turn. */
 export interface Verdict {
   evalId: string;
   trial: number;
-  /** From 0. */
+  /** Index from 0. */
   turn: number;
   metricName: string;
   author: string;
@@ -18,7 +17,7 @@ export interface Verdict {
   comment: string | null;
 }
 
-/** Saves a person's verdict on a turn in the place of an earlier one. @returns false without such a case or turn */
+/** Saves a person's verdict on a turn; replaces an earlier one. @returns false if there is no such case or turn */
 export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, verdict: Verdict): Promise<boolean> {
   const insert = insertSelect(evalVerdicts, {
     appName,
@@ -41,10 +40,10 @@ export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, 
   return rows.length > 0;
 }
 
-/** Rows of a page of verdicts. */
+/** Rows per page. */
 const PAGE_ROWS = 1_000;
 
-/** The verdicts of people on the turns of a run as JSON, by case, trial, turn, metric and author, page by page. */
+/** Lists people's verdicts on a run as JSON, ordered by case, trial, turn, metric and author, page by page. */
 export async function* listVerdicts(db: Database, { appName, runId }: EvalRunKey): AsyncGenerator<string[]> {
   for (let after: (Verdict & { place: number }) | undefined; ; ) {
     const result = await db.execute<Record<string, never>>(sql`
@@ -68,10 +67,13 @@ export async function* listVerdicts(db: Database, { appName, runId }: EvalRunKey
   }
 }
 
-/** Judges that a set is compared with: a judge is a model that a request names. */
+/** Maximum compared judges of a set, because any request can name a new judge model. */
 const MAX_JUDGES = 1_000;
 
-/** Judges of a set's runs beside people, by metric, model and version of the prompt; of the runs of one requester. */
+/**
+ * Counts how judges and people agree on a set's runs, by metric, model and prompt version; only runs of the requester,
+ * if one is given.
+ */
 export async function listJudgeCounts(
   db: Database,
   { appName, evalSetId }: { appName: string; evalSetId: string },

@@ -15,23 +15,26 @@ import { inParts, withShortTexts } from '../sets/bounds.ts';
 import type { CaseTexts, EvalRun, RunCase } from './eval-run.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** A case that ran: its verdict, or why it could not be brought to an end. */
+/** A case with its verdict, or the reason why it could not be completed. */
 export interface FinishedCase {
   evalId: string;
   sessionId: string;
   userId: string;
-  /** The turns that took place, also of a case that failed on the way. */
+  /** The turns that took place, even if the case failed in between. */
   pairs: TurnPair[];
   scored?: ScoredCase | undefined;
-  /** The cost of its models, where that is known. */
+  /** Cost of its models, if known. */
   cost?: number | undefined;
-  /** The sentence of the failure; the failed turn counts from 0. */
+  /** Message of the failure, and the index of the failed turn from 0. */
   error?: { message: string; failedTurn: number } | undefined;
 }
 
 const MICROSECONDS = 1_000_000;
 
-/** The id and time of a result; never a whole second, which Python would print with `.0` and JavaScript without. */
+/**
+ * Returns id and time of a result. The time is never a whole second, which Python prints with `.0` and JavaScript
+ * without.
+ */
 export function toResultId(appName: string, evalSetId: string, microseconds: number) {
   const moment = microseconds % MICROSECONDS === 0 ? microseconds + 1 : microseconds;
   const creationTimestamp = moment / MICROSECONDS;
@@ -39,10 +42,10 @@ export function toResultId(appName: string, evalSetId: string, microseconds: num
   return { evalSetResultId, evalSetResultName: evalSetResultId.replaceAll('/', '_'), creationTimestamp };
 }
 
-/** Characters of the JSON of one case in a result. */
+/** Maximum characters of one case's JSON in a result. */
 const MAX_CASE = 1_048_576;
 
-/** One case of a result as JSON; of a long one the texts are shortened, then the last turns left out. */
+/** Serializes a case of a result. If it is too long, its texts are shortened, and then its last turns are omitted. */
 export function toCaseText(evalSetId: string, finished: FinishedCase): string {
   const whole = toEvalCaseResult(evalSetId, finished);
   const text = JSON.stringify(whole);
@@ -63,7 +66,7 @@ function toEvalCaseResult(evalSetId: string, finished: FinishedCase) {
   const status = error ? 'FAILED' : (scored?.finalStatus ?? 'NOT_EVALUATED');
   const results = (place: number) => {
     const all = scored?.turns[place] ?? [];
-    // The older bundle of the UI shows a case red unless all of these passed.
+    // The older bundle of the UI shows a case as failed unless all of these passed.
     return status === 'PASSED' ? all.filter((result) => result.status !== 'NOT_EVALUATED') : all;
   };
   return {
@@ -71,7 +74,7 @@ function toEvalCaseResult(evalSetId: string, finished: FinishedCase) {
     evalSetId,
     evalId,
     finalEvalStatus: STATUS_NUMBERS[status],
-    // The UI reads the others, and counts these twice.
+    // The UI reads the other two lists, and would count these results twice.
     evalMetricResults: [],
     overallEvalMetricResults: [...failure, ...(scored?.overall ?? []).map(toMetricResult)],
     evalMetricResultPerInvocation: pairs.map(({ actual, expected }, place) => ({
@@ -88,7 +91,7 @@ function toEvalCaseResult(evalSetId: string, finished: FinishedCase) {
   };
 }
 
-/** A failure of the agent where clients look for reasons: among the metrics. */
+/** Shows a failure of the agent as a metric, because clients look for reasons there. */
 const toFailure = (explanation: string) => ({
   metricName: 'inference',
   evalStatus: STATUS_NUMBERS.FAILED,
@@ -96,9 +99,9 @@ const toFailure = (explanation: string) => ({
 });
 
 /**
- * A turn as the UI reads it: with the two members that it reads without looking whether they are there
- * (https://github.com/google/adk-web/issues/266): the calls, and a final response with a part. The times would make
- * ADK 2.2.0 refuse the turn.
+ * Completes a turn for the UI, which reads two members without checking that they exist
+ * (https://github.com/google/adk-web/issues/266): the calls, and a final response with a part. Durations are removed,
+ * because ADK 2.2.0 refuses them.
  */
 function toShownTurn({ duration: _d, modelDuration: _m, toolDuration: _t, ...turn }: Turn) {
   const parts = getParts(turn.finalResponse);
@@ -109,7 +112,7 @@ function toShownTurn({ duration: _d, modelDuration: _m, toolDuration: _t, ...tur
   };
 }
 
-/** The cases of a run that ended as JSON, in the order of the set, with the turns that happened, some at a time. */
+/** Reads the completed cases of a run as JSON with their actual turns, in the order of the set, page by page. */
 export async function* readResult(
   db: Database,
   appName: string,
@@ -131,11 +134,12 @@ const hasEnded = <One extends RunCase>(one: One): one is One & EndedCase =>
 
 function toFinishedCase(one: EndedCase & CaseTexts, events: Event[], prices: ModelPrice[]): FinishedCase {
   const evalCase = readStoredCase(one.caseText);
-  // A session can go on in the UI: what comes after the last turn of the case is not part of it.
+  // The session may have continued in the UI after the case's last turn; later events are not part of the case.
   const scored = one.resultText === null ? undefined : (parseExactJson(one.resultText) as ScoredCase);
   const own = withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0));
   const actual = toActualTurns(own, undefined).map(({ appDetails: _none, ...turn }): Turn => turn);
-  // Once per case, where the agent first spoke: in each turn they would be most of a result.
+  // Each agent's details are stored once per case, with its first turn, because repeated in each turn they would
+  // dominate the result.
   for (const [name, agent] of Object.entries(scored?.agents ?? {})) {
     const first = actual.find((turn) => turn.intermediateData?.invocationEvents?.some(({ author }) => author === name));
     const before = first?.appDetails?.['agentDetails'] as JsonObject | undefined;

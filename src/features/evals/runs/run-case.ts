@@ -18,14 +18,16 @@ import { pairTurns, scoreCase, type ScoringContext, toScoring } from '../scoring
 import { readSimulatedUser } from './simulated-user.ts';
 
 const GONE = 'The session of the case was deleted: there are no turns to judge.';
-/** Tries of a case whose turns are interrupted: processes may freeze or stop. Those that end count by themselves. */
+/**
+ * Maximum sessions of a case whose turns are interrupted because processes freeze or stop. Crashes are counted
+ * separately.
+ */
 const MAX_SESSIONS = 5;
 const INTERRUPTED = `The turn was interrupted, in each of ${MAX_SESSIONS} sessions.`;
 
 /**
- * Runs the turns of a claimed case and judges them. `undefined` where this process stops before it is through: the case
- * is to be given back.
- * @throws {LeaseLostError} when the claim is another's by now, and what `signal` was aborted with.
+ * Runs and scores the turns of a claimed case. `undefined` if this process stops first; the case must then be released.
+ * @throws {LeaseLostError} if the case was taken over, or the abort reason of `signal`.
  */
 export async function runCase(
   context: InvocationContext,
@@ -36,7 +38,7 @@ export async function runCase(
   const evalCase = readStoredCase(claimed.caseText);
   const agent = context.agents.get(claimed.appName);
   if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
-  // Without MCP servers: only its model is used here, for what is said in the user's place and for judging.
+  // Prepared without MCP servers, because only its model is used: for the simulated user and for judging.
   const prepared = await agent.prepare({ mcpServers: [] }, signal, claimed.userId);
   const spend = spendInRun(context.database.db, claimed, spendWith(context.database.db, toSessionKey(claimed)));
   const scoring = { ...toScoring({ ...prepared, spend }, judgeModel, evalCase, signal), own: agent.evals?.metrics };
@@ -47,7 +49,7 @@ export async function runCase(
   const { end, ...ran } = turns;
   const key = toSessionKey(ran.claimed);
   const history = await persist(() => findHistory(context.database.db, key), context.leaseTimes.durationMs);
-  // A user may have gone on with a session that a run left.
+  // A user may have continued the session since an earlier run.
   const events = (history?.events ?? []).slice(0, claimed.lastSequence ?? undefined);
   const outcome = { lastSequence: events.length };
   if ('error' in end && end.error) return { ...outcome, error: end.error };
@@ -60,7 +62,7 @@ export async function runCase(
   return { ...outcome, ...judged, ...(judged.scored ? { scored: { ...judged.scored, ...more } } : {}) };
 }
 
-/** Makes calls of a run's judges within its tokens. @throws {LimitError} for one that may use more than are left */
+/** Charges judge calls to the token budget of the run. @throws {LimitError} if a call may use more than is left */
 const spendInRun =
   (db: Database, run: ClaimedCase, spend: Spend): Spend =>
   async (model, request) => {
@@ -81,7 +83,7 @@ const spendInRun =
     }
   };
 
-/** The verdict on turns that happened: a step of its own, since stored turns can be judged again. */
+/** Scores the turns that took place. A separate step, because stored turns can be judged again. */
 async function judge(
   actual: Turn[],
   evalCase: StoredCase,
@@ -96,7 +98,7 @@ async function judge(
   }
 }
 
-/** Runs the turns, again in a new session where one died within a turn. */
+/** Runs the turns; restarts them in a new session if one was interrupted within a turn. */
 async function runInSession(
   context: InvocationContext,
   first: ClaimedCase,

@@ -34,27 +34,26 @@ import { StoredTurn } from './stored-turn.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { findForkPoint, insertFork } from '../../../conversation/sessions/fork-store.ts';
 
-/** Time between two looks at an invocation that another process runs, and at a database that is away. */
+/** Poll interval while another process runs the invocation, or while the database is unavailable. */
 const LOOK_MS = 500;
 
-/** How the turns of a case ended. */
 export type TurnsEnd =
   | { kind: 'ended'; error?: { message: string; failedTurn: number } }
-  /** Something ended a turn from outside: the session cannot be gone on with. */
+  /** A turn was interrupted from outside, so that its session cannot be continued. */
   | { kind: 'interrupted'; failedTurn: number }
-  /** This process stops: another one goes on with the case. */
+  /** This process stops; another one continues the case. */
   | { kind: 'stopped' };
 
-/** The model that speaks in the user's place where no conversation is given. */
+/** The simulated user, for cases without a conversation. */
 export interface Speaker {
   config: SimulatedUser;
   model: Judge;
 }
 
 /**
- * Runs the turns of a case in its session, which is made where it is absent. Each turn carries an idempotency key, so
- * that the process that takes the case over goes on after the last turn that was begun, and no turn happens twice.
- * @throws what `signal` was aborted with, and whatever no turn can be blamed for.
+ * Runs the turns of a case in its session, which is created if absent. Each turn has an idempotency key, so that a
+ * process that takes over continues after the last started turn, and no turn runs twice.
+ * @throws the abort reason of `signal`, and errors that are not the fault of a turn.
  */
 export async function runTurns(
   context: InvocationContext,
@@ -64,7 +63,7 @@ export async function runTurns(
   signal: AbortSignal,
 ): Promise<TurnsEnd> {
   const key = toSessionKey(claimed);
-  // The first turn makes a session without a state, in the statement that begins it.
+  // Without initial state the first turn creates the session, in the statement that claims it.
   const isEmpty = Object.keys(evalCase.state).length === 0 && !evalCase.history;
   const isMadeByTurn = isEmpty && (evalCase.conversation ?? []).length > 0;
   if (!isMadeByTurn) await beginSession(context, key, evalCase);
@@ -89,14 +88,13 @@ export async function runTurns(
   }
 }
 
-/** The session that a case runs in. */
 export const toSessionKey = ({ appName, userId, sessionId }: ClaimedCase): SessionKey => ({
   appName,
   userId,
   sessionId,
 });
 
-/** Makes the session of a case. @throws {AppError} where its history cannot be copied. */
+/** @throws {AppError} if its history cannot be copied. */
 async function beginSession(
   { database, leaseTimes }: InvocationContext,
   key: SessionKey,
@@ -106,12 +104,14 @@ async function beginSession(
   try {
     await persist(() => insertSession(database.db, key, state, []), leaseTimes.durationMs);
   } catch (error) {
-    // An earlier owner of the case made it, or the answer to the first try was lost: the id is its own.
+    // An earlier process created the session, or the answer to the first attempt was lost: only this case uses the id.
     if (!(error instanceof ConflictError)) throw error;
   }
 }
 
-/** The user's message of a turn: as the case has it, as a simulated user said it before, or says now. */
+/**
+ * Returns the user's message of a turn: from the case, or from the simulated user, who is not asked twice for a turn.
+ */
 async function nextContent(
   { database }: InvocationContext,
   claimed: ClaimedCase,
@@ -136,17 +136,16 @@ const toDialogue = (events: Event[]): Exchange[] =>
     calls: getCalls(intermediateData).map(({ name, args }) => ({ name, args })),
   }));
 
-/** A turn to run. */
 interface NextTurn {
   content: Content;
-  /** Its place, from 0. */
+  /** Index from 0. */
   turn: number;
   createSession: boolean;
-  /** The turn of the case; a simulated conversation has none. */
+  /** The expected turn; a simulated conversation has none. */
   expected: Turn | undefined;
 }
 
-/** Runs one turn, or finds how the one that was begun ended; `undefined` where the agent answered. */
+/** Runs one turn, or finds the outcome of one that was already started; `undefined` if the agent answered. */
 async function runTurn(
   context: InvocationContext,
   claimed: ClaimedCase,
@@ -168,13 +167,13 @@ async function runTurn(
         if (found && !isActive(found)) return found.error;
       } else if (!isPassing(error)) return toInvocationError(context, error);
     }
-    // Another process runs it or goes on with it, or there is no room, or the database is away.
+    // Another process runs or resumes it, the queue is full, or the database is unavailable: retry.
     if (context.draining.aborted) return { code: 'interrupted', message: '' };
     await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, context.draining]) }).catch(() => undefined);
   }
 }
 
-/** Invokes the agent, with answers of the case where the run says so. */
+/** Invokes the agent, with stored answers if the run says so. */
 async function invokeTurn(
   context: InvocationContext,
   { modelExecutionMode, toolExecutionMode, userId }: ClaimedCase,
@@ -203,19 +202,19 @@ function toInvocationError({ log }: InvocationContext, error: unknown): Invocati
   return { code: isStopped(error.code) ? error.code : 'internal', message: error.message };
 }
 
-/** No client can send a key that begins with a blank: header values are trimmed (RFC 9110, 5.5). */
+/** The leading blank keeps clients from sending this key, because header values are trimmed (RFC 9110, 5.5). */
 const toIdempotency = ({ runId, place, trial, sessionCount }: ClaimedCase, turn: number): IdempotentRequest => ({
   idempotencyKey: ` eval run ${runId}, case ${place}.${trial}.${sessionCount}, turn ${turn}`,
   hash: runId,
 });
 
-/** Largest history of a case, bytes of its events: each trial of a run copies it. */
+/** Maximum bytes of a case's history, because each trial copies its events. */
 const MAX_HISTORY_BYTES = 4_194_304;
 
 /**
- * Makes the session of a case with the history that it begins with: the first events of a session of the same user,
- * whom the caller of the run may act for, and its state of then. Artifacts of that session are not copied.
- * @throws {NotFoundError} where that session is gone. @throws {InvalidError} where it has not come so far, or its
+ * Creates a case's session with its history: the leading events and the state of a session of the same user, for whom
+ * the caller of the run may act. Artifacts are not copied.
+ * @throws {NotFoundError} if the source session was deleted. @throws {InvalidError} if it has fewer events, or its
  * history is too large.
  */
 async function copyHistory(
@@ -228,7 +227,8 @@ async function copyHistory(
   if (point) checkReached(point.reached, sequence);
   const fork = { sessionId: key.sessionId, atSequence: sequence, labels: {}, maxBytes: MAX_HISTORY_BYTES };
   try {
-    // False where an earlier owner of the case made it, or the answer to the first try was lost: the id is its own.
+    // False if an earlier process created the session, or if the answer to the first attempt was lost: only this case
+    // uses the id.
     if (point && (await insertFork(db, source, fork))) return;
   } catch (error) {
     if (sizeRefusal(error)?.code !== 'session_too_large') throw error;

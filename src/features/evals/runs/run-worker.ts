@@ -19,14 +19,17 @@ import { toSessionKey } from './run-turns.ts';
 import { endFinishedRuns } from './eval-run-store.ts';
 import { CANCEL_TOPIC, EVALS_TOPIC, MAX_PARALLELISM, runTopic } from './eval-run.ts';
 
-/** Longest pause: finds what no notification told (a pooler that does not pass LISTEN). */
+/** Maximum pause between polls, because a pooler may not pass on notifications (LISTEN). */
 const MAX_PAUSE_MS = 30_000;
-/** Those who follow a run are notified of its cases together: a notification is a statement, and they all look then. */
+/**
+ * Progress of a run is published at this interval at most, because each notification is a statement and makes all
+ * followers poll.
+ */
 const PROGRESS_MS = 200;
 
 /**
- * Runs cases of evaluation runs until the process drains. Every replica does; which of them runs a case is decided by
- * the row of the case. @returns a promise that settles when the last case has ended.
+ * Runs cases of evaluation runs until the process drains. Every replica does so; a lease on the case's row decides
+ * which one runs it. @returns a promise that settles when the last case has ended.
  */
 export function runEvalCases(context: EvalContext): Promise<void> {
   const { database, notifications, leaseTimes, agents } = context;
@@ -35,7 +38,7 @@ export function runEvalCases(context: EvalContext): Promise<void> {
     const limits = { slots, held, appNames: [...agents.keys()], leaseMs: leaseTimes.durationMs };
     const jobs = slots > 0 ? await claimEvalCases(database, limits) : [];
     if (jobs.length > 0) return { jobs, pauseMs: 0 };
-    // Not with each case: two that end at once would each see the other open.
+    // Not done as each case ends, because two that end concurrently would each still see the other as open.
     for (const { runId } of await endFinishedRuns(database.db)) notifications.publish(runTopic(runId));
     const leaseEndMs = await findNextLeaseEnd(database.db);
     const untilLeaseEnd = leaseEndMs === undefined ? undefined : Math.max(leaseEndMs, leaseTimes.renewalMs);
@@ -62,7 +65,7 @@ export function runEvalCases(context: EvalContext): Promise<void> {
     },
     losses: {
       count: ({ losses }) => losses,
-      // A turn that is under way has a bound of its own: how often processes begin its invocation.
+      // A running invocation has its own limit of crashes, so the case continues.
       giveUp: async (claimed, message, signal) =>
         (await findCurrent(database.db, toSessionKey(claimed)))
           ? run(claimed, signal)
@@ -74,7 +77,7 @@ export function runEvalCases(context: EvalContext): Promise<void> {
   });
 }
 
-/** Publishes that cases of a run ended, once for all that end within a moment. */
+/** Publishes the end of cases of a run, once for all that end within the interval. */
 function announcing(notifications: Pick<InvocationContext['notifications'], 'publish'>): (runId: string) => void {
   const changed = new Set<string>();
   return (runId) => {
@@ -87,7 +90,6 @@ function announcing(notifications: Pick<InvocationContext['notifications'], 'pub
   };
 }
 
-/** Runs a claimed case and stores how it ended. */
 async function endCase(
   context: InvocationContext,
   claimed: ClaimedCase,
@@ -110,7 +112,7 @@ async function endCase(
   }
 }
 
-/** The end of a case that could not be run. @throws the error where the case is another's, or can be tried again. */
+/** Converts an error to the outcome of a case. @throws the error if the case was taken over or can be retried. */
 function toOutcome({ log }: InvocationContext, error: unknown, signal: AbortSignal): CaseOutcome {
   if (signal.aborted || isPassingFailure(error) || error instanceof LeaseLostError) throw error;
   const known = error instanceof AppError;

@@ -27,26 +27,27 @@ import { readSimulatedUser } from './simulated-user.ts';
 import { checkMetrics } from '../scoring/score-case.ts';
 import { type EvalContext, getRequester } from '../sets/context.ts';
 
-/** Runs of one requester in an application that have not ended; more is a client that does not wait for its runs. */
+/** Maximum open runs of a requester in an application; a client with more does not wait for its runs. */
 export const MAX_OPEN_RUNS = 100;
 
-/** Longest pause between two polls of a run: notifications only save time, they may be lost. */
+/** Maximum pause between polls of a run, because notifications may be lost. */
 const POLL_MS = 1_000;
-/** Least time between two looks: a look counts all cases of the run. */
+/** Minimum pause between polls, because each counts all cases of the run. */
 const PAUSE_MS = 50;
-/** The user of the session of a case that names none, as in ADK. */
+/** Default user of a case's session, as in ADK. */
 const TEST_USER = 'test_user_id';
 
 /**
- * Stores a run for the workers to take up. @returns its id; `undefined` for a set without cases: there is nothing to
- * run.
- * @throws {NotFoundError} for an absent set, for cases that it does not have, and for those that speak as a user that
- * the caller may not speak as.
- * @throws {InvalidError} for a case of another application, for too many cases, and for a simulated user that does not
- * hold. @throws {ForbiddenError} for a case that writes `app:` state where the caller may not, and for a stored model
- * with live tools where the caller may not override the agent.
- * @throws {ConflictError} when too many runs have not ended. @throws {TooLargeError} for too large metrics, and
- * {ValidationFailedError} for those that could score nothing; `isOther` are left to others, and not evaluated.
+ * Stores a run for the workers. @returns its id; `undefined` if the set has no cases.
+ * @throws {NotFoundError} if the set or a named case is absent, or if a case names a user for whom the caller may not
+ * act.
+ * @throws {InvalidError} if a case names another application, for too many cases, and for invalid settings of the
+ * simulated user.
+ * @throws {ForbiddenError} if a case writes `app:` state without the scope for it, or for a stored model with live
+ * tools without the scope to override the agent.
+ * @throws {ConflictError} if too many runs are open. @throws {TooLargeError} if the metrics are too large.
+ * @throws {ValidationFailedError} if a metric could not score anything; metrics for which `isOther` is true are exempt
+ * and not evaluated.
  */
 export async function startRun(
   { database, agents, newId, notifications }: EvalContext,
@@ -109,7 +110,9 @@ function chooseCases({ evalSetId }: EvalSetKey, cases: RunnableCase[], evalIds: 
   return cases.filter(({ evalId }) => wanted.has(evalId));
 }
 
-/** The user that a case speaks as: one that the caller may act for, so that no other's memory is read. */
+/**
+ * Returns the user of a case; the caller must be allowed to act for this user, so that nobody else's memory is read.
+ */
 function chooseUser({ appName, evalSetId }: EvalSetKey, one: RunnableCase, principal: Principal): string {
   if (one.appName !== null && one.appName !== appName) {
     const message = `The session input of eval case \`${one.evalId}\` names the app ${one.appName}, not ${appName}.`;
@@ -122,7 +125,7 @@ function chooseUser({ appName, evalSetId }: EvalSetKey, one: RunnableCase, princ
   throw new InvalidError(`The session input of eval case \`${one.evalId}\` names a user that cannot be one.`);
 }
 
-/** One run as a caller may see it; `undefined` where there is none. */
+/** Finds a run that the caller may see. */
 export async function findRun(
   { database }: Pick<InvocationContext, 'database'>,
   { appName, runId }: EvalRunKey,
@@ -132,7 +135,9 @@ export async function findRun(
   return (await listEvalRuns(database.db, { appName, runId, requestedBy: getRequester(principal) }))[0];
 }
 
-/** Yields a run, and again after each change until it has ended or `signal` aborts; nothing without such a run. */
+/**
+ * Yields a run, and again after each change, until it has ended or `signal` aborts; nothing if there is no such run.
+ */
 export async function* followRun(
   context: Pick<InvocationContext, 'database' | 'notifications'>,
   key: EvalRunKey,
@@ -159,8 +164,8 @@ export async function* followRun(
 }
 
 /**
- * Waits for the end of a run. `undefined` where `signal` aborted before: the client has gone.
- * @throws {ConflictError} for a run that was cancelled. @throws {UnavailableError} when this process stops.
+ * Waits for the end of a run. `undefined` if `signal` aborts first, because the client has disconnected.
+ * @throws {ConflictError} if the run was cancelled. @throws {UnavailableError} if this process stops.
  */
 export async function waitForRun(
   context: InvocationContext,

@@ -7,13 +7,11 @@ import { type Content, getFunctionResponses, type JsonObject, getParts } from '.
 import type { ExecutionModes } from '../sets/eval-set.ts';
 import { getCalls, getContents, getResponses, type Turn } from '../metrics/turn.ts';
 
-/** An answer of a model of the turn. */
 interface StoredAnswer extends ModelAnswer {
-  /** The agent that said it; undefined where the case does not say. */
+  /** The agent that gave the answer; undefined if the case does not say. */
   author?: string | undefined;
 }
 
-/** A call of the turn with its answer. */
 interface AnsweredCall {
   id: string | undefined;
   name: string;
@@ -21,14 +19,14 @@ interface AnsweredCall {
   response: JsonObject;
 }
 
-/** Tools whose whole effect is on the loop that runs: nothing is stored of it, and nothing happens elsewhere. */
+/** Tools that affect only the running loop, so they run even if answers are stored. */
 const LOOP_TOOLS: ReadonlySet<string> = new Set(['exit_loop']);
 const NO_ANSWER = 'The eval case has no stored answer to this call.';
 
 /**
- * The expected turn of a case in the place of a model, of tools, or of both. Each answer of a model is given once, in
- * the order of the case, to the agent that gave it; the final response to any agent that asks then. A call gets the
- * answer to its id, else to the first like it that is left.
+ * Answers from a case's expected turn in place of a model, of tools, or of both. Each model answer is used once, in the
+ * order of the case, by the agent that gave it; any agent may use the final response. A call gets the answer with its
+ * id, or else the first unused one with equal name and arguments.
  */
 export class StoredTurn {
   readonly #modes: ExecutionModes;
@@ -41,7 +39,7 @@ export class StoredTurn {
     this.#calls = pairCalls(turn);
   }
 
-  /** The agent with models and tools of this turn. */
+  /** Returns the agent with its models and tools replaced. */
   wrap<Node extends AgentNode>(node: Node): Node {
     return {
       ...node,
@@ -51,7 +49,7 @@ export class StoredTurn {
     };
   }
 
-  /** The tools of MCP servers that the turn called: no server is contacted where their answers are stored. */
+  /** Stands in for the tools of MCP servers, so that no server is contacted if tool answers are stored. */
   get serverTools(): ServerTools | undefined {
     if (this.#modes.toolExecutionMode === 'live') return undefined;
     const names = [...new Set(this.#calls.map(({ name }) => name))];
@@ -64,7 +62,7 @@ export class StoredTurn {
     return {
       provider: node.model.provider,
       async *generate() {
-        // What is stored is not streamed.
+        // Stored answers are not streamed.
         yield* [];
         return next();
       },
@@ -80,8 +78,8 @@ export class StoredTurn {
   }
 
   #toTool(tool: Tool): Tool {
-    // An agent that is a tool would ask its own model: it answers from the case where either is stored. So does a call
-    // that a person decides on where no model has chosen it now.
+    // A tool that is an agent would call its own model, so it answers from the case if either mode is stored. So does a
+    // tool that needs a person's confirmation if the model is stored, because no model has chosen the call now.
     const { modelExecutionMode, toolExecutionMode } = this.#modes;
     const isOfCase = modelExecutionMode === 'stored' && !runsUnattended(tool);
     const isStored = toolExecutionMode === 'stored' || typeof tool.calls === 'object' || isOfCase;
@@ -111,7 +109,7 @@ const UNKNOWN_TOOL = {
   calls: 'server' as const,
 };
 
-/** The answers of models, the final response last. ADK 1.x's form names no time: all calls are made at once. */
+/** Lists the model answers, the final response last. ADK 1.x's form has no order, so all calls are made at once. */
 function listAnswers({ intermediateData, finalResponse }: Turn): StoredAnswer[] {
   const contents = getContents(intermediateData).filter(({ content }) => getFunctionResponses(content).length === 0);
   const calls = intermediateData?.invocationEvents ? [] : getCalls(intermediateData);
@@ -124,7 +122,7 @@ function listAnswers({ intermediateData, finalResponse }: Turn): StoredAnswer[] 
   ];
 }
 
-/** The calls that have an answer: that of their id, else the first of their name that answers no other call. */
+/** Pairs calls with answers: by id, or else with the first answer of the same name that belongs to no other call. */
 function pairCalls({ intermediateData }: Turn): AnsweredCall[] {
   const left = [...getResponses(intermediateData)];
   const all = [...getCalls(intermediateData)];

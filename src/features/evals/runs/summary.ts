@@ -20,24 +20,23 @@ import { getFunctionCalls, getFunctionResponses, getParts } from '../../../core/
 import type { Event } from '../../../core/event.ts';
 import { type JsonDifference, jsonDifference } from '../../../core/json-difference.ts';
 
-/** The trials of one case in one run, as `runSummarySchema` describes them. */
 export type CaseSummary = ReturnType<typeof toSummaries>[number];
 
-/** A run against an earlier one on the same cases. */
+/** Comparison of a run with an earlier one on the same cases. */
 export interface RunComparison extends Comparison {
-  /** Number of cases that both runs have a verdict on. */
+  /** Number of cases with a verdict in both runs. */
   compared: number;
-  /** Cases that had a verdict before and have none now: what they would say is not known. */
+  /** Cases with a verdict in the earlier run only: their present result is unknown. */
   missing: string[];
-  /** Cases that have a verdict now and had none before. */
+  /** Cases with a verdict in this run only. */
   added: string[];
-  /** Metrics that gave verdicts in the earlier run and give none in this one. */
+  /** Metrics with verdicts in the earlier run only. */
   missingMetrics: string[];
-  /** Where the first trials of the won and lost cases part. */
+  /** First difference between the first trials of each won or lost case. */
   differences: ({ evalId: string } & Difference)[];
 }
 
-/** The cases of a run with their trials, in the order of the set. */
+/** Summarizes the trials of each case, in the order of the set. */
 export async function summarizeRun(db: Database, key: EvalRunKey): Promise<CaseSummary[]> {
   return toSummaries(await listOutcomes(db, key), await listModelPrices(db));
 }
@@ -85,9 +84,10 @@ function toReason({ error, scored }: CaseOutcome): string | undefined {
   return partial && `A part of ${partial.metricName} was not evaluated: ${partial.explanation}`;
 }
 
-/** Compares a run with an earlier one: cases that were won and lost, and where their first trials part. */
+/** Compares a run with an earlier one. */
 export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalRunKey): Promise<RunComparison> {
-  const [after, before] = [await listOutcomes(db, key), await listOutcomes(db, baseline)];
+  const after = await listOutcomes(db, key);
+  const before = await listOutcomes(db, baseline);
   const earlier = new Map(toSummaries(before, []).map((summary) => [summary.evalId, summary]));
   const later = new Map(toSummaries(after, []).map((summary) => [summary.evalId, summary]));
   const none: Trials = { trials: 0, passed: 0 };
@@ -110,16 +110,23 @@ export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalR
   };
   const changed = [...comparison.lost, ...comparison.won];
   const differences: RunComparison['differences'] = [];
-  // One after the other: each may be as long as a session may be.
+  // Sequentially, because each history may be as long as a session.
   for (const evalId of changed) {
-    const [left, right] = [await firstTrial(db, baseline, before, evalId), await firstTrial(db, key, after, evalId)];
-    const found = firstDifference(left, right);
-    if (found) differences.push({ evalId, ...found, before: toShown(found.before), after: toShown(found.after) });
+    const eventsBefore = await firstTrial(db, baseline, before, evalId);
+    const eventsAfter = await firstTrial(db, key, after, evalId);
+    const difference = firstDifference(eventsBefore, eventsAfter);
+    if (difference)
+      differences.push({
+        evalId,
+        ...difference,
+        before: toShown(difference.before),
+        after: toShown(difference.after),
+      });
   }
   return { ...comparison, ...seen, differences };
 }
 
-/** The names of the metrics that gave a verdict. */
+/** Names of the metrics that gave a verdict. */
 const listMetrics = (cases: CaseOutcome[]): Set<string> =>
   new Set(
     cases
@@ -128,7 +135,6 @@ const listMetrics = (cases: CaseOutcome[]): Set<string> =>
       .map(({ metricName }) => metricName),
   );
 
-/** The events of the first trial of a case. */
 async function firstTrial(db: Database, { appName }: EvalRunKey, cases: RunCase[], evalId: string): Promise<Event[]> {
   const one = cases.find((some) => some.evalId === evalId && some.trial === 1);
   if (!one || one.sessionId === null) return [];
@@ -136,25 +142,23 @@ async function firstTrial(db: Database, { appName }: EvalRunKey, cases: RunCase[
   return (history?.events ?? []).slice(0, one.lastSequence ?? 0);
 }
 
-/** Where two courses of events part. */
+/** First difference between two sequences of events. */
 export interface Difference extends JsonDifference {
-  /** Place of the event in its session, from 0; the path is '' for an event that only one of them has. */
+  /** Index of the event in its session, from 0; the path is empty if only one sequence has the event. */
   event: number;
 }
 
-/** The first difference of what was said and done; ids, times and what a provider counts are left out. */
+/** Compares content only; ids, times and token counts are ignored. */
 export function firstDifference(before: Event[], after: Event[]): Difference | undefined {
   const length = Math.max(before.length, after.length);
   for (let event = 0; event < length; event += 1) {
-    const [one, other] = [toDeed(before[event]), toDeed(after[event])];
-    const found = jsonDifference(one, other);
-    if (found) return { event, ...found };
+    const difference = jsonDifference(toComparable(before[event]), toComparable(after[event]));
+    if (difference) return { event, ...difference };
   }
   return undefined;
 }
 
-/** The words and deeds of an event. */
-const toDeed = (event: Event | undefined) =>
+const toComparable = (event: Event | undefined) =>
   event && {
     author: event.author ?? 'agent',
     texts: getParts(event.content).flatMap(({ text }) => (text ? [text] : [])),

@@ -17,13 +17,13 @@ const configSchema = z.looseObject({
 });
 const spelling = keyAliases(configSchema);
 
-/** ADK's defaults, where there is no `test_config.json`. */
+/** ADK's defaults without a `test_config.json`. */
 export const DEFAULT_TEST_CONFIG = { criteria: { tool_trajectory_avg_score: 1, response_match_score: 0.8 } };
 
 /**
- * Reads a `test_config.json`, in either spelling: the metrics in its order, and the simulated user where it names one.
- * A number stands for a criterion of that threshold.
- * @throws {InvalidError} for a criterion or simulated user that does not hold, naming it.
+ * Reads a `test_config.json`, in either spelling: the metrics in its order, and the simulated user if it has one. A
+ * number is a criterion with that threshold.
+ * @throws {InvalidError} for an invalid criterion or simulated user, which the message names.
  */
 export function readTestConfig(json: unknown): { metrics: EvalMetric[]; userSimulator?: SimulatedUser } {
   const read = configSchema.safeParse(spelling.toSchema(json));
@@ -53,8 +53,8 @@ const toReason = (error: z.ZodError) =>
   error.issues.map(({ path, message }) => [path.join('.'), message].filter(Boolean).join(': ')).join('; ');
 
 /**
- * The cases that a command line names as `set[:case[,case…]]`, by set in the order given; no cases means all. Blanks
- * around ids are part of them, as in ADK; a set named twice gets the cases of both.
+ * Parses selectors `set[:case[,case…]]` to case ids by set; an empty list means all cases. Blanks around ids are
+ * significant, as in ADK; repeated sets are merged.
  */
 export function parseSelectors(selectors: string[]): Map<string, string[]> {
   const selected = new Map<string, string[]>();

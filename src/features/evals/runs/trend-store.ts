@@ -6,7 +6,7 @@ import { evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import type { EvalRun } from './eval-run.ts';
 import { deleteSession } from '../../../conversation/sessions/session-store.ts';
 
-/** The outcome of the last runs of a set that were done, oldest first; of one requester where it is given. */
+/** Lists the results of a set's last completed runs, oldest first; only runs of `requestedBy`, if given. */
 export async function listTrend(
   db: Database,
   { appName, evalSetId }: { appName: string; evalSetId: string },
@@ -33,15 +33,14 @@ export async function listTrend(
     );
 }
 
-/** The runs that are kept after their end. */
 export interface RunRetention {
-  /** Days since their end. */
+  /** Maximum days since the end of a run. */
   days: number;
-  /** The newest of each set. */
+  /** Maximum runs of a set. */
   count: number;
 }
 
-/** Deletes runs beyond the retention with their cases. @returns the sessions that no other run is about */
+/** Deletes expired runs and their cases. @returns the sessions that no other run references */
 async function deleteOldRuns(db: Database, { days, count }: RunRetention): Promise<SessionKey[]> {
   const c = evalRunCases;
   const { rows } = await db.execute<Record<keyof SessionKey, string>>(sql`
@@ -66,22 +65,27 @@ async function deleteOldRuns(db: Database, { days, count }: RunRetention): Promi
   return await listNotHeld(db, rows);
 }
 
-/** Those of some sessions that are not on hold. A statement of its own: a cluster has holds and runs apart. */
+/**
+ * Drops sessions that are on hold. A separate statement, because on a cluster holds and runs are distributed
+ * differently.
+ */
 async function listNotHeld(db: Database, keys: SessionKey[]): Promise<SessionKey[]> {
   if (keys.length === 0) return [];
   const column = (name: keyof SessionKey) => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
-  const [appName, userId, sessionId] = [sql`wanted.app_name`, sql`wanted.user_id`, sql`wanted.session_id`];
+  const appName = sql`key.app_name`;
+  const userId = sql`key.user_id`;
+  const sessionId = sql`key.session_id`;
   const { rows } = await db.execute<Record<keyof SessionKey, string>>(sql`
     select ${appName} as "appName", ${userId} as "userId", ${sessionId} as "sessionId"
-    from unnest(${column('appName')}, ${column('userId')}, ${column('sessionId')}) wanted(app_name, user_id, session_id)
+    from unnest(${column('appName')}, ${column('userId')}, ${column('sessionId')}) key(app_name, user_id, session_id)
     where not ${isOnHold({ appName, userId, sessionId })}`);
   return rows;
 }
 
-/** The condition that a case is one of a run, in queries for runs. */
+/** Joins a case to its run, in queries for runs. */
 const isItsCase = sql`${evalRunCases.appName} = ${evalRuns.appName} and ${evalRunCases.runId} = ${evalRuns.id}`;
 
-/** A query for the counts of the cases of a run, as JSON. */
+/** Query for the counts of a run's cases, as JSON. */
 export function selectCounts(): SQL {
   const c = evalRunCases;
   const count = (condition: SQL) => sql`count(*) filter (where ${condition})::int`;
@@ -93,16 +97,16 @@ export function selectCounts(): SQL {
       'notEvaluated', ${count(sql`${finalStatus} = 'NOT_EVALUATED'`)}) from ${c} where ${isItsCase}`;
 }
 
-/** A query for the mean score of each metric over the cases of a run, as JSON; null where none gave one. */
+/** Query for the mean score of each metric over a run's cases, as JSON; null if none gave a score. */
 export const meanScores = sql`select coalesce(jsonb_object_agg(means.name, means.mean), '{}') from (
   select m ->> 'metricName' as name, avg((m ->> 'score')::float8) as mean
   from ${evalRunCases} cross join lateral jsonb_array_elements(${evalRunCases.result} -> 'overall') m
   where ${isItsCase} group by 1) means`;
 
-/** The counts of the cases of a run: as it ended, else counted now. */
+/** Counts of a run's cases: as stored at its end, otherwise counted now. */
 export const runCounts = sql`coalesce(${evalRuns.summary} -> 'counts', (${selectCounts()}))`;
 
-/** Deletes the runs that are not kept any more, with the sessions that their cases ran in. */
+/** Deletes expired runs and the sessions of their cases. */
 export async function forgetOldRuns(db: Database, retention: RunRetention): Promise<void> {
   for (const key of await deleteOldRuns(db, retention)) await deleteSession(db, key);
 }

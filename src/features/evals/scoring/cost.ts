@@ -3,7 +3,7 @@ import type { ModelPrice, ModelUse } from '../../../conversation/budgets/budget.
 import type { Event } from '../../../core/event.ts';
 import { mapExactIntegers, toRounded } from '../../../core/exact-json.ts';
 
-/** The use of each model in a conversation; an event counts for its author's model, or for the root's. */
+/** Sums the token use of each model; an event counts for its author's model, or for the root agent's. */
 export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
   const models = new Map(listAgents(agent).map(({ name, model }) => [name, model]));
   const uses = new Map<string, ModelUse>();
@@ -13,7 +13,7 @@ export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
     const answeredAs = modelVersion ?? model;
     const key = JSON.stringify([model, answeredAs]);
     const before = uses.get(key) ?? { model, answeredAs, promptTokens: 0, outputTokens: 0 };
-    // A client may have brought the event: counts of any size.
+    // A client may have sent the event, so its counts can be integers of any size.
     const { promptTokenCount, toolUsePromptTokenCount, candidatesTokenCount, thoughtsTokenCount } = mapExactIntegers(
       usageMetadata,
       toRounded,
@@ -28,13 +28,16 @@ export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
   return [...uses.values()];
 }
 
-/** The price whose model begins the name, the longest one: the rule of budgets and of `inspect.invocation_costs`. */
+/** The longest matching prefix of the model's name wins, as for budgets and `inspect.invocation_costs`. */
 const findPrice = (name: string, prices: ModelPrice[]) =>
   prices
     .filter((one) => one.model !== '*' && name.startsWith(one.model))
     .toSorted((one, other) => other.model.length - one.model.length)[0];
 
-/** The cost of models by these prices of a million tokens; `undefined` where none was used or one has no price. */
+/**
+ * Computes the cost of model uses; prices are per million tokens. `undefined` if nothing was used or a price is
+ * missing.
+ */
 export function computeCost(uses: ModelUse[] | undefined, prices: ModelPrice[]): number | undefined {
   if (!uses || uses.length === 0) return undefined;
   let total = 0;
@@ -47,7 +50,7 @@ export function computeCost(uses: ModelUse[] | undefined, prices: ModelPrice[]):
   return total / 1_000_000;
 }
 
-/** The sum of known costs; `undefined` where none is known. */
+/** Sums the known costs; `undefined` if none is known. */
 export function sumOfCosts(costs: (number | undefined)[]): number | undefined {
   const known = costs.filter((cost) => cost !== undefined);
   return known.length === 0 ? undefined : known.reduce((sum, cost) => sum + cost, 0);

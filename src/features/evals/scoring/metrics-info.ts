@@ -1,7 +1,7 @@
 import type { HostedAgent } from '../../../conversation/apps/hosted-agent.ts';
 import { HARNESS_APP } from '../../../core/names.ts';
 
-/** All of our metrics lie here; a client of the UI requires an interval of each. */
+/** Range of every metric; a client of the UI requires one. */
 const interval = { minValue: 0, openAtMin: false, maxValue: 1, openAtMax: false };
 const info = (metricName: string, description: string) => ({
   metricName,
@@ -10,7 +10,7 @@ const info = (metricName: string, description: string) => ({
   requiresThreshold: true,
 });
 
-/** The metrics that need no model. */
+/** Metrics that need no judge. */
 export const PLAIN_METRICS = [
   info(
     'tool_trajectory_avg_score',
@@ -37,15 +37,15 @@ const JUDGED_METRICS = [
   info('per_turn_user_simulator_quality_v1', 'Share of the turns in which the simulated user kept to the plan.'),
 ];
 
-/** The user that an agent is made ready for where nothing is said. */
+/** User for preparing an agent outside of a request. */
 const NO_USER = '';
 
-/** The metrics that can run here: judged ones only where a model can judge, and those of the application. */
+/** Lists the metrics that can run here: judged ones only if a judge model is available, and the application's own. */
 export async function listMetrics(
   agents: ReadonlyMap<string, HostedAgent>,
   appName: string,
 ): Promise<typeof PLAIN_METRICS> {
-  // Which provider there is says any application: it is that of the process.
+  // Any application shows whether the process has a provider, so the built-in one is used.
   const prepared = await agents.get(HARNESS_APP)?.prepare({ mcpServers: [] }, new AbortController().signal, NO_USER);
   await prepared?.close();
   const canJudge = prepared && prepared.model.provider !== 'offline' && prepared.model.lacksKey !== true;

@@ -42,27 +42,25 @@ import { toActualTurns } from '../cases/turns.ts';
 import { toUses } from './cost.ts';
 import type { EvalContext } from '../sets/context.ts';
 
-/** Gives the model that a criterion names, as a judge. */
+/** Creates the judge that a criterion asks for. */
 type JudgeOf = (options: Criterion<'judge'>['judgeModelOptions'], between?: string) => Judge;
 
-/** The judges, scenario and metrics that scoring uses beside the turns. */
 export interface ScoringContext {
-  /** The model that judges where a criterion names none. */
+  /** The judge model of criteria that name none. */
   judgeModel: string;
   judgeFor: JudgeOf;
-  /** The plan of a case with a simulated user. */
   scenario?: Scenario | undefined;
-  /** Metrics of the application's own, by name. */
+  /** The application's own metrics, by name. */
   own?: EvalModule['metrics'] | undefined;
 }
 
-/** A metric: the kind of its criterion, and how a case is scored by it, with its threshold. */
+/** A metric: the kind of its criterion, and a function that returns the threshold and the score of a case. */
 interface Evaluator {
   kind: CriterionKind;
   evaluate: (pairs: TurnPair[], metric: EvalMetric, context: ScoringContext) => Promise<[number, MetricScore]>;
 }
 
-/** A metric with its kind of criterion, which is read before anything is evaluated. */
+/** Builds a metric whose criterion is parsed before it is evaluated. */
 const metric = <Kind extends CriterionKind>(
   kind: Kind,
   evaluate: (pairs: TurnPair[], criterion: Criterion<Kind>, context: ScoringContext) => Promise<MetricScore>,
@@ -74,7 +72,7 @@ const metric = <Kind extends CriterionKind>(
   },
 });
 
-/** A metric that needs no judge: each turn by itself, against the expected one. */
+/** Builds a metric without a judge, which compares each turn with the expected one. */
 const compared = <Kind extends CriterionKind>(
   kind: Kind,
   score: (actual: Turn, expected: Turn, criterion: Criterion<Kind>) => number | null,
@@ -125,7 +123,7 @@ const METRICS = new Map<string, Evaluator>([
 const judgeBy = ({ judgeModelOptions }: Criterion<'judge'>, { judgeFor }: ScoringContext): Judge =>
   judgeFor(judgeModelOptions);
 
-/** Pairs actual with expected turns and their rubrics. @throws {MetricError} for another number of turns */
+/** Pairs actual with expected turns and their rubrics. @throws {MetricError} if the numbers of turns differ */
 export function pairTurns(
   actual: Turn[],
   { conversation, rubrics }: Pick<StoredCase, 'conversation' | 'rubrics'>,
@@ -138,7 +136,7 @@ export function pairTurns(
   });
 }
 
-/** Scores a case with each metric, in order; one that cannot be evaluated says why, and the others go on. */
+/** Scores a case with each metric, in order. A metric that cannot be evaluated explains why, and the others go on. */
 export async function scoreCase(
   pairs: TurnPair[],
   metrics: EvalMetric[],
@@ -208,7 +206,7 @@ const toUnevaluated = ({ metricName, threshold = null }: EvalMetric, explanation
   explanation,
 });
 
-/** The scores where nothing could be scored, which say why. */
+/** The result of a case that could not be scored at all, with the reason. */
 export const toUnscored = (metrics: EvalMetric[], explanation: string): ScoredCase => ({
   finalStatus: 'NOT_EVALUATED',
   overall: metrics.map((sent) => toUnevaluated(sent, explanation)),
@@ -217,7 +215,7 @@ export const toUnscored = (metrics: EvalMetric[], explanation: string): ScoredCa
   efficiency: toEfficiency([]),
 });
 
-/** A context that notes which model judges with which prompts. */
+/** Records which model judges, and the versions of its prompts. */
 function watchJudge(context: ScoringContext) {
   const words = new Set<string>();
   let model = '';
@@ -237,7 +235,7 @@ function watchJudge(context: ScoringContext) {
   return { watched: { ...context, judgeFor }, judgedBy };
 }
 
-/** @throws {MetricError} for a name that no metric has, and for one that informs only */
+/** @throws {MetricError} if there is no such metric, or if it is informational */
 function findEvaluator(metricName: string, { own }: Pick<ScoringContext, 'own'>): Evaluator {
   if (EFFICIENCY_METRICS.includes(metricName)) throw new MetricError(`${metricName} informs and takes no threshold.`);
   const ours = METRICS.get(metricName);
@@ -247,7 +245,7 @@ function findEvaluator(metricName: string, { own }: Pick<ScoringContext, 'own'>)
   throw new MetricError(unknownMetric(metricName, own));
 }
 
-/** The metrics of an application that give a score. */
+/** Names of all metrics of an application that give a score. */
 const listScored = (own: EvalModule['metrics'] | undefined): string[] => [...METRICS.keys(), ...(own?.keys() ?? [])];
 
 function unknownMetric(metricName: string, own: EvalModule['metrics'] | undefined): string {
@@ -258,8 +256,8 @@ function unknownMetric(metricName: string, own: EvalModule['metrics'] | undefine
 }
 
 /**
- * Refuses a name that no metric of the application has, where something is chosen by its scores.
- * @param place - where it stands in the body
+ * Refuses an unknown metric in a filter by scores.
+ * @param place - path of the name in the body
  * @throws {ValidationFailedError}
  */
 export function checkMetricName(
@@ -272,10 +270,10 @@ export function checkMetricName(
 }
 
 /**
- * Refuses metrics that could score nothing, where they are written: unknown ones, and those whose criterion does not
- * hold. One that informs only may stand there without a threshold.
- * @param isOther - true for a metric that is left to others, and is not evaluated [none is]
- * @throws {ValidationFailedError} with all that is wrong
+ * Refuses metrics that could score nothing: unknown ones, and those with an invalid criterion. Informational metrics
+ * are allowed without a threshold.
+ * @param isOther - true for an unknown metric that is allowed and not evaluated; default: none
+ * @throws {ValidationFailedError} with all errors
  */
 export function checkMetrics(
   metrics: EvalMetric[],
@@ -300,7 +298,6 @@ export function checkMetrics(
   if (details.length > 0) throw new ValidationFailedError(details);
 }
 
-/** The scoring context of an application that was made ready. */
 export function toScoring(
   { model, modelName, spend }: Pick<PreparedAgent, 'model' | 'modelName'> & { spend: Spend },
   judgeModel: string | undefined,
@@ -315,7 +312,7 @@ export function toScoring(
   };
 }
 
-/** A metric of the application: the mean of its turns. @throws {MetricError} where it fails or gives no score */
+/** Scores turns by a metric of the application. @throws {MetricError} if it fails or returns no valid score */
 async function scoreByOwnMetric(name: string, own: OwnMetric, pairs: TurnPair[]): Promise<MetricScore> {
   const turns: TurnScore[] = [];
   for (const { actual, expected } of pairs) {
@@ -342,8 +339,8 @@ const toMetricTurn = ({ userContent, finalResponse, intermediateData }: Turn): M
 });
 
 /**
- * Scores a stored session up to an event, or the turn of one `invocationId`; `undefined` without it. Judges spend from
- * the budgets of `payer` [the user of the session]. @throws {LimitError} for a spent budget
+ * Scores a stored session up to an event, or one invocation's turn; `undefined` if there is no session. Judges are
+ * charged to the budgets of `payer`; default: the session's user. @throws {LimitError} if a budget is exhausted
  */
 export async function scoreSession(
   { database, agents, config }: EvalContext,

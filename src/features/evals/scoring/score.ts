@@ -3,45 +3,47 @@ import type { ModelUse } from '../../../conversation/budgets/budget.ts';
 import type { Efficiency } from '../metrics/efficiency.ts';
 import { type EvalStatus, type RubricScore, STATUS_NUMBERS } from '../metrics/status.ts';
 
-/** The result of one metric for a case or for one of its turns. */
 export interface MetricResult {
   metricName: string;
   threshold: number | null;
-  /** As it was sent. */
+  /** As sent by the client. */
   criterion?: unknown;
   score: number | null;
   status: EvalStatus;
-  /** Why it could not be evaluated. */
+  /** Why the metric could not be evaluated. */
   explanation?: string | undefined;
   rubricScores?: RubricScore[] | undefined;
-  /** The model that judged, and a version that changes with the words of its prompts. */
+  /** The judge model, and a version that changes with the wording of its prompts. */
   judge?: { model: string; promptVersion: string } | undefined;
 }
 
-/** A case with its verdict; results in the order of the metrics. */
+/** The verdict on a case; results in the order of the metrics. */
 export interface ScoredCase {
   finalStatus: EvalStatus;
   overall: MetricResult[];
   turns: MetricResult[][];
-  /** The metrics that say nothing: one that passed does not hide them. */
+  /** Metrics without a result, so that a passed metric does not hide them. */
   notEvaluated: string[];
   efficiency: Efficiency;
-  /** The model uses of its agents, from the events of the session. */
+  /** Model use of the case's agents, from the events of the session. */
   uses?: ModelUse[];
-  /** The agents that spoke, by name, with what each was given. */
+  /** Input of the agents that spoke, by name. */
   agents?: JsonObject;
 }
 
-/** The efficiency as answers show it: the rest of the total is time of neither model nor tool. */
+/** Drops the time of neither model nor tool from an answer. */
 export function toShownEfficiency({ invocationDuration, ...others }: Efficiency) {
   const { frameworkSeconds: _rest, ...durations } = invocationDuration ?? {};
   return { ...others, invocationDuration: invocationDuration && durations };
 }
 
-/** A reason where ADK's models allow a text and its clients print one: the rationale of a rubric without a score. */
+/**
+ * Returns an explanation as the rationale of a rubric without a score, because ADK's models have no other text that its
+ * clients print.
+ */
 export const toReason = (rubricId: string, rationale: string) => [{ rubricId, rationale }];
 
-/** The result of a metric as ADK's clients read it. */
+/** Converts a metric's result to ADK's form. */
 export function toMetricResult(result: MetricResult) {
   const { metricName, threshold, criterion, score, status, explanation } = result;
   const reason = explanation === undefined ? [] : toReason(metricName, explanation);

@@ -15,11 +15,11 @@ import { parseExactJson } from '../../../core/exact-json.ts';
 const e = evalSessionScores;
 const ofSession = sql`${e.appName} = ${s.appName} and ${e.userId} = ${s.userId} and ${e.sessionId} = ${s.id}`;
 
-/** The condition that a session has no score by these metrics as it is now: it is new, or went on. */
+/** True for a session without a score by these metrics at its present end: it is new, or has continued. */
 export const isUnscored = (metricsHash: string): SQL => sql`not exists (
   select from ${e} where ${ofSession} and ${e.lastSequence} = ${s.lastSequence} and ${e.metricsHash} = ${metricsHash})`;
 
-/** The condition that the newest score of a session in a metric lies in a range, both ends included. */
+/** True if the newest score of a session in a metric is within a range, both ends included. */
 export const hasScore = (metricName: string, atLeast: number, atMost: number): SQL =>
   sql`exists (
     select from (
@@ -29,15 +29,15 @@ export const hasScore = (metricName: string, atLeast: number, atMost: number): S
       order by ${e.lastSequence} desc, ${e.createTime} desc limit 1) newest
     where newest.score between ${atLeast}::float8 and ${atMost}::float8)`;
 
-/** A session as it was at one of its events, with its scores. */
+/** Scores of a session up to one of its events. */
 export interface SessionScore extends ChosenSession {
   scored: ScoredCase;
-  /** The rule that asked for it, and the invocation whose turn it is of. */
+  /** The rule that requested the score, and the invocation whose turn was scored. */
   ruleId?: string | null;
   invocationId?: string | null;
 }
 
-/** Saves the scores of a session at an event by some metrics. @returns false where the session was deleted. */
+/** Saves the scores of a session at an event. @returns false if the session was deleted. */
 export async function saveSessionScore(
   db: Database,
   key: SessionKey,
@@ -63,9 +63,8 @@ export async function saveSessionScore(
   return rows.length > 0;
 }
 
-/** Which scores are listed. */
 export interface ScoreFilter {
-  /** Those of sessions of these users [of all]. */
+  /** Only scores of these users' sessions; default: all. */
   userIds?: string[] | undefined;
   sessionId?: string | undefined;
   ruleId?: string | undefined;
@@ -73,7 +72,7 @@ export interface ScoreFilter {
   after?: ListPlace | undefined;
 }
 
-/** Lists scores, newest first, after a place; without those of single turns. */
+/** Lists scores after a place, newest first, without those of single turns. */
 export async function listSessionScores(
   db: Database,
   appName: string,

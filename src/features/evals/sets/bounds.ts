@@ -2,17 +2,17 @@ import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
 import { TooLargeError } from '../../../core/errors.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Cases of a set, and of a run with each trial counted: a report is read as one page. */
+/** Maximum cases of a set, and of a run including trials, because a report is read as one page. */
 export const MAX_CASES = 1_000;
-/** Bytes of a case as JSON: it is read, shown and run as one value. */
+/** Maximum bytes of a case as JSON, because it is processed as one value. */
 const MAX_CASE_BYTES = 4_194_304;
 const MAX_TURNS = 1_000;
-/** Bytes of the metrics and the simulated user of a run: lists of runs and results repeat them. */
+/** Maximum bytes of a run's metrics and simulated user, because lists of runs and results repeat them. */
 const MAX_METRICS_BYTES = 65_536;
 
 const byteLength = (value: unknown) => Buffer.byteLength(JSON.stringify(value) ?? '');
 
-/** Refuses a case that is too large. @throws {TooLargeError} */
+/** @throws {TooLargeError} if the case is too large */
 export function checkCase(evalCase: { evalId: string; conversation?: unknown[] | null | undefined }): void {
   const { evalId, conversation } = evalCase;
   if ((conversation?.length ?? 0) > MAX_TURNS)
@@ -21,19 +21,22 @@ export function checkCase(evalCase: { evalId: string; conversation?: unknown[] |
     throw new TooLargeError(`Eval case \`${evalId}\` is larger than ${MAX_CASE_BYTES} bytes.`);
 }
 
-/** Refuses what a run is asked for where it is too large. @throws {TooLargeError} */
+/** @throws {TooLargeError} if the values are too large together */
 export function checkMetricsSize(...asked: unknown[]): void {
   if (byteLength(asked) <= MAX_METRICS_BYTES) return;
   throw new TooLargeError(`The metrics and the simulated user have more than ${MAX_METRICS_BYTES} bytes.`);
 }
 
-/** Members of bytes: half of one cannot be read. */
+/** Members with base64 data, which cannot be truncated because a half is unreadable. */
 const BYTES = new Set(['data', 'thoughtSignature']);
 const LENGTHS = [16_384, 1_024, 256];
-/** Characters of the stored scores of one case. */
+/** Maximum characters of one case's stored scores. */
 export const MAX_SCORES = 1_048_576;
 
-/** The value with its texts shortened, each saying so, until its JSON has at most so many characters if it can. */
+/**
+ * Truncates texts step by step until the JSON has at most `maxLength` characters; each truncated text says so. The
+ * result may still be longer.
+ */
 export function withShortTexts<Value>(value: Value, maxLength: number): Value {
   let text = JSON.stringify(value);
   if (text.length <= maxLength) return value;
@@ -47,11 +50,11 @@ export function withShortTexts<Value>(value: Value, maxLength: number): Value {
   return parseExactJson(text) as Value;
 }
 
-/** Rows of a part of a list that is read at once, and their bytes but for a first larger one. */
+/** Maximum rows of a batch, and maximum bytes; a first row may be larger. */
 const PART_ROWS = 200;
 const PART_BYTES = 4_194_304;
 
-/** Divides rows with estimates of their bytes into parts that are read at once. */
+/** Divides rows with estimated sizes into batches to read at once. */
 export function inParts<Row extends { bytes: number }>(rows: Row[]): Row[][] {
   const parts: Row[][] = [];
   let bytes = 0;
@@ -68,8 +71,8 @@ export function inParts<Row extends { bytes: number }>(rows: Row[]): Row[][] {
 }
 
 /**
- * A list between two texts, of which the last is made at the end, from its pages of elements; each is read when the
- * client has taken the one before.
+ * Streams pages of elements between a head and a tail. The tail is built at the end; each page is read when the client
+ * has consumed the previous one.
  */
 export async function streamList(
   pages: AsyncGenerator<string[]>,

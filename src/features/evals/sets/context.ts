@@ -8,27 +8,24 @@ import { evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { evalSetNotFound } from './eval-set-store.ts';
 
-/** The parts of the process that evaluation uses. */
 export interface EvalContext extends InvocationContext {
   config: Pick<Config, 'EVALS_JUDGE_MODEL'>;
 }
 
 export const DEV_APP_PATH = '/dev/apps/{app_name}';
 export const SET_PATH = `${DEV_APP_PATH}/eval-sets/{eval_set_id}`;
-/** ADK's older spellings: underscores, and in ADK 1.x no `/dev` in front. */
+/** ADK's older spellings: underscores, and in ADK 1.x no `/dev` prefix. */
 export const OLD_SET_PATHS = [`${DEV_APP_PATH}/eval_sets/{eval_set_id}`, '/apps/{app_name}/eval_sets/{eval_set_id}'];
 
-/** Members of every operation on one set. */
 export const ofSet = {
   parameters: { path: evalSetPath },
   errors: { 404: 'No such set.' },
   absent: evalSetNotFound,
 };
 
-/** A list of identifiers as the older spellings answer it. */
 export const idsSchema = z.array(z.string());
 
-/** Returns a page of the rows that were found, one more where another follows, whose cursor is set as header. */
+/** Returns a page of rows and sets the cursor header if one more row was found. */
 export function takePage<Row>(response: Response, found: Row[], limit: number, toCursor: (row: Row) => string): Row[] {
   const page = found.slice(0, limit);
   const last = found.length > limit && page.at(-1);
@@ -45,7 +42,7 @@ type Definition<
   Result extends z.ZodType,
 > = Parameters<typeof operation<EvalContext, Path, Query, Headers, Body, Result>>[0];
 
-/** Declares an operation of evaluation: for developers, each of whom sees their own sets and runs. */
+/** Declares an operation of evaluation. It is for developers, each of whom sees only their own sets and runs. */
 export function evalOperation<
   Path extends z.ZodObject = z.ZodObject<Record<string, never>>,
   Query extends z.ZodObject = z.ZodObject<Record<string, never>>,
@@ -60,24 +57,24 @@ export function evalOperation<
 }
 
 /**
- * Names the caller as the owner of sets and runs: the user of a token, or a key that acts for some users only, which no
- * user can be called as (control characters are refused in identifiers); `undefined` for a caller who may see all.
+ * Returns the owner of the caller's sets and runs: a token's user, or a key limited to some users. `undefined` for a
+ * caller who may see all. No user can have a key's name, because identifiers contain no control characters.
  */
 export function getRequester(principal: Principal): string | undefined {
   if (principal.kind === 'user') return principal.userId;
   return principal.kind === 'key' && principal.users ? `\u0001key ${principal.id ?? ''}` : undefined;
 }
 
-/** The name of a caller beside a verdict. */
+/** Returns the caller's name for a verdict. */
 export function getAuthor(principal: Principal): string {
   if (principal.kind === 'user') return principal.userId;
   return principal.kind === 'key' ? `key ${principal.id ?? ''}`.trim() : 'local';
 }
 
-/** The key of a set as a caller may see it. */
+/** Restricts a set's key to sets that the caller may see. */
 export const toOwnKey = <Path>(path: Path, principal: Principal) => ({ ...path, ownerId: getRequester(principal) });
 
-/** A signal that aborts when the client has gone. */
+/** Aborts when the client disconnects. */
 export function toGoneSignal(response: Response): AbortSignal {
   const gone = new AbortController();
   response.on('close', () => gone.abort());

@@ -18,8 +18,8 @@ import { getChildren, unwrap } from '../../../core/zod-graph.ts';
 import { isExactInteger, parseExactJson } from '../../../core/exact-json.ts';
 
 /**
- * The form of an eval case that every version of ADK reads from a file: events are `{author, content}`, and no record
- * has a member that is not named here. Files of 2.13.0 have more, which 2.2.0 refuses.
+ * The form of an eval case that every version of ADK can read from a file: events are `{author, content}`, and records
+ * have only the members below. Files of 2.13.0 have more members, which 2.2.0 refuses.
  */
 const rubrics = z.array(rubricSchema.extend({ type: rubricType.nullish() })).nullish();
 
@@ -53,7 +53,7 @@ const fileTurn = z.looseObject({
     .nullish(),
 });
 
-/** A case of a file, in this service's spelling; members that other versions add pass until {@link passOver}. */
+/** A case in a file, in this service's spelling; unknown members are kept until {@link passOver}. */
 const fileCaseSchema = z.looseObject({
   evalId: z.string(),
   conversation: z.array(fileTurn).nullish(),
@@ -70,19 +70,19 @@ const fileCaseSchema = z.looseObject({
   finalSessionState: jsonObject.nullish(),
 });
 
-/** The choices of a pass over a case, at each record. */
+/** Options of a traversal of a case. */
 interface Pass {
-  /** The name that a member gets. */
+  /** Returns the new name of a member. */
   rename: (name: string) => string;
-  /** True for records whose unknown members stay. */
+  /** True for records whose unknown members are kept. */
   isOpen: (schema: z.core.$ZodType) => boolean;
-  /** True for members that are left out without a word, since reading puts them back. */
+  /** True for members to omit silently, because readers fill them in again. */
   isDefault: (name: string, value: unknown) => boolean;
-  /** Where each member stood that was dropped. */
+  /** Paths of the dropped members. */
   dropped: string[];
 }
 
-/** A value without nulls and without members that its schema does not name; free-form objects stay as they are. */
+/** Returns the value without nulls and without members unknown to its schema; free-form objects stay unchanged. */
 function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: Pass): unknown {
   if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   const plain = unwrap(schema);
@@ -100,7 +100,7 @@ function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: P
     if (!element) return value;
     return Object.fromEntries(entries.map(([name, each]) => [name, passOver(element, each, `${path}.${name}`, pass)]));
   }
-  // In the order of the schema, as ADK writes its files; what it does not name comes last.
+  // In the order of the schema, as ADK writes its files; unknown members come last.
   const order = Object.keys(members);
   const place = (name: string) => (order.includes(name) ? order.indexOf(name) : order.length);
   const kept = entries
@@ -122,7 +122,7 @@ function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: P
 const SNAKE = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 const spelling = keyAliases(fileCaseSchema);
 
-/** Members that a reader fills in itself, and what with. */
+/** Members that readers fill in, with their default as JSON. */
 const DEFAULTS: Record<string, string> = {
   invocationId: '""',
   creationTimestamp: '0',
@@ -138,21 +138,20 @@ const DEFAULTS: Record<string, string> = {
 const isDefault = (name: string, value: unknown) =>
   Object.hasOwn(DEFAULTS, name) && DEFAULTS[name] === JSON.stringify(value);
 
-/** Bytes in the alphabet that ADK writes; it reads both. */
+/** Base64 members in the URL-safe alphabet that ADK writes; ADK reads both alphabets. */
 const BYTES = new Set(['data', 'thought_signature']);
 const toUrlSafe = (base64: string) => base64.replaceAll('+', '-').replaceAll('/', '_');
 
 /** Members of a set that no version of ADK knows. */
 const MODES = ['model_execution_mode', 'tool_execution_mode'] as const;
 
-/** Places of dropped members that a file names. */
+/** Maximum number of dropped members that a file lists. */
 const MAX_DROPPED = 1_000;
 
 /**
- * The text of a `.evalset.json` that every version of ADK reads: snake_case, two blanks of indent, no nulls and no
- * members that equal their default. Its `dropped`, which ADK ignores, says where members stood that some version
- * refuses.
- * @param cases JSON of the cases, page by page
+ * Writes a `.evalset.json` that every version of ADK reads: snake_case, two spaces of indent, no nulls and no default
+ * values. Its member `dropped`, which ADK ignores, lists the paths of members that some version would refuse.
+ * @param cases - JSON of the cases, page by page
  */
 export async function writeEvalSet(
   set: Omit<EvalSetDocument, 'eval_cases'>,
@@ -177,7 +176,7 @@ export async function writeEvalSet(
 
 const toText = (value: object) => JSON.stringify(value, null, 2);
 
-/** A case as a file has it, and in `dropped` what it has not. */
+/** Serializes a case for a file, and adds the paths of omitted members to `dropped`. */
 function writeCase(evalCase: EvalCaseBody, place: number, dropped: string[]): string {
   const path = `eval_cases[${place}]`;
   const pass = { rename: SNAKE, isOpen: () => false, isDefault, dropped };
@@ -185,7 +184,7 @@ function writeCase(evalCase: EvalCaseBody, place: number, dropped: string[]): st
   return toText(withUrlSafeBytes(passed) as object).replaceAll('\n', '\n    ');
 }
 
-/** Only along the members of contents: what a tool was given or answered is data, also where it is named `data`. */
+/** Converts only members of contents: inputs and outputs of tools are data, even if a member is named `data`. */
 function withUrlSafeBytes(value: unknown): unknown {
   if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   if (Array.isArray(value)) return value.map(withUrlSafeBytes);
@@ -198,8 +197,8 @@ function withUrlSafeBytes(value: unknown): unknown {
 const FREE_FORM = new Set(['args', 'response', 'state', 'final_session_state', 'part_metadata', 'tool_declarations']);
 
 /**
- * Names what a set of one form loses: events without content, which 2.13 writes for final answers and 2.2.0 refuses,
- * and the members of ADK 1.x beside events, which all refuse.
+ * Removes events without content, which 2.13 writes for final answers and 2.2.0 refuses, and adds them to `dropped`,
+ * with members of ADK 1.x next to events, which every version refuses.
  */
 function withoutSilentEvents(evalCase: EvalCaseBody, path: string, dropped: string[]): EvalCaseBody {
   const conversation = evalCase.conversation?.map((turn, place) => {
@@ -218,13 +217,13 @@ function withoutSilentEvents(evalCase: EvalCaseBody, path: string, dropped: stri
   return conversation ? { ...evalCase, conversation } : evalCase;
 }
 
-/** True for the records that ADK keeps unknown members of: a case and its session input. */
+/** Records whose unknown members ADK keeps: a case and its session input. */
 const OPEN = new Set<unknown>([fileCaseSchema, fileCaseSchema.shape.sessionInput.unwrap().unwrap()]);
 
 /**
- * A set from the JSON of a file of any version of ADK, in either spelling. `dropped` says where members stood that are
- * not kept.
- * @throws {InvalidError} for JSON that is no set, naming what is wrong.
+ * Reads the JSON of a file of any ADK version, in either spelling. `dropped` lists the paths of members that are not
+ * kept.
+ * @throws {InvalidError} if the JSON is not a set; the message names the error.
  */
 export function readEvalSet(json: unknown, defaults: FileDefaults): { set: EvalSetDocument; dropped: string[] } {
   if (isOldFile(json)) return fromOldSessions(json, defaults);
@@ -264,7 +263,7 @@ function readCase(sent: unknown, path: string, dropped: string[]): EvalCaseBody 
 const toReason = (error: z.ZodError) =>
   error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; ');
 
-/** A case as answers show it: with the members that files leave out. */
+/** Adds the members that files omit and answers have. */
 function withDefaults(evalCase: EvalCaseBody): EvalCaseBody {
   const conversation = evalCase.conversation?.map((turn) => ({
     ...turn,
@@ -281,6 +280,6 @@ function withDefaults(evalCase: EvalCaseBody): EvalCaseBody {
   };
 }
 
-/** Empty data is of ADK 1.x's form. */
+/** Data without events is in ADK 1.x's form, even if it is empty. */
 const toEvents = (data: NonNullable<NonNullable<EvalCaseBody['conversation']>[number]['intermediateData']>) =>
   data.invocationEvents ? data : { toolUses: [], toolResponses: [], intermediateResponses: [], ...data };

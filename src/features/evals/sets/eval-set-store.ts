@@ -10,26 +10,27 @@ import type { EvalSetDocument } from './eval-set.ts';
 import { toStoredCase } from './intermediate-data.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** The key of an evaluation set. */
 export interface EvalSetKey {
   appName: string;
   evalSetId: string;
-  /** The owner that is meant: another's set is as absent. `undefined`: any owner; a set made so has none. */
+  /**
+   * Only a set of this owner; another owner's set counts as absent. `undefined`: any owner, or no owner for a new set.
+   */
   ownerId?: string | undefined;
 }
 
 /**
- * The number of the next version of a case: those of a deleted case of this id stay where runs are about them. A
- * function of the database, which sees all rows: that case may have been another user's.
+ * Next version number of a case. Versions of a deleted case with the same id remain while runs reference them. It is a
+ * database function, because that case may have belonged to another user whose rows are not visible here.
  */
 export const nextVersion = ({ appName, evalSetId }: EvalSetKey, evalId: SQL): SQL =>
   sql`next_eval_case_version(${appName}, ${evalSetId}, ${evalId})`;
 
-/** The columns of a case that was made or changed, for its version. */
+/** Returned columns of a created or changed case, for {@link insertVersion}. */
 export const madeCase = sql`
   returning ${evalCases.id} as id, ${evalCases.version} as version, ${evalCases.ownerId} as owner_id`;
 
-/** Inserts a payload as the version of the case `created(id, version, owner_id)`; `from` follows. */
+/** Inserts a version of the case `created(id, version, owner_id)`; the caller appends the `from` clause. */
 export const insertVersion = ({ appName, evalSetId }: EvalSetKey, payload: SQL): SQL =>
   insertSelect(evalCaseVersions, {
     appName,
@@ -41,41 +42,39 @@ export const insertVersion = ({ appName, evalSetId }: EvalSetKey, payload: SQL):
     ownerId: sql`created.owner_id`,
   });
 
-/** The condition that joins a case to its set. */
+/** Joins a case to its set. */
 export const isOfSet = sql`${evalCases.appName} = ${evalSets.appName} and ${evalCases.evalSetId} = ${evalSets.id}`;
-/** The condition that joins a case to its newest version. */
+/** Joins a case to its newest version. */
 export const isNewest = sql`${evalCaseVersions.appName} = ${evalCases.appName}
   and ${evalCaseVersions.evalSetId} = ${evalCases.evalSetId} and ${evalCaseVersions.evalId} = ${evalCases.id}
   and ${evalCaseVersions.version} = ${evalCases.version}`;
 export const isSet = ({ appName, evalSetId, ownerId }: EvalSetKey) =>
   and(eq(evalSets.appName, appName), eq(evalSets.id, evalSetId), isOwnedBy(ownerId));
-/** The condition that a set belongs to a user; none where `ownerId` is undefined. */
+/** Restricts sets to an owner; no restriction if `ownerId` is undefined. */
 const isOwnedBy = (ownerId: string | undefined) => (ownerId === undefined ? undefined : eq(evalSets.ownerId, ownerId));
 
-/** The modes that a set gives its runs; `undefined` without such a set. */
+/** Finds the default modes of a set's runs; `undefined` if there is no such set. */
 export async function findSetModes(db: Database, key: EvalSetKey): Promise<SetModes | undefined> {
   const { modelExecutionMode, toolExecutionMode } = evalSets;
   const [row] = await db.select({ modelExecutionMode, toolExecutionMode }).from(evalSets).where(isSet(key));
   return row;
 }
 
-/** True where there is such a set. */
 export const evalSetExists = async (db: Database, key: EvalSetKey): Promise<boolean> =>
   (await findSetModes(db, key)) !== undefined;
 
-/** The text of the 404 of an evaluation set. */
 export const evalSetNotFound = ({ evalSetId }: EvalSetKey) => `Eval set \`${evalSetId}\` not found.`;
 
-/** Where the runs of a set take their answers from; null where the set does not say. */
+/** Execution modes of a set's runs; null if the set does not specify one. */
 export type SetModes = Pick<typeof evalSets.$inferSelect, 'modelExecutionMode' | 'toolExecutionMode'>;
 
 type NewEvalSet = Pick<EvalSetDocument, 'eval_cases'> &
   Partial<Pick<EvalSetDocument, 'name' | 'description' | 'model_execution_mode' | 'tool_execution_mode'>>;
 
 /**
- * Inserts a set with its cases in one statement; without a name its id is its name, as in ADK.
- * @throws {ConflictError} when the application has a set of this id, or two of the cases have one id.
- * @throws {TooLargeError} for too many cases, or too large ones.
+ * Inserts a set with its cases in one statement; the default name is its id, as in ADK.
+ * @throws {ConflictError} if the application has a set with this id, or if two cases have the same id.
+ * @throws {TooLargeError} for too many or too large cases.
  */
 export async function insertEvalSet(
   db: Database,
@@ -116,7 +115,7 @@ export async function insertEvalSet(
   if (rows.length === 0) throw new ConflictError(`EvalSet ${evalSetId} already exists for app ${appName}.`);
 }
 
-/** Lists the ids of an application's sets, of one owner where it is given, sorted by code point, after one of them. */
+/** Lists an application's set ids after `after`, sorted by code point; only sets of `ownerId`, if given. */
 export async function listEvalSetIds(
   db: Database,
   appName: string,
@@ -130,7 +129,7 @@ export async function listEvalSetIds(
   return rows[0]?.ids ?? [];
 }
 
-/** A set without its cases, and these as JSON, oldest first, some at a time; `undefined` without such a set. */
+/** Finds a set, and its cases as JSON in batches, oldest first; `undefined` if there is no such set. */
 export async function findEvalSet(
   db: Database,
   key: EvalSetKey,
@@ -169,7 +168,7 @@ async function* readCases(db: Database, key: EvalSetKey, parts: { id: string }[]
   }
 }
 
-/** Deletes a set with its cases. @throws {NotFoundError} when there is none. */
+/** @throws {NotFoundError} if there is no such set */
 export async function deleteEvalSet(db: Database, key: EvalSetKey): Promise<void> {
   const deleted = await db.delete(evalSets).where(isSet(key)).returning({ id: evalSets.id });
   if (deleted.length === 0) throw new NotFoundError(evalSetNotFound(key));

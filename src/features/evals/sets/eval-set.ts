@@ -13,9 +13,8 @@ import { rubricType } from '../metrics/criteria.ts';
 import { exampleAnswer, exampleEvent } from '../../../conversation/sessions/examples.ts';
 
 /**
- * Evaluation sets and cases as ADK's clients send and read them. Cases and their session input keep members of later
- * versions; turns, rubrics and scenarios are closed, as ADK's are: a typo there would be an expectation that nothing
- * checks.
+ * Evaluation sets and cases in ADK's form. Cases and their session input accept unknown members of later versions.
+ * Turns, rubrics and scenarios do not, as in ADK, because a typo would be an expectation that nothing checks.
  */
 const rubricSchema = z.strictObject({
   rubricId: z.string().max(1_024).describe('Unique among the rubrics that a turn is judged by.'),
@@ -63,7 +62,6 @@ const evalInvocationSchema = z
   })
   .describe('One turn of the conversation.');
 
-/** An evaluation case with all that clients may send. */
 export const evalCaseSchema = z
   .looseObject({
     evalId: identifierSchema.describe('Unique within its set.'),
@@ -113,33 +111,30 @@ export const evalCaseSchema = z
   })
   .describe('A conversation to evaluate an application with.');
 
-/** Where answers of a model or of tools come from in a run: as the agent is deployed, or from the case. */
+/** Source of model or tool answers in a run: `live` from the deployed agent, `stored` from the case. */
 type ExecutionMode = 'live' | 'stored';
 
-/** Both modes of a run. */
 export interface ExecutionModes {
   modelExecutionMode: ExecutionMode;
   toolExecutionMode: ExecutionMode;
 }
 
-/** The modes as clients write them; `replay` is the word of the ADK Web UI for `stored`. */
+/** Modes as clients write them; the ADK Web UI says `replay` for `stored`. */
 const sentMode = z.enum(['live', 'replay', 'stored']).nullish();
 const sentModeFor = (source: string, otherwise: string) =>
   sentMode.describe(`Where the answers of ${source}, or the cases (\`replay\`, which is \`stored\`) [${otherwise}].`);
 const modelMode = (otherwise: string) => sentModeFor('the model come from: the model', otherwise);
 const toolMode = (otherwise: string) => sentModeFor('tools come from: the tools', otherwise);
 
-/** Members of a request for a run. */
 export const runModes = {
   modelExecutionMode: modelMode('that of the set'),
   toolExecutionMode: toolMode('that of the set'),
 };
 
-/** The mode of a run, from what its request and its set say. */
+/** The request's mode takes precedence over the set's; the default is `live`. */
 export const toExecutionMode = (...sent: z.infer<typeof sentMode>[]): ExecutionMode =>
   (sent.find((one) => one != null) ?? 'live') === 'live' ? 'live' : 'stored';
 
-/** An evaluation set with its cases. */
 export const evalSetSchema = z
   .looseObject({
     eval_set_id: identifierSchema.describe('Unique within the application; of a new set letters, digits and `_`.'),
@@ -152,24 +147,24 @@ export const evalSetSchema = z
   })
   .describe('A named set of evaluation cases. Its own members are snake_case.');
 
-/** Body of a creation, as the ADK Web UI sends it. */
 export const createEvalSetSchema = z
   .looseObject({ evalSet: evalSetSchema.describe('The set, with its first cases where it has some.') })
   .describe('A new evaluation set.');
 
-/** A case as a client sends it, checked. */
 export type EvalCaseBody = z.infer<typeof evalCaseSchema>;
 
-/** ADK's rule for the id of a set that is created, or stands in a file; one that a session is added to has any. */
+/**
+ * ADK's rule for ids of sets that are created or read from a file. Sets that arise from adding a session may have any
+ * id.
+ */
 export const EVAL_SET_ID = /^[a-zA-Z0-9_]+$/;
 
-/** Refuses the id of a set that is to be made. @throws {InvalidError} for other characters than ADK allows */
+/** @throws {InvalidError} if a new set's id has characters that ADK does not allow */
 export function checkSetId(evalSetId: string): void {
   if (EVAL_SET_ID.test(evalSetId)) return;
   throw new InvalidError(`Invalid Eval Set ID. Eval Set ID should have the \`${EVAL_SET_ID.source}\` format`);
 }
 
-/** A case as the published examples show one: what was said in a session. */
 export const exampleEvalCase = {
   evalId: 'case1',
   conversation: [
@@ -184,7 +179,6 @@ export const exampleEvalCase = {
   creationTimestamp: 1_767_225_700.5,
 } satisfies z.input<typeof evalCaseSchema>;
 
-/** A set with that case. */
 export const exampleEvalSet = {
   eval_set_id: 'arithmetic',
   name: 'Arithmetic',
@@ -193,10 +187,10 @@ export const exampleEvalSet = {
   creation_timestamp: 1_767_225_700.5,
 } satisfies z.input<typeof evalSetSchema>;
 
-/** A set as it stands in a file and in an answer. Times in Unix seconds. */
+/** A set in files and answers; times in Unix seconds. */
 export type EvalSetDocument = z.infer<typeof evalSetSchema> & { eval_cases: EvalCaseBody[] };
 
-/** The id and time of a set whose file does not say them, as those of ADK 1.x. */
+/** Defaults for files without id and time, such as those of ADK 1.x. */
 export interface FileDefaults {
   evalSetId: string;
   now: number;

@@ -6,12 +6,12 @@ type EvalTurnBody = NonNullable<EvalCaseBody['conversation']>[number];
 type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
 
 /**
- * A case as it is stored: a turn holds `invocationEvents` or ADK 1.x's members, never both, because every version of
- * ADK refuses a set with both. The UI edits arguments in `toolUses`, so those win where there is one for each call.
+ * Converts a case for storage: a turn has `invocationEvents` or ADK 1.x's members but not both, because every version
+ * of ADK refuses both. The UI edits arguments in `toolUses`, so these win if there is one for each call.
  */
 export const toStoredCase = (evalCase: EvalCaseBody): EvalCaseBody => mapData(evalCase, withoutToolUses);
 
-/** A case as the ADK Web UI reads it: with the members of ADK 1.x beside events. */
+/** Adds the members of ADK 1.x next to events, because the ADK Web UI reads those. */
 export const withToolUses = (evalCase: EvalCaseBody): EvalCaseBody =>
   mapData(evalCase, (data) => (data.invocationEvents ? { ...data, ...toToolUses(data) } : data));
 

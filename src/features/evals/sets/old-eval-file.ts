@@ -20,10 +20,13 @@ const oldSessions = z.array(
   }),
 );
 
-/** True for a file of ADK before its sets had ids: a list of sessions. */
+/** Files of ADK versions whose sets had no ids are a list of sessions. */
 export const isOldFile = (json: unknown): boolean => Array.isArray(json);
 
-/** A set from a list of sessions, with new ids and the present time. @throws {InvalidError} for anything else. */
+/**
+ * Converts a list of sessions to a set, with new ids and the current time. @throws {InvalidError} if it is not such a
+ * list
+ */
 export function fromOldSessions(
   json: unknown,
   { evalSetId, now, newId }: FileDefaults,
