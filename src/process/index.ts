@@ -36,6 +36,7 @@ export type {
   CallingInvocation,
   ModelRequest,
   Sampling,
+  ToolChoice,
   ToolDeclaration,
   FailedTry,
 } from '../agent/definition/model.ts';

@@ -232,7 +232,10 @@ async function runSql(reader: Reader, text: string, isFresh: boolean): Promise<v
   // A server that is used has the roles, by the page before; its database is made anew, and filled.
   const isUsed = creates && !isFresh;
   const again = ['drop database agents with (force)', ...statements.slice(-1)];
-  await query(urlOf(database, 'postgres'), ...(isUsed ? again : statements));
+  // A role outlives its database too.
+  const roles = statements.filter((statement) => statement.trimStart().startsWith('create role'));
+  const wanted = isFresh ? statements : statements.filter((statement) => creates || !roles.includes(statement));
+  await query(urlOf(database, 'postgres'), ...(isUsed ? again : wanted));
   if (!isUsed) return;
   await migrateDatabase({ url: urlOf('agents', 'agents_owner') });
   await fillDatabase('agents');
