@@ -1,7 +1,7 @@
 import { toCount } from '../agent/definition/model.ts';
 import type { Event } from '../core/event.ts';
 
-/** Returns the tokens of a model call by their names in OpenTelemetry's conventions: thoughts are output. */
+/** Tokens of a model call by OpenTelemetry name; thoughts count as output. */
 export const toTokens = ({ usageMetadata: usage }: Pick<Event, 'usageMetadata'>) => ({
   input_tokens: toCount(usage?.promptTokenCount),
   'cache_read.input_tokens': toCount(usage?.cachedContentTokenCount),
@@ -9,5 +9,5 @@ export const toTokens = ({ usageMetadata: usage }: Pick<Event, 'usageMetadata'>)
   'reasoning.output_tokens': toCount(usage?.thoughtsTokenCount),
 });
 
-/** Returns OpenTelemetry's name of a provider; one without keeps its own. */
+/** OpenTelemetry's name of a provider; others keep theirs. */
 export const toProviderName = (provider: string): string => (provider === 'google' ? 'gcp.gemini' : provider);

@@ -75,12 +75,12 @@ function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
     const key = repeatKey(call);
     if (key === undefined) return void Reflect.apply(write, this, call);
     const [fields, message] = call as LogCall;
-    const known = recent.get(key);
-    if (known) {
-      known.leftOut += 1;
-      known.last = [fields, message];
+    const entry = recent.get(key);
+    if (entry) {
+      entry.leftOut += 1;
+      entry.last = [fields, message];
       const { requestId } = fields;
-      if (typeof requestId === 'string' && known.requestIds.length < MAX_REQUEST_IDS) known.requestIds.push(requestId);
+      if (typeof requestId === 'string' && entry.requestIds.length < MAX_REQUEST_IDS) entry.requestIds.push(requestId);
       return;
     }
     recent.set(key, { leftOut: 0, requestIds: [], last: [fields, message] });

@@ -1,26 +1,25 @@
 import type { Attributes, Meter, MetricOptions } from '@opentelemetry/api';
 import type { toTokens } from '../tokens.ts';
 
-/** The kind of a metric: a count that only grows, a current value, or a distribution. */
 type Kind = 'counter' | 'gauge' | 'histogram';
 
-/** One metric: its name as OpenTelemetry and Prometheus have it, its unit, meaning and labels. */
+/** A metric. The name follows OpenTelemetry or Prometheus. */
 export interface Instrument {
   name: string;
   kind: Kind;
   unit: string;
   description: string;
   labels: string[];
-  /** Upper bounds of a histogram [those of {@link SECONDS}]. */
+  /** Upper bounds of the histogram; default: {@link SECONDS}. */
   buckets?: number[];
 }
 
-/** From a cached read to the longest answer of an agent. */
+/** Bounds from a cached read to the longest agent answer. */
 const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
-/** Bounds of waits for a connection of the pool; most are close to 0. */
+/** Bounds for waits on the connection pool; most are near 0. */
 const SHORT_SECONDS = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5];
 const LONG_SECONDS = [0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600];
-/** Bounds as OpenTelemetry's conventions advise them: calls of models and tools, agents, tokens. */
+/** Bounds recommended by OpenTelemetry's conventions. */
 const CALL_SECONDS = Array.from({ length: 14 }, (_, index) => 0.01 * 2 ** index);
 const AGENT_SECONDS = Array.from({ length: 13 }, (_, index) => 0.1 * 2 ** index);
 const TOKENS = Array.from({ length: 14 }, (_, index) => 4 ** index);
@@ -62,7 +61,7 @@ const tokensOfCalls = (name: string, labels: string[], description: string): Ins
   buckets: TOKENS,
 });
 
-/** Counters of tokens, by what they count. */
+/** Counters of tokens, by kind. */
 export const TOKEN_COUNTERS = {
   input_tokens: usedTokens('input_tokens', 'Prompt tokens of model calls, cached ones included.'),
   'cache_read.input_tokens': usedTokens('cache_read.input_tokens', "Those from a provider's cache."),
@@ -70,13 +69,13 @@ export const TOKEN_COUNTERS = {
   'reasoning.output_tokens': usedTokens('reasoning.output_tokens', 'Those of thoughts.'),
 };
 
-/** Metrics by names that OpenTelemetry's conventions had until 1.41, for those who ask for them. */
+/** Metrics under the names of OpenTelemetry's conventions up to 1.41; on request. */
 export const OLD_INSTRUMENTS = {
   modelCall: seconds('gen_ai.client.operation.duration', MODEL_LABELS, 'Model calls of agents.', CALL_SECONDS),
   tokens: tokensOfCalls('gen_ai.client.token.usage', ['gen_ai_token_type'], 'Tokens of a call: input, output.'),
 };
 
-/** Every metric of the process, in the names of Prometheus and, for agents, models and tools, of OpenTelemetry. */
+/** All metrics of the process. Agents, models and tools use OpenTelemetry names, the rest Prometheus names. */
 export const INSTRUMENTS = {
   request: seconds(
     'agent_runtime_http_request_duration_seconds',
@@ -170,7 +169,7 @@ export const INSTRUMENTS = {
   startTime: gauge('process_start_time_seconds', [], 'Unix time at which the process started.', 's'),
 } as const satisfies Record<string, Instrument>;
 
-/** Returns the name that a metric has for Prometheus, as collectors of OpenTelemetry write it, with its unit. */
+/** The Prometheus name of a metric, with its unit, as OpenTelemetry collectors write it. */
 export function toPrometheusName({ name, unit }: Pick<Instrument, 'name' | 'unit'>): string {
   const plain = name.replaceAll('.', '_');
   if (plain.startsWith('gen_ai_client_inference_usage_')) return `${plain}_total`;
@@ -183,13 +182,13 @@ const toOptions = ({ unit, description, buckets }: Instrument): MetricOptions =>
   ...(buckets ? { advice: { explicitBucketBoundaries: buckets } } : {}),
 });
 
-/** A histogram as a function that records one value. */
+/** Creates a histogram. @returns a function that records one value */
 export function toRecorder(meter: Meter, instrument: Instrument): (value: number, labels: Attributes) => void {
   const histogram = meter.createHistogram(instrument.name, toOptions(instrument));
   return (value, labels) => histogram.record(value, labels);
 }
 
-/** A counter as a function that counts [one]; what it may count is there from the start, as 0. */
+/** Creates a counter; the given label sets start at 0. @returns a function that adds, by default 1 */
 export function toCounter(
   meter: Meter,
   instrument: Instrument,
@@ -200,7 +199,7 @@ export function toCounter(
   return (labels, count = 1) => created.add(count, labels);
 }
 
-/** Registers a value that is read when the metrics are collected. */
+/** Registers a value that is read at each collection. */
 export function observeValue(
   meter: Meter,
   instrument: Instrument,

@@ -8,36 +8,33 @@ import type { PoolUse } from '../../platform/db/database.ts';
 import { toProviderName, toTokens } from '../tokens.ts';
 import { INSTRUMENTS, observeValue, OLD_INSTRUMENTS, TOKEN_COUNTERS, toCounter, toRecorder } from './instruments.ts';
 
-/** Values that are read when the metrics are collected. */
 interface Sources {
   pools(): PoolUse[];
   activeInvocations(): number;
   openSockets(): number;
 }
 
-/** Names that may become labels: those of the agents that the operator deployed. */
+/** Names allowed as labels: those of the deployed agents. */
 export interface KnownNames {
   agents: ReadonlySet<string>;
   models: ReadonlySet<string>;
   tools: ReadonlySet<string>;
 }
 
-/** The metrics of a process. */
 export interface Measures extends Metrics {
-  /** Observes one invocation, its model calls and tool calls. */
   observe: () => InvocationObserver;
-  /** Begins to look at what is there only when the process has started. */
+  /** Adds metrics of parts that exist only after the start. */
   watch(sources: Sources, names: KnownNames): void;
-  /** Ends what it started itself. */
+  /** Stops the event loop monitor. */
   close(): void;
 }
 
 const LOOP_RESOLUTION_MS = 10;
 const NANOSECONDS = 1e9;
-/** The label value that replaces names chosen by a request, a model or a tool server. */
+/** Label value for names that are not deployed: chosen by a request, a model or a tool server. */
 const OTHER = 'other';
 
-/** Creates every metric on a meter, those of OpenTelemetry's under their old names too where `alsoOld`. */
+/** Creates all metrics; with `alsoOld`, also those of OpenTelemetry's old names. */
 export function createMeasures(meter: Meter, alsoOld = false): Measures {
   const request = toRecorder(meter, INSTRUMENTS.request);
   const queue = toRecorder(meter, INSTRUMENTS.queue);
@@ -77,13 +74,13 @@ export function createMeasures(meter: Meter, alsoOld = false): Measures {
     foundForgotten: (answers) => forgotten({}, answers),
     unknownCalls: (count) => unknownCalls({}, count),
     lent: (pool, seconds) => connectionWait(seconds, { pool }),
-    // Two clocks: that of the database may have been set back.
+    // May be negative: the clocks of process and database differ.
     fired: (seconds) => lateness(Math.max(0, seconds), {}),
     delivered: (outcome) => delivery({ outcome }),
     scored: (outcome, count) => score({ outcome }, count),
     observe: createObserver(meter, names, createCallMeasure(meter, alsoOld)),
-    watch(sources, known) {
-      Object.assign(names, known);
+    watch(sources, deployed) {
+      Object.assign(names, deployed);
       observeValue(meter, INSTRUMENTS.active, () => [[sources.activeInvocations()]]);
       observeValue(meter, INSTRUMENTS.streams, () => [
         ...[...streams].map(([operation, count]): [number, { operation: string }] => [count, { operation }]),
@@ -103,7 +100,6 @@ export function createMeasures(meter: Meter, alsoOld = false): Measures {
   };
 }
 
-/** CPU, memory and the event loop. */
 function watchProcess(meter: Meter): { disable(): void } {
   const delay = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
   delay.enable();
@@ -114,7 +110,7 @@ function watchProcess(meter: Meter): { disable(): void } {
       ['100', delay.max],
     ] as const;
     delay.reset();
-    // The histogram is of timers that fire every so often; how much later they fire is the delay.
+    // The histogram measures timer intervals; the excess over the resolution is the delay.
     const toSeconds = (ns: number) => Math.max(0, ns / NANOSECONDS - LOOP_RESOLUTION_MS / 1000);
     return percentiles.map(([percentile, ns]) => [toSeconds(ns), { percentile }]);
   });
@@ -128,52 +124,51 @@ function watchProcess(meter: Meter): { disable(): void } {
   return delay;
 }
 
-/** Measures invocations, one observer each. */
 function createObserver(meter: Meter, names: KnownNames, measureCall: MeasureCall): () => InvocationObserver {
   const invocation = toRecorder(meter, INSTRUMENTS.invocation);
   const agent = toRecorder(meter, INSTRUMENTS.agent);
   const firstChunk = toRecorder(meter, INSTRUMENTS.firstChunk);
   const toolCall = toRecorder(meter, INSTRUMENTS.toolCall);
   const passedOver = toCounter(meter, INSTRUMENTS.passedOver);
-  const known = (name: string, all: ReadonlySet<string>) => (all.has(name) ? name : OTHER);
+  const toLabel = (name: string, all: ReadonlySet<string>) => (all.has(name) ? name : OTHER);
   return () => {
-    const lasted = stopwatch();
-    const agents = new Map<string, { lasted: () => number; seconds: number }>();
+    const elapsed = stopwatch();
+    const agents = new Map<string, { elapsed: () => number; seconds: number }>();
     let latest: string | undefined;
     const note = (name: string) => {
-      const noted = agents.get(name) ?? { lasted: stopwatch(), seconds: 0 };
-      agents.set((latest = name), { ...noted, seconds: noted.lasted() });
+      const timing = agents.get(name) ?? { elapsed: stopwatch(), seconds: 0 };
+      agents.set((latest = name), { ...timing, seconds: timing.elapsed() });
     };
     return {
       modelCall: ({ name, model }, { modelName }): ObservedStep<Event> => {
         note(name);
-        const answered = stopwatch();
+        const callElapsed = stopwatch();
         const labels = {
           'gen_ai.operation.name': 'chat',
           'gen_ai.provider.name': toProviderName(model.provider),
-          'gen_ai.request.model': known(modelName, names.models),
+          'gen_ai.request.model': toLabel(modelName, names.models),
         };
         return {
-          begin: () => firstChunk(answered(), labels),
+          begin: () => firstChunk(callElapsed(), labels),
           passOver: () => passedOver({ provider: model.provider }),
           end(event) {
-            measureCall(answered(), labels, event);
+            measureCall(callElapsed(), labels, event);
             note(name);
           },
         };
       },
       toolCall: (name, call): ObservedStep<JsonObject> => {
         note(name);
-        const answered = stopwatch();
+        const callElapsed = stopwatch();
         const labels = {
-          'gen_ai.agent.name': known(name, names.agents),
-          'gen_ai.tool.name': known(call.name, names.tools),
+          'gen_ai.agent.name': toLabel(name, names.agents),
+          'gen_ai.tool.name': toLabel(call.name, names.tools),
           'gen_ai.tool.type': 'function',
         };
         return {
           end(response) {
             const error = typeof response?.['error'] === 'string' ? { 'error.type': 'tool_error' } : {};
-            if (response) toolCall(answered(), { ...labels, ...error });
+            if (response) toolCall(callElapsed(), { ...labels, ...error });
             note(name);
           },
         };
@@ -181,9 +176,9 @@ function createObserver(meter: Meter, names: KnownNames, measureCall: MeasureCal
       event: () => undefined,
       end: (ending) => {
         const error = ending ? ending.error?.code : 'lost';
-        invocation(lasted(), { outcome: error ?? (ending?.paused ? 'paused' : 'succeeded') });
+        invocation(elapsed(), { outcome: error ?? (ending?.paused ? 'paused' : 'succeeded') });
         for (const [name, { seconds }] of agents) {
-          const labels = { 'gen_ai.agent.name': known(name, names.agents) };
+          const labels = { 'gen_ai.agent.name': toLabel(name, names.agents) };
           agent(seconds, { ...labels, ...(error && name === latest ? { 'error.type': error } : {}) });
         }
       },
@@ -193,7 +188,7 @@ function createObserver(meter: Meter, names: KnownNames, measureCall: MeasureCal
 
 type MeasureCall = (seconds: number, labels: Attributes, event: Event | undefined) => void;
 
-/** Measures model calls; a call that failed counts its tokens as 0. */
+/** Measures model calls; a failed call counts 0 tokens. */
 function createCallMeasure(meter: Meter, alsoOld: boolean): MeasureCall {
   const duration = toRecorder(meter, INSTRUMENTS.modelCall);
   const input = toRecorder(meter, INSTRUMENTS.callInput);
@@ -220,7 +215,7 @@ function createCallMeasure(meter: Meter, alsoOld: boolean): MeasureCall {
   };
 }
 
-/** Seconds since it was made. */
+/** Returns a function that gives the seconds since this call. */
 function stopwatch(): () => number {
   const startedAt = performance.now();
   return () => (performance.now() - startedAt) / 1000;

@@ -17,23 +17,22 @@ import { listenAt } from '../../platform/net/network.ts';
 import { toPrometheusName } from './instruments.ts';
 import { createMeasures, type Measures } from './measure.ts';
 
-/** Maximum time of a request to the collector. */
+/** Time-out of a request to the collector. */
 const TIMEOUT_MS = 5_000;
-/** Longest wait for a collector when the process ends. */
+/** Longest wait for the collector when the process stops. */
 const CLOSE_MS = 2_000;
-/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which only OpenTelemetry's packages need. */
+/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which is not our dependency. */
 const SUCCESS = 0;
 
-/** The metrics of a process and where they can be read. */
 export interface OpenMetrics {
   measures: Measures;
-  /** Where `/metrics` is. */
+  /** URL of `/metrics`; undefined if it is not served. */
   url: string | undefined;
-  /** Ends it. Never throws. */
+  /** Never throws. */
   close(): Promise<void>;
 }
 
-/** Begins to measure, and serves `/metrics` where configured. @throws {ConfigError} when its port cannot be had */
+/** Starts metrics, and serves `/metrics` if configured. @throws {ConfigError} if its port is unavailable */
 export async function openMetrics(config: Config, version: string, log: Log): Promise<OpenMetrics> {
   const { METRICS_PORT: port, METRICS_HOST: host, ALLOWED_HOSTS: allowedHosts } = config;
   const exporter =
@@ -57,7 +56,7 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
     url: server && `${server.url}/metrics`,
     async close() {
       await server?.close();
-      // An unreachable collector does not delay the end of the process.
+      // An unreachable collector must not delay the stop.
       const ended = provider.shutdown().catch(() => undefined);
       await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
       measures.close();
@@ -65,7 +64,7 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
   };
 }
 
-/** Returns the metrics under their names for Prometheus; the collector gets the same ones under their own. */
+/** Metrics under their Prometheus names; the collector receives the original ones. */
 function withPrometheusNames({ resourceMetrics, errors }: CollectionResult): CollectionResult {
   const scopeMetrics = resourceMetrics.scopeMetrics.map((each) => ({
     ...each,
@@ -77,10 +76,12 @@ function withPrometheusNames({ resourceMetrics, errors }: CollectionResult): Col
   return { errors, resourceMetrics: { ...resourceMetrics, scopeMetrics } };
 }
 
-/** Tells this process from other replicas, whose series would be the same. */
+/** Distinguishes the metrics of replicas. */
 const INSTANCE_ID = randomUUID();
 
-/** Returns the resource that sends metrics and traces; its name by OTEL_SERVICE_NAME comes before the one in a list. */
+/**
+ * The OpenTelemetry resource of metrics and traces. OTEL_SERVICE_NAME overrides `service.name` in the attribute list.
+ */
 export const toResource = ({ OTEL_SERVICE_NAME: name, variables }: Config, version: string): Resource =>
   resourceFromAttributes({
     'service.name': name,
@@ -90,7 +91,7 @@ export const toResource = ({ OTEL_SERVICE_NAME: name, variables }: Config, versi
     ...(variables['OTEL_SERVICE_NAME'] === undefined ? {} : { 'service.name': name }),
   });
 
-/** Sends the metrics to the collector now and then; `undefined` where there is none. */
+/** Sends metrics to the collector at intervals; `undefined` without a collector. */
 async function createPushReader(config: Config, log: Log): Promise<MetricReader | undefined> {
   const { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_METRIC_EXPORT_INTERVAL: intervalMs } = config;
   if (endpoint === undefined) return undefined;
@@ -110,23 +111,21 @@ async function createPushReader(config: Config, log: Log): Promise<MetricReader 
   return new PeriodicExportingMetricReader({ exporter, exportIntervalMillis: intervalMs, exportTimeoutMillis });
 }
 
-/** How long a collector may take to send its request. */
+/** Longest time for a collector to send its request. */
 const REQUEST_TIMEOUT_MS = 5_000;
-/** Connections at once; a collector needs one. */
+/** Open connections; a collector needs one. */
 const MAX_CONNECTIONS = 20;
 
-/** The server of `/metrics`. */
 interface MetricsServer {
-  /** Where it listens, e.g. `http://127.0.0.1:9464`. */
   url: string;
   close(): Promise<void>;
 }
 
 /**
- * Serves `GET /metrics` and nothing else on a port of its own, without a login. Names of hosts are checked, so that a
- * page in a browser cannot reach it by DNS rebinding.
- * @param allowedHosts allowed names beside addresses, `localhost` and names without a dot
- * @throws {ConfigError} when it cannot listen, with a remedy
+ * Serves `GET /metrics` on its own port, without authentication. The Host header is checked, so that a web page cannot
+ * reach it by DNS rebinding.
+ * @param allowedHosts - allowed besides addresses, `localhost` and names without a dot
+ * @throws {ConfigError} with a remedy, if it cannot listen
  */
 async function serveMetrics(
   { host, port, allowedHosts }: { host: string; port: number; allowedHosts: readonly string[] },
@@ -146,7 +145,7 @@ async function serveMetrics(
 const isMetrics = ({ method, url = '' }: IncomingMessage) =>
   (method === 'GET' || method === 'HEAD') && url.split('?')[0] === '/metrics';
 
-/** A name that DNS rebinding can use has a dot. */
+/** Only names with a dot can be used for DNS rebinding. */
 function isOwnName({ headers }: IncomingMessage, allowedHosts: readonly string[]): boolean {
   const host = (headers.host ?? '').toLowerCase();
   const name = host.replace(/:\d{1,5}$/, '');

@@ -28,31 +28,30 @@ import {
   type TracedCall,
 } from './span.ts';
 
-/** The invocation that a trace is about. */
 export interface TracedInvocation {
   key: SessionKey;
   invocationId: string;
 }
 
-/** A span that ends at a known time and waits: an agent's for its last step, a tool call's for the id of its event. */
+/** A finished span that is not exported yet: an agent's end may still move, a tool call's lacks its event id. */
 interface EndedSpan {
   span: Span;
   endTime: HrTime;
 }
 
-/** Turns the steps of an invocation into spans without waiting; steps that are cut off are not kept. */
+/** Turns the steps of an invocation into spans, without waiting. Steps that were cut off are dropped. */
 export class InvocationTrace implements InvocationObserver {
   readonly #tracer: Tracer;
-  /** False: what people, models and tools said stays away. */
+  /** False: spans contain no content of users, models or tools. */
   readonly #keepsContent: boolean;
   readonly #attributes: Attributes;
   readonly #now = startClock();
   readonly #root: Span;
   readonly #agents = new Map<string, EndedSpan>();
-  /** The agent of the latest step, in which an invocation fails. */
+  /** The agent of the latest step; a failure is attributed to it. */
   #latest: string | undefined;
   readonly #answeredCalls = new Map<string, EndedSpan>();
-  /** The model call that requested a tool call, by the id of the tool call. */
+  /** By id of a tool call: the model call that requested it. */
   readonly #requestedBy = new Map<string, Span>();
 
   constructor(tracer: Tracer, { key, invocationId }: TracedInvocation, keepsContent = true) {
@@ -100,10 +99,10 @@ export class InvocationTrace implements InvocationObserver {
 
   event(event: Event): void {
     for (const { id } of getFunctionResponses(event.content)) {
-      const answered = this.#answeredCalls.get(id ?? '');
-      if (!answered) continue;
-      if (event.id) answered.span.setAttribute(ATTRIBUTE.eventId, event.id);
-      answered.span.end(answered.endTime);
+      const call = this.#answeredCalls.get(id ?? '');
+      if (!call) continue;
+      if (event.id) call.span.setAttribute(ATTRIBUTE.eventId, event.id);
+      call.span.end(call.endTime);
       this.#answeredCalls.delete(id ?? '');
     }
   }
@@ -117,7 +116,7 @@ export class InvocationTrace implements InvocationObserver {
     this.#root.end(this.#now());
   }
 
-  /** The span of an agent, which from now on ends here or later. */
+  /** Starts an agent's span, or moves its end to now. */
   #agent(name: string): Span {
     const span =
       this.#agents.get(name)?.span ??
@@ -140,16 +139,16 @@ export class InvocationTrace implements InvocationObserver {
   }
 }
 
-/** The error of an invocation whose end is not known here. */
+/** Used if the invocation ended elsewhere. */
 const UNKNOWN_END = { code: 'unknown_end' };
 
-/** OpenTelemetry's mark of a failed step, and the code for people. */
+/** OpenTelemetry's error status, and the error code for people. */
 function fail(span: Span, code: string): void {
   span.setStatus({ code: SpanStatusCode.ERROR });
   span.setAttribute('error.type', code);
 }
 
-/** Unix time that starts with the system's clock and then only moves forward. */
+/** A clock that starts at the system's time and then only moves forward. */
 function startClock(): () => HrTime {
   const offsetMs = Date.now() - performance.now();
   return () => {
@@ -158,10 +157,10 @@ function startClock(): () => HrTime {
   };
 }
 
-/** W3C Trace Context, level 1: version, trace id, parent id, flags. Later versions may have more behind. */
+/** W3C Trace Context, level 1: version, trace id, parent id, flags. Later versions may append fields. */
 const TRACEPARENT = /^(?!ff)([\da-f]{2})-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f]{16})-([\da-f]{2})(?:$|-)/;
 
-/** The context of a caller's span; the root where `traceparent` is none or not valid, as the recommendation says. */
+/** The caller's trace context; the root context if `traceparent` is absent or invalid, as W3C recommends. */
 function toContext(traceparent: string | undefined): Context {
   const [, version, traceId = '', spanId = '', flags = ''] = TRACEPARENT.exec(traceparent ?? '') ?? [];
   if (version === undefined || (version === '00' && traceparent?.length !== 55)) return ROOT_CONTEXT;
@@ -169,7 +168,7 @@ function toContext(traceparent: string | undefined): Context {
   return trace.setSpanContext(ROOT_CONTEXT, parent);
 }
 
-/** The `traceparent` header for a callee, with the span as its parent. */
+/** The `traceparent` header that makes the span the parent. */
 function toTraceparent(span: Span): string {
   const { traceId, spanId, traceFlags } = span.spanContext();
   return `00-${traceId}-${spanId}-${(traceFlags & TraceFlags.SAMPLED) === 0 ? '00' : '01'}`;

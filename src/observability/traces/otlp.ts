@@ -16,17 +16,17 @@ import type { Content, Part } from '../../core/content.ts';
 import { ATTRIBUTE } from './span.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Time in which spans are gathered for one request to the collector. */
+/** Time for which spans are collected into one request. */
 const LINGER_MS = 1_000;
-/** Maximum of spans that wait for a collector that is slow or away; what comes beyond is dropped and counted. */
+/** Spans waiting for the collector; further ones are dropped and counted. */
 const MAX_WAITING = 2_048;
 const MAX_BATCH = 256;
-/** Maximum time of a request to the collector, its retries included. */
+/** Time-out of a request to the collector, including retries. */
 const TIMEOUT_MS = 5_000;
-/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which only OpenTelemetry's packages need. */
+/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which is not our dependency. */
 const SUCCESS = 0;
 
-/** Sends spans to the collector of the settings in the background, so that an unreachable one delays nothing. */
+/** Sends spans to the collector in the background. */
 export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Promise<SpanProcessor> {
   const { OTLPTraceExporter } =
     settings.OTEL_EXPORTER_OTLP_PROTOCOL === 'http/json'
@@ -41,7 +41,9 @@ export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Pro
   });
 }
 
-/** Exports spans as the conventions have them. A failure is logged here: its text may quote what was sent. */
+/**
+ * Exports spans in OpenTelemetry's conventions. Failures are logged here without their text, which may quote content.
+ */
 function withConventions(exporter: SpanExporter, settings: OtlpSettings, log: Log): SpanExporter {
   const keepsContent = settings.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT;
   const alsoOld = hasOldNames(settings);
@@ -60,7 +62,7 @@ function withConventions(exporter: SpanExporter, settings: OtlpSettings, log: Lo
   };
 }
 
-/** Which invocations are traced, by OpenTelemetry's name; `ratio` is the share of traces, from 0 to 1. */
+/** The sampler of OpenTelemetry's `name`. `ratio`: share of traces, 0 to 1. */
 export function toSampler(name: SamplerName, ratio: number): Sampler {
   const [, isParentBased, rule] = /^(parentbased_)?(.*)$/.exec(name) ?? [];
   const root =
@@ -72,15 +74,15 @@ export function toSampler(name: SamplerName, ratio: number): Sampler {
   return isParentBased === undefined ? root : new ParentBasedSampler({ root });
 }
 
-/** OpenTelemetry's names of what the ADK Web UI reads under names of its own. */
+/** OpenTelemetry names of attributes that the ADK Web UI reads under its own names. */
 const RENAMED: Record<string, string> = {
   [ATTRIBUTE.invocationId]: 'agent_runtime.invocation_id',
   [ATTRIBUTE.eventId]: 'agent_runtime.event_id',
 };
-/** The same as `gen_ai.conversation.id`. */
+/** Duplicates `gen_ai.conversation.id`. */
 const LEFT_OUT = new Set<string>([ATTRIBUTE.sessionId]);
 
-/** Attributes with the content of a conversation, exported only where a setting asks for it. */
+/** Attributes with content of the conversation; exported only if configured. */
 const CONTENT: Record<string, (json: string) => Attributes> = {
   [ATTRIBUTE.llmRequest]: requestContent,
   [ATTRIBUTE.llmResponse]: answerContent,
@@ -88,7 +90,9 @@ const CONTENT: Record<string, (json: string) => Attributes> = {
   [ATTRIBUTE.toolResponse]: (json) => ({ 'gen_ai.tool.call.result': json }),
 };
 
-/** Converts a span to OpenTelemetry's conventions for GenAI: `invoke_agent`, `chat`, `execute_tool` in `invocation`. */
+/**
+ * Converts a span to OpenTelemetry's GenAI conventions: `invoke_agent`, `chat` and `execute_tool` inside `invocation`.
+ */
 function toGenAiSpan(span: ReadableSpan, keepsContent: boolean, alsoOld: boolean): ReadableSpan {
   const isChat = span.name === 'call_llm';
   const attributes: Attributes = isChat ? { [ATTRIBUTE.operation]: 'chat' } : {};
@@ -98,7 +102,7 @@ function toGenAiSpan(span: ReadableSpan, keepsContent: boolean, alsoOld: boolean
     if (content) Object.assign(attributes, content(String(value)));
     else attributes[RENAMED[name] ?? name] = value;
   }
-  // Its name until version 1.36.
+  // Name up to version 1.36.
   if (isChat && alsoOld) attributes['gen_ai.system'] = attributes['gen_ai.provider.name'];
   return {
     ...toPlain(span),
@@ -108,7 +112,7 @@ function toGenAiSpan(span: ReadableSpan, keepsContent: boolean, alsoOld: boolean
   };
 }
 
-/** The members of a span without its class. */
+/** Copies a span's members, because its class has them as getters. */
 function toPlain(span: ReadableSpan): ReadableSpan {
   const { kind, name, parentSpanContext, startTime, endTime, duration, status, attributes, links, events } = span;
   const { ended, resource, instrumentationScope } = span;
@@ -152,13 +156,13 @@ function answerContent(json: string): Attributes {
   return content ? { 'gen_ai.output.messages': JSON.stringify([{ ...toMessage(content), ...reason }]) } : {};
 }
 
-/** A tool, or the sentence that says how many were left out, as the conventions have tools. */
+/** A tool definition; a string says how many were left out. */
 const toDefinition = (tool: object | string) => ({
   type: 'function',
   ...(typeof tool === 'string' ? { name: tool } : tool),
 });
 
-/** A content in the shape of the conventions; what was left out of a long list stays the sentence that says so. */
+/** A message in OpenTelemetry's form; a string says what was left out of a long list. */
 function toMessage(content: Content | string): object {
   if (typeof content === 'string') return { role: 'system', parts: [{ type: 'text', content }] };
   const parts = (content.parts ?? []).map(toPart);
@@ -177,7 +181,7 @@ function toPart({ text, thought, functionCall: call, functionResponse: answer, i
   return { type: thought ? 'reasoning' : 'text', content: text ?? '' };
 }
 
-/** A text that was shortened beyond being JSON has no members. */
+/** `{}` if the text was cut and is no longer JSON. */
 function parseObject(json: string): object {
   try {
     return Object(parseExactJson(json)) as object;

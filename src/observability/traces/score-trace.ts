@@ -2,18 +2,17 @@ import { type Attributes, ROOT_CONTEXT, type Tracer } from '@opentelemetry/api';
 import type { SessionKey } from '../../core/session.ts';
 import { invocationAttributes, SCORE_SPAN } from './span.ts';
 
-/** Scores of a session, or of one of its invocations. */
+/** Scores of a session or of one invocation. */
 export interface TracedScore {
   key: SessionKey;
-  /** `''` for the whole session. */
   invocationId: string;
   results: { metricName: string; score: number | null; status: string; explanation?: string | undefined }[];
 }
 
-/** Values of `gen_ai.evaluation.score.label`; what has none could not be evaluated. */
+/** Values of `gen_ai.evaluation.score.label`; a status without one means not evaluated. */
 const LABELS: Record<string, string> = { PASSED: 'pass', FAILED: 'fail' };
 
-/** Sends scores as events of a span: a trace of its own, since that of the invocation has ended. */
+/** Sends scores as events of a span in a trace of its own, because the invocation's trace has ended. */
 export function traceScore(tracer: Tracer, { key, invocationId, results }: TracedScore, keepsContent: boolean): void {
   const span = tracer.startSpan(SCORE_SPAN, { attributes: invocationAttributes(key, invocationId) }, ROOT_CONTEXT);
   for (const { metricName, score, status, explanation } of results) {

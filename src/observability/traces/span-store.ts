@@ -9,9 +9,9 @@ import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { isAmong } from '../../conversation/sessions/session-key.ts';
 import type { Span } from './span.ts';
 
-/** Inserts spans in one statement; one that is there already stays as it is. */
-export async function insertSpans(db: Database, made: Span[]): Promise<void> {
-  const rows = made.map(({ key, startNs, endNs, parentId, eventId, name, ...span }) => ({
+/** Inserts spans in one statement; existing ones stay unchanged. */
+export async function insertSpans(db: Database, newSpans: Span[]): Promise<void> {
+  const rows = newSpans.map(({ key, startNs, endNs, parentId, eventId, name, ...span }) => ({
     ...key,
     ...span,
     name: escapeText(name),
@@ -40,12 +40,11 @@ export async function insertSpans(db: Database, made: Span[]): Promise<void> {
     on conflict do nothing`);
 }
 
-/** Deletes the spans of sessions. */
 export async function deleteSessionSpans(db: Database, keys: readonly SessionKey[]): Promise<void> {
   await db.delete(spans).where(isAmong(keys, spans));
 }
 
-/** A filter of spans: those of these applications, and of one user where `userId` is given. */
+/** Which spans may be read: of these applications, and of one user if `userId` is set. */
 export interface SpanScope {
   appNames: string[];
   userId: string | undefined;
@@ -54,11 +53,11 @@ export interface SpanScope {
 const inScope = ({ appNames, userId }: SpanScope) =>
   and(inArray(spans.appName, appNames), userId === undefined ? undefined : eq(spans.userId, userId));
 
-/** Maximum of spans in one response, the newest, and of their bytes: 500 model calls with their tools fit. */
+/** Limits of one response: newest spans, and their bytes. 500 model calls with tools fit. */
 const MAX_SPANS = 5_000;
 const MAX_BYTES = 8_388_608;
 
-/** The spans of a session as JSON text in the shape that the Web UI validates, by start; `[]` where there is none. */
+/** A session's spans, by start, as JSON in the form that the Web UI accepts. */
 export async function listSessionSpansText(db: Database, scope: SpanScope, sessionId: string): Promise<string> {
   const bytes = bytesBefore(sql`octet_length(${spans.attributes}::text)`, sql`${spans.startNs} desc`);
   const newest = db
@@ -79,7 +78,7 @@ export async function listSessionSpansText(db: Database, scope: SpanScope, sessi
   return unescapeJson(row?.text ?? '[]');
 }
 
-/** The attributes of the latest span of an event with its ids, as JSON text; `undefined` where there is none. */
+/** The attributes and ids of an event's latest span, as JSON. */
 export async function findEventTraceText(db: Database, scope: SpanScope, eventId: string): Promise<string | undefined> {
   const ids = sql`jsonb_build_object('trace_id', ${spans.traceId}, 'span_id', ${spans.id})`;
   const [row] = await db
@@ -91,7 +90,7 @@ export async function findEventTraceText(db: Database, scope: SpanScope, eventId
   return row && unescapeJson(row.text);
 }
 
-/** Deletes the spans that are older than so many hours, in short statements. @returns how many there were. */
+/** Deletes spans older than `hours`, in batches. @returns the number of deleted spans */
 export function deleteOldSpans(db: Database, hours: number, signal?: AbortSignal): Promise<number> {
   const isOld = sql`${spans.createTime} < statement_timestamp() - ${hours} * interval '1 hour'
     and not ${isOnHold(spans)}`;

@@ -7,13 +7,12 @@ import { looseObject } from '../../core/members.ts';
 import { toProviderName, toTokens } from '../tokens.ts';
 import { isExactInteger, parseExactJson } from '../../core/exact-json.ts';
 
-/** A finished span of an invocation's trace. Times are Unix nanoseconds. */
 export interface Span {
   key: SessionKey;
   traceId: string;
   id: string;
   parentId: string | undefined;
-  /** The event that the step made; none on spans of whole invocations and agents. */
+  /** The event that the step produced; undefined for invocations and agents. */
   eventId: string | undefined;
   name: string;
   startNs: bigint;
@@ -21,10 +20,10 @@ export interface Span {
   attributes: Attributes;
 }
 
-/** Attributes as OpenTelemetry and the Web UI take them: never null, one null drops the UI's whole list of spans. */
+/** Attributes must never be null: a single null makes the Web UI drop the whole list of spans. */
 export type Attributes = Record<string, string | number | boolean | string[]>;
 
-/** A span as the ADK Web UI reads it. */
+/** A span in the form that the ADK Web UI reads. */
 export const spanSchema = looseObject('One step of an invocation: the whole, an agent, a model call or a tool call.', {
   name: z.string().describe('`invocation`, `invoke_agent <agent>`, `call_llm` or `execute_tool <tool>`.'),
   span_id: z.string().describe('Unique within the trace, 16 hexadecimal digits.'),
@@ -37,10 +36,9 @@ export const spanSchema = looseObject('One step of an invocation: the whole, an 
   parent_span_id: z.string().nullable().describe('The span that this is a step of; null on the whole invocation.'),
 });
 
-/** The attribute with the whole request of a model call. */
 const LLM_REQUEST = 'gcp.vertex.agent.llm_request';
 
-/** Names of attributes that the Web UI reads; the others follow OpenTelemetry's GenAI conventions. */
+/** Attribute names read by the Web UI; the others follow OpenTelemetry's GenAI conventions. */
 export const ATTRIBUTE = {
   appName: 'agent_runtime.app_name',
   userId: 'user.id',
@@ -56,14 +54,13 @@ export const ATTRIBUTE = {
   stack: 'exception.stacktrace',
 } as const;
 
-/** Longest name of a span and longest id in an attribute, in characters: models make up names and ids of tool calls. */
+/** Length limit of span names and ids, in characters, because models invent tool names and call ids. */
 const MAX_NAME_CHARACTERS = 200;
 const shortName = (text: string) => text.slice(0, MAX_NAME_CHARACTERS);
 
-/** Name of the span of a score, which is no step of an invocation. */
 export const SCORE_SPAN = 'evaluation';
 
-/** Attributes of every span of an invocation, or of a whole session where that is `''`. */
+/** Attributes of every span of an invocation; `invocationId` is '' for a whole session. */
 export const invocationAttributes = (key: SessionKey, invocationId: string): Attributes => ({
   [ATTRIBUTE.appName]: key.appName,
   [ATTRIBUTE.userId]: key.userId,
@@ -72,15 +69,14 @@ export const invocationAttributes = (key: SessionKey, invocationId: string): Att
   ...(invocationId && { [ATTRIBUTE.invocationId]: invocationId }),
 });
 
-/** Attributes of a span `invoke_agent <name>`. */
 export const agentAttributes = (agentName: string): Attributes => ({
   [ATTRIBUTE.operation]: 'invoke_agent',
   'gen_ai.agent.name': agentName,
 });
 
 /**
- * Attributes of a span `call_llm`: the request in ADK's shape. They have no operation name: that of a model call makes
- * the UI insist on an event id, which a call that is cut off does not have.
+ * Attributes of `call_llm` with the request in ADK's form. No operation name is set: the UI would then require an event
+ * id, which an interrupted call lacks.
  */
 export const modelRequestAttributes = (
   {
@@ -106,7 +102,7 @@ export const modelRequestAttributes = (
   }),
 });
 
-/** Attributes of a span `call_llm` from the event that stores the answer or the error. */
+/** Attributes of `call_llm`, from the event with the answer or the error. */
 export function modelAnswerAttributes(event: Event, keepsContent = true): Attributes {
   const { id, content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage } = event;
   const answer = { content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage };
@@ -121,7 +117,6 @@ export function modelAnswerAttributes(event: Event, keepsContent = true): Attrib
   };
 }
 
-/** The sampling parameters that are set. */
 function toSamplingAttributes(sampling: ModelRequest['sampling']): Attributes {
   const { temperature, topP, maxOutputTokens, presencePenalty, frequencyPenalty, seed } = sampling;
   const all = {
@@ -137,17 +132,14 @@ function toSamplingAttributes(sampling: ModelRequest['sampling']): Attributes {
   );
 }
 
-/** A tool call as the trace keeps it. */
 export interface TracedCall {
   id: string;
   name: string;
   args: JsonObject;
 }
 
-/** Name of the span of a tool call. */
 export const toolSpanName = ({ name }: TracedCall): string => `execute_tool ${shortName(name)}`;
 
-/** Attributes of a span `execute_tool <name>`. */
 export const toolCallAttributes = ({ id, name, args }: TracedCall, keepsContent = true): Attributes => ({
   [ATTRIBUTE.operation]: 'execute_tool',
   'gen_ai.tool.name': shortName(name),
@@ -156,17 +148,15 @@ export const toolCallAttributes = ({ id, name, args }: TracedCall, keepsContent 
   ...(keepsContent && { [ATTRIBUTE.toolArgs]: boundedJson(args) }),
 });
 
-/** Attributes of a span `execute_tool <name>` from the tool's answer. */
 export const toolResponseAttributes = (response: JsonObject): Attributes => ({
   [ATTRIBUTE.toolResponse]: boundedJson(response),
 });
 
-/** Ids of the function calls that an event holds. */
 export const getCallIds = (event: Event): string[] => getFunctionCalls(event.content).map(({ id }) => id ?? '');
 
-/** Most bytes (UTF-8) of one JSON text in an attribute. */
+/** Maximum UTF-8 bytes of a JSON attribute. */
 const MAX_JSON_BYTES = 32 * 1024;
-/** Limits that are tried until the text fits: characters of a string, elements of an array (its last ones). */
+/** Limits tried in turn until the text fits: characters per string, and elements per array (the last ones stay). */
 const SHORTER: [characters: number, elements: number][] = [
   [8192, 200],
   [1024, 50],
@@ -174,7 +164,7 @@ const SHORTER: [characters: number, elements: number][] = [
   [64, 5],
 ];
 
-/** The JSON of a value in at most 32 KB: long strings lose their ends and long arrays their beginnings, and say so. */
+/** JSON of at most 32 KB: long strings lose their ends and long arrays their beginnings, with a note. */
 export function boundedJson(value: unknown): string {
   const whole = JSON.stringify(value) ?? 'null';
   if (fits(whole)) return whole;
@@ -195,7 +185,7 @@ function shorten(member: unknown, characters: number, elements: number): unknown
   return member;
 }
 
-/** JSON with spans or their attributes in it, without the operator's prompt, tools and places in code. */
+/** Removes the operator's prompt, tools and stack traces from JSON that contains spans or their attributes. */
 export function withoutPrompts(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutPrompts);
   if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
@@ -208,7 +198,7 @@ export function withoutPrompts(value: unknown): unknown {
   return Object.fromEntries(members);
 }
 
-/** A model request, as text, without its instruction and tools; `undefined` where it was shortened and is no JSON. */
+/** Removes instruction and tools from a model request; `undefined` if it was cut and is no longer JSON. */
 function withoutConfig(text: unknown): string | undefined {
   try {
     const { config: _config, ...request } = parseExactJson(String(text)) as Record<string, unknown>;

@@ -18,43 +18,42 @@ import { type TracedScore, traceScore } from './score-trace.ts';
 import { ATTRIBUTE, SCORE_SPAN, type Span } from './span.ts';
 import { insertSpans } from './span-store.ts';
 
-/** Traces of invocations; those kept in PostgreSQL hold prompts, so only the development UI mode keeps them. */
+/** Traces of invocations. Stored traces contain prompts, so only the development UI mode stores them. */
 export interface Tracing {
   startInvocation: (invocation: TracedInvocation) => InvocationTrace;
-  /** Sends a score to the collector; absent without one. */
+  /** Sends a score to the collector; absent without a collector. */
   traceScore?: (score: TracedScore) => void;
-  /** Resolves when every span that has ended by now is stored, or given up; never rejects. */
+  /** Resolves when all finished spans are stored or given up; never rejects. */
   flush(): Promise<void>;
-  /** Stores what is left; spans that end later are lost. Never rejects. */
+  /** Stores remaining spans; later ones are lost. Never rejects. */
   close(): Promise<void>;
 }
 
-/** How spans are stored. */
 export interface TracingOptions {
-  /** How long spans are gathered for one statement, milliseconds [200]. */
+  /** Milliseconds for which spans are collected into one statement; default: 200. */
   lingerMs?: number;
-  /** Maximum of spans that wait; what comes beyond is dropped and counted in the log [5000]. */
+  /** Maximum number of waiting spans; further ones are dropped and counted in the log. Default: 5000. */
   maxWaiting?: number;
-  /** Sends the spans elsewhere too [nowhere]. */
+  /** Also sends the spans elsewhere; default: nowhere. */
   exporting?: SpanProcessor | undefined;
-  /** Which invocations are traced [all]. */
+  /** Which invocations are traced; default: all. */
   sampler?: Sampler;
-  /** The resource that exported spans name. */
+  /** The OpenTelemetry resource of exported spans. */
   resource?: Resource;
-  /** Whether spans hold what people, models and tools said [true]. */
+  /** Whether spans contain content of users, models and tools; default: true. */
   keepsContent?: boolean;
 }
 
-/** Maximum of spans of one statement; each holds 64 KB of JSON at most. */
+/** Spans per statement; each has at most 64 KB of JSON. */
 const MAX_BATCH = 100;
-/** Longest wait for one batch; the database's own time-outs end it earlier. */
+/** Longest wait for a batch; normally the database's time-outs end it earlier. */
 const EXPORT_TIMEOUT_MS = 30_000;
-/** Longest wait for a collector when the process ends. */
+/** Longest wait for the collector when the process stops. */
 const CLOSE_MS = 2_000;
-/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which only OpenTelemetry's packages need. */
+/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which is not our dependency. */
 const SUCCESS = 0;
 
-/** Starts to trace with an OpenTelemetry tracer of its own, beside whatever tracer the process may have. */
+/** Starts tracing with a separate OpenTelemetry tracer, independent of any other in the process. */
 export function createTracing(db: Database | undefined, log: Log, options: TracingOptions = {}): Tracing {
   const { exporting, keepsContent = true, sampler = new AlwaysOnSampler() } = options;
   const storing = db && storeSpans(db, log, options);
@@ -75,16 +74,15 @@ export function createTracing(db: Database | undefined, log: Log, options: Traci
     close: async () => {
       await flush();
       const ended = Promise.allSettled(processors.map((processor) => processor.shutdown()));
-      // An unreachable collector does not delay the end of the process.
+      // An unreachable collector must not delay the stop.
       await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
     },
   };
 }
 
-/** Keeps spans in the database, a moment after they have ended. */
 function storeSpans(db: Database, log: Log, { lingerMs = 200, maxWaiting = 5_000 }: TracingOptions) {
   const exporter = createStoringExporter(db, log);
-  // Everything is set here: provider and processor would read the OTEL_* variables for what is left out.
+  // All options are set, because defaults would be read from OTEL_* variables.
   const processor = new BatchSpanProcessor(exporter, {
     scheduledDelayMillis: lingerMs,
     maxQueueSize: maxWaiting,
@@ -92,14 +90,14 @@ function storeSpans(db: Database, log: Log, { lingerMs = 200, maxWaiting = 5_000
     exportTimeoutMillis: EXPORT_TIMEOUT_MS,
   });
   const flush = async () => {
-    // The processor does not wait for a batch that its timer began, so the exporter is waited for too.
+    // `forceFlush` does not wait for a batch started by the timer, so the exporter is flushed too.
     await processor.forceFlush().catch(() => undefined);
     await exporter.forceFlush();
   };
   return { processor, flush };
 }
 
-/** The processors say through OpenTelemetry's own log how many spans they had to drop. */
+/** Logs how many spans were dropped; processors only report it to OpenTelemetry's own log. */
 function logDropped(log: Log): void {
   const ignore = () => undefined;
   const warn = (message: string) => log.warn({ reason: message }, 'traces are incomplete');
@@ -110,15 +108,15 @@ function logDropped(log: Log): void {
 }
 
 /**
- * Stores spans in the background, one statement at a time, so that traces never take the pool from invocations. A lost
- * batch is logged here and dropped: the error quotes prompts, and OpenTelemetry's own log must not.
+ * Stores spans in the background, one statement at a time, so that traces take at most one connection from invocations.
+ * A lost batch is logged here and dropped: its error quotes prompts, which must not reach OpenTelemetry's log.
  */
 function createStoringExporter(db: Database, log: Log): SpanExporter & { forceFlush(): Promise<void> } {
   let storing = Promise.resolve();
   const store = async (spans: ReadableSpan[], done: Parameters<SpanExporter['export']>[1]) => {
-    const kept = spans.filter(({ name }) => name !== SCORE_SPAN);
-    // A batch holds the spans of several users, and begins within the request of one.
-    await runAsSystem(() => insertSpans(db, kept.map(toSpan))).catch((error: unknown) => {
+    const stored = spans.filter(({ name }) => name !== SCORE_SPAN);
+    // A batch has spans of several users but starts within one user's request.
+    await runAsSystem(() => insertSpans(db, stored.map(toSpan))).catch((error: unknown) => {
       log.warn({ err: error, spans: spans.length }, 'spans of a trace could not be stored');
     });
     done({ code: SUCCESS });
@@ -139,7 +137,7 @@ function toSpan(span: ReadableSpan): Span {
     key: { appName: text(ATTRIBUTE.appName), userId: text(ATTRIBUTE.userId), sessionId: text(ATTRIBUTE.sessionId) },
     traceId: span.spanContext().traceId,
     id: span.spanContext().spanId,
-    // The caller's own span is not here; the Web UI takes spans without a parent for the beginning.
+    // The caller's span is not stored; the Web UI treats spans without a parent as roots.
     parentId: span.parentSpanContext?.isRemote === true ? undefined : span.parentSpanContext?.spanId,
     eventId: text(ATTRIBUTE.eventId) || undefined,
     name: span.name,

@@ -12,33 +12,33 @@ export interface Migration {
   statements: string[];
 }
 
-type Applied = Pick<Migration, 'name' | 'hash'>;
+type AppliedMigration = Pick<Migration, 'name' | 'hash'>;
 
 const MAX_NAMES = 3;
 
 /** Names for an error message; a long list is shortened to the first, the last and the count. */
-export function toKnownNames(migrations: Applied[]): string {
+export function toKnownNames(migrations: AppliedMigration[]): string {
   const names = migrations.map(({ name }) => name);
   return names.length <= MAX_NAMES ? names.join(', ') : `${names[0]} to ${names.at(-1)} (${names.length})`;
 }
 
 /** Lists the applied migrations; `undefined` if the schema has no journal. */
-export async function listApplied(client: Client, schema: string): Promise<Applied[] | undefined> {
-  const found = await client.query(
+export async function listApplied(client: Client, schema: string): Promise<AppliedMigration[] | undefined> {
+  const journal = await client.query(
     'select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2',
     [schema, JOURNAL],
   );
-  if (found.rowCount === 0) return undefined;
-  return (await client.query<Applied>(`select name, hash from ${escapeIdentifier(schema)}.${JOURNAL}`)).rows;
+  if (journal.rowCount === 0) return undefined;
+  return (await client.query<AppliedMigration>(`select name, hash from ${escapeIdentifier(schema)}.${JOURNAL}`)).rows;
 }
 
 /** Lists missing migrations. @throws {ConfigError} if an applied file differs, or is unknown and `knowsAll` is set */
-export function findPending(migrations: Migration[], applied: Applied[], knowsAll = true): Migration[] {
-  const known = new Map(migrations.map(({ name, hash }) => [name, hash]));
-  const newer = applied.filter(({ name }) => !known.has(name)).map(({ name }) => name);
+export function findPending(migrations: Migration[], applied: AppliedMigration[], knowsAll = true): Migration[] {
+  const hashes = new Map(migrations.map(({ name, hash }) => [name, hash]));
+  const newer = applied.filter(({ name }) => !hashes.has(name)).map(({ name }) => name);
   if (knowsAll && newer.length > 0)
     throw new ConfigError(`it is newer than this version, which does not know ${newer.toSorted().join(', ')}`);
-  const changed = applied.filter(({ name, hash }) => known.get(name) !== hash).map(({ name }) => name);
+  const changed = applied.filter(({ name, hash }) => hashes.get(name) !== hash).map(({ name }) => name);
   if (changed.length > 0)
     throw new ConfigError(`another text of ${changed.toSorted().join(', ')} was applied to it than this version has`);
   return migrations.filter(({ name }) => !applied.some((row) => row.name === name));

@@ -21,16 +21,16 @@ export async function findReplicaFault(
   replica: DatabaseAddress,
   config: ClientConfig,
 ): Promise<ReplicaFault | undefined> {
-  let found: Server;
+  let server: Server;
   try {
-    found = await lookAt(replica, config);
+    server = await lookAt(replica, config);
   } catch (error) {
     return { reason: `it cannot be used (${(error as Error).message})`, isOther: false };
   }
   const own = await lookAt(primary, config);
-  if (found.identifier !== own.identifier || found.database !== own.database)
+  if (server.identifier !== own.identifier || server.database !== own.database)
     return { reason: 'it is no replica of the database of DATABASE_URL', isOther: true };
-  return found.isReplica ? undefined : { reason: 'it is a primary and no replica', isOther: false };
+  return server.isReplica ? undefined : { reason: 'it is a primary and no replica', isOther: false };
 }
 
 async function lookAt(address: DatabaseAddress, config: ClientConfig): Promise<Server> {

@@ -58,7 +58,7 @@ export function listServers(
     const text = `${start}${host}${rest}`;
     if (!URL.canParse(text) || (host === '' && hosts !== '')) throw new ConfigError(`${setting}: ${WRONG_URL}`);
     const server = new URL(text);
-    const given = server.searchParams.get('options');
+    const urlOptions = server.searchParams.get('options');
     const attributes = server.searchParams.get('target_session_attrs') ?? 'any';
     if (!ATTRIBUTES.includes(attributes))
       throw new ConfigError(`${setting}: found target_session_attrs=${attributes}; allowed: ${ATTRIBUTES.join(', ')}.`);
@@ -69,7 +69,7 @@ export function listServers(
     return {
       ...(passwordFile === undefined || server.password ? {} : { readPassword: () => readPasswordFile(passwordFile) }),
       connectionString: server.href,
-      options: [given, ...ours].filter(Boolean).join(' '),
+      options: [urlOptions, ...ours].filter(Boolean).join(' '),
       isAnyPrimary: attributes === 'primary',
     };
   };

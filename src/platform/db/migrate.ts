@@ -107,5 +107,5 @@ function inSchema(statement: string, schema: string): string {
   return statement
     .replaceAll('"public".', '')
     .replace(/\binspect_outline\b/g, () => escapeIdentifier(toOutlineSchema(schema)))
-    .replace(/\bschema inspect\b|\binspect(?=\.)/g, (found) => found.replace('inspect', () => views));
+    .replace(/\bschema inspect\b|\binspect(?=\.)/g, (name) => name.replace('inspect', () => views));
 }

@@ -48,8 +48,8 @@ export class ServerPool {
       // Sends a statement together with its user restriction in one round trip (row-security.ts).
       pipeline: true,
       Client: class extends ServerClient {
-        constructor(given: PoolConfig = {}) {
-          super({ ...given, ...nextServer() });
+        constructor(poolConfig: PoolConfig = {}) {
+          super({ ...poolConfig, ...nextServer() });
         }
       },
     });
@@ -203,8 +203,8 @@ async function sendInTransaction(
   begin: string,
   send: () => Promise<QueryResult>,
 ): Promise<QueryResult> {
-  const sent = [client.query(begin), send(), client.query('commit')] as const;
-  const [, result] = await Promise.all(sent);
+  const messages = [client.query(begin), send(), client.query('commit')] as const;
+  const [, result] = await Promise.all(messages);
   return result;
 }
 

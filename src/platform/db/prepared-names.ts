@@ -17,7 +17,7 @@ export class PreparedNames {
   readonly #connection: Preparing;
   /** Names by the role and text of their statement, the least recently used first. */
   readonly #names = new Map<string, string>();
-  #given = 0;
+  #count = 0;
 
   constructor(connection: object) {
     this.#connection = connection as Preparing;
@@ -30,10 +30,10 @@ export class PreparedNames {
    */
   use(role: string, text: string): string | undefined {
     const key = `${role} ${text}`;
-    const known = this.#names.get(key);
-    if (known === undefined && this.#names.size >= MAX_PLANS && !this.#closeOldest()) return undefined;
+    const existing = this.#names.get(key);
+    if (existing === undefined && this.#names.size >= MAX_PLANS && !this.#closeOldest()) return undefined;
     // A name is given once, because node-postgres refuses one that it knows with another text.
-    const name = known ?? `s${(this.#given += 1)}`;
+    const name = existing ?? `s${(this.#count += 1)}`;
     this.#names.delete(key);
     this.#names.set(key, name);
     return name;

@@ -26,14 +26,14 @@ export interface RowSecurity {
  * How row-level security was found. `isVoid`: it is not enforced, because the role bypasses it and no other is
  * available, or because the database is distributed.
  */
-export type FoundRowSecurity = RowSecurity & { isVoid: boolean; isOnCluster?: true };
+export type RowSecurityStatus = RowSecurity & { isVoid: boolean; isOnCluster?: true };
 
 /**
  * Determines the role for statements restricted to one user; the migrator creates it if needed. A role that is neither
  * superuser nor BYPASSRLS can be used as it is, even as the owner of the tables.
  * @throws {ConfigError} if an undeclared pooler drops session settings, so that no rows would be visible
  */
-export async function prepareRowSecurity(address: DatabaseAddress, config: ClientConfig): Promise<FoundRowSecurity> {
+export async function prepareRowSecurity(address: DatabaseAddress, config: ClientConfig): Promise<RowSecurityStatus> {
   const client = await connect(address, config, { acceptsReadOnly: true, settings: FOR_ALL_USERS });
   try {
     const own = await client.query<{ role: string; isAbove: boolean; schema: string }>(

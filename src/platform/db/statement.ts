@@ -13,9 +13,9 @@ export const value = (name: string): Placeholder => sql.placeholder(name);
  */
 export function statement<Row>(build: () => SQL): (db: Database, values: Record<string, unknown>) => Promise<Row[]> {
   let query: Query | undefined;
-  return async (db, given) => {
+  return async (db, parameters) => {
     const { sql: text, params } = (query ??= dialect.sqlToQuery(build()));
-    return send(db, text, fillPlaceholders(params, given));
+    return send(db, text, fillPlaceholders(params, parameters));
   };
 }
 
@@ -26,9 +26,9 @@ export function statement<Row>(build: () => SQL): (db: Database, values: Record<
  * @throws {DrizzleQueryError} if the function has no argument of such a name, or lacks one
  */
 export async function callFunction<Row>(db: Database, name: string, parameters: Record<string, unknown>): Promise<Row> {
-  const given = Object.keys(parameters).map((argument, index) => `${argument} => $${index + 1}`);
+  const argumentList = Object.keys(parameters).map((argument, index) => `${argument} => $${index + 1}`);
   const values = Object.values(parameters).map((each) => each ?? null);
-  const [row] = await send<Row>(db, `select * from ${name}(${given.join(', ')})`, values);
+  const [row] = await send<Row>(db, `select * from ${name}(${argumentList.join(', ')})`, values);
   return row as Row;
 }
 

@@ -14,14 +14,19 @@ import { withConnection } from './rights.ts';
 import { Bounds, checkStatement } from './tool-statement.ts';
 import { KEEP_ANSWER, TOOLS_ROLE, toToolSchema } from './tool-schema.ts';
 
-type Keep<T> = (tx: Database, result: T) => Promise<void>;
+type StoreResult<T> = (tx: Database, result: T) => Promise<void>;
 
 /** Runs tool transactions under the tools' role, on separate connections. */
 export interface ToolDatabase {
   /** SQL function that stores a call's answer within its transaction. */
   keepFunction: string;
   /** Runs `work` for a user, stores its result and commits. A throw, an abort or the time limit rolls back. */
-  transact<T>(userId: string, signal: AbortSignal, work: (sql: ToolSql) => Promise<T>, keep: Keep<T>): Promise<T>;
+  transact<T>(
+    userId: string,
+    signal: AbortSignal,
+    work: (sql: ToolSql) => Promise<T>,
+    keep: StoreResult<T>,
+  ): Promise<T>;
   close(): Promise<void>;
 }
 
@@ -106,8 +111,15 @@ export const checkToolDatabase = (
       throw new ConfigError(
         'it is a cluster, where a tool cannot be `transactional`: its rows would be on other nodes',
       );
-    const { rows } = await client.query<Found>(FIND, [address.schema, TOOLS_ROLE]);
-    const { schema = '', schemas = [], isMember, mayLook, role, ...excess } = rows[0] ?? ({} as Partial<Found>);
+    const { rows } = await client.query<ToolDatabaseRow>(FIND, [address.schema, TOOLS_ROLE]);
+    const {
+      schema = '',
+      schemas = [],
+      isMember,
+      mayLook,
+      role,
+      ...excess
+    } = rows[0] ?? ({} as Partial<ToolDatabaseRow>);
     const own = toToolSchema(schema);
     if (!schemas.includes(own))
       throw new ConfigError(`${NEEDED} its schema ${own}: write agents/<name>/migrations/0001.sql, and migrate`);
@@ -117,7 +129,7 @@ export const checkToolDatabase = (
     return { schema, excess: describeExcess(role, excess) };
   });
 
-interface Found {
+interface ToolDatabaseRow {
   schema: string;
   schemas: string[];
   isMember: boolean | null;
@@ -146,9 +158,9 @@ const FIND = `
 /** The check creates a temporary function with the statement as its body. */
 const toGrant = (database = '') => `grant temporary on database ${database} to ${TOOLS_ROLE}`;
 
-function describeExcess(role = '', found: Partial<Found>): string | undefined {
-  if (found.isAbove) return `${role} is a superuser, or above row-level security, or makes roles`;
-  if (found.ownsTables) return `${role} owns the tables of the service`;
-  if (found.readsTables) return `${role} reads the tables of the service`;
-  return found.isTools ? `${role} is ${TOOLS_ROLE} itself, which sees the calls of others` : undefined;
+function describeExcess(role = '', row: Partial<ToolDatabaseRow>): string | undefined {
+  if (row.isAbove) return `${role} is a superuser, or above row-level security, or makes roles`;
+  if (row.ownsTables) return `${role} owns the tables of the service`;
+  if (row.readsTables) return `${role} reads the tables of the service`;
+  return row.isTools ? `${role} is ${TOOLS_ROLE} itself, which sees the calls of others` : undefined;
 }

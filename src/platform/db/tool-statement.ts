@@ -59,7 +59,7 @@ const REFUSED = `
   order by name`;
 
 /** Check results by hash of the text; '' means allowed. */
-const known = new BoundedCache<string>();
+const results = new BoundedCache<string>();
 
 /**
  * Refuses a statement that could do more than read and write rows. It is not executed: PostgreSQL parses it as the body
@@ -70,8 +70,8 @@ const known = new BoundedCache<string>();
 export async function checkStatement(tx: Database, text: string, schema: string): Promise<void> {
   if (!FIRST_WORD.test(text)) throw new Error(`${ONLY}.`);
   const key = createHash('sha256').update(`${schema} ${text}`).digest('hex');
-  let refused = known.get(key);
-  if (refused === undefined) known.set(key, (refused = await findRefused(toSend(tx), text, schema)));
+  let refused = results.get(key);
+  if (refused === undefined) results.set(key, (refused = await findRefused(toSend(tx), text, schema)));
   if (refused !== '') throw new Error(`${ONLY}: ${refused} is not for tools.`);
 }
 
@@ -134,13 +134,13 @@ export class Bounds {
    */
   async hold(text?: string, values?: unknown[]): Promise<QueryResult> {
     const send = toSend(this.#tx);
-    const sent = text === undefined ? undefined : send(text, values);
-    const [result, look] = await Promise.all([sent, send(LOOK, [BOUNDS])]);
-    const found = (look.rows as { name: string; value: string | null }[]).map(
+    const statement = text === undefined ? undefined : send(text, values);
+    const [result, look] = await Promise.all([statement, send(LOOK, [BOUNDS])]);
+    const settings = (look.rows as { name: string; value: string | null }[]).map(
       ({ name, value }) => `${name} = ${value}`,
     );
-    this.#first ??= found;
-    const changed = found.find((each, place) => each !== this.#first?.[place]);
+    this.#first ??= settings;
+    const changed = settings.find((each, place) => each !== this.#first?.[place]);
     if (changed !== undefined)
       this.#failure ??= new Error(
         `A setting was changed, so nothing of this call is kept: ${changed.split(' = ', 1)[0]}.`,

@@ -28,10 +28,10 @@ export async function* userRanges(
   while (after && !signal?.aborted) {
     const { appName, userId } = after;
     const isAfter: SQL = sql`${user} > (${appName}, ${userId})`;
-    const found: { rows: User[] } = await db.execute<User>(sql`
+    const ends: { rows: User[] } = await db.execute<User>(sql`
       select ${table.appName} as "appName", ${table.userId} as "userId" from ${table} where ${isAfter}
       order by ${table.appName}, ${table.userId} limit 1 offset ${rows - 1}`);
-    after = found.rows[0];
+    after = ends.rows[0];
     yield after ? sql`${isAfter} and ${user} <= (${after.appName}, ${after.userId})` : isAfter;
   }
 }

@@ -57,10 +57,10 @@ export function createSockets(policy: EgressPolicy, maximum?: number): Sockets {
 /**
  * Creates a client; close it after use.
  * @param userId - the user whose limit on concurrent responses applies
- * @param kept - shared connections that outlive the client; default: its own
+ * @param shared - shared connections that outlive the client; default: its own
  */
-export function createEgress(policy: EgressPolicy, userId = '', kept?: Sockets): Egress {
-  const sockets = kept ?? createSockets(policy);
+export function createEgress(policy: EgressPolicy, userId = '', shared?: Sockets): Egress {
+  const sockets = shared ?? createSockets(policy);
   const incoming = new Incoming(userId);
   const ending = new AbortController();
   return {
@@ -72,7 +72,7 @@ export function createEgress(policy: EgressPolicy, userId = '', kept?: Sockets):
     },
     close: async () => {
       incoming.close();
-      if (kept) ending.abort();
+      if (shared) ending.abort();
       else await sockets.close();
     },
   };
@@ -147,10 +147,10 @@ async function send(dispatcher: Agent, url: URL, init: RequestInit): Promise<Res
 function afterRedirect(init: RequestInit, status: number, isSameOrigin: boolean): RequestInit {
   const keepsBody = status === 307 || status === 308 || (init.method ?? 'GET') === 'GET';
   const { body: _body, headers, ...rest } = init;
-  const kept = keepsBody ? init : { ...rest, method: 'GET', ...(headers === undefined ? {} : { headers }) };
-  if (isSameOrigin) return kept;
+  const redirected = keepsBody ? init : { ...rest, method: 'GET', ...(headers === undefined ? {} : { headers }) };
+  if (isSameOrigin) return redirected;
   const accept = new Headers(headers).get('accept');
-  return { ...kept, headers: accept === null ? {} : { accept } };
+  return { ...redirected, headers: accept === null ? {} : { accept } };
 }
 
 /** Fails the body when it, or all of the user's incoming bytes, exceed the limit. */

@@ -8,15 +8,15 @@ const PREFIX_BYTES = 8;
 /** Longest address that is cached; addresses with a zone name may be longer. */
 const MAX_ADDRESS_LENGTH = 45;
 /** Cached networks by address, because parsing takes 5 µs. */
-const known = new BoundedCache<string>();
+const networks = new BoundedCache<string>();
 
 /** The network counted as one client: an IPv4 address, or the /64 of an IPv6 address. */
 export function toNetwork(address: string | undefined): string {
   if (address === undefined) return '';
-  const found = known.get(address);
-  if (found !== undefined) return found;
+  const cached = networks.get(address);
+  if (cached !== undefined) return cached;
   const network = readNetwork(address);
-  if (address.length <= MAX_ADDRESS_LENGTH) known.set(address, network);
+  if (address.length <= MAX_ADDRESS_LENGTH) networks.set(address, network);
   return network;
 }
 
@@ -41,6 +41,6 @@ export async function listenAt(
     server.once('error', (error) => reject(new ConfigError(toReason(error, host, port))));
     server.listen(port, host, resolve);
   });
-  const { address, family, port: taken } = server.address() as AddressInfo;
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${taken}`;
+  const { address, family, port: boundPort } = server.address() as AddressInfo;
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${boundPort}`;
 }

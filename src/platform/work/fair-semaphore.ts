@@ -1,7 +1,7 @@
 /** Counts what each caller holds in this process: slots or bytes. */
 export class CallerCounts {
   readonly maximum: number;
-  readonly #held = new Map<string, number>();
+  readonly #counts = new Map<string, number>();
 
   /** @param maximum - per caller */
   constructor(maximum = Infinity) {
@@ -9,14 +9,14 @@ export class CallerCounts {
   }
 
   get(caller: string): number {
-    return this.#held.get(caller) ?? 0;
+    return this.#counts.get(caller) ?? 0;
   }
 
   /** Adds to a caller's count; may be negative. @returns the new count, which may exceed the maximum */
   add(caller: string, count: number): number {
     const all = this.get(caller) + count;
-    if (all > 0) this.#held.set(caller, all);
-    else this.#held.delete(caller);
+    if (all > 0) this.#counts.set(caller, all);
+    else this.#counts.delete(caller);
     return all;
   }
 
@@ -57,7 +57,7 @@ export class FairSemaphore {
   #free: number;
   readonly #share: number;
   readonly #limit: WaitLimit | undefined;
-  readonly #held = new CallerCounts();
+  readonly #counts = new CallerCounts();
   /** Waiters by caller; the first caller is next in turn. */
   readonly #waiting = new Map<string, (() => void)[]>();
 
@@ -95,7 +95,7 @@ export class FairSemaphore {
 
   #grant(caller: string): () => void {
     this.#free -= 1;
-    this.#held.add(caller, 1);
+    this.#counts.add(caller, 1);
     let isHeld = true;
     return () => {
       if (isHeld) this.#release(caller);
@@ -105,13 +105,13 @@ export class FairSemaphore {
 
   #release(caller: string): void {
     this.#free += 1;
-    this.#held.add(caller, -1);
+    this.#counts.add(caller, -1);
     this.#serveNext();
   }
 
   #serveNext(): void {
     const callers = [...this.#waiting.keys()];
-    const next = callers.find((each) => this.#held.get(each) < this.#share) ?? callers[0];
+    const next = callers.find((each) => this.#counts.get(each) < this.#share) ?? callers[0];
     if (next === undefined || this.#isOver(next)) return;
     const [serve, ...others] = this.#waiting.get(next) ?? [];
     // Re-inserted at the end: the other callers' turns come first.
@@ -121,7 +121,7 @@ export class FairSemaphore {
   }
 
   #isOver(caller: string): boolean {
-    return this.#limit?.isStrict === true && this.#held.get(caller) >= this.#share;
+    return this.#limit?.isStrict === true && this.#counts.get(caller) >= this.#share;
   }
 
   #keep(caller: string, waiters: (() => void)[]): void {

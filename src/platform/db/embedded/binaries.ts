@@ -45,10 +45,10 @@ export async function chooseAccount(dir: string): Promise<Account | undefined> {
 /** True if the account may traverse `dir` and all its parents; missing directories are ignored. */
 async function isReachable(dir: string, account: Account): Promise<boolean> {
   for (let at = resolve(dir); ; at = dirname(at)) {
-    const found = await stat(at).catch(() => undefined);
-    if (found?.isDirectory()) {
-      const shift = found.uid === account.uid ? 6 : found.gid === account.gid ? 3 : 0;
-      if (((found.mode >> shift) & 0o1) === 0) return false;
+    const stats = await stat(at).catch(() => undefined);
+    if (stats?.isDirectory()) {
+      const shift = stats.uid === account.uid ? 6 : stats.gid === account.gid ? 3 : 0;
+      if (((stats.mode >> shift) & 0o1) === 0) return false;
     }
     if (at === dirname(at)) return true;
   }
@@ -59,15 +59,15 @@ async function isReachable(dir: string, account: Account): Promise<boolean> {
  * `dir`. @returns its real path
  */
 export async function prepareHome(dir: string, account: Account | undefined): Promise<string> {
-  const wanted = resolve(dir);
+  const requested = resolve(dir);
   if (!account) {
-    await mkdir(wanted, { recursive: true, mode: 0o700 });
-    return realpath(wanted);
+    await mkdir(requested, { recursive: true, mode: 0o700 });
+    return realpath(requested);
   }
-  if (await isReachable(dirname(wanted), account)) return createHome(wanted, account);
+  if (await isReachable(dirname(requested), account)) return createHome(requested, account);
   await prepareSystemDir();
-  const digest = createHash('sha256').update(wanted).digest('hex').slice(0, 12);
-  return createHome(join(SYSTEM_DIR, `${basename(wanted).replace(/^\./, '')}-${digest}`), account);
+  const digest = createHash('sha256').update(requested).digest('hex').slice(0, 12);
+  return createHome(join(SYSTEM_DIR, `${basename(requested).replace(/^\./, '')}-${digest}`), account);
 }
 
 /** The directory belongs to root and the account may only traverse it, so it cannot plant links where root writes. */
@@ -90,8 +90,8 @@ async function prepareSystemDir(): Promise<void> {
 }
 
 async function requireRootOnly(path: string): Promise<void> {
-  const found = await lstat(path);
-  if (!found.isDirectory() || found.uid !== 0 || (found.mode & 0o022) !== 0)
+  const stats = await lstat(path);
+  if (!stats.isDirectory() || stats.uid !== 0 || (stats.mode & 0o022) !== 0)
     throw embeddedError(`${path} must be a directory that belongs to root and that only root may write to.`);
 }
 

@@ -114,13 +114,13 @@ async function replaceAndLaunch(cluster: Cluster, password: string): Promise<Lau
   const owner = newProcessName();
   let failure = 'it did not become ready';
   for (const until = Date.now() + START_TIMEOUT_MS; Date.now() < until; await sleep(50)) {
-    const found = await findServer(cluster, password);
-    if (found === 'pending') continue;
-    if (found !== 'absent') {
-      const pid = livingPid(found.owner);
+    const current = await findServer(cluster, password);
+    if (current === 'pending') continue;
+    if (current !== 'absent') {
+      const pid = livingPid(current.owner);
       if (pid !== undefined)
         throw embeddedError(`Process ${pid} already uses the embedded PostgreSQL in ${cluster.home}. ${ELSEWHERE}`);
-      await signalServer(cluster, found.pid, 'fast');
+      await signalServer(cluster, current.pid, 'fast');
       continue;
     }
     const launched = await launch(cluster, password, owner);

@@ -21,7 +21,7 @@ export interface Cluster {
   isEphemeral: boolean;
 }
 
-export interface FoundServer {
+export interface RunningServer {
   pid: number;
   port: number;
   /** Name of the process that launched it (process-name.ts); empty if a person did. */
@@ -71,15 +71,15 @@ function spawnOptions(cluster: Cluster) {
  * Finds this cluster's server by logging in. `pending`: it is starting or stopping; `absent`: a new one may be
  * launched. `pg_ctl status` is useless, because it also reports a foreign process that reused the pid.
  */
-export async function findServer(cluster: Cluster, password: string): Promise<FoundServer | 'pending' | 'absent'> {
-  const found = await readPidFile(cluster);
-  if (!found || !isPidAlive(found.pid)) return 'absent'; // a file with a dead pid is replaced by PostgreSQL itself
-  if (!(await mayBeServer(found.pid, cluster.data))) {
-    await disownPidFile(cluster, found.text);
+export async function findServer(cluster: Cluster, password: string): Promise<RunningServer | 'pending' | 'absent'> {
+  const file = await readPidFile(cluster);
+  if (!file || !isPidAlive(file.pid)) return 'absent'; // a file with a dead pid is replaced by PostgreSQL itself
+  if (!(await mayBeServer(file.pid, cluster.data))) {
+    await disownPidFile(cluster, file.text);
     return 'absent';
   }
-  const owner = found.isReady ? await readOwner(connectionUrl(found.port, password), cluster.data) : undefined;
-  return owner === undefined ? 'pending' : { pid: found.pid, port: found.port, owner };
+  const owner = file.isReady ? await readOwner(connectionUrl(file.port, password), cluster.data) : undefined;
+  return owner === undefined ? 'pending' : { pid: file.pid, port: file.port, owner };
 }
 
 const pidFile = (cluster: Cluster) => join(cluster.data, 'postmaster.pid');
@@ -163,8 +163,9 @@ export async function launch(cluster: Cluster, password: string, owner: string):
     server.unref();
     endWithProcess(server);
     for (const until = Date.now() + START_TIMEOUT_MS; end.reason === undefined && Date.now() < until; await sleep(20)) {
-      const found = await findServer(cluster, password);
-      if (typeof found === 'object' && found.owner === owner) return { port, stop: () => stopServer(cluster, server) };
+      const current = await findServer(cluster, password);
+      if (typeof current === 'object' && current.owner === owner)
+        return { port, stop: () => stopServer(cluster, server) };
     }
     const { buffer, bytesRead } = await log.read(Buffer.alloc(4096), 0, 4096, logStart);
     return `${end.reason ?? 'it did not become ready'}\n${buffer.toString('utf8', 0, bytesRead).trim()}\n`;
