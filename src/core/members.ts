@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { base64Error } from './base64.ts';
 import { INPUT_LIMITS } from './limits.ts';
+import { textFormat } from './text-format.ts';
 
 /** Optional members of the wire's objects with their OpenAPI sentences; pydantic clients send them as `null` too. */
 
@@ -22,8 +23,9 @@ export const text = (meaning: string, max?: number) =>
   (max === undefined ? bodyText : z.string().max(max)).nullish().describe(meaning);
 /** A string that names something. */
 export const name = (meaning: string) => text(meaning, 1_024);
-const base64 = z.stringFormat('byte', (sent) => base64Error(sent) === undefined).meta({ maxLength: BODY_CHARACTERS });
-/** Bytes as base64. The document says `format: byte`; the same code judges bodies by the document. */
+/** Bytes as base64, as long as their body may be. */
+export const base64 = textFormat('byte', base64Error).meta({ maxLength: BODY_CHARACTERS });
+/** Bytes as base64. */
 export const bytes = (meaning: string) => base64.nullish().describe(meaning);
 /** A boolean. */
 export const flag = (meaning: string) => z.boolean().nullish().describe(meaning);

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { type JsonObject, jsonObject } from './content.ts';
 import { eventSchema } from './event.ts';
 import { bodyList, looseObject, optional } from './members.ts';
+import { textFormat } from './text-format.ts';
 
 /** Maximum length of an identifier in characters; PostgreSQL takes index rows of at most 2,704 bytes. */
 export const MAX_IDENTIFIER_LENGTH = 256;
@@ -32,23 +33,18 @@ export function nameError(text: string): string | undefined {
   return keyError(text);
 }
 
-/** The published patterns are written as RE2, Go and Rust read them too: they know no `\u` and no surrogates. */
-const identifierText = (pattern: RegExp, errorOf = nameError) =>
-  z
-    .string()
-    // Of a text that breaks several rules the first one is said.
-    .regex(pattern, { abort: true })
-    .check(({ value, issues }) => {
-      const message = errorOf(value);
-      if (message !== undefined) issues.push({ code: 'custom', message, input: value });
-    });
+/**
+ * A text whose rules a pattern publishes as far as RE2, Go and Rust can read it: they know no `\u` and no surrogates.
+ * The format has the others, and is not asked about a text that breaks the pattern.
+ */
+const patternOf = (pattern: RegExp) => z.string().regex(pattern, { abort: true });
 
 /** An identifier in a body or header: 1 to 256 characters. Those of a path are `http/operation/parameters.ts`'s. */
-export const identifierSchema = identifierText(/^[^\x00-\x1f\x7f-\x9f]{1,256}$/u);
+export const identifierSchema = textFormat('identifier', nameError, patternOf(/^[^\x00-\x1f\x7f-\x9f]{1,256}$/u));
 /** Like {@link identifierSchema}, and may be empty: the server then chooses. */
-export const chosenIdentifierSchema = identifierText(/^[^\x00-\x1f\x7f-\x9f]{0,256}$/u);
+export const chosenIdentifierSchema = textFormat('identifier', nameError, patternOf(/^[^\x00-\x1f\x7f-\x9f]{0,256}$/u));
 /** An identifier that a read looks for: what has one that is refused today can still be found. */
-export const storedIdentifierSchema = identifierText(/^[^\x00-\x1f]{1,256}$/u, keyError);
+export const storedIdentifierSchema = textFormat('stored-identifier', keyError, patternOf(/^[^\x00-\x1f]{1,256}$/u));
 
 /** Sessions whose id starts so were made by an evaluation run, here or by ADK's own tools; lists leave them out. */
 export const EVAL_SESSION_ID_PREFIXES = ['adk-eval-session-', '___eval___session___'] as const;

@@ -178,7 +178,8 @@ describe('body errors in FastAPI’s words', () => {
     [
       { runtime: 5 },
       ['runtime'],
-      words('literal_error', "Input should be 'adk' or 'codex'", { expected: "'adk' or 'codex'" }),
+      // The document publishes a literal of several values as `enum`.
+      words('enum', "Input should be 'adk' or 'codex'", { expected: "'adk' or 'codex'" }),
     ],
     [{ only: 'two' }, ['only'], words('literal_error', "Input should be 'one'", { expected: "'one'" })],
     [{ name: 'a' }, ['name'], words('string_too_short', 'String should have at least 2 characters', { min_length: 2 })],
@@ -272,36 +273,44 @@ describe('large refused bodies', () => {
   });
   afterAll(() => large.close());
 
-  it('90,000 wrong events get one detail', async () => {
+  it('90,000 wrong events get a hundred details', async () => {
     // With Ajv's allErrors, whose cost per reference grows with the errors before, this takes half a minute and more.
     const body = `{"events":[${'1,'.repeat(90_000)}1]}`;
     const { status, text } = await large.send({ method: 'POST', path: SESSIONS, body, headers: JSON_TYPE });
-    expect([status, JSON.parse(text)]).toEqual([
+    const { detail } = JSON.parse(text) as { detail: unknown[] };
+    expect([status, detail]).toEqual([
       422,
-      { detail: [valueError(['body', 'events', 0], 'must be object')] },
+      Array.from({ length: 100 }, (_, index) => notObject(['body', 'events', index], 1)),
     ]);
   });
 
-  // With zod on all of it, these would take minutes.
-  it.each<[string, string, unknown]>([
+  // Without a bound on the values that are visited, these would take minutes.
+  it.each<[string, string, unknown[]]>([
     [
       '90,000 wrong items',
       `{"parts":[{"tags":[${'1,'.repeat(90_000)}1]}]}`,
-      valueError(['body', 'parts', 0, 'tags', 0], 'must be string'),
+      Array.from({ length: 100 }, (_, index) => notString(['body', 'parts', 0, 'tags', index], 1)),
     ],
     [
       'a wrong item at the end, in snake_case',
       `{"parts":[${'{},'.repeat(45_000)}{"mime_type":[]}]}`,
-      valueError(['body', 'parts', 45_000, 'mime_type'], 'must be string,null'),
+      [valueError(['body', 'parts', 45_000, 'mime_type'], 'must be string,null')],
     ],
     [
       '90,000 unknown members and a wrong one',
       `{${Array.from({ length: 90_000 }, (_, index) => `"k${index}":0`).join()},"topK":1.5}`,
-      valueError(['body', 'topK'], 'must be integer,null'),
+      [
+        {
+          type: 'int_from_float',
+          loc: ['body', 'topK'],
+          msg: 'Input should be a valid integer, got a number with a fractional part',
+          input: 1.5,
+        },
+      ],
     ],
-  ])('%s get one detail', async (_what, body, detail) => {
+  ])('%s', async (_what, body, details) => {
     const { status, text } = await large.send({ method: 'POST', path: '/sample', body, headers: JSON_TYPE });
-    expect([status, JSON.parse(text)]).toEqual([422, { detail: [detail] }]);
+    expect([status, JSON.parse(text)]).toEqual([422, { detail: details }]);
   });
 });
 

@@ -122,6 +122,9 @@ function numbers({ minimum: min, maximum: max }: Schema) {
 function texts({ format, pattern, minLength = 0, maxLength = LONGEST }: Schema): Arbitrary<string> {
   if (format === 'date-time') return fc.date({ noInvalidDate: true }).map((date) => date.toISOString());
   if (format === 'byte') return fc.base64String();
+  if (format === 'clock-time') return fc.stringMatching(/^(?:[01]\d|2[0-3]):[0-5]\d$/);
+  if (format === 'positive-integer')
+    return fc.stringMatching(/^0*[1-9][0-9]{0,8}$/).filter((text) => text.length <= 32);
   const fits = (text: string) => {
     const { length } = Array.from(text);
     return length >= minLength && length <= maxLength && (!pattern || new RegExp(pattern, 'u').test(text));

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { jsonObject } from '../../core/content.ts';
 import { bodyText, number, text, looseObject, optional } from '../../core/members.ts';
+import { textFormat } from '../../core/text-format.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
 import { toSampling, withoutAbsent } from './snake-case.ts';
 
@@ -14,13 +15,14 @@ const isShort = (schema: object) => JSON.stringify(schema).length <= MAX_SCHEMA;
 const nameList = z.array(z.string().max(MAX_NAME_LENGTH)).max(MAX_NAMES);
 /** Names as clients send them: `"a,b"` or `["a", "b"]`; blanks are trimmed. */
 const names = z.union([
-  z
-    .string()
-    .max(MAX_NAMES * (MAX_NAME_LENGTH + 1), { abort: true })
-    .refine(
-      (list) => nameList.safeParse(list.split(',')).success,
-      `at most ${MAX_NAMES} names of at most ${MAX_NAME_LENGTH} characters are allowed`,
-    ),
+  textFormat(
+    'name-list',
+    (list) =>
+      nameList.safeParse(list.split(',')).success
+        ? undefined
+        : `at most ${MAX_NAMES} names of at most ${MAX_NAME_LENGTH} characters are allowed`,
+    z.string().max(MAX_NAMES * (MAX_NAME_LENGTH + 1), { abort: true }),
+  ),
   nameList,
 ]);
 const limit = z.int().min(1);
@@ -28,11 +30,11 @@ const limit = z.int().min(1);
 /** A limit of model calls: an integer from 1, which VeADK's clients may send as a string. */
 export const llmCallLimitSchema = z.union([
   limit,
-  z
-    .string()
-    .max(32)
-    // The message is the error type that the HTTP edge reports.
-    .regex(/^0*[1-9][0-9]{0,8}$/, 'int_parsing'),
+  textFormat(
+    'positive-integer',
+    (text) => (/^0*[1-9][0-9]{0,8}$/.test(text) ? undefined : 'a whole number from 1 to 999999999'),
+    z.string().max(32, { abort: true }),
+  ),
 ]);
 
 /** Returns the limit as a number; `undefined` if none was sent. */

@@ -1,14 +1,17 @@
 import { z } from 'zod';
+import { textFormat } from '../../core/text-format.ts';
 
 const MAX_CHARACTERS = 1_000;
 const MAX_WORDS = 64;
 
 /** A memory search. Words are limited, because each costs the database as much as a search of its own. */
-export const memoryQuerySchema = z
-  .string()
-  .max(MAX_CHARACTERS)
-  .refine(
-    (query) => (query.match(/[\p{L}\p{N}]+/gu)?.length ?? 0) <= MAX_WORDS,
-    `at most ${MAX_WORDS} words are allowed`,
-  )
-  .describe(`Words to look for, at most ${MAX_WORDS}.`);
+export const memoryQuerySchema = textFormat(
+  'memory-query',
+  wordsError,
+  z.string().max(MAX_CHARACTERS, { abort: true }),
+).describe(`Words to look for, at most ${MAX_WORDS}.`);
+
+function wordsError(query: string): string | undefined {
+  const words = query.match(/[\p{L}\p{N}]+/gu)?.length ?? 0;
+  return words > MAX_WORDS ? `at most ${MAX_WORDS} words are allowed` : undefined;
+}

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { nameError } from '../../core/session.ts';
+import { textFormat } from '../../core/text-format.ts';
 
 export const MAX_LABELS = 32;
 /** Size limit of a session's labels, bytes of their JSON. */
@@ -12,13 +13,14 @@ const labelName = z
   .string()
   .regex(new RegExp(`^${NAME}$`), { abort: true })
   .refine((name) => nameError(name) === undefined, '`.` and `..` are not allowed between slashes');
-const labelValue = z
-  .string()
-  .regex(/^[^\x00-\x1f\x7f-\x9f]{0,256}$/u, { abort: true })
-  .refine(
-    (text) => text.isWellFormed() && !/[\u2028\u2029]/.test(text),
-    'line separators and lone surrogates are not allowed',
-  );
+const labelValue = textFormat(
+  'label-value',
+  (text) =>
+    text.isWellFormed() && !/[\u2028\u2029]/.test(text)
+      ? undefined
+      : 'line separators and lone surrogates are not allowed',
+  z.string().regex(/^[^\x00-\x1f\x7f-\x9f]{0,256}$/u, { abort: true }),
+);
 
 const labelMap = <Value extends z.ZodType>(value: Value) =>
   z
@@ -38,10 +40,11 @@ export const newLabelsSchema = labelMap(labelValue).refine(
 export const labelsSchema = z.record(z.string(), z.string()).describe('The labels, by name.');
 
 /** A label condition of a query: `name=value`, or `name` for any value. */
-export const labelCondition = z
-  .string()
-  .regex(new RegExp(`^${NAME}(?:=${VALUE})?$`, 'u'), { abort: true })
-  .refine((text) => text.isWellFormed(), 'lone surrogates are not allowed');
+export const labelCondition = textFormat(
+  'label-condition',
+  (text) => (text.isWellFormed() ? undefined : 'lone surrogates are not allowed'),
+  z.string().regex(new RegExp(`^${NAME}(?:=${VALUE})?$`, 'u'), { abort: true }),
+);
 
 /** A filter by labels: `{name: value}` pairs, and names that must exist with any value. */
 export interface LabelChoice {

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { harnessOverridesSchema } from '../../agent/definition/overrides.ts';
 import { identifierSchema } from '../../core/session.ts';
+import { textFormat } from '../../core/text-format.ts';
 import { webhookUrlSchema } from '../../invocations/webhooks/webhook.ts';
 import { dateTimeSchema, scheduleSchema } from './schedule.ts';
 import { looseObject, strictObject } from '../../core/members.ts';
@@ -10,8 +11,8 @@ const MAX_PROMPT_LENGTH = 32_768;
 const MAX_TIMEOUT_SECONDS = 86_400;
 const MAX_COUNT = 1_000_000;
 
-const notBlank = (text: string) => /\S/.test(text);
-const text = (maxLength: number) => z.string().max(maxLength).refine(notBlank, 'this must not be blank');
+const blankError = (text: string) => (/\S/.test(text) ? undefined : 'this must not be blank');
+const text = (maxLength: number) => textFormat('not-blank', blankError, z.string().max(maxLength, { abort: true }));
 const seconds = (least: number) => z.int().min(least).max(MAX_TIMEOUT_SECONDS);
 
 /** The settings that an owner may change; `null` removes an optional one. */

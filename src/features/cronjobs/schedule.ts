@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { textFormat } from '../../core/text-format.ts';
 import {
   toInstant,
   MAX_CRON_LENGTH,
@@ -13,23 +14,17 @@ import {
 const MIN_INTERVAL_SECONDS = 30;
 const MAX_INTERVAL_SECONDS = 31_622_400;
 
-/** Builds a string schema from a function that returns an error message. */
-const refine = (maxLength: number, findError: (text: string) => string | undefined) =>
-  z
-    .string()
-    .max(maxLength)
-    .superRefine((text, refusal) => {
-      const message = text.length > maxLength ? undefined : findError(text);
-      if (message !== undefined) refusal.addIssue({ code: 'custom', message });
-    });
+const atMost = (maxLength: number) => z.string().max(maxLength, { abort: true });
 
-export const dateTimeSchema = refine(64, dateTimeError);
-const timeOfDay = z
-  .string()
-  .regex(/^(?:[01]\d|2[0-3]):[0-5]\d$/, 'a time is HH:MM, from 00:00 to 23:59')
-  .describe('Hour and minute by the clock of `timezone`, as `HH:MM`.');
+/** A date and time, with an offset or by the clock of a time zone. */
+export const dateTimeSchema = textFormat('schedule-time', dateTimeError, atMost(64));
+const timeOfDay = textFormat('clock-time', (text) =>
+  /^(?:[01]\d|2[0-3]):[0-5]\d$/.test(text) ? undefined : 'a time is HH:MM, from 00:00 to 23:59',
+).describe('Hour and minute by the clock of `timezone`, as `HH:MM`.');
 const weekday = z.int().min(0).max(6).describe('Day of the week; 0 is Sunday.');
-const timezone = refine(128, timezoneError).optional().describe('Name of an IANA time zone [UTC].');
+const timezone = textFormat('time-zone', timezoneError, atMost(128))
+  .optional()
+  .describe('Name of an IANA time zone [UTC].');
 
 const once = z.strictObject({
   type: z.literal('once').describe('Kind of the schedule.'),
@@ -71,7 +66,7 @@ const monthly = z.strictObject({
 });
 const cron = z.strictObject({
   type: z.literal('cron').describe('Kind of the schedule.'),
-  cron: refine(MAX_CRON_LENGTH, cronError).describe(
+  cron: textFormat('cron', cronError, atMost(MAX_CRON_LENGTH)).describe(
     'Five fields: minute, hour, day of the month, month, day of the week. Names, `L` and `#` are known; where both ' +
       'days are given, either of them matches.',
   ),
@@ -80,12 +75,7 @@ const cron = z.strictObject({
 
 /** A schedule on the wire. Members of other schedule types are refused. */
 export const scheduleSchema = z
-  .discriminatedUnion('type', [once, interval, daily, weekly, monthly, cron], {
-    error: ({ code }) =>
-      code === 'invalid_union'
-        ? "the type is one of 'once', 'interval', 'daily', 'weekly', 'monthly' and 'cron'"
-        : undefined,
-  })
+  .discriminatedUnion('type', [once, interval, daily, weekly, monthly, cron])
   .describe(
     'When a cronjob fires, by the clock of `timezone`. A time that a change of the clocks leaves out fires at the ' +
       'first moment after the gap; a time that comes twice fires the first time only. A cron ' +

@@ -1,22 +1,25 @@
 import { z } from 'zod';
 import { clientToolsSchema } from '../../../agent/definition/client-tools.ts';
-import { base64Error } from '../../../core/base64.ts';
 import { readDataUrl } from '../data-url.ts';
-import { bodyList, bodyText, looseObject, optional, text } from '../../../core/members.ts';
+import { base64, bodyList, bodyText, looseObject, optional, text } from '../../../core/members.ts';
 import { identifierSchema } from '../../../core/session.ts';
+import { textFormat } from '../../../core/text-format.ts';
 
 const mimeType = z.string().max(256).describe('IANA media type, for example `image/png`.');
-const value = bodyText.refine((sent) => base64Error(sent) === undefined, 'no base64');
 const MAX_ADDRESS = 8_192;
-const address = bodyText.refine(
-  (sent) => (sent.startsWith('data:') ? readDataUrl(sent) !== undefined : sent.length <= MAX_ADDRESS),
-  `an address of at most ${MAX_ADDRESS} characters, or a data URL with base64`,
+const isAddress = (sent: string) =>
+  sent.startsWith('data:') ? readDataUrl(sent) !== undefined : sent.length <= MAX_ADDRESS;
+const address = textFormat(
+  'address',
+  (sent) =>
+    isAddress(sent) ? undefined : `an address of at most ${MAX_ADDRESS} characters, or a data URL with base64`,
+  bodyText,
 );
 const source = z
   .discriminatedUnion('type', [
     looseObject('Bytes.', {
       type: z.literal('data').describe('The bytes stand here.'),
-      value: value.describe('The bytes, base64.'),
+      value: base64.describe('The bytes, base64.'),
       mimeType,
     }),
     looseObject('An address, which the model may read and this runtime does not.', {
@@ -37,7 +40,7 @@ const mediaPart = looseObject('Media.', {
 const binaryPart = looseObject('A file, as clients before 1.0 send one.', {
   type: z.literal('binary').describe('The part is a file.'),
   mimeType,
-  data: optional(value, 'Its bytes, base64.'),
+  data: optional(base64, 'Its bytes, base64.'),
   url: optional(address, 'Its address, or a data URL.'),
   filename: text('Its name.', 1_024),
 }).refine(({ data, url }) => data || url, '`data` or `url`: there is no store of files');

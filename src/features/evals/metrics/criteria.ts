@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { jsonObject, freeForm } from '../../../core/content.ts';
 import { keyAliases } from '../../../platform/http/validation/key-aliases.ts';
 import { nearestName } from '../../../core/nearest-name.ts';
+import { textFormat } from '../../../core/text-format.ts';
 import { MetricError } from './status.ts';
 import type { MatchType } from './trajectory.ts';
 import { number, looseObject } from '../../../core/members.ts';
@@ -51,16 +52,14 @@ const matchType = z.union([z.int(), z.string()]).transform((sent, context): Matc
 export const RUBRIC_TYPES = ['FINAL_RESPONSE_QUALITY', 'TOOL_USE_QUALITY', 'TRAJECTORY_QUALITY'] as const;
 
 /** Other types are refused, because no metric would ever check such a rubric. */
-export const rubricType = z
-  .string()
-  .max(1_024)
-  .refine((type) => RUBRIC_TYPES.some((known) => known === type), {
-    error: ({ input }) => {
-      const nearest = nearestName(String(input), RUBRIC_TYPES);
-      const hint = nearest === undefined ? '' : ` Did you mean ${nearest}?`;
-      return `No metric reads rubrics of this type; there are ${RUBRIC_TYPES.join(', ')}.${hint}`;
-    },
-  });
+export const rubricType = textFormat('rubric-type', rubricTypeError, z.string().max(1_024, { abort: true }));
+
+function rubricTypeError(type: string): string | undefined {
+  if (RUBRIC_TYPES.some((known) => known === type)) return undefined;
+  const nearest = nearestName(type, RUBRIC_TYPES);
+  const hint = nearest === undefined ? '' : ` Did you mean ${nearest}?`;
+  return `No metric reads rubrics of this type; there are ${RUBRIC_TYPES.join(', ')}.${hint}`;
+}
 
 /** A rubric with ADK's members; unknown members are kept. */
 export const rubricSchema = z.looseObject({

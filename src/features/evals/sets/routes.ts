@@ -4,6 +4,7 @@ import { jsonObject } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { identifierSchema } from '../../../core/session.ts';
+import { textFormat } from '../../../core/text-format.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import { appPath, evalSetPath, pageSize } from '../../../platform/http/operation/parameters.ts';
@@ -70,10 +71,11 @@ function readSetCursor(cursor: string): string | undefined {
 
 const setsQuery = z.object({
   limit: pageSize('Maximum number of sets.').default(300),
-  cursor: z
-    .string()
-    .max(4_096)
-    .refine((sent) => readSetCursor(sent) !== undefined, 'no cursor of this list')
+  cursor: textFormat(
+    'set-cursor',
+    (sent) => (readSetCursor(sent) === undefined ? 'no cursor of this list' : undefined),
+    z.string().max(4_096, { abort: true }),
+  )
     .optional()
     .describe('The header `X-Next-Cursor` of the page before.'),
 });

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { keyError, MAX_IDENTIFIER_LENGTH } from '../../../core/session.ts';
+import { textFormat } from '../../../core/text-format.ts';
 
 /** Largest value of PostgreSQL's `integer`, which sequences and version numbers are. */
 export const INT32_MAX = 2 ** 31 - 1;
@@ -100,9 +101,10 @@ export const ownerQuery = z.object({
 /** How many elements a page has at most. */
 export const pageSize = (description: string) => z.int().min(1).max(MAX_PAGE_SIZE).describe(description);
 /** A place in the stream of a session, as its frames name it. Numbers of deltas are microseconds since 1970. */
-export const streamPosition = z
-  .string()
-  .regex(/^\d{1,10}(\.\d{16})?$/, { abort: true })
-  .refine((text) => Number(text.split('.')[0]) <= INT32_MAX, 'no place in a session');
+export const streamPosition = textFormat(
+  'stream-position',
+  (text) => (Number(text.split('.')[0]) <= INT32_MAX ? undefined : 'no place in a session'),
+  z.string().regex(/^\d{1,10}(\.\d{16})?$/, { abort: true }),
+);
 /** A place in a session's events: only those after it. The first event has place 1. */
 export const afterSequence = z.int().min(0).max(INT32_MAX).describe('Only events after this place; the first has 1.');

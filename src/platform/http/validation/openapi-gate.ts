@@ -1,64 +1,90 @@
 import { hash } from 'node:crypto';
 import type { Request, RequestHandler, Response } from 'express';
-import { base64Error } from '../../../core/base64.ts';
 import { BODY_CHARACTERS, BODY_VALUES } from '../../../core/members.ts';
+import { type FindError, TEXT_FORMATS } from '../../../core/text-format.ts';
+import { explain, type JsonSchema, type Mistake } from './words.ts';
 
 /** A mistake that express-openapi-validator found in a body: `path` is `/body` or begins with `/body/`. */
-export interface OpenApiViolation {
+interface Violation {
   path: string;
   message: string;
 }
 
-/** Checks the body of one request; `[]` when the document accepts it. */
-export type CheckBody = (body: unknown) => Promise<OpenApiViolation[]>;
+/** The judge of one operation's bodies, by the published document. */
+export interface BodyGate {
+  /** Returns what the document refuses of a body, the first mistake alone; `undefined` if it accepts the body. */
+  check: (body: unknown) => Promise<Violation | undefined>;
+  /** Returns the mistakes of a refused body in pydantic's words, `most` at most; see {@link explain}. */
+  explain: (body: unknown, most: number) => Mistake[];
+}
 
 interface OpenApiDocument {
   openapi: string;
   info: object;
   paths: Record<string, Record<string, OperationObject>>;
-  components?: { schemas?: Record<string, object> };
+  components?: { schemas?: Record<string, JsonSchema> };
 }
 
 interface OperationObject {
-  requestBody?: { content: Record<string, { schema: object }> };
+  requestBody?: { content: Record<string, { schema: JsonSchema }> };
 }
 
 /**
- * express-openapi-validator as the gate of every body, by the published document.
+ * express-openapi-validator as the judge of every body, by the published document.
  *
- * The validator never sees a client's request but one built from it: nothing but the body, as JSON. So an operation has
- * one validator, and not one per distinct `Content-Type` (232 MB for 300 requests), and nothing changes that a handler
- * sees. Its document holds that operation alone: to find one of all costs more than the check. Parameters are
- * `parameters.ts`'s part, credentials `bearer.ts`'s, because the validator takes a wrong token for anonymous.
+ * The package gets a request made for it, with eight fixed members, the body and one media type, and judges nothing
+ * else, for these reasons:
+ * - It compiles a validator for each distinct `Content-Type` and keeps it: 232 MB for 300 requests.
+ * - It routes again by `originalUrl`, where a name of an artifact may have raw slashes.
+ * - It redefines `query` on the request, parses JSON in elements of arrays and refuses reserved characters with 400.
+ * - Ajv coerces text by rules of its own: it reads `1e2`, and neither `yes` nor `1_000`. So `parameters.ts` reads text.
+ * - The published pattern of a path parameter is narrower than the rule, because a name that breaks it is a 404.
+ * - It takes a wrong token for anonymous. So `bearer.ts` checks credentials.
+ *
+ * Its document has one operation, because finding one of all costs more than the check: the whole document as one
+ * middleware rebuilds the pattern of each route with each request, 0.5 ms.
  *
  * The package is loaded with the first body, and an operation's validator compiled with its first one: together they
  * were two thirds of the CPU time of a start.
  */
-export function openApiGate(document: () => object): (method: string, path: string) => CheckBody {
+export function openApiGate(document: () => object): (method: string, path: string) => BodyGate {
   let bodies: OpenApiDocument | undefined;
   return (method, path) => {
-    let check: CheckBody | undefined;
-    return (body) => {
+    let gate: BodyGate | undefined;
+    const prepared = () => {
       bodies ??= onlyBodies(document() as OpenApiDocument);
-      return (check ??= checkFor(bodies, method, path))(body);
+      return (gate ??= gateFor(bodies, method, path));
     };
+    return { check: (body) => prepared().check(body), explain: (body, most) => prepared().explain(body, most) };
   };
 }
 
-/** The checks of this process by their document: its runtimes share them, because one costs 0.1 s of CPU. */
-const checks = new Map<string, CheckBody>();
+/** The gates of this process by their document: its runtimes share them, because one costs 0.1 s of CPU. */
+const gates = new Map<string, BodyGate>();
 
-function checkFor(document: OpenApiDocument, method: string, path: string): CheckBody {
+function gateFor(document: OpenApiDocument, method: string, path: string): BodyGate {
   const single = bounded(withPaths(document, { [path]: { [method]: document.paths[path]?.[method] ?? {} } }));
   const key = hash('sha256', JSON.stringify(single), 'base64');
-  const check = checks.get(key) ?? createCheck(single, method, path);
-  checks.set(key, check);
-  return check;
+  const gate = gates.get(key) ?? {
+    check: createCheck(single, method, path),
+    explain: (body, most) => explain(bodySchema(single, method, path), body, (each) => resolve(single, each), most),
+  };
+  gates.set(key, gate);
+  return gate;
 }
 
+const bodySchema = ({ paths }: OpenApiDocument, method: string, path: string) =>
+  paths[path]?.[method]?.requestBody?.content['application/json']?.schema ?? {};
+
+const resolve = ({ components }: OpenApiDocument, schema: JsonSchema) => {
+  const { $ref: reference } = schema;
+  return typeof reference === 'string' ? (components?.schemas?.[reference.slice(REFERENCE.length)] ?? {}) : schema;
+};
+const REFERENCE = '#/components/schemas/';
+
 /**
- * Bounds integers as zod does, which the published document leaves out: to those that a 64-bit float holds exactly, and
- * a column of PostgreSQL too.
+ * Bounds integers as zod does and the published document does not: to those that a 64-bit float holds exactly, and a
+ * column of PostgreSQL too.
  */
 const bounded = (document: OpenApiDocument): OpenApiDocument =>
   JSON.parse(JSON.stringify(document), (_name, value: { type?: unknown } | null) => {
@@ -72,15 +98,15 @@ function createCheck(
   method: string,
   path: string,
   mediaType = 'application/json',
-): CheckBody {
+): BodyGate['check'] {
   const loading = loadValidator(document, false);
   return async (body) => {
     try {
       await runHandlers(await loading, toProbe(method, path, body, mediaType));
-      return [];
+      return undefined;
     } catch (error) {
-      const { status, errors } = error as { status?: number; errors?: OpenApiViolation[] };
-      if (status === 400 && errors !== undefined) return errors;
+      const { status, errors } = error as { status?: number; errors?: Violation[] };
+      if (status === 400 && errors !== undefined) return errors[0];
       throw error;
     }
   };
@@ -110,7 +136,7 @@ async function loadValidator(document: object, validateApiSpec: boolean): Promis
   return middleware({
     apiSpec: withoutDefaults(document) as never,
     validateApiSpec,
-    formats: { byte: { type: 'string', validate: (text: string) => base64Error(text) === undefined } },
+    formats: Object.fromEntries([...TEXT_FORMATS].map(([name, findError]) => [name, toFormat(findError)])),
     validateSecurity: false,
     validateResponses: false,
     fileUploader: false,
@@ -118,6 +144,11 @@ async function loadValidator(document: object, validateApiSpec: boolean): Promis
     validateRequests: { allErrors: false, coerceTypes: false, allowUnknownQueryParameters: true },
   }) as RequestHandler[];
 }
+
+const toFormat = (findError: FindError) => ({
+  type: 'string' as const,
+  validate: (text: string) => findError(text) === undefined,
+});
 
 /** Returns a request with all that the validator reads of one. */
 function toProbe(method: string, path: string, body: unknown, mediaType: string): Request {
@@ -144,7 +175,7 @@ async function runHandlers(handlers: RequestHandler[], probe: Request): Promise<
   }
 }
 
-/** The part of a document that the gate needs: schemas of bodies, as JSON; no parameters, no answers. */
+/** The part of a document that judges bodies: their schemas, as JSON; no parameters, no answers. */
 function onlyBodies(document: OpenApiDocument): OpenApiDocument {
   const paths = Object.entries(document.paths).map(([path, item]) => {
     const operations = Object.entries(item).flatMap(([method, { requestBody }]) => {
@@ -157,10 +188,10 @@ function onlyBodies(document: OpenApiDocument): OpenApiDocument {
   return withPaths(document, Object.fromEntries(paths));
 }
 
-/** A document of certain paths, with the schemas that they name, and that those name. */
+/** A document of some paths, with the schemas that they name and that those name in turn. */
 function withPaths({ openapi, info, components }: OpenApiDocument, paths: OpenApiDocument['paths']): OpenApiDocument {
   const all = components?.schemas ?? {};
-  const schemas: Record<string, object> = {};
+  const schemas: Record<string, JsonSchema> = {};
   const take = (value: object) => {
     for (const [, name = ''] of JSON.stringify(value).matchAll(/"#\/components\/schemas\/([^"]+)"/g)) {
       const schema = all[name];
@@ -173,7 +204,7 @@ function withPaths({ openapi, info, components }: OpenApiDocument, paths: OpenAp
   return { openapi, info, paths, components: { schemas } };
 }
 
-/** A bound of the document that the body as a whole keeps: to count characters again would cost as much as parsing. */
+/** True for a bound that the body as a whole keeps: counting its characters again would cost as much as parsing it. */
 const isOfBody = (key: string, value: unknown) =>
   (key === 'maxLength' && value === BODY_CHARACTERS) || (/^max(Items|Properties)$/.test(key) && value === BODY_VALUES);
 
