@@ -3,7 +3,7 @@ import type {
   CallRecord,
   EarlierCall,
   EarlierCalls,
-  KeptAnswer,
+  LedgerAnswer,
   OpenWait,
   Transact,
 } from '../agent/loop/call-ledger.ts';
@@ -90,7 +90,7 @@ export class InvocationLedger implements CallLedger {
   transact: Transact = async (work, signal, record) => {
     if (!this.#tools) throw new Error('This service has no database for transactional tools.');
     try {
-      const keep = async (tx: Database, response: KeptAnswer) => record && this.#keep(tx, { ...record, response });
+      const keep = async (tx: Database, response: LedgerAnswer) => record && this.#keep(tx, { ...record, response });
       return await this.#tools.transact(this.#lease.key.userId, signal, work, keep);
     } catch (error) {
       if (error instanceof LeaseLostError) this.#failure = error;
@@ -98,7 +98,7 @@ export class InvocationLedger implements CallLedger {
       // If the result of the commit was lost, the ledger row tells whether it succeeded, once the transaction is over.
       const { state: _, ...wanted } = record ?? { id: '' };
       const kept = record && (await this.write([wanted as CallRecord])).get(record.id);
-      if (kept?.state === 'done' && kept.response) return kept.response as KeptAnswer;
+      if (kept?.state === 'done' && kept.response) return kept.response as LedgerAnswer;
       if (sqlState(error)) throw error;
       throw new Error('The database was away: nothing of this call was kept.', { cause: error });
     }

@@ -43,7 +43,7 @@ import { countUnstoredEvent, endWhereOver, reserve } from './run-limits.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
-import { listGivenAnswers } from './waits/task-store.ts';
+import { listTaskAnswers } from './waits/task-store.ts';
 
 /**
  * Runs one invocation from its prompt to its answer. A lease holds the session meanwhile; no connection, lock or
@@ -174,10 +174,11 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     const known = [...before, ...running.userEvents];
     const state = withDelta(history.state, request.stateDelta, running.userEvents.length > 0);
     const answered = listAnsweredQuestions(known);
-    const listGiven = () => listGivenAnswers(context.database.db, key, answered);
-    const given = answered.length > 0 ? await persist(listGiven, lease.durationMs) : new Map<string, never>();
+    const listAnswers = () => listTaskAnswers(context.database.db, key, answered);
+    const taskAnswers = answered.length > 0 ? await persist(listAnswers, lease.durationMs) : new Map<string, never>();
     // The confirmed calls run before any event of this run is noted.
-    for (const { calls } of findConfirmations(known, history.runtimeEventIds, given)) running.handOver.begin(calls);
+    for (const { calls } of findConfirmations(known, history.runtimeEventIds, taskAnswers))
+      running.handOver.begin(calls);
     // A resumed run records no tape: without its first steps a replay would report them as missing.
     running.recorder = goesOn ? undefined : new TapeRecorder(known.length, state, request.overrides);
     const steps = answer({
@@ -186,7 +187,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       invocationId,
       history: known,
       runtimeEventIds: history.runtimeEventIds,
-      given,
+      taskAnswers,
       state,
       signal: AbortSignal.any([signal, running.limitReached.signal]),
       endTime: running.endTime,

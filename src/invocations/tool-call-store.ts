@@ -1,5 +1,5 @@
 import { and, desc, eq, or, sql } from 'drizzle-orm';
-import type { KeptAnswer } from '../agent/loop/call-ledger.ts';
+import type { LedgerAnswer } from '../agent/loop/call-ledger.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { SessionKey } from '../core/session.ts';
@@ -99,7 +99,7 @@ export async function settleCall(
   { invocationId, callId }: Pick<ToolCallRow, 'invocationId' | 'callId'>,
   response: JsonObject | undefined,
 ): Promise<void> {
-  const kept: Pick<KeptAnswer, 'response'> | undefined = response && { response };
+  const kept: Pick<LedgerAnswer, 'response'> | undefined = response && { response };
   await tx
     .update(toolCalls)
     .set({

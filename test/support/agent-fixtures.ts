@@ -73,7 +73,7 @@ export function runInput(members: Partial<RunInput> = {}): RunInput {
     invocationId: 'inv-1',
     history: [userEvent('go')],
     // What was answered closed its task, and what agents said was made by the runtime, unless a test says otherwise.
-    given: new Map(given),
+    taskAnswers: new Map(given),
     runtimeEventIds: new Set(members.history?.flatMap(({ author, id }) => (author === 'user' || !id ? [] : [id]))),
     state: {},
     signal: new AbortController().signal,

@@ -3,7 +3,7 @@ import type { Event } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
-/** The agents from the root down to the one with this name; `[]` where there is none. */
+/** Returns the agents from the root to the agent of this name; `[]` if there is none. */
 export function pathTo(root: AgentNode, name: string): AgentNode[] {
   if (root.name === name) return [root];
   for (const child of root.subAgents) {
@@ -13,7 +13,7 @@ export function pathTo(root: AgentNode, name: string): AgentNode[] {
   return [];
 }
 
-/** Returns an agent's `nodeInfo.path` as ADK writes it, `team@1/poet@1`; `''` for one that only runs others. */
+/** Returns an agent's `nodeInfo.path` in ADK's form, `team@1/poet@1`; `''` for an agent that only runs others. */
 export const nodePath = (root: AgentNode, agent: AgentNode): string =>
   agent.kind === 'llm'
     ? pathTo(root, agent.name)
@@ -21,16 +21,19 @@ export const nodePath = (root: AgentNode, agent: AgentNode): string =>
         .join('/')
     : '';
 
-/** Returns the targets of transfers, as in ADK: sub-agents and, below an `llm` agent, that agent and its others. */
+/**
+ * Returns the possible targets of a transfer, as in ADK: sub-agents, and below an `llm` parent also the parent and the
+ * siblings.
+ */
 function transferTargets(root: AgentNode, agent: AgentNode): AgentNode[] {
   const parent = pathTo(root, agent.name).at(-2);
-  const around = parent?.kind === 'llm' ? [parent, ...parent.subAgents.filter((peer) => peer !== agent)] : [];
-  return [...agent.subAgents, ...around];
+  const relatives = parent?.kind === 'llm' ? [parent, ...parent.subAgents.filter((peer) => peer !== agent)] : [];
+  return [...agent.subAgents, ...relatives];
 }
 
 /**
- * Finds the agent that answers a new prompt: the one that spoke last, if it can be reached by transfers (every agent
- * above it is an `llm` agent), else the root (ADK `_find_agent_to_run`).
+ * Finds the agent that answers a new prompt: the last speaker, if transfers can reach it (all its ancestors are `llm`
+ * agents), else the root (ADK `_find_agent_to_run`).
  */
 export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {
   for (let place = history.length - 1; place >= 0; place -= 1) {
@@ -38,23 +41,23 @@ export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {
     if (!author || author === 'user') continue;
     const path = pathTo(root, author);
     const speaker = path.at(-1);
-    // One of another service hands nothing over: it goes on only with what it has asked.
+    // A remote agent cannot transfer the conversation back, so it only receives answers to its own questions.
     const isReached = !speaker?.isRemote || getFunctionResponses(history.at(-1)?.content).length > 0;
     if (speaker && isReached && path.every((agent) => agent.kind === 'llm')) return speaker;
   }
   return root;
 }
 
-/** Returns the agent to resume after a confirmation: the first above the named one that only runs others, or itself. */
+/** Returns the agent to resume after a confirmation: the topmost ancestor that only runs others, or the named agent. */
 export function findResumed(root: AgentNode, name: string): AgentNode {
   const path = pathTo(root, name);
   return path.find((agent) => agent.kind !== 'llm') ?? path.at(-1) ?? root;
 }
 
-/** Name of the transfer tool, as ADK's clients know it. */
+/** Tool name in ADK's protocol. */
 const TRANSFER = 'transfer_to_agent';
 
-/** Adds the tool and the instruction for transfers; returns the agent itself where it has no targets. */
+/** Adds the transfer tool and its instruction; returns the agent unchanged if it has no targets. */
 export function withTransfer(root: AgentNode, agent: AgentNode): AgentNode {
   const targets = transferTargets(root, agent);
   if (targets.length === 0) return agent;
@@ -79,12 +82,12 @@ const transferTool = (names: string[]): Tool => ({
   },
 });
 
-/** Maximum length of a request to an agent that is a tool, in characters. */
+/** Maximum length of a request to an agent used as a tool, in characters. */
 const MAX_REQUEST = 100_000;
 
 /**
- * An agent as a tool of another: it receives a request and gives an answer, without a session or events of its own.
- * `run` throws what `callAgent` throws; the model sees it as the error of the call.
+ * Wraps an agent as a tool of another: one request, one answer, no session or events of its own. Errors of `callAgent`
+ * become the error of the call.
  */
 export const agentTool = (agent: AgentNode): Tool => ({
   name: agent.name,

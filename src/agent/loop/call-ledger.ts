@@ -6,97 +6,98 @@ import { getEffect, type LedgerEffect, type Tool, type Wait } from '../definitio
 import type { OpenCall } from './call-tools.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
-/** An answer of a tool: its response, where it has one yet, and what else its event is to have. */
-export interface KeptAnswer {
+/** What a tool call produced: its response (undefined while it is open), actions and media. */
+export interface LedgerAnswer {
   response: JsonObject | undefined;
   actions: EventActions;
   attachments: Part[];
 }
 
-/** State of a call: it was begun; it has ended; it may have acted; a check or a person has said what became of it. */
+/** State of a call: running; ended; interrupted without a known outcome; outcome established by a check or a person. */
 export type CallState = 'started' | 'done' | 'unknown' | 'settled';
 
-/** A call of a tool as the ledger keeps it. */
+/** A tool call in the ledger. */
 export interface CallRecord {
   id: string;
   tool: string;
   effect: LedgerEffect;
-  /** Names the call to who carries it out, the same in every attempt. */
+  /** Idempotency key of the call, the same for every attempt. */
   operationId: string;
-  /** Absent: it is only looked up. */
+  /** Undefined: the record is only read. */
   state?: CallState;
-  /** How often it was begun. */
+  /** Number of attempts so far. */
   attempt: number;
-  /** Until the event of the step has it; or what its tool keeps to go on with it. */
-  response?: KeptAnswer | Kept | undefined;
+  /** The answer, until the step's event stores it; or what the tool stored with `keep`. */
+  response?: LedgerAnswer | Kept | undefined;
 }
 
-/** The value that a tool keeps while it runs. */
+/** What a tool stored with `keep` while running. */
 interface Kept {
   kept: JsonObject;
 }
 
-/** An entry of the ledger as it was before. */
+/** A ledger entry before this write. */
 export type EarlierCall = Pick<CallRecord, 'attempt'> & {
   state: CallState;
-  response: (Partial<KeptAnswer> & Partial<Kept>) | null;
+  response: (Partial<LedgerAnswer> & Partial<Kept>) | null;
 };
 
-/** Entries as they were before, by the ids of their calls. */
 export type EarlierCalls = ReadonlyMap<string, EarlierCall>;
 
 /** A call that stays open until it is answered. */
 export interface OpenWait {
-  /** The function call that the answer goes to: of a confirmation its own. */
+  /** Id of the function call that the answer goes to; for a confirmation, the confirmation's own call. */
   callId: string;
   callName: string;
-  /** Id of the call that it is about. */
+  /** Id of the tool call that it concerns. */
   about: string;
   tool: string;
   args: JsonObject;
-  /** The request of the tool itself, where it is a confirmation. */
+  /** The tool's own confirmation request, if it made one. */
   asked?: { hint?: string; schema?: JsonObject } | undefined;
   wait: Wait;
 }
 
-/** The ledger of one invocation: what became of the calls of its tools, for another process that goes on with it. */
+/** The ledger of one invocation: the state of its tool calls, so that another process can resume it. */
 export interface CallLedger {
-  /** True for the error of a write that failed: the invocation ends of that. */
+  /** True for the error of a failed ledger write, which ends the invocation. */
   isFailure(error: unknown): boolean;
-  /** Writes calls in the statement that stores this event, or that ends the invocation where there is none. */
+  /** Writes calls in the same statement as this event; without an event, in the one that ends the invocation. */
   writeWith(eventId: string | undefined, calls: CallRecord[]): void;
-  /** Keeps a call that stays open, if the invocation pauses: others find there what it waits for. */
+  /** Registers a call that stays open; if the invocation pauses, it becomes a task that can be answered. */
   waitFor(call: OpenWait): void;
-  /** Writes calls now. @returns what it said of them before */
+  /** Writes calls now. @returns their previous entries */
   write(calls: CallRecord[]): Promise<EarlierCalls>;
 }
 
 /**
- * Runs a transactional tool: what it does and its answer, which is kept under its entry, are committed together.
- * @throws what the tool throws, or why it could not be committed: nothing of it is left then
+ * Runs a transactional tool: its effects and its answer, stored in the ledger, are committed together.
+ * @throws the tool's error, or why the commit failed; everything is rolled back then
  */
 export type Transact = (
-  work: (sql: ToolSql) => Promise<KeptAnswer>,
+  work: (sql: ToolSql) => Promise<LedgerAnswer>,
   signal: AbortSignal,
   record: CallRecord | undefined,
-) => Promise<KeptAnswer>;
+) => Promise<LedgerAnswer>;
 
-/** Whether a person approved a call, by the call's id; absent while undecided. */
+/** Whether a person approved a call, by call id; absent while undecided. */
 export type Decisions = ReadonlyMap<string, boolean>;
 
-/** Returns the agent's tool of a call. */
 export const findTool = ({ agent }: AgentTurn, { name }: OpenCall): Tool | undefined =>
   agent.tools.find((tool) => tool.name === name);
 
-/** Returns the agent's tool of a call that the ledger has: one that changes nothing simply runs again. */
+/**
+ * Returns the agent's tool of a call that the ledger records. Tools without effect are not recorded, because they can
+ * simply run again.
+ */
 export function findActingTool(turn: AgentTurn, call: OpenCall): Tool | undefined {
   const tool = findTool(turn, call);
   return tool && getEffect(tool) !== 'none' ? tool : undefined;
 }
 
-/** Returns an id that follows from these words: a UUID of version 8. */
-export function deriveId(words: unknown[]): string {
-  const hash = createHash('sha256').update(JSON.stringify(words)).digest('hex');
+/** Derives a UUID (version 8) from values, the same for the same values. */
+export function deriveId(values: unknown[]): string {
+  const hash = createHash('sha256').update(JSON.stringify(values)).digest('hex');
   return [
     hash.slice(0, 8),
     hash.slice(8, 12),
@@ -106,7 +107,6 @@ export function deriveId(words: unknown[]): string {
   ].join('-');
 }
 
-/** Returns the entry of a call. */
 export const toRecord = (
   invocation: InvocationState,
   tool: Tool,
@@ -121,20 +121,20 @@ export const toRecord = (
   ...more,
 });
 
-/** Notes that the calls of an event begin once it is stored: all but those that a person has to confirm first. */
+/** Records the calls as started when their event is stored, except calls that a person must confirm first. */
 export function beginWith(invocation: InvocationState, turn: AgentTurn, event: NewEvent, calls: OpenCall[]): void {
   const { ledger, stored } = invocation.input;
   if (!ledger || stored?.has(event)) return;
-  const begun = calls.flatMap((call) => {
+  const records = calls.flatMap((call) => {
     const tool = findActingTool(turn, call);
     return tool && !tool.needsConfirmation ? [toRecord(invocation, tool, call, { state: 'started' })] : [];
   });
-  ledger.writeWith(event.id, begun);
+  ledger.writeWith(event.id, records);
 }
 
 /**
- * Looks up calls that the event of this process does not begin: a person has decided on them, or another process stored
- * them. Those that were not begun begin now, unless they still need a person. @returns what was known of them
+ * Looks up calls that this process did not start: a person has decided on them, or another process stored them. Calls
+ * not started yet are recorded as started, unless they still need a person. @returns the previous entries
  */
 export async function lookUp(
   invocation: InvocationState,
@@ -153,7 +153,7 @@ export async function lookUp(
   return ledger && records.length > 0 ? ledger.write(records) : new Map();
 }
 
-/** Notes the calls of a step that stay open: those that something else answers later, and requests to confirm one. */
+/** Registers the open calls of a step: long-running calls, and confirmation requests. */
 export function noteWaits(
   { input: { ledger } }: InvocationState,
   turn: AgentTurn,
@@ -168,13 +168,13 @@ export function noteWaits(
     const { id: about, name, args } = call;
     const wait = typeof tool?.wait === 'function' ? tool.wait(args) : (tool?.wait ?? {});
     const open = { about, tool: name, args, wait };
-    for (const { id = '', name: callName = '', args: asked } of requests) {
-      if ((asked?.['originalFunctionCall'] as { id?: string } | undefined)?.id !== about) continue;
+    for (const { id = '', name: callName = '', args: members } of requests) {
+      if ((members?.['originalFunctionCall'] as { id?: string } | undefined)?.id !== about) continue;
       ledger.waitFor({
         ...open,
         callId: id ?? '',
         callName: callName ?? '',
-        asked: asked?.['toolConfirmation'] as object,
+        asked: members?.['toolConfirmation'] as object,
       });
     }
     if (!answered.has(about) && tool?.isOfClient !== true) ledger.waitFor({ ...open, callId: about, callName: name });

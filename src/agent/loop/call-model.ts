@@ -5,32 +5,30 @@ import type { AgentNode, NamedModel } from '../definition/agent.ts';
 import type { FailedTry, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
 import { countTokens, type InvocationState } from './invocation-state.ts';
 
-/** Failed tries that the event of one call names. */
-const MAX_TRIES = 32;
-/** Errors that say something of the request and nothing of the provider. */
-const OF_REQUEST = new Set(['model_rejected', 'model_not_found']);
+/** Maximum number of failed attempts recorded on one event. */
+const MAX_FAILED_TRIES = 32;
+/** Errors that are the request's fault and must not trip the provider's circuit breaker. */
+const REQUEST_ERRORS = new Set(['model_rejected', 'model_not_found']);
 
-/** The way to an answer, where it was not that of the first try. */
+/** How the answer came about, if not by the first attempt. */
 export interface ModelNotes {
   failedTries: FailedTry[];
   /** The fallback that answered. */
   answeredBy?: { provider: string; model: string };
 }
 
-/** Returns what notes a failed try. */
 export const noteTry =
   ({ failedTries }: ModelNotes) =>
   (failed: FailedTry) => {
-    if (failedTries.length < MAX_TRIES) failedTries.push(failed);
+    if (failedTries.length < MAX_FAILED_TRIES) failedTries.push(failed);
   };
 
-/** Returns an event with the notes of its model call. */
 export const withNotes = (event: NewEvent, notes: ModelNotes): NewEvent =>
   notes.failedTries.length === 0 ? event : { ...event, customMetadata: { ...event.customMetadata, model: notes } };
 
 /**
- * Asks the model of an agent, then its fallbacks in order, until one begins an answer. Each call is reserved in the
- * budgets and counted under its own name.
+ * Calls an agent's model, then its fallbacks in order, until one begins an answer. Each call is reserved in the budgets
+ * and counted under its own model name.
  */
 export async function* callWithFallbacks(
   invocation: InvocationState,
@@ -40,31 +38,31 @@ export async function* callWithFallbacks(
 ): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const { userId } = invocation.input.session;
   const progress = { hasBegun: false };
-  const left = [...(agent.fallbacks ?? [])];
+  const fallbacks = [...(agent.fallbacks ?? [])];
   for (let target: NamedModel | undefined = agent; ; ) {
     const { model, modelName }: NamedModel = target;
-    const told = { provider: model.provider, model: modelName };
-    const next = left.shift();
-    if (next && model.breaker?.passesOver(userId)) request.onFailedTry?.({ ...told, error: 'passed_over' });
+    const names = { provider: model.provider, model: modelName };
+    const next = fallbacks.shift();
+    if (next && model.breaker?.passesOver(userId)) request.onFailedTry?.({ ...names, error: 'passed_over' });
     else {
       try {
         const answer = yield* callOne(invocation, target, request, next && agent.firstTokenMs, progress);
         model.breaker?.note(userId, false);
-        if (notes && target !== agent) notes.answeredBy = told;
+        if (notes && target !== agent) notes.answeredBy = names;
         return answer;
       } catch (error) {
         const code = error instanceof AgentError ? error.code : 'model_failed';
         if (request.signal.aborted || !code.startsWith('model_')) throw error;
-        if (!OF_REQUEST.has(code)) model.breaker?.note(userId, true);
+        if (!REQUEST_ERRORS.has(code)) model.breaker?.note(userId, true);
         if (!next || progress.hasBegun) throw error;
-        request.onFailedTry?.({ ...told, error: code });
+        request.onFailedTry?.({ ...names, error: code });
       }
     }
     target = next ?? target;
   }
 }
 
-/** @throws {AgentError} `model_timeout` where nothing of the answer came in time */
+/** @throws {AgentError} `model_timeout` if no answer began in time */
 async function* callOne(
   invocation: InvocationState,
   { model, modelName }: NamedModel,
@@ -72,14 +70,14 @@ async function* callOne(
   firstTokenMs: number | undefined,
   progress: { hasBegun: boolean },
 ): AsyncGenerator<ModelDelta, ModelAnswer, void> {
-  // The request itself where it can be: an observer knows it again.
-  const named = modelName === request.modelName ? request : { ...request, modelName };
-  const reserved = await invocation.input.reserve?.(named);
+  // The same object if possible, because observers identify the request by it.
+  const ownRequest = modelName === request.modelName ? request : { ...request, modelName };
+  const reserved = await invocation.input.reserve?.(ownRequest);
   const late = firstTokenMs === undefined ? undefined : startLate(firstTokenMs, model.provider, modelName);
   const signal = late ? AbortSignal.any([request.signal, late.signal]) : request.signal;
-  const sent = reserved?.request ?? named;
+  const bounded = reserved?.request ?? ownRequest;
   try {
-    const stream = model.generate(late ? { ...sent, signal, onBegin: late.stop } : sent);
+    const stream = model.generate(late ? { ...bounded, signal, onBegin: late.stop } : bounded);
     for (;;) {
       const next = await orAborted(stream.next(), signal);
       late?.stop();

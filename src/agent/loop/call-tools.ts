@@ -12,7 +12,7 @@ import {
   type EarlierCall,
   findActingTool,
   findTool,
-  type KeptAnswer,
+  type LedgerAnswer,
   lookUp,
   toRecord,
   type Transact,
@@ -25,7 +25,7 @@ import {
   requestConfirmation,
   toResponse,
   toResponsePart,
-  withRoom,
+  withinSize,
 } from './tool-answer.ts';
 import { guardFiles, guardValue } from './guard.ts';
 import { afterTool, runBeforeToolHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
@@ -35,20 +35,19 @@ import { type Confirmation, getEffect, type Tool, toToolLog } from '../definitio
 import { isExactIntegerError, TOO_MANY_DIGITS } from '../definition/typed-arguments.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
-/** Maximum size of all answers of one step, where the input says none. */
+/** Maximum size of all answers of one step together, in characters of JSON [used if the input sets none]. */
 const MAX_STEP_CHARACTERS = 1_048_576;
 
-/** A function call that is to be answered; `invalidArguments` is what the model sent where it was no JSON object. */
+/** A function call to be answered. `invalidArguments` is what the model sent if it was not a JSON object. */
 export interface OpenCall {
   id: string;
   name: string;
   args: JsonObject;
   invalidArguments?: string;
-  /** The answer of a person to what the tool itself asked. */
+  /** A person's answer to a confirmation that the tool itself requested. */
   confirmation?: Confirmation | undefined;
 }
 
-/** The function calls of an event, in order, with what the loop needs to answer them. */
 export function toOpenCalls(event: Event): OpenCall[] {
   return (event.content?.parts ?? []).flatMap((part) => {
     const call = part.functionCall;
@@ -90,15 +89,15 @@ async function runTool(
     callAgent: (agent: AgentNode, request: string) =>
       invocation.callAgent(agent, request, signal, operationId, { kept: { ...kept }, keep }),
   };
-  const run = async (sql: ToolSql): Promise<KeptAnswer> => {
+  const run = async (sql: ToolSql): Promise<LedgerAnswer> => {
     const value = await runWith({ tool: tool.name }, async () => tool.run(call.args, { ...context, sql }));
-    const given = tool.longRunning === true && value === undefined ? undefined : toResponse(value);
-    const checked = given && marks ? toResponse(await afterTool(invocation, turn, call, given, marks)) : given;
+    const raw = tool.longRunning === true && value === undefined ? undefined : toResponse(value);
+    const checked = raw && marks ? toResponse(await afterTool(invocation, turn, call, raw, marks)) : raw;
     const files =
       marks && attachments.length > 0 ? await guardFiles(invocation, turn, attachments, marks) : attachments;
     const isBlocked = typeof files === 'string';
     const response = isBlocked ? { error: files } : checked;
-    // Copies: a tool that keeps working must not change an event that is stored already.
+    // Copies, because a tool that keeps running must not change a stored event.
     const media = isBlocked ? [] : cloneJson(files);
     const answer = { response, attachments: media, actions: cloneJson(actions) };
     return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? pausedForPerson(answer) : answer;
@@ -113,34 +112,36 @@ async function runTool(
     if (error instanceof UnknownOutcomeError && getEffect(tool) === 'once') {
       const earlier: EarlierCall = { state: 'started', attempt: 1, response: null };
       const settled = await settleEarlier(invocation, turn, tool, call, earlier, undefined, error.message);
-      const told = settled ?? failed(error.message);
-      return marks ? guardAnswer(invocation, turn, ['results'], told, marks) : told;
+      const answer = settled ?? failed(error.message);
+      return marks ? guardAnswer(invocation, turn, ['results'], answer, marks) : answer;
     }
-    const instead = marks && (await onToolError(invocation, turn, call, error, marks));
-    if (instead) return instead;
+    const replacement = marks && (await onToolError(invocation, turn, call, error, marks));
+    if (replacement) return replacement;
     if (isExactIntegerError(error, call.args)) return failed(TOO_MANY_DIGITS);
-    const told = marks ? await guardError(invocation, turn, error, marks) : failed(errorText(error));
+    const answer = marks ? await guardError(invocation, turn, error, marks) : failed(errorText(error));
     const lines = ownLines(error);
-    if (lines.length === 0) return told;
+    if (lines.length === 0) return answer;
     const stack = [errorText(error), ...lines].join('\n');
     log?.warn({ tool: call.name, callId: call.id, stack }, 'a tool failed');
-    return { ...told, stack };
+    return { ...answer, stack };
   }
 }
 
-/** Returns what the model reads of a failure: a server can say anything in it. */
+/**
+ * Returns a failed tool's answer for the model, checked by guardrails, because a server may put any text into an error.
+ */
 async function guardError(
   invocation: InvocationState,
   turn: AgentTurn,
   error: unknown,
   marks: HookMarks,
 ): Promise<Answer> {
-  const told = failed(errorText(error));
-  if (!told.response || (error instanceof AgentError && error.code === 'hook_failed')) return told;
-  return guardAnswer(invocation, turn, ['results'], told, marks);
+  const answer = failed(errorText(error));
+  if (!answer.response || (error instanceof AgentError && error.code === 'hook_failed')) return answer;
+  return guardAnswer(invocation, turn, ['results'], answer, marks);
 }
 
-/** Returns an answer that no hook has seen, as guardrails leave it. */
+/** Checks an answer that passed no hook with the guardrails. */
 async function guardAnswer(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -156,8 +157,8 @@ async function guardAnswer(
       response = value;
     }
     return { ...answer, response };
-  } catch (another) {
-    return failed(turn.signal.aborted ? 'interrupted' : errorText(another));
+  } catch (cause) {
+    return failed(turn.signal.aborted ? 'interrupted' : errorText(cause));
   }
 }
 
@@ -166,8 +167,8 @@ async function keepFor(invocation: InvocationState, tool: Tool, call: OpenCall, 
   await invocation.input.ledger?.write([toRecord(invocation, tool, call, { state: 'started', response: { kept } })]);
 }
 
-/** It asks a person: what it has done so far is known, and it runs again with the answer. */
-const pausedForPerson = (answer: KeptAnswer): Answer => ({
+/** The tool requested a confirmation: its actions so far are kept, and it runs again with the person's answer. */
+const pausedForPerson = (answer: LedgerAnswer): Answer => ({
   ...answer,
   actions: { ...answer.actions, skipSummarization: true },
   state: 'settled',
@@ -198,31 +199,33 @@ async function answerCall(
   }
   const problem = tool.checkArguments
     ? await tool.checkArguments(call.args, turn.signal)
-    : await wrongArguments(tool, call);
+    : await checkArguments(tool, call);
   if (problem !== undefined) return failed(problem);
   if (turn.signal.aborted) return failed('interrupted');
   const isRejected = decision === false && !call.confirmation;
-  // A hook had asked, before the tool began.
+  // A hook requested the confirmation, before the tool started.
   if (earlier?.state === 'settled' && !earlier.response && isRejected) return failed(REJECTED);
   if (earlier) {
     const settled = await settleEarlier(invocation, turn, tool, call, earlier, decision);
-    // A person or a check has said what became of it. What the tool answered itself has passed its hooks.
-    const isSaid = settled && (earlier.state === 'settled' || !earlier.response?.response);
-    if (settled) return isSaid && marks ? guardAnswer(invocation, turn, ['input', 'results'], settled, marks) : settled;
+    // The outcome comes from a person or a check, so guardrails have not seen it; the tool's own answer has passed its
+    // hooks.
+    const isUnchecked = settled && (earlier.state === 'settled' || !earlier.response?.response);
+    if (settled)
+      return isUnchecked && marks ? guardAnswer(invocation, turn, ['input', 'results'], settled, marks) : settled;
     const { kept } = earlier.response ?? {};
     const more = { state: 'started' as const, attempt: earlier.attempt + 1, ...(kept && { response: { kept } }) };
-    const again = toRecord(invocation, tool, call, more);
-    await invocation.input.ledger?.write([again]);
+    const retry = toRecord(invocation, tool, call, more);
+    await invocation.input.ledger?.write([retry]);
   } else if (isRejected) return failed(REJECTED);
   const hooked = marks && decision !== true && (await runBeforeToolHooks(invocation, turn, call, marks));
   if (hooked) return hooked;
   if (!earlier && tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
   if (marks && call.confirmation?.payload) {
     const { payload } = call.confirmation;
-    const given = await guardAnswer(invocation, turn, ['input'], { ...failed(''), response: { payload } }, marks);
-    const left = given.response?.['payload'];
-    if (typeof left !== 'object') return given;
-    call.confirmation = { ...call.confirmation, payload: left as JsonObject };
+    const guarded = await guardAnswer(invocation, turn, ['input'], { ...failed(''), response: { payload } }, marks);
+    const checked = guarded.response?.['payload'];
+    if (typeof checked !== 'object') return guarded;
+    call.confirmation = { ...call.confirmation, payload: checked as JsonObject };
   }
   return runTool(invocation, turn, tool, call, earlier?.response?.kept, marks);
 }
@@ -231,8 +234,8 @@ const REJECTED = 'This tool call is rejected.';
 
 let loading: Promise<{ schemaError: typeof Check }> | undefined;
 
-/** Returns the first problem of a call's arguments. Loads the validator on first use. */
-async function wrongArguments({ parameters }: Tool, { args }: OpenCall): Promise<string | undefined> {
+/** Returns the first violation of the tool's schema. Loads the validator on first use. */
+async function checkArguments({ parameters }: Tool, { args }: OpenCall): Promise<string | undefined> {
   const { schemaError } = await (loading ??= import('../arguments/check-arguments.ts'));
   return schemaError(parameters, args, 'arguments');
 }
@@ -250,11 +253,14 @@ async function answerTraced(
   const answer = await runInTrace(step?.traceparent, run);
   step?.end(answer.response, answer.stack);
   if (!marks) return answer;
-  // What was changed is told with the response; a call that waits for a person shows its arguments there.
+  // A state change is stored with the response; for a call that waits for a person, so are changed arguments.
   return { ...answer, actions: mergeActions([answer.actions, { stateDelta: marks.stateDelta }]), hooks: marks.changed };
 }
 
-/** Merges actions for one event: a later value wins; maps merge by key, without a prototype: `__proto__` is data. */
+/**
+ * Merges actions for one event: a later value wins; maps are merged by key. Maps have no prototype, so that a key
+ * `__proto__` is data.
+ */
 export function mergeActions(all: EventActions[]): EventActions {
   const merged: Record<string, unknown> = emptyActions();
   for (const actions of all) {
@@ -273,9 +279,9 @@ function mergeMaps(first: unknown, second: unknown): JsonObject {
 }
 
 /**
- * Runs the calls of one step in parallel and gives their responses as ONE event in call order; `undefined` where every
- * call stays open. An abort answers what still runs with `interrupted` and marks the event with the abort's error.
- * Never throws.
+ * Runs the calls of one step in parallel and returns their responses as ONE event in call order; `undefined` if every
+ * call stays open. An abort answers running calls with `interrupted` and puts the abort's error on the event. Never
+ * throws.
  */
 export async function callTools(
   invocation: InvocationState,
@@ -286,18 +292,18 @@ export async function callTools(
   const isAnswer = (event: NewEvent) => getFunctionResponses(event.content).length > 0;
   const stored = invocation.input.stored?.take(turn, isAnswer);
   if (stored) return { event: stored, stillOpen: getFunctionResponses(stored.content).length < calls.length };
-  const bounded = withRoom(invocation.input.eventBytes ?? MAX_STEP_CHARACTERS);
+  const bounded = withinSize(invocation.input.eventBytes ?? MAX_STEP_CHARACTERS);
   const { ledger } = invocation.input;
   const { signal } = turn;
   const earlier = await lookUp(invocation, turn, calls, decisions);
   let running = calls.length;
   const answers = await Promise.all(
     calls.map(async (call) => {
-      const [decision, before] = [decisions.get(call.id), earlier.get(call.id)];
-      const answer = bounded(await answerTraced(invocation, turn, call, decision, before));
+      const [decision, entry] = [decisions.get(call.id), earlier.get(call.id)];
+      const answer = bounded(await answerTraced(invocation, turn, call, decision, entry));
       running -= 1;
-      const record = toEntry(invocation, turn, call, answer, before !== undefined || decision === true);
-      // The last one is in the next event. What fails here fails there too.
+      const record = toEntry(invocation, turn, call, answer, entry !== undefined || decision === true);
+      // The last answer is stored with the event that follows. A failing write here will fail again there.
       if (running > 0 && answer.response && record && !signal.aborted) {
         const { response, actions, attachments } = answer;
         await ledger?.write([{ ...record, response: { response, actions, attachments } }]).catch(() => undefined);
@@ -325,7 +331,7 @@ export async function callTools(
   return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
 }
 
-/** Returns the entry of a call that the ledger has begun, with what has become of it. */
+/** Returns the ledger record of a call's end, if the call was recorded as started. */
 function toEntry(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -337,7 +343,7 @@ function toEntry(
   return tool && (hasEntry || !tool.needsConfirmation) ? toRecord(invocation, tool, call, { state }) : undefined;
 }
 
-/** A copy of the event with the error that ends its invocation; its content stays. */
+/** Returns a copy of the event with the error that ends its invocation. */
 export function withError(event: NewEvent, error: { code: string; message: string }): NewEvent {
   return { ...event, errorCode: error.code, errorMessage: error.message };
 }

@@ -11,18 +11,18 @@ import type { OpenCall } from './call-tools.ts';
 import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import { cloneJson, parseExactJson } from '../../core/exact-json.ts';
 
-/** Name of the call that asks a person, as ADK's clients know it. */
+/** Name of the confirmation call in ADK's protocol. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 
-/** The answer to a question, as the task of that keeps it: the rules of the task say who may give it. */
-interface GivenAnswer {
-  /** The invocation that asked. */
+/** A task's accepted answer to a question; the task's rules decided who may give it. */
+interface TaskAnswer {
+  /** The invocation that made the request. */
   invocationId: string;
   response: JsonObject;
 }
 
-/** Answers that closed tasks of a session, by the ids of the calls that asked. */
-export type GivenAnswers = ReadonlyMap<string, GivenAnswer>;
+/** Answers of a session's closed tasks, by the ids of the calls that requested them. */
+export type TaskAnswers = ReadonlyMap<string, TaskAnswer>;
 
 /** Calls that a person has decided on, and the agent that requested the decisions. */
 export interface ConfirmedCalls {
@@ -32,7 +32,9 @@ export interface ConfirmedCalls {
   decisions: Map<string, boolean>;
 }
 
-/** Returns the event that asks a person to confirm calls, one long-running call for each; `undefined` without any. */
+/**
+ * Returns the event that requests confirmation of calls, one long-running call each; `undefined` if none is requested.
+ */
 export function toConfirmationRequest(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -55,26 +57,30 @@ export function toConfirmationRequest(
   });
 }
 
-/** True for an event that {@link toConfirmationRequest} made. */
 export const isConfirmationRequest = (event: Event): boolean => requestsIn(event).length > 0;
 
-/** True where a person said yes. */
 export const isConfirmed = (response: FunctionResponse): boolean => toDecision(response).confirmed;
 
-/** The web UI wraps the decision as JSON text in a `response` member; others send it plain. If unclear, it is a no. */
+/**
+ * Reads a decision. The web UI wraps it as JSON text in a `response` member; other clients send it plain. Anything
+ * unclear counts as a refusal.
+ */
 function toDecision({ response }: Pick<FunctionResponse, 'response'>): Pick<Confirmation, 'confirmed' | 'payload'> {
   const wrapped = response?.['response'];
   try {
-    const said = (typeof wrapped === 'string' ? parseExactJson(wrapped) : response) as JsonObject | null | undefined;
-    const payload = said?.['payload'];
+    const decision = (typeof wrapped === 'string' ? parseExactJson(wrapped) : response) as
+      | JsonObject
+      | null
+      | undefined;
+    const payload = decision?.['payload'];
     const isObject = typeof payload === 'object' && payload !== null && !Array.isArray(payload);
-    return { confirmed: said?.['confirmed'] === true, ...(isObject && { payload: payload as JsonObject }) };
+    return { confirmed: decision?.['confirmed'] === true, ...(isObject && { payload: payload as JsonObject }) };
   } catch {
     return { confirmed: false };
   }
 }
 
-/** Ids of calls whose tool has answered after the event at `index`: they are not run a second time. */
+/** Ids of calls that were answered after the event at `index` and must not run again. */
 function answeredSince(events: Event[], index: number): Set<string | null | undefined> {
   const later = events.slice(index + 1).filter((event) => event.author !== 'user');
   return new Set(later.flatMap((event) => getFunctionResponses(event.content).map((response) => response.id)));
@@ -83,12 +89,12 @@ function answeredSince(events: Event[], index: number): Set<string | null | unde
 function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefined {
   const original = args?.['originalFunctionCall'] as Partial<OpenCall> | undefined;
   return original?.id && original.name
-    ? // A copy: a tool may change its arguments, and the history may not.
+    ? // A copy, because a tool may change its arguments but not the history.
       { id: original.id, name: original.name, args: cloneJson(original.args ?? {}) }
     : undefined;
 }
 
-/** Returns the ids of the questions that the last event answers, where the user has said it. */
+/** Returns the ids of the confirmation requests that the last event answers, if the user is its author. */
 export function listAnsweredQuestions(history: Event[]): string[] {
   const last = history.at(-1);
   if (last?.author !== 'user') return [];
@@ -96,19 +102,19 @@ export function listAnsweredQuestions(history: Event[]): string[] {
 }
 
 /**
- * Finds the calls that the last user event decides on, one member per requesting event (parallel agents make one each).
- * Events only say which: clients write some, and others are copies of another session's. So a request counts where it
- * is an event of `runtimeEventIds`, and an answer where a task of its invocation was closed with it, as that keeps it
- * (`given`). None counts that has run since.
+ * Finds the calls that the last user event decides on, one element per requesting event (parallel agents make one
+ * each). Events alone prove nothing, because clients write some and others are copied from another session. Therefore a
+ * request must be in `runtimeEventIds`, and its answer must be the one that closed a task of the same invocation
+ * (`answers`). Calls that have run since are left out.
  */
 export function findConfirmations(
   history: Event[],
   runtimeEventIds: ReadonlySet<string>,
-  given: GivenAnswers,
+  taskAnswers: TaskAnswers,
 ): ConfirmedCalls[] {
   const answers = new Map(
     listAnsweredQuestions(history).flatMap((id) => {
-      const answer = given.get(id);
+      const answer = taskAnswers.get(id);
       return answer ? [[id, { ...toDecision(answer), invocationId: answer.invocationId }] as const] : [];
     }),
   );
@@ -143,8 +149,8 @@ function toConfirmedCalls(
 }
 
 /**
- * The requests that an event makes: the runtime marks its own as long-running. A model, or who writes what it reads,
- * can call a function of that name too, and may not choose what a person's yes is for.
+ * Returns the confirmation requests of an event: calls that the runtime marked as long-running. A model, or a text that
+ * it reads, can call a function of that name too, and must not choose what a person's approval applies to.
  */
 function requestsIn({ author, content, longRunningToolIds }: Event): FunctionCall[] {
   if (author === 'user') return [];
@@ -152,7 +158,7 @@ function requestsIn({ author, content, longRunningToolIds }: Event): FunctionCal
   return getFunctionCalls(content).filter(({ name, id }) => name === CONFIRMATION_CALL && id && own.has(id));
 }
 
-/** Finds the provisional responses to the calls of the event at `index`; parallel agents' events may stand between. */
+/** Finds the provisional responses to the calls of the event at `index`; events of parallel agents may come between. */
 function responsesTo(history: Event[], index: number): number {
   const request = history[index];
   const requested = new Set(requestsIn(request ?? {}).map((call) => toOriginalCall(call.args)?.id));

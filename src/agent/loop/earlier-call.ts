@@ -6,7 +6,7 @@ import type { OpenCall } from './call-tools.ts';
 import { type AgentTurn, emptyActions, type InvocationState } from './invocation-state.ts';
 import { type Answer, failed, requestConfirmation, toResponse } from './tool-answer.ts';
 
-/** Returns the answer to a call that may have run before; `undefined` where it did not, and is to run again. */
+/** Returns the answer to a call that may have run before; `undefined` if it is to run (again). */
 export async function settleEarlier(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -20,10 +20,10 @@ export async function settleEarlier(
     const { response, actions = emptyActions(), attachments = [] } = kept;
     return { response, actions, attachments, state };
   }
-  // Its tool goes on where it was.
+  // The tool stored its progress with `keep`, so it continues from there.
   if (state === 'started' && kept?.kept) return undefined;
   if (state === 'settled') return undefined;
-  // A person was asked whether it may run again.
+  // A person allowed it to run again.
   if (state === 'unknown' && decision === true) return undefined;
   if (state === 'started' && getEffect(tool) !== 'once') return undefined;
   const outcome = await check(invocation, turn, tool, call);
@@ -32,13 +32,13 @@ export async function settleEarlier(
     const answer = { response: toResponse(outcome.response), attachments: [], actions: emptyActions() };
     return { ...answer, state: 'settled' };
   }
-  const told = `It is not known whether this call took effect: ${why} It was not repeated.`;
-  if (tool.onUnknown !== 'ask' || decision === false) return { ...failed(told), state: 'unknown' };
+  const message = `It is not known whether this call took effect: ${why} It was not repeated.`;
+  if (tool.onUnknown !== 'ask' || decision === false) return { ...failed(message), state: 'unknown' };
   const hint = `It is not known whether \`${call.name}\` took effect: ${why} May it run again?`;
-  return { ...requestConfirmation(call, hint, `${told} A person is asked.`), state: 'unknown' };
+  return { ...requestConfirmation(call, hint, `${message} A person is asked.`), state: 'unknown' };
 }
 
-/** Asks a tool what has become of a call; `undefined` where it does not know. */
+/** Lets the tool check the outcome of a call; `undefined` if it does not know. */
 async function check(
   invocation: InvocationState,
   { signal }: AgentTurn,

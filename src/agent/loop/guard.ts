@@ -11,39 +11,41 @@ import type { InstructionPiece } from './instruction.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 import { listRuns, withoutTexts, withRedacted } from './outside-texts.ts';
 
-/*
- * What comes from outside is what this runtime did not make: the column of an event says it, not its author or role.
- * Guardrails look at all of it before each model call, whatever stands behind it. A text is checked once: what was said
- * of a frozen event is kept with it, what a function or a judge said also by the text. What was blocked is noted on the
- * event in its place, and stays out of all later requests.
+/**
+ * "From outside" means: not made by this runtime. A column of the event says so, because its author and role can be
+ * forged. Guardrails check all such text before each model call, whatever the reader does with it. Each text is checked
+ * once: the verdict on a frozen event is cached with the event; verdicts of functions and judges are also cached by
+ * text. A blocked event is listed on the event that replaces the answer and stays out of all later requests.
  */
 
-/** Characters of texts that a judge reads at once. */
+/** Characters that a judge reads in one call. */
 const MAX_JUDGED = 8_000;
-/** Checks by a function that run at once. */
-const MAX_AT_ONCE = 8;
-/** What functions and judges have said that one guardrail keeps, the least recently used go first. */
-const MAX_KEPT = 10_000;
+/** Concurrent checks by a function. */
+const MAX_CONCURRENT_CHECKS = 8;
+/** Verdicts of functions and judges that one guardrail caches; least recently used are evicted. */
+const MAX_CACHED_VERDICTS = 10_000;
 
-/** What a guardrail has said so far. */
+/** Cached verdicts of one guardrail. */
 interface Verdicts {
-  /** By the frozen event, and the agent. */
+  /** By frozen event, then by agent name: true if the event must not pass. */
   events: WeakMap<Event, Map<string, boolean>>;
-  /** By digests of texts. */
+  /** Replacement text by digest; `undefined` if the text may pass. */
   texts: Map<string, string | undefined>;
 }
 
 const verdictsOf = new WeakMap<Guard, Verdicts>();
 
 function getVerdicts(guard: Guard): Verdicts {
-  const known = verdictsOf.get(guard) ?? { events: new WeakMap(), texts: new Map() };
-  verdictsOf.set(guard, known);
-  return known;
+  const verdicts = verdictsOf.get(guard) ?? { events: new WeakMap(), texts: new Map() };
+  verdictsOf.set(guard, verdicts);
+  return verdicts;
 }
 
 type FindText = (text: string) => Promise<string | undefined>;
 
-/** Returns the check of a guardrail that keeps what a function or a judge said. `of`: the event that has the text. */
+/**
+ * Returns the guardrail's check; it caches verdicts of functions and judges. `of` is the event that contains the text.
+ */
 function toFind(guard: Guard, context: HookContext, of: string): FindText {
   const find: FindText = (text) => guard.find(text, context);
   if (guard.by === 'patterns') return find;
@@ -52,39 +54,39 @@ function toFind(guard: Guard, context: HookContext, of: string): FindText {
   const scope = JSON.stringify([session.appName, session.userId, session.sessionId, agentName, of]);
   return async (text) => {
     const name = createHash('sha256').update(scope).update(text).digest('base64');
-    const found = texts.has(name) ? texts.get(name) : await find(text);
+    const replacement = texts.has(name) ? texts.get(name) : await find(text);
     texts.delete(name);
-    texts.set(name, found);
+    texts.set(name, replacement);
     for (const oldest of texts.keys()) {
-      if (texts.size <= MAX_KEPT) break;
+      if (texts.size <= MAX_CACHED_VERDICTS) break;
       texts.delete(oldest);
     }
-    return found;
+    return replacement;
   };
 }
 
 const historySets = new WeakMap<Event[], Set<Event>>();
 
 function isOfHistory(history: Event[], event: Event): boolean {
-  const known = historySets.get(history) ?? new Set(history);
-  historySets.set(history, known);
-  return known.has(event);
+  const events = historySets.get(history) ?? new Set(history);
+  historySets.set(history, events);
+  return events.has(event);
 }
 
-/** True for an event that a client brought, or a person. */
+/** True for an event that a client or a person brought. */
 function isFromOutside({ input }: InvocationState, event: Event): boolean {
   if (isOfHistory(input.history, event)) return event.author === 'user' || !input.runtimeEventIds.has(event.id ?? '');
-  // Of this run only what a person has spoken: the request to an agent that is a tool is the model's.
+  // Within this run only transcribed speech is from outside; the request to an agent used as a tool comes from a model.
   return event.inputTranscription != null;
 }
 
-/** The events of these that were brought, and that the agent is shown. */
+/** Returns the events from outside that the agent sees. */
 function listOutside(invocation: InvocationState, { agent, branch }: AgentTurn, events: Event[]): Event[] {
   const shown = new Set(listShown(events, { agentName: agent.name, branch }));
   return events.filter((event) => (shown.has(event) || event.actions?.compaction) && isFromOutside(invocation, event));
 }
 
-/** The ids of the events that guardrails have blocked before. */
+/** Returns the ids of the events that guardrails blocked earlier. */
 const listBlockedBefore = (invocation: InvocationState): Set<string> =>
   new Set(
     invocation.events.flatMap((event) =>
@@ -92,43 +94,43 @@ const listBlockedBefore = (invocation: InvocationState): Set<string> =>
     ),
   );
 
-/** Finds those of the events that may not pass. */
+/** Returns the events that must not pass. */
 async function findEvents(guard: Guard, context: HookContext, events: Event[]): Promise<Event[]> {
-  const { events: known } = getVerdicts(guard);
-  const said = (event: Event) => known.get(event)?.get(context.agentName);
-  const left = events.filter((event) => said(event) === undefined);
-  const found = new Set(
-    guard.by === 'judge' ? await judge(guard, context, left) : await findEach(guard, context, left),
+  const { events: cached } = getVerdicts(guard);
+  const verdictOf = (event: Event) => cached.get(event)?.get(context.agentName);
+  const unchecked = events.filter((event) => verdictOf(event) === undefined);
+  const matches = new Set(
+    guard.by === 'judge' ? await judge(guard, context, unchecked) : await findEach(guard, context, unchecked),
   );
-  for (const event of left) {
+  for (const event of unchecked) {
     if (!Object.isFrozen(event)) continue;
-    known.set(event, (known.get(event) ?? new Map<string, boolean>()).set(context.agentName, found.has(event)));
+    cached.set(event, (cached.get(event) ?? new Map<string, boolean>()).set(context.agentName, matches.has(event)));
   }
-  return events.filter((event) => found.has(event) || said(event) === true);
+  return events.filter((event) => matches.has(event) || verdictOf(event) === true);
 }
 
 async function findEach(guard: Guard, context: HookContext, events: Event[]): Promise<Event[]> {
   const pause = newPauses();
-  const found: Event[] = [];
+  const matches: Event[] = [];
   const open = events.values();
   const work = async () => {
     for (const event of open) {
       await pause();
-      if (await findIn(listRuns(event), toFind(guard, context, event.id ?? ''))) found.push(event);
+      if (await findIn(listRuns(event), toFind(guard, context, event.id ?? ''))) matches.push(event);
     }
   };
-  await Promise.all(Array.from({ length: guard.by === 'function' ? MAX_AT_ONCE : 1 }, work));
-  return found;
+  await Promise.all(Array.from({ length: guard.by === 'function' ? MAX_CONCURRENT_CHECKS : 1 }, work));
+  return matches;
 }
 
-/** Looks in each text, and across those that stand next to each other. */
+/** Checks each text of a run, and the joined run, because a match may span neighbouring texts. */
 async function findIn(runs: string[][], find: FindText): Promise<boolean> {
   for (const run of runs)
     for (const text of new Set([run.join(''), ...run])) if ((await find(text)) !== undefined) return true;
   return false;
 }
 
-/** Has several events read at once; where something is found in them, each half. */
+/** Lets a judge read several events in one call; if it objects, bisects to find the culprits. */
 async function judge(guard: Guard, context: HookContext, events: Event[]): Promise<Event[]> {
   const texts = events.flatMap((event) => {
     const text = listRuns(event)
@@ -161,15 +163,15 @@ function toBatches<Item extends { text: string }>(items: Item[]): Item[][] {
   return batches;
 }
 
-/** Returns an event without what a guardrail has found in it. */
-const withoutFound = async (guard: Guard, context: HookContext, event: Event): Promise<Event> =>
+/** Redacts an event, or empties it if the guardrail cannot tell which part offended. */
+const redactEvent = async (guard: Guard, context: HookContext, event: Event): Promise<Event> =>
   guard.action === 'block' || guard.by === 'judge'
     ? withoutTexts(event)
     : withRedacted(event, toFind(guard, context, event.id ?? ''));
 
 /**
- * Checks what came from outside in the request of a model: events, values in the instruction, tools, a form. What is to
- * be redacted is so in the request. @returns the answer in the model's place, where something is blocked
+ * Checks what came from outside in a model request: events, instruction values, tools, output form. Redactions are made
+ * in the request itself. @returns an answer in place of the model's, if something is blocked
  */
 export async function guardRequest(
   invocation: InvocationState,
@@ -186,19 +188,19 @@ export async function guardRequest(
   const open = outside.filter((event) => !replaced.has(event));
   const pieces = instruction.map((piece) => ({ ...piece }));
   const answer = await runGuards(invocation, turn, 'input', marks, async (guard, context) => {
-    const now = new Map(open.map((event) => [replaced.get(event) ?? event, event]));
-    const found = await findEvents(guard, context, [...now.keys()]);
-    if (guard.action === 'block') marks.blocked.push(...found.flatMap((event) => event.id ?? []));
-    else for (const each of found) replaced.set(now.get(each) ?? each, await withoutFound(guard, context, each));
-    const isBlocked = guard.action === 'block' && found.length > 0;
+    const originals = new Map(open.map((event) => [replaced.get(event) ?? event, event]));
+    const matches = await findEvents(guard, context, [...originals.keys()]);
+    if (guard.action === 'block') marks.blocked.push(...matches.flatMap((event) => event.id ?? []));
+    else for (const each of matches) replaced.set(originals.get(each) ?? each, await redactEvent(guard, context, each));
+    const isBlocked = guard.action === 'block' && matches.length > 0;
     if (isBlocked || (await guardOthers(guard, context, { invocation, turn, request, pieces }))) return toBlock(guard);
     return undefined;
   });
   if (answer) return answer;
   if (replaced.size > 0) {
-    const left = events.map((event) => replaced.get(event) ?? event);
+    const shown = events.map((event) => replaced.get(event) ?? event);
     const audience = { agentName: agent.name, branch: turn.branch, isOutside: agent.isRemote };
-    request.contents = ensureUserFirstAndLast(buildAnew(left, audience));
+    request.contents = ensureUserFirstAndLast(buildAnew(shown, audience));
   }
   guardedContents.set(request, new Set(request.contents));
   request.instruction = pieces.map(({ text }) => text).join('') + agent.appendedInstruction;
@@ -212,7 +214,7 @@ const toBlock = ({ message }: Guard): ModelAnswer => ({
   finishReason: 'SAFETY',
 });
 
-/** Returns what stands in the place of events that were blocked before. */
+/** Returns the replacements of events that were blocked earlier. */
 function takeBlocked(invocation: InvocationState, events: Event[]): Map<Event, Event> {
   const blocked = listBlockedBefore(invocation);
   return new Map(events.flatMap((event) => (blocked.has(event.id ?? '') ? [[event, withoutTexts(event)]] : [])));
@@ -225,7 +227,7 @@ interface Others {
   pieces: InstructionPiece[];
 }
 
-/** Checks what a request has beside its contents. @returns true where it may not pass */
+/** Checks the parts of a request other than its contents. @returns true if it must not pass */
 async function guardOthers(
   guard: Guard,
   context: HookContext,
@@ -242,15 +244,15 @@ async function guardOthers(
   for (const [index, tool] of request.tools.entries()) {
     const { isOfClient, isBrought } = agent.tools[index] ?? {};
     if (!isOfClient && !isBrought) continue;
-    const { name, ...told } = tool;
-    const checked = await checkValue(told, find, guard.action);
+    const { name, ...declaration } = tool;
+    const checked = await checkValue(declaration, find, guard.action);
     if (checked === BLOCKED || (await find(name)) !== undefined) return true;
     if (checked) request.tools[index] = { ...tool, ...(checked as Partial<typeof tool>) };
   }
   return agent.isBrought?.form === true && (await find(JSON.stringify(request.outputSchema))) !== undefined;
 }
 
-/** True for a value of the state, or a file, that the agents of this session did not write themselves. */
+/** True for a state value or file that this session's agents did not write themselves. */
 function isValueFromOutside(invocation: InvocationState, { key, artifact }: InstructionPiece): boolean {
   if (key === undefined) return artifact !== undefined;
   const writer = invocation.events.findLast(({ actions }) => Object.hasOwn(actions?.stateDelta ?? {}, key));
@@ -259,7 +261,7 @@ function isValueFromOutside(invocation: InvocationState, { key, artifact }: Inst
   return JSON.stringify(writer.actions?.stateDelta?.[key]) !== JSON.stringify(invocation.state[key]);
 }
 
-/** Returns events as a model may see them that sums them up, or hears them at the start of a live session. */
+/** Redacts and blocks events for a model that summarises them or starts a live session. */
 export async function guardEvents(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -271,15 +273,15 @@ export async function guardEvents(
   const replaced = takeBlocked(invocation, outside);
   const open = outside.filter((event) => !replaced.has(event));
   await runGuards(invocation, turn, 'input', marks, async (guard, context) => {
-    const now = new Map(open.map((event) => [replaced.get(event) ?? event, event]));
-    for (const each of await findEvents(guard, context, [...now.keys()]))
-      replaced.set(now.get(each) ?? each, await withoutFound(guard, context, each));
+    const originals = new Map(open.map((event) => [replaced.get(event) ?? event, event]));
+    for (const each of await findEvents(guard, context, [...originals.keys()]))
+      replaced.set(originals.get(each) ?? each, await redactEvent(guard, context, each));
     return undefined;
   });
   return replaced.size === 0 ? events : events.map((event) => replaced.get(event) ?? event);
 }
 
-/** Checks the set-up of a live session, beside its contents. @returns the sentence that says why it may not begin */
+/** Checks the set-up of a live session, apart from its contents. @returns the sentence why it must not begin */
 export async function guardSetUp(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -292,7 +294,7 @@ export async function guardSetUp(
   );
 }
 
-/** Checks what a person has typed in a live session. @returns it as guardrails leave it, or an answer in its place */
+/** Checks what a person typed in a live session. @returns the redacted content, or an answer in its place */
 export async function guardTyped(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -304,25 +306,25 @@ export async function guardTyped(
   let event: Event = { ...(stored?.id != null && { id: stored.id }), content };
   const answer = await runGuards(invocation, turn, 'input', marks, async (guard, context) => {
     if ((await findEvents(guard, context, [event])).length === 0) return undefined;
-    if (guard.action === 'redact') event = await withoutFound(guard, context, event);
+    if (guard.action === 'redact') event = await redactEvent(guard, context, event);
     else if (event.id) marks.blocked.push(event.id);
     return guard.action === 'redact' ? undefined : toBlock(guard);
   });
   return { content: event.content ?? content, ...(answer && { answer }) };
 }
 
-/** A value as guardrails leave it; `blocked`: the sentence in its place. */
+/** A checked value; `blocked` is the sentence that replaces it. */
 type Guarded = { value: JsonObject; blocked?: string };
 
-/** Checks a value from outside that is about to be an answer, or to be told to a tool. */
+/** Checks a value from outside that is about to become an answer or a tool's input. */
 export async function guardValue(
   invocation: InvocationState,
   turn: AgentTurn,
   at: Guard['at'][number],
-  given: JsonObject,
+  original: JsonObject,
   marks: HookMarks,
 ): Promise<Guarded> {
-  let value = given;
+  let value = original;
   const blocked = await runGuards(invocation, turn, at, marks, async (guard, context) => {
     const checked = await checkValue(value, (text) => guard.find(text, context), guard.action);
     if (checked === BLOCKED) return guard.message;
@@ -334,20 +336,20 @@ export async function guardValue(
 
 const REDACTED_FILE: Part = { inlineData: { mimeType: 'text/plain', data: Buffer.from(REDACTED).toString('base64') } };
 
-/** Checks the files that a tool gives with its response. @returns them, or the sentence in the place of all it said */
+/** Checks the files of a tool's result. @returns the redacted files, or the sentence that replaces the whole result */
 export async function guardFiles(
   invocation: InvocationState,
   turn: AgentTurn,
   files: Part[],
   marks: HookMarks,
 ): Promise<Part[] | string> {
-  let left = files;
+  let checked = files;
   const blocked = await runGuards(invocation, turn, 'results', marks, async (guard, context) => {
-    const events = left.map((file): Event => ({ content: { parts: [file] } }));
-    const found = new Set(await findEvents(guard, context, events));
-    if (found.size > 0 && guard.action === 'block') return guard.message;
-    left = events.map((event) => (found.has(event) ? REDACTED_FILE : (getParts(event.content)[0] as Part)));
+    const events = checked.map((file): Event => ({ content: { parts: [file] } }));
+    const matches = new Set(await findEvents(guard, context, events));
+    if (matches.size > 0 && guard.action === 'block') return guard.message;
+    checked = events.map((event) => (matches.has(event) ? REDACTED_FILE : (getParts(event.content)[0] as Part)));
     return undefined;
   });
-  return blocked ?? left;
+  return blocked ?? checked;
 }

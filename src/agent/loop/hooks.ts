@@ -16,23 +16,21 @@ const DEFAULT_TIMEOUT_MS = 10_000;
 
 type Kind = (typeof HOOKS)[number];
 
-/** The marks that hooks leave on the event that they are about. */
+/** What hooks record on the event that they handled. */
 export interface HookMarks {
-  /** Hooks that gave a value or replaced arguments, as `name.hook`. */
+  /** Hooks that returned a value or replaced arguments, as `name.hook`. */
   changed: string[];
   stateDelta: JsonObject;
-  /** Ids of events that a guardrail has blocked here: they stay out of later requests. */
+  /** Ids of events that a guardrail blocked: they stay out of later requests. */
   blocked: string[];
 }
 
-/** Returns marks for a new event. */
 export const newMarks = (): HookMarks => ({
   changed: [],
   stateDelta: Object.create(null) as JsonObject,
   blocked: [],
 });
 
-/** Returns an event with the marks. */
 export function withMarks(event: NewEvent, { changed, stateDelta, blocked }: HookMarks): NewEvent {
   const { actions, customMetadata } = event;
   const hasState = Object.keys(stateDelta).length > 0;
@@ -45,13 +43,13 @@ export function withMarks(event: NewEvent, { changed, stateDelta, blocked }: Hoo
   };
 }
 
-/** Returns the ids of events that a guardrail blocked when it made this event. */
+/** Returns the ids of events that a guardrail blocked when this event was made. */
 export function listBlocked({ customMetadata }: Event): string[] {
   const blocked = customMetadata?.['blocked'];
   return Array.isArray(blocked) ? blocked.filter((id) => typeof id === 'string') : [];
 }
 
-/** Runs the guardrails of an agent in order, until one gives a value. @throws {AgentError} `hook_failed` */
+/** Runs an agent's guardrails in order until one returns a value. @throws {AgentError} `hook_failed` */
 export async function runGuards<Value>(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -72,11 +70,11 @@ export async function runGuards<Value>(
   return undefined;
 }
 
-/** True where text waits for a hook that may replace it. */
+/** True if streamed text must be held back because a hook may replace it. */
 export const holdsText = (hooks: Hooks[]): boolean =>
   hooks.some((each) => each.afterModel !== undefined && each.passesText !== true);
 
-/** Runs the hooks of one kind in order, until one gives a value. @throws {AgentError} `hook_failed` */
+/** Runs the hooks of one kind in order until one returns a value. @throws {AgentError} `hook_failed` */
 async function runHooks<Value>(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -140,7 +138,7 @@ function toContext(
   };
 }
 
-/** A model call beside the agent's own: it counts, and is reserved as they are. */
+/** An extra model call for a hook; counted and reserved like the agent's own. */
 async function callModelForHook(
   invocation: InvocationState,
   { agent }: AgentTurn,
@@ -162,7 +160,7 @@ async function callModelForHook(
   }
 }
 
-/** Runs the hooks before a model call, which may change its request. @returns an answer in place of the model's */
+/** Runs the `beforeModel` hooks, which may change the request. @returns an answer in place of the model's */
 export const beforeModel = (
   invocation: InvocationState,
   turn: AgentTurn,
@@ -171,7 +169,7 @@ export const beforeModel = (
 ): Promise<ModelAnswer | undefined> =>
   runHooks(invocation, turn, 'beforeModel', marks, (hooks, context) => hooks.beforeModel?.(request, context));
 
-/** Returns the answer of a model as its hooks leave it; what they leave out, usage for instance, is the model's. */
+/** Runs the `afterModel` hooks; members that they omit, such as usage, stay the model's. */
 export async function afterModel(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -184,7 +182,7 @@ export async function afterModel(
   return { ...answer, ...changed };
 }
 
-/** Returns what hooks give in place of a failure. */
+/** Runs the `onError` hooks. @returns a replacement for the failure */
 export const onError = <Value>(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -196,8 +194,8 @@ export const onError = <Value>(
   >;
 
 /**
- * Runs the hooks before a tool, all of them where one asks a person: another may refuse the call. Arguments that they
- * replaced are those of the call from then on.
+ * Runs the `beforeTool` hooks: all of them even if one requests confirmation, because another may refuse the call.
+ * Replaced arguments become those of the call.
  * @returns a response in place of the tool's, or the question to a person
  */
 async function beforeTool(
@@ -210,7 +208,7 @@ async function beforeTool(
   const seen: HookedCall = { id: call.id, name: call.name, args: parseExactJson(before) as JsonObject };
   let hint: string | undefined;
   const response = await runHooks<JsonObject>(invocation, turn, 'beforeTool', marks, (hooks, context) =>
-    hooks.beforeTool?.(seen, { ...context, requestConfirmation: (asked) => void (hint ??= asked) }),
+    hooks.beforeTool?.(seen, { ...context, requestConfirmation: (question) => void (hint ??= question) }),
   );
   if (JSON.stringify(seen.args) !== before) {
     call.args = seen.args;
@@ -219,7 +217,6 @@ async function beforeTool(
   return { response, hint };
 }
 
-/** Returns the response of a tool as its hooks leave it. */
 export const afterTool = async (
   invocation: InvocationState,
   turn: AgentTurn,
@@ -231,17 +228,23 @@ export const afterTool = async (
     hooks.afterTool?.({ id, name, args }, response, context),
   )) ?? response;
 
-/** Member in which an event of an agent's hooks names its hook. */
+/** Member of `partMetadata` that names the hook that made the event. */
 const HOOK = 'hook';
 
-/** True for an event that a hook around an agent made; the loop makes no other without content. */
+/**
+ * True for an event made by a hook around an agent. An event without content but with a state change is one too,
+ * because the loop makes no other.
+ */
 export function isOfAgentHook({ content, errorCode, actions }: Event, kind?: 'beforeAgent' | 'afterAgent'): boolean {
   if (!content) return !errorCode && !actions?.compaction && Object.keys(actions?.stateDelta ?? {}).length > 0;
   const hooks = getParts(content).map(({ partMetadata }) => partMetadata?.[HOOK]);
   return hooks.some((hook) => (kind === undefined ? hook !== undefined : hook === kind));
 }
 
-/** Runs the hooks before or after an agent, or takes what they gave before. @returns their event, not recorded */
+/**
+ * Runs the hooks before or after an agent, or takes the event that they made in the earlier attempt. @returns their
+ * event, not recorded yet
+ */
 export async function hookAgent(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -258,10 +261,10 @@ export async function hookAgent(
   return withMarks(event, marks);
 }
 
-/** True for an event of a hook that is the agent's answer. */
+/** True for an event of a hook that replaces the agent's answer. */
 export const isAnswer = ({ content }: NewEvent): boolean => content != null;
 
-/** Returns the answer that hooks give in place of a tool's failure; their own failure is one more. */
+/** Runs the `onError` hooks of a failed tool; a failure of theirs replaces the tool's. */
 export async function onToolError(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -271,16 +274,16 @@ export async function onToolError(
 ): Promise<Answer | undefined> {
   if (error instanceof AgentError) return undefined;
   const failure = error instanceof Error ? error : new Error(errorText(error));
-  const told = { during: 'tool', error: failure, call: { id, name, args } } as const;
+  const hooked = { during: 'tool', error: failure, call: { id, name, args } } as const;
   try {
-    const response = await onError<JsonObject>(invocation, turn, told, marks);
+    const response = await onError<JsonObject>(invocation, turn, hooked, marks);
     return response && { ...failed(''), response: toResponse(response) };
-  } catch (another) {
-    return failed(errorText(another));
+  } catch (cause) {
+    return failed(errorText(cause));
   }
 }
 
-/** Runs the hooks before a tool. @returns the answer in its place, or what asks a person */
+/** Runs the `beforeTool` hooks. @returns a response in place of the tool's, or a confirmation request */
 export async function runBeforeToolHooks(
   invocation: InvocationState,
   turn: AgentTurn,

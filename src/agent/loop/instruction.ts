@@ -2,41 +2,47 @@ import { AgentError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { ToolServices } from '../definition/tool.ts';
 
-/** `{name}`, `{app:name}`, `{artifact.name}`, each with `?` for "may be missing"; other braces stay (as in ADK). */
+/**
+ * `{name}`, `{app:name}`, `{artifact.name}`, each with an optional `?` for "may be missing"; other braces stay (as in
+ * ADK).
+ */
 const PLACEHOLDER =
   /\{(?:artifact\.(?<artifact>[^{}?\n]{1,256})|(?<key>(?:(?:app|user|temp):)?[A-Za-z_]\w{0,255}))(?<optional>\?)?\}/g;
-/** The state keys and artifacts that an instruction names, each once, in order. */
+/** Returns the state keys and artifacts that an instruction refers to, each once, in order. */
 export function findPlaceholders(template: string): { keys: string[]; artifacts: string[] } {
-  const named = [...template.matchAll(PLACEHOLDER)].map(({ groups }) => groups ?? {});
-  const each = (name: 'key' | 'artifact') => [...new Set(named.flatMap((groups) => groups[name] ?? []))];
+  const matches = [...template.matchAll(PLACEHOLDER)].map(({ groups }) => groups ?? {});
+  const each = (name: 'key' | 'artifact') => [...new Set(matches.flatMap((groups) => groups[name] ?? []))];
   return { keys: each('key'), artifacts: each('artifact') };
 }
 
-/** Maximum length of an artifact that is put into an instruction, in characters. */
+/** Maximum length of an artifact within an instruction, in characters. */
 const MAX_ARTIFACT = 100_000;
-/** Length of base64 that surely holds so many: each is at most 4 bytes of UTF-8, and 3 bytes are 4 of base64. */
+/**
+ * Base64 that surely contains that many characters: a character has at most 4 bytes of UTF-8, and 3 bytes make 4
+ * characters of base64.
+ */
 const MAX_ARTIFACT_BASE64 = Math.ceil((MAX_ARTIFACT * 4) / 3) * 4;
-/** Maximum size of a rendered instruction, bytes of UTF-8. */
+/** Maximum size of a rendered instruction, in bytes of UTF-8. */
 const MAX_INSTRUCTION_BYTES = 262_144;
 
-/** A piece of an instruction: text of the template, or what stands in the place of a name. */
+/** A piece of a rendered instruction: template text, or the value of a placeholder. */
 export interface InstructionPiece {
   text: string;
-  /** The key of the state that has it. */
+  /** The state key that the text came from. */
   key?: string;
-  /** The name of the artifact that it is. */
+  /** The artifact that the text came from. */
   artifact?: string;
 }
 
-/** As {@link renderPieces}, in one. */
-export const renderInstruction = async (...given: Parameters<typeof renderPieces>): Promise<string> =>
-  (await renderPieces(...given)).map(({ text }) => text).join('');
+/** Renders an instruction as one string, like {@link renderPieces}. */
+export const renderInstruction = async (...args: Parameters<typeof renderPieces>): Promise<string> =>
+  (await renderPieces(...args)).map(({ text }) => text).join('');
 
 /**
- * An instruction with its placeholders filled in from the state and the artifacts. What is put in is not read again.
- * Its size is checked as it grows: a template of 4 KB can name a value of 1 MB five hundred times.
- * @throws {AgentError} `instruction_unset` for a name that has no value and no `?`, `instruction_too_large` over
- * 256 KB.
+ * Fills an instruction's placeholders from state and artifacts; inserted text is not parsed again. The size is checked
+ * while it grows, because a template of 4 KB can insert a value of 1 MB five hundred times.
+ * @throws {AgentError} `instruction_unset` for a placeholder without value and without `?`; `instruction_too_large`
+ * above 256 KB
  */
 export async function renderPieces(
   template: string,

@@ -14,29 +14,28 @@ export interface InvocationState {
   readonly input: RunInput;
   /** The history and the events of this invocation, in order. */
   events: Event[];
-  /** The state as the invocation sees it, `temp:` keys included; without a prototype, so that any key is data. */
+  /** The state as the invocation sees it, including `temp:` keys. It has no prototype, so that any key is data. */
   state: JsonObject;
   /**
-   * Ids of every function call seen, so that a provider that counts from zero in each answer cannot reuse one.
-   * Collected with the first call: most invocations have none, and a history has thousands of events.
+   * Ids of all function calls so far, because a provider that counts from zero in each answer would reuse one. Filled
+   * at the first call: most invocations have none, and a history has thousands of events.
    */
   callIds: Set<string> | undefined;
   output: string;
-  /** What the next model call has to call: the request's choice, until its first call has taken it. */
+  /** Applies to the next model call; cleared after the first call of the request. */
   toolChoice: ToolChoice | undefined;
-  /** Shared by all agents of the tree, those that are tools included. */
+  /** Shared by all agents of the tree, including agents used as tools. */
   used: UsedSoFar;
-  /** The error behind an unexpected failure, for the log. */
+  /** Cause of an unexpected failure, for the log. */
   cause: unknown;
-  /** Runs an agent as a tool and returns its answer and changes. Its events are not stored. */
   callAgent: CallAgent;
-  /** Returns the id of what a call does, the same whenever it is called again. */
+  /** Returns the idempotency key of a call, the same for every attempt. */
   toOperationId(call: OpenCall): string;
 }
 
 /**
- * Runs an agent as a tool; its own calls are named after the operation that it is.
- * @throws {Error} with its failure, or where it would have to wait for a person.
+ * Runs an agent as a tool; the ids of its inner calls derive from `operationId`.
+ * @throws {Error} if it fails, or if it would have to pause for a person
  */
 export type CallAgent = (
   agent: AgentNode,
@@ -46,13 +45,13 @@ export type CallAgent = (
   parentCall: ParentCall,
 ) => Promise<AgentReply>;
 
-/** One agent's turn within an invocation: its node, and what keeps parallel agents apart. */
+/** One agent's turn within an invocation. */
 export interface AgentTurn {
-  /** The tree that the agent can hand over in. */
+  /** The tree within which the agent can transfer. */
   root: AgentNode;
   agent: AgentNode;
   branch: string | undefined;
-  /** That of the invocation, or of one of its parallel branches. */
+  /** Signal of the invocation, or of one parallel branch. */
   signal: AbortSignal;
 }
 
@@ -62,10 +61,12 @@ export interface Outcome {
   paused: boolean;
 }
 
-/** Yields all events but the last and returns how the turn ended; an `errorCode` on that ends the whole invocation. */
+/**
+ * Yields all events except the last and returns how the turn ended; an `errorCode` on the last event ends the whole
+ * invocation.
+ */
 export type Steps = AsyncGenerator<NewEvent, Outcome, void>;
 
-/** The start of an invocation: nothing done, all of the history known. */
 export function newInvocationState(input: RunInput, callAgent: CallAgent): InvocationState {
   const { session, invocationId } = input;
   const names = [session.appName, session.userId, session.sessionId, invocationId];
@@ -91,7 +92,7 @@ export const emptyActions = (): EventActions => ({
   requestedToolConfirmations: {},
 });
 
-/** An event of this invocation, made in the given turn, with a fresh id; given members win over the defaults. */
+/** Creates an event of this invocation with a fresh id; `members` override the defaults. */
 export function newEvent(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -108,7 +109,7 @@ export function newEvent(
   };
 }
 
-/** Adds a complete event to the state and returns it: later steps see its content and its state delta. */
+/** Adds a complete event to the state, so that later steps see its content and state delta; returns it. */
 export function recordEvent(invocation: InvocationState, event: NewEvent): NewEvent {
   invocation.events.push(event);
   invocation.input.observer?.event(event);
@@ -118,7 +119,7 @@ export function recordEvent(invocation: InvocationState, event: NewEvent): NewEv
   return event;
 }
 
-/** Adds what a call of a model used; `modelVersion`: the name that the provider answered by. */
+/** Adds the tokens of a model call. */
 export function countTokens(
   { used, input }: InvocationState,
   model: string,
@@ -130,7 +131,7 @@ export function countTokens(
   input.onUse?.(use);
 }
 
-/** Counts the tokens that the invocation may still take, in whatever process it began. */
+/** Returns the tokens that the invocation may still use, also if another process started it. */
 export function countTokensLeft({ input, used, events }: InvocationState): number {
   if (input.agent.maxTokens === undefined) return Infinity;
   const stored = events
@@ -140,14 +141,14 @@ export function countTokensLeft({ input, used, events }: InvocationState): numbe
   return input.agent.maxTokens - Math.max(stored, used.promptTokens + used.outputTokens);
 }
 
-/** Returns the parameters of a model call, whose answer takes no more tokens than are left. */
+/** Limits `maxOutputTokens` to the tokens that remain. */
 export function toSampling(invocation: InvocationState, sampling: Sampling): Sampling {
-  const left = countTokensLeft(invocation);
-  if (left === Infinity) return sampling;
-  return { ...sampling, maxOutputTokens: Math.min(left, sampling.maxOutputTokens ?? Infinity) };
+  const tokensLeft = countTokensLeft(invocation);
+  if (tokensLeft === Infinity) return sampling;
+  return { ...sampling, maxOutputTokens: Math.min(tokensLeft, sampling.maxOutputTokens ?? Infinity) };
 }
 
-/** The call's id where it is new, else a fresh one. */
+/** Returns the call's id if it is unused, else a fresh one. */
 export function uniqueCallId(invocation: InvocationState, id: string | null | undefined): string {
   const seen = (invocation.callIds ??= new Set(
     invocation.input.stored?.callIds ?? callIdsIn(invocation.input.history),

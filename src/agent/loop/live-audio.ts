@@ -2,36 +2,40 @@ import type { Part } from '../../core/content.ts';
 import type { LiveBlob, LiveMessage } from '../definition/live.ts';
 import type { RunInput } from './run.ts';
 
-/** Maximum of sound of one side that waits to be saved; of more the end is kept. Five minutes of what browsers send. */
+/**
+ * Maximum audio of one side that is buffered, in bytes: about five minutes of what browsers send. Beyond that the
+ * oldest is dropped.
+ */
 const MAX_BYTES = 10 * 1024 * 1024;
 
-/** The sound of one side since it was saved last. */
+/** Audio of one side since it was last saved. */
 interface Track {
   kind: 'input_audio' | 'output_audio';
   mimeType: string;
   chunks: Buffer[];
   bytes: number;
-  /** When it began, Unix milliseconds. */
+  /** Start, Unix milliseconds. */
   startTime: number;
 }
 
-/** Sound that was saved: by whom it is, and the part of the event that refers to it. */
+/** Saved audio: its speaker, and the event part that refers to it. */
 interface SavedAudio {
   role: 'user' | 'model';
   part: Part;
 }
 
-/** Keeps the sound of a live session until a turn ends, then saves each side as one artifact (ADK `save_live_blob`). */
+/**
+ * Buffers the audio of a live session until a turn ends, then saves each side as one artifact (ADK `save_live_blob`).
+ */
 export class LiveAudio {
   #input: Track | undefined;
   #output: Track | undefined;
 
-  /** Keeps what the user sends; pictures are not kept. */
+  /** Buffers the user's audio; video is not kept. */
   addInput(blob: LiveBlob): void {
     this.#input = extended(this.#input, 'input_audio', blob);
   }
 
-  /** Keeps what the model says. */
   addOutput(parts: Part[]): void {
     for (const { inlineData } of parts) {
       const { mimeType, data } = inlineData ?? {};
@@ -40,8 +44,9 @@ export class LiveAudio {
   }
 
   /**
-   * Saves what the message ends: the turn both sides, the answer or an interruption that of the model.
-   * @throws {AgentError} when the artifact cannot be saved
+   * Saves the audio that the message completes: both sides at the end of a turn, the model's side at the end or
+   * interruption of an answer.
+   * @throws {AgentError} if the artifact cannot be saved
    */
   async save(
     message: LiveMessage,
@@ -56,7 +61,7 @@ export class LiveAudio {
       if (track.kind === 'input_audio') this.#input = undefined;
       else this.#output = undefined;
       const { mimeType } = track;
-      // ADK's name; the extension is without parameters such as `;rate=24000`.
+      // ADK's file name; the extension excludes parameters such as `;rate=24000`.
       const extension = mimeType.split(';')[0]?.trim().split('/').at(-1);
       const name = `adk_live_audio_storage_${track.kind}_${track.startTime}.${extension}`;
       const data = Buffer.concat(track.chunks).toString('base64');

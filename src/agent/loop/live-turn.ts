@@ -17,41 +17,40 @@ import type { LiveAudio } from './live-audio.ts';
 import { callAgent, toEnd } from './run-agent.ts';
 import type { RunEnd, RunInput } from './run.ts';
 
-/** The members of a live turn that other invocations do not have. */
 export interface LiveTurn {
   connection: LiveConnection;
-  /** The user's typed content, sent first; `undefined` where the model began to answer speech. */
+  /** The user's typed content, sent first; `undefined` if the model is answering speech. */
   content: NonNullable<Event['content']> | undefined;
   /** Transcript of the user's speech before the turn began. */
   inputTranscript: string;
-  /** Keeps the sound, where it is to be saved. */
+  /** Set if the audio is to be saved. */
   audio: LiveAudio | undefined;
 }
 
-/** A turn as far as it has come. */
+/** The progress of a turn. */
 interface OpenTurn {
   invocation: InvocationState;
   turn: AgentTurn;
-  /** Text of the answer that no whole event has yet. */
+  /** Text of the answer that is not in a complete event yet. */
   text: string;
   isThought: boolean;
-  /** Transcriptions that no whole event has yet. */
+  /** Transcriptions that are not in a complete event yet. */
   inputTranscript: string;
   outputTranscript: string;
   usage: LiveMessage['usageMetadata'];
   grounding: LiveMessage['groundingMetadata'];
-  /** True where a call waits for a person. */
+  /** True if a call waits for a person. */
   paused: boolean;
 }
 
 /**
- * One turn of a live session as an invocation: what the model says until its turn is complete, as ADK's events. Text
- * and transcriptions come in partial events and then whole; sound comes in partial events only, so it is never stored.
- * As {@link runAgent} it yields all events but the last, which its consumer stores, and never throws.
+ * Runs one turn of a live session as an invocation, until the model completes the turn, and yields ADK's events. Text
+ * and transcriptions come in partial events, then in complete ones; audio comes in partial events only, so it is never
+ * stored. Like {@link runAgent} it yields all events except the last, which its consumer stores, and never throws.
  */
 export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenerator<NewEvent, RunEnd, void> {
   const { agent, signal } = input;
-  const invocation = newInvocationState(input, (...asked) => callAgent(invocation, ...asked));
+  const invocation = newInvocationState(input, (...args) => callAgent(invocation, ...args));
   const turn = { root: agent, agent, branch: undefined, signal };
   const open: OpenTurn = {
     invocation,
@@ -70,15 +69,15 @@ export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenera
   } catch (error) {
     if (!signal.aborted && !(error instanceof AgentError)) invocation.cause = error;
     const failure = signal.aborted ? abortError(signal) : error;
-    const known = failure instanceof AgentError ? failure : new AgentError('internal', 'The live session failed.');
+    const agentError = failure instanceof AgentError ? failure : new AgentError('internal', 'The live session failed.');
     yield* flushText(open);
     yield* flushTranscript(open, 'inputTranscription');
     yield* flushTranscript(open, 'outputTranscription');
-    return toEnd(invocation, { event: withError(liveEvent(open, {}), known), paused: false });
+    return toEnd(invocation, { event: withError(liveEvent(open, {}), agentError), paused: false });
   }
 }
 
-/** Returns the event of the turn's end. @throws {AgentError} for a limit, an abort, or where the connection ends */
+/** Returns the event that ends the turn. @throws {AgentError} at a limit, at an abort, or if the connection ends */
 async function* getAnswer(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const { connection, audio } = live;
   const { invocation, turn } = open;
@@ -111,14 +110,14 @@ async function* getAnswer(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEve
 }
 
 /**
- * Builds the set-up of a live session, without transfers: the connection is one agent's. What guardrails find in the
- * history is left out of it. @throws {AgentError} where they find something in the rest
+ * Builds the set-up of a live session. It has no transfers, because the connection belongs to one agent. Guardrails
+ * redact the history. @throws {AgentError} if they block anything else
  */
 export async function toLiveRequest(
   input: RunInput,
 ): Promise<Pick<LiveRequest, 'instruction' | 'contents' | 'tools' | 'sampling'>> {
   const { agent, state, services, history, signal } = input;
-  const invocation = newInvocationState(input, (...asked) => callAgent(invocation, ...asked));
+  const invocation = newInvocationState(input, (...args) => callAgent(invocation, ...args));
   const turn = { root: agent, agent, branch: undefined, signal };
   const pieces = await renderPieces(agent.instruction, state, services);
   const events = await guardEvents(invocation, turn, history, newMarks());
@@ -136,11 +135,11 @@ export async function toLiveRequest(
   return { instruction, contents: request.contents, tools: request.tools, sampling: request.sampling };
 }
 
-/** As the real servers write them: events of live sessions belong to no node of a workflow. */
+/** Creates an event without a workflow node, as ADK's servers do in live sessions. */
 const liveEvent = ({ invocation, turn }: OpenTurn, members: Parameters<typeof newEvent>[2]): NewEvent =>
   newEvent(invocation, turn, { nodeInfo: { path: '' }, ...members });
 
-/** Partial events of what a message adds, and whole ones of what it ends. */
+/** Yields partial events for what a message adds, and complete events for what it ends. */
 function* getPieces(open: OpenTurn, message: LiveMessage): Generator<NewEvent, void, void> {
   for (const part of message.parts ?? []) yield* getPiece(open, part);
   yield* takeTranscript(open, 'inputTranscription', message.inputTranscription);
@@ -176,7 +175,7 @@ function* flushText(open: OpenTurn): Generator<NewEvent, void, void> {
 }
 
 type Transcription = 'inputTranscription' | 'outputTranscription';
-const KEPT = { inputTranscription: 'inputTranscript', outputTranscription: 'outputTranscript' } as const;
+const TRANSCRIPTS = { inputTranscription: 'inputTranscript', outputTranscription: 'outputTranscript' } as const;
 
 function* takeTranscript(
   open: OpenTurn,
@@ -185,29 +184,29 @@ function* takeTranscript(
 ): Generator<NewEvent, void, void> {
   if (!piece) return;
   if (piece.text !== '') {
-    open[KEPT[name]] += piece.text;
+    open[TRANSCRIPTS[name]] += piece.text;
     yield transcription(open, name, piece.text, false);
   }
   if (piece.finished) yield* flushTranscript(open, name);
 }
 
 function* flushTranscript(open: OpenTurn, name: Transcription): Generator<NewEvent, void, void> {
-  const text = open[KEPT[name]];
+  const text = open[TRANSCRIPTS[name]];
   if (text === '') return;
-  open[KEPT[name]] = '';
+  open[TRANSCRIPTS[name]] = '';
   if (name === 'outputTranscription') open.invocation.output = text;
   yield recordEvent(open.invocation, transcription(open, name, text, true));
 }
 
-/** The event of a transcription; the user is the author of what the user said, as of typed text. */
+/** Returns the event of a transcription; the user is the author of transcribed user speech, as of typed text. */
 function transcription(open: OpenTurn, name: Transcription, text: string, finished: boolean): NewEvent {
   const event = liveEvent(open, { [name]: { text, finished }, partial: !finished });
   return name === 'inputTranscription' ? { ...event, author: 'user' } : event;
 }
 
 /**
- * Runs the calls of a message: they are stored before their tools run, and their responses before the model gets them.
- * What the model takes back meanwhile is stopped and answered for the history only.
+ * Runs the calls of a message. They are stored before their tools run, and their responses before the model receives
+ * them. Calls that the model cancels meanwhile are aborted; their answers go into the history only.
  */
 async function* answerCalls(
   open: OpenTurn,
@@ -219,28 +218,28 @@ async function* answerCalls(
   const event = liveEvent(open, { content: { role: 'model', parts } });
   beginWith(invocation, turn, event, toOpenCalls(event));
   yield recordEvent(invocation, { ...event, ...longRunning(turn, event) });
-  const taken = connection.cancelled(calls.flatMap(({ id }) => id ?? []));
-  const signal = AbortSignal.any([turn.signal, taken]);
-  const { event: answered, stillOpen } = await callTools(invocation, { ...turn, signal }, toOpenCalls(event));
+  const cancelled = connection.cancelled(calls.flatMap(({ id }) => id ?? []));
+  const signal = AbortSignal.any([turn.signal, cancelled]);
+  const { event: answerEvent, stillOpen } = await callTools(invocation, { ...turn, signal }, toOpenCalls(event));
   open.paused ||= stillOpen;
-  if (stillOpen) noteWaits(invocation, turn, toOpenCalls(event), { request: undefined, event: answered });
-  if (answered) yield recordEvent(invocation, { ...withoutError(answered), nodeInfo: { path: '' } });
+  if (stillOpen) noteWaits(invocation, turn, toOpenCalls(event), { request: undefined, event: answerEvent });
+  if (answerEvent) yield recordEvent(invocation, { ...withoutError(answerEvent), nodeInfo: { path: '' } });
   turn.signal.throwIfAborted();
-  if (!answered || taken.aborted) return;
-  // The provider knows the calls by the ids that it gave them.
-  const given = new Map(parts.map(({ functionCall }, place) => [functionCall.id, calls[place]?.id]));
-  const responses = (answered.content?.parts ?? []).flatMap(({ functionResponse }) => {
+  if (!answerEvent || cancelled.aborted) return;
+  // The provider knows the calls by its own ids.
+  const ownIds = new Map(parts.map(({ functionCall }, place) => [functionCall.id, calls[place]?.id]));
+  const responses = (answerEvent.content?.parts ?? []).flatMap(({ functionResponse }) => {
     const { id, name, response } = functionResponse ?? {};
-    return [{ id: given.get(id ?? '') ?? id, name, response }];
+    return [{ id: ownIds.get(id ?? '') ?? id, name, response }];
   });
   countCall(open);
   connection.send({ kind: 'responses', responses });
 }
 
-/** That a call was taken back is no failure of the turn. */
+/** A cancelled call is not a failure of the turn. */
 const withoutError = ({ errorCode: _code, errorMessage: _message, ...event }: NewEvent): NewEvent => event;
 
-/** Each answer that the model begins counts as a call of it. @throws {AgentError} `llm_calls_limit` */
+/** Each answer that the model begins counts as a model call. @throws {AgentError} `llm_calls_limit` */
 function countCall({ invocation }: OpenTurn): void {
   const { maxLlmCalls } = invocation.input.agent;
   if (invocation.used.llmCalls >= maxLlmCalls)

@@ -59,7 +59,7 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
       continue;
     }
     const calls = toOpenCalls(answer);
-    if (answer.errorCode || calls.length === 0) return { event: keepOutput(invocation, turn, answer), paused: false };
+    if (answer.errorCode || calls.length === 0) return { event: recordOutput(invocation, turn, answer), paused: false };
     beginWith(invocation, turn, answer, calls);
     yield recordEvent(invocation, answer);
     const { event, paused } = yield* answerCalls(invocation, turn, calls);
@@ -68,8 +68,8 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
   }
 }
 
-/** Records an agent's last answer; its value or text goes to the agent's key of the state, where it has one. */
-function keepOutput(invocation: InvocationState, { agent }: AgentTurn, answer: NewEvent): NewEvent {
+/** Records the agent's final answer; its value or text also goes to the agent's `outputKey` in the state. */
+function recordOutput(invocation: InvocationState, { agent }: AgentTurn, answer: NewEvent): NewEvent {
   if (agent.outputKey === undefined || answer.errorCode) return recordEvent(invocation, answer);
   const value = agent.outputSchema ? answer.output : getAnswerText(answer.content);
   const before = answer.actions?.stateDelta;
@@ -77,17 +77,17 @@ function keepOutput(invocation: InvocationState, { agent }: AgentTurn, answer: N
   return recordEvent(invocation, { ...answer, actions: { ...answer.actions, stateDelta } });
 }
 
-/** Runs the tools of one step; the confirmation request, if any, comes before the responses, as in ADK. */
+/** Runs the tools of one step. The confirmation request, if any, comes before the responses, as in ADK. */
 async function* answerCalls(
   invocation: InvocationState,
   turn: AgentTurn,
   calls: OpenCall[],
   decisions?: Decisions,
 ): Steps {
-  const asked = invocation.input.stored?.takeIf(turn, isConfirmationRequest);
+  const replayed = invocation.input.stored?.takeIf(turn, isConfirmationRequest);
   const { event, stillOpen } = await callTools(invocation, turn, calls, decisions);
   const requested = event?.errorCode ? {} : (event?.actions?.requestedToolConfirmations ?? {});
-  const request = asked ?? toConfirmationRequest(invocation, turn, calls, requested);
+  const request = replayed ?? toConfirmationRequest(invocation, turn, calls, requested);
   if (!event?.errorCode) noteWaits(invocation, turn, calls, { request, event });
   if (request) yield recordEvent(invocation, request);
   if (event) recordEvent(invocation, event);
@@ -97,16 +97,19 @@ async function* answerCalls(
 const endsTurn = ({ errorCode, actions }: NewEvent) =>
   Boolean(errorCode || actions?.skipSummarization || actions?.transferToAgent || actions?.escalate);
 
-/** Without a reason `abort` makes an error with a stack at each model call: 2 % of an invocation. */
+/**
+ * A shared reason: without one, `abort` creates an error with a stack at each model call, which costs 2 % of an
+ * invocation.
+ */
 const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
 
 /**
- * Makes one model call: partial events where they are wanted, with the id of the event to come; then the complete
- * event, or an event with an error.
+ * Makes one model call: partial events if requested, with the id of the final event; then the complete event, or an
+ * event with an error.
  */
 async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const { toolChoice } = invocation;
-  // Also where that call was made before this process.
+  // Cleared also if the call was made by an earlier process.
   invocation.toolChoice = undefined;
   const stored = invocation.input.stored?.take(turn, isOfModel);
   if (stored) return stored;
@@ -134,10 +137,10 @@ async function* callProvider(
   const { streaming, observer } = invocation.input;
   const ended = new AbortController();
   const marks = agent.hooks && newMarks();
-  // Made once: an answer can have hundreds of partial events, which differ in their deltas only.
+  // Made once, because an answer can have hundreds of partial events that differ only in their deltas.
   const partial = streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
-  // Text that may be replaced, or asked for again, is shown when that is known.
-  const held = agent.outputSchema !== undefined || (agent.hooks !== undefined && holdsText(agent.hooks));
+  // Text that a hook may replace, or that the schema may reject, is shown only when it is final.
+  const isHeld = agent.outputSchema !== undefined || (agent.hooks !== undefined && holdsText(agent.hooks));
   const notes: ModelNotes = { failedTries: [] };
   const call: OpenModelCall = { marks, notes, id: partial?.id, request: undefined };
   let step: ObservedStep<NewEvent> | undefined;
@@ -155,20 +158,20 @@ async function* callProvider(
     const onLeftOut = logLeftOut(invocation, agent.name);
     const choice = toolChoice && made.tools.length > 0 && { toolChoice };
     const request = { ...made, ...choice, ...caller, onFailedTry: noteTry(notes), onLeftOut, onPassedOver };
-    const sent = marks ? forHooks(request) : request;
-    call.request = sent;
-    observer?.request?.(agent, request, sent);
-    const given = marks && (await runBeforeModelHooks(invocation, turn, sent, pieces, marks));
-    step = observer?.modelCall(agent, request, sent);
-    if (given) answer = await toAnswered(invocation, turn, given, call);
-    const stream = callWithFallbacks(invocation, agent, sent, notes);
+    const outgoing = marks ? forHooks(request) : request;
+    call.request = outgoing;
+    observer?.request?.(agent, request, outgoing);
+    const replacement = marks && (await runBeforeModelHooks(invocation, turn, outgoing, pieces, marks));
+    step = observer?.modelCall(agent, request, outgoing);
+    if (replacement) answer = await toAnswered(invocation, turn, replacement, call);
+    const stream = callWithFallbacks(invocation, agent, outgoing, notes);
     for (let isFirst = true; !answer; isFirst = false) {
       const next = await runInTrace(step?.traceparent, () => stream.next());
       if (isFirst) step?.begin?.();
       if (next.done) answer = await toAnswered(invocation, turn, next.value, call);
-      else if (partial && !held) yield { ...partial, ...next.value };
+      else if (partial && !isHeld) yield { ...partial, ...next.value };
     }
-    if (partial && (held || given) && !isRejected(answer)) yield* wholeText(partial, answer);
+    if (partial && (isHeld || replacement) && !isRejected(answer)) yield* wholeText(partial, answer);
     return answer;
   } catch (error) {
     if (invocation.input.ledger?.isFailure(error)) throw error;
@@ -180,19 +183,22 @@ async function* callProvider(
   }
 }
 
-/** Lets guardrails look at a request, then hooks, which may change it. @returns an answer in place of the model's */
+/**
+ * Runs the guardrails, then the `beforeModel` hooks, which may change the request. @returns an answer in place of the
+ * model's
+ */
 async function runBeforeModelHooks(
   invocation: InvocationState,
   turn: AgentTurn,
-  sent: ModelRequest,
+  request: ModelRequest,
   pieces: InstructionPiece[],
   marks: HookMarks,
 ): Promise<ModelAnswer | undefined> {
-  const blocked = await guardRequest(invocation, turn, sent, pieces, marks);
-  return blocked ?? beforeModel(invocation, turn, sent, marks);
+  const blocked = await guardRequest(invocation, turn, request, pieces, marks);
+  return blocked ?? beforeModel(invocation, turn, request, marks);
 }
 
-/** A copy that hooks may change: members of the request are those of the agent's definition and of its history. */
+/** Copies a request for hooks to change, because its members belong to the agent's definition and the history. */
 const forHooks = (request: ModelRequest): ModelRequest => ({
   ...request,
   contents: [...request.contents],
@@ -200,42 +206,42 @@ const forHooks = (request: ModelRequest): ModelRequest => ({
   sampling: { ...request.sampling },
 });
 
-/** What the log has said of tools that a model is not told of; it says it once. */
-const saidOfTools = new Set<string>();
-const MAX_SAID = 1_000;
+/** Warnings about omitted tools that were logged; each is logged once. */
+const loggedOmissions = new Set<string>();
+const MAX_LOGGED_OMISSIONS = 1_000;
 
 const logLeftOut =
   ({ input }: InvocationState, agent: string) =>
   ({ tool, reason }: { tool: string; reason: string }) => {
     const words = JSON.stringify([agent, tool, reason]);
-    if (saidOfTools.has(words) || saidOfTools.size >= MAX_SAID) return;
-    saidOfTools.add(words);
+    if (loggedOmissions.has(words) || loggedOmissions.size >= MAX_LOGGED_OMISSIONS) return;
+    loggedOmissions.add(words);
     input.log?.warn({ agent, tool, reason }, 'a tool is left out: the provider of the model would refuse it');
   };
 
-/** A model call whose event is to come. */
+/** A model call whose event is not complete yet. */
 interface OpenModelCall {
-  /** Those of the hooks, where the agent has some. */
+  /** Set if the agent has hooks. */
   marks: HookMarks | undefined;
   notes: ModelNotes;
-  /** The id of its partial events. */
+  /** Id of its partial events. */
   id: string | undefined;
   request: ModelRequest | undefined;
 }
 
-/** Returns the event of an answer, as hooks and the agent's form leave it. */
+/** Returns the event of an answer after hooks and the output form. */
 async function toAnswered(
   invocation: InvocationState,
   turn: AgentTurn,
-  given: ModelAnswer,
+  raw: ModelAnswer,
   { marks, notes, id }: OpenModelCall,
 ): Promise<NewEvent> {
-  const kept = marks ? await afterModel(invocation, turn, given, marks) : given;
-  const event = withNotes(await withOutput(toAnswerEvent(invocation, turn, kept), turn), notes);
+  const answer = marks ? await afterModel(invocation, turn, raw, marks) : raw;
+  const event = withNotes(await withOutput(toAnswerEvent(invocation, turn, answer), turn), notes);
   return { ...(marks ? withMarks(event, marks) : event), ...(id !== undefined && { id }) };
 }
 
-/** Returns the event of a call that failed: the error, or what hooks give in its place. */
+/** Returns the event of a failed call: the error, or what `onError` hooks return in its place. */
 async function toFailed(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -246,24 +252,24 @@ async function toFailed(
   const { marks, request, id } = call;
   if (marks && request && !turn.signal.aborted && error.code !== 'hook_failed') {
     try {
-      const told = { during: 'model', error, request } as const;
-      const given = await onError<ModelAnswer>(invocation, turn, told, marks);
-      if (given) return await toAnswered(invocation, turn, given, call);
-    } catch (another) {
-      error = toAgentError(invocation, turn, another);
+      const hooked = { during: 'model', error, request } as const;
+      const replacement = await onError<ModelAnswer>(invocation, turn, hooked, marks);
+      if (replacement) return await toAnswered(invocation, turn, replacement, call);
+    } catch (cause) {
+      error = toAgentError(invocation, turn, cause);
     }
   }
   const event = withNotes(withError(newEvent(invocation, turn, {}), error), call.notes);
   return { ...event, ...(id !== undefined && { id }) };
 }
 
-/** The text of an answer that was held back, for readers of partial events. */
+/** Yields the text of an answer that was held back, for readers of partial events. */
 function* wholeText(partial: NewEvent, { content, modelVersion, errorCode }: NewEvent): Generator<NewEvent> {
   const parts = getParts(content).filter(({ text }) => text);
   if (parts.length > 0 && !errorCode) yield { ...partial, content: { role: 'model', parts }, modelVersion };
 }
 
-/** True for what a model gave, or the error in its place: neither responses of tools nor what the loop itself adds. */
+/** True for an event made by the model or by a failed model call; false for tool responses and what the loop adds. */
 const isOfModel = (event: NewEvent) =>
   getFunctionResponses(event.content).length === 0 &&
   !event.actions?.compaction &&
@@ -296,13 +302,12 @@ function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: Mod
   const content = answer.content ? withCallIds(invocation, turn, answer.content) : undefined;
   const event = newEvent(invocation, turn, { ...answer, ...(content ? { content } : {}) });
   if (isEmpty(content)) return withError(event, emptyAnswer(turn, answer));
-  // As in ADK: a client that reads `partial: false` knows that it has shown this answer already, from its partial
-  // events.
+  // As in ADK: `partial: false` tells clients that they have shown this answer already, from its partial events.
   const whole = invocation.input.streaming ? { partial: false } : {};
   return { ...event, ...whole, ...longRunning(turn, event) };
 }
 
-/** Gives calls their ids, and notes which of them the client is to answer. */
+/** Gives calls unique ids and marks those that the client must answer. */
 const withCallIds = (invocation: InvocationState, { agent }: AgentTurn, content: Content): Content => ({
   ...content,
   parts: getParts(content).map((part) => {
@@ -314,7 +319,7 @@ const withCallIds = (invocation: InvocationState, { agent }: AgentTurn, content:
   }),
 });
 
-/** True where nothing is there but blank text and thoughts. */
+/** True if there are only blank text and thoughts. */
 const isEmpty = (content: Content | undefined) =>
   getParts(content).every(
     (part) =>
@@ -328,7 +333,7 @@ function emptyAnswer({ agent }: AgentTurn, { finishReason }: ModelAnswer): Agent
   return new AgentError('empty_answer', `The model \`${agent.modelName}\` gave an empty answer.${reason}`);
 }
 
-/** As in ADK: an event with calls always names those that someone answers later, `[]` where there are none. */
+/** As in ADK: an event with calls always lists the long-running ones, even if there are none. */
 export function longRunning({ agent }: AgentTurn, event: Event): Pick<Event, 'longRunningToolIds'> {
   const names = new Set(agent.tools.filter((tool) => tool.longRunning === true).map((tool) => tool.name));
   const calls = toOpenCalls(event);

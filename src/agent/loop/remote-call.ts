@@ -4,30 +4,31 @@ import type { CallingInvocation } from '../definition/model.ts';
 import { type CallRecord, deriveId } from './call-ledger.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
-/** The call of an agent that is a tool: what its own calls keep is kept with it. */
+/** The call of an agent used as a tool; it stores what its own inner calls `keep`. */
 export interface ParentCall {
-  /** By the names of those calls. */
+  /** By operation id of the inner calls. */
   kept: JsonObject;
   keep(kept: JsonObject): Promise<void>;
 }
 
-/** The call of an agent of another service, which the ledger has as that of a tool. */
+/** The call of an agent of another service; the ledger records it like a tool call. */
 export interface RemoteCall {
   caller: CallingInvocation;
-  /** Notes that it has ended with this event. */
+  /** Records in the ledger that the call ended with this event. */
   end(event: NewEvent): void;
 }
 
-/** Begins a call of an agent of another service, or goes on with that of a process that died. */
+/** Starts a call of an agent of another service, or resumes one of a crashed process. */
 export async function beginRemoteCall(invocation: InvocationState, turn: AgentTurn): Promise<RemoteCall> {
   const { input, state, used, events } = invocation;
   const { session, ledger, parentCall, invocationId } = input;
   const { name } = turn.agent;
   const own = events.filter(({ author, branch }) => author === name && (branch ?? undefined) === turn.branch);
   const count = own.filter((event) => event.invocationId === invocationId).length;
-  // A client may write events too, and must not name a task of others.
-  const asked = own.findLast(({ content }) => getParts(content).length > 0);
-  const question = asked && input.runtimeEventIds.has(asked.id ?? '') && getFunctionCalls(asked.content).length > 0;
+  // The question must come from the runtime, because a client can write events and must not name another user's task.
+  const lastOwn = own.findLast(({ content }) => getParts(content).length > 0);
+  const question =
+    lastOwn && input.runtimeEventIds.has(lastOwn.id ?? '') && getFunctionCalls(lastOwn.content).length > 0;
   const id = deriveId([turn.branch, name, count]);
   const operationId = invocation.toOperationId({ id, name, args: { count } });
   const record: CallRecord = { id, tool: name, effect: 'idempotent', operationId, attempt: 1 };
@@ -38,7 +39,7 @@ export async function beginRemoteCall(invocation: InvocationState, turn: AgentTu
     session,
     operationId,
     conversationId: parentCall ? undefined : deriveId([session.appName, session.userId, session.sessionId, name]),
-    question: question ? getParts(asked.content).find(({ functionCall }) => functionCall) : undefined,
+    question: question ? getParts(lastOwn.content).find(({ functionCall }) => functionCall) : undefined,
     state,
     endTime: input.endTime,
     modelCalls: {

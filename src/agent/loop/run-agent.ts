@@ -23,14 +23,14 @@ import { runLlmAgent } from './llm-agent.ts';
 import type { RunEnd, RunInput } from './run.ts';
 
 /**
- * The loop of one invocation. The consumer stores each complete event before it asks for the next one, so a function
- * call is stored before its tools run; partial events (`partial: true`, only when streaming) are never stored. The last
- * event is returned, not yielded. A failure, a limit or an abort is the `error` of the end and stands on the last
- * event.
- * @throws {AgentError} where a run cannot go on, because its stored steps are not those of the agent
+ * Runs one invocation. The consumer stores each complete event before it requests the next one, so a function call is
+ * stored before its tools run. Partial events (`partial: true`, only when streaming) are never stored. The last event
+ * is returned, not yielded. A failure, a limit or an abort becomes the `error` of the result and is recorded on the
+ * last event.
+ * @throws {AgentError} if a run cannot be resumed because the agent has changed since
  */
 export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEnd, void> {
-  const invocation = newInvocationState(input, (...asked) => callAgent(invocation, ...asked));
+  const invocation = newInvocationState(input, (...args) => callAgent(invocation, ...args));
   let outcome: Outcome;
   try {
     outcome = yield* runSteps(invocation);
@@ -46,8 +46,8 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
 }
 
 async function* runSteps(invocation: InvocationState): Steps {
-  const { agent: root, history, runtimeEventIds, given, signal } = invocation.input;
-  const confirmed = findConfirmations(history, runtimeEventIds, given);
+  const { agent: root, history, runtimeEventIds, taskAnswers, signal } = invocation.input;
+  const confirmed = findConfirmations(history, runtimeEventIds, taskAnswers);
   const [first] = confirmed;
   const agent = first ? findResumed(root, first.agentName) : findSpeaker(root, history);
   const turn = { root, agent, branch: agent.kind === 'llm' ? first?.branch : undefined, signal };
@@ -56,7 +56,7 @@ async function* runSteps(invocation: InvocationState): Steps {
   return yield* runNode(invocation, turn, confirmed);
 }
 
-/** How an invocation ended, by its last event and what it used. */
+/** Returns how an invocation ended. */
 export function toEnd(invocation: InvocationState, { event, paused }: Outcome): RunEnd {
   const { output, used, cause } = invocation;
   if (!event?.errorCode) {
@@ -69,8 +69,9 @@ export function toEnd(invocation: InvocationState, { event, paused }: Outcome): 
 }
 
 /**
- * Runs an agent as a tool: it sees only the request, its model calls count; only its answer and changes come back.
- * @throws {Error} with its failure, or where it would have to wait for a person.
+ * Runs an agent as a tool: it sees only the request, and its model calls are charged. Only its answer and state changes
+ * come back.
+ * @throws {Error} if it fails, or if it would have to pause for a person
  */
 export async function callAgent(
   parent: InvocationState,
@@ -81,9 +82,9 @@ export async function callAgent(
   parentCall: ParentCall,
 ): Promise<AgentReply> {
   const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
-  // Its steps are not stored, nor are its calls: what it does is one entry, that of the agent.
+  // Its steps and calls are not stored: in the ledger it is one entry, that of the agent's call.
   const input = { ...parent.input, stored: undefined, ledger: undefined, parentCall };
-  const toOperationId = nameInner(operationId);
+  const toOperationId = deriveInnerIds(operationId);
   const own = { input, toOperationId, events: [prompt], callIds: new Set<string>(), output: '' };
   const invocation: InvocationState = { ...parent, ...own };
   const running = runNode(invocation, { root: agent, agent, branch: undefined, signal });
@@ -103,25 +104,27 @@ export async function callAgent(
   }
 }
 
-/** Names calls of an agent that is a tool: when it is asked again, a call that is the same has the same name. */
-function nameInner(operationId: string): (call: OpenCall) => string {
+/**
+ * Derives ids of an inner agent's calls from their contents, so that a repeated run gives the same call the same id.
+ */
+function deriveInnerIds(operationId: string): (call: OpenCall) => string {
   const seen = new Map<string, number>();
   return ({ name, args }) => {
-    const same = JSON.stringify([name, args]);
-    const times = seen.get(same) ?? 0;
-    seen.set(same, times + 1);
-    return deriveId([operationId, same, times]);
+    const signature = JSON.stringify([name, args]);
+    const count = seen.get(signature) ?? 0;
+    seen.set(signature, count + 1);
+    return deriveId([operationId, signature, count]);
   };
 }
 
 /**
- * Runs an agent of any kind, and those it hands over to. `confirmed` are calls of agents below that a person has
- * decided on: the run resumes there, and what had run before is not run again.
+ * Runs an agent of any kind, and the agents that it transfers to. `confirmed` are decided calls of agents below: the
+ * run resumes there and skips what ran before.
  */
 const runNode = (invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps =>
   (turn.agent.hooks ? runHooked : RUNNERS[turn.agent.kind])(invocation, turn, confirmed);
 
-/** Runs an agent between its hooks. One that resumes has begun before. */
+/** Runs an agent between its hooks. A resumed agent skips `beforeAgent`. */
 async function* runHooked(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[]): Steps {
   const isBelow = ({ author }: Event) => pathTo(turn.agent, author ?? '').length > 0;
   try {
@@ -148,7 +151,7 @@ async function* runWithTransfers(
   turn: AgentTurn,
   confirmed: ConfirmedCalls[] = [],
 ): Steps {
-  // It had handed over: the agent that requested the confirmation is further down.
+  // The agent had transferred: the one that requested the confirmation is further down.
   const below = turn.agent.subAgents.find((agent) => includesAny(agent, confirmed));
   if (below) return yield* runNode(invocation, { ...turn, agent: below }, confirmed);
   const agent = withTransfer(turn.root, turn.agent);
@@ -169,7 +172,7 @@ const isOver = ({ event, paused }: Outcome) => paused || Boolean(event?.errorCod
 const includesAny = (agent: AgentNode, confirmed: ConfirmedCalls[]) =>
   confirmed.some(({ agentName }) => pathTo(agent, agentName).length > 0);
 
-/** The sub-agents from the one that is resumed, else all. */
+/** Returns the sub-agents from the resumed one on; all if none is resumed. */
 function remaining({ subAgents }: AgentNode, confirmed: ConfirmedCalls[]): AgentNode[] {
   const start = subAgents.findIndex((agent) => includesAny(agent, confirmed));
   return subAgents.slice(Math.max(start, 0));
@@ -201,10 +204,10 @@ async function* runLoop(invocation: InvocationState, turn: AgentTurn, confirmed:
   return last;
 }
 
-/** The error message of agents that run side by side with one that failed. */
+/** Error of agents that ran in parallel to one that failed. */
 export const SIBLING_FAILED = 'Another agent failed.';
 
-/** Passes events on and says whether one of them, the last included, escalated: that ends the loop. */
+/** Passes events on and reports whether one of them, including the last, escalated: that ends the loop. */
 async function* watchEscalation(
   steps: Steps,
 ): AsyncGenerator<NewEvent, { outcome: Outcome; escalated: boolean }, void> {
@@ -219,9 +222,9 @@ async function* watchEscalation(
 }
 
 /**
- * Runs the sub-agents side by side, each on a branch of its own. An agent goes on only after its event was consumed, so
- * calls are stored before their tools run here too. A failure stops the others; what they had open is answered, and the
- * failure comes last.
+ * Runs the sub-agents in parallel, each on its own branch. An agent continues only after its event was consumed, so
+ * calls are stored before their tools run here too. A failure aborts the others; their open calls are answered, and the
+ * failure is the last event.
  */
 async function* runParallel(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps {
   const stop = new AbortController();
@@ -245,9 +248,9 @@ async function* runParallel(invocation: InvocationState, turn: AgentTurn, confir
         continue;
       }
       waiting.delete(index);
-      const [kept, passed] = inOrder(last, next.value);
-      if (passed.event) yield passed.event;
-      last = kept;
+      const [final, other] = inOrder(last, next.value);
+      if (other.event) yield other.event;
+      last = final;
       if (last.event?.errorCode) stop.abort(new AgentError('interrupted', SIBLING_FAILED));
     }
     return last;
@@ -259,7 +262,7 @@ async function* runParallel(invocation: InvocationState, turn: AgentTurn, confir
 
 const advance = async (steps: Steps, index: number) => ({ index, next: await steps.next() });
 
-/** Which outcome stays the last one: the first failure, else the newer; a pause of either is a pause of both. */
+/** Chooses which outcome stays last: the first failure, else the newer one. A pause of either pauses both. */
 function inOrder(held: Outcome, newer: Outcome): [kept: Outcome, passed: Outcome] {
   const paused = held.paused || newer.paused;
   const keepsHeld = held.event && (held.event.errorCode || !newer.event);

@@ -7,30 +7,33 @@ import { parseJson } from '../../core/parse-json.ts';
 import type { OutputSchema } from '../definition/output-schema.ts';
 import type { AgentTurn } from './invocation-state.ts';
 
-/** Number of times in one turn that a model is asked again because its answer did not have the form. */
+/** Number of repairs in one turn: the model is called again because its answer violated the schema. */
 export const MAX_REPAIRS = 2;
 
 const NO_JSON = 'it is no JSON';
 
-/** The member of `partMetadata` that says why the text is no answer. Such text is marked as a thought for clients. */
+/**
+ * Member of `partMetadata` with the reason why a text was rejected. Such text is marked as a thought, so that clients
+ * do not show it as the answer.
+ */
 const REJECTED = 'rejected';
 
 /**
- * Gives an answer of the model its value (`output`), where its agent's answers have a form. One that does not fit keeps
- * its text with the reason; answers with calls are not final and stay as they are, as does what was blocked.
+ * Sets the value (`output`) of an answer if the agent has an output schema. A violating answer keeps its text, with the
+ * reason. Answers with calls are not final and stay unchanged, as do blocked answers.
  */
 export async function withOutput(event: NewEvent, { agent, signal }: AgentTurn): Promise<NewEvent> {
   const isBlocked = event.finishReason === 'SAFETY';
   if (!agent.outputSchema || event.errorCode || isBlocked || getFunctionCalls(event.content).length > 0) return event;
   const { text, value, problem } = await findValue(getAnswerText(event.content), agent.outputSchema, signal);
-  // A check that was cut off says nothing.
+  // An aborted check has no result.
   if (signal.aborted) throw abortError(signal);
   if (problem !== undefined) return { ...event, content: mapAnswer(event.content, reject(problem)) };
   let rest = text;
   const content = mapAnswer(event.content, (part) => {
-    const kept = { ...part, text: rest };
+    const answerPart = { ...part, text: rest };
     rest = '';
-    return kept;
+    return answerPart;
   });
   const parts = getParts(content).filter((part) => part.text !== '' || part.thoughtSignature);
   return { ...event, content: { ...content, parts }, output: value };
@@ -44,41 +47,44 @@ function parse(text: string): unknown {
   }
 }
 
-/** JSON values of one answer that are held against the schema. */
+/** JSON values of one answer that are checked against the schema. */
 const MAX_VALUES = 10;
 
-/** A JSON value with its text, and its first problem. */
-interface Found {
+/** A JSON value with its text, and its first violation. */
+interface Candidate {
   text: string;
   value?: unknown;
   problem: string | undefined;
 }
 
-/** Returns the value of an answer: the whole, or the last that fits, since models show JSON as code or explain it. */
-async function findValue(answer: string, schema: OutputSchema, signal: AbortSignal): Promise<Found> {
+/**
+ * Finds the value of an answer: the whole text, or the last JSON that fits, because models wrap JSON in code blocks or
+ * explanations.
+ */
+async function findValue(answer: string, schema: OutputSchema, signal: AbortSignal): Promise<Candidate> {
   const whole = answer.trim();
-  let found: Found = { text: whole, problem: NO_JSON };
+  let candidate: Candidate = { text: whole, problem: NO_JSON };
   for (const text of listTexts(whole)) {
     const value = parse(text);
     if (value === undefined) continue;
     const problem = await schema.check(value, signal);
     if (problem === undefined || signal.aborted) return { text, value, problem };
-    if (found.problem === NO_JSON) found = { text, value, problem };
+    if (candidate.problem === NO_JSON) candidate = { text, value, problem };
   }
-  return found;
+  return candidate;
 }
 
-/** The texts of an answer that may be its value, the likeliest first. */
+/** Returns the texts of an answer that may be its value, likeliest first. */
 function listTexts(whole: string): string[] {
   if (parse(whole) !== undefined) return [whole];
   const fences = [...whole.matchAll(/```[^\n`]*\n(.*?)```/gs)].map(([, code = '']) => code.trim());
   return [...fences.toReversed(), ...listValues(whole).toReversed()].slice(0, MAX_VALUES);
 }
 
-/** Starts of a value that are tried in one answer. */
+/** Opening brackets that are tried in one answer. */
 const MAX_STARTS = 200;
 
-/** The outermost objects and lists of a text, in order. */
+/** Returns the outermost objects and lists in a text, in order. */
 function listValues(text: string): string[] {
   const values: string[] = [];
   let starts = 0;
@@ -94,7 +100,7 @@ function listValues(text: string): string[] {
   return values;
 }
 
-/** Returns the place behind the bracket that closes the one at a place. */
+/** Returns the index after the bracket that closes the one at `start`. */
 function findEnd(text: string, start: number): number | undefined {
   let depth = 0;
   for (const { 0: token, index } of text.slice(start).matchAll(/"(?:[^"\\]|\\.)*"|[{}[\]]/gs)) {
@@ -128,11 +134,11 @@ const findProblem = (content: Content | null | undefined): string | undefined =>
     .map(getProblem)
     .find((problem) => problem !== undefined);
 
-/** True for an answer that did not have the form. */
+/** True for an answer that violated the schema. */
 export const isRejected = ({ content }: Event): boolean => findProblem(content) !== undefined;
 
-/** Returns a content as the model gave it. */
-export function asGiven<Given extends Content | null | undefined>(content: Given): Given {
+/** Returns a content as the model gave it, without the marks of a rejection. */
+export function toOriginal<Original extends Content | null | undefined>(content: Original): Original {
   if (!content || !isRejected({ content })) return content;
   const parts = getParts(content).map((part) => {
     if (getProblem(part) === undefined) return part;
@@ -143,7 +149,7 @@ export function asGiven<Given extends Content | null | undefined>(content: Given
   return { ...content, parts };
 }
 
-/** Returns what the model is told about its answer; `undefined` where that was not rejected. */
+/** Returns the correction for a rejected answer; `undefined` if it was not rejected. */
 export function toCorrection(content: Content | null | undefined): Content | undefined {
   const problem = findProblem(content);
   if (problem === undefined) return undefined;
@@ -151,7 +157,7 @@ export function toCorrection(content: Content | null | undefined): Content | und
   return { role: 'user', parts: [{ text }] };
 }
 
-/** Returns the error of an agent whose model did not find the form. */
+/** The error of an agent whose model never matched the schema. */
 export function noOutput({ content }: Event, modelName: string): AgentError {
   const text = `The answers of \`${modelName}\` do not fit the output schema: ${findProblem(content)}.`;
   return new AgentError('invalid_output', text);

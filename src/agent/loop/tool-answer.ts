@@ -1,30 +1,33 @@
 import type { JsonObject, Part } from '../../core/content.ts';
 import { cloneJson, isExactInteger, parseExactJson } from '../../core/exact-json.ts';
-import type { CallState, KeptAnswer } from './call-ledger.ts';
+import type { CallState, LedgerAnswer } from './call-ledger.ts';
 import type { OpenCall } from './call-tools.ts';
 import { emptyActions } from './invocation-state.ts';
 
-/** Maximum size of a function response in characters of JSON: several still fit an event's 1 MiB (reliability B11). */
+/**
+ * Maximum size of a function response, in characters of JSON, so that several fit an event's 1 MiB (reliability B11).
+ */
 const MAX_RESPONSE_CHARACTERS = 500_000;
 
-/** The answer to a call; without a `response` the call stays open: a person or another system answers it later. */
-export interface Answer extends KeptAnswer {
+/** The answer to a call. Without a `response` the call stays open, and a person or another system answers it later. */
+export interface Answer extends LedgerAnswer {
   /** [`done`] */
   state?: CallState;
-  /** Hooks that changed it. */
+  /** Hooks that changed the answer. */
   hooks?: string[];
   /** Where the tool's own code failed: for its author, never for the model or a user. */
   stack?: string;
 }
 
-/** Returns the answer of a call that went wrong, as the model reads it. */
 export const failed = (error: string): Answer => ({ response: { error }, attachments: [], actions: emptyActions() });
 
-/** Returns the message of what a tool threw. */
 export const errorText = (error: unknown) =>
   error instanceof Error && error.message ? error.message : 'The tool failed.';
 
-/** Only what JSON can carry, as an object; a value that it cannot carry or that is too large becomes an error. */
+/**
+ * Converts a tool's result to a JSON object. A result that JSON cannot represent, or that is too large, becomes an
+ * error.
+ */
 export function toResponse(value: unknown): JsonObject {
   const text = toJson(value ?? null) ?? 'null';
   if (text.length > MAX_RESPONSE_CHARACTERS) {
@@ -36,7 +39,7 @@ export function toResponse(value: unknown): JsonObject {
     : { result: plain };
 }
 
-/** A tool may answer with a `bigint`, at the top or below. */
+/** Serialises a result; a `bigint` at any depth becomes an integer. */
 function toJson(value: unknown): string | undefined {
   try {
     return JSON.stringify(value);
@@ -46,7 +49,7 @@ function toJson(value: unknown): string | undefined {
   }
 }
 
-/** As in ADK: the call gets an error for now, and the request stands in the event's actions. */
+/** As in ADK: the call gets a provisional error, and the request goes into the event's actions. */
 export function requestConfirmation(
   call: OpenCall,
   hint = `The agent wants to use \`${call.name}\`. Do you allow it?`,
@@ -63,7 +66,7 @@ export function requestConfirmation(
   };
 }
 
-/** Returns the part that answers a call; none while it stays open. */
+/** Returns the part that answers a call; none while the call is open. */
 export function toResponsePart(call: OpenCall, { response, attachments }: Answer): Part[] {
   if (!response) return [];
   const media = attachments.length > 0 ? { parts: attachments } : {};
@@ -71,10 +74,10 @@ export function toResponsePart(call: OpenCall, { response, attachments }: Answer
 }
 
 /**
- * Limits the total size of a step's answers: one that no longer fits becomes an error. They all end up in one event,
- * and a hundred calls of 4 MB each would fill the memory long before that event is measured.
+ * Limits the total size of a step's answers: an answer that no longer fits becomes an error. All end up in one event,
+ * and a hundred calls of 4 MB each would exhaust memory long before the event is measured.
  */
-export function withRoom(maximum: number): (answer: Answer) => Answer {
+export function withinSize(maximum: number): (answer: Answer) => Answer {
   let room = maximum;
   return (answer) => {
     const size = getSize(answer);

@@ -2,7 +2,7 @@ import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
 import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import { type ModelAnswer, type ModelRequest, toCallUse } from '../../agent/definition/model.ts';
 import type { ToolServices } from '../../agent/definition/tool.ts';
-import type { GivenAnswers } from '../../agent/loop/confirmation.ts';
+import type { TaskAnswers } from '../../agent/loop/confirmation.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { spend } from '../../conversation/budgets/budget-store.ts';
@@ -44,7 +44,7 @@ interface Replayed {
   runtimeEventIds: ReadonlySet<string>;
   /** Calls that people confirmed or answered. */
   attendedCalls: ReadonlySet<string>;
-  given: GivenAnswers;
+  taskAnswers: TaskAnswers;
 }
 
 /** Live model calls allowed in addition to twice the number of stored answers. */
@@ -143,7 +143,7 @@ interface Playing {
  */
 async function playLoop(
   { newId, limits }: ReplayContext,
-  { run, key, invocationId, state, runtimeEventIds, given }: Replayed,
+  { run, key, invocationId, state, runtimeEventIds, taskAnswers }: Replayed,
   { player, prepared, services, signal, take }: Playing,
 ): Promise<void> {
   const tooManyCalls = new AbortController();
@@ -158,7 +158,7 @@ async function playLoop(
     invocationId,
     history: run.history,
     runtimeEventIds,
-    given,
+    taskAnswers,
     state,
     signal: AbortSignal.any([signal, player.signal, tooManyCalls.signal]),
     streaming: false,

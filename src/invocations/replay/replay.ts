@@ -14,7 +14,7 @@ import type { ReplayDifference } from './differences.ts';
 import type { Player } from './player.ts';
 import { type ReplayContext, type ReplayOptions, replayRun } from './replay-run.ts';
 import type { replaySchema } from './replay-schema.ts';
-import { listGivenAnswers } from '../waits/task-store.ts';
+import { listTaskAnswers } from '../waits/task-store.ts';
 import { listAttendedCalls, stateBefore, type TapeRun, toRuns } from './tape-run.ts';
 
 export type Replay = z.infer<typeof replaySchema>;
@@ -80,8 +80,8 @@ async function replayRuns(
   const seen: Seen = { notCompared: new Set(), notMade: new Set(), hasHooks: false };
   for (const run of runs) {
     const state = stateBefore(run, history.state, initial);
-    const given = await listGivenAnswers(reads, key, listAnsweredQuestions(run.history));
-    const made = { run, key, invocationId, agent, state, runtimeEventIds, attendedCalls, given };
+    const taskAnswers = await listTaskAnswers(reads, key, listAnsweredQuestions(run.history));
+    const made = { run, key, invocationId, agent, state, runtimeEventIds, attendedCalls, taskAnswers };
     const player = await replayRun(context, made, options, signal);
     addRun(result, player, run);
     for (const reason of player.notCompared) seen.notCompared.add(reason);

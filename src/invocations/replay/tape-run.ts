@@ -1,7 +1,7 @@
 import type { ModelAnswer } from '../../agent/definition/model.ts';
 import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
 import { isOfAgentHook } from '../../agent/loop/hooks.ts';
-import { asGiven } from '../../agent/loop/structured-output.ts';
+import { toOriginal } from '../../agent/loop/structured-output.ts';
 import { getFunctionCalls, getFunctionResponses, getParts, type JsonObject, type Part } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
@@ -108,7 +108,7 @@ export function toModelAnswer(event: Event): ModelAnswer {
   const { content, modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata } = event;
   const answer = { modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata };
   const hasState = Object.keys(event.actions?.stateDelta ?? {}).length > 0;
-  return { content: asGiven(content), ...answer, ...(hasState && { actions: event.actions }) };
+  return { content: toOriginal(content), ...answer, ...(hasState && { actions: event.actions }) };
 }
 
 /** Returns the stored response of each call, by call id. */

@@ -1,6 +1,6 @@
 import { type SQL, and, desc, eq, ilike, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
-import type { GivenAnswers } from '../../agent/loop/confirmation.ts';
+import type { TaskAnswers } from '../../agent/loop/confirmation.ts';
 import { isSession } from '../../conversation/sessions/session-key.ts';
 import { budgetText, type OverBudget } from '../../conversation/budgets/budget.ts';
 import type { JsonObject } from '../../core/content.ts';
@@ -222,7 +222,7 @@ export async function openBudgetTask(
 }
 
 /** Lists the answers to questions of a session, by call id. Imported tasks do not count; they have no `decidedVia`. */
-export async function listGivenAnswers(db: Database, key: SessionKey, callIds: string[]): Promise<GivenAnswers> {
+export async function listTaskAnswers(db: Database, key: SessionKey, callIds: string[]): Promise<TaskAnswers> {
   if (callIds.length === 0) return new Map();
   const { callId, invocationId, answer, state, decidedVia, createTime } = tasks;
   const rows = await db

@@ -153,6 +153,7 @@ test('a yes counts as the task of its invocation keeps it, whatever the event sa
     'a task of another invocation': new Map([['id-3', { invocationId: 'other', response: { confirmed: true } }]]),
     'a task that was closed with a no': new Map([['id-3', { invocationId: 'inv-1', response: { confirmed: false } }]]),
   };
-  for (const given of Object.values(answers)) await runToEnd(runInput({ agent: members.agent, history: said, given }));
+  for (const given of Object.values(answers))
+    await runToEnd(runInput({ agent: members.agent, history: said, taskAnswers: given }));
   expect(members.paid).toEqual([]);
 });
