@@ -10,7 +10,7 @@ import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import type { Lease } from './lock-store.ts';
-import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './claim-request.ts';
+import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './session-claim.ts';
 import { runClaimed } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
 import {
@@ -24,14 +24,14 @@ import {
 import {
   findQueued,
   findWaiter,
-  listLeftHeads,
+  listBegunHeads,
   listUnserved,
   listWaitingHeads,
   pauseQueued,
   type Queued,
   type QueueHead,
 } from './queue-store.ts';
-import { acquireSession, type ClaimRequest, claimTurn } from './session-lock.ts';
+import { acquireSession, type SessionClaim, claimTurn } from './session-lock.ts';
 import { abandonedError, findRepeated } from './retry.ts';
 import { type Beginning, readStoredRequest, toQueuedRequest } from './stored-request.ts';
 import type { TakeOverContext } from './take-over.ts';
@@ -60,10 +60,10 @@ const MAX_PASSED = 1_000;
 async function startInBackground(context: InvocationContext, request: InvocationRequest, bytes: number): Promise<void> {
   const agent = findAgent(context, request);
   const { stopping, notifications } = context;
-  const known = Promise.withResolvers<void>();
+  const accepted = Promise.withResolvers<void>();
   const lease = newLease(context, request);
   const body = toQueuedRequest(request, context.secrets);
-  const claim: ClaimRequest = { ...toClaim(context, request, lease, stopping), body };
+  const claim: SessionClaim = { ...toClaim(context, request, lease, stopping), body };
   // Requests whose credentials cannot be encrypted are never queued.
   if (!body) claim.busyPolicy = 'reject';
   const start = async () => {
@@ -76,13 +76,13 @@ async function startInBackground(context: InvocationContext, request: Invocation
     }, CLAIM_PATIENCE_MS);
     // Free the memory of the stored body and events while the invocation runs.
     Object.assign(claim, { body: undefined, events: [] });
-    known.resolve();
+    accepted.resolve();
     if (isHeld) await runClaimed({ context, request, agent, lease, listener: () => undefined }, stopping);
     else notifications.publish(QUEUE_TOPIC);
   };
   const running = context.admission.admit(request.key.userId, start, bytes);
   running.catch((error: unknown) => logFailure(context, error, request.invocationId));
-  await Promise.race([known.promise, running]);
+  await Promise.race([accepted.promise, running]);
 }
 
 /**
@@ -95,9 +95,9 @@ export async function startOnce(context: InvocationContext, run: InvocationReque
     return run.invocationId;
   } catch (error) {
     if (!(error instanceof RepeatedInvocationError) || !run.idempotency) throw error;
-    const found = await findRepeated(context, run.key, run.idempotency);
-    if (!found) throw abandonedError();
-    return found.invocationId;
+    const invocation = await findRepeated(context, run.key, run.idempotency);
+    if (!invocation) throw abandonedError();
+    return invocation.invocationId;
   }
 }
 
@@ -115,15 +115,15 @@ export function runBackgroundQueue(context: InvocationContext): Promise<void> {
   return runLeasedQueue<QueueHead>(context, {
     name: 'background invocations',
     topic: QUEUE_TOPIC,
-    maxJobs: limits.takenUp,
+    maxJobs: limits.backgroundRuns,
     minPauseMs: MIN_PAUSE_MS,
     claim: async ({ held, slots }) => {
       if (slots === 0) return { jobs: [], pauseMs: MAX_PAUSE_MS };
       const without = [...passed.list(), ...held.map(({ invocationId }) => invocationId)];
       const choice = { appNames: [...agents.keys()], without, limit: slots };
       const jobs = await pace.run(async () => {
-        const left = await listLeftHeads(database.db, choice, limits.attempts);
-        const next = toTaken(left, held, limits.attempts);
+        const begun = await listBegunHeads(database.db, choice, limits.attempts);
+        const next = limitLastAttempts(begun, held, limits.attempts);
         const rest = slots - next.length;
         return rest === 0 ? next : [...next, ...(await listWaitingHeads(database.db, { ...choice, limit: rest }))];
       });
@@ -138,10 +138,10 @@ export function runBackgroundQueue(context: InvocationContext): Promise<void> {
  * Keeps at most one last attempt at a time: one of them may crash the process, and the others would lose theirs with
  * it.
  */
-function toTaken(left: QueueHead[], held: readonly QueueHead[], maxAttempts: number): QueueHead[] {
+function limitLastAttempts(begun: QueueHead[], held: readonly QueueHead[], maxAttempts: number): QueueHead[] {
   const isLast = ({ attempts }: QueueHead) => attempts > 0 && attempts + 1 >= maxAttempts;
-  const next = held.some(isLast) ? undefined : left.find(isLast);
-  return left.filter((head) => !isLast(head) || head === next);
+  const next = held.some(isLast) ? undefined : begun.find(isLast);
+  return begun.filter((head) => !isLast(head) || head === next);
 }
 
 /** Spaces polls out so that they take at most a fifth of the time, because a poll may read many blocked rows. */
@@ -213,14 +213,14 @@ async function takeTurn(context: InvocationContext, head: QueueHead, passed: Pas
     if (!turn.isUsed) {
       const passes = isPassingFailure(error);
       passed.add(invocationId, passes ? MAX_PAUSE_MS : MAX_PASS_MS);
-      if (!passes) tellRefusal(context, head, turn.isLetIn ? 'failure' : 'room', error);
+      if (!passes) reportRefusal(context, head, turn.isLetIn ? 'failure' : 'room', error);
     }
     throw error;
   }
 }
 
 /** Logs and counts a turn that failed. */
-function tellRefusal(
+function reportRefusal(
   { log, metrics }: Pick<InvocationContext, 'log' | 'metrics'>,
   { key: { appName }, invocationId }: Pick<Lease, 'key' | 'invocationId'>,
   reason: TurnRefusal,
@@ -252,7 +252,7 @@ async function runQueued(
   const refusal = isRevoked ? REVOKED : read.refusal;
   return runWith(requestContext, () =>
     queued.hasBegun
-      ? goOn(context, request, queued, { began, refusal, onUsed })
+      ? recover(context, request, queued, { began, refusal, onUsed })
       : begin(context, request, queued, { waited, refusal, onUsed }),
   );
 }
@@ -304,7 +304,7 @@ async function refuseForBudget(
   };
   try {
     const isPaused = await persist(() => database.transaction(pause), CLAIM_PATIENCE_MS);
-    if (isPaused) tellRefusal(context, request, 'budget', error);
+    if (isPaused) reportRefusal(context, request, 'budget', error);
     // The next invocation in the session's queue may run now.
     notifications.publish(QUEUE_TOPIC);
     notifications.publish(sessionTopic(request.key));
@@ -324,7 +324,7 @@ async function refuse(
   error: AgentError,
 ): Promise<boolean> {
   const isEnded = await endQueued(context, request, queued, error);
-  if (isEnded) tellRefusal(context, request, reason, error);
+  if (isEnded) reportRefusal(context, request, reason, error);
   return isEnded;
 }
 
@@ -346,7 +346,7 @@ async function endQueued(
   const { key, invocationId } = request;
   const lease: Lease = { ...newLease(context, request), readToken, isFree: true };
   const claim = (prompt: NewEvent[]) => persist(() => claimTurn(context, lease, prompt), CLAIM_PATIENCE_MS);
-  const isClaimed = await claim(request.goesOn ? [] : claimedUserEvents(request, newId)).catch((error: unknown) => {
+  const isClaimed = await claim(request.recovery ? [] : claimedUserEvents(request, newId)).catch((error: unknown) => {
     if (!(toAgentError(error) instanceof AgentError)) throw error;
     lease.answers = undefined;
     return claim([]);
@@ -355,8 +355,8 @@ async function endQueued(
   const { db } = database;
   const events = await listInvocationEvents(db, key, invocationId);
   const author = events.findLast((event) => event.author !== 'user')?.author ?? key.appName;
-  const known = await listKeptResponses(db, key, invocationId);
-  const ending = endingEvents(invocationId, author, events, { code, message }, newId, known);
+  const responses = await listKeptResponses(db, key, invocationId);
+  const ending = endingEvents(invocationId, author, events, { code, message }, newId, responses);
   const status = isStopped(code) ? code : 'failed';
   await finishOnce(db, lease, ending, { status, error: { code, message }, hasDeltas: true });
   for (const topic of [sessionTopic(key), freeTopic(key), QUEUE_TOPIC]) notifications.publish(topic);
@@ -371,21 +371,21 @@ const MAX_UNSERVED = 100;
 /** Ends invocations of applications that no process has served for a long time. */
 export async function endUnserved(context: EndingContext): Promise<void> {
   const { db } = context.database;
-  for (const found of await listUnserved(db, [...context.agents.keys()], UNSERVED_DAYS, MAX_UNSERVED)) {
-    const queued = await findQueued(db, found);
+  for (const unserved of await listUnserved(db, [...context.agents.keys()], UNSERVED_DAYS, MAX_UNSERVED)) {
+    const queued = await findQueued(db, unserved);
     if (!queued) continue;
-    const { request, began } = readStoredRequest(queued.request, context.secrets, found);
+    const { request, began } = readStoredRequest(queued.request, context.secrets, unserved);
     const { sequence = 0 } = began ?? {};
-    const goesOn = queued.hasBegun ? { sequence, spentMs: 0, llmCalls: 0, toolCalls: 0 } : undefined;
-    const message = `No process has served the application ${found.key.appName} for ${UNSERVED_DAYS} days.`;
+    const recovery = queued.hasBegun ? { sequence, spentMs: 0, llmCalls: 0, toolCalls: 0 } : undefined;
+    const message = `No process has served the application ${unserved.key.appName} for ${UNSERVED_DAYS} days.`;
     const error = { code: 'interrupted', message } as const;
-    if (await endQueued(context, { ...request, ...found, createSession: false, goesOn }, queued, error))
-      tellRefusal(context, found, 'unserved', new AgentError('interrupted', message));
+    if (await endQueued(context, { ...request, ...unserved, createSession: false, recovery }, queued, error))
+      reportRefusal(context, unserved, 'unserved', new AgentError('interrupted', message));
   }
 }
 
 /** Resumes an invocation whose process died. Stored events are reused, and it ends as if undisturbed. */
-async function goOn(
+async function recover(
   context: InvocationContext,
   request: InvocationRequest,
   { token: readToken, stopAs, ...counts }: Queued,
@@ -393,14 +393,14 @@ async function goOn(
 ): Promise<boolean> {
   const { spentMs = 0, sequence = 0, llmCalls = 0, toolCalls = 0 } = began ?? {};
   const used = { llmCalls: counts.llmCalls - llmCalls, toolCalls: counts.toolCalls - toolCalls };
-  const going = { ...request, goesOn: { sequence, spentMs, ...used } };
-  const lease = { ...newLease(context, going), readToken };
+  const recoveryRequest = { ...request, recovery: { sequence, spentMs, ...used } };
+  const lease = { ...newLease(context, recoveryRequest), readToken };
   if (!(await persist(() => claimTurn(context, lease, []), CLAIM_PATIENCE_MS))) return false;
   onUsed();
   const died = `The invocation was interrupted: its process stopped, and ${refusal}.`;
   const end = stopAs ? new AgentError(stopAs, stoppedMessage(stopAs)) : refusal && new AgentError('interrupted', died);
   const outside = end ? AbortSignal.any([AbortSignal.abort(end), context.stopping]) : context.stopping;
-  await runHere(context, going, lease, outside);
+  await runHere(context, recoveryRequest, lease, outside);
   return true;
 }
 

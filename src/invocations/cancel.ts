@@ -31,8 +31,8 @@ async function waitForEnd(feeds: SessionFeeds, key: SessionKey, id: string, sign
   try {
     while (!signal.aborted) {
       wakeup.reset();
-      const found = await feeds.readInvocation(key, id);
-      if (found?.status !== 'running' && found?.status !== 'queued') return;
+      const invocation = await feeds.readInvocation(key, id);
+      if (invocation?.status !== 'running' && invocation?.status !== 'queued') return;
       await wakeup.wait();
     }
   } finally {

@@ -32,7 +32,7 @@ export interface InvocationLimits {
   /** Maximum number of requests that wait for one session. */
   queueDepth: number;
   /** Maximum number of background invocations that this process runs at once; the rest of its room is for requests. */
-  takenUp: number;
+  backgroundRuns: number;
   /** Maximum number of processes that begin one invocation before it counts as a poison job; 1 disables resuming. */
   attempts: number;
 }
@@ -108,7 +108,7 @@ export interface InvocationRequest {
   /** Form of the answer to store for retries. Absent: a retry's answer is built from the stored events. */
   answer?: AnswerKind | undefined;
   /** Set after the process of the invocation died: the last sequence when it began, and what it has used since. */
-  goesOn?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
+  recovery?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
   /**
    * True if no client waits for the answer: a process that shuts down hands the invocation over before its next step.
    */
@@ -120,7 +120,7 @@ export interface InvocationRequest {
   /** Called with each piece of streamed text after it was stored. */
   onDelta?: EventListener;
   /** Called when the invocation has its database row, that is, when it is queued or has begun. */
-  onKnown?: () => void;
+  onAccepted?: () => void;
   /** An agent that the caller prepared and will close. Absent: the invocation prepares one and closes it. */
   prepared?: PreparedAgent;
   /** The loop that produces the events. Default: models and tools, `runAgent`. */

@@ -29,16 +29,16 @@ export function fenceIn(
   { timeoutMs, spentMs = 0, renewalMs }: { timeoutMs: number; spentMs?: number | undefined; renewalMs: number },
   outside: AbortSignal,
 ): Fence {
-  const kept = keepLease(context, lease, renewalMs);
+  const renewal = keepLease(context, lease, renewalMs);
   const limit = new AbortController();
   const message = `The invocation took longer than its limit of ${timeoutMs / 1000} s.`;
   const timer = setTimeout(() => limit.abort(new AgentError('time_limit', message)), Math.max(0, timeoutMs - spentMs));
   return {
-    signal: AbortSignal.any([kept.signal, limit.signal, outside]),
+    signal: AbortSignal.any([renewal.signal, limit.signal, outside]),
     endTime: performance.now() + timeoutMs - spentMs,
     release: () => {
       clearTimeout(timer);
-      kept.stop();
+      renewal.stop();
     },
   };
 }
@@ -64,7 +64,7 @@ function keepLease(
   lease: Lease,
   renewalMs: number,
 ): { signal: AbortSignal; stop(): void } {
-  const ended = new AbortController();
+  const leaseEnd = new AbortController();
   let heldUntil = performance.now() + lease.durationMs;
   const lost = () => new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
   const renew = async () => {
@@ -73,26 +73,26 @@ function keepLease(
       if (isPassingFailure(error)) return 'unsure' as const;
       throw error;
     });
-    if (renewal === 'lost') return ended.abort(lost());
+    if (renewal === 'lost') return leaseEnd.abort(lost());
     if (renewal === 'cancelled' || renewal === 'interrupted') {
-      ended.abort(new AgentError(renewal, stoppedMessage(renewal)));
+      leaseEnd.abort(new AgentError(renewal, stoppedMessage(renewal)));
     }
     if (renewal !== 'unsure') heldUntil = sentAt + lease.durationMs;
   };
   let renewing = false;
   const renewOrEnd = () => {
     // The lease also expires if the database never answers.
-    if (performance.now() >= heldUntil) ended.abort(lost());
+    if (performance.now() >= heldUntil) leaseEnd.abort(lost());
     if (renewing) return;
     renewing = true;
     renew()
-      .catch((error: unknown) => ended.abort(error))
+      .catch((error: unknown) => leaseEnd.abort(error))
       .finally(() => (renewing = false));
   };
   const timer = setInterval(renewOrEnd, renewalMs);
   const unsubscribe = notifications.subscribe(stopTopic(lease.invocationId), renewOrEnd);
   return {
-    signal: ended.signal,
+    signal: leaseEnd.signal,
     stop: () => {
       clearInterval(timer);
       unsubscribe();

@@ -66,14 +66,14 @@ export async function* followSession(
       mayBeOver = false;
       const over = isAsked ? await readPatiently(() => until.isOver(), signal) : false;
       // Before the events, which could not replace a reader's orphaned text.
-      if (text && (isHere || open.isUnknown) && !open.isIn(text.deltas)) yield takeBack(open, key, after);
+      if (text && (isHere || open.isUnknown) && !open.matches(text.deltas)) yield takeBack(open, key, after);
       if (text && isHere && !over) yield* takeText(open, text.deltas, after);
       else {
-        const found = await readPatiently(() => feed.read(after), signal);
-        if (!found) return;
-        const reason = restartReason(found, after, seen);
+        const page = await readPatiently(() => feed.read(after), signal);
+        if (!page) return;
+        const reason = restartReason(page, after, seen);
         const isFirst = seen.createTime === undefined;
-        seen = { ...seen, createTime: found.createTime };
+        seen = { ...seen, createTime: page.createTime };
         if (reason !== undefined) {
           if (!onRestart) return;
           await onRestart(reason);
@@ -81,10 +81,10 @@ export async function* followSession(
           open.clear();
           continue;
         }
-        yield* takeEvents(open, found.events);
-        const last = found.events.at(-1);
+        yield* takeEvents(open, page.events);
+        const last = page.events.at(-1);
         if (last) [after, seen] = [last.sequence, { ...seen, lastId: last.id }];
-        if (after < found.lastSequence || (withText && (last || isFirst) && !(over && open.isIn([])))) continue;
+        if (after < page.lastSequence || (withText && (last || isFirst) && !(over && open.matches([])))) continue;
       }
       if (over) return;
       currentContext().hasRead?.();

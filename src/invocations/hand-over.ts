@@ -44,7 +44,7 @@ export class HandOver {
 
   /** True if an exhausted budget pauses the run instead of ending it. */
   get waitsForBudget(): boolean {
-    return this.#run.request.waitsForBudget === true && this.#canGoOn;
+    return this.#run.request.waitsForBudget === true && this.#isRecoverable;
   }
 
   /** Remembers the budget that refused the next step. */
@@ -56,7 +56,7 @@ export class HandOver {
   checkStep(): void {
     const { context, request, signal } = this.#run;
     const isQuiet = request.inBackground === true && this.#open.size === 0 && !signal.aborted;
-    if ((isQuiet && context.draining.aborted && this.#canGoOn) || this.#isCutOff) throw this.#toError();
+    if ((isQuiet && context.draining.aborted && this.#isRecoverable) || this.#isCutOff) throw this.#toError();
   }
 
   /** @throws {HandedOverError} if the loop was cut off: another process repeats everything but complete responses */
@@ -90,12 +90,12 @@ export class HandOver {
   get #isCutOff(): boolean {
     const { context, signal } = this.#run;
     if (this.#over && !signal.aborted) return true;
-    return context.stopping.aborted && signal.reason === context.stopping.reason && this.#canGoOn;
+    return context.stopping.aborted && signal.reason === context.stopping.reason && this.#isRecoverable;
   }
 
-  get #canGoOn(): boolean {
+  get #isRecoverable(): boolean {
     const { context, lease } = this.#run;
-    return context.limits.attempts > 1 && lease.kept?.['endsBecause'] === undefined;
+    return context.limits.attempts > 1 && lease.storedRequest?.['endsBecause'] === undefined;
   }
 
   #toError(): HandedOverError {

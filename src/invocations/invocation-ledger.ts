@@ -96,9 +96,9 @@ export class InvocationLedger implements CallLedger {
       if (error instanceof LeaseLostError) this.#failure = error;
       if (!isPassingFailure(error)) throw error;
       // If the result of the commit was lost, the ledger row tells whether it succeeded, once the transaction is over.
-      const { state: _, ...wanted } = record ?? { id: '' };
-      const kept = record && (await this.write([wanted as CallRecord])).get(record.id);
-      if (kept?.state === 'done' && kept.response) return kept.response as LedgerAnswer;
+      const { state: _, ...entry } = record ?? { id: '' };
+      const ledgerCall = record && (await this.write([entry as CallRecord])).get(record.id);
+      if (ledgerCall?.state === 'done' && ledgerCall.response) return ledgerCall.response as LedgerAnswer;
       if (sqlState(error)) throw error;
       throw new Error('The database was away: nothing of this call was kept.', { cause: error });
     }

@@ -68,25 +68,25 @@ const changeTime = sql`coalesce(${i.endTime}, ${i.startTime}, ${i.createTime})`;
 export async function listInvocationsOfUser(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
-  wanted: { sessionId: string | undefined; statuses: string[] | undefined; since: string | undefined },
+  filter: { sessionId: string | undefined; statuses: string[] | undefined; since: string | undefined },
   after: ListPlace | undefined,
   limit: number,
 ): Promise<{ rows: { invocation: Invocation; place: ListPlace }[]; total: number }> {
   const matches = and(
     eq(i.appName, appName),
     eq(i.userId, userId),
-    wanted.sessionId === undefined ? undefined : eq(i.sessionId, wanted.sessionId),
-    wanted.statuses && sql`${i.status} = any(${sql.param(wanted.statuses)}::text[])`,
-    wanted.since === undefined ? undefined : sql`${changeTime} >= ${wanted.since}::timestamptz`,
+    filter.sessionId === undefined ? undefined : eq(i.sessionId, filter.sessionId),
+    filter.statuses && sql`${i.status} = any(${sql.param(filter.statuses)}::text[])`,
+    filter.since === undefined ? undefined : sql`${changeTime} >= ${filter.since}::timestamptz`,
   );
   const { rows } = await db.execute<{ text: string; time: string; id: string }>(sql`
     select ${invocationText} as text, ${exactTime(changeTime)} as time, ${i.id} as id
     from ${invocations} ${i} where ${and(matches, isAfterPlace({ time: changeTime, id: i.id }, after))}
     order by ${changeTime} desc, ${i.id} desc limit ${limit}`);
-  const counted = await db.select({ total: count() }).from(i).where(matches);
+  const totals = await db.select({ total: count() }).from(i).where(matches);
   return {
     rows: rows.map(({ text, ...place }) => ({ invocation: parseExactJson(unescapeJson(text)) as Invocation, place })),
-    total: counted[0]?.total ?? 0,
+    total: totals[0]?.total ?? 0,
   };
 }
 
@@ -144,11 +144,11 @@ export async function findByIdempotencyKey(
       ),
     );
   if (!row) return undefined;
-  const { sessionId, errorCode, errorMessage, ...found } = row;
+  const { sessionId, errorCode, errorMessage, ...columns } = row;
   return {
-    ...found,
+    ...columns,
     key: { appName, userId, sessionId },
-    answer: found.answer === null ? undefined : unescapeText(found.answer),
+    answer: columns.answer === null ? undefined : unescapeText(columns.answer),
     error: errorCode === null ? undefined : { code: toErrorCode(errorCode), message: unescapeText(errorMessage ?? '') },
   };
 }
@@ -156,14 +156,14 @@ export async function findByIdempotencyKey(
 /** Returns status and liveness of each invocation, in the given order, by one statement. */
 export async function listInvocationStates(
   db: Database,
-  wanted: { key: SessionKey; invocationId: string }[],
+  refs: { key: SessionKey; invocationId: string }[],
 ): Promise<(string | undefined)[]> {
   const column = (values: string[]) => sql`${sql.param(values)}::text[]`;
-  const ofKeys = (name: keyof SessionKey) => column(wanted.map(({ key }) => key[name]));
+  const ofKeys = (name: keyof SessionKey) => column(refs.map(({ key }) => key[name]));
   const { rows } = await db.execute<{ state: string | null }>(sql`
     select ${invocations.status} || ' ' || ${isLive} as state
     from unnest(${ofKeys('appName')}, ${ofKeys('userId')}, ${ofKeys('sessionId')},
-                ${column(wanted.map(({ invocationId }) => invocationId))})
+                ${column(refs.map(({ invocationId }) => invocationId))})
          with ordinality as wanted(app_name, user_id, session_id, id, place)
     left join ${invocations}
       on ${invocations.appName} = wanted.app_name and ${invocations.userId} = wanted.user_id
@@ -223,7 +223,7 @@ export async function forgetInvocationKeys(db: Database, hours: number, signal?:
 /**
  * Makes the outbox record the end of an invocation, because A2A clients follow it. @returns its status, or `undefined`
  */
-export async function tellClients(
+export async function enableOutbox(
   db: Database,
   of: { key: SessionKey; invocationId: string },
 ): Promise<InvocationStatus | undefined> {

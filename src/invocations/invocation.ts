@@ -67,8 +67,8 @@ const INTERRUPTED_RESPONSE = { error: 'The call was interrupted before it answer
 
 /** Returns the function calls without a function response, in order. */
 function openFunctionCalls(events: Event[]): FunctionCall[] {
-  const answered = new Set(events.flatMap(({ content }) => getFunctionResponses(content).map(({ id }) => id)));
-  return events.flatMap(({ content }) => getFunctionCalls(content)).filter(({ id }) => !answered.has(id));
+  const answeredIds = new Set(events.flatMap(({ content }) => getFunctionResponses(content).map(({ id }) => id)));
+  return events.flatMap(({ content }) => getFunctionCalls(content)).filter(({ id }) => !answeredIds.has(id));
 }
 
 /**
@@ -82,11 +82,11 @@ export function endingEvents(
   events: Event[],
   error: InvocationError,
   newId: () => string,
-  known: ReadonlyMap<string, JsonObject> = new Map(),
+  responses: ReadonlyMap<string, JsonObject> = new Map(),
 ): NewEvent[] {
   const open = openFunctionCalls(events);
   const parts = open.map(({ id, name }) => ({
-    functionResponse: { id, name, response: known.get(id ?? '') ?? INTERRUPTED_RESPONSE },
+    functionResponse: { id, name, response: responses.get(id ?? '') ?? INTERRUPTED_RESPONSE },
   }));
   // If the author has no event yet, it is the root agent.
   const nodeInfo = events.findLast((event) => event.author === author)?.nodeInfo ?? { path: `${author}@1` };
@@ -188,8 +188,8 @@ export const turnEnd = (invocationId: string, author: string, newId: () => strin
 export function toAgentError(error: unknown): unknown {
   const refusal = stateRefusal(error);
   if (refusal !== undefined) return new AgentError('state_too_large', refusal, { cause: error });
-  const answered = answerRefusal(error);
-  if (answered) return new AgentError('answer_refused', answered.message);
+  const refusedAnswer = answerRefusal(error);
+  if (refusedAnswer) return new AgentError('answer_refused', refusedAnswer.message);
   const full = sizeRefusal(error);
   return full ? new AgentError(full.code, full.message, { cause: error }) : error;
 }

@@ -20,7 +20,7 @@ import {
   notifyListener,
 } from './context.ts';
 import { InvocationLedger } from './invocation-ledger.ts';
-import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './claim-request.ts';
+import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './session-claim.ts';
 import { DeltaWriter } from './delta-writer.ts';
 import { type Fence, fenceIn } from './fence.ts';
 import { HandOver } from './hand-over.ts';
@@ -39,7 +39,7 @@ import {
 import type { Lease } from './lock-store.ts';
 import { findWaiter } from './queue-store.ts';
 import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
-import { countUnstoredEvent, endWhereOver, reserve } from './run-limits.ts';
+import { countUnstoredEvent, abortIfOverLimit, reserve } from './run-limits.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
@@ -69,7 +69,7 @@ export async function invoke(
     const patience = request.inBackground ? AbortSignal.any([outside, context.draining]) : outside;
     const claim = toClaim(context, request, lease, patience);
     await persist(() => acquireSession(context, claim), CLAIM_PATIENCE_MS);
-    request.onKnown?.();
+    request.onAccepted?.();
     return await runClaimed({ context, request, agent, lease, listener }, outside);
   });
 }
@@ -127,9 +127,9 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const publish = () => context.notifications.publish(sessionTopic(lease.key));
   publish();
   const { limits, leaseTimes } = context;
-  const { goesOn, overrides } = claimed.request;
+  const { recovery, overrides } = claimed.request;
   const timeoutMs = Math.min(limits.timeoutMs, overrides.timeAtMostMs ?? Infinity);
-  const times = { timeoutMs, spentMs: goesOn?.spentMs, renewalMs: leaseTimes.renewalMs };
+  const times = { timeoutMs, spentMs: recovery?.spentMs, renewalMs: leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
   const observer = context.observe?.(lease);
   // Callers prepare agents for live audio sessions and replays only; their text is not stored as deltas.
@@ -137,7 +137,7 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const deltas = isText ? new DeltaWriter(context, lease, claimed.request.onDelta) : undefined;
   try {
     const userEvents = deferredUserEvents(claimed.request, context.newId);
-    const usage = newUsage(goesOn);
+    const usage = newUsage(recovery);
     const fenced = { ...claimed, ...fence, userEvents, usage, observer, deltas };
     const ledger = new InvocationLedger(context.database.db, lease, context);
     const limitReached = new AbortController();
@@ -162,25 +162,26 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   const { context, request, agent, lease, signal } = running;
   const { key, invocationId } = lease;
   const { limits } = context;
-  const { steps: answer = runAgent, goesOn } = request;
+  const { steps: answer = runAgent, recovery } = request;
   // A resumed run that is stopped must not call a model again.
-  if (goesOn) signal.throwIfAborted();
+  if (recovery) signal.throwIfAborted();
   const prepared = request.prepared ?? (await agent.prepare(request.overrides, signal, key.userId));
   try {
     const find = () => context.histories.find(context.database.db, key);
     const history = lease.history ?? (await persist(find, lease.durationMs));
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
-    const before = goesOn ? takeStored(running, history, goesOn.sequence) : history.events;
+    const before = recovery ? takeStored(running, history, recovery.sequence) : history.events;
     const known = [...before, ...running.userEvents];
     const state = withDelta(history.state, request.stateDelta, running.userEvents.length > 0);
-    const answered = listAnsweredQuestions(known);
-    const listAnswers = () => listTaskAnswers(context.database.db, key, answered);
-    const taskAnswers = answered.length > 0 ? await persist(listAnswers, lease.durationMs) : new Map<string, never>();
+    const questionIds = listAnsweredQuestions(known);
+    const listAnswers = () => listTaskAnswers(context.database.db, key, questionIds);
+    const taskAnswers =
+      questionIds.length > 0 ? await persist(listAnswers, lease.durationMs) : new Map<string, never>();
     // The confirmed calls run before any event of this run is noted.
     for (const { calls } of findConfirmations(known, history.runtimeEventIds, taskAnswers))
       running.handOver.begin(calls);
     // A resumed run records no tape: without its first steps a replay would report them as missing.
-    running.recorder = goesOn ? undefined : new TapeRecorder(known.length, state, request.overrides);
+    running.recorder = recovery ? undefined : new TapeRecorder(known.length, state, request.overrides);
     const steps = answer({
       agent: prepared,
       session: key,
@@ -203,7 +204,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       observer: observeAll([running.observer, running.recorder]),
       onUse: (use) => running.usage.add(use),
       onUnstoredEvent: (event) => countUnstoredEvent(running, event),
-      reserve: (asked) => reserve(running, asked),
+      reserve: (modelRequest) => reserve(running, modelRequest),
     });
     try {
       for (;;) {
@@ -211,7 +212,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
         const step = await steps.next();
         if (step.done) return toEnding(running, step.value);
         await storeEvent(running, withNotes(request, step.value));
-        endWhereOver(running);
+        abortIfOverLimit(running);
       }
     } finally {
       await steps.return(undefined as never);
@@ -251,8 +252,8 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   const calls = running.ledger.take([event.id]);
   const append = (hasDeltas: boolean) => appendOnce(context.database.db, lease, event, usage, { hasDeltas, calls });
   const stored = await (running.deltas ? running.deltas.replace(event.id, append) : append(false));
-  if (stored[0]?.limited !== undefined) lease.isLimited = stored[0].limited;
-  endWhereOver(running, stored[0]?.over);
+  if (stored[0]?.limited !== undefined) lease.hasBudgets = stored[0].limited;
+  abortIfOverLimit(running, stored[0]?.over);
   notifyListener(listener, stored, [event], running.deltas?.last);
   context.notifications.publish(sessionTopic(lease.key));
 }
@@ -278,16 +279,16 @@ async function toFailedEnding(
   { context, agent, lease, signal, handOver, ledger }: RunningInvocation,
   error: unknown,
 ): Promise<InvocationEnding> {
-  const left = await handOver.leaveAfter(error);
-  const reason: unknown = signal.aborted ? signal.reason : toAgentError(left);
+  const cause = await handOver.leaveAfter(error);
+  const reason: unknown = signal.aborted ? signal.reason : toAgentError(cause);
   if (reason instanceof LeaseLostError || isPassingFailure(reason)) throw reason;
   const isKnown = reason instanceof AgentError;
   if (!isKnown) context.log.error({ err: reason, invocationId: lease.invocationId }, 'invocation failed');
   const failure = isKnown ? reason : new AgentError('internal', 'The runtime failed while it ran the agent.');
   const { code, message } = failure;
   const stored = await listInvocationEvents(context.database.db, lease.key, lease.invocationId);
-  const known = await ledger.listKept();
-  const events = endingEvents(lease.invocationId, agent.name, stored, { code, message }, context.newId, known);
+  const responses = await ledger.listKept();
+  const events = endingEvents(lease.invocationId, agent.name, stored, { code, message }, context.newId, responses);
   return { events, output: '', error: { code, message }, paused: false };
 }
 
@@ -296,8 +297,8 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
   const { context, request, agent, lease, listener, signal, usage } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;
   const { output, error, paused, value } = ending;
-  const made = ending.events.filter((event) => running.stored?.has(event) !== true);
-  const events = made.map((event) => withNotes(request, event));
+  const newEvents = ending.events.filter((event) => running.stored?.has(event) !== true);
+  const events = newEvents.map((event) => withNotes(request, event));
   if (error?.cause !== undefined) {
     context.log.error({ err: error.cause, invocationId: lease.invocationId }, 'the agent failed');
   }
@@ -311,7 +312,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     counts: usage.takeCounts(),
     uses: usage.take(),
     // Also deletes deltas left by a process that died.
-    hasDeltas: running.deltas !== undefined || request.goesOn !== undefined,
+    hasDeltas: running.deltas !== undefined || request.recovery !== undefined,
     remembers: agent.remember !== undefined && !error && !paused,
     onAwaited: () => context.notifications.publish(QUEUE_TOPIC),
     ...running.ledger.end(events),

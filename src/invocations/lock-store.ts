@@ -30,7 +30,7 @@ export interface Lease {
   /** Address of the webhook for the result; a trigger fills the outbox. */
   webhookUrl?: string | undefined;
   /** The request as stored in the row, for a process that resumes it ({@link toClaimedRequest}). */
-  kept?: JsonObject | undefined;
+  storedRequest?: JsonObject | undefined;
   /** The application version that runs it. */
   version?: string | undefined;
   /** Calls that the message answers. The claim closes their tasks, or fails. */
@@ -40,7 +40,7 @@ export interface Lease {
   /** True if no model is called: budgets neither count nor refuse it. */
   isFree?: true;
   /** False if the claim or the last append found no budget for the user: model calls need no reservation then. */
-  isLimited?: boolean;
+  hasBudgets?: boolean;
   /** The session's history, if the claim created it; it saves a read. */
   history?: SessionHistory;
 }
@@ -88,7 +88,7 @@ async function claim(
     ...toEventParameters(db, lease.key, events),
     ...how,
     p_read: lease.readToken,
-    p_request: lease.kept && escapeJson(lease.kept),
+    p_request: lease.storedRequest && escapeJson(lease.storedRequest),
     p_is_eval: isEvalSession(lease.key.sessionId),
     p_is_free: lease.isFree === true,
     p_version: lease.version,
@@ -97,10 +97,10 @@ async function claim(
   }).catch(throwRefusal);
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
   // Only an earlier try of this claim can have stored the event, and it has been taken over since.
-  const { claimed, over, limited, ...made } = await onConflict(once, 'events_id_key', () => leaseLost(lease));
+  const { claimed, over, limited, ...creation } = await onConflict(once, 'events_id_key', () => leaseLost(lease));
   if (!claimed && over) throw new OverBudgetError(over);
-  lease.isLimited = limited;
-  if (made.state_text !== null) lease.history = toHistory(made.lines, made.state_text);
+  lease.hasBudgets = limited;
+  if (creation.state_text !== null) lease.history = toHistory(creation.lines, creation.state_text);
   return claimed;
 }
 
@@ -166,7 +166,7 @@ export interface DeadRun {
   invocationId: string;
   attempt: number;
   stopAs: 'interrupted' | 'cancelled' | null;
-  isKept: boolean;
+  hasRequest: boolean;
   /** Why it may not be resumed: the end of a sentence. */
   endsBecause: string | null;
 }
@@ -190,17 +190,17 @@ export async function findLockHolder(tx: Database, key: SessionKey, skipLocked =
   const { leaseToken: token } = session;
   if (token === null) return { kind: 'free' };
   const { id: invocationId, attempt, stopRequestedAs: stopAs, request } = invocations;
-  const isKept = sql<boolean>`${request} is not null`;
+  const hasRequest = sql<boolean>`${request} is not null`;
   const endsBecause = sql<string | null>`${request} ->> 'endsBecause'`;
   const [run] = await tx
-    .select({ invocationId, attempt, stopAs, isKept, endsBecause, live: isLive })
+    .select({ invocationId, attempt, stopAs, hasRequest, endsBecause, live: isLive })
     .from(invocations)
     .where(and(isSession(key, invocations), eq(invocations.leaseToken, token), eq(invocations.status, 'running')));
   return run?.live === true ? { kind: 'live', invocationId: run.invocationId, token } : { kind: 'dead', run, token };
 }
 
 /**
- * Puts a running invocation back in the queue under a new token; a process may resume it after `pauseMs`. `wasLeft`:
+ * Puts a running invocation back in the queue under a new token; a process may resume it after `pauseMs`. `isHandedOver`:
  * its process handed it over, which counts as no attempt. `isPaused`: it waits for a task first. The time spent so far
  * is stored, because the time limit covers all attempts.
  * @returns false if it did not run under this lease
@@ -209,10 +209,10 @@ export async function putBack(
   tx: Database,
   { key, invocationId, token }: Lease,
   leaseToken: string,
-  { pauseMs = 0, wasLeft = false, isPaused = false },
+  { pauseMs = 0, isHandedOver = false, isPaused = false },
 ): Promise<boolean> {
   const leaseExpireTime = sql`statement_timestamp() + ${pauseMs} * interval '1 millisecond'`;
-  const attempt = sql`${invocations.attempt} - ${Number(wasLeft)}`;
+  const attempt = sql`${invocations.attempt} - ${Number(isHandedOver)}`;
   // Uses immutable functions only, as Citus demands here; to_jsonb and the epoch of a timestamptz are not.
   const last = sql`least(${invocations.leaseExpireTime}, statement_timestamp())`;
   const ended = sql`extract(epoch from ${last} at time zone 'UTC')`;

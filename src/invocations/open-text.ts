@@ -50,7 +50,7 @@ export class OpenText {
    * Compares the reader's text with the deltas of the session.
    * @returns false if the reader has orphaned text: its writer died, or its event was stored while the reader was away
    */
-  isIn(deltas: readonly Delta[]): boolean {
+  matches(deltas: readonly Delta[]): boolean {
     if (!this.isUnknown) return [...this.#eventIds].every((id) => deltas.some(({ eventId }) => eventId === id));
     // Delta numbers are never reused, so a delta at or before the position shows that the position is in this text.
     for (const { number, eventId } of deltas) if (number <= this.delta) this.#eventIds.add(eventId);

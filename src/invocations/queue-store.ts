@@ -73,7 +73,7 @@ const isFirst = notExists(
 );
 
 /** SQL condition: a process has begun it and put it back, or died. */
-const wasLeft = isNotNull(invocations.startTime);
+const hasBegun = isNotNull(invocations.startTime);
 /** SQL condition: its pause is over. An invocation whose processes died backs off first, unless it is to be stopped. */
 const isDue = sql`(${invocations.stopRequestedAs} is not null or ${invocations.leaseExpireTime} <= clock_timestamp())`;
 
@@ -86,10 +86,10 @@ const MAX_ROUNDS = 3;
  * Lists invocations that were begun and left by their process. Last attempts come last. They precede all queued
  * invocations, and there are few.
  */
-export async function listLeftHeads(db: Database, choice: HeadChoice, maxAttempts: number): Promise<QueueHead[]> {
+export async function listBegunHeads(db: Database, choice: HeadChoice, maxAttempts: number): Promise<QueueHead[]> {
   const { attempt, leaseExpireTime } = invocations;
   const isLast = sql`(${attempt} > 0 and ${attempt} + 1 >= ${maxAttempts})`;
-  return listHeads(db, choice, [], sql`${wasLeft} and ${isDue}`, sql`${isLast}, ${leaseExpireTime}`, choice.limit);
+  return listHeads(db, choice, [], sql`${hasBegun} and ${isDue}`, sql`${isLast}, ${leaseExpireTime}`, choice.limit);
 }
 
 /**
@@ -102,9 +102,9 @@ export async function listWaitingHeads(db: Database, choice: HeadChoice): Promis
   const isWaiting = isNull(invocations.startTime);
   const byUser = new Map<string, QueueHead[]>();
   for (let round = 0; round < MAX_ROUNDS && byUser.size < choice.limit; round += 1) {
-    const found = await listHeads(db, choice, [...byUser.keys()], isWaiting, sql`${invocations.createTime}`, size);
-    for (const head of found) byUser.set(head.key.userId, [...(byUser.get(head.key.userId) ?? []), head]);
-    if (found.length < size) break;
+    const heads = await listHeads(db, choice, [...byUser.keys()], isWaiting, sql`${invocations.createTime}`, size);
+    for (const head of heads) byUser.set(head.key.userId, [...(byUser.get(head.key.userId) ?? []), head]);
+    if (heads.length < size) break;
   }
   const inTurn = [...byUser.values()].flatMap((heads) => heads.map((head, place) => ({ head, place })));
   return inTurn

@@ -23,15 +23,15 @@ export async function findRepeated(
   request: IdempotentRequest,
 ): Promise<KeyedInvocation | undefined> {
   const find = () => findByIdempotencyKey(context.database.db, user, request.idempotencyKey);
-  let found = await find();
-  if (found && isActive(found) && !found.live) {
-    if (found.status === 'queued') await endDeadWaiters(context.database.db);
-    else await takeOver(context, found.key);
-    found = await find();
+  let invocation = await find();
+  if (invocation && isActive(invocation) && !invocation.live) {
+    if (invocation.status === 'queued') await endDeadWaiters(context.database.db);
+    else await takeOver(context, invocation.key);
+    invocation = await find();
   }
-  if (found && found.hash !== request.hash)
+  if (invocation && invocation.hash !== request.hash)
     throw new KeyReusedError('the Idempotency-Key was used for another request');
-  return found;
+  return invocation;
 }
 
 export const isActive = ({ status }: KeyedInvocation) => status === 'queued' || status === 'running';
@@ -50,7 +50,7 @@ export async function answerOnce(
   user: SessionKey,
   request: IdempotentRequest | undefined,
   work: () => Promise<string>,
-  toAnswer: (end: InvocationEnd, found: KeyedInvocation) => Promise<string> | string,
+  toAnswer: (end: InvocationEnd, invocation: KeyedInvocation) => Promise<string> | string,
 ): Promise<string> {
   for (let tries = 1; ; tries++) {
     try {
@@ -59,15 +59,16 @@ export async function answerOnce(
       // A run that this process had to hand over is awaited like a run of another process.
       const isLeft = error instanceof HandedOverError && !context.stopping.aborted;
       if (!(error instanceof RepeatedInvocationError || isLeft) || !request) throw error;
-      const found = await findEnded(context, user, request);
-      if (!found && tries > 1) throw abandonedError();
-      if (!found) continue;
-      if (isActive(found)) {
-        if (context.stopping.aborted) throw new HandedOverError(found, true);
+      const invocation = await findEnded(context, user, request);
+      if (!invocation && tries > 1) throw abandonedError();
+      if (!invocation) continue;
+      if (isActive(invocation)) {
+        if (context.stopping.aborted) throw new HandedOverError(invocation, true);
         throw new BusyError('The request with this Idempotency-Key is still running.', 1, 'rejected');
       }
       return (
-        found.answer ?? (await toAnswer({ output: '', error: found.error, paused: found.status === 'paused' }, found))
+        invocation.answer ??
+        (await toAnswer({ output: '', error: invocation.error, paused: invocation.status === 'paused' }, invocation))
       );
     }
   }
@@ -79,9 +80,9 @@ async function findEnded(
   user: SessionKey,
   request: IdempotentRequest,
 ): Promise<KeyedInvocation | undefined> {
-  let found = await findRepeated(context, user, request);
-  if (!found || !isActive(found)) return found;
-  const { key } = found;
+  let invocation = await findRepeated(context, user, request);
+  if (!invocation || !isActive(invocation)) return invocation;
+  const { key } = invocation;
   return context.admission.admit(user.userId, async () => {
     const deadline = performance.now() + context.leaseTimes.waitMs;
     const wakeup = new Wakeup();
@@ -89,11 +90,11 @@ async function findEnded(
     try {
       for (let leftMs = 1; leftMs > 0 && !context.stopping.aborted; leftMs = deadline - performance.now()) {
         wakeup.reset();
-        found = await findRepeated(context, user, request);
-        if (!found || !isActive(found)) break;
+        invocation = await findRepeated(context, user, request);
+        if (!invocation || !isActive(invocation)) break;
         await wakeup.wait(Math.max(0, Math.min(LOOK_MS, deadline - performance.now())), context.stopping);
       }
-      return found;
+      return invocation;
     } finally {
       unsubscribe();
     }

@@ -21,7 +21,10 @@ interface LimitedRun {
 }
 
 /** Aborts the loop when a limit is reached; open calls are answered first. */
-export function endWhereOver({ context, usage, limitReached, handOver }: LimitedRun, over?: OverBudget | null): void {
+export function abortIfOverLimit(
+  { context, usage, limitReached, handOver }: LimitedRun,
+  over?: OverBudget | null,
+): void {
   const { toolCalls } = context.limits;
   // An invocation that waits for a budget pauses at its next model call, because no tool call is open there.
   if (over && !handOver.waitsForBudget) limitReached.abort(new AgentError('budget_exceeded', budgetText(over)));
@@ -35,12 +38,12 @@ export async function countUnstoredEvent(running: LimitedRun, event: NewEvent): 
   const uses = usage.take();
   const count = () => spend(context.database.db, lease.key, uses, event.id);
   const over = uses.length > 0 && (await persist(count, lease.durationMs));
-  endWhereOver(running, over || null);
+  abortIfOverLimit(running, over || null);
 }
 
 /** Reserves the tokens of a model call, if the user has budgets. @throws {AgentError} if a budget has too few left */
 export async function reserve({ context, lease, usage, limitReached, handOver }: LimitedRun, request: ModelRequest) {
-  if (lease.isLimited === false) return undefined;
+  if (lease.hasBudgets === false) return undefined;
   const { db } = context.database;
   const reserved = await persist(() => reserveCall(db, lease.key, request, lease.durationMs), lease.durationMs);
   if ('what' in reserved) {

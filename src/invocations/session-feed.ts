@@ -197,15 +197,15 @@ class FollowedSession {
 
   read(after: number): Promise<EventsAfter | undefined> {
     return this.#reads.run(String(after), () =>
-      listEventsAfter(this.#database.reads, this.key, after, PAGE).then((found) => (this.#seen = found)),
+      listEventsAfter(this.#database.reads, this.key, after, PAGE).then((update) => (this.#seen = update)),
     );
   }
 
   readText(): Promise<SessionText | undefined> {
     return this.#textReads.run('', async () => {
-      const found = await listDeltas(this.#database.reads, this.key, this.#text);
-      this.#text = found?.deltas ?? [];
-      return found;
+      const update = await listDeltas(this.#database.reads, this.key, this.#text);
+      this.#text = update?.deltas ?? [];
+      return update;
     });
   }
 }

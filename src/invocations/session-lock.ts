@@ -38,7 +38,7 @@ export interface LeaseTimes {
 const POLL_MS = 1_000;
 
 /** What it takes to claim a session. */
-export interface ClaimRequest {
+export interface SessionClaim {
   lease: Lease;
   /** The first events of the invocation, stored with the claim. */
   events: NewEvent[];
@@ -74,7 +74,7 @@ export interface LockContext extends TakeOverContext {
  * @throws {StoppedError} if the request was stopped while it waited
  * @throws {UnavailableError} if the wait could not continue
  */
-export async function acquireSession(context: LockContext, request: ClaimRequest): Promise<boolean> {
+export async function acquireSession(context: LockContext, request: SessionClaim): Promise<boolean> {
   const { lease, events, createSession } = request;
   const claim = () => claimSession(context.database.db, lease, events, createSession);
   for (;;) {
@@ -96,7 +96,7 @@ const isMine = (holder: LockHolder, { token }: Lease) => holder.kind === 'live' 
 
 async function waitForTurn(
   context: LockContext,
-  request: ClaimRequest,
+  request: SessionClaim,
   runningId: string | undefined,
 ): Promise<boolean> {
   const { lease, busyPolicy, body } = request;
@@ -121,7 +121,7 @@ async function waitForTurn(
  * holder needs to finish; the first waiter reads it from time to time.
  * @returns false if the caller must read the holder, for instance because an earlier claim may have succeeded unseen
  */
-async function waitBehindOthers(context: LockContext, request: ClaimRequest): Promise<boolean> {
+async function waitBehindOthers(context: LockContext, request: SessionClaim): Promise<boolean> {
   const { lease, busyPolicy, resumes, body, queueDepth } = request;
   const isPlain = busyPolicy === 'enqueue' && !resumes && body === undefined;
   if (!isPlain || !context.waitQueue.has(freeTopic(lease.key))) return false;
@@ -134,16 +134,16 @@ async function waitBehindOthers(context: LockContext, request: ClaimRequest): Pr
 }
 
 /** Waits for the turn of a queued request. Leaves the queue if the wait fails. */
-async function waitInQueue(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
+async function waitInQueue(context: LockContext, request: SessionClaim, createTime: string): Promise<void> {
   const { lease } = request;
   const startedAt = performance.now();
-  const waited = (outcome: 'claimed' | 'refused') =>
+  const recordWait = (outcome: 'claimed' | 'refused') =>
     context.metrics?.queued(outcome, (performance.now() - startedAt) / 1000);
   try {
     await takeTurn(context, request, createTime);
-    waited('claimed');
+    recordWait('claimed');
   } catch (error) {
-    waited('refused');
+    recordWait('refused');
     // If the database is away the request still leaves the queue, because its lease expires.
     await dequeueInvocation(context.database.db, lease).catch(() => undefined);
     for (const topic of [freeTopic(lease.key), QUEUE_TOPIC]) context.notifications.publish(topic);
@@ -156,21 +156,21 @@ const refuseForgotten = async (db: Database, { key, request }: Lease) =>
   request && refuseForgottenKey(db, key, request.idempotencyKey);
 
 /** Throws if the request is a retry, answers no open call, or may not wait for a busy session. */
-async function refuseWait(db: Database, { lease, busyPolicy, resumes }: ClaimRequest): Promise<void> {
-  const known = lease.request && (await findByIdempotencyKey(db, lease.key, lease.request.idempotencyKey));
+async function refuseWait(db: Database, { lease, busyPolicy, resumes }: SessionClaim): Promise<void> {
+  const earlier = lease.request && (await findByIdempotencyKey(db, lease.key, lease.request.idempotencyKey));
   // A resumed invocation already has a row, which may hold this key only if this is a retry.
-  if (known && (resumes || known.invocationId !== lease.invocationId)) {
+  if (earlier && (resumes || earlier.invocationId !== lease.invocationId)) {
     throw new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
   }
   await refuseForgotten(db, lease);
-  const answered = lease.answers?.flatMap(({ id }) => id ?? []) ?? [];
-  if (answered.length > 0) await refuseAnswered(db, lease.key, answered.map(escapeText));
+  const answeredIds = lease.answers?.flatMap(({ id }) => id ?? []) ?? [];
+  if (answeredIds.length > 0) await refuseAnswered(db, lease.key, answeredIds.map(escapeText));
   if (busyPolicy === 'reject' || resumes) {
     throw new BusyError(`Session ${lease.key.sessionId} runs another invocation.`, 1, 'rejected');
   }
 }
 
-const queueFull = ({ lease, queueDepth }: ClaimRequest) =>
+const queueFull = ({ lease, queueDepth }: SessionClaim) =>
   new BusyError(`Session ${lease.key.sessionId} has ${queueDepth} requests waiting. Try again later.`, 1);
 
 /** Returns why a request lost its place: stopped, not renewed in time, or its row deleted. */
@@ -186,14 +186,15 @@ async function placeLost(db: Database, lease: Lease): Promise<Error> {
  * Waits until it is this request's turn, and renews its place meanwhile. Only the first waiter of this process polls
  * the session; it looks for a dead holder once per lease renewal.
  */
-async function takeTurn(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
+async function takeTurn(context: LockContext, request: SessionClaim, createTime: string): Promise<void> {
   const { lease, events, times, signal } = request;
   const { ended } = currentContext();
   const stops = AbortSignal.any([signal, ...(ended ? [ended] : [])]);
   const { database, notifications, waitQueue } = context;
   const startedAt = performance.now();
   const deadline = startedAt + times.waitMs;
-  let [renewAt, takeOverAt] = [startedAt + times.renewalMs, startedAt + times.renewalMs];
+  let renewAt = startedAt + times.renewalMs;
+  let takeOverAt = renewAt;
   const topic = freeTopic(lease.key);
   const wakeup = new Wakeup();
   const { wake } = wakeup;

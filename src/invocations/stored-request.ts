@@ -70,11 +70,16 @@ export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): J
   const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer } = request;
   const { userId, keyId, callerTrace } = currentContext();
   const caller = { userId, keyId, callerTrace };
-  const kept = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer, ...caller };
+  const members = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer, ...caller };
   const { mcpServers, ...overrides } = request.overrides;
-  if (!mcpServers?.some(hasCredential)) return { version: VERSION, ...kept, overrides: request.overrides };
+  if (!mcpServers?.some(hasCredential)) return { version: VERSION, ...members, overrides: request.overrides };
   if (!secrets.canSeal) return undefined;
-  return { version: VERSION, ...kept, overrides, secrets: secrets.seal(JSON.stringify(mcpServers), toPlace(request)) };
+  return {
+    version: VERSION,
+    ...members,
+    overrides,
+    secrets: secrets.seal(JSON.stringify(mcpServers), toPlace(request)),
+  };
 }
 
 /**
@@ -101,11 +106,11 @@ export function readStoredRequest(
   place: Pick<InvocationRequest, 'key' | 'invocationId'>,
 ) {
   const { success, data = NOTHING } = storedRequestSchema.safeParse(stored);
-  const { version: _, content, overrides, secrets: sealed, userId, keyId, callerTrace, began, ...kept } = data;
+  const { version: _, content, overrides, secrets: sealed, userId, keyId, callerTrace, began, ...members } = data;
   const opened = sealed === undefined ? undefined : secrets.open(sealed, toPlace(place));
   const servers = opened === undefined ? {} : { mcpServers: JSON.parse(opened) as McpServer[] };
   const requestContext: RequestContext = { userId, keyId, callerTrace };
   const locked = sealed !== undefined && opened === undefined ? LOCKED : undefined;
-  const request = { ...kept, content, overrides: { ...overrides, ...servers } };
+  const request = { ...members, content, overrides: { ...overrides, ...servers } };
   return { request, requestContext, began, refusal: success ? locked : UNREADABLE };
 }

@@ -23,7 +23,7 @@ function toError(run: DeadRun, attempts: number): InvocationError | undefined {
     code: 'interrupted' as const,
     message: `The invocation was interrupted: its process stopped before the answer${more}.`,
   });
-  if (!run.isKept || attempts === 1) return died('');
+  if (!run.hasRequest || attempts === 1) return died('');
   if (run.endsBecause !== null) return died(`, and ${run.endsBecause}`);
   return run.attempt < attempts ? undefined : died(`, which happened ${run.attempt} times`);
 }
@@ -72,7 +72,7 @@ export async function leaveRun(
 ): Promise<void> {
   await database.transaction(async (tx) => {
     if (!(await lockSession(tx, lease.key))) return;
-    const isLeft = await putBack(tx, lease, newId(), { wasLeft: true, isPaused: over !== undefined });
+    const isLeft = await putBack(tx, lease, newId(), { isHandedOver: true, isPaused: over !== undefined });
     if (over && isLeft) await openBudgetTask(tx, lease, over);
   });
   notifications.publish(QUEUE_TOPIC);
@@ -102,8 +102,8 @@ async function endIfDead(
   const { code } = error;
   const events = await listInvocationEvents(tx, key, invocationId);
   const author = events.findLast((event) => event.author !== 'user')?.author ?? key.appName;
-  const known = await listKeptResponses(tx, key, invocationId);
-  const ending = endingEvents(invocationId, author, events, error, newId, known);
+  const responses = await listKeptResponses(tx, key, invocationId);
+  const ending = endingEvents(invocationId, author, events, error, newId, responses);
   const status = code === 'cancelled' ? code : 'interrupted';
   await finishInvocation(tx, lease, ending, { status, error, metrics, hasDeltas: true, revokesToken: true });
   return free;
@@ -119,9 +119,9 @@ const PAGE_SIZE = 100;
 /** Takes over all sessions with a dead invocation. Skips locked and unreadable ones until the next sweep. */
 export async function takeOverAll(context: EndingContext): Promise<void> {
   // Ended invocations leave the list, so the offset of the next page is the number of skipped ones.
-  for (let left = 0; ; ) {
-    const keys = await listDeadHolders(context.database.db, PAGE_SIZE, left);
-    for (const key of keys) if (!(await takeOverOne(context, key))) left += 1;
+  for (let skipped = 0; ; ) {
+    const keys = await listDeadHolders(context.database.db, PAGE_SIZE, skipped);
+    for (const key of keys) if (!(await takeOverOne(context, key))) skipped += 1;
     if (keys.length < PAGE_SIZE) return;
   }
 }

@@ -16,13 +16,13 @@ const KNOWN_MS = 3_600_000;
 const MAX_KNOWN = 1_000;
 
 /** When this process last stored each prompt, by application and hash. Saves writes, because prompts rarely change. */
-const known = new WeakMap<Database, Map<string, number>>();
+const storedTimes = new WeakMap<Database, Map<string, number>>();
 const toName = ({ appName }: SessionKey, hash: string) => JSON.stringify([appName, hash]);
 
 /** Returns the prompts of a tape that this process has not stored lately, in locking order. */
 function unknownPrompts(db: Database, key: SessionKey, { prompts }: Tape): { hash: string; payload: AgentPrompt }[] {
-  const kept = known.get(db);
-  const isKnown = (hash: string) => (kept?.get(toName(key, hash)) ?? -Infinity) > performance.now() - KNOWN_MS;
+  const times = storedTimes.get(db);
+  const isKnown = (hash: string) => (times?.get(toName(key, hash)) ?? -Infinity) > performance.now() - KNOWN_MS;
   return [...prompts]
     .filter(([hash, payload]) => !isKnown(hash) && JSON.stringify(payload).length <= MAX_PROMPT)
     .map(([hash, payload]) => ({ hash, payload }))
@@ -32,12 +32,12 @@ function unknownPrompts(db: Database, key: SessionKey, { prompts }: Tape): { has
 /** Remembers the prompts of a tape as stored. To be called after the statement with {@link toTapeParameters}. */
 export function markKept(db: Database, key: SessionKey, tape: Tape | undefined): void {
   if (!tape) return;
-  const kept = known.get(db) ?? new Map<string, number>();
-  known.set(db, kept);
+  const times = storedTimes.get(db) ?? new Map<string, number>();
+  storedTimes.set(db, times);
   for (const { hash } of unknownPrompts(db, key, tape)) {
-    const [oldest] = kept.keys();
-    if (kept.size >= MAX_KNOWN && oldest !== undefined) kept.delete(oldest);
-    kept.set(toName(key, hash), performance.now());
+    const [oldest] = times.keys();
+    if (times.size >= MAX_KNOWN && oldest !== undefined) times.delete(oldest);
+    times.set(toName(key, hash), performance.now());
   }
 }
 
@@ -58,13 +58,18 @@ export async function listTapes(db: Database, key: SessionKey, invocationId: str
     .from(invocationTapes)
     .where(and(isSession(key, invocationTapes), eq(invocationTapes.invocationId, invocationId)))
     .orderBy(invocationTapes.start);
-  const tapes = rows.map(({ start, text }) => ({ start, payload: parseExactJson(unescapeJson(text)) as TapePayload }));
+  const tapes = rows.map(({ start, text }) => ({
+    start,
+    payload: parseExactJson(unescapeJson(text)) as TapePayload,
+  }));
   const hashes = [...new Set(tapes.flatMap(({ payload }) => payload.prompts.map(([, hash]) => hash)))];
-  const kept = await db
+  const promptRows = await db
     .select({ hash: agentPrompts.hash, text: sql<string>`${agentPrompts.payload}::text` })
     .from(agentPrompts)
     .where(and(eq(agentPrompts.appName, key.appName), inArray(agentPrompts.hash, hashes)));
-  const prompts = new Map(kept.map(({ hash, text }) => [hash, parseExactJson(unescapeJson(text)) as AgentPrompt]));
+  const prompts = new Map(
+    promptRows.map(({ hash, text }) => [hash, parseExactJson(unescapeJson(text)) as AgentPrompt]),
+  );
   return tapes.map((tape) => ({ ...tape, prompts }));
 }
 

@@ -74,15 +74,15 @@ const MAX_ADDED = 400;
  */
 export function contentsDigest(contents: Content[]): string {
   const frozen = contents.findLastIndex((content) => Object.isFrozen(content)) + 1;
-  const known = findKnownDigest(contents, frozen);
-  const hash = known ? known.hash.copy() : createHash('sha256').update('[');
+  const cached = findKnownDigest(contents, frozen);
+  const hash = cached ? cached.hash.copy() : createHash('sha256').update('[');
   const add = (from: number, to: number) => {
     const shapes = contents.slice(from, to).map((content) => JSON.stringify(toShape(content)));
     if (shapes.length > 0) hash.update(`${from > 0 ? ',' : ''}${shapes.join(',')}`);
   };
-  add(known?.length ?? 0, frozen);
+  add(cached?.length ?? 0, frozen);
   const last = contents[frozen - 1];
-  const before = contents[(known?.length ?? 0) - 1];
+  const before = contents[(cached?.length ?? 0) - 1];
   if (before) knownDigests.delete(before);
   if (last) knownDigests.set(last, { length: frozen, hash: hash.copy() });
   add(frozen, contents.length);
@@ -91,8 +91,8 @@ export function contentsDigest(contents: Content[]): string {
 
 function findKnownDigest(contents: Content[], frozen: number): KnownDigest | undefined {
   for (let place = frozen; place > Math.max(0, frozen - MAX_ADDED); place -= 1) {
-    const known = knownDigests.get(contents[place - 1] as Content);
-    if (known?.length === place) return known;
+    const cached = knownDigests.get(contents[place - 1] as Content);
+    if (cached?.length === place) return cached;
   }
   return undefined;
 }
@@ -150,7 +150,7 @@ export class TapeRecorder implements RunObserver {
     if (calls.length === MAX_CALLS) return;
     const { prompt, hash } = toPrompt(agent, request);
     if (!this.#prompts.has(hash)) this.#add(hash, prompt);
-    const place = prompts.findIndex(([, known]) => known === hash);
+    const place = prompts.findIndex(([, other]) => other === hash);
     calls.push([place, contentsDigest(request.contents), instructionDigest(request.instruction)]);
   }
 
@@ -183,8 +183,8 @@ export class TapeRecorder implements RunObserver {
     const { values, unkept } = this.#payload;
     if (Object.hasOwn(values, key) || unkept.includes(key)) return;
     // An absent key is stored as null, because an instruction renders both alike.
-    const kept = { ...values, [key]: Object.hasOwn(this.#state, key) ? this.#state[key] : null };
-    if (JSON.stringify(kept).length <= MAX_VALUES) this.#payload.values = kept;
+    const next = { ...values, [key]: Object.hasOwn(this.#state, key) ? this.#state[key] : null };
+    if (JSON.stringify(next).length <= MAX_VALUES) this.#payload.values = next;
     else unkept.push(key);
   }
 }

@@ -99,12 +99,12 @@ export async function settleCall(
   { invocationId, callId }: Pick<ToolCallRow, 'invocationId' | 'callId'>,
   response: JsonObject | undefined,
 ): Promise<void> {
-  const kept: Pick<LedgerAnswer, 'response'> | undefined = response && { response };
+  const answer: Pick<LedgerAnswer, 'response'> | undefined = response && { response };
   await tx
     .update(toolCalls)
     .set({
       state: 'settled',
-      response: kept ? sql`${escapeJson(kept)}::jsonb` : null,
+      response: answer ? sql`${escapeJson(answer)}::jsonb` : null,
       updateTime: sql`statement_timestamp()`,
     })
     .where(and(isOf(key, invocationId), eq(toolCalls.callId, escapeText(callId))));

@@ -266,7 +266,7 @@ async function toContext(
       toolCalls: config.MAX_TOOL_CALLS,
       eventBytes: config.MAX_EVENT_BYTES,
       queueDepth: config.SESSION_QUEUE_DEPTH,
-      takenUp: Math.ceil(config.MAX_INVOCATIONS / 2),
+      backgroundRuns: Math.ceil(config.MAX_INVOCATIONS / 2),
       attempts: config.INVOCATION_ATTEMPTS,
     },
     busyPolicy: config.DOUBLE_TEXTING,

@@ -26,7 +26,7 @@ import { deleteOldSpans } from '../observability/traces/span-store.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import { createForgetSessions } from './forget-session.ts';
 import { type Retention, applyRetention } from '../features/users/retention.ts';
-import { goOnErasing } from '../features/users/erase-user.ts';
+import { continueErasures } from '../features/users/erase-user.ts';
 
 /** Dependencies of the sweeper. */
 export interface SweepContext {
@@ -114,7 +114,7 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
     {
       lock: 7_240_005,
       pauseMs: Math.max(intervalMs, MINUTE_MS),
-      jobs: [['going on with erasures', () => goOnErasing({ ...context, evaluations })]],
+      jobs: [['going on with erasures', () => continueErasures({ ...context, evaluations })]],
     },
     // Both read everything, in pieces.
     {

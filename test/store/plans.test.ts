@@ -19,7 +19,7 @@ import { countEvaluations, deleteRunCases } from '../../src/features/evals/erase
 import { listEvalRuns, listResultMoments } from '../../src/features/evals/runs/eval-run-store.ts';
 import { listSessionScores } from '../../src/features/evals/scoring/session-score-store.ts';
 import { listEvalSetIds } from '../../src/features/evals/sets/eval-set-store.ts';
-import { listLeftHeads, listWaitingHeads } from '../../src/invocations/queue-store.ts';
+import { listBegunHeads, listWaitingHeads } from '../../src/invocations/queue-store.ts';
 import { findTask, listDueTasks, listTasks } from '../../src/invocations/waits/task-store.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { installVectors } from '../support/vectors.ts';
@@ -159,7 +159,7 @@ test('a budget of another user, or of a rule of scores, has nothing of a user re
     await claimSession(db, lease, [textEvent('prompt')], true);
     const [appended] = await appendEvents(db, key, [textEvent('call')], { leaseToken: lease.token });
     await finishInvocation(db, lease, [textEvent('answer')], { status: 'succeeded' });
-    return [lease.isLimited, appended?.limited ?? false];
+    return [lease.hasBudgets, appended?.limited ?? false];
   };
   const insert = (userId: string) =>
     db.execute(sql`insert into budgets (app_name, user_id, applies_to, period, max_cost)
@@ -369,7 +369,7 @@ test('a look at the queue reads about as many rows as it wants, however many wai
                    from pg_stat_xact_user_tables where relname = 'invocations'`;
   const { heads, rows } = await store.pool.transaction(async (tx) => {
     const found = await listWaitingHeads(tx, { appNames: [appName], without: [], limit: 10 });
-    const left = await listLeftHeads(tx, { appNames: [appName], without: [], limit: 10 }, 3);
+    const left = await listBegunHeads(tx, { appNames: [appName], without: [], limit: 10 }, 3);
     return { heads: [...found, ...left], rows: (await tx.execute<{ n: number }>(read)).rows };
   });
   expect(new Set(heads.map(({ key }) => key.userId)).size).toBe(10);

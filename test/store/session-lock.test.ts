@@ -20,7 +20,7 @@ import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { endDeadWaiters } from '../../src/invocations/dead-store.ts';
 import type { SessionKey } from '../../src/core/session.ts';
-import { findQueued, listLeftHeads, listWaitingHeads, type QueueHead } from '../../src/invocations/queue-store.ts';
+import { findQueued, listBegunHeads, listWaitingHeads, type QueueHead } from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
@@ -32,7 +32,7 @@ import { sql } from 'drizzle-orm';
 async function headsOf({ appName, sessionId }: SessionKey, without: string[] = []): Promise<QueueHead[]> {
   const choice = { appNames: [appName], without, limit: 100 };
   const found = [
-    ...(await listLeftHeads(store.pool.db, choice, 3)),
+    ...(await listBegunHeads(store.pool.db, choice, 3)),
     ...(await listWaitingHeads(store.pool.db, choice)),
   ];
   return found.filter(({ key }) => key.sessionId === sessionId);
@@ -41,7 +41,7 @@ async function headsOf({ appName, sessionId }: SessionKey, without: string[] = [
 const store = testPool(20);
 const taker = () => takerOn(store.pool);
 /** What the row of a run keeps of its request. */
-const kept = { version: 1 };
+const storedRequest = { version: 1 };
 /** A lease for an invocation as its row is read. */
 const reading = async (lease: Lease): Promise<Lease> => {
   const readToken = (await findQueued(store.pool.db, lease))?.token ?? '';
@@ -116,7 +116,7 @@ describe('claim', () => {
 });
 
 test('a claim that has looked at the queue does not pass the invocation that is left meanwhile', async () => {
-  const left = { ...newLease(), kept: { version: 1 } };
+  const left = { ...newLease(), storedRequest: { version: 1 } };
   await claim(left);
   const next = { ...newLease(), key: left.key };
   let claimed: Promise<boolean> | undefined;
@@ -132,7 +132,7 @@ test('a claim that has looked at the queue does not pass the invocation that is 
     await tx.execute(sql`lock table sessions in share mode`);
     claimed = claim(next, 'next');
     await expect.poll(isBlocked, { timeout: 60_000 }).toBe(1);
-    await putBack(tx, left, randomUUID(), { wasLeft: true });
+    await putBack(tx, left, randomUUID(), { isHandedOver: true });
   });
   expect(await claimed).toBe(false);
   expect([(await invocation(left))?.['status'], await texts(left)]).toEqual(['queued', ['hello']]);
@@ -151,7 +151,7 @@ describe('a dead invocation whose request is kept', () => {
   ])(
     'begun $attempt times is $status, for another process in $pause s',
     async ({ attempt, status, pause, message }) => {
-      const lease = { ...newLease(0), kept: { version: 1 } };
+      const lease = { ...newLease(0), storedRequest: { version: 1 } };
       await claim(lease);
       await store.pool.db.execute(sql`update invocations set attempt = ${attempt} where id = ${lease.invocationId}`);
       expect(await takeOver(taker(), lease.key)).toEqual({ kind: 'free' });
@@ -166,7 +166,7 @@ describe('a dead invocation whose request is kept', () => {
   );
 
   test('has used the time of its processes, and not that between them', async () => {
-    const lease = { ...newLease(0), kept };
+    const lease = { ...newLease(0), storedRequest };
     await claim(lease);
     const shift = (began: number, ended: number) =>
       store.pool.db.execute(sql`
@@ -190,7 +190,7 @@ describe('a dead invocation whose request is kept', () => {
     const early = { ...newLease(0), key: running.key };
     await enqueueInvocation(store.pool.db, early, 8);
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
-    const next = { ...newLease(0), key: running.key, kept };
+    const next = { ...newLease(0), key: running.key, storedRequest };
     expect(await claim(next)).toBe(true);
     expect(await takeOver(taker(), running.key)).toEqual({ kind: 'free' });
     expect(await enqueueInvocation(store.pool.db, { ...early, durationMs: 60_000 }, 8)).toMatchObject({
@@ -442,9 +442,9 @@ describe('races', () => {
     await enqueueInvocation(store.pool.db, queued, 8, { version: 1 });
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
     const [first, second] = [await reading(queued), await reading(queued)];
-    const begin = (lease: Lease) => claimQueued(store.pool.db, { ...lease, kept }, [textEvent('prompt')]);
+    const begin = (lease: Lease) => claimQueued(store.pool.db, { ...lease, storedRequest }, [textEvent('prompt')]);
     expect(await begin(first)).toBe(true);
-    await store.pool.transaction((tx) => putBack(tx, first, randomUUID(), { wasLeft: true }));
+    await store.pool.transaction((tx) => putBack(tx, first, randomUUID(), { isHandedOver: true }));
     expect(await begin(second)).toBe(false);
     expect(await claimQueued(store.pool.db, await reading(queued), [])).toBe(true);
     expect(await texts(queued)).toEqual(['hello', 'prompt']);

@@ -43,10 +43,10 @@ function toSessionId(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: str
 /** Returns a new cronjob with its first due time. @throws {ValidationFailedError} as {@link checkSchedule} does */
 export function toNewCronjob(
   body: CreateCronjob,
-  made: { id: string; userId: string; now: Date },
+  creation: { id: string; userId: string; now: Date },
   limits: ScheduleLimits,
 ): NewCronjob {
-  const { id, userId, now } = made;
+  const { id, userId, now } = creation;
   const schedule = withAnchor(body.schedule, now);
   const until = toUntil(body.until, schedule);
   checkSchedule(schedule, now, until, limits);

@@ -18,15 +18,15 @@ const ZONE_NAME = /^[A-Za-z][\w+-]*(?:\/[\w+-]+)*$/;
  */
 export function getNextCronTimes(cron: string, timezone: string, after: Date, count: number): Date[] {
   const times = read(cron, timezone).nextRuns(count, after);
-  const left = findSkippedTimes(cron, timezone, after, times.at(-1) ?? after);
-  return sortTimes([...times, ...left]).slice(0, count);
+  const skipped = findSkippedTimes(cron, timezone, after, times.at(-1) ?? after);
+  return sortTimes([...times, ...skipped]).slice(0, count);
 }
 
 /** Returns the last times before a moment, newest first; otherwise like {@link getNextCronTimes}. */
 export function getPreviousCronTimes(cron: string, timezone: string, before: Date, count: number): Date[] {
   const times = read(cron, timezone).previousRuns(count, before);
-  const left = findSkippedTimes(cron, timezone, times.at(-1) ?? before, new Date(before.getTime() - 1));
-  return sortTimes([...times, ...left])
+  const skipped = findSkippedTimes(cron, timezone, times.at(-1) ?? before, new Date(before.getTime() - 1));
+  return sortTimes([...times, ...skipped])
     .toReversed()
     .slice(0, count);
 }
@@ -72,10 +72,10 @@ export function cronError(cron: string): string | undefined {
  * Returns why a text is not an IANA time zone, or `undefined`. Refuses other upper and lower case, which Intl accepts.
  */
 export function timezoneError(timezone: string): string | undefined {
-  const known = ZONE_NAME.test(timezone) ? toIntlName(timezone) : undefined;
-  if (known === undefined) return 'there is no such time zone; give an IANA name, for example Europe/Berlin';
-  return known !== timezone && known.toLowerCase() === timezone.toLowerCase()
-    ? `the name of this time zone is written ${known}`
+  const name = ZONE_NAME.test(timezone) ? toIntlName(timezone) : undefined;
+  if (name === undefined) return 'there is no such time zone; give an IANA name, for example Europe/Berlin';
+  return name !== timezone && name.toLowerCase() === timezone.toLowerCase()
+    ? `the name of this time zone is written ${name}`
     : undefined;
 }
 
@@ -106,8 +106,8 @@ export function toInstant(dateTime: string, timezone: string): Date | undefined 
   const midnight = Date.UTC(Number(year), Number(month) - 1, Number(day));
   const before = new Date(midnight - 2 * DAY_MS);
   const pattern = (zone: string) => new Cron(fields.join(' '), { timezone: zone, mode: '7-part', paused: true });
-  const found = pattern(timezone).nextRun(before);
-  if (found) return found;
+  const next = pattern(timezone).nextRun(before);
+  if (next) return next;
   const gaps = listMidnightGaps(timezone, before, new Date(midnight + 2 * DAY_MS));
   return gaps.find(({ from, to }) => matchesBetween(pattern('UTC'), from, to))?.at;
 }
@@ -140,9 +140,9 @@ function listMidnightGaps(timezone: string, after: Date, upTo: Date): MidnightGa
 /** Finds the gaps of a year. Cached for the life of the process. */
 function findGaps(timezone: string, year: number): MidnightGap[] {
   const name = `${timezone} ${year}`;
-  const known = gapsByYear.get(name);
-  if (known) return known;
-  const found: MidnightGap[] = [];
+  const cached = gapsByYear.get(name);
+  if (cached) return cached;
+  const gaps: MidnightGap[] = [];
   const wallAt = createWallClock(timezone);
   const offsetAt = (ms: number) => wallAt(ms) - ms;
   const end = Date.UTC(year + 1, 0, 1);
@@ -153,12 +153,12 @@ function findGaps(timezone: string, year: number): MidnightGap[] {
       const at = findFirst(start, stop, (ms) => offsetAt(ms) > before);
       const from = at + before;
       const to = Math.floor(wallAt(at) / DAY_MS) * DAY_MS;
-      if (from < to) found.push({ at: new Date(at), from: new Date(from), to: new Date(to) });
+      if (from < to) gaps.push({ at: new Date(at), from: new Date(from), to: new Date(to) });
     }
     before = offset;
   }
-  gapsByYear.set(name, found);
-  return found;
+  gapsByYear.set(name, gaps);
+  return gaps;
 }
 
 /** Binary search: returns the first whole second in (`low`, `high`] from which `holds` is true. */

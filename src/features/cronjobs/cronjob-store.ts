@@ -81,8 +81,8 @@ export async function findCronjob(
   id: string,
   userId: string | undefined,
 ): Promise<CronjobWithRun | undefined> {
-  const [found] = await selectWithLatestRun(db).where(isVisible(id, userId)).limit(1);
-  return found;
+  const [cronjob] = await selectWithLatestRun(db).where(isVisible(id, userId)).limit(1);
+  return cronjob;
 }
 
 /** Locks a cronjob until the transaction ends; otherwise like {@link findCronjob}. */
@@ -91,8 +91,8 @@ export async function lockCronjob(
   id: string,
   userId: string | undefined,
 ): Promise<CronjobRow | undefined> {
-  const [found] = await tx.select().from(cronjobs).where(isVisible(id, userId)).limit(1).for('update');
-  return found;
+  const [cronjob] = await tx.select().from(cronjobs).where(isVisible(id, userId)).limit(1).for('update');
+  return cronjob;
 }
 
 /**

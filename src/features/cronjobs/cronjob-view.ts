@@ -91,14 +91,14 @@ const cronjobNotFound = (jobId: string): NotFoundError => new NotFoundError(`Cro
 
 /** Finds a cronjob that the caller may see. @throws {NotFoundError} */
 export async function getCronjob(db: Database, principal: Principal, jobId: string): Promise<CronjobWithRun> {
-  const found = await findCronjob(db, jobId, visibleTo(principal));
-  if (!found) throw cronjobNotFound(jobId);
-  return found;
+  const cronjob = await findCronjob(db, jobId, visibleTo(principal));
+  if (!cronjob) throw cronjobNotFound(jobId);
+  return cronjob;
 }
 
 /** Locks a cronjob that the caller may see. @throws {NotFoundError} */
 export async function getLockedCronjob(tx: Database, principal: Principal, jobId: string): Promise<CronjobRow> {
-  const found = await lockCronjob(tx, jobId, visibleTo(principal));
-  if (!found) throw cronjobNotFound(jobId);
-  return found;
+  const cronjob = await lockCronjob(tx, jobId, visibleTo(principal));
+  if (!cronjob) throw cronjobNotFound(jobId);
+  return cronjob;
 }

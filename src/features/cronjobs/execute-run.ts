@@ -94,11 +94,11 @@ async function attemptRun(
   signal: AbortSignal,
 ): Promise<Attempt | undefined> {
   // Only the first try uses the claimed id, because an earlier try with that id may have succeeded.
-  let given = claimed.isTakenOver ? null : claimed.run.invocationId;
+  let firstId = claimed.isTakenOver ? null : claimed.run.invocationId;
   for (;;) {
     if (signal.aborted && !(signal.reason instanceof AgentError)) return undefined;
-    const invocationId = given ?? newInvocationId(context);
-    given = null;
+    const invocationId = firstId ?? newInvocationId(context);
+    firstId = null;
     try {
       return { invocationId, ...toAttempt(await begin(context, claimed, invocationId, signal)) };
     } catch (error) {
@@ -133,7 +133,7 @@ function begin(
     idempotency: toIdempotentRequest(run),
     answer: { kind: 'output' },
     signal,
-    onKnown: () => {
+    onAccepted: () => {
       if (invocationId === run.invocationId) return;
       setInvocation(context.database.db, run, invocationId).catch(() => undefined);
     },
@@ -157,13 +157,14 @@ async function findEarlier(
   { run }: ClaimedRun,
   signal: AbortSignal,
 ): Promise<Attempt | undefined> {
-  const found = await findRepeated(context, toSessionKey(run), toIdempotentRequest(run));
+  const invocation = await findRepeated(context, toSessionKey(run), toIdempotentRequest(run));
   const reason: unknown = signal.reason;
   const isToEnd = reason instanceof AgentError;
-  if (found && isActive(found) && isToEnd) await requestCancel(context, found.key, found.invocationId);
-  if (!found || isActive(found)) return undefined;
-  const { invocationId, answer = '', status } = found;
-  const error = isToEnd && status === 'cancelled' ? reason : found.error;
+  if (invocation && isActive(invocation) && isToEnd)
+    await requestCancel(context, invocation.key, invocation.invocationId);
+  if (!invocation || isActive(invocation)) return undefined;
+  const { invocationId, answer = '', status } = invocation;
+  const error = isToEnd && status === 'cancelled' ? reason : invocation.error;
   return { invocationId, ...toAttempt({ output: answer, error, paused: status === 'paused' }) };
 }
 
@@ -177,8 +178,10 @@ function toAttempt({ output, error, paused }: InvocationEnd): Omit<Attempt, 'inv
 function toFailure(error: unknown): Attempt | undefined {
   // If this process lost the invocation, another one continues it; follow it there.
   if (isPassingFailure(error) || error instanceof LeaseLostError || error instanceof HandedOverError) return undefined;
-  const known = error instanceof AppError;
-  const { code, message } = known ? error : { code: 'internal', message: 'The runtime failed while it ran the agent.' };
+  const isKnown = error instanceof AppError;
+  const { code, message } = isKnown
+    ? error
+    : { code: 'internal', message: 'The runtime failed while it ran the agent.' };
   const failure = { invocationId: undefined, error: { code, message } };
   if (code === 'cancelled') return { kind: 'cancelled', ...failure };
   if (code === 'interrupted') return { kind: 'again', ...failure };

@@ -82,14 +82,14 @@ function planFiring({ cronjob, now, activeRuns }: DueCronjob): Firing {
   const schedule = toSchedule(cronjob);
   const last = cronjob.until && cronjob.until <= now ? new Date(cronjob.until.getTime() - 1) : now;
   const times = getTimesBetween(schedule, cronjob.nextRunTime ?? now, last, MAX_MADE_UP);
-  const left = cronjob.maxRuns === null ? Infinity : Math.max(0, cronjob.maxRuns - cronjob.runCount);
+  const remaining = cronjob.maxRuns === null ? Infinity : Math.max(0, cronjob.maxRuns - cronjob.runCount);
   const planned = planMissedRuns(times, now, cronjob.missedRuns);
-  const fired = planned.filter(({ skipped }) => skipped === undefined).slice(0, left);
+  const fired = planned.filter(({ skipped }) => skipped === undefined).slice(0, remaining);
   const runs = [
     ...planned.filter(({ skipped }) => skipped !== undefined),
     ...applyOverlapPolicy(fired, cronjob, activeRuns),
   ];
-  const isLast = fired.length >= left;
+  const isLast = fired.length >= remaining;
   const [next] = isLast ? [] : getNextTimes(schedule, now, 1);
   const replaces = cronjob.overlap === 'replace' && activeRuns > 0 && fired.length > 0;
   if (next && !(cronjob.until && next >= cronjob.until)) return { runs, replaces, next };

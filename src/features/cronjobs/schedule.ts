@@ -118,8 +118,8 @@ function getLastTimes(schedule: Schedule, first: Date, last: Date, count: number
   if (schedule.type === 'interval') {
     const stepMs = schedule.intervalSeconds * 1000;
     const steps = Math.floor((last.getTime() - first.getTime()) / stepMs);
-    const left = Math.max(0, steps + 1 - count);
-    return Array.from({ length: steps + 1 - left }, (_, n) => new Date(first.getTime() + (left + n) * stepMs));
+    const omitted = Math.max(0, steps + 1 - count);
+    return Array.from({ length: steps + 1 - omitted }, (_, n) => new Date(first.getTime() + (omitted + n) * stepMs));
   }
   // croner excludes the moment itself and truncates to seconds.
   const end = new Date(Math.floor(last.getTime() / 1000) * 1000 + 1000);

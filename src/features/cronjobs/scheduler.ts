@@ -74,10 +74,10 @@ async function fireAndClaim(
   if (slots > 0 && (fired > 0 || isNow(waitingMs) || takesOver)) {
     const active = held.map(({ run }) => run.id);
     jobs = await database.transaction(async (tx) => {
-      const found = await claimRuns(tx, { slots, perUser, active, takesOver, leaseMs: leaseTimes.durationMs });
+      const runs = await claimRuns(tx, { slots, perUser, active, takesOver, leaseMs: leaseTimes.durationMs });
       // If shutdown has begun meanwhile, roll back so that another process claims them.
       draining.throwIfAborted();
-      return found;
+      return runs;
     });
   }
   if (fired > 0 || jobs.length > 0) return { jobs, pauseMs: 0 };

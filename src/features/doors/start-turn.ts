@@ -12,7 +12,7 @@ import { getBodyBytes } from '../../platform/http/limits/request-limits.ts';
 import { startOnce } from '../../invocations/background.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../invocations/context.ts';
 import { requestCancel } from '../../invocations/fence.ts';
-import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '../../invocations/request.ts';
+import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '../../invocations/wire-request.ts';
 
 /** The user of mode `local`, as in the ADK Web UI, and of a key for all users if the request names none. */
 const LOCAL_USER = 'user';

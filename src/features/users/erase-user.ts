@@ -20,7 +20,7 @@ import { deleteSession } from '../../conversation/sessions/session-store.ts';
 import { deleteSessionSpans } from '../../observability/traces/span-store.ts';
 import type { Tracing } from '../../observability/traces/tracing.ts';
 import type { SessionKey } from '../../core/session.ts';
-import { addCounts, type Counts, endErasure, listLeftErasures, markErasure } from './erasure-store.ts';
+import { addCounts, type Counts, endErasure, listAbandonedErasures, markErasure } from './erasure-store.ts';
 import { countRows, deleteRows, OPERATORS_TABLES, type User, USER_TABLES } from './user-tables.ts';
 
 /** Finds and deletes the evaluation data of a user. */
@@ -59,8 +59,8 @@ const CASCADING = new Set(['sessions', 'invocations', 'artifacts', 'cronjobs', '
 const STOP_WAIT_MS = 5_000;
 const STOP_LOOK_MS = 100;
 /** Seconds without progress after which an erasure counts as abandoned. Longer than clients pause between retries. */
-const LEFT_SECONDS = 60;
-const LEFT_AT_ONCE = 10;
+const ABANDONED_SECONDS = 60;
+const ABANDONED_AT_ONCE = 10;
 /** Time slice of one request, below the timeouts of common proxies. */
 const SLICE_MS = 20_000;
 /** Deletes one batch. @returns the deleted rows by table; all zero if nothing is left */
@@ -99,10 +99,10 @@ export async function eraseUser(context: EraseContext, user: User, webhookId?: s
   }
   await runAsSystem(() => deleteUserStorage(database.db, user));
   const end = async (tx: Database) => {
-    const ended = await endErasure(tx, user);
-    const webhook = ended.webhookId === null ? undefined : await findWebhook(tx, ended.webhookId, undefined);
-    if (webhook) await insertDelivery(tx, webhook, 'user.erased', { ...user, counts: ended.counts });
-    return ended.counts;
+    const erasure = await endErasure(tx, user);
+    const webhook = erasure.webhookId === null ? undefined : await findWebhook(tx, erasure.webhookId, undefined);
+    if (webhook) await insertDelivery(tx, webhook, 'user.erased', { ...user, counts: erasure.counts });
+    return erasure.counts;
   };
   const counts = await runAsSystem(() => database.transaction(end));
   log.info({ counts }, 'a user was erased');
@@ -110,10 +110,10 @@ export async function eraseUser(context: EraseContext, user: User, webhookId?: s
 }
 
 /** Continues abandoned erasures, one time slice each. @throws the first failure, after all were tried */
-export async function goOnErasing(context: EraseContext): Promise<void> {
-  const left = await listLeftErasures(context.database.db, LEFT_SECONDS, LEFT_AT_ONCE);
+export async function continueErasures(context: EraseContext): Promise<void> {
+  const users = await listAbandonedErasures(context.database.db, ABANDONED_SECONDS, ABANDONED_AT_ONCE);
   const results = [];
-  for (const user of left)
+  for (const user of users)
     if (!context.signal?.aborted) results.push(...(await Promise.allSettled([eraseUser(context, user)])));
   const failure = results.find((result) => result.status === 'rejected');
   if (failure) throw failure.reason;

@@ -55,7 +55,7 @@ export async function endErasure(db: Database, user: User): Promise<{ counts: Co
 }
 
 /** Lists users whose erasure made no progress for `seconds`, the longest first. */
-export const listLeftErasures = (db: Database, seconds: number, limit: number): Promise<User[]> =>
+export const listAbandonedErasures = (db: Database, seconds: number, limit: number): Promise<User[]> =>
   db
     .select({ appName: userErasures.appName, userId: userErasures.userId })
     .from(userErasures)

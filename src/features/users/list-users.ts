@@ -69,9 +69,9 @@ export const listUsers = operation({
     { path: { appName }, query, notFound },
   ) => {
     const after = toPlace(query.cursor)?.id ?? NO_USER;
-    const found = await findUsers(database.reads, appName, query.limit + 1, after);
-    if (found.length === 0 && !agents.has(appName)) throw notFound();
-    const listed = found.map((id) => ({ place: { time: NO_TIME, id } }));
-    return { kind: 'value', value: toPage(listed, query.limit, ({ place }) => ({ userId: place.id })) };
+    const userIds = await findUsers(database.reads, appName, query.limit + 1, after);
+    if (userIds.length === 0 && !agents.has(appName)) throw notFound();
+    const places = userIds.map((id) => ({ place: { time: NO_TIME, id } }));
+    return { kind: 'value', value: toPage(places, query.limit, ({ place }) => ({ userId: place.id })) };
   },
 });

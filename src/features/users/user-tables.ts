@@ -181,7 +181,7 @@ export async function insertRows(
   texts: string[],
   bytes?: ImportedContent,
 ): Promise<number> {
-  const given = new Set(members);
+  const memberNames = new Set(members);
   // These columns never take the line's value, nor, if the line lacks them, the column's default.
   const own: Record<string, SQL> = {
     app_name: sql`${user.appName}`,
@@ -194,7 +194,7 @@ export async function insertRows(
     }),
   };
   for (const [name, value] of Object.entries(SET_BY_RUNTIME[table.name] ?? {})) own[name] = sql.raw(value);
-  const columns = Object.values(table.columns).filter(({ name }) => given.has(name) || Object.hasOwn(own, name));
+  const columns = Object.values(table.columns).filter(({ name }) => memberNames.has(name) || Object.hasOwn(own, name));
   const values = columns.map(({ name }) => own[name] ?? sql.raw(`r."${name}"`));
   const { rowCount } = await tx.execute(sql`
     insert into ${table.table} (${names(...columns)}) select ${sql.join(values, sql`, `)}
@@ -208,14 +208,14 @@ export async function insertRows(
  * refuses such a recursive query, so there all rows of the user are read.
  */
 export async function listUserApps(db: Database, userId: string): Promise<string[]> {
-  const found = new Set<string>();
+  const appNames = new Set<string>();
   for (const { table, columns } of USER_TABLES) {
     const { appName, userId: owner } = columns;
     if (db.isOnCluster) {
       const { rows } = await db.execute<{ app: string }>(
         sql`select distinct ${appName} as app from ${table} where ${owner} = ${userId}`,
       );
-      for (const { app } of rows) found.add(app);
+      for (const { app } of rows) appNames.add(app);
       continue;
     }
     const all = await db.execute<{ app: string }>(sql`
@@ -229,7 +229,7 @@ export async function listUserApps(db: Database, userId: string): Promise<string
     const { rows } = await db.execute<{ app: string }>(sql`
       select app from unnest(${apps}::text[]) app
       where exists (select from ${table} where ${appName} = app and ${owner} = ${userId})`);
-    for (const { app } of rows) found.add(app);
+    for (const { app } of rows) appNames.add(app);
   }
-  return [...found].toSorted();
+  return [...appNames].toSorted();
 }

@@ -37,14 +37,20 @@ export async function converse(
   socket: WebSocket,
   request: LiveSessionRequest,
 ): Promise<void> {
-  const left = new AbortController();
+  const disconnected = new AbortController();
   const live = new LiveSocket(socket, request.limits, currentContext().caller ?? request.key.userId);
   const isText = request.modalities?.every((modality) => modality === 'TEXT') === true;
   let call: LiveCall | undefined;
   const openCall = async () => {
     const agent = context.agents.get(request.key.appName);
     if (!agent?.hasLiveApi) return;
-    call = await LiveCall.open(context, live, agent, { ...request, modality: isText ? 'TEXT' : 'AUDIO' }, left.signal);
+    call = await LiveCall.open(
+      context,
+      live,
+      agent,
+      { ...request, modality: isText ? 'TEXT' : 'AUDIO' },
+      disconnected.signal,
+    );
     // The client has disconnected meanwhile.
     if (socket.readyState !== socket.OPEN) call.end();
   };
@@ -57,7 +63,7 @@ export async function converse(
       live.send({ error: frame.error });
     } else if (frame.kind === 'close') live.close(CLOSE.normal, '');
     else if (frame.kind === 'content' && call) call.say(frame.content, bytes.length);
-    else if (frame.kind === 'content') await takeTurn(context, live, request, frame.content, left.signal);
+    else if (frame.kind === 'content') await takeTurn(context, live, request, frame.content, disconnected.signal);
     else if (frame.kind === 'media') {
       if (!call) await openCall();
       if (call) call.send(frame.input);
@@ -85,7 +91,7 @@ export async function converse(
   await closed;
   cancel();
   if (context.cancelOnDisconnect)
-    left.abort(new AgentError('cancelled', 'The invocation was cancelled: its client left.'));
+    disconnected.abort(new AgentError('cancelled', 'The invocation was cancelled: its client left.'));
   call?.end();
 }
 
@@ -107,7 +113,7 @@ async function takeTurn(
   live: LiveSocket,
   { key, countTurn }: LiveSessionRequest,
   content: Content,
-  left: AbortSignal,
+  disconnected: AbortSignal,
 ): Promise<void> {
   const invocationId = newInvocationId(context);
   let hasEnded = false;
@@ -118,7 +124,7 @@ async function takeTurn(
   const request = { key, invocationId, content, overrides: {}, createSession: false, streaming: true, isLive: true };
   try {
     await countTurn();
-    await invoke(context, { ...request, signal: left }, send);
+    await invoke(context, { ...request, signal: disconnected }, send);
     // If the invocation failed or pauses, its last event already says so and must stay the last.
     if (!hasEnded) live.send({ ...turnEnd(invocationId, key.appName, context.newId), timestamp: context.now() });
   } catch (error) {
@@ -152,9 +158,9 @@ type LiveFrame =
 
 /** Parses a frame. The first of close, activity_start, activity_end, blob and content wins, as in ADK. */
 function toLiveFrame(bytes: Buffer): LiveFrame {
-  let sent: unknown;
+  let frame: unknown;
   try {
-    sent = parseJson(bytes, INPUT_LIMITS.liveFrame, { exact: true });
+    frame = parseJson(bytes, INPUT_LIMITS.liveFrame, { exact: true });
   } catch (error) {
     if (!(error instanceof JsonRefusedError)) throw error;
     const { kind, path, message } = error;
@@ -162,7 +168,7 @@ function toLiveFrame(bytes: Buffer): LiveFrame {
     if (kind === 'inexact') return { kind: 'invalid', error: `The frame is not valid${place}: ${message}.` };
     return { kind: kind === 'syntax' ? 'invalid' : 'excessive', error: `The frame ${message}.` };
   }
-  const parsed = liveFrameSchema.safeParse(sent);
+  const parsed = liveFrameSchema.safeParse(frame);
   if (!parsed.success) return { kind: 'invalid', error: firstIssue(parsed.error) };
   const { content, blob, close, activity_start: start, activity_end: end } = parsed.data;
   if (close === true) return { kind: 'close' };

@@ -40,7 +40,7 @@ export class LiveCall {
   readonly #audio: LiveAudio | undefined;
   readonly #countTurn: () => Promise<void>;
   readonly #contents = new WaitingQueue<{ content: Content; bytes: number }>();
-  readonly #left: AbortSignal;
+  readonly #disconnected: AbortSignal;
   #isAnswering = false;
   #hasEnded = false;
   #invocationId: string;
@@ -50,12 +50,12 @@ export class LiveCall {
   private constructor(
     context: InvocationContext,
     live: LiveSocket,
-    left: AbortSignal,
+    disconnected: AbortSignal,
     options: CallOptions & { prepared: PreparedAgent; connection: LiveConnection },
   ) {
     this.#context = context;
     this.#live = live;
-    this.#left = left;
+    this.#disconnected = disconnected;
     this.#key = options.key;
     this.#countTurn = options.countTurn;
     this.#prepared = options.prepared;
@@ -76,12 +76,12 @@ export class LiveCall {
     live: LiveSocket,
     agent: HostedAgent,
     options: CallOptions,
-    left: AbortSignal,
+    disconnected: AbortSignal,
   ): Promise<LiveCall> {
     const { key, modality, proactiveAudio, affectiveDialog } = options;
     const history = await findHistory(context.database.db, key);
     if (!history) throw new NotFoundError(sessionNotFound(key.sessionId));
-    const signal = AbortSignal.any([left, context.stopping]);
+    const signal = AbortSignal.any([disconnected, context.stopping]);
     const prepared = await agent.prepare({}, signal, key.userId);
     try {
       // Tools run in invocations only; here nothing is written, so no lease is needed.
@@ -95,7 +95,7 @@ export class LiveCall {
       const flags = { modality, proactiveAudio, affectiveDialog, signal };
       const connection = await prepared.model.live?.connect({ ...request, ...flags });
       if (!connection) throw new TypeError('the model has no live API');
-      return new LiveCall(context, live, left, { ...options, prepared, connection });
+      return new LiveCall(context, live, disconnected, { ...options, prepared, connection });
     } catch (error) {
       await prepared.close();
       throw error;
@@ -171,7 +171,7 @@ export class LiveCall {
       overrides: {},
       createSession: false,
       streaming: true,
-      signal: this.#left,
+      signal: this.#disconnected,
       prepared: this.#prepared,
       steps: (input: Parameters<typeof runLiveTurn>[0]) => runLiveTurn(input, turn),
     };

@@ -40,12 +40,12 @@ export async function requestDifference(
       after: request.instruction,
     };
   }
-  const found = prompt && jsonDifference(declared(prompt), declared(now.prompt), '/request');
-  if (found) return found;
-  const shown = contentsDigest(request.contents);
-  return shown === contents
+  const difference = prompt && jsonDifference(declared(prompt), declared(now.prompt), '/request');
+  if (difference) return difference;
+  const digest = contentsDigest(request.contents);
+  return digest === contents
     ? undefined
-    : { path: '/request/contents', before: notKept(contents), after: notKept(shown) };
+    : { path: '/request/contents', before: notKept(contents), after: notKept(digest) };
 }
 
 /**
@@ -64,13 +64,16 @@ export function toolAgentDifference(
   const now = toPrompt(withTransfer(root, agent), agent);
   if (hash !== undefined && !prompt && now.hash !== hash)
     skip(`What \`${agent.name}\` was given is not kept any more, so it was not compared.`);
-  const found =
+  const difference =
     prompt &&
     (jsonDifference(templates(prompt), templates(now.prompt), path) ??
       jsonDifference(declared(prompt), declared(now.prompt), path));
-  if (found) return found;
-  const asked = agent.tools.flatMap(({ calls }) => (typeof calls === 'object' ? [calls] : []));
-  const below = [...agent.subAgents.map((one) => [root, one] as const), ...asked.map((one) => [one, one] as const)];
+  if (difference) return difference;
+  const toolAgents = agent.tools.flatMap(({ calls }) => (typeof calls === 'object' ? [calls] : []));
+  const below = [
+    ...agent.subAgents.map((one) => [root, one] as const),
+    ...toolAgents.map((one) => [one, one] as const),
+  ];
   return below.map(([top, one]) => toolAgentDifference(tape, top, skip, one)).find((one) => one !== undefined);
 }
 

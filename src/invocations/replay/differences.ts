@@ -36,8 +36,8 @@ export class Differences {
 
   /** Returns the first match among the next `places` stored events. */
   peek(places: number, isWanted: (event: Event) => boolean): Event | undefined {
-    const left = this.#stored.filter((one) => !this.#taken.has(one));
-    return left.slice(0, places).find(({ event }) => isWanted(event))?.event;
+    const remaining = this.#stored.filter((one) => !this.#taken.has(one));
+    return remaining.slice(0, places).find(({ event }) => isWanted(event))?.event;
   }
 
   /** Compares a replayed event with the next stored one of its branch. */
@@ -50,25 +50,31 @@ export class Differences {
     const after = toComparable(event, numbers.replayed);
     if (!stored) return this.#note(undefined, { path: '', before: null, after }, true);
     this.#taken.add(stored);
-    const found = jsonDifference(toComparable(stored.event, numbers.stored), after);
-    if (found) this.#note(stored, found, true);
+    const difference = jsonDifference(toComparable(stored.event, numbers.stored), after);
+    if (difference) this.#note(stored, difference, true);
   }
 
   /** Notes a difference in the request that produced a stored event; without one, it belongs to the next event. */
-  noteRequest(stored: StoredEvent | undefined, found: JsonDifference): void {
-    this.#note(stored ?? this.next(), found, false);
+  noteRequest(stored: StoredEvent | undefined, difference: JsonDifference): void {
+    this.#note(stored ?? this.next(), difference, false);
   }
 
   /** Notes the first stored event that the replay did not reach. */
   end(): void {
-    const left = this.next();
-    if (left) this.#note(left, { path: '', before: toComparable(left.event, new CallNumbers()), after: null }, true);
+    const missing = this.next();
+    if (missing)
+      this.#note(missing, { path: '', before: toComparable(missing.event, new CallNumbers()), after: null }, true);
   }
 
-  #note(stored: StoredEvent | undefined, found: JsonDifference, isOfEvent: boolean): void {
+  #note(stored: StoredEvent | undefined, difference: JsonDifference, isOfEvent: boolean): void {
     const { place: event = this.#end, sequence } = stored ?? {};
     const id = stored?.event.id;
-    const named = { event, ...(sequence === undefined ? {} : { sequence }), ...(id ? { eventId: id } : {}), ...found };
+    const named = {
+      event,
+      ...(sequence === undefined ? {} : { sequence }),
+      ...(id ? { eventId: id } : {}),
+      ...difference,
+    };
     if (!this.first || event < this.first.event) this.first = named;
     if (isOfEvent && (!this.firstEvent || event < this.firstEvent.event)) this.firstEvent = named;
   }
@@ -137,8 +143,8 @@ function toComparableActions(actions: EventActions, calls: CallNumbers): JsonObj
     requestedToolConfirmations: requested.length > 0 ? requested : undefined,
     compaction: compaction?.compactedContent,
   });
-  const said = Object.entries(all).filter(([, value]) => !isEmptyObject(value));
-  return said.length > 0 ? Object.fromEntries(said) : undefined;
+  const members = Object.entries(all).filter(([, value]) => !isEmptyObject(value));
+  return members.length > 0 ? Object.fromEntries(members) : undefined;
 }
 
 const isEmptyObject = (value: unknown) =>

@@ -81,7 +81,7 @@ export class Player implements RunObserver {
   readonly #options: PlayerOptions;
   readonly #answers: StoredAnswers;
   readonly #models = new Map<string, StoredEvent[]>();
-  readonly #asked = new Map<string, number>();
+  readonly #callCounts = new Map<string, number>();
   /** By the signal of the request, because a hook may replace every other member of it. */
   readonly #calls = new Map<AbortSignal, MadeCall>();
   /** The hooks of the deployed agents. */
@@ -125,8 +125,8 @@ export class Player implements RunObserver {
     const { hooks: _, ...agent } = observed;
     const { name } = agent;
     const hooks = this.#hooks.get(name);
-    const index = this.#asked.get(name) ?? 0;
-    this.#asked.set(name, index + 1);
+    const index = this.#callCounts.get(name) ?? 0;
+    this.#callCounts.set(name, index + 1);
     const stored = this.#models.get(name)?.[index];
     const compared = this.#checkRequest({ ...agent, ...(hooks && { hooks }) }, index, request, stored);
     // Awaited later, with the answer or at the end; a hook may answer instead of the model.
@@ -165,7 +165,7 @@ export class Player implements RunObserver {
     this.differences.end();
     const { tape } = this.#options.run;
     for (const name of tape ? this.#hooks.keys() : []) {
-      if (tape && getCalls(tape, name).length > (this.#asked.get(name) ?? 0))
+      if (tape && getCalls(tape, name).length > (this.#callCounts.get(name) ?? 0))
         this.notCompared.add(`Not all model calls of \`${name}\` were made again.`);
     }
   }
@@ -211,10 +211,10 @@ export class Player implements RunObserver {
   async #ask({ name }: AgentNode, request: ModelRequest): Promise<ModelAnswer | 'live'> {
     const { model, maxLiveCalls } = this.#options;
     if (request.instruction === SUMMARY_INSTRUCTION) return this.#summarise();
-    const made = this.#calls.get(request.signal);
-    await made?.compared;
+    const call = this.#calls.get(request.signal);
+    await call?.compared;
     if (model === 'stored') {
-      if (made) return this.#answer(made.stored);
+      if (call) return this.#answer(call.stored);
       throw this.stop(`A hook of \`${name}\` asks the model something of its own, whose answers are not kept.`);
     }
     if (this.liveModelCalls >= maxLiveCalls) {
@@ -244,10 +244,10 @@ export class Player implements RunObserver {
       if (stored) this.notCompared.add(NO_TAPE);
       return;
     }
-    const made = getCalls(tape, agent.name)[index];
-    if (made) {
-      const found = await requestDifference(tape, made, { agent, request, services, state: { ...state } });
-      if (found) this.differences.noteRequest(stored, found);
+    const call = getCalls(tape, agent.name)[index];
+    if (call) {
+      const difference = await requestDifference(tape, call, { agent, request, services, state: { ...state } });
+      if (difference) this.differences.noteRequest(stored, difference);
     } else if (tape.payload.calls.length >= MAX_CALLS) {
       this.notCompared.add(`The tape has ${MAX_CALLS} model calls, and no more: later ones are not compared.`);
     } else if (stored && !this.#mayBeUnseen(stored.event)) {
@@ -308,13 +308,13 @@ export class Player implements RunObserver {
   async #answerCall(tool: Tool, args: JsonObject, context: Parameters<Tool['run']>[1]): Promise<unknown> {
     const isSameModel = this.#options.model === 'stored';
     const call: ToolRun = { id: context.functionCallId, name: tool.name, args };
-    const found = isSameModel ? this.#answers.find(call.id) : this.#answers.findLike(call);
-    if (!found) return this.#openCall(tool, call);
-    if (this.#options.run.ending.includes(found.stored)) return this.#isOver() ?? forever();
-    await this.#turnOf(found.stored);
-    this.#checkToolAgent(tool, found.stored);
-    const { event } = found.stored;
-    const { response } = found.part.functionResponse ?? {};
+    const answer = isSameModel ? this.#answers.find(call.id) : this.#answers.findLike(call);
+    if (!answer) return this.#openCall(tool, call);
+    if (this.#options.run.ending.includes(answer.stored)) return this.#isOver() ?? forever();
+    await this.#turnOf(answer.stored);
+    this.#checkToolAgent(tool, answer.stored);
+    const { event } = answer.stored;
+    const { response } = answer.part.functionResponse ?? {};
     if (event.errorCode && response?.['error'] === 'interrupted' && isSameModel) {
       if (isStoppedBySibling(event)) return forever();
       // Let the answered calls of this step finish first.
@@ -322,7 +322,7 @@ export class Player implements RunObserver {
       this.#abort(event);
       return forever();
     }
-    const { actions, attachments } = this.#answers.effectsOf(found, call.id);
+    const { actions, attachments } = this.#answers.effectsOf(answer, call.id);
     Object.assign(context.actions, actions);
     context.attachments.push(...attachments);
     return response ?? {};
@@ -332,8 +332,8 @@ export class Player implements RunObserver {
     const { tape } = this.#options.run;
     if (typeof calls !== 'object') return;
     if (!tape) return void this.notCompared.add(NO_TAPE);
-    const found = toolAgentDifference(tape, calls, (reason) => this.notCompared.add(reason));
-    if (found) this.differences.noteRequest(stored, found);
+    const difference = toolAgentDifference(tape, calls, (reason) => this.notCompared.add(reason));
+    if (difference) this.differences.noteRequest(stored, difference);
   }
 
   /** Handles a call without a stored answer: it was left open, or the stored run did not make it. */

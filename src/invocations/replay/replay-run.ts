@@ -75,9 +75,9 @@ export async function replayRun(
     tools,
     reserve,
   });
-  const made: Event[] = [];
+  const replayedEvents: Event[] = [];
   const take = (event: Event) => {
-    made.push(event);
+    replayedEvents.push(event);
     player.take(event);
   };
   const overrides = { ...run.tape?.payload.overrides, ...options.overrides };
@@ -92,9 +92,9 @@ export async function replayRun(
   } catch (error) {
     signal.throwIfAborted();
     if (!(error instanceof AgentError)) throw error;
-    takeEnding(context, replayed, made, error, take);
+    takeEnding(context, replayed, replayedEvents, error, take);
   }
-  if (player.isAtEnding) takeEnding(context, replayed, made, getError(run), take);
+  if (player.isAtEnding) takeEnding(context, replayed, replayedEvents, getError(run), take);
   await player.end();
   return player;
 }
@@ -193,13 +193,13 @@ function getError({ ending }: TapeRun): { code: string; message: string } {
 function takeEnding(
   { newId }: ReplayContext,
   { run, invocationId, agent }: Replayed,
-  made: Event[],
+  replayedEvents: Event[],
   { code, message }: { code: string; message: string },
   take: (event: Event) => void,
 ): void {
   const before = run.history.filter((event) => event.invocationId === invocationId);
   const error = { code: toErrorCode(code), message };
-  for (const event of endingEvents(invocationId, agent.name, [...before, ...made], error, newId)) take(event);
+  for (const event of endingEvents(invocationId, agent.name, [...before, ...replayedEvents], error, newId)) take(event);
 }
 
 /** Returns the MCP tools on the tape, so that no server is contacted. The player answers their calls. */
@@ -247,10 +247,10 @@ function replayServices(
   // The empty token holds no lease, so that writes would be refused.
   const stored = newToolServices(context, { key, token: '' });
   const saved = new Map<string, Part[]>();
-  const made = events.map(({ event }) => event);
+  const runEvents = events.map(({ event }) => event);
   const versionThen = (name: string) => versionsIn(history, name).at(-1);
   const getNumber = (name: string, count: number) =>
-    versionsIn(made, name)[count] ?? (versionThen(name) ?? -1) + count + 1;
+    versionsIn(runEvents, name)[count] ?? (versionThen(name) ?? -1) + count + 1;
   return {
     ...stored,
     async saveArtifact(name, part) {

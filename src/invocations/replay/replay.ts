@@ -7,8 +7,8 @@ import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '..
 import type { SessionKey } from '../../core/session.ts';
 import { findInvocationText } from '../invocation-store.ts';
 import type { InvocationStatus } from '../invocation.ts';
-import { findAgent } from '../claim-request.ts';
-import { invocationNotFound } from '../request.ts';
+import { findAgent } from '../session-claim.ts';
+import { invocationNotFound } from '../wire-request.ts';
 import { listTapes } from '../tape-store.ts';
 import type { ReplayDifference } from './differences.ts';
 import type { Player } from './player.ts';
@@ -32,10 +32,10 @@ export async function replay(
   key: SessionKey,
   invocationId: string,
   options: ReplayOptions,
-  gone: AbortSignal,
+  disconnected: AbortSignal,
 ): Promise<Replay> {
   const { timeoutMs } = context.limits;
-  const signal = AbortSignal.any([gone, context.stopping, AbortSignal.timeout(timeoutMs)]);
+  const signal = AbortSignal.any([disconnected, context.stopping, AbortSignal.timeout(timeoutMs)]);
   try {
     return await replayRuns(context, key, invocationId, options, signal);
   } catch (error) {
@@ -77,22 +77,22 @@ async function replayRuns(
   };
   const { runtimeEventIds } = history;
   const attendedCalls = listAttendedCalls(history);
-  const seen: Seen = { notCompared: new Set(), notMade: new Set(), hasHooks: false };
+  const leftOut: Seen = { notCompared: new Set(), notMade: new Set(), hasHooks: false };
   for (const run of runs) {
     const state = stateBefore(run, history.state, initial);
     const taskAnswers = await listTaskAnswers(reads, key, listAnsweredQuestions(run.history));
-    const made = { run, key, invocationId, agent, state, runtimeEventIds, attendedCalls, taskAnswers };
-    const player = await replayRun(context, made, options, signal);
+    const replayed = { run, key, invocationId, agent, state, runtimeEventIds, attendedCalls, taskAnswers };
+    const player = await replayRun(context, replayed, options, signal);
     addRun(result, player, run);
-    for (const reason of player.notCompared) seen.notCompared.add(reason);
-    for (const name of player.notMade) seen.notMade.add(name);
-    seen.hasHooks ||= player.leftHooksOut;
+    for (const reason of player.notCompared) leftOut.notCompared.add(reason);
+    for (const name of player.notMade) leftOut.notMade.add(name);
+    leftOut.hasHooks ||= player.leftHooksOut;
     if (result.eventDifference || result.stopped !== undefined) break;
   }
-  if (result.events === 0) seen.notCompared.add('No event was compared.');
+  if (result.events === 0) leftOut.notCompared.add('No event was compared.');
   const { used } = options.liveTokens;
-  const notes = toNotes(history, invocationId, runs, seen, options);
-  return concluded({ ...result, notes, ...(used > 0 && { liveTokens: used }) }, seen.notCompared.size > 0);
+  const notes = toNotes(history, invocationId, runs, leftOut, options);
+  return concluded({ ...result, notes, ...(used > 0 && { liveTokens: used }) }, leftOut.notCompared.size > 0);
 }
 
 /** What all runs of the replay left out. */
@@ -154,7 +154,7 @@ function toNotes(
   const unkept = [...new Set(tapes.flatMap(({ payload }) => payload.unkept))];
   const isForgotten = tapes.some(({ payload, prompts }) => payload.prompts.some(([, hash]) => !prompts.has(hash)));
   const declared = tapes.flatMap(({ prompts }) => [...prompts.values()].flatMap((prompt) => prompt.tools));
-  const sent = events.filter(
+  const foreign = events.filter(
     ({ id, author, ...event }) =>
       event.invocationId === invocationId && author !== 'user' && !runtimeEventIds.has(id ?? ''),
   );
@@ -167,7 +167,7 @@ function toNotes(
           `Calls of ${names} were not made, since people decide on them, or answer them, or they need a transaction: their ` +
             'answers are the stored ones.',
         ]),
-    ...(sent.length > 0 ? [`Events that a request brought under its id are left out: ${sent.length}.`] : []),
+    ...(foreign.length > 0 ? [`Events that a request brought under its id are left out: ${foreign.length}.`] : []),
     ...(hasHooks ? ['Hooks around what is stored are not run: what they would do now is not seen.'] : []),
     ...(isForgotten ? ['A prompt is not kept any more, or was too large: that it changed is seen, not where.'] : []),
     ...(unkept.length > 0 ? [`Present values stand for state that was too large to keep: ${unkept.join(', ')}.`] : []),

@@ -6,7 +6,7 @@ import { type Demand, overrideDemands, writtenCallDemands } from '../../platform
 import { operation } from '../../platform/http/operation/operation.ts';
 import { appPath, invocationPath, pageSize } from '../../platform/http/operation/parameters.ts';
 import type { InvocationContext } from '../context.ts';
-import { invocationNotFound } from '../request.ts';
+import { invocationNotFound } from '../wire-request.ts';
 import { sampleTapes } from '../tape-store.ts';
 import { replay } from './replay.ts';
 import { replayRequestSchema, replaySchema } from './replay-schema.ts';

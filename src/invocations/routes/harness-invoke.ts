@@ -13,7 +13,7 @@ import {
   harnessResultSchema,
   invocationHeaders,
   toInvocationOptions,
-} from '../request.ts';
+} from '../wire-request.ts';
 import { invoke } from '../invoke.ts';
 import { toAnswer } from '../invocation.ts';
 import { answerOnce } from '../retry.ts';

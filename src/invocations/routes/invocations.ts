@@ -19,7 +19,7 @@ import {
   startInvocationSchema,
   toInvocation,
   toInvocationOptions,
-} from '../request.ts';
+} from '../wire-request.ts';
 import { requireWebhook } from '../webhooks/address.ts';
 
 const INVOCATIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations';

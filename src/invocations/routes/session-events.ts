@@ -13,7 +13,7 @@ import { followSession } from '../follow.ts';
 import { formatPosition, parsePosition } from '../open-text.ts';
 import { answerOnce } from '../retry.ts';
 import { rewind } from '../rewind.ts';
-import { BUSY_ERRORS, rewindSchema } from '../request.ts';
+import { BUSY_ERRORS, rewindSchema } from '../wire-request.ts';
 
 const SESSION_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}';
 const absent = ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId);
@@ -96,7 +96,8 @@ const rewindSession = operation({
       key,
       request,
       () => rewind(context, key, body.rewindBeforeInvocationId, request),
-      async (_end, found) => (await listEventTexts(context.database.db, key, found.invocationId, 'user'))[0] ?? 'null',
+      async (_end, invocation) =>
+        (await listEventTexts(context.database.db, key, invocation.invocationId, 'user'))[0] ?? 'null',
     );
     for (const topic of [sessionTopic(key), freeTopic(key)]) context.notifications.publish(topic);
     return { kind: 'json', text };

@@ -37,8 +37,8 @@ const listToolCalls = operation({
     example: { items: [TOOL_CALL_EXAMPLE] },
   },
   handler: async ({ database }: InvocationContext, { path, query }) => {
-    const found = await listUnknownCalls(database.reads, path, query.limit + 1, toPlace(query.cursor));
-    return { kind: 'value', value: toPage(found, query.limit, ({ place: _place, ...call }) => call) };
+    const calls = await listUnknownCalls(database.reads, path, query.limit + 1, toPlace(query.cursor));
+    return { kind: 'value', value: toPage(calls, query.limit, ({ place: _place, ...call }) => call) };
   },
 });
 
@@ -80,20 +80,20 @@ const settleToolCall = operation({
   handler: async (context: InvocationContext, { path, body, principal, notFound }) => {
     const { callId, ...key } = path;
     const call = await context.database.transaction(async (tx) => {
-      const found = await lockCall(tx, key, callId);
-      if (!found) throw notFound();
-      const { status, state } = found;
+      const row = await lockCall(tx, key, callId);
+      if (!row) throw notFound();
+      const { status, state } = row;
       if (state !== 'unknown') throw new ConflictError(`The call is ${state}.`);
       if (status === 'running' || status === 'queued') throw new ConflictError('Its invocation has not ended.');
-      const questionId = status === 'paused' ? await findQuestion(tx, key, found) : undefined;
-      const task = questionId === undefined ? undefined : await findTaskOfCall(tx, key, found.invocationId, questionId);
+      const questionId = status === 'paused' ? await findQuestion(tx, key, row) : undefined;
+      const task = questionId === undefined ? undefined : await findTaskOfCall(tx, key, row.invocationId, questionId);
       if (task?.shown.kind === 'effect') {
         // Whoever may answer the task may settle the call; if not, this throws and nothing is written.
         const answer = { response: { confirmed: true }, via: 'tasks' };
         await changeTask(tx, task, toPerson(principal, body.by, key), undefined, 'settle', answer);
       } else if (body.outcome === 'run_again') throw new ConflictError('Nothing waits that could run it again.');
-      await settleCall(tx, key, found, toSettled(body));
-      return { ...found, state: 'settled' as const };
+      await settleCall(tx, key, row, toSettled(body));
+      return { ...row, state: 'settled' as const };
     });
     context.notifications.publish(TASKS_TOPIC);
     const { status: _, ...wire } = call;

@@ -141,7 +141,7 @@ async function report(
     throw new InvalidError(
       `A report is of a time since 1970, of at most ${MAX_DAYS} days, by days or hours; by hours of 31.`,
     );
-  const found = await findUsage(database.reads, {
+  const rows = await findUsage(database.reads, {
     ...whose,
     p_from: new Date(from).toISOString(),
     p_to: new Date(to).toISOString(),
@@ -149,8 +149,8 @@ async function report(
     p_after: query.cursor === undefined ? null : toPlace(query.cursor),
     p_limit: query.limit + 1,
   });
-  const items = found.slice(0, query.limit);
-  const last = found.length > items.length ? items.at(-1) : undefined;
+  const items = rows.slice(0, query.limit);
+  const last = rows.length > items.length ? items.at(-1) : undefined;
   const nextCursor = last && Buffer.from(JSON.stringify(getPlace(last))).toString('base64url');
   if (query.format === 'json') return { kind: 'value', value: { items, nextCursor } };
   if (nextCursor) response.setHeader('X-Next-Cursor', nextCursor);

@@ -24,9 +24,9 @@ export const deliverKept = (database: DatabasePool, id: string): Promise<void> =
     const name = task?.shown.signal;
     if (!task || name === undefined || task.shown.state !== 'open') return;
     for (;;) {
-      const kept = await takeSignal(tx, task, name);
-      if (!kept) return;
-      const { payload, groups } = kept;
+      const stored = await takeSignal(tx, task, name);
+      if (!stored) return;
+      const { payload, groups } = stored;
       const sender = groups ? { by: task.userId, groups, isVouchedFor: false } : SYSTEM;
       const problem = await checkAnswer(task, payload).catch((error: unknown) => {
         if (error instanceof AppError) return error;

@@ -210,13 +210,13 @@ export async function openBudgetTask(
     hint: `${budgetText(over)} Yes: it goes on before that, if more may be used by then.`,
   };
   const rules = { excludesRequester: true };
-  const [callId, callName, kind, expiresAfter] = ['budget', 'budget', 'budget', over.seconds];
+  const task = { callId: 'budget', callName: 'budget', kind: 'budget', form, rules, expiresAfter: over.seconds };
   await callFunction(tx, 'open_tasks', {
     p_app: appName,
     p_user: userId,
     p_session: sessionId,
     p_invocation: invocationId,
-    p_tasks: escapeJson([{ callId, callName, kind, form, rules, expiresAfter }]),
+    p_tasks: escapeJson([task]),
     p_max: tx.limits.maxOpenTasks,
   });
 }
@@ -248,9 +248,9 @@ export async function listTaskAnswers(db: Database, key: SessionKey, callIds: st
 /** @throws {ConflictError} with the first answer, if one of the calls is answered already */
 export async function refuseAnswered(db: Database, key: SessionKey, callIds: string[]): Promise<void> {
   const { id, state, decidedBy, decidedVia, decideTime } = tasks;
-  const said = sql<string>`answered_text(${id}, ${state}, ${decidedBy}, ${decidedVia}, ${decideTime})`;
+  const answerText = sql<string>`answered_text(${id}, ${state}, ${decidedBy}, ${decidedVia}, ${decideTime})`;
   const newest = db
-    .selectDistinctOn([tasks.callId], { state, text: said.as('said') })
+    .selectDistinctOn([tasks.callId], { state, text: answerText.as('said') })
     .from(tasks)
     .where(and(isSession(key, tasks), sql`${tasks.callId} = any(${sql.param(callIds)}::text[])`))
     .orderBy(tasks.callId, sql`${tasks.createTime} desc`)

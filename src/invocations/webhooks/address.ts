@@ -30,11 +30,11 @@ export async function requireWebhook(
   db: Database,
   { WEBHOOKS }: Pick<Config, 'WEBHOOKS'>,
   owner: Pick<WebhookKey, 'appName' | 'userId'>,
-  named: string | null | undefined,
+  address: string | null | undefined,
 ): Promise<string | undefined> {
-  if (named == null) return undefined;
-  if (!WEBHOOKS) throw refused('webhookUrl', 'webhooks are not enabled here; the setting is WEBHOOKS', named);
-  const found = await findWebhookByUrl(db, owner, URL.parse(named)?.href ?? named);
-  if (found) return found.url;
-  throw refused('webhookUrl', 'no webhook has this address; POST /harness/webhooks registers it', named);
+  if (address == null) return undefined;
+  if (!WEBHOOKS) throw refused('webhookUrl', 'webhooks are not enabled here; the setting is WEBHOOKS', address);
+  const webhook = await findWebhookByUrl(db, owner, URL.parse(address)?.href ?? address);
+  if (webhook) return webhook.url;
+  throw refused('webhookUrl', 'no webhook has this address; POST /harness/webhooks registers it', address);
 }

@@ -75,9 +75,9 @@ export interface ClaimedDelivery {
  */
 export async function claimDeliveries(tx: Database, limits: SendLimits): Promise<ClaimedDelivery[]> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended('webhook deliveries', 0))`);
-  const taken = await takeDue(tx, limits);
-  if (taken.length === 0) return [];
-  const column = (of: (row: TakenRow) => string) => sql.param(taken.map(of));
+  const rows = await takeDue(tx, limits);
+  if (rows.length === 0) return [];
+  const column = (of: (row: TakenRow) => string) => sql.param(rows.map(of));
   return tx
     .select({ delivery: d, webhook: webhooks, now: sql`${now}`.mapWith(d.createTime) })
     .from(d)
@@ -148,12 +148,12 @@ export async function endDelivery(
   status: 'delivered' | 'failed',
   answers: DeliveryAnswer[],
 ): Promise<void> {
-  const ended = await db
+  const rows = await db
     .update(d)
     .set({ status, answers: answersColumn(answers), endTime: now, nextAttemptTime: null, leaseToken: null })
     .where(isHeld(delivery))
     .returning({ id: d.id });
-  if (ended.length === 0) throw lost();
+  if (rows.length === 0) throw lost();
 }
 
 /** Undoes one crash count: the holder stalled, it did not die. */
@@ -213,11 +213,11 @@ export async function listDeliveries(
 }
 
 export async function findDelivery(db: Database, webhook: WebhookKey, id: string): Promise<DeliveryRow | undefined> {
-  const [found] = await db
+  const [delivery] = await db
     .select()
     .from(d)
     .where(and(isForWebhook(webhook), eq(d.id, id)));
-  return found;
+  return delivery;
 }
 
 /** Counts a user's waiting deliveries in one application. */

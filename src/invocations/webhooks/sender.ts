@@ -67,10 +67,10 @@ export async function sendDeliveries(context: SenderContext, settings: SenderSet
     if (dueMs === undefined || slots === 0) return { jobs: [], pauseMs: MAX_PAUSE_MS };
     if (dueMs > 0) return { jobs: [], pauseMs: pauseUntil(MAX_PAUSE_MS, dueMs) };
     const jobs = await database.transaction(async (tx) => {
-      const found = await claimDeliveries(tx, { slots, perHost, perUser, leaseMs: timeoutMs + LEASE_SLACK_MS });
+      const deliveries = await claimDeliveries(tx, { slots, perHost, perUser, leaseMs: timeoutMs + LEASE_SLACK_MS });
       // If shutdown has begun meanwhile, roll back so that another process claims them.
       draining.throwIfAborted();
-      return found;
+      return deliveries;
     });
     return { jobs, pauseMs: jobs.length > 0 ? 0 : pauseUntil(MAX_PAUSE_MS, dueMs) };
   };

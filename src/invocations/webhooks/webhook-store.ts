@@ -36,11 +36,11 @@ export async function findWebhookByUrl(
   { appName, userId }: Pick<WebhookKey, 'appName' | 'userId'>,
   url: string,
 ): Promise<WebhookRow | undefined> {
-  const [found] = await db
+  const [webhook] = await db
     .select()
     .from(webhooks)
     .where(and(eq(webhooks.appName, appName), eq(webhooks.userId, userId), eq(webhooks.url, url), isRegistered));
-  return found;
+  return webhook;
 }
 
 /** Finds a webhook by its id, and by its user if `userId` is given. */
@@ -50,12 +50,12 @@ export async function findWebhook(
   userId: string | undefined,
 ): Promise<WebhookRow | undefined> {
   const own = userId === undefined ? undefined : eq(webhooks.userId, userId);
-  const [found] = await db
+  const [webhook] = await db
     .select()
     .from(webhooks)
     .where(and(eq(webhooks.id, id), own, isRegistered))
     .limit(1);
-  return found;
+  return webhook;
 }
 
 /** Lists the webhooks of a user in all applications, newest first. */

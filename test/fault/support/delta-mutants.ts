@@ -32,7 +32,7 @@ export const DELTA_MUTANTS: Mutant[] = [
   },
   {
     name: 'does not take text back',
-    changes: change('followSession', '!open.isIn(text.deltas)', 'open.delta < 0'),
+    changes: change('followSession', '!open.matches(text.deltas)', 'open.delta < 0'),
     tests: READERS,
   },
   {

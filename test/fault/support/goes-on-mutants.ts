@@ -130,7 +130,7 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'counts a hand-over as a death',
-    changes: change('putBack', 'Number(wasLeft)', '0'),
+    changes: change('putBack', 'Number(isHandedOver)', '0'),
     tests: HAND_OVER,
     only: '/run:',
   },

@@ -12,13 +12,13 @@ beforeEach(() => {
   [draining, stopping, cancelled] = [new AbortController(), new AbortController(), new AbortController()];
 });
 
-function newHandOver({ attempts = 3, kept = {}, inBackground = true } = {}): HandOver {
+function newHandOver({ attempts = 3, storedRequest = {}, inBackground = true } = {}): HandOver {
   const context = { draining: draining.signal, stopping: stopping.signal, limits: { attempts } };
   const signal = AbortSignal.any([cancelled.signal, stopping.signal]);
   return new HandOver({
     context: context as InvocationContext,
     request: { inBackground },
-    lease: { ...lease, kept },
+    lease: { ...lease, storedRequest },
     signal,
   });
 }
@@ -62,7 +62,7 @@ test('with a client it has the grace; then only whole responses are kept of what
 test.each([
   ['is to end for another reason', {}, true],
   ['may begin once only', { attempts: 1 }, false],
-  ['cannot go on elsewhere', { kept: { endsBecause: 'it speaks' } }, false],
+  ['cannot go on elsewhere', { storedRequest: { endsBecause: 'it speaks' } }, false],
 ])('what %s ends here', (_, options, isCancelled) => {
   const run = newHandOver(options);
   draining.abort();

@@ -13,7 +13,7 @@ test('a read that is older than the one before brings nothing, and nothing comes
 
 test('a reader that goes on at a server that is behind has nothing twice', () => {
   const open = new OpenText(3);
-  expect(open.isIn(upTo(2))).toBe(true);
+  expect(open.matches(upTo(2))).toBe(true);
   const numbers = [2, 4].map((last) => open.take(upTo(last)).map(({ number }) => number));
   expect(numbers).toEqual([[], [4]]);
 });

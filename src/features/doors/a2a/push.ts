@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type { z } from 'zod';
 import type { JsonObject } from '../../../core/content.ts';
-import { tellClients } from '../../../invocations/invocation-store.ts';
+import { enableOutbox } from '../../../invocations/invocation-store.ts';
 import { toAddress, toEgressPolicy } from '../../../invocations/webhooks/address.ts';
 import { insertDelivery } from '../../../invocations/webhooks/delivery-store.ts';
 import { newSecret } from '../../../invocations/webhooks/webhook.ts';
@@ -71,7 +71,7 @@ export async function createPush(
   const hook = { ...toKey(call, taskId, id), url, host, secret: newSecret(), includesOutput: false, push };
   await call.context.database.transaction(async (tx) => {
     // The task's row is locked: if it has ended, the delivery is inserted here; otherwise its end finds the address.
-    const status = await tellClients(tx, ref);
+    const status = await enableOutbox(tx, ref);
     if (!status) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
     const others = (await listPushes(tx, hook, taskId)).filter((other) => other.id !== hook.id);
     if (others.length >= MAX_PUSHES)

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { HARNESS_APP } from '../../../core/names.ts';
 import { bodyText } from '../../../core/members.ts';
-import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
+import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-request.ts';
 import { type Call, loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, idInPath } from '../../../platform/http/operation/parameters.ts';
 import { A2A_DEEDS, type A2aMethod, DEEDS } from '../deeds.ts';

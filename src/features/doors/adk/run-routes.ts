@@ -16,7 +16,7 @@ import {
   runRequestSchema,
   toInvocation,
   toInvocationOptions,
-} from '../../../invocations/request.ts';
+} from '../../../invocations/wire-request.ts';
 import { parsePosition } from '../../../invocations/open-text.ts';
 import { streamInvocation } from './stream-invocation.ts';
 

@@ -10,7 +10,7 @@ import { formatPosition, type Position } from '../../../invocations/open-text.ts
 import { invoke } from '../../../invocations/invoke.ts';
 import type { KeyedInvocation } from '../../../invocations/invocation-store.ts';
 import { findRepeated, abandonedError, isActive } from '../../../invocations/retry.ts';
-import { disconnectSignal } from '../../../invocations/request.ts';
+import { disconnectSignal } from '../../../invocations/wire-request.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Maximum length of frames that wait for a slow client, in characters; above it the connection is closed. */
@@ -61,7 +61,7 @@ export async function streamInvocation(
   try {
     const asItComes = (frame: EventFrame) => frame.sequence !== undefined && write(frame);
     const listeners = options.withIds ? { onDelta: write } : {};
-    const request = { ...run, signal, onKnown: open, ...listeners };
+    const request = { ...run, signal, onAccepted: open, ...listeners };
     const { error } = await invoke(context, request, options.withIds ? asItComes : write);
     if (error) written = written.then(() => sendError(open(), error.message));
   } catch (error) {

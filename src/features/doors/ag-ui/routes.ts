@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { sessionNotFound } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
+import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-request.ts';
 import { loadOnce, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, appSessionPath } from '../../../platform/http/operation/parameters.ts';
 import { DEEDS } from '../deeds.ts';

@@ -10,7 +10,7 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { findCurrent } from '../../../invocations/invocation-store.ts';
-import { toInvocationOptions } from '../../../invocations/request.ts';
+import { toInvocationOptions } from '../../../invocations/wire-request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
 import type { ExternalCall } from '../open-calls.ts';
 import { findPaused, sendEvents, startTurn, type TurnCall } from '../start-turn.ts';

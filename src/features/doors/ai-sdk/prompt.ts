@@ -3,7 +3,7 @@ import type { Content, JsonObject, Part } from '../../../core/content.ts';
 import { ConflictError, NotFoundError } from '../../../core/errors.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { listInvocationEvents } from '../../../conversation/sessions/event-store.ts';
-import { invocationNotFound } from '../../../invocations/request.ts';
+import { invocationNotFound } from '../../../invocations/wire-request.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../../platform/http/operation/request-errors.ts';
 import { readDataUrl } from '../data-url.ts';

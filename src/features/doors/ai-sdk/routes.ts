@@ -4,7 +4,7 @@ import { chosenIdentifierSchema, sessionNotFound } from '../../../core/session.t
 import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { requestCancel } from '../../../invocations/fence.ts';
-import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
+import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-request.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { sessionNotFound } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { invocationNotFound } from '../../../invocations/request.ts';
+import { invocationNotFound } from '../../../invocations/wire-request.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appSessionPath, invocationPath } from '../../../platform/http/operation/parameters.ts';
 import { doorOwner as owner, doorQuery, toDoorKey } from '../start-turn.ts';

@@ -3,7 +3,7 @@ import type { Config } from '../../../config/config.ts';
 import { NotFoundError } from '../../../core/errors.ts';
 import { bodyText } from '../../../core/members.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/request.ts';
+import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-request.ts';
 import { type Call, loadOnce, operation } from '../../../platform/http/operation/operation.ts';
 import { toBase } from '../../../platform/http/operation/public-base.ts';
 import { appPath } from '../../../platform/http/operation/parameters.ts';

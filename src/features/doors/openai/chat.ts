@@ -7,7 +7,7 @@ import { identifierSchema, type SessionKey } from '../../../core/session.ts';
 import type { Answer } from '../../../platform/http/operation/operation.ts';
 import type { InvocationEnd } from '../../../invocations/context.ts';
 import { invoke } from '../../../invocations/invoke.ts';
-import { disconnectSignal } from '../../../invocations/request.ts';
+import { disconnectSignal } from '../../../invocations/wire-request.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
 import { sendEvents, toRun, type TurnRequest } from '../start-turn.ts';
 import { RequestError } from './errors.ts';

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { jsonObject } from '../../../core/content.ts';
 import { HARNESS_APP } from '../../../core/names.ts';
 import { identifierSchema } from '../../../core/session.ts';
-import { BUSY_ERRORS } from '../../../invocations/request.ts';
+import { BUSY_ERRORS } from '../../../invocations/wire-request.ts';
 import { overrideDemands } from '../../../platform/http/operation/demands.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { idInPath } from '../../../platform/http/operation/parameters.ts';

@@ -3,7 +3,7 @@ import { harnessOverridesSchema } from '../../../agent/definition/overrides.ts';
 import { bodyList, bodyText, flag, looseObject, name, optional, text } from '../../../core/members.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { newLabelsSchema } from '../../../conversation/sessions/label.ts';
-import { invocationHeaders } from '../../../invocations/request.ts';
+import { invocationHeaders } from '../../../invocations/wire-request.ts';
 
 /** Headers of requests that run an agent, with those in which front ends name a user and a chat. */
 export const doorHeaders = invocationHeaders.extend({

@@ -10,7 +10,7 @@ import type { SessionHistory } from '../../../conversation/sessions/history-stor
 import { deleteSession, insertSession } from '../../../conversation/sessions/session-store.ts';
 import { type InvocationContext, newInvocationId } from '../../../invocations/context.ts';
 import { requestCancel } from '../../../invocations/fence.ts';
-import { toInvocationOptions } from '../../../invocations/request.ts';
+import { toInvocationOptions } from '../../../invocations/wire-request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
 import type { InvocationRef } from '../handle.ts';

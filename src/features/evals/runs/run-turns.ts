@@ -18,7 +18,7 @@ import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { IdempotentRequest } from '../../../conversation/idempotency/operations.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../../invocations/context.ts';
 import { type InvocationError, isStopped } from '../../../invocations/invocation.ts';
-import { findAgent } from '../../../invocations/claim-request.ts';
+import { findAgent } from '../../../invocations/session-claim.ts';
 import { invoke } from '../../../invocations/invoke.ts';
 import { persist } from '../../../invocations/persist.ts';
 import { findRepeated, isActive } from '../../../invocations/retry.ts';

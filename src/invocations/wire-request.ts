@@ -186,10 +186,10 @@ export function disconnectSignal(
   response: Response,
 ): AbortSignal | undefined {
   if (!cancelOnDisconnect) return undefined;
-  const gone = new AbortController();
+  const disconnected = new AbortController();
   response.on('close', () => {
     if (!response.writableFinished)
-      gone.abort(new AgentError('cancelled', 'The invocation was cancelled: its client left.'));
+      disconnected.abort(new AgentError('cancelled', 'The invocation was cancelled: its client left.'));
   });
-  return gone.signal;
+  return disconnected.signal;
 }

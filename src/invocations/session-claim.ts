@@ -7,7 +7,7 @@ import { NotFoundError } from '../core/errors.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import { claimedUserEvents, deferredUserEvents } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
-import type { ClaimRequest, LeaseTimes } from './session-lock.ts';
+import type { SessionClaim, LeaseTimes } from './session-lock.ts';
 import { toClaimedRequest } from './stored-request.ts';
 
 /**
@@ -59,10 +59,10 @@ export const newLease = (
   request: request.idempotency,
   webhookUrl: request.webhookUrl,
   // A resumed invocation keeps its stored request and is not charged again.
-  ...(request.goesOn
+  ...(request.recovery
     ? { isFree: true }
     : {
-        kept: toClaimedRequest(request, secrets),
+        storedRequest: toClaimedRequest(request, secrets),
         answers: listCallAnswers([request], request.resumes ? request.invocationId : undefined),
       }),
 });
@@ -76,7 +76,7 @@ export function toClaim(
   request: InvocationRequest,
   lease: Lease,
   signal: AbortSignal,
-): ClaimRequest {
+): SessionClaim {
   const { leaseTimes: times, limits, newId } = context;
   const busyPolicy = request.busyPolicy ?? context.busyPolicy;
   lease.endsSleeps = busyPolicy === 'interrupt' && !request.resumes;
@@ -91,6 +91,6 @@ export function toClaim(
     times,
     queueDepth: limits.queueDepth,
     signal,
-    onQueued: request.onKnown,
+    onQueued: request.onAccepted,
   };
 }
