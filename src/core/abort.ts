@@ -19,7 +19,7 @@ export function abortError(signal: AbortSignal): AgentError {
 /** Timers of Node wrap around beyond this many milliseconds. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** Calls `work` at a Unix time in milliseconds, never where it is `undefined`. @returns what calls that off */
+/** Calls `work` at a Unix time in milliseconds, never for `undefined`. @returns a function that cancels it */
 export function atTime(time: number | undefined, work: () => void): () => void {
   if (time === undefined) return () => undefined;
   let timer: NodeJS.Timeout;

@@ -23,14 +23,12 @@ import {
 
 /** A free-form JSON object: its keys are data and are never renamed. */
 export const jsonObject = z.record(z.string(), z.unknown()).meta({ maxProperties: BODY_VALUES });
-/** A JSON object with arbitrary members. */
 export type JsonObject = Record<string, unknown>;
-/** Returns the members of a value that came from outside; none where it is no object. */
+/** Returns the members of a value that came from outside; none if it is no object. */
 export const toMembers = (value: unknown): JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
     ? (value as JsonObject)
     : {};
-/** An optional free-form object with the sentence that the OpenAPI document shows. */
 export const freeForm = (meaning: string) => jsonObject.nullish().describe(meaning);
 
 const inlineData = strictObject('Bytes carried inside the part.', {
@@ -119,7 +117,6 @@ const partialArgument = z.strictObject({
   willContinue: flag('True where more fragments of the same `jsonPath` follow.'),
 });
 
-/** Member `functionCall` of a part. */
 export const functionCallSchema = strictObject('A tool call that the model requests.', {
   id: name('Pairs the call with its response.'),
   name: name('The tool to call.'),
@@ -131,7 +128,6 @@ export const functionCallSchema = strictObject('A tool call that the model reque
   willContinue: flag('True where further fragments of this call follow; this runtime stores whole calls only.'),
 });
 
-/** Member `functionResponse` of a part. */
 export const functionResponseSchema = strictObject("A tool's answer to one call.", {
   id: name('The id of the call that this answers.'),
   name: name('The tool that was called.'),
@@ -169,7 +165,6 @@ const toolResponse = z.strictObject({
   response: freeForm('The result, as the provider defines it.'),
 });
 
-/** The specification's Part. */
 export const partSchema = strictObject('One piece of a content; it carries the members it uses.', {
   text: text('Plain text or Markdown; an answer or, with `thought`, reasoning.'),
   thought: flag('True for text that is reasoning and not an answer.'),
@@ -194,7 +189,6 @@ export const partSchema = strictObject('One piece of a content; it carries the m
   ),
 });
 
-/** The specification's Content. */
 export const contentSchema = strictObject('What one side says: parts by one role.', {
   parts: bodyList(partSchema).nullish().describe('What is said, in order; absent is the same as `[]`.'),
   role: name('`user` or `model`; function responses have `user`.'),
@@ -202,17 +196,13 @@ export const contentSchema = strictObject('What one side says: parts by one role
 
 /** A tool call that the model requests; its id is absent until the loop gives it one. */
 export type FunctionCall = z.infer<typeof functionCallSchema>;
-/** A tool's answer; a failure has the member `error` in `response`. */
+/** A failure has the member `error` in `response`. */
 export type FunctionResponse = z.infer<typeof functionResponseSchema>;
-/** One piece of a content: text, media, a call or a response. */
 export type Part = z.infer<typeof partSchema>;
-/** One message of the user or the model, as parts in order. */
 export type Content = z.infer<typeof contentSchema>;
 
-/** The parts of a content, `[]` where it has none. */
 export const getParts = (content: Content | null | undefined): Part[] => content?.parts ?? [];
 
-/** The function calls of a content, in order. */
 export function getFunctionCalls(content: Content | null | undefined): FunctionCall[] {
   // A loop: this runs for each event of a session, several times an invocation, and `flatMap` takes twice as long.
   const calls: FunctionCall[] = [];
@@ -220,11 +210,10 @@ export function getFunctionCalls(content: Content | null | undefined): FunctionC
   return calls;
 }
 
-/** The function responses of a content, in order. */
 export const getFunctionResponses = (content: Content | null | undefined): FunctionResponse[] =>
   getParts(content).flatMap((part) => (part.functionResponse ? [part.functionResponse] : []));
 
-/** All text of a content that is an answer: thoughts left out, parts joined as they are; `''` where there is none. */
+/** Joins the texts of a content without separators. Thoughts are left out, because they are no answer. */
 export const getAnswerText = (content: Content | null | undefined): string =>
   getParts(content)
     .filter((part) => part.thought !== true)

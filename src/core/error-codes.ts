@@ -42,15 +42,13 @@ export const ERROR_CODES = {
   internal: 'The runtime itself failed; the log says more.',
 } as const;
 
-/** A code of {@link ERROR_CODES}. */
 export type ErrorCode = keyof typeof ERROR_CODES;
 
-/** The code as one of this runtime's; `internal` for any other text. */
 export const toErrorCode = (code: string): ErrorCode => (isErrorCode(code) ? code : 'internal');
 
 const isErrorCode = (code: string): code is ErrorCode => Object.hasOwn(ERROR_CODES, code);
 
-/** All codes with their sentences as a list in Markdown, for descriptions in the OpenAPI document. */
+/** A list in Markdown, for the OpenAPI document. */
 export const errorCodeList = (): string =>
   Object.entries(ERROR_CODES)
     .map(([code, sentence]) => `- \`${code}\`: ${sentence}`)
@@ -64,5 +62,5 @@ const REFUSALS = new Set<string | null | undefined>([
   'unsupported_override',
 ]);
 
-/** True for what the request of an invocation caused itself: the same request fails again. */
+/** True if the request of an invocation caused the error: the same request fails again. */
 export const isRefusal = (code: string | null | undefined): boolean => REFUSALS.has(code);

@@ -1,7 +1,7 @@
 import type { ErrorCode } from './error-codes.ts';
 import type { SessionKey } from './session.ts';
 
-/** Maximum length of the text of an error, in characters. */
+/** Characters. */
 const MAX_ERROR_TEXT = 1_000;
 
 /** Shortens a text that repeats what a user, a model or a server sent. */
@@ -31,14 +31,13 @@ export class ConflictError extends AppError {
   readonly code = 'conflict';
 }
 
-/** The session is there already, and had to be new. */
 export class SessionExistsError extends ConflictError {
   constructor(sessionId: string) {
     super(`Session already exists: ${sessionId}`);
   }
 }
 
-/** A change was to be made to another version than there is by now; `etag` is that one's. */
+/** `If-Match` names another version than the current one, whose tag is `etag`. */
 export class PreconditionFailedError extends AppError {
   readonly code = 'precondition_failed';
   readonly etag: string | undefined;
@@ -52,10 +51,9 @@ export class PreconditionFailedError extends AppError {
   }
 }
 
-/** The session runs another invocation: the wait was in vain, too many wait already, or the request would not wait. */
+/** The session runs another invocation, and the request does not wait, waited too long or found the queue full. */
 export class BusyError extends AppError {
   readonly code = 'busy';
-  /** Seconds after which a retry makes sense. */
   readonly retryAfterSeconds: number;
   /** `rejected`: the request asked not to wait (409); otherwise the runtime has no room for it now (429). */
   readonly reason: 'full' | 'rejected';
@@ -66,11 +64,10 @@ export class BusyError extends AppError {
   }
 }
 
-/** A caller has all that one may have of what all share; `limit` names the setting or the budget. */
+/** A caller has used its share; `limit` names the setting or the budget. */
 export class LimitError extends AppError {
   readonly code = 'limit';
   readonly limit: string;
-  /** Seconds after which a retry makes sense. */
   readonly retryAfterSeconds: number;
   constructor(limit: string, message: string, retryAfterSeconds = 1) {
     super(message);
@@ -88,7 +85,7 @@ export class StoppedError extends AppError {
   }
 }
 
-/** The invocation was asked for before, with the same idempotency key: its row says how it stands. */
+/** An invocation with the same idempotency key exists: its row has its state. */
 export class RepeatedInvocationError extends AppError {
   readonly code = 'repeated_invocation';
 }
@@ -103,17 +100,17 @@ export class UnavailableError extends AppError {
   readonly code = 'unavailable';
 }
 
-/** Why this process has no answer of an invocation that it has begun: the beginning of a sentence. */
+/** Reasons why this process cannot answer for an invocation that it began: beginnings of a sentence. */
 const LEFT_BECAUSE = {
   stopping: 'The service is stopping',
   lost: 'This process was held up for too long',
   unavailable: 'This process cannot reach the database',
 };
 
-/** Another process goes on with an invocation that has begun: its answer is had there. */
+/** Another process continues the invocation and has its answer. */
 export class HandedOverError extends UnavailableError {
   readonly invocationId: string;
-  /** True where the same request, with its key, waits for the answer; any other would say its prompt once more. */
+  /** True if a retry with the same idempotency key waits for the answer. Without a key it would repeat the prompt. */
   readonly isRepeatable: boolean;
 
   constructor(
@@ -145,7 +142,7 @@ export class InvalidTokenError extends UnauthenticatedError {}
 /** The credential is known and does not allow this; the text names what it lacks. */
 export class ForbiddenError extends AppError {
   readonly code = 'forbidden';
-  /** The scope that is missing, where that is the reason. */
+  /** The missing scope, if that is the reason. */
   readonly scope: string | undefined;
   constructor(message: string, scope?: string, options?: ErrorOptions) {
     super(message, options);
@@ -153,12 +150,11 @@ export class ForbiddenError extends AppError {
   }
 }
 
-/** A value is larger than its limit. */
 export class TooLargeError extends AppError {
   readonly code = 'too_large';
 }
 
-/** This writer's lease is gone: another process runs the session now, and nothing was written. */
+/** This writer lost its lease to another process; nothing was written. */
 export class LeaseLostError extends AppError {
   readonly code = 'lease_lost';
 }
@@ -168,7 +164,7 @@ export class ConfigError extends AppError {
   readonly code = 'config';
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
-    // It repeats the operator's own words, and names all that is wrong.
+    // Not shortened, because it quotes the operator and names each fault.
     this.message = message;
   }
 }
@@ -182,10 +178,10 @@ export class AgentError extends AppError {
   }
 }
 
-/** The failure of a call to which no answer came: it may have acted. */
+/** A call got no answer, so that it may have acted. */
 export class UnknownOutcomeError extends AgentError {}
 
-/** SQLSTATE after which the same request can work: connection, shutdown, resources, read-only, locks, password. */
+/** SQLSTATEs after which a retry can succeed: connection, shutdown, resources, read-only, locks, password. */
 const PASSING_SQLSTATE = /^(?:08...|28P01|57P0[1-5]|53...|25006|25P0[34]|40001|40P01|55P03|57014)$/;
 const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);
 /** Errors of pg and its pool that carry no code (pg 8.23, pg-pool). */
@@ -206,7 +202,7 @@ export interface CausedError {
   constraint?: unknown;
 }
 
-/** The error and what caused it, at most five deep (a cause may lead back to itself). */
+/** Yields the error and its causes, at most five because causes may form a circle. */
 export function* causes(error: unknown): Generator<CausedError> {
   let current = error;
   for (let depth = 0; depth < 5 && typeof current === 'object' && current !== null; depth++) {
@@ -216,9 +212,9 @@ export function* causes(error: unknown): Generator<CausedError> {
   }
 }
 
-/** True for a passing failure of the database: a retry can succeed, and whether this attempt did is not known. */
+/** True for a transient failure of the database: a retry can succeed, but this attempt may have succeeded already. */
 export function isPassingFailure(error: unknown): boolean {
-  // What has a name of its own is no trouble of the database, whatever caused it (an MCP server that refuses, say).
+  // An error of ours is no failure of the database, even if its cause looks like one (a refused MCP connection).
   if (error instanceof AppError) return false;
   for (const cause of causes(error)) {
     const code = typeof cause.code === 'string' ? cause.code : '';
@@ -228,10 +224,10 @@ export function isPassingFailure(error: unknown): boolean {
   return false;
 }
 
-/** SQLSTATE classes whose messages are about the server and the connection: they quote no statement and no value. */
+/** SQLSTATE classes whose messages quote no statement and no value, because they concern server and connection. */
 const CONNECTION_SQLSTATE = /^(?:08|28|3D|53|57)\w{3}$/;
 
-/** Why a database could not be used, in words that are safe to log; `undefined` for any other error. */
+/** Returns why the database cannot be used, in words that are safe to log; `undefined` for any other error. */
 export function connectionReason(error: unknown): string | undefined {
   for (const cause of causes(error)) {
     const code = typeof cause.code === 'string' ? cause.code : '';
@@ -242,14 +238,14 @@ export function connectionReason(error: unknown): string | undefined {
   return undefined;
 }
 
-/** The sentence for a state that would exceed a limit, by the SQLSTATE that our SQL functions raise. */
+/** Sentences by the SQLSTATE that our SQL functions raise for a state beyond a limit. */
 const STATE_REFUSALS: Record<string, string> = {
   AR413: 'The state would be larger than MAX_STATE_BYTES.',
   AR415: 'The state would have more than 10000 keys.',
   AR416: 'Agents have written as much `app:` state for this user as they may for one: 65536 bytes.',
 };
 
-/** The refusal of a write that would exceed a size, by the SQLSTATE that our SQL functions raise. */
+/** Refusals by the SQLSTATE that our SQL functions raise for a write beyond a size. */
 const SIZE_REFUSALS: Record<string, { code: ErrorCode; message: string; limit?: string }> = {
   AR414: {
     code: 'session_too_large',
@@ -268,14 +264,14 @@ const SIZE_REFUSALS: Record<string, { code: ErrorCode; message: string; limit?: 
 };
 
 const hasCode = (error: unknown, sqlState: string) => [...causes(error)].some(({ code }) => code === sqlState);
-/** Why a state may not be written, by an error of `assert_state_size` or `assert_writer_share` (migrations). */
+/** Reads an error of `assert_state_size` or `assert_writer_share` (migrations). */
 export const stateRefusal = (error: unknown): string | undefined =>
   Object.entries(STATE_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];
-/** Why a session or its user may not grow, by an error of `assert_session_size` or `assert_user_storage`. */
+/** Reads an error of `assert_session_size` or `assert_user_storage` (migrations). */
 export const sizeRefusal = (error: unknown) =>
   Object.entries(SIZE_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];
 
-/** Why an answer is refused, by an error of `answer_calls` or `change_task` (migrations), whose message is shown. */
+/** Reads an error of `answer_calls` or `change_task` (migrations), whose message may be shown. */
 export function answerRefusal(error: unknown): ConflictError | ForbiddenError | undefined {
   for (const cause of causes(error)) {
     const message = cause instanceof Error ? cause.message : '';
@@ -285,17 +281,17 @@ export function answerRefusal(error: unknown): ConflictError | ForbiddenError | 
   return undefined;
 }
 
-/** Throws an error of the database again: as the refusal of an answer, where it is one, which every door can say. */
+/** Throws the refusal of an answer, which every door can word, or else the error itself. */
 export function throwRefusal(error: unknown): never {
   throw answerRefusal(error) ?? error;
 }
 
-/** The sentence for a write that a trigger (migrations) refuses because of a hold or an erasure, by its SQLSTATE. */
+/** Sentences by the SQLSTATE that a trigger (migrations) raises for a write against a hold or an erasure. */
 const USER_DATA_REFUSALS: Record<string, string> = {
   AR423: 'The data is on legal hold: nothing of it is deleted until an operator removes the hold.',
   AR409: 'The data of this user is being erased: nothing new is taken until that is done.',
 };
 
-/** Why the data of a user may not be deleted, or not grow, by an error of a trigger; `undefined` for any other. */
+/** Returns why a hold or an erasure forbids the write; `undefined` for any other error. */
 export const userDataRefusal = (error: unknown): string | undefined =>
   Object.entries(USER_DATA_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];

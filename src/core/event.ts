@@ -24,14 +24,14 @@ import {
 } from './members.ts';
 
 /**
- * Event and EventActions as the specification's sections of that name list them. Every member is optional, but within
- * objects that ADK's clients read whole or not at all: those have no other members, and what these clients need.
+ * Event and EventActions as the specification's sections of that name list them. Every member is optional, except in
+ * objects that ADK's clients read whole or not at all. Those have the members that these clients need, and no others.
  */
 
-/** An identifier inside an event: it stands in an index, whose rows are bounded. */
+/** Bounded because it is in an index, whose rows are bounded. */
 const identifier = (meaning: string) => z.string().max(256).nullish().describe(meaning);
 
-/** A name that has to be there. */
+/** A required name. */
 const present = (meaning: string) => z.string().max(1_024).describe(meaning);
 
 const compaction = z.strictObject({
@@ -46,7 +46,6 @@ const uiWidget = z.strictObject({
   payload: freeForm('What the provider needs to draw it.'),
 });
 
-/** The specification's EventActions. */
 export const eventActionsSchema = strictObject('What an event does beside saying something.', {
   skipSummarization: flag('True: the function response is the answer, the model is not called again.'),
   stateDelta: freeForm(
@@ -101,7 +100,6 @@ const nodeInfo = keepingObject('A node.', {
   messageAsOutput: flag("True where `content` is the node's output."),
 });
 
-/** The codes that the runtime writes, for the document. */
 const CODES = Object.keys(ERROR_CODES).join(', ');
 
 /** The specification's Event; no member is required. */
@@ -164,16 +162,15 @@ export const eventSchema = keepingObject(
   },
 );
 
-/** The side effects of an event: changes of state, artifacts, transfers, confirmations. */
 export type EventActions = z.infer<typeof eventActionsSchema>;
-/** One step of a session as the wire has it; `timestamp` is Unix seconds. */
+/** `timestamp` is Unix seconds. */
 export type Event = z.infer<typeof eventSchema>;
-/** An event for the store, which adds `timestamp` (the database's clock) where there is none. */
+/** The store adds a missing `timestamp` by the clock of the database. */
 export type NewEvent = Event & { id: string; invocationId: string; author: string };
 
 /**
- * Size of an event: the bytes of its JSON, which `MAX_EVENT_BYTES` bounds. The media in what a user says are left out:
- * clients upload files with a message, and the body that brings them has a bound of its own.
+ * Returns the bytes of an event's JSON, for `MAX_EVENT_BYTES`. Media in a message of a user do not count, because
+ * clients upload files with a message, and its body has a bound of its own.
  */
 export function eventBytes(event: Event): number {
   const bytes = Buffer.byteLength(JSON.stringify(event));
@@ -181,7 +178,7 @@ export function eventBytes(event: Event): number {
   return getParts(event.content).reduce((sum, { inlineData }) => sum - (inlineData?.data?.length ?? 0), bytes);
 }
 
-/** True for an event that ends an answer, by ADK's rule: no function call, no function response, not partial. */
+/** ADK's rule for the end of an answer: no function call, no function response, not partial. */
 export function isFinalResponse(event: Event): boolean {
   if (event.actions?.skipSummarization === true || (event.longRunningToolIds?.length ?? 0) > 0) return true;
   return (
@@ -192,7 +189,7 @@ export function isFinalResponse(event: Event): boolean {
   );
 }
 
-/** Events without the invocations that a rewind took back, and without the events that say so; in linear time. */
+/** Leaves out the invocations that a rewind took back, and the events of rewinds; in linear time. */
 export function withoutRewound(events: Event[]): Event[] {
   if (!events.some(({ actions }) => actions?.rewindBeforeInvocationId)) return [...events];
   const firstIndexes = new Map<unknown, number>();

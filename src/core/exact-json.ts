@@ -21,11 +21,11 @@ interface SourceText {
 }
 const json = JSON as unknown as SourceText;
 
-/** Shorter runs of digits are exact; a text without a longer one is not revived, which costs ten times as much. */
+/** Shorter runs of digits are exact. A text without a longer one needs no reviver, which costs ten times as much. */
 const MAY_BE_INEXACT = /\d{16}/;
 const INTEGER = /^-?\d+$/;
 
-/** Digits of an integer that is kept; jsonb has a limit too, far above any id. */
+/** Maximum digits of an integer, far above any id; jsonb has a limit too. */
 const MAX_DIGITS = 1_000;
 
 /**
@@ -44,7 +44,7 @@ function toRaw(source: string): ExactInteger {
   return json.rawJSON(source);
 }
 
-/** No integer that means something has more digits; PostgreSQL writes out a float such as 1e+300, which stays one. */
+/** Maximum digits of a number meant as an integer. PostgreSQL writes out all digits of a float such as 1e+300. */
 const MAX_MEANT = 64;
 
 /** True where `JSON.stringify` would write other digits. */
@@ -53,7 +53,7 @@ const isRounded = (value: number, source: string): boolean =>
   INTEGER.test(source) &&
   (source.length > MAX_MEANT ? toDigits(value) : String(value)) !== source;
 
-/** The digits of an integer that is a float, without an exponent. */
+/** Writes a float without a fraction as digits without an exponent. */
 function toDigits(value: number): string {
   const [mantissa = '', exponent] = String(value).split('e+');
   if (exponent === undefined) return mantissa;
@@ -63,11 +63,11 @@ function toDigits(value: number): string {
 
 export const isExactInteger = (value: unknown): value is ExactInteger => json.isRawJSON(value);
 
-/** Returns the integer of these digits, as a number if a number holds it. */
+/** Returns a number if it holds these digits. */
 export const toExactInteger = (digits: string): ExactInteger | number =>
   isRounded(Number(digits), digits) ? json.rawJSON(digits) : Number(digits);
 
-/** True where a value has an exact integer at some depth. */
+/** True if a value has an exact integer at any depth. */
 export function hasExactIntegers(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false;
   if (isExactInteger(value)) return true;
@@ -77,8 +77,8 @@ export function hasExactIntegers(value: unknown): boolean {
 }
 
 /**
- * Returns a deep copy of a JSON value, as `structuredClone` does, which knows no exact integers: it makes objects of
- * them. A `bigint` becomes the integer that it is.
+ * Copies a JSON value deeply. `structuredClone` does not do, because it makes objects of exact integers. A `bigint`
+ * becomes an exact integer.
  */
 export function cloneJson<Value>(value: Value): Value;
 export function cloneJson(value: unknown): unknown {
@@ -93,8 +93,8 @@ export function cloneJson(value: unknown): unknown {
 }
 
 /**
- * Returns a copy in which exact integers are what `convert` makes of them; the value itself if it has none. For readers
- * that know plain JSON only: validators, structured clones, code of an agent's author.
+ * Replaces exact integers, for readers of plain JSON: validators, structured clones, code of an agent's author. Returns
+ * the value itself if it has none.
  */
 export function mapExactIntegers(value: unknown, convert: (integer: ExactInteger) => unknown): unknown {
   return hasExactIntegers(value) ? mapAll(value, convert) : value;
@@ -107,17 +107,16 @@ function mapAll(value: unknown, convert: (integer: ExactInteger) => unknown): un
   return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, mapAll(each, convert)]));
 }
 
-/** Rounds an exact integer, for a check that asks only whether it is an integer of some size. */
+/** For a check of the size only. */
 export const toRounded = ({ rawJSON }: ExactInteger): number => Number(rawJSON);
 
 const MARK = 'agent-runtime/integer:';
 const MARKED = /^agent-runtime\/integer:(-?\d+)$/;
 const MARKED_IN_TEXT = /"agent-runtime\/integer:(-?\d+)"/g;
 
-/** Writes exact integers as texts, for a library that would round them; {@link unmark} undoes it. */
+/** Replaces exact integers by texts, for a library that would round them; {@link unmark} undoes it. */
 export const mark = (value: unknown): unknown => mapExactIntegers(value, ({ rawJSON }) => `${MARK}${rawJSON}`);
 
-/** Restores the integers of a value that a library has given back. */
 export function unmark(value: unknown): unknown {
   if (typeof value === 'string') {
     const digits = MARKED.exec(value)?.[1];
@@ -128,7 +127,7 @@ export function unmark(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, unmark(each)]));
 }
 
-/** The same in a text of JSON; one that is none is left as it is. */
+/** {@link mark} for a text; one that is no JSON is returned unchanged. */
 export function markText(text: string): string {
   if (!MAY_BE_INEXACT.test(text)) return text;
   try {
@@ -138,5 +137,4 @@ export function markText(text: string): string {
   }
 }
 
-/** Undoes {@link mark} in a text of JSON. */
 export const unmarkText = (text: string): string => text.replaceAll(MARKED_IN_TEXT, '$1');

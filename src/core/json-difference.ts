@@ -1,21 +1,19 @@
 import { isExactInteger } from './exact-json.ts';
 
-/** A place at which two JSON values part. */
 export interface JsonDifference {
   /** A JSON pointer (RFC 6901); '' for the whole. */
   path: string;
-  /** `null` where there is nothing. */
+  /** `null` for an absent value. */
   before: unknown;
   after: unknown;
 }
 
-/** The first difference of two JSON values; `undefined` for none. */
 export const jsonDifference = (before: unknown, after: unknown, path = ''): JsonDifference | undefined =>
   listJsonDifferences(before, after, path).next().value ?? undefined;
 
 /**
- * Yields the differences of two JSON values, in the order of the members of the earlier one. Each value is looked at
- * once, however deep it is.
+ * Yields the differences of two JSON values, in the order of the members of the earlier one. Each value is visited
+ * once.
  */
 export function* listJsonDifferences(
   before: unknown,

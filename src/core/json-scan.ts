@@ -12,15 +12,15 @@ const CASE_BIT = 0x20;
 const SAFE_DIGITS = 308;
 
 /**
- * Looks for nesting, many values, members, and numbers that `JSON.parse` would turn into `Infinity` or 0, in any bytes,
- * which may come in pieces; faster than a walk over the parsed value. Values are counted by commas and brackets.
+ * Counts levels, values and members of JSON that may come in pieces, and looks for numbers that `JSON.parse` would turn
+ * into `Infinity` or 0. It is faster than a walk over the parsed value. Commas and brackets count the values.
  */
 export class JsonScan {
-  /** The bound that is exceeded: the rest is not looked at. */
+  /** The exceeded bound, at which the scan stops. */
   excess: 'depth' | 'values' | undefined;
-  /** True when a number may be too large or small for a double: it has an exponent or a very long run of digits. */
+  /** True if a number may be too large or small for a double: it has an exponent or a very long run of digits. */
   mayOverflow = false;
-  /** Members of all objects, also those that are there twice. */
+  /** Members of all objects, duplicates included. */
   members = 0;
   /** Elements or members of the outermost value. */
   elements = 1;
@@ -52,7 +52,7 @@ export class JsonScan {
         values++;
         if (++depth > maxDepth) this.excess ??= 'depth';
       } else if ((byte | CASE_BIT) === 0x7d) {
-        // What closes nothing is no JSON, and hides no level behind it.
+        // A bracket that closes nothing must not hide a level behind it.
         if (depth > 0) depth--;
       } else if (byte === COLON) this.members++;
       else if (byte === COMMA) {
@@ -69,13 +69,13 @@ export class JsonScan {
     return this;
   }
 
-  /** Ends a line between two pieces: no text goes on behind it. */
+  /** Ends a line between two pieces, and with it an open text. */
   endLine(): void {
     this.#isInText = false;
     this.#isEscaped = false;
   }
 
-  /** Returns the place behind the text that goes on at a place, or the end where the next piece goes on with it. */
+  /** Returns the place behind the text that `from` is in, or the end if it continues in the next piece. */
   #endOfText(bytes: Uint8Array, from: number): number {
     let at = from;
     for (; at < bytes.length && bytes[at] !== QUOTE; at++) if (bytes[at] === BACKSLASH) at++;

@@ -1,4 +1,4 @@
-/** Bounds of one way in. A setting that decides stands by its name; what is left out has the bound of its whole. */
+/** Bounds of one kind of input: a number, or the name of the setting. A missing one has the bound of its container. */
 interface InputLimit {
   bytes?: number | string;
   /** Members, elements, arrays and objects of one JSON text. */
@@ -10,13 +10,12 @@ interface InputLimit {
   why: string;
 }
 
-/** Bounds of one JSON text. */
 export type JsonLimits = Required<Pick<InputLimit, 'values' | 'depth'>>;
 
-/** More values hold up the event loop; 3,000 levels would break the writing of what was read. */
+/** More values hold up the event loop, and 3,000 levels overflow the stack of a writer. */
 const JSON_BODY = { values: 100_000, depth: 64 };
 
-/** All that comes in from outside, and how much of it; the table of `docs/security.md` (`npm run docs:config`). */
+/** Bounds of all input from outside: the table of `docs/security.md` (`npm run docs:config`). */
 export const INPUT_LIMITS = {
   requestBody: { bytes: 'MAX_BODY_BYTES', ...JSON_BODY, why: 'parsing more would hold up others' },
   requestBodiesOfOneCaller: { bytes: '8 × MAX_BODY_BYTES', why: 'those over 64 KiB, until their work is done' },

@@ -9,7 +9,6 @@ const tokensByModality = (meaning: string) =>
     tokenCount: number('Number of tokens of this modality.'),
   });
 
-/** The specification's UsageMetadata. */
 export const usageMetadataSchema = strictObject('Tokens that one model call used, as the provider counts them.', {
   cachedContentTokenCount: number("Tokens of the prompt that came from the provider's cache."),
   candidatesTokenCount: number('Tokens of the answer, thoughts left out.'),
@@ -37,7 +36,6 @@ const citation = z.strictObject({
   }),
 });
 
-/** Member `citationMetadata` of an event. */
 export const citationMetadata = z.strictObject({
   citations: bodyList(citation).nullish().describe('The sources, in the order in which the provider names them.'),
 });
@@ -48,7 +46,6 @@ const candidate = strictObject('One token that the model considered.', {
   tokenId: number("Its number in the model's vocabulary."),
 });
 
-/** Member `logprobsResult` of an event. */
 export const logprobsResult = z.strictObject({
   chosenCandidates: bodyList(candidate).nullish().describe('The token that was chosen at each step.'),
   topCandidates: objects('The most likely tokens of each step.', {
@@ -152,7 +149,6 @@ const groundingSupport = strictObject('A span of the answer and the chunks that 
   }),
 });
 
-/** The specification's GroundingMetadata. */
 export const groundingMetadataSchema = strictObject('Where the answer comes from.', {
   imageSearchQueries: texts('Queries that the provider sent to its image search.'),
   webSearchQueries: texts('Queries that the provider sent to its web search; fit for follow-up links.'),

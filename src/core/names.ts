@@ -4,7 +4,7 @@ import type { SessionKey } from './session.ts';
 /** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification). */
 export const HARNESS_APP = 'harness_agent';
 
-/** The topic that is published when a session has new events: short, whatever the names. */
+/** The topic of new events of a session. A digest, because the payload of a notification is bounded. */
 export function sessionTopic({ appName, userId, sessionId }: SessionKey): string {
   return createHash('sha256')
     .update(JSON.stringify([appName, userId, sessionId]))
@@ -12,14 +12,14 @@ export function sessionTopic({ appName, userId, sessionId }: SessionKey): string
     .slice(0, 22);
 }
 
-/** The topic that is published when a session may run its next invocation: far rarer than new events. */
+/** The topic that is published when a session may run its next invocation, which is far rarer than new events. */
 export const freeTopic = (key: SessionKey) => `free:${sessionTopic(key)}`;
 
-/** The topic that is published when a session has new text of an event to come. */
+/** The topic of new partial text of a session. */
 export const textTopic = (key: SessionKey) => `text:${sessionTopic(key)}`;
 
-/** The topic that is published when an invocation is asked to stop. */
+/** The topic of requests to stop an invocation. */
 export const stopTopic = (invocationId: string) => `stop:${invocationId}`;
 
-/** The topic that is published when an invocation begins to wait in the background. */
+/** The topic of new invocations in the background queue. */
 export const QUEUE_TOPIC = 'queue';

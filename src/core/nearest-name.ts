@@ -1,9 +1,9 @@
-/** Longest name that is compared: the work grows with its length. */
+/** Maximum characters of a compared name, because the work grows with the length. */
 const MAX_LENGTH = 64;
-/** Fewest letters of which a longer name is the likely one (`dry` for `dryRun`). */
+/** Minimum letters of an abbreviation (`dry` for `dryRun`). */
 const MIN_BEGINNING = 3;
 
-/** A name without what people write differently: case, `-`, `_` and the like, and a version at the end. */
+/** Removes what people write differently: case, `-`, `_` and the like, and a version at the end. */
 const plain = (name: string) =>
   name
     .toLowerCase()
@@ -12,8 +12,8 @@ const plain = (name: string) =>
 
 /**
  * Returns the known name that was most likely meant: one that differs in at most two letters, and in no more than a
- * third of them, or else one that begins so. `undefined` where none resembles it.
- * @param isShortened false where a shorter name is no sign of a longer one
+ * third of them, or else one that begins so. `undefined` if none resembles it.
+ * @param isShortened false if a shorter name does not suggest a longer one
  */
 export function nearestName(sent: string, known: Iterable<string>, isShortened = true): string | undefined {
   const wanted = plain(sent.slice(0, MAX_LENGTH));

@@ -1,11 +1,11 @@
 import { fileURLToPath } from 'node:url';
 
-/** Where this installation's code lies: `src/` or `dist/`. */
+/** `src/` or `dist/`. */
 const RUNTIME = fileURLToPath(new URL('..', import.meta.url));
 
 /**
- * Returns the lines of an error's stack that the author of an agent can act on: the line that a syntax error shows, and
- * the calls in files that are neither of Node, nor of a package, nor of this installation.
+ * Returns the lines of an error's stack that the author of an agent can act on: the line of a syntax error, and the
+ * calls in files outside of Node, packages and this installation.
  */
 export function ownLines(error: unknown): string[] {
   if (!(error instanceof Error)) return [];

@@ -8,10 +8,10 @@ const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 /** Bytes from which a text waits for its turn to be parsed. */
 export const LARGE_BYTES = 65_536;
 
-/** A JSON text that is not taken; the message goes on behind what it is, as in "The body is not UTF-8". */
+/** The message is the end of a sentence, as in "The body is not UTF-8". */
 export class JsonRefusedError extends Error {
   readonly kind: 'encoding' | 'depth' | 'values' | 'syntax' | 'inexact';
-  /** Keys that lead to an inexact value. */
+  /** Keys that lead to the inexact value. */
   readonly path: (string | number)[];
   constructor(kind: JsonRefusedError['kind'], message: string, path: JsonRefusedError['path'] = []) {
     super(message);
@@ -22,8 +22,8 @@ export class JsonRefusedError extends Error {
 
 /**
  * Parses JSON that came from outside, large integers exactly. Refuses, in this order: bytes that are not UTF-8, too
- * many levels or values before anything is parsed, text that is not JSON and, where it is to be `exact`, what would not
- * come back as sent.
+ * many levels or values before anything is parsed, text that is not JSON and, if `exact`, values that would not be
+ * written again as they were sent.
  * @throws {JsonRefusedError}
  */
 export function parseJson(sent: Buffer, limits: JsonLimits, { exact }: { exact: boolean }): unknown {
@@ -34,14 +34,14 @@ export function parseJson(sent: Buffer, limits: JsonLimits, { exact }: { exact: 
   if (scan.excess) throw new JsonRefusedError('values', `has more than ${limits.values} values`);
   const text = bytes.toString();
   const value = parse(text, exact);
-  // Only where something shows that there may be an inexact value is every character examined for its place.
+  // Every character is examined for the place of an inexact value only if there is a sign of one.
   const mayBeInexact = exact && (scan.mayOverflow || countMembers(value) !== scan.members);
   const inexact = mayBeInexact ? findInexact(text) : undefined;
   if (inexact) throw new JsonRefusedError('inexact', inexact.reason, inexact.path);
   return value;
 }
 
-/** Parses the arguments of a call; `undefined` where they are no JSON object. */
+/** Parses the arguments of a call; `undefined` if they are no JSON object. */
 export function parseArguments(input: string): JsonObject | undefined {
   if (input.trim() === '') return {};
   try {
@@ -58,7 +58,7 @@ function parse(text: string, exact: boolean): unknown {
   try {
     return parseExactJson(text);
   } catch {
-    // An integer of too many digits: an exact reader says where it stands.
+    // An integer of too many digits: an exact reader names its place.
     if (exact) return parseLoosely(text);
     throw new JsonRefusedError('syntax', 'is not valid JSON');
   }
@@ -78,7 +78,7 @@ function parseLoosely(text: string): unknown {
  * is a float by its spelling, in Python's `json` too, and is rounded to the nearest one; an integer is kept.
  */
 
-/** The first thing of a JSON text that would change: the keys of the value or member, and why, for the client. */
+/** The first value or member of a JSON text that would change: its keys, and the reason for the client. */
 interface Inexact {
   path: (string | number)[];
   reason: string;
@@ -89,7 +89,7 @@ const BACKSLASH = 0x5c;
 const NUMBER = /-?\d[\d.eE+-]*/y;
 const WORD_OR_SPACE = /[^"\d{}[\],:-]+/y;
 
-/** An array or object that is open at a place of the text. */
+/** An open array or object. */
 interface Level {
   /** Members so far; `undefined` for an array. */
   keys: Set<string> | undefined;
@@ -98,8 +98,9 @@ interface Level {
 }
 
 /**
- * Finds the first thing of a JSON text that `JSON.parse` would change.
- * @param text JSON that `JSON.parse` has taken already. One pass without recursion; its time is that of the parsing.
+ * Finds the first value or member that `JSON.parse` would change, in one pass without recursion; it takes as long as
+ * parsing.
+ * @param text JSON that `JSON.parse` has taken already
  */
 function findInexact(text: string): Inexact | undefined {
   const levels: Level[] = [];
@@ -124,7 +125,7 @@ function findInexact(text: string): Inexact | undefined {
   return undefined;
 }
 
-/** Takes one sign into `levels`; false for what is none: a word or blanks. */
+/** Takes one sign into `levels`; false for a word or blanks. */
 function openOrClose(levels: Level[], char: string): boolean {
   const level = levels.at(-1);
   if (char === '{') levels.push({ keys: new Set(), step: '', isKeyNext: true });
@@ -169,8 +170,8 @@ function whyInexact(token: string): string | undefined {
 }
 
 /**
- * Counts the members of all objects in a parsed value; NaN where a number of it may have changed with the parsing.
- * Fewer than the text has colons outside of its strings: some are there twice. Recurses: its depth must be bounded.
+ * Counts the members of all objects in a parsed value; NaN if parsing may have changed a number. Fewer members than
+ * colons outside of strings mean duplicates. Recurses, so the depth must be bounded.
  */
 function countMembers(value: unknown): number {
   if (typeof value === 'number') return Object.is(value, -0) || !Number.isFinite(value) ? Number.NaN : 0;

@@ -9,15 +9,15 @@ export const MAX_IDENTIFIER_LENGTH = 256;
 /** Maximum size of an identifier in UTF-8: three of this size and an event id of 256 characters fit one index row. */
 export const MAX_IDENTIFIER_BYTES = 512;
 
-/** The store's escape mark (`db/json-escape.ts`): text may hold it; identifiers also stand in unescaped columns. */
+/** The store's escape mark (`db/json-escape.ts`): text may hold it, identifiers may not because their columns are unescaped. */
 export const STORE_MARK = '\uE000';
 
 /** Characters that a terminal or an editor acts on instead of showing them. */
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
-/** A segment that `fetch` and proxies resolve where a name stands in a URL as it is: `.` or `..`, encoded or not. */
+/** `.` or `..`, encoded or not: `fetch` and proxies resolve such a segment of a URL. */
 const DOT_SEGMENT = /(?:^|[/\\])(?:\.|%2e){1,2}(?: *$|[/\\?#])/i;
 
-/** Returns why a text cannot be a key, of what is stored already too; `undefined` where it can. */
+/** Returns why a text cannot be a key, not even of stored data; `undefined` if it can. */
 export function keyError(text: string): string | undefined {
   if (!text.isWellFormed()) return 'lone surrogates are not allowed';
   if (text.includes(STORE_MARK)) return 'the character U+E000 is not allowed';
@@ -26,7 +26,7 @@ export function keyError(text: string): string | undefined {
   return undefined;
 }
 
-/** Returns why a text cannot name anything new; `undefined` where it can. */
+/** Returns why a text cannot name anything new; `undefined` if it can. */
 export function nameError(text: string): string | undefined {
   if (UNSEEN.test(text)) return 'control characters and line separators are not allowed';
   if (DOT_SEGMENT.test(text)) return '`.` and `..` are not allowed, nor between slashes';
@@ -34,26 +34,24 @@ export function nameError(text: string): string | undefined {
 }
 
 /**
- * A text whose rules a pattern publishes as far as RE2, Go and Rust can read it: they know no `\u` and no surrogates.
- * The format has the others, and is not asked about a text that breaks the pattern.
+ * Patterns are published, so RE2, Go and Rust must read them: no `\u` and no surrogates. The format has the other rules,
+ * and does not see a text that breaks the pattern.
  */
 const patternOf = (pattern: RegExp) => z.string().regex(pattern, { abort: true });
 
-/** An identifier in a body or header: 1 to 256 characters. Those of a path are `http/operation/parameters.ts`'s. */
+/** An identifier in a body or header; `http/operation/parameters.ts` has those of paths. */
 export const identifierSchema = textFormat('identifier', nameError, patternOf(/^[^\x00-\x1f\x7f-\x9f]{1,256}$/u));
-/** Like {@link identifierSchema}, and may be empty: the server then chooses. */
+/** May be empty: the server then chooses. */
 export const chosenIdentifierSchema = textFormat('identifier', nameError, patternOf(/^[^\x00-\x1f\x7f-\x9f]{0,256}$/u));
-/** An identifier that a read looks for: what has one that is refused today can still be found. */
+/** For reads, because stored data may have an identifier that is refused today. */
 export const storedIdentifierSchema = textFormat('stored-identifier', keyError, patternOf(/^[^\x00-\x1f]{1,256}$/u));
 
-/** Sessions whose id starts so were made by an evaluation run, here or by ADK's own tools; lists leave them out. */
+/** Ids of sessions that an evaluation run made, here or by ADK's own tools; lists leave them out. */
 export const EVAL_SESSION_ID_PREFIXES = ['adk-eval-session-', '___eval___session___'] as const;
 
-/** True for the id of a session of an evaluation run. */
 export const isEvalSession = (sessionId: string): boolean =>
   EVAL_SESSION_ID_PREFIXES.some((prefix) => sessionId.startsWith(prefix));
 
-/** The specification's Session. */
 export const sessionSchema = looseObject('A conversation of one user with one application.', {
   id: z.string().describe('Unique for one user of one application; 1 to 256 characters, at most 512 bytes.'),
   appName: z.string().describe('The application that answers in it; `harness_agent` for every `/harness/invoke`.'),
@@ -61,7 +59,7 @@ export const sessionSchema = looseObject('A conversation of one user with one ap
   state: jsonObject.describe('Free-form state: keys of the session, and the `app:` and `user:` keys that it shares.'),
   events: z.array(eventSchema).describe('The conversation, by sequence. Always `[]` in a list.'),
   lastUpdateTime: z.number().describe('Time of the last update, Unix seconds; never goes back.'),
-  // ADK's own clients refuse members that they do not know: these come only where they are requested.
+  // Only on request, because ADK's own clients refuse members that they do not know.
   createTime: z.number().optional().describe('Time of its creation, Unix seconds; with `withDetails`, as the others.'),
   lastSequence: z.int().optional().describe('Number of its events.'),
   labels: z.record(z.string(), z.string()).optional().describe('Its labels, by name.'),
@@ -75,14 +73,13 @@ export const sessionSchema = looseObject('A conversation of one user with one ap
     .describe('The session that it was made from, which may be gone by now.'),
 });
 
-/** Body of a creation; may be absent as a whole. */
+/** The body may be absent. */
 export const createSessionSchema = looseObject('A new session.', {
   sessionId: chosenIdentifierSchema.nullish().describe('Chosen id; without one the server makes it.'),
   state: optional(jsonObject, 'Initial state; `app:` and `user:` keys go to their scope, `temp:` keys are dropped.'),
   events: bodyList(eventSchema).nullish().describe('Events to start with, in order.'),
 });
 
-/** Body of a change of state. */
 export const updateSessionSchema = looseObject('A change of state.', {
   stateDelta: jsonObject.describe('Keys to merge into the state; `app:` and `user:` keys go to their scope.'),
 });
@@ -98,17 +95,16 @@ export function toLegacyState(body: JsonObject): JsonObject {
   return (state ?? {}) as JsonObject;
 }
 
-/** The three names that identify a session. */
 export interface SessionKey {
   appName: string;
   userId: string;
   sessionId: string;
 }
 
-/** The text of the 404 of a session; a foreign session gets the same bytes. */
+/** The 404 of a session; a foreign session gets the same bytes. */
 export const sessionNotFound = (sessionId: string) => `Session not found: ${sessionId}`;
 
-/** A state delta taken apart by scope. Keys keep their prefix, so that the stored objects merge without renaming. */
+/** A state delta by scope. Keys keep their prefix, so that the stored objects merge without renaming. */
 export interface ScopedDelta {
   session: JsonObject;
   user: JsonObject;
@@ -120,7 +116,7 @@ const isTemporary = (key: string) => key.startsWith('temp:');
 /** An object without a prototype: keys such as `__proto__` are data in it (see reliability B9). */
 const emptyObject = (): JsonObject => Object.create(null) as JsonObject;
 
-/** Splits a delta by the prefix of its keys: `app:` for all users, `user:` for all sessions of a user; not `temp:`. */
+/** Splits a delta by the prefix of its keys: `app:` for all users, `user:` for all sessions of a user. Drops `temp:`. */
 export function splitDelta(delta: JsonObject): ScopedDelta {
   const scoped: ScopedDelta = { session: emptyObject(), user: emptyObject(), app: emptyObject() };
   for (const [key, value] of Object.entries(delta)) {
@@ -131,11 +127,10 @@ export function splitDelta(delta: JsonObject): ScopedDelta {
   return scoped;
 }
 
-/** The `temp:` keys of a delta alone. */
 export const onlyTemporary = (delta: JsonObject | null | undefined): JsonObject =>
   Object.fromEntries(Object.entries(delta ?? {}).filter(([key]) => isTemporary(key)));
 
-/** The delta without its `temp:` keys, which live for one invocation only and are never stored. */
+/** `temp:` keys live for one invocation and are never stored. */
 export function withoutTemporary(delta: JsonObject): JsonObject {
   const kept = emptyObject();
   for (const [key, value] of Object.entries(delta)) if (!isTemporary(key)) kept[key] = value;

@@ -2,13 +2,12 @@ import { z } from 'zod';
 
 type Schema = z.core.$ZodType;
 
-/** The schemas directly inside a schema, by the part they play. */
 interface Children {
-  /** Members of an object, by name. */
+  /** Of an object, by name. */
   members: Record<string, Schema>;
-  /** Schemas of the elements of an array or tuple, or of the values of a record. */
+  /** Of an array or tuple, or the values of a record. */
   elements: readonly Schema[];
-  /** Branches of a union or intersection. */
+  /** Of a union or intersection. */
   branches: readonly Schema[];
 }
 
@@ -27,7 +26,7 @@ type Definition = z.core.$ZodTypeDef & {
   right?: Schema;
 };
 
-/** Returns the definition of a schema. zod types each kind separately; here the members of all kinds are optional. */
+/** zod types each kind of schema separately; here the members of all kinds are optional. */
 export const getDefinition = (schema: Schema): Definition => schema._zod.def;
 const present = (schemas: (Schema | undefined)[]) => schemas.filter((schema) => schema !== undefined);
 
@@ -37,7 +36,6 @@ function getInner(schema: Schema): Schema | undefined {
   return innerType ?? getter?.() ?? input;
 }
 
-/** The schema without its wrappers. */
 export function unwrap(schema: Schema): Schema {
   const inner = getInner(schema);
   return inner ? unwrap(inner) : schema;
@@ -53,7 +51,7 @@ export function getChildren(schema: Schema): Children {
   };
 }
 
-/** True when a schema, or one inside it, has a rule of code (`refine`, a transformation) beyond JSON Schema. */
+/** True if a schema, or one inside it, has a rule of code (`refine`, a transformation) beyond JSON Schema. */
 function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
   if (seen.has(schema)) return false;
   seen.add(schema);
@@ -68,7 +66,7 @@ function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
 
 /**
  * Returns the part of a schema that has rules of code, for values that satisfy JSON Schema already: of objects only the
- * members with such a rule. `undefined` where there is none.
+ * members with such a rule. `undefined` if there is none.
  */
 export function pickRefined(schema: Schema): Schema | undefined {
   if (!hasRefinement(schema)) return undefined;
@@ -79,8 +77,8 @@ export function pickRefined(schema: Schema): Schema | undefined {
 }
 
 /**
- * A value without the members that its schema names and that are null: answers leave nulls out, as ADK's do, so they
- * are not stored. Free-form objects and members that the schema does not name keep theirs: those are data.
+ * Removes null members that the schema names: answers leave nulls out, as ADK's do, so they are not stored. Nulls in
+ * free-form objects and in unknown members are data and stay.
  */
 export const withoutKnownNulls = <Value>(schema: z.core.$ZodType, value: Value): Value => strip(schema, value) as Value;
 
