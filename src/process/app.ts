@@ -25,7 +25,7 @@ import { appEvalOperations, evalOperations } from '../features/evals/routes.ts';
 import { createHttpApp, type HttpAppOptions } from '../platform/http/http-app.ts';
 import type { Audit } from '../platform/http/audit/audit.ts';
 import type { Sockets } from '../platform/http/operation/sockets.ts';
-import { inArea, onWire, type Operation } from '../platform/http/operation/operation.ts';
+import { onWire, type Operation } from '../platform/http/operation/operation.ts';
 import { idempotent } from '../conversation/idempotency/operations.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { holdOperations } from '../conversation/holds/routes.ts';
@@ -110,53 +110,39 @@ function listOperations(mode: {
   hasEvals: boolean;
   doors: ReadonlySet<DoorName>;
 }): Operation<OperationContext>[] {
-  const changeable: Operation<OperationContext>[] = [
-    ...inArea('Sessions', sessionOperations),
-    ...inArea('Artifacts', artifactOperations),
-    ...inArea('Memory', memoryOperations),
-    ...inArea('Agent execution', taskOperations),
+  const operations: Operation<OperationContext>[] = [
+    ...serviceOperations,
+    ...telemetryOperations,
+    ...operatorOperations,
+    ...appOperations,
+    ...versionOperations,
+    ...budgetOperations,
+    ...credentialOperations,
+    ...holdOperations,
+    ...storageOperations,
+    ...usageOperations,
+    ...userOperations,
+    ...sessionOperations,
+    ...artifactOperations,
+    ...memoryOperations,
+    ...taskOperations,
     ...(mode.hasCronjobs ? cronjobOperations : []),
     ...(mode.hasWebhooks ? webhookOperations : []),
     ...(mode.hasEvals ? appEvalOperations : []),
-  ];
-  const development: Operation<OperationContext>[] = [
-    ...evalOperations.map(idempotent),
-    ...inArea('Debugging (development server)', [...traceOperations, ...graphOperations]),
-  ];
-  const all: Operation<OperationContext>[] = [
-    ...inArea<OperationContext>('Service and applications', [
-      ...serviceOperations,
-      ...telemetryOperations,
-      ...operatorOperations,
-      ...appOperations,
-      ...versionOperations,
-      ...budgetOperations,
-      ...credentialOperations,
-      ...holdOperations,
-      ...storageOperations,
-      ...usageOperations,
-      ...userOperations,
-    ]),
-    ...changeable.map(idempotent),
-    ...inArea<OperationContext>('Agent execution', [
-      ...runOperations,
-      runLive,
-      invokeLegacy,
-      ...invocationOperations,
-      ...toolCallOperations,
-      ...signalOperations,
-      ...replayOperations,
-    ]),
-    ...inArea('Sessions', sessionEventOperations),
+    ...runOperations,
+    runLive,
+    invokeLegacy,
+    ...invocationOperations,
+    ...toolCallOperations,
+    ...signalOperations,
+    ...replayOperations,
+    ...sessionEventOperations,
     // The specification: deployments with shared OAuth do not expose the harness operation.
-    ...(mode.isShared ? [] : inArea('Agent execution', [harnessInvoke])),
-    ...(mode.isDevelopment ? development : []),
-    ...inArea(
-      'Compatibility endpoints',
-      DOOR_NAMES.flatMap((name) => (mode.doors.has(name) ? DOOR_OPERATIONS[name] : [])),
-    ),
+    ...(mode.isShared ? [] : [harnessInvoke]),
+    ...(mode.isDevelopment ? [...evalOperations, ...traceOperations, ...graphOperations] : []),
+    ...DOOR_NAMES.flatMap((name) => (mode.doors.has(name) ? DOOR_OPERATIONS[name] : [])),
   ];
-  return all.map((each) => (each.isIdempotent ? idempotent(each) : each));
+  return operations.map((each) => (each.isIdempotent ? idempotent(each) : each));
 }
 
 /** Every operation of every mode. */

@@ -4,7 +4,8 @@ import { partSchema } from '../../core/content.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import type { Log } from '../../platform/log.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
-import { type Answer, operation } from '../../platform/http/operation/operation.ts';
+import { area } from '../../platform/http/operation/area.ts';
+import type { Answer } from '../../platform/http/operation/operation.ts';
 import { artifactPath, artifactVersionPath, INT32_MAX, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { sendText } from '../sessions/send-text.ts';
 import { USER_ARTIFACT_PREFIX } from './artifact-content.ts';
@@ -30,6 +31,13 @@ interface ArtifactContext {
   log: Log;
 }
 
+const room = area<ArtifactContext>('Artifacts', {
+  read: 'read',
+  write: 'write',
+  owner: 'path',
+  isIdempotent: true,
+});
+
 const absentArtifact = ({ artifactName }: { artifactName: string }) => `Artifact not found: ${artifactName}`;
 const absentVersion = ({ artifactName, versionId }: { artifactName: string; versionId: string }) =>
   `Artifact version not found: ${artifactName} version ${versionId}`;
@@ -49,27 +57,25 @@ const exampleVersion = {
   mimeType: 'text/csv',
 };
 
-const listArtifacts = operation({
+const listArtifacts = room.operation({
   method: 'get',
   path: ARTIFACTS_PATH,
   operationId: 'listArtifacts',
   wire: 'ADK',
   load: 'heavy',
-  scope: 'read',
   summary: 'List artifacts',
   description: "Names of the session's artifacts and, with `user:` in front, of its user's; sorted by code point.",
   parameters: { path: sessionPath },
   success: { schema: z.array(z.string()), description: 'The names.', example: ['table.csv', 'user:profile.json'] },
-  handler: async ({ database }: ArtifactContext, { path, response }) =>
+  handler: async ({ database }, { path, response }) =>
     sendText(response, await listArtifactNamesText(database.reads, path)),
 });
 
-const saveArtifactOperation = operation({
+const saveArtifactOperation = room.operation({
   method: 'post',
   path: ARTIFACTS_PATH,
   operationId: 'saveArtifact',
   wire: 'ADK',
-  scope: 'write',
   summary: 'Save an artifact version',
   parameters: { path: sessionPath },
   body: {
@@ -79,20 +85,19 @@ const saveArtifactOperation = operation({
   },
   success: { schema: artifactVersionSchema, description: 'The new version.', example: exampleVersion },
   errors: { 400: 'The part carries no content, or its data is not base64.', 413: 'The content is too large.' },
-  handler: async ({ database, contentStore }: ArtifactContext, { path, body }) => {
+  handler: async ({ database, contentStore }, { path, body }) => {
     const key = { ...path, artifactName: body.filename };
     const text = await saveArtifact(database.db, contentStore, key, body.artifact, body.customMetadata ?? {});
     return { kind: 'json', text };
   },
 });
 
-const loadArtifactOperation = operation({
+const loadArtifactOperation = room.operation({
   method: 'get',
   path: ARTIFACT_PATH,
   operationId: 'loadArtifact',
   wire: 'ADK',
   load: 'heavy',
-  scope: 'read',
   summary: 'Load an artifact',
   description: 'The latest version, or that of `version`.',
   parameters: {
@@ -102,7 +107,7 @@ const loadArtifactOperation = operation({
   success: { schema: partSchema, description: 'The part as it was saved.', example: examplePart },
   errors: { 404: 'No such artifact or version.' },
   absent: absentArtifact,
-  handler: async ({ database, contentStore }: ArtifactContext, { path, query, request, response, notFound }) => {
+  handler: async ({ database, contentStore }, { path, query, request, response, notFound }) => {
     const { version } = query;
     const loaded = await loadArtifact(database.reads, contentStore, path, version);
     if (loaded) return answerContent(loaded, { name: path.artifactName, alt: query.alt, request, response });
@@ -112,44 +117,41 @@ const loadArtifactOperation = operation({
   },
 });
 
-const deleteArtifactOperation = operation({
+const deleteArtifactOperation = room.operation({
   method: 'delete',
   path: ARTIFACT_PATH,
   operationId: 'deleteArtifact',
-  scope: 'write',
   summary: 'Delete an artifact',
   description: 'All its versions. Their numbers are not given again. Deleting what is not there succeeds too.',
   parameters: { path: artifactPath },
   absent: absentArtifact,
-  handler: async ({ database, contentStore, log }: ArtifactContext, { path }) => {
+  handler: async ({ database, contentStore, log }, { path }) => {
     await deleteArtifact({ db: database.db, contentStore, log }, path);
   },
 });
 
-const listVersions = operation({
+const listVersions = room.operation({
   method: 'get',
   path: VERSIONS_PATH,
   operationId: 'listArtifactVersions',
   wire: 'ADK',
   load: 'heavy',
-  scope: 'read',
   summary: 'List the versions of an artifact',
   parameters: { path: artifactPath },
   success: { schema: z.array(z.int()), description: 'Their numbers, ascending.', example: [0, 1] },
   absent: absentArtifact,
-  handler: async ({ database }: ArtifactContext, { path }) => ({
+  handler: async ({ database }, { path }) => ({
     kind: 'value',
     value: await listArtifactVersions(database.reads, path),
   }),
 });
 
-const listVersionsMetadata = operation({
+const listVersionsMetadata = room.operation({
   method: 'get',
   path: `${VERSIONS_PATH}/metadata`,
   operationId: 'listArtifactVersionsMetadata',
   wire: 'ADK',
   load: 'heavy',
-  scope: 'read',
   summary: 'List the metadata of all versions of an artifact',
   parameters: { path: artifactPath },
   success: {
@@ -158,23 +160,22 @@ const listVersionsMetadata = operation({
     example: [exampleVersion],
   },
   absent: absentArtifact,
-  handler: async ({ database }: ArtifactContext, { path, response }) =>
+  handler: async ({ database }, { path, response }) =>
     sendText(response, await listArtifactVersionsText(database.reads, path)),
 });
 
-const loadVersion = operation({
+const loadVersion = room.operation({
   method: 'get',
   path: VERSION_PATH,
   operationId: 'loadArtifactVersion',
   wire: 'ADK',
   load: 'heavy',
-  scope: 'read',
   summary: 'Load a version of an artifact',
   parameters: { path: artifactVersionPath, query: z.object({ alt }) },
   success: { schema: partSchema, description: 'The part as it was saved.', example: examplePart },
   errors: { 404: 'No such version.' },
   absent: absentVersion,
-  handler: async ({ database, contentStore }: ArtifactContext, { path, query, request, response, notFound }) => {
+  handler: async ({ database, contentStore }, { path, query, request, response, notFound }) => {
     if (path.versionId === undefined) throw notFound();
     const loaded = await loadArtifact(database.reads, contentStore, path, path.versionId);
     if (!loaded) throw notFound();
@@ -182,19 +183,18 @@ const loadVersion = operation({
   },
 });
 
-const getVersionMetadata = operation({
+const getVersionMetadata = room.operation({
   method: 'get',
   path: `${VERSION_PATH}/metadata`,
   operationId: 'harnessRuntimeGetArtifactMetadata',
   wire: 'ADK',
-  scope: 'read',
   summary: 'Get artifact version metadata',
   description: 'URI, creation time, MIME type and custom metadata of one version.',
   parameters: { path: artifactVersionPath },
   success: { schema: artifactVersionSchema, description: 'The version.', example: exampleVersion },
   errors: { 404: 'No such version.' },
   absent: absentVersion,
-  handler: async ({ database }: ArtifactContext, { path, notFound }) => {
+  handler: async ({ database }, { path, notFound }) => {
     if (path.versionId === undefined) throw notFound();
     const text = await findArtifactVersionText(database.reads, path, path.versionId);
     if (text === undefined) throw notFound();

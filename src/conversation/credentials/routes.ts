@@ -1,14 +1,16 @@
 import { z } from 'zod';
-import { operation } from '../../platform/http/operation/operation.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { identifierSchema } from '../../core/session.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import { type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
 import { type CredentialContext, deleteGrants, NO_CONSENT, redeemConsent } from './credentials.ts';
 
+const room = area<CredentialContext>('Service and applications', { read: 'read', write: 'write', owner: 'path' });
+
 /** Path of the operation that a browser comes back to. */
 export const CALLBACK_PATH = '/oauth/callback';
 
-const finish = operation({
+const finish = room.operation({
   method: 'get',
   path: CALLBACK_PATH,
   operationId: 'finishConsent',
@@ -44,7 +46,7 @@ const finish = operation({
     example: { appName: 'harness_agent', userId: 'u1', sessionId: 's1', resource: 'https://mcp.example.com/mcp' },
   },
   errors: { 400: 'The issuer gave no access.', 404: 'Nothing of this user waits for this.' },
-  handler: async (context: CredentialContext, { query, principal }) => ({
+  handler: async (context, { query, principal }) => ({
     kind: 'value',
     value: await redeemConsent(context, query, { userId: whoGives(principal, query.user_id), apps: principal.apps }),
   }),
@@ -57,15 +59,14 @@ function whoGives(principal: Principal, named: string | undefined): string | und
   return requireOwner(principal, named ?? (others.length === 0 ? only : undefined), 'query', 'user_id');
 }
 
-const deleteAll = operation({
+const deleteAll = room.operation({
   method: 'delete',
   path: '/apps/{app_name}/users/{user_id}/grants',
   operationId: 'deleteGrants',
-  scope: 'write',
   summary: 'Delete the grants of a user',
   description: 'The access that the user gave to MCP servers is revoked and deleted.',
   parameters: { path: userPath },
-  handler: async (context: CredentialContext, { path }) => {
+  handler: async (context, { path }) => {
     while ((await deleteGrants(context, path)) > 0);
   },
 });

@@ -5,7 +5,7 @@ import { identifierSchema, sessionNotFound } from '../../core/session.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import type { Log } from '../../platform/log.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import type { HostedAgent } from '../apps/hosted-agent.ts';
 import { idempotencyHeaders, once } from '../idempotency/operations.ts';
@@ -45,14 +45,15 @@ interface MemoryContext {
   log: Log;
 }
 
+const room = area<MemoryContext>('Memory', { read: 'read', write: 'write', owner: 'path' });
+
 const addErrors = { 404: 'No such session.' };
 
-const addSession = operation({
+const addSession = room.operation({
   method: 'patch',
   path: MEMORY_PATH,
   operationId: 'addSessionToMemory',
   wire: 'ADK',
-  scope: 'write',
   summary: 'Add a session to the memory of its user',
   description:
     'Adding it again adds what was said since, and goes on where an addition broke off. ' +
@@ -60,7 +61,7 @@ const addSession = operation({
   parameters: { path: userPath, headers: idempotencyHeaders },
   body: { schema: addMemorySchema, required: true, example: { sessionId: 's1' } },
   errors: addErrors,
-  handler: async (context: MemoryContext, call) => {
+  handler: async (context, call) => {
     const key = { ...call.path, sessionId: call.body.sessionId };
     const embeds = context.agents.get(key.appName)?.embedder !== undefined;
     const text = await once(context, { operationId: 'addSessionToMemory', errors: addErrors }, call, async (inside) => {
@@ -77,12 +78,11 @@ const addSession = operation({
   },
 });
 
-const searchMemory = operation({
+const searchMemory = room.operation({
   method: 'get',
   path: MEMORY_PATH,
   operationId: 'searchMemory',
   load: 'heavy',
-  scope: 'read',
   summary: 'Search the memory of a user',
   description:
     `Finds what holds any of the words, best match first, then newest; of more than ${MAX_RANKED} matches, or ` +
@@ -109,7 +109,7 @@ const searchMemory = operation({
       ],
     },
   },
-  handler: async (context: MemoryContext, { path, query: { query, limit }, response }) => {
+  handler: async (context, { path, query: { query, limit }, response }) => {
     const embedder = context.agents.get(path.appName)?.embedder;
     const near = embedder && (await findVector(context, embedder, path, query));
     const found = await searchMemories(context.database.reads, path, query, limit, near);

@@ -4,12 +4,11 @@ import type { Event } from '../../core/event.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import { type SessionKey, sessionNotFound, storedIdentifierSchema } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
-import { INT32_MAX, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
+import { INT32_MAX, pageSize } from '../../platform/http/operation/parameters.ts';
 import { diffEvents, diffStates, MAX_SHOWN } from './diff.ts';
 import { listEventsAfter } from './event-store.ts';
 import { collect } from './json-stream.ts';
-import { absentSession, SESSION_PATH, type SessionContext } from './session-context.ts';
+import { session } from './session-context.ts';
 import { findSession } from './session-store.ts';
 import { looseObject } from '../../core/members.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
@@ -44,27 +43,22 @@ const difference = { sequence: 4, path: '/content/parts/0/text', value: '17 * 23
 const sequence = z.int().min(0).max(INT32_MAX).optional();
 
 /** Two sessions of a user compared. */
-export const diffSessions = operation({
+export const diffSessions = session.action('diff')({
   method: 'get',
-  path: `${SESSION_PATH}/diff`,
   operationId: 'diffSessions',
   load: 'heavy',
-  scope: 'read',
   summary: 'Compare two sessions',
   description:
     'Of one user of one application, event by event and key by key. What names events (ids, invocation, time) and ' +
     'the tokens that were counted do not matter; ids of function calls count by their order. A value whose JSON is ' +
     `longer than ${MAX_SHOWN} characters is shown as the beginning of that, as text; the lists are shorter where ` +
     'much differs: 512 Ki characters of JSON each.',
-  parameters: {
-    path: sessionPath,
-    query: z.object({
-      other: storedIdentifierSchema.describe('The other session.'),
-      atSequence: sequence.describe('The session as it was after this event.'),
-      otherAtSequence: sequence.describe('The other one as it was after this event.'),
-      limit: pageSize('Maximum number of events, and of keys, that are listed.').default(DEFAULT_LIMIT),
-    }),
-  },
+  query: z.object({
+    other: storedIdentifierSchema.describe('The other session.'),
+    atSequence: sequence.describe('The session as it was after this event.'),
+    otherAtSequence: sequence.describe('The other one as it was after this event.'),
+    limit: pageSize('Maximum number of events, and of keys, that are listed.').default(DEFAULT_LIMIT),
+  }),
   success: {
     schema: sessionDiffSchema,
     description: 'The differences.',
@@ -78,15 +72,14 @@ export const diffSessions = operation({
     },
   },
   errors: { 400: 'A session has not reached the sequence.', 404: 'One of the sessions is not there.' },
-  absent: absentSession,
-  handler: async ({ database }: SessionContext, { path, query }) => {
+  run: async ({ database }, { path, query }) => {
     const { reads } = database;
     const { other, atSequence, otherAtSequence, limit } = query;
     const one = await openSession(reads, path, atSequence);
     const another = await openSession(reads, { ...path, sessionId: other }, otherAtSequence);
     const events = await diffEvents(one.events, another.events, limit);
     const state = await diffStates(one.state, another.state, limit);
-    const value = {
+    return {
       sameEvents: events.same,
       differingEvents: events.differing,
       events: events.differences,
@@ -94,7 +87,6 @@ export const diffSessions = operation({
       differingKeys: state.differing,
       state: state.differences,
     };
-    return { kind: 'value', value };
   },
 });
 

@@ -3,47 +3,34 @@ import { InvalidError } from '../../core/errors.ts';
 import { eventSchema } from '../../core/event.ts';
 import { sessionTopic } from '../../core/names.ts';
 import { eventDemands } from '../../platform/http/operation/demands.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
-import { afterSequence, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
+import { afterSequence, pageSize } from '../../platform/http/operation/parameters.ts';
 import { exampleAnswer, exampleEvent } from './examples.ts';
 import { toNewEvents } from './new-event.ts';
 import { CHANGED, ifMatch, toVersions } from './precondition.ts';
-import {
-  absentSession,
-  checkEventSize,
-  NEXT_CURSOR_HEADER,
-  SESSION_PATH,
-  type SessionContext,
-} from './session-context.ts';
+import { checkEventSize, NEXT_CURSOR_HEADER, session } from './session-context.ts';
 import { sendText } from './send-text.ts';
 import { listEvents } from './event-store.ts';
 import { appendEvents } from './append-store.ts';
 
-const EVENTS_PATH = `${SESSION_PATH}/events`;
 /** Events of a page where the client does not say how many. */
 const DEFAULT_PAGE_SIZE = 100;
 
-const appendEventOperation = operation({
-  method: 'post',
-  path: EVENTS_PATH,
+const appendEventOperation = session.action('events')({
   operationId: 'appendEvent',
-  scope: 'write',
   summary: 'Append an event',
   description:
     'Its state delta is merged into the state. `id`, `author` and `timestamp` are filled in where absent. The header ' +
     '`ETag` is the new one of the session, for the next `If-Match`.',
   demands: ({ body }) => eventDemands([body]),
-  parameters: { path: sessionPath, headers: ifMatch },
-  body: { schema: eventSchema, required: true, example: { author: 'user', content: exampleEvent.content } },
+  headers: ifMatch,
+  body: { schema: eventSchema, example: { author: 'user', content: exampleEvent.content } },
   success: { schema: eventSchema, description: 'The event as it is stored.', example: exampleEvent },
   errors: {
     400: 'A partial event is never stored.',
-    404: 'No such session.',
     409: 'The session has an event of this id.',
     412: CHANGED,
   },
-  absent: absentSession,
-  handler: async (context: SessionContext, { path: key, body, headers, response }) => {
+  handler: async (context, { path: key, body, headers, response }) => {
     const { database, notifications, newId, limits } = context;
     const [event] = toNewEvents([body], newId);
     if (!event) throw new InvalidError('A partial event is a piece of a stream and is never stored.');
@@ -56,27 +43,20 @@ const appendEventOperation = operation({
   },
 });
 
-const listEventsOperation = operation({
+const listEventsOperation = session.action('events')({
   method: 'get',
-  path: EVENTS_PATH,
   operationId: 'listEvents',
   load: 'heavy',
-  scope: 'read',
   summary: "List a session's events",
   description:
     'A page, oldest first; large events make it shorter than `limit`. The header ' +
     `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one.`,
-  parameters: {
-    path: sessionPath,
-    query: z.object({
-      afterSequence: afterSequence.default(0),
-      limit: pageSize('Maximum number of events of the page.').default(DEFAULT_PAGE_SIZE),
-    }),
-  },
+  query: z.object({
+    afterSequence: afterSequence.default(0),
+    limit: pageSize('Maximum number of events of the page.').default(DEFAULT_PAGE_SIZE),
+  }),
   success: { schema: z.array(eventSchema), description: 'The events.', example: [exampleEvent, exampleAnswer] },
-  errors: { 404: 'No such session.' },
-  absent: absentSession,
-  handler: async ({ database }: SessionContext, { path, query, response, notFound }) => {
+  handler: async ({ database }, { path, query, response, notFound }) => {
     const page = await listEvents(database.reads, path, query.afterSequence, query.limit);
     if (!page) throw notFound();
     if (page.next !== undefined) response.setHeader(NEXT_CURSOR_HEADER, page.next);

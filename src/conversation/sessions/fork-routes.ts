@@ -1,11 +1,10 @@
 import { z } from 'zod';
 import { SessionExistsError } from '../../core/errors.ts';
 import { chosenIdentifierSchema } from '../../core/session.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
-import { INT32_MAX, sessionPath } from '../../platform/http/operation/parameters.ts';
+import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import { findForkPoint, insertFork } from './fork-store.ts';
 import { newLabelsSchema } from './label.ts';
-import { absentSession, SESSION_PATH, type SessionContext } from './session-context.ts';
+import { session, type SessionContext } from './session-context.ts';
 import { checkReached } from './session-store.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { looseObject, optional } from '../../core/members.ts';
@@ -73,12 +72,9 @@ export async function forkAt(
 }
 
 /** A new session from the beginning of another one. */
-export const forkSession = operation({
-  method: 'post',
-  path: `${SESSION_PATH}/fork`,
+export const forkSession = session.action('fork')({
   operationId: 'forkSession',
   load: 'heavy',
-  scope: 'write',
   summary: 'Fork a session',
   description:
     'Makes a session of the same user with the first events of this one, the state and the artifacts of then. The ' +
@@ -86,7 +82,6 @@ export const forkSession = operation({
     'the versions that these events saved, and those that were saved before the next event and that no later one ' +
     'names. What is known of the invocations beside their events (status, tape, tasks) stays with the first session: an ' +
     'open question is answered there, and here with 409.',
-  parameters: { path: sessionPath },
   body: { schema: forkRequestSchema, required: false, example: { sessionId: 's2', atSequence: 2 } },
   success: { schema: forkSchema, description: 'What was made.', example },
   errors: {
@@ -95,14 +90,13 @@ export const forkSession = operation({
     409: 'The id is taken, by a session or by artifacts of a deleted one.',
     413: 'The artifacts are too many or too large to copy, the user would keep too much, or the body is too large.',
   },
-  absent: absentSession,
-  handler: async (context: SessionContext, { path, body, notFound }) => {
+  run: async (context, { path, body, notFound }) => {
     const { appName, userId } = path;
     const sessionId = body?.sessionId?.trim() || context.newId();
     const fork = await forkAt(context, path, { sessionId, atSequence: body?.atSequence, labels: body?.labels });
     if (!fork) throw notFound();
     const { atSequence, artifactVersions } = fork;
     const forkedFrom = { sessionId: path.sessionId, atSequence };
-    return { kind: 'value', value: { id: sessionId, appName, userId, forkedFrom, artifactVersions } };
+    return { id: sessionId, appName, userId, forkedFrom, artifactVersions };
   },
 });

@@ -1,51 +1,38 @@
 import { z } from 'zod';
-import { sessionSchema } from '../../core/session.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
-import { afterSequence, INT32_MAX, sessionPath } from '../../platform/http/operation/parameters.ts';
+import { afterSequence, INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
-import { exampleSession } from './examples.ts';
 import { findEtag, ifNoneMatch, isUnchanged } from './precondition.ts';
 import { sendText } from './send-text.ts';
-import { absentSession, SESSION_PATH, type SessionContext } from './session-context.ts';
+import { session } from './session-context.ts';
 import { findSession } from './session-store.ts';
 
 const sequence = z.int().min(0).max(INT32_MAX);
 
 /** A session with its state and its events. */
-export const getSession = operation({
-  method: 'get',
-  path: SESSION_PATH,
-  operationId: 'getSession',
+export const getSession = session.read({
   wire: 'ADK',
   load: 'heavy',
-  scope: 'read',
-  summary: 'Get a session',
   description:
     'With its state and all events, in order. This is also how a session is exported. With `atSequence` or `atTime` ' +
     'both are those of then; of the keys with `user:` and `app:` in front, which have no history, the state of then ' +
     "has what the session's own events set until then. The header `ETag` is for `If-None-Match` and `If-Match`.",
-  parameters: {
-    path: sessionPath,
-    query: z.object({
-      numRecentEvents: sequence.optional().describe('Only the newest so many events, still oldest first.'),
-      afterSequence: afterSequence.optional(),
-      atSequence: sequence.optional().describe('As it was after this event; 0 is before the first.'),
-      atTime: z
-        .number()
-        .optional()
-        .describe('As it was at this Unix time in seconds: with the events before the first one that is later.'),
-      withDetails: z
-        .boolean()
-        .default(false)
-        .describe("True: with the members of `Session` that ADK's own clients do not know."),
-    }),
-    headers: ifNoneMatch,
-  },
-  success: { schema: sessionSchema, description: 'The session.', example: exampleSession },
-  errors: { 400: 'The session has not reached `atSequence`.', 404: 'No such session.' },
+  query: z.object({
+    numRecentEvents: sequence.optional().describe('Only the newest so many events, still oldest first.'),
+    afterSequence: afterSequence.optional(),
+    atSequence: sequence.optional().describe('As it was after this event; 0 is before the first.'),
+    atTime: z
+      .number()
+      .optional()
+      .describe('As it was at this Unix time in seconds: with the events before the first one that is later.'),
+    withDetails: z
+      .boolean()
+      .default(false)
+      .describe("True: with the members of `Session` that ADK's own clients do not know."),
+  }),
+  headers: ifNoneMatch,
+  errors: { 400: 'The session has not reached `atSequence`.' },
   bare: { 304: 'The session and the states that it shares have not changed.' },
-  absent: absentSession,
-  handler: async ({ database }: SessionContext, { path, query, headers, response, notFound }) => {
+  handler: async ({ database }, { path, query, headers, response, notFound }) => {
     if (query.atSequence !== undefined && query.atTime !== undefined)
       throw new ValidationFailedError([valueError(['query', 'atTime'], 'atSequence says it already', query.atTime)]);
     const known = headers['if-none-match'];

@@ -1,13 +1,11 @@
 import { z } from 'zod';
-import { sessionSchema } from '../../core/session.ts';
 import { readCursor, toCursor } from '../../platform/http/operation/cursor.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
-import { pageSize, userPath } from '../../platform/http/operation/parameters.ts';
+import { pageSize } from '../../platform/http/operation/parameters.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
 import { exampleListedSession } from './examples.ts';
 import { labelCondition, MAX_LABELS, toLabelChoice } from './label.ts';
 import { sendText } from './send-text.ts';
-import { NEXT_CURSOR_HEADER, type SessionContext, SESSIONS_PATH } from './session-context.ts';
+import { NEXT_CURSOR_HEADER, session } from './session-context.ts';
 import { listSessions, type SessionOrder } from './session-list-store.ts';
 
 const cursor = z
@@ -56,22 +54,17 @@ const toName = ({ sort, order }: SessionOrder) =>
   sort === 'updated' && order === 'desc' ? undefined : `${sort} ${order}`;
 
 /** The sessions of a user. */
-export const listSessionsOperation = operation({
-  method: 'get',
-  path: SESSIONS_PATH,
-  operationId: 'listSessions',
+export const listSessionsOperation = session.list({
   wire: 'ADK',
   load: 'heavy',
-  scope: 'read',
-  summary: 'List sessions',
   description:
     'Newest first unless `order` says otherwise, then by id. Sessions made by evaluation runs are left out; ' +
     '`events` is always `[]`. All of them, or with `limit` a page: shorter where states are large, with conditions ' +
     `only of the next 250 sessions, so also empty. Where there may be more, the header \`${NEXT_CURSOR_HEADER}\` is ` +
     'the `cursor` of the next one.',
-  parameters: { path: userPath, query: listQuery },
-  success: { schema: z.array(sessionSchema), description: 'The sessions.', example: [exampleListedSession] },
-  handler: async ({ database }: SessionContext, { path: { appName, userId }, query, response }) => {
+  query: listQuery,
+  success: { example: [exampleListedSession] },
+  handler: async ({ database }, { path: { appName, userId }, query, response }) => {
     const { cursor: after, label, ...filter } = query;
     const sort = toName(filter);
     if (after && after.sort !== sort)

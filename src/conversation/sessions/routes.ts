@@ -14,8 +14,8 @@ import {
 } from '../../core/session.ts';
 import { sessionTopic } from '../../core/names.ts';
 import { eventDemands, sharedStateDemands } from '../../platform/http/operation/demands.ts';
-import { type Answer, operation } from '../../platform/http/operation/operation.ts';
-import { sessionPath, userPath } from '../../platform/http/operation/parameters.ts';
+import type { Answer } from '../../platform/http/operation/operation.ts';
+import { sessionPath } from '../../platform/http/operation/parameters.ts';
 import { appendEvents } from './append-store.ts';
 import { eventOperations } from './event-routes.ts';
 import { exampleListedSession, exampleSession } from './examples.ts';
@@ -26,43 +26,36 @@ import { collect } from './json-stream.ts';
 import { labelOperations } from './label-routes.ts';
 import { listSessionsOperation } from './list-routes.ts';
 import { toNewEvents, toStateEvent } from './new-event.ts';
-import { absentSession, checkEventSize, SESSION_PATH, type SessionContext, SESSIONS_PATH } from './session-context.ts';
+import { absentSession, checkEventSize, room, session, SESSION_PATH, type SessionContext } from './session-context.ts';
 import { CHANGED, findEtag, ifMatch, toVersions } from './precondition.ts';
 import { deleteSession, findSession, type SessionJson, insertSession } from './session-store.ts';
 
-const createSession = operation({
-  method: 'post',
-  path: SESSIONS_PATH,
-  operationId: 'createSession',
+const createSession = session.create({
   wire: 'ADK',
-  scope: 'write',
-  summary: 'Create a session',
   description:
     'The body may be absent. `id` is another spelling of `sessionId`. The JSON of a session is a body too: ' +
     'that is how ' +
     'it is imported.',
   demands: ({ body }) => [...sharedStateDemands(body?.state), ...eventDemands(body?.events ?? [])],
-  parameters: { path: userPath },
   body: {
     schema: createSessionSchema,
     required: false,
     aliases: { id: 'sessionId' },
     example: { sessionId: 's1', state: exampleSession.state },
   },
-  success: { schema: sessionSchema, description: 'The new session.', example: exampleListedSession },
+  success: { status: 200, description: 'The new session.', example: exampleListedSession },
   errors: { 404: 'No such application.', 409: 'The id is taken.' },
-  handler: async (context: SessionContext, { path, body, response }) => {
+  handler: async (context, { path, body, response }) => {
     const key = { ...path, sessionId: body.sessionId?.trim() || context.newId() };
     return create(context, key, { state: body.state ?? {}, events: body.events ?? [] }, response);
   },
 });
 
-const createSessionWithId = operation({
+const createSessionWithId = room.operation({
   method: 'post',
   path: SESSION_PATH,
   operationId: 'createSessionWithId',
   wire: 'ADK',
-  scope: 'write',
   area: 'Compatibility endpoints',
   summary: 'Create a session with an id',
   description: 'As ADK 1.x and its JavaScript client do: the body is the state, or `{"state": …}`.',
@@ -72,29 +65,20 @@ const createSessionWithId = operation({
   success: { schema: sessionSchema, description: 'The new session.', example: exampleListedSession },
   errors: { 404: 'No such application.', 409: 'The id is taken.' },
   absent: absentSession,
-  handler: (context: SessionContext, { path, body, response }) =>
+  handler: (context, { path, body, response }) =>
     create(context, path, { state: toLegacyState(body), events: [] }, response),
 });
 
-const updateSession = operation({
-  method: 'patch',
-  path: SESSION_PATH,
-  operationId: 'updateSession',
+const updateSession = session.change({
   wire: 'ADK',
-  scope: 'write',
   summary: "Change a session's state",
   description: 'Appends an event that carries the change. The header `ETag` is for the next `If-Match`.',
   demands: ({ body }) => sharedStateDemands(body.stateDelta),
-  parameters: { path: sessionPath, headers: ifMatch },
-  body: { schema: updateSessionSchema, required: true, example: { stateDelta: { topic: 'arithmetic' } } },
-  success: {
-    schema: sessionSchema,
-    description: 'The session with the change, and all events.',
-    example: exampleSession,
-  },
-  errors: { 404: 'No such session.', 412: CHANGED },
-  absent: absentSession,
-  handler: async (context: SessionContext, { path: key, body, headers, response }) => {
+  headers: ifMatch,
+  body: { schema: updateSessionSchema, example: { stateDelta: { topic: 'arithmetic' } } },
+  success: { description: 'The session with the change, and all events.' },
+  errors: { 412: CHANGED },
+  handler: async (context, { path: key, body, headers, response }) => {
     const { database, notifications, newId } = context;
     const versions = toVersions(headers['if-match']);
     await appendEvents(database.db, key, [toStateEvent(body.stateDelta, newId)], { versions });
@@ -103,11 +87,10 @@ const updateSession = operation({
   },
 });
 
-const deleteSessionOperation = operation({
+const deleteSessionOperation = room.operation({
   method: 'delete',
   path: SESSION_PATH,
   operationId: 'deleteSession',
-  scope: 'write',
   summary: 'Delete a session',
   description:
     'With its events, its traces and the answers kept for retries. Deleting what is not there succeeds too. ' +
@@ -124,7 +107,7 @@ const deleteSessionOperation = operation({
   },
   errors: { 412: `${CHANGED} Also where there is no session.` },
   absent: absentSession,
-  handler: async ({ database, forgetSessions }: SessionContext, { path: key, query, headers }) => {
+  handler: async ({ database, forgetSessions }, { path: key, query, headers }) => {
     const tags = headers['if-match'];
     await database.transaction(async (tx) => {
       // The session first: an addition to the memory locks it, and so comes before or finds nothing to add.

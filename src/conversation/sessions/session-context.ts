@@ -1,8 +1,11 @@
 import { TooLargeError } from '../../core/errors.ts';
 import { eventBytes, type NewEvent } from '../../core/event.ts';
-import { type SessionKey, sessionNotFound } from '../../core/session.ts';
+import { type SessionKey, sessionNotFound, sessionSchema } from '../../core/session.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
+import { area } from '../../platform/http/operation/area.ts';
+import { sessionPath, userPath } from '../../platform/http/operation/parameters.ts';
+import { exampleSession } from './examples.ts';
 import type { ForkPoint } from './fork-store.ts';
 
 export const SESSIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions';
@@ -30,6 +33,24 @@ export interface SessionContext {
   /** Largest event, in bytes of JSON. */
   limits: { eventBytes: number };
 }
+
+/** The operations on sessions, which take an `Idempotency-Key` where they change something. */
+export const room = area<SessionContext>('Sessions', {
+  read: 'read',
+  write: 'write',
+  owner: 'path',
+  isIdempotent: true,
+});
+
+// No `find`: each operation reads as much of a session as it answers, or changes it in one statement.
+export const session = room.resource({
+  noun: 'session',
+  path: SESSIONS_PATH,
+  within: userPath,
+  key: sessionPath,
+  schema: sessionSchema,
+  example: exampleSession,
+});
 
 /** The 404 message for a session. */
 export const absentSession = ({ sessionId }: { sessionId: string }): string => sessionNotFound(sessionId);

@@ -1,8 +1,14 @@
 import { z } from 'zod';
 import type { DatabasePool } from '../../platform/db/database.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import { findUserStorage } from './storage-store.ts';
+
+const room = area<{ database: DatabasePool }>('Service and applications', {
+  read: 'read',
+  write: 'write',
+  owner: 'path',
+});
 
 const storageSchema = z
   .object({
@@ -14,17 +20,14 @@ const storageSchema = z
   })
   .describe('Bytes that a user keeps in an application.');
 
-const showStorage = operation({
+const showStorage = room.operation({
   method: 'get',
   path: '/apps/{app_name}/users/{user_id}/storage',
   operationId: 'getUserStorage',
-  scope: 'read',
-  area: 'Service and applications',
   summary: 'Show how much a user keeps',
   description:
     'Each copy, of a fork or a rewind, counts as much as what it was made of. Writes that would add to more than ' +
     '`maxBytes` are refused with 413; deletions are not.',
-  owner: 'path',
   parameters: { path: userPath },
   success: {
     schema: storageSchema,

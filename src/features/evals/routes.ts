@@ -4,7 +4,6 @@ import { judgingOperations } from './runs/judging-routes.ts';
 import { evalResultOperations } from './runs/result-routes.ts';
 import { evalRunOperations } from './runs/routes.ts';
 import { scoringOperations } from './scoring/routes.ts';
-import { inArea } from '../../platform/http/operation/operation.ts';
 import { evalSetOperations } from './sets/routes.ts';
 
 /** Evaluation at the paths of ADK's development server, in development UI mode only. */
@@ -38,4 +37,4 @@ const sameOfApp = evalOperations
   }));
 
 /** Evaluation below `/apps`: what the development server has too, and scores of sessions as users have them. */
-export const appEvalOperations = [...sameOfApp, ...inArea('Agent execution', onlineOperations)];
+export const appEvalOperations = [...sameOfApp, ...onlineOperations];

@@ -6,7 +6,7 @@ import type { DatabasePool } from '../../platform/db/database.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import { listKeys } from '../../platform/http/access/key-ring.ts';
 import { pageQuery } from '../../platform/http/operation/cursor.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { SCOPES } from '../../platform/http/operation/principal.ts';
 
 /** The parts of the process that its operators look at. */
@@ -16,7 +16,12 @@ interface OperatorContext {
   sweeps: ReadonlyMap<string, number>;
 }
 
-const forOperators = { method: 'get', scope: 'admin', owner: 'service', load: 'heavy' } as const;
+const room = area<OperatorContext>('Service and applications', {
+  read: 'admin',
+  write: 'admin',
+  owner: 'service',
+  load: 'heavy',
+});
 const text = (meaning: string) => z.string().describe(meaning);
 const number = (meaning: string) => z.number().describe(meaning);
 const names = (meaning: string) => z.array(z.string()).optional().describe(meaning);
@@ -51,8 +56,8 @@ const stateSchema = z.looseObject({
   }),
 });
 
-const getState = operation({
-  ...forOperators,
+const getState = room.operation({
+  method: 'get',
   path: '/service',
   operationId: 'getServiceState',
   summary: 'Show replicas, queues, sweeps and keys',
@@ -80,8 +85,8 @@ const filter = (which: string) => z.string().max(256).optional().describe(`Only 
 const time = (which: string) =>
   z.number().min(0).max(9e12).optional().describe(`Only those stored ${which}, Unix seconds.`);
 
-const listAudit = operation({
-  ...forOperators,
+const listAudit = room.operation({
+  method: 'get',
   path: '/audit',
   operationId: 'listAudit',
   summary: 'List the audit',
@@ -125,7 +130,7 @@ const listAudit = operation({
       items: [{ time: 1, decision: 'allowed', callerKind: 'key', resource: {}, requestId: '7d', leftOut: 0 }],
     },
   },
-  handler: async ({ database }: OperatorContext, { query }) => {
+  handler: async ({ database }, { query }) => {
     const p_wanted = JSON.stringify(query);
     const find = () => callFunction<{ page: object }>(database.reads, 'list_audit', { p_wanted });
     return { kind: 'value', value: (await runAsSystem(find)).page };

@@ -4,7 +4,7 @@ import type { DatabasePool } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { checkDatabase } from './service-store.ts';
 
-const open = { scope: 'none', owner: 'open' } as const;
+const open = { area: 'Service and applications', scope: 'none', owner: 'open' } as const;
 
 /** The parts of the process that the service operations use. */
 interface ServiceContext {

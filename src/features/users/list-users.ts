@@ -4,7 +4,7 @@ import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { getKey } from '../../platform/db/sql.ts';
 import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
 import { USER_TABLES } from './user-tables.ts';
 
@@ -40,17 +40,25 @@ async function findUsers(db: Database, appName: string, limit: number, after: st
   return rows.map(({ id }) => id);
 }
 
-/** Lists the users of an application, for operators. */
-export const listUsers = operation({
+interface ListContext {
+  database: DatabasePool;
+  agents: ReadonlyMap<string, HostedAgent>;
+}
+
+const room = area<ListContext>('Service and applications', {
+  read: 'admin',
+  write: 'admin',
+  owner: 'service',
+  isForKeys: true,
+  load: 'heavy',
+});
+
+export const listUsers = room.operation({
   method: 'get',
   path: '/apps/{app_name}/users',
   operationId: 'listUsers',
-  scope: 'admin',
-  isForKeys: true,
-  load: 'heavy',
   summary: 'List the users of an application',
   description: 'All of whom it holds anything, by id. Also of an application that is served no more.',
-  owner: 'service',
   parameters: { path: appPath, query: pageQuery('users') },
   success: {
     schema: z
@@ -64,10 +72,7 @@ export const listUsers = operation({
   },
   errors: { 404: 'No such application, nor users of a former one.' },
   absent: ({ appName }) => `App not found: ${appName}`,
-  handler: async (
-    { database, agents }: { database: DatabasePool; agents: ReadonlyMap<string, HostedAgent> },
-    { path: { appName }, query, notFound },
-  ) => {
+  handler: async ({ database, agents }, { path: { appName }, query, notFound }) => {
     const after = toPlace(query.cursor)?.id ?? NO_USER;
     const userIds = await findUsers(database.reads, appName, query.limit + 1, after);
     if (userIds.length === 0 && !agents.has(appName)) throw notFound();

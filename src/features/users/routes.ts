@@ -6,7 +6,7 @@ import { InvalidError } from '../../core/errors.ts';
 import { identifierSchema } from '../../core/session.ts';
 import { findWebhook } from '../../invocations/webhooks/webhook-store.ts';
 import { runAsSystem } from '../../platform/context.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import { exportUser, type ExportContext, importLines } from './export-user.ts';
 import { countExpired, toRetention } from './retention.ts';
@@ -14,9 +14,19 @@ import { countUserData, type EraseContext, eraseUser } from './erase-user.ts';
 import { listUsers } from './list-users.ts';
 import { listUserApps } from './user-tables.ts';
 
-const forOperators = { scope: 'admin', isForKeys: true, load: 'heavy' } as const;
+interface UserContext extends EraseContext, ExportContext {
+  config: Config;
+}
+
+const room = area<UserContext>('Service and applications', {
+  read: 'admin',
+  write: 'admin',
+  owner: 'path',
+  isForKeys: true,
+  load: 'heavy',
+});
+
 const USER_PATH = '/apps/{app_name}/users/{user_id}';
-const ofUser = { ...forOperators, parameters: { path: userPath } } as const;
 
 const erasureSchema = z
   .object({
@@ -29,11 +39,10 @@ const erasureSchema = z
   })
   .describe('What an erasure deleted.');
 
-const eraseOne = operation({
+const eraseOne = room.operation({
   method: 'delete',
   path: USER_PATH,
   operationId: 'eraseUser',
-  ...ofUser,
   summary: 'Erase a user',
   description:
     'From every table and the object store, with what was copied from the sessions of the user. Running invocations ' +
@@ -52,7 +61,7 @@ const eraseOne = operation({
     example: { status: 'done', counts: { events: 42, sessions: 3 } },
   },
   errors: { 400: 'The webhook is none of the application.', 409: 'Something of the user is on legal hold.' },
-  handler: async (context: EraseContext, { path, query: { dryRun, webhookId } }) => {
+  handler: async (context, { path, query: { dryRun, webhookId } }) => {
     if (dryRun) return { kind: 'value', value: { status: 'dryRun', counts: await countUserData(context, path) } };
     const { db } = context.database;
     const webhook = webhookId && (await runAsSystem(() => findWebhook(db, webhookId, undefined)));
@@ -62,39 +71,38 @@ const eraseOne = operation({
   },
 });
 
-const listApps = operation({
+const listApps = room.operation({
   method: 'get',
   path: '/users/{user_id}/apps',
   operationId: 'listAppsOfUser',
-  ...ofUser,
   summary: 'List the applications that hold data of a user',
   description: 'Also those that are served no more.',
   parameters: { path: userPath.pick({ userId: true }) },
   success: { schema: z.array(z.string()), description: 'By name.', example: ['harness_agent'] },
-  handler: async (context: EraseContext, { path, principal, notFound }) => {
+  handler: async (context, { path, principal, notFound }) => {
     // Which applications there are is more than a key of some may know.
     if (principal.apps) throw notFound();
     return { kind: 'value', value: await listUserApps(context.database.reads, path.userId) };
   },
 });
 
-const exportOne = operation({
+const exportOne = room.operation({
   method: 'get',
   path: `${USER_PATH}/export`,
   operationId: 'exportUser',
-  ...ofUser,
   summary: 'Export all data of a user',
   description:
     'As JSON Lines: a head, a line for each row with the names of table and columns, artifacts with their bytes in ' +
     'base64, an end with the number of lines. Secrets of webhooks are in it; answers kept for retries ' +
     'and budgets are not. `importUser` takes it.',
+  parameters: { path: userPath },
   success: {
     schema: z.string(),
     description: 'The lines.',
     mediaType: 'application/x-ndjson',
     example: '{"table":"user_states","row":{"app_name":"harness_agent","user_id":"u1","state":{}}}\n',
   },
-  handler: async (context: ExportContext, { path, response }) => {
+  handler: async (context, { path, response }) => {
     response.setHeader('content-type', 'application/x-ndjson');
     await pipeline(exportUser(context, path), response).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
@@ -103,16 +111,16 @@ const exportOne = operation({
   },
 });
 
-const importOne = operation({
+const importOne = room.operation({
   method: 'post',
   path: `${USER_PATH}/import`,
   operationId: 'importUser',
-  ...ofUser,
   summary: 'Import data of a user',
   description:
     'Lines of an export, as many as a body may have, in their order; request by request. What is there already stays ' +
     'as it is. Events are as brought by a request. Nothing that ran elsewhere goes on: invocations end as ' +
     '`interrupted`, cronjobs come disabled, deliveries of webhooks are not sent.',
+  parameters: { path: userPath },
   demands: () => [{ scope: 'import', because: 'it brings events in the name of others.' }],
   body: {
     schema: bodyText.describe('Lines of an export.'),
@@ -131,7 +139,7 @@ const importOne = operation({
     example: { imported: 1, present: 0 },
   },
   errors: { 400: 'A line is none of an export.' },
-  handler: async (context: ExportContext, { path, body, principal }) => ({
+  handler: async (context, { path, body, principal }) => ({
     kind: 'value',
     value: await importLines(context, path, body, principal.scopes.has('override')),
   }),
@@ -144,16 +152,15 @@ const retentionSchema = z
   })
   .describe('What is not kept any more by the settings of retention.');
 
-const showRetention = operation({
+const showRetention = room.operation({
   method: 'get',
   path: '/retention',
   operationId: 'countUnretained',
-  ...forOperators,
   summary: 'Count what retention would delete now',
   description: 'A dry run: nothing is changed. What runs or is on legal hold is not counted.',
   owner: 'service',
   success: { schema: retentionSchema, description: 'The counts.', example: { sessions: 3, artifactVersions: 0 } },
-  handler: async (context: Pick<EraseContext, 'database'> & { config: Config }) => ({
+  handler: async (context) => ({
     kind: 'value',
     value: await countExpired(context, toRetention(context.config)),
   }),

@@ -48,6 +48,7 @@ export const runLive = operation({
   method: 'get',
   path: '/run_live',
   operationId: 'runLive',
+  area: 'Agent execution',
   wire: 'ADK',
   scope: 'invoke',
   summary: 'Hold a live session',

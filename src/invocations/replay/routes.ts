@@ -3,7 +3,7 @@ import { looseObject } from '../../core/members.ts';
 import { currentContext } from '../../platform/context.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import { type Demand, overrideDemands, writtenCallDemands } from '../../platform/http/operation/demands.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { appPath, invocationPath, pageSize } from '../../platform/http/operation/parameters.ts';
 import type { InvocationContext } from '../context.ts';
 import { invocationNotFound } from '../wire-request.ts';
@@ -22,14 +22,15 @@ const replayDemands = ({ body }: { body: Body }): Demand[] => [
   ...overrideDemands(body?.harness),
 ];
 
+const room = area<InvocationContext>('Agent execution', { read: 'develop', write: 'develop', owner: 'path' });
+
 /** Maximum period of a sample, in minutes: a year. */
 const MAX_MINUTES = 527_040;
 
-const sampleInvocations = operation({
+const sampleInvocations = room.operation({
   method: 'get',
   path: '/apps/{app_name}/invocation-sample',
   operationId: 'sampleInvocations',
-  scope: 'develop',
   isForKeys: true,
   load: 'heavy',
   summary: 'Choose invocations to replay',
@@ -60,25 +61,23 @@ const sampleInvocations = operation({
     description: 'The chosen ones.',
     example: { items: [{ userId: 'u1', sessionId: 's1', id: 'e-4b1c8f3e', agentVersion: null }] },
   },
-  handler: async ({ database }: InvocationContext, { path, query: { minutes, limit } }) => ({
+  handler: async ({ database }, { path, query: { minutes, limit } }) => ({
     kind: 'value',
     value: { items: await sampleTapes(database.reads, path.appName, minutes, limit) },
   }),
 });
 
 /** Needs the scope `develop`, because differences show instructions and tools. */
-const replayInvocation = operation({
+const replayInvocation = room.operation({
   method: 'post',
   path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/replay',
   operationId: 'replayInvocation',
-  scope: 'develop',
   load: 'invoke',
   summary: 'Replay an invocation',
   description:
     'Runs the agent as it is deployed now over what the invocation began with, with its stored answers, and names ' +
     'the first difference. Nothing is written. A live part needs the scope `invoke` too, a stored model with live ' +
     'tools, and `harness`, the scope `override`. Calls that people decide on, or answer, are never made.',
-  owner: 'path',
   parameters: { path: invocationPath },
   demands: replayDemands,
   body: {
@@ -119,7 +118,7 @@ const replayInvocation = operation({
     503: 'The service has no room, the replay took too long, or the process stops.',
   },
   absent: ({ invocationId }) => invocationNotFound(invocationId),
-  handler: async (context: InvocationContext, { path, body, response }) => {
+  handler: async (context, { path, body, response }) => {
     const options = {
       model: body?.modelExecutionMode ?? ('stored' as const),
       tools: body?.toolExecutionMode ?? ('stored' as const),

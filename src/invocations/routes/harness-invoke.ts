@@ -29,6 +29,7 @@ export const harnessInvoke = operation({
   method: 'post',
   path: '/harness/invoke',
   operationId: 'harnessInvoke',
+  area: 'Agent execution',
   wire: 'AgentKit',
   scope: 'invoke',
   summary: 'Invoke the harness',

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { Config } from '../../config/config.ts';
 import { sessionNotFound } from '../../core/session.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { invocationPath, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
@@ -22,11 +22,7 @@ import {
 } from '../wire-request.ts';
 import { requireWebhook } from '../webhooks/address.ts';
 
-const INVOCATIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations';
-const INVOCATION_PATH = `${INVOCATIONS_PATH}/{invocation_id}`;
 const DEFAULT_PAGE_SIZE = 100;
-const absentInvocation = ({ invocationId }: { invocationId: string }) => invocationNotFound(invocationId);
-const absentSession = ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId);
 
 const exampleInvocation = {
   id: exampleEvent.invocationId,
@@ -47,101 +43,80 @@ interface BackgroundContext extends InvocationContext {
   config: Pick<Config, 'WEBHOOKS'>;
 }
 
-const startInvocation = operation({
-  method: 'post',
-  path: INVOCATIONS_PATH,
-  operationId: 'startInvocation',
-  scope: 'invoke',
-  summary: 'Start an invocation in the background',
-  description:
-    'Answers as soon as it waits or runs. One that waits does so for as long as it takes, whatever becomes of the ' +
-    'process that accepted it. Its events come to the session, and to the stream of its events.',
-  parameters: { path: sessionPath, headers: invocationHeaders },
-  demands: promptDemands,
-  body: { schema: startInvocationSchema, required: true, example: { newMessage: exampleEvent.content } },
-  success: {
-    schema: invocationSchema,
-    description: 'The invocation.',
-    example: exampleInvocation,
-  },
-  errors: { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS },
-  absent: absentSession,
-  handler: async (context: BackgroundContext, { path: key, body, headers, request }) => {
-    const webhookUrl = await requireWebhook(context.database.reads, context.config, key, body.webhookUrl);
-    const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
-    const streamed = { ...run, streaming: body.streaming === true };
-    const id = await startOnce(context, inBackground(streamed, webhookUrl), getBodyBytes(request));
-    return { kind: 'json', text: (await findInvocationText(context.database.db, key, id)) ?? 'null' };
-  },
+const room = area<BackgroundContext>('Agent execution', { read: 'read', write: 'invoke', owner: 'path' });
+
+// No `find`: cancelling an invocation finds it, and reading one answers the text of its row.
+const invocation = room.resource({
+  noun: 'invocation',
+  path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations',
+  within: sessionPath,
+  key: invocationPath,
+  schema: invocationSchema,
+  example: exampleInvocation,
+  absent: ({ invocationId }) => invocationNotFound(invocationId),
 });
 
-const listInvocations = operation({
-  method: 'get',
-  path: INVOCATIONS_PATH,
-  operationId: 'listInvocations',
-  scope: 'read',
-  summary: 'List invocations',
-  description: 'Of one session, newest first.',
-  parameters: {
-    path: sessionPath,
-    query: z.object({ limit: pageSize('Maximum number of invocations.').default(DEFAULT_PAGE_SIZE) }),
-  },
-  success: { schema: z.array(invocationSchema), description: 'The invocations.', example: [exampleInvocation] },
-  absent: absentSession,
-  handler: async ({ database }: InvocationContext, { path, query }) => ({
-    kind: 'json',
-    text: await listInvocationsText(database.reads, path, query.limit),
-  }),
-});
+const absentSession = ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId);
 
-const getInvocation = operation({
-  method: 'get',
-  path: INVOCATION_PATH,
-  operationId: 'getInvocation',
-  scope: 'read',
-  summary: 'Get an invocation',
-  parameters: { path: invocationPath },
-  success: { schema: invocationSchema, description: 'The invocation.', example: exampleInvocation },
-  errors: { 404: 'No such invocation.' },
-  absent: absentInvocation,
-  handler: async ({ database }: InvocationContext, { path, notFound }) => {
-    const text = await findInvocationText(database.reads, path, path.invocationId);
-    if (text === undefined) throw notFound();
-    return { kind: 'json', text };
-  },
-});
-
-const cancelInvocation = operation({
-  method: 'post',
-  path: `${INVOCATION_PATH}/cancel`,
-  operationId: 'cancelInvocation',
-  isForFormerApps: true,
-  scope: 'invoke',
-  summary: 'Cancel an invocation',
-  load: 'write',
-  description:
-    'On whatever replica it runs. The answer waits up to 5 s for the end of one that runs; if it says `running` then, ' +
-    'the invocation ends later. One that has ended stays as it is.',
-  parameters: { path: invocationPath },
-  success: {
-    schema: invocationSchema,
-    description: 'The invocation.',
-    example: {
-      ...exampleInvocation,
-      status: 'cancelled',
-      error: { code: 'cancelled', message: 'The invocation was cancelled.' },
+export const invocationOperations = [
+  invocation.create({
+    operationId: 'startInvocation',
+    summary: 'Start an invocation in the background',
+    description:
+      'Answers as soon as it waits or runs. One that waits does so for as long as it takes, whatever becomes of the ' +
+      'process that accepted it. Its events come to the session, and to the stream of its events.',
+    headers: invocationHeaders,
+    demands: promptDemands,
+    body: { schema: startInvocationSchema, example: { newMessage: exampleEvent.content } },
+    success: { status: 200 },
+    errors: { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS },
+    absent: absentSession,
+    handler: async (context, { path: key, body, headers, request }) => {
+      const webhookUrl = await requireWebhook(context.database.reads, context.config, key, body.webhookUrl);
+      const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
+      const streamed = { ...run, streaming: body.streaming === true };
+      const id = await startOnce(context, inBackground(streamed, webhookUrl), getBodyBytes(request));
+      return { kind: 'json', text: (await findInvocationText(context.database.db, key, id)) ?? 'null' };
     },
-  },
-  errors: { 404: 'No such invocation.' },
-  absent: absentInvocation,
-  handler: async (context: InvocationContext, { path, notFound }) => {
-    const { invocationId } = path;
-    if (!(await cancel(context, path, invocationId))) throw notFound();
-    // Read from the primary, because a replica may lag behind the end.
-    const text = await findInvocationText(context.database.db, path, invocationId);
-    if (text === undefined) throw notFound();
-    return { kind: 'json', text };
-  },
-});
-
-export const invocationOperations = [startInvocation, listInvocations, getInvocation, cancelInvocation];
+  }),
+  invocation.list({
+    description: 'Of one session, newest first.',
+    query: z.object({ limit: pageSize('Maximum number of invocations.').default(DEFAULT_PAGE_SIZE) }),
+    absent: absentSession,
+    handler: async ({ database }, { path, query }) => ({
+      kind: 'json',
+      text: await listInvocationsText(database.reads, path, query.limit),
+    }),
+  }),
+  invocation.read({
+    handler: async ({ database }, { path, notFound }) => {
+      const text = await findInvocationText(database.reads, path, path.invocationId);
+      if (text === undefined) throw notFound();
+      return { kind: 'json', text };
+    },
+  }),
+  invocation.action('cancel')({
+    operationId: 'cancelInvocation',
+    isForFormerApps: true,
+    load: 'write',
+    summary: 'Cancel an invocation',
+    description:
+      'On whatever replica it runs. The answer waits up to 5 s for the end of one that runs; if it says `running` then, ' +
+      'the invocation ends later. One that has ended stays as it is.',
+    success: {
+      example: {
+        ...exampleInvocation,
+        status: 'cancelled',
+        error: { code: 'cancelled', message: 'The invocation was cancelled.' },
+      },
+    },
+    handler: async (context, { path, notFound }) => {
+      const { invocationId } = path;
+      if (!(await cancel(context, path, invocationId))) throw notFound();
+      // Not of a replica, which may lag behind the end.
+      const text = await findInvocationText(context.database.db, path, invocationId);
+      if (text === undefined) throw notFound();
+      return { kind: 'json', text };
+    },
+  }),
+];

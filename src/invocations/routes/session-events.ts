@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { eventSchema } from '../../core/event.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { freeTopic, sessionTopic } from '../../core/names.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { afterSequence, sessionPath, streamPosition } from '../../platform/http/operation/parameters.ts';
 import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';
 import { fingerprint, idempotencyHeaders } from '../../conversation/idempotency/operations.ts';
@@ -15,14 +15,15 @@ import { answerOnce } from '../retry.ts';
 import { rewind } from '../rewind.ts';
 import { BUSY_ERRORS, rewindSchema } from '../wire-request.ts';
 
+const room = area<InvocationContext>('Sessions', { read: 'read', write: 'write', owner: 'path' });
+
 const SESSION_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}';
 const absent = ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId);
 
-const streamEvents = operation({
+const streamEvents = room.operation({
   method: 'get',
   path: `${SESSION_PATH}/events/stream`,
   operationId: 'streamEvents',
-  scope: 'read',
   summary: 'Follow the events of a session',
   isStream: true,
   description:
@@ -47,7 +48,7 @@ const streamEvents = operation({
   success: { ...eventStream, example: `id: 2\n${eventStream.example}` },
   errors: { 404: 'No such session.' },
   absent,
-  handler: async (context: InvocationContext, { path: key, query, headers, response, notFound }) => {
+  handler: async (context, { path: key, query, headers, response, notFound }) => {
     const from = parsePosition(headers['last-event-id'] ?? String(query.afterSequence));
     if (!(await listEventsAfter(context.database.reads, key, from.sequence, 1))) throw notFound();
     const stream = openEventStream(response, { comments: true });
@@ -62,11 +63,10 @@ const streamEvents = operation({
   },
 });
 
-const rewindSession = operation({
+const rewindSession = room.operation({
   method: 'post',
   path: `${SESSION_PATH}/rewind`,
   operationId: 'rewindSession',
-  scope: 'write',
   summary: 'Rewind a session',
   description:
     'To before an invocation: state and artifacts are restored, models no longer see what came after. Events stay.',
@@ -89,7 +89,7 @@ const rewindSession = operation({
   },
   errors: { 404: 'No such session or invocation.', ...BUSY_ERRORS },
   absent,
-  handler: async (context: InvocationContext, { path: key, body, headers }) => {
+  handler: async (context, { path: key, body, headers }) => {
     const request = fingerprint(headers['idempotency-key'], [key, body]);
     const text = await answerOnce(
       context,

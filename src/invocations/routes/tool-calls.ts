@@ -7,7 +7,7 @@ import type { SessionKey } from '../../core/session.ts';
 import { listInvocationEvents } from '../../conversation/sessions/event-store.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { toolCallPath, userPath } from '../../platform/http/operation/parameters.ts';
 import type { InvocationContext } from '../context.ts';
 import { toolCallSchema, TOOL_CALL_EXAMPLE } from '../tool-call.ts';
@@ -15,11 +15,12 @@ import { listUnknownCalls, lockCall, settleCall, type ToolCallRow } from '../too
 import { toPerson } from '../waits/task-routes.ts';
 import { changeTask, findTaskOfCall, TASKS_TOPIC } from '../waits/task-store.ts';
 
-const listToolCalls = operation({
+const room = area<InvocationContext>('Agent execution', { read: 'read', write: 'invoke', owner: 'path' });
+
+const listToolCalls = room.operation({
   method: 'get',
   path: '/apps/{app_name}/users/{user_id}/tool-calls',
   operationId: 'listToolCalls',
-  scope: 'read',
   summary: 'List tool calls that may have acted',
   description: 'Of all sessions of a user, newest first: their process stopped, or they were cut off.',
   parameters: {
@@ -36,7 +37,7 @@ const listToolCalls = operation({
     description: 'A page of them.',
     example: { items: [TOOL_CALL_EXAMPLE] },
   },
-  handler: async ({ database }: InvocationContext, { path, query }) => {
+  handler: async ({ database }, { path, query }) => {
     const calls = await listUnknownCalls(database.reads, path, query.limit + 1, toPlace(query.cursor));
     return { kind: 'value', value: toPage(calls, query.limit, ({ place: _place, ...call }) => call) };
   },
@@ -59,11 +60,10 @@ const settleSchema = z.object({
     .describe('Who has looked, where a key or an anonymous caller says it for a person [the user of the session].'),
 });
 
-const settleToolCall = operation({
+const settleToolCall = room.operation({
   method: 'post',
   path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/tool-calls/{call_id}/settle',
   operationId: 'settleToolCall',
-  scope: 'invoke',
   summary: 'Settle a tool call that may have acted',
   description:
     'A person has looked what became of it. Where the invocation waits for that, it answers the task, as far as its ' +
@@ -77,7 +77,7 @@ const settleToolCall = operation({
     409: 'It is not unknown, its task was answered before, or nothing waits that could run it again.',
   },
   absent: ({ callId }) => `Tool call not found: ${callId}`,
-  handler: async (context: InvocationContext, { path, body, principal, notFound }) => {
+  handler: async (context, { path, body, principal, notFound }) => {
     const { callId, ...key } = path;
     const call = await context.database.transaction(async (tx) => {
       const row = await lockCall(tx, key, callId);

@@ -85,6 +85,7 @@ const reportOperation = (
 ) =>
   operation<UsageContext, Named, typeof usageQuery, z.ZodObject, z.ZodUndefined, z.ZodString>({
     ...own,
+    area: 'Service and applications',
     method: 'get',
     load: 'heavy',
     description:

@@ -1,17 +1,15 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { z } from 'zod';
-import type { Config } from '../../config/config.ts';
-import { idempotent } from '../../conversation/idempotency/operations.ts';
 import { jsonObject, type JsonObject } from '../../core/content.ts';
 import { answerRefusal, ConflictError, type NotFoundError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { signalPath, taskPath, tokenPath } from '../../platform/http/operation/parameters.ts';
+import { signalPath, tokenPath } from '../../platform/http/operation/parameters.ts';
 import { signal, SYSTEM } from './deliver.ts';
 import { findTaskByToken, findWaitingTask, keepSignal } from './signal-store.ts';
 import { MAX_WAIT_SECONDS } from './task.ts';
-import { type TaskContext, toPerson, toViewer } from './task-routes.ts';
-import { changeTask, findTask, type Person, type TaskRow, TASKS_TOPIC } from './task-store.ts';
+import { task, type TaskContext, toPerson } from './task-routes.ts';
+import { changeTask, type Person, type TaskRow, TASKS_TOPIC } from './task-store.ts';
 
 /** How often a signal retries while an invocation begins or ends to wait for it at the same moment. */
 const TRIES = 3;
@@ -34,6 +32,8 @@ const sendSignal = operation({
   method: 'post',
   path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/signals/{signal_name}',
   operationId: 'sendSignal',
+  area: 'Agent execution',
+  isIdempotent: true,
   scope: 'invoke',
   summary: 'Send a signal',
   description:
@@ -83,28 +83,18 @@ async function answer(context: TaskContext, task: TaskRow, { sender, payload }: 
   return { taskId: task.id, kept: false };
 }
 
-interface AddressContext extends TaskContext {
-  config: Pick<Config, 'PUBLIC_URL'>;
-}
-
-const createAddress = operation({
-  method: 'post',
-  path: '/tasks/{task_id}/address',
+const createAddress = task.action('address')({
   operationId: 'createTaskAddress',
-  scope: 'invoke',
-  owner: 'caller',
   summary: 'Make a public address for a task',
   description:
     'For a system that knows no login: a POST there answers the task, once. It replaces an address from before. Its ' +
     'token is not shown again. A task whose rules say who has to answer has none.',
-  parameters: { path: taskPath },
   body: {
     schema: z
       .strictObject({
         seconds: z.int().min(1).max(MAX_WAIT_SECONDS).optional().describe(`How long it is good for [${DAY_SECONDS}].`),
       })
       .describe('A new address.'),
-    required: true,
     example: { seconds: 3_600 },
   },
   success: {
@@ -117,17 +107,13 @@ const createAddress = operation({
     description: 'The address.',
     example: { path: '/signals/bX9…' },
   },
-  errors: { 403: 'Others have to answer.', 404: 'No such task.', 409: 'It waits for certain people, or is not open.' },
-  absent: ({ taskId }) => `Task not found: ${taskId}`,
-  handler: async ({ database: { db }, config }: AddressContext, { path, body, principal, notFound }) => {
-    const task = await findTask(db, toViewer(principal), path.taskId);
-    if (!task) throw notFound();
+  errors: { 403: 'Others have to answer.', 409: 'It waits for certain people, or is not open.' },
+  run: async ({ database: { db }, config }, { body, principal }, row) => {
     const token = randomBytes(TOKEN_BYTES).toString('base64url');
     const change = { tokenHash: toHash(token), seconds: body.seconds ?? DAY_SECONDS };
-    await changeTask(db, task, toPerson(principal, undefined, task), undefined, 'address', change);
-    const address = `/signals/${token}`;
-    const whole = config.PUBLIC_URL === undefined ? {} : { url: `${config.PUBLIC_URL}${address}` };
-    return { kind: 'value', value: { path: address, ...whole } };
+    await changeTask(db, row, toPerson(principal, undefined, row), undefined, 'address', change);
+    const path = `/signals/${token}`;
+    return { path, ...(config.PUBLIC_URL !== undefined && { url: `${config.PUBLIC_URL}${path}` }) };
   },
 });
 
@@ -135,6 +121,7 @@ const sendTokenSignal = operation({
   method: 'post',
   path: '/signals/{token}',
   operationId: 'sendTokenSignal',
+  area: 'Agent execution',
   scope: 'none',
   owner: 'open',
   load: 'write',
@@ -159,4 +146,4 @@ const sendTokenSignal = operation({
 
 const toHash = (token: string) => createHash('sha256').update(token).digest('base64url');
 
-export const signalOperations = [idempotent(sendSignal), createAddress, sendTokenSignal];
+export const signalOperations = [sendSignal, createAddress, sendTokenSignal];

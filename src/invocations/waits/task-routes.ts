@@ -1,9 +1,10 @@
 import { z } from 'zod';
+import type { Config } from '../../config/config.ts';
 import { ForbiddenError, InvalidError, PreconditionFailedError } from '../../core/errors.ts';
 import { ifMatch, toVersions } from '../../conversation/sessions/precondition.ts';
 import { mayActFor, requireScope } from '../../platform/http/access/authorize.ts';
+import { area } from '../../platform/http/operation/area.ts';
 import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
 import { taskPath } from '../../platform/http/operation/parameters.ts';
 import { type Principal, visibleTo } from '../../platform/http/operation/principal.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
@@ -28,20 +29,28 @@ export interface TaskContext {
 }
 
 const filterText = (meaning: string) => z.string().min(1).max(256).optional().describe(meaning);
-const etag = { ETag: 'Its version, for `If-Match`.' };
-const success = { schema: taskSchema, description: 'The task.', example: TASK_EXAMPLE, headers: etag };
-
-const listOperation = operation({
-  method: 'get',
-  path: '/tasks',
-  operationId: 'listTasks',
-  scope: 'read',
+const room = area<TaskContext & { config: Pick<Config, 'PUBLIC_URL'> }>('Agent execution', {
+  read: 'read',
+  write: 'invoke',
   owner: 'caller',
-  summary: 'List tasks',
-  description:
-    'What waits for a person, a time or a signal, the next deadline first. A user sees the tasks of its own sessions ' +
-    'and those that it, or a group of its token, is assigned to.',
-  parameters: {
+});
+
+export const task = room.resource({
+  noun: 'task',
+  path: '/tasks',
+  key: taskPath,
+  schema: taskSchema,
+  example: TASK_EXAMPLE,
+  find: (db, { taskId }, principal) => findTask(db, toViewer(principal), taskId),
+});
+
+const success = { headers: { ETag: 'Its version, for `If-Match`.' } };
+
+export const taskOperations = [
+  task.list({
+    description:
+      'What waits for a person, a time or a signal, the next deadline first. A user sees the tasks of its own sessions ' +
+      'and those that it, or a group of its token, is assigned to.',
     query: pageQuery('tasks').extend({
       state: z.enum(TASK_STATES).default('open').describe('Their state.'),
       kind: z.enum(TASK_KINDS).optional().describe('Their kind [any].'),
@@ -53,88 +62,60 @@ const listOperation = operation({
       olderThan: z.int().min(0).max(MAX_WAIT_SECONDS).optional().describe('Older than so many seconds [any].'),
       text: filterText('With this text in what is asked [any].'),
     }),
-  },
-  success: {
-    schema: z.object({
-      items: z.array(taskSchema).describe('The tasks.'),
-      nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
-    }),
-    description: 'A page of them.',
-    example: { items: [TASK_EXAMPLE] },
-  },
-  handler: async ({ database }: TaskContext, { query, principal }) => {
-    const { limit, cursor, ...filter } = query;
-    const found = await listTasks(database.reads, toViewer(principal), filter, limit + 1, toPlace(cursor));
-    return { kind: 'value', value: toPage(found, limit, (task) => toWire(principal, task)) };
-  },
-});
-
-const getOperation = operation({
-  method: 'get',
-  path: '/tasks/{task_id}',
-  operationId: 'getTask',
-  scope: 'read',
-  owner: 'caller',
-  summary: 'Get a task',
-  parameters: { path: taskPath },
-  success,
-  errors: { 404: 'No such task.' },
-  absent: ({ taskId }) => `Task not found: ${taskId}`,
-  handler: async ({ database }: TaskContext, { path, principal, response, notFound }) => {
-    const task = await findTask(database.reads, toViewer(principal), path.taskId);
-    if (!task) throw notFound();
-    response.setHeader('etag', toEtag(task));
-    return { kind: 'value', value: toWire(principal, task) };
-  },
-});
-
-const changeOperation = operation({
-  method: 'patch',
-  path: '/tasks/{task_id}',
-  operationId: 'changeTask',
-  scope: 'invoke',
-  owner: 'caller',
-  summary: 'Answer, reject, assign, comment or postpone a task',
-  description:
-    'Of several answers one counts: the others get 409 with who was first. Once nothing that its invocation ' +
-    'waits for is open, that goes on in the background, on any replica. Assigned users and groups may answer; ' +
-    'the user of the session may where there are none. All who see it may comment.',
-  parameters: {
-    path: taskPath,
+    success: {
+      schema: z.object({
+        items: z.array(taskSchema).describe('The tasks.'),
+        nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
+      }),
+      description: 'A page of them.',
+      example: { items: [TASK_EXAMPLE] },
+    },
+    run: async ({ database }, { query: { limit, cursor, ...filter }, principal }) => {
+      const found = await listTasks(database.reads, toViewer(principal), filter, limit + 1, toPlace(cursor));
+      return toPage(found, limit, (row) => toWire(principal, row));
+    },
+  }),
+  task.read({
+    success,
+    run: async (_context, { principal, response }, row) => {
+      response.setHeader('etag', toEtag(row));
+      return toWire(principal, row);
+    },
+  }),
+  task.change({
+    operationId: 'changeTask',
+    isIdempotent: true,
+    summary: 'Answer, reject, assign, comment or postpone a task',
+    description:
+      'Of several answers one counts: the others get 409 with who was first. Once nothing that its invocation ' +
+      'waits for is open, that goes on in the background, on any replica. Assigned users and groups may answer; ' +
+      'the user of the session may where there are none. All who see it may comment.',
     headers: z.object({ 'if-match': ifMatch.shape['if-match'].describe('`ETag`s of the task: 412 for another.') }),
-  },
-  body: { schema: changeTaskSchema, required: true, example: { action: 'answer' } },
-  success,
-  errors: {
-    400: 'The answer does not fit, or something is missing.',
-    403: 'Others have to answer.',
-    404: 'No such task.',
-    409: 'It was answered before, or changed at the same time.',
-    412: 'It has another version.',
-    413: 'The answer is too large.',
-  },
-  absent: ({ taskId }) => `Task not found: ${taskId}`,
-  handler: async (context: TaskContext, { path, headers, body, principal, response, notFound }) => {
-    const viewer = toViewer(principal);
-    const task = await findTask(context.database.db, viewer, path.taskId);
-    if (!task) throw notFound();
-    // Budgets need the scope `admin`, for the requesting user too (`excludesRequester`).
-    if (task.shown.kind === 'budget' && body.action !== 'comment')
-      requireScope(principal, { scope: 'admin', because: 'the task is about a budget.' });
-    const versions = toVersions(headers['if-match']);
-    if (versions && !versions.includes(String(task.version))) throw new PreconditionFailedError(toEtag(task));
-    const person = toPerson(principal, body.by, task);
-    const change = await toChange(task, body);
-    const version = versions ? task.version : undefined;
-    await changeTask(context.database.db, task, person, version, body.action, change);
-    context.notifications.publish(TASKS_TOPIC);
-    const changed = (await findTask(context.database.db, viewer, path.taskId)) ?? task;
-    response.setHeader('etag', toEtag(changed));
-    return { kind: 'value', value: toWire(principal, changed) };
-  },
-});
-
-export const taskOperations = [listOperation, getOperation, changeOperation];
+    body: { schema: changeTaskSchema, example: { action: 'answer' } },
+    success,
+    errors: {
+      400: 'The answer does not fit, or something is missing.',
+      403: 'Others have to answer.',
+      409: 'It was answered before, or changed at the same time.',
+      412: 'It has another version.',
+      413: 'The answer is too large.',
+    },
+    run: async ({ database: { db }, notifications }, { path, headers, body, principal, response }, row) => {
+      // Budgets need the scope `admin`, for the requesting user too (`excludesRequester`).
+      if (row.shown.kind === 'budget' && body.action !== 'comment')
+        requireScope(principal, { scope: 'admin', because: 'the task is about a budget.' });
+      const versions = toVersions(headers['if-match']);
+      if (versions && !versions.includes(String(row.version))) throw new PreconditionFailedError(toEtag(row));
+      const person = toPerson(principal, body.by, row);
+      const change = await toChange(row, body);
+      await changeTask(db, row, person, versions ? row.version : undefined, body.action, change);
+      notifications.publish(TASKS_TOPIC);
+      const changed = (await findTask(db, toViewer(principal), path.taskId)) ?? row;
+      response.setHeader('etag', toEtag(changed));
+      return toWire(principal, changed);
+    },
+  }),
+];
 
 const toEtag = ({ version }: TaskRow) => `"${version}"`;
 

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { InvalidError } from '../../../core/errors.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
+import { area } from '../../../platform/http/operation/area.ts';
 import { appPath } from '../../../platform/http/operation/parameters.ts';
 import type { HostedAgent } from '../../../conversation/apps/hosted-agent.ts';
 import { type JsonObject, jsonObject } from '../../../core/content.ts';
@@ -84,14 +84,18 @@ interface AppContext {
   agents: ReadonlyMap<string, HostedAgent>;
 }
 
-const listApps = operation({
+const room = area<AppContext>('Service and applications', {
+  read: 'read',
+  write: 'admin',
+  owner: 'service',
+  wire: 'ADK',
+});
+
+const listApps = room.operation({
   method: 'get',
   path: '/list-apps',
   operationId: 'listApps',
-  wire: 'ADK',
-  scope: 'read',
   summary: 'List applications',
-  owner: 'service',
   parameters: {
     query: z.object({
       relative_path: z.string().max(1_024).optional().describe('Sent by the ADK Web UI; ignored.'),
@@ -99,7 +103,7 @@ const listApps = operation({
     }),
   },
   success: { schema: appListSchema, description: 'Their names, sorted.', example: ['harness_agent'] },
-  handler: async ({ agents }: AppContext, { query }) => {
+  handler: async ({ agents }, { query }) => {
     const names = [...agents.keys()].toSorted();
     if (!query.detailed) return { kind: 'value', value: names };
     const apps = names.flatMap((name) => {
@@ -110,15 +114,12 @@ const listApps = operation({
   },
 });
 
-const getAppInfo = operation({
+const getAppInfo = room.operation({
   method: 'get',
   path: '/apps/{app_name}/app-info',
   operationId: 'getAppInfo',
-  wire: 'ADK',
-  scope: 'read',
   summary: 'Describe an application',
   description: 'Tools of skills and of remote MCP servers are known in an invocation only and are left out.',
-  owner: 'service',
   parameters: { path: appPath },
   success: {
     schema: appInfoSchema,
@@ -142,7 +143,7 @@ const getAppInfo = operation({
   },
   errors: { 400: 'Its root agent asks no model.', 404: 'No such application.' },
   absent: ({ appName }) => `App not found: ${appName}`,
-  handler: async ({ agents }: AppContext, { path: { appName }, principal, notFound }) => {
+  handler: async ({ agents }, { path: { appName }, principal, notFound }) => {
     const root = agents.get(appName)?.describe();
     if (!root) throw notFound();
     if (root.kind !== 'llm') throw new InvalidError('Root agent is not an LlmAgent');

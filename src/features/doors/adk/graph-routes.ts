@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { NotFoundError } from '../../../core/errors.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
+import { area } from '../../../platform/http/operation/area.ts';
 import { appPath } from '../../../platform/http/operation/parameters.ts';
 import type { AgentDescription } from '../../../conversation/apps/agent-description.ts';
 import { findAgentAt, structureNodeSchema, toDot, toStructure } from './graph.ts';
@@ -13,21 +13,25 @@ interface GraphContext {
   agents: ReadonlyMap<string, { describe(): AgentDescription }>;
 }
 
+const room = area<GraphContext>('Debugging (development server)', {
+  read: 'develop',
+  write: 'develop',
+  owner: 'service',
+  wire: 'ADK',
+});
+
 const absentApp = ({ appName }: { appName: string }) => `App not found: ${appName}`;
 
 const dotSrc = z.string().describe('The graph in the DOT language of Graphviz.');
 const exampleDot = 'digraph "harness_agent" {\n"harness_agent" [label="✦ harness_agent"]\n}';
 const darkMode = z.boolean().default(false).describe('Colours for a dark page.');
 
-const getAppStructure = operation({
+const getAppStructure = room.operation({
   method: 'get',
   path: `${DEV_APP_PATH}/build_graph`,
   operationId: 'getAppStructure',
-  wire: 'ADK',
-  scope: 'develop',
   summary: 'Get the structure of an application',
   description: 'Its agents and their tools. Tools of MCP servers and of skills are known in an invocation only.',
-  owner: 'service',
   parameters: { path: appPath },
   success: {
     schema: z.looseObject({
@@ -49,22 +53,19 @@ const getAppStructure = operation({
   },
   errors: { 404: 'No such application.' },
   absent: absentApp,
-  handler: async ({ agents }: GraphContext, { path: { appName }, notFound }) => {
+  handler: async ({ agents }, { path: { appName }, notFound }) => {
     const agent = agents.get(appName);
     if (!agent) throw notFound();
     return { kind: 'value', value: { name: appName, root_agent: toStructure(agent.describe()) } };
   },
 });
 
-const getAppGraphs = operation({
+const getAppGraphs = room.operation({
   method: 'get',
   path: `${DEV_APP_PATH}/build_graph_image`,
   operationId: 'getAppGraphs',
-  wire: 'ADK',
-  scope: 'develop',
   summary: 'Draw an application or one of its agents',
   description: 'In the DOT language of Graphviz, under its path (the root has the empty one) and as `dotSrc`.',
-  owner: 'service',
   parameters: {
     path: appPath,
     query: z.object({
@@ -79,7 +80,7 @@ const getAppGraphs = operation({
   },
   errors: { 404: 'No such application or agent.' },
   absent: absentApp,
-  handler: async ({ agents }: GraphContext, { path, query: { node, dark_mode: dark }, notFound }) => {
+  handler: async ({ agents }, { path, query: { node, dark_mode: dark }, notFound }) => {
     const root = agents.get(path.appName);
     if (!root) throw notFound();
     const agent = findAgentAt(root.describe(), node);
@@ -89,34 +90,28 @@ const getAppGraphs = operation({
   },
 });
 
-const getAppGraph = operation({
+const getAppGraph = room.operation({
   method: 'get',
   path: `${DEV_APP_PATH}/graph`,
   operationId: 'getAppGraph',
-  wire: 'ADK',
-  scope: 'develop',
   summary: 'Draw an application',
-  owner: 'service',
   parameters: { path: appPath, query: z.object({ dark_mode: darkMode }) },
   success: { schema: z.looseObject({ dotSrc }), description: 'The graph.', example: { dotSrc: exampleDot } },
   errors: { 404: 'No such application.' },
   absent: absentApp,
-  handler: async ({ agents }: GraphContext, { path, query, notFound }) => {
+  handler: async ({ agents }, { path, query, notFound }) => {
     const agent = agents.get(path.appName);
     if (!agent) throw notFound();
     return { kind: 'value', value: { dotSrc: toDot(agent.describe(), { dark: query.dark_mode }) } };
   },
 });
 
-const getBuilderConfig = operation({
+const getBuilderConfig = room.operation({
   method: 'get',
   path: `${DEV_APP_PATH}/builder`,
   operationId: 'getBuilderConfig',
-  wire: 'ADK',
-  scope: 'develop',
   summary: "Get an application's configuration for the visual builder",
   description: 'Always empty, which switches the builder off: an agent is described by its deployment.',
-  owner: 'service',
   parameters: { path: appPath },
   success: { schema: z.string(), description: 'Nothing.', example: '', mediaType: 'text/plain' },
   handler: async (_context, { response }) => {

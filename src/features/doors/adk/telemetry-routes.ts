@@ -1,7 +1,14 @@
 import { z } from 'zod';
 import { InvalidError } from '../../../core/errors.ts';
 import { looseObject } from '../../../core/members.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
+import { area } from '../../../platform/http/operation/area.ts';
+
+const room = area<unknown>('Service and applications', {
+  read: 'read',
+  write: 'admin',
+  owner: 'service',
+  wire: 'ADK',
+});
 
 const telemetrySchema = looseObject('A choice about telemetry.', {
   telemetry: z.boolean().nullable().describe('Whether usage may be reported.'),
@@ -11,26 +18,21 @@ const telemetrySchema = looseObject('A choice about telemetry.', {
 const NO_TELEMETRY = { telemetry: false };
 const telemetry = {
   path: '/config/telemetry',
-  owner: 'service',
   success: { schema: telemetrySchema, description: 'Never: `false`.', example: NO_TELEMETRY },
 } as const;
 
-const getTelemetry = operation({
+const getTelemetry = room.operation({
   method: 'get',
   ...telemetry,
   operationId: 'getTelemetry',
-  wire: 'ADK',
-  scope: 'read',
   summary: 'Is usage reported',
   handler: async () => ({ kind: 'value', value: NO_TELEMETRY }),
 });
 
-const setTelemetry = operation({
+const setTelemetry = room.operation({
   method: 'post',
   ...telemetry,
   operationId: 'setTelemetry',
-  wire: 'ADK',
-  scope: 'admin',
   summary: 'Choose whether usage is reported',
   description: 'Nothing is ever reported, so nothing is kept.',
   parameters: {

@@ -2,7 +2,8 @@ import { z } from 'zod';
 import type { AgentDescription } from '../../../conversation/apps/agent-description.ts';
 import { toDot, toSteps } from './graph.ts';
 import type { DatabasePool } from '../../../platform/db/database.ts';
-import { type Answer, operation } from '../../../platform/http/operation/operation.ts';
+import { area } from '../../../platform/http/operation/area.ts';
+import type { Answer } from '../../../platform/http/operation/operation.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import {
   appEventPath,
@@ -41,6 +42,13 @@ function shownTo({ scopes }: Principal, text: string): string {
   return scopes.has('develop') ? text : JSON.stringify(withoutPrompts(parseExactJson(text)));
 }
 
+const room = area<TraceContext>('Debugging (development server)', {
+  read: 'read',
+  write: 'develop',
+  owner: 'caller',
+  wire: 'ADK',
+});
+
 const exampleSpan = {
   name: 'call_llm',
   span_id: '7a085853722dc6d2',
@@ -60,10 +68,8 @@ const eventTraceSchema = looseObject('The attributes of a span, and where it sta
 const sessionTrace = {
   method: 'get' as const,
   load: 'heavy' as const,
-  scope: 'read' as const,
   summary: 'Get the trace of a session',
   description: 'The spans of its invocations, by start; the newest 5000. A step is there when it has ended.',
-  owner: 'caller' as const,
   success: {
     schema: z.array(spanSchema),
     description: 'The spans; none for an unknown session.',
@@ -74,10 +80,8 @@ const sessionTrace = {
 /** Members that both routes of an event's trace share. */
 const eventTrace = {
   method: 'get' as const,
-  scope: 'read' as const,
   summary: 'Get the trace of an event',
   description: 'The attributes of the latest span of the event, with `trace_id` and `span_id`.',
-  owner: 'caller' as const,
   success: {
     schema: eventTraceSchema,
     description: 'The attributes.',
@@ -87,56 +91,50 @@ const eventTrace = {
   absent: () => 'Trace not found',
 };
 
-const getSessionTrace = operation({
+const getSessionTrace = room.operation({
   ...sessionTrace,
   path: `${TRACE_PATH}/session/{session_id}`,
   operationId: 'getSessionTrace',
-  wire: 'ADK',
   parameters: { path: appSessionPath },
-  handler: (context: TraceContext, { path, principal }) =>
-    answerSpans(context, [path.appName], path.sessionId, principal),
+  handler: (context, { path, principal }) => answerSpans(context, [path.appName], path.sessionId, principal),
 });
 
 /** As ADK 1.x spelt it: of every application at once. */
-const getSessionTraceLegacy = operation({
+const getSessionTraceLegacy = room.operation({
   ...sessionTrace,
   path: `${OLD_TRACE_PATH}/session/{session_id}`,
   operationId: 'getSessionTraceLegacy',
-  wire: 'ADK',
   area: 'Compatibility endpoints',
   parameters: { path: bareSessionPath },
-  handler: (context: TraceContext, { path, principal }) =>
+  handler: (context, { path, principal }) =>
     answerSpans(context, [...context.agents.keys()], path.sessionId, principal),
 });
 
-const getEventTrace = operation({
+const getEventTrace = room.operation({
   ...eventTrace,
   path: `${TRACE_PATH}/{event_id}`,
   operationId: 'getEventTrace',
-  wire: 'ADK',
   parameters: { path: appEventPath },
-  handler: (context: TraceContext, { path, principal, notFound }) =>
+  handler: (context, { path, principal, notFound }) =>
     answerEventTrace(context, [path.appName], path.eventId, principal, notFound),
 });
 
 /** As ADK 1.x spelt it: of every application at once. */
-const getEventTraceLegacy = operation({
+const getEventTraceLegacy = room.operation({
   ...eventTrace,
   path: `${OLD_TRACE_PATH}/{event_id}`,
   operationId: 'getEventTraceLegacy',
-  wire: 'ADK',
   area: 'Compatibility endpoints',
   parameters: { path: bareEventPath },
-  handler: (context: TraceContext, { path, principal, notFound }) =>
+  handler: (context, { path, principal, notFound }) =>
     answerEventTrace(context, [...context.agents.keys()], path.eventId, principal, notFound),
 });
 
-const getEventGraph = operation({
+const getEventGraph = room.operation({
   method: 'get',
   path: `${DEV_APP_PATH}/users/{user_id}/sessions/{session_id}/events/{event_id}/graph`,
   operationId: 'getEventGraph',
-  wire: 'ADK',
-  scope: 'read',
+  owner: 'path',
   summary: 'Draw what an event did',
   description: "The application's graph with the steps of the event highlighted; `{}` where there is no such event.",
   parameters: { path: eventPath },
@@ -145,7 +143,7 @@ const getEventGraph = operation({
     description: 'The graph.',
     example: { dotSrc: 'digraph "harness_agent" {\n"harness_agent" [label="✦ harness_agent"]\n}' },
   },
-  handler: async ({ database, agents }: TraceContext, { path }) => {
+  handler: async ({ database, agents }, { path }) => {
     const agent = agents.get(path.appName)?.describe();
     const event = agent && (await findEvent(database.db, path, path.eventId));
     return { kind: 'value', value: event ? { dotSrc: toDot(agent, { dark: true, steps: toSteps(event) }) } : {} };

@@ -5,11 +5,13 @@ import { looseObject, optional, saysOneOf } from '../../../core/members.ts';
 import { NotFoundError } from '../../../core/errors.ts';
 import { storedIdentifierSchema } from '../../../core/session.ts';
 import { pageQuery, toPage, toPlace } from '../../../platform/http/operation/cursor.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
+import { area } from '../../../platform/http/operation/area.ts';
 import { appPath, sessionPath } from '../../../platform/http/operation/parameters.ts';
 import { readableUsers } from '../scoring/routes.ts';
 import { type EvalContext, getAuthor } from '../sets/context.ts';
 import { listSessionVerdicts, MAX_VERDICTS, saveSessionVerdict } from './verdict-store.ts';
+
+const room = area<EvalContext>('Agent execution', { read: 'read', write: 'write', owner: 'path' });
 
 const MAX_COMMENT = 2_000;
 const label = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$/);
@@ -21,11 +23,10 @@ const verdictSchema = looseObject('What a person says of a session, or of one of
 });
 const exampleVerdict = { passed: false, label: 'wrong-tool', comment: 'It should have asked first.' };
 
-const saveOne = operation({
+const saveOne = room.operation({
   method: 'put',
   path: `${SESSION_PATH}/verdict`,
   operationId: 'saveSessionVerdict',
-  scope: 'write',
   summary: 'Say whether a session, or an event of it, is good',
   description:
     'Each caller has one verdict on each; a further one takes its place, and null in all that it says removes it. A ' +
@@ -41,7 +42,7 @@ const saveOne = operation({
   },
   errors: { 404: 'No such session or event.', 409: 'The session has as many as it may.' },
   absent: absentSession,
-  handler: async ({ database }: EvalContext, { path, body, principal, notFound }) => {
+  handler: async ({ database }, { path, body, principal, notFound }) => {
     const { eventId, passed = null, label: word = null, comment = null } = body;
     if (eventId != null && !(await findEvent(database.db, path, eventId)))
       throw new NotFoundError(`Event not found: ${eventId}`);
@@ -50,11 +51,10 @@ const saveOne = operation({
   },
 });
 
-const listAll = operation({
+const listAll = room.operation({
   method: 'get',
   path: '/apps/{app_name}/session-verdicts',
   operationId: 'listSessionVerdicts',
-  scope: 'read',
   summary: 'List what people say of sessions',
   owner: 'caller',
   parameters: {
@@ -85,7 +85,7 @@ const listAll = operation({
       items: [{ userId: 'u1', sessionId: 's1', ...exampleVerdict, author: 'u1', createTime: 1_795_200_809.5 }],
     },
   },
-  handler: async ({ database }: EvalContext, { path: { appName }, query, principal }) => {
+  handler: async ({ database }, { path: { appName }, query, principal }) => {
     const { limit, cursor, userId, ...filter } = query;
     const userIds = readableUsers(principal, userId === undefined ? undefined : [userId]);
     const wanted = { ...filter, userIds, limit: limit + 1, after: toPlace(cursor) };

@@ -33,7 +33,12 @@ export function takePage<Row>(response: Response, found: Row[], limit: number, t
   return page;
 }
 
-const SHARED = { area: 'Evaluation (development server)', scope: 'develop', owner: 'caller' } as const;
+const SHARED = {
+  area: 'Evaluation (development server)',
+  scope: 'develop',
+  owner: 'caller',
+  isIdempotent: true,
+} as const;
 type Definition<
   Path extends z.ZodObject,
   Query extends z.ZodObject,

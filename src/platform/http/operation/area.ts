@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { type Area, type Definition, type Operation, operation } from './operation.ts';
+import { type Area, type Definition, type Load, type Operation, operation, type Wire } from './operation.ts';
 import type { Scope } from './principal.ts';
 import { declareResource, type Named, type None, type Resource } from './resource.ts';
 
@@ -10,6 +10,8 @@ export interface Access {
   write: Scope;
   owner: 'service' | 'caller' | 'path';
   isForKeys?: true;
+  load?: Load;
+  wire?: Wire;
   isIdempotent?: true;
 }
 

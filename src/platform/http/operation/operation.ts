@@ -85,7 +85,7 @@ export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
 export interface Success<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
   description: string;
-  status?: 101 | 201 | 202;
+  status?: 101 | 200 | 201 | 202;
   /** A body as it is answered; published. */
   example: NoInfer<z.input<Schema>>;
   mediaType?: string;
@@ -131,7 +131,17 @@ export type ToRefusal = (
  * The protocols of others that operations speak. Their clients send more than this runtime knows, of later versions for
  * instance: that is served and named in a header. `probes` are of load balancers, `OAuth` of issuers.
  */
-type Wire = 'ADK' | 'AgentKit' | 'A2A' | 'AG-UI' | 'AI SDK' | 'Durable Streams' | 'MCP' | 'OAuth' | 'OpenAI' | 'probes';
+export type Wire =
+  | 'ADK'
+  | 'AgentKit'
+  | 'A2A'
+  | 'AG-UI'
+  | 'AI SDK'
+  | 'Durable Streams'
+  | 'MCP'
+  | 'OAuth'
+  | 'OpenAI'
+  | 'probes';
 
 /** The members of all operations, whatever their types. */
 export interface OperationBase {
@@ -141,7 +151,7 @@ export interface OperationBase {
   /** Further templates of the same operation, with the same parameters; published as deprecated. */
   aliases?: string[];
   operationId: string;
-  /** [that of its list: {@link inArea}; of its room, see `area.ts`]. */
+  /** [that of its room, see `area.ts`] */
   area?: Area;
   summary: string;
   description?: string;
@@ -239,10 +249,6 @@ export function loadOnce<Module>(load: () => Promise<Module>): () => Promise<Mod
   return () => (loading ??= load());
 }
 
-/** Says of operations whose protocol they are. */
+/** Says of operations whose protocol they are. Except for ADK's they are listed as compatibility endpoints. */
 export const onWire = <Context>(wire: Wire, operations: Operation<Context>[]): Operation<Context>[] =>
-  operations.map((each) => ({ ...each, wire }));
-
-/** Gives operations their area; one that names its own keeps it. */
-export const inArea = <Context>(area: Area, operations: Operation<Context>[]): Operation<Context>[] =>
-  operations.map((each) => ({ area, ...each }));
+  operations.map((each) => ({ area: 'Compatibility endpoints', ...each, wire }));

@@ -60,7 +60,7 @@ type Verb<
   Result extends z.ZodType,
   Row,
 > = Partial<OperationBase> &
-  Pick<Definition<Context, Path, Query, Headers, Body, Result>, 'owner' | 'demands'> & {
+  Pick<Definition<Context, Path, Query, Headers, Body, Result>, 'owner' | 'demands' | 'absent'> & {
     query?: Query;
     headers?: Headers;
     body?: Omit<OperationBody<Body>, 'required'> & { required?: boolean };
