@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { AgentError } from '../../core/errors.ts';
 import { jsonObject, type JsonObject } from '../../core/content.ts';
-import { bodyList, bodyText, looseObject } from '../../core/members.ts';
+import { bodyText, looseObject } from '../../core/members.ts';
 import type { AgentNode } from './agent.ts';
 import type { Tool } from './tool.ts';
 
@@ -21,7 +21,8 @@ const clientToolSchema = looseObject('A tool that the client runs.', {
   parameters: jsonObject.nullish().describe('JSON Schema of its arguments, an object [no arguments].'),
 });
 
-export const clientToolsSchema = bodyList(clientToolSchema)
+export const clientToolsSchema = z
+  .array(clientToolSchema)
   .max(MAX_TOOLS)
   .refine((tools) => JSON.stringify(tools).length <= MAX_CHARACTERS, `at most ${MAX_CHARACTERS} characters of JSON`)
   .refine((tools) => new Set(tools.map(({ name }) => name)).size === tools.length, 'two tools have one name');

@@ -36,27 +36,26 @@ import {
   valueError,
 } from './operation/request-errors.ts';
 
-/** Where the edge writes what must not go to a client. */
+/** The log of the edge, for facts that no client may see. */
 export interface EdgeLog {
   error(fields: Record<string, unknown>, message: string): void;
   warn(fields: Record<string, unknown>, message: string): void;
-  /** Lines of level `info` [none]. */
+  /** Without it nothing is logged at level `info`. */
   info?(fields: Record<string, unknown>, message: string): void;
   isLevelEnabled?(level: string): boolean;
 }
 
-/** A failure on the wire. */
 interface Failure {
   status: number;
   detail: string | ValidationDetail[];
   headers?: Record<string, string>;
   /** Name of the limit that refused the request. */
   limit?: string;
-  /** True when only the log can tell what happened. */
+  /** True for a failure whose cause only the log tells. */
   isUnexpected?: boolean;
 }
 
-/** Seconds after which asking again makes sense when a part of the service is away. */
+/** Pause before a retry while a part of the service is unavailable. */
 const RETRY_AFTER_SECONDS = 1;
 
 /** The only place that turns a failure into a status. Nothing of SQL, stacks, secrets or prompts leaves it. */
@@ -80,7 +79,7 @@ export function errorHandler(options: {
   };
 }
 
-/** Sends a failure; to who wants a stream, a body that is too large is answered as one, which the Web UI shows. */
+/** Sends a failure. A client that asks for a stream gets a 413 as a frame, because the Web UI shows only frames. */
 function sendFailure(response: Response, { status, detail, headers, limit }: Failure, wantsStream: boolean): void {
   response.removeHeader('etag');
   for (const [name, value] of Object.entries(headers ?? {})) response.setHeader(name, value);
@@ -99,7 +98,7 @@ function sendRefusal(response: Response, failure: Failure, { status, body, heade
   response.status(status).json(body);
 }
 
-/** Says where the issuer is found, and what scope is missing (RFC 9728, 5.1; RFC 6750, 3). */
+/** Adds the address of the issuer's metadata and the missing scope (RFC 9728, 5.1; RFC 6750, 3). */
 function addChallenge(failure: Failure, error: unknown, metadataUrl: string): void {
   const scope = error instanceof ForbiddenError ? error.scope : undefined;
   const missing = scope === undefined ? undefined : `Bearer error="insufficient_scope", scope="${scope}"`;
@@ -109,7 +108,7 @@ function addChallenge(failure: Failure, error: unknown, metadataUrl: string): vo
   failure.headers = { ...failure.headers, 'www-authenticate': challenge + metadata };
 }
 
-/** Statuses for what Node's parser refuses before there is a request. */
+/** Error code of Node's HTTP parser, which refuses before there is a request → status and sentence. */
 const PARSER_STATUS: Record<string, [number, string]> = {
   HPE_HEADER_OVERFLOW: [431, 'The request headers are too large.'],
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'The request took too long to arrive.'],
@@ -121,11 +120,11 @@ export function answerClientError(error: Error & { code?: string }, socket: Dupl
   const [status, detail] = PARSER_STATUS[error.code ?? ''] ?? [400, 'The request is not valid HTTP.'];
   const body = JSON.stringify({ detail });
   const head = [`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, 'content-type: application/json', 'connection: close'];
-  // Ended from our side alone it would stay open for as long as its client likes, with the request that it holds.
+  // A socket that only this side has ended stays open, with its request in memory, for as long as its client likes.
   socket.end([...head, `content-length: ${Buffer.byteLength(body)}`, '', body].join('\r\n'), () => socket.destroy());
 }
 
-/** Returns a failure as the wire has it; doors of other protocols put its sentence into an answer of theirs. */
+/** Returns the failure of an error. Doors of other protocols put its sentence into an answer of their own. */
 export function toFailure(error: unknown, maxBodyBytes: number): Failure {
   if (error instanceof ValidationFailedError) return { status: 422, detail: error.details };
   if (error instanceof RequestRefusedError)
@@ -162,13 +161,13 @@ function appFailure(error: AppError): Failure {
     return { status: 412, detail, headers: error.etag === undefined ? {} : { etag: error.etag } };
   if (error instanceof TooLargeError) return { status: 413, detail };
   if (error instanceof UnauthenticatedError) {
-    // RFC 6750, 3.1: clients get a new token for this error, and ask for a first one where there is none.
+    // RFC 6750, 3.1: with this error a client renews its token, without an error it asks for its first one.
     const challenge = error instanceof InvalidTokenError ? 'Bearer error="invalid_token"' : 'Bearer';
     return { status: 401, detail, headers: { 'www-authenticate': challenge } };
   }
   if (error instanceof ForbiddenError) return { status: 403, detail };
   if (error instanceof HandedOverError) {
-    // A client that comes again by itself would say its prompt a second time.
+    // No `retry-after` if a retry would send the prompt a second time.
     const again = error.isRepeatable ? unavailable(detail).headers : {};
     return { status: 503, detail, headers: { ...again, 'x-invocation-id': error.invocationId } };
   }
@@ -183,8 +182,8 @@ function appFailure(error: AppError): Failure {
     const headers = retryAfter(error);
     return { status: error.reason === 'rejected' ? 409 : 429, detail, headers };
   }
-  // An agent's own words may quote a provider; the invocation's row and its last event carry them for those who may
-  // read it.
+  // The agent's message may quote a provider. The invocation's row and its last event have it, for those who may read
+  // them.
   if (error instanceof AgentError) return { ...unexpected(), detail: 'The agent could not complete the invocation.' };
   return unexpected();
 }
@@ -193,7 +192,7 @@ const retryAfter = ({ retryAfterSeconds }: BusyError | LimitError) => ({
   'retry-after': String(Math.max(1, Math.ceil(retryAfterSeconds))),
 });
 
-/** Codes of node:zlib for a body that is not what its content encoding says. */
+/** Codes of node:zlib for a body that does not fit its content encoding. */
 const INFLATE_CODES = /^(?:Z_|ERR__|ERR_BROTLI|ERR_ZSTD)/;
 
 /** Refusals of body-parser and raw-body: https://github.com/expressjs/body-parser#errors */

@@ -8,11 +8,11 @@ import { toNetwork } from '../net/network.ts';
 import { artifactNamePatterns } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 
-/** Allowed origins of browsers and allowed names of the service. */
+/** The origins of browsers that are allowed, and the names of the service. */
 export interface OriginOptions {
   /**
-   * True where no credential is required (mode local) or pages are served (development UI): Host must be a loopback
-   * name or one of `allowedHosts`, Origin our own.
+   * True if no credential is required (mode local) or pages are served (development UI). Then Host must be a loopback
+   * name or one of `allowedHosts`, and Origin must be our own.
    */
   ownNamesOnly: boolean;
   /** Further values of Host for `ownNamesOnly`: `name:port`, or `name` with any port. */
@@ -21,11 +21,11 @@ export interface OriginOptions {
   allowedOrigins?: string[];
 }
 
-/** Proxies before the service. */
+/** The proxies before the service. */
 export interface ProxyOptions {
-  /** Addresses and networks (CIDR) of proxies whose `X-Forwarded-For` says where a request comes from. */
+  /** Addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is believed. */
   trusted: string[];
-  /** True in mode local: a request that another proxy hands on has no credential and is refused. */
+  /** True in mode local: requests through another proxy are refused, because the mode has no login. */
   refusesOthers: boolean;
 }
 
@@ -34,18 +34,18 @@ interface GuardOptions {
   proxies: ProxyOptions;
   /** The templates of all routes. */
   paths: string[];
-  /** Listeners for every answer, with the operation that the router has named. */
+  /** Called for every answer, with the operation that the router has found. */
   listeners: Pick<Metrics, 'request'>[];
 }
 
 const LOOPBACK_HOST = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?$/i;
 const FORWARDED = /^(?:forwarded|via|x-forwarded-.+)$/;
 const PREFLIGHT_SECONDS = 600;
-/** The status of an answer whose client had gone, as nginx logs it. */
+/** The status of a request whose client had disconnected, as nginx logs it. */
 const CLIENT_CLOSED_REQUEST = 499;
 /** The media types that a form, or a script without a preflight, can send (Fetch standard, CORS-safelisted). */
 const SIMPLE_TYPES = new Set(['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data']);
-/** Headers of ours that a page of another origin can set after a preflight only. */
+/** Headers of ours that a page of another origin can set only after a preflight. */
 const NON_SIMPLE_HEADERS = [
   'authorization',
   'idempotency-key',
@@ -56,10 +56,10 @@ const NON_SIMPLE_HEADERS = [
 ];
 
 /**
- * The step before the router: names and counts the request, sets the headers of every answer, and refuses requests
- * that come through an unknown proxy, that a web page has sent (DNS rebinding shows in Host, other pages in Origin and
- * Sec-Fetch-Site: MCP Inspector CVE-2025-49596, adk-js #744), or whose path is broken. Answers CORS preflights of
- * allowed origins. One handler, because Express compares the path for each (1 µs).
+ * The step before the router. It names and counts the request, sets the headers of every answer and answers CORS
+ * preflights of allowed origins. It refuses a request that came through an unknown proxy, that a foreign web page sent,
+ * or whose path is malformed. DNS rebinding shows in Host, other pages in Origin and Sec-Fetch-Site (MCP Inspector
+ * CVE-2025-49596, adk-js #744). It is one handler, because Express compares the path for each handler (1 µs).
  */
 export function createGuards(options: GuardOptions): RequestHandler {
   const { origins, proxies, listeners } = options;
@@ -89,7 +89,7 @@ export function createGuards(options: GuardOptions): RequestHandler {
   };
 }
 
-/** Every response says which request it answers; an id of the caller or a proxy is kept when it is a plain token. */
+/** Puts the id of the request into its response. An id from the caller or a proxy is kept if it is a plain token. */
 function setRequestId(request: Request, response: Response): string {
   const sent = request.headers['x-request-id'];
   const id = typeof sent === 'string' && /^[\w.-]{1,128}$/.test(sent) ? sent : randomUUID();
@@ -108,13 +108,13 @@ function countAnswer(response: Response, listeners: Pick<Metrics, 'request'>[]):
 }
 
 /**
- * The headers of every answer, which is data: nothing in it may run, be framed or be kept by a cache. Pages set a
- * policy of their own. They are constant: to run helmet's fourteen functions for each request costs 40 µs.
+ * The headers of every answer. An answer is data: nothing in it may run, be framed or be cached. Pages set a policy of
+ * their own. The headers are computed once, because helmet's fourteen functions cost 40 µs a request.
  */
 function securityHeaders(): Map<string, string> {
   const setHeaders = helmet({
     contentSecurityPolicy: { useDefaults: false, directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"] } },
-    // Only the proxy knows whether the name is served over https.
+    // Only the proxy knows whether clients reach this name over https.
     strictTransportSecurity: false,
   });
   const headers = new Map<string, string>([['cache-control', 'no-store']]);
@@ -126,7 +126,7 @@ function securityHeaders(): Map<string, string> {
   return headers;
 }
 
-/** Keeps a service without a login from being published by a proxy by mistake. */
+/** Refuses requests through a proxy, so that no proxy publishes a service without a login by mistake. */
 function requireNoProxy(request: Request): void {
   if (!Object.keys(request.headers).some((name) => FORWARDED.test(name)) || isFromTrusted(request)) return;
   throw new RequestRefusedError(
@@ -147,28 +147,28 @@ function countHeaders({ rawHeaders }: Request, name: string): number {
   return count;
 }
 
-/** Node keeps the first of several headers, and a proxy may have judged another one: two are refused. */
+/** Refuses a repeated header: Node keeps the first one, and a proxy may have judged another one. */
 function requireOne(request: Request, name: string): void {
   if (countHeaders(request, name) <= 1) return;
   throw new RequestRefusedError('malformed_headers', `The request has more than one ${name} header.`);
 }
 
-/** Two Host headers are refused as two of `authorization` are. */
+/** Refuses a foreign Host, and a repeated one for the reason of {@link requireOne}. */
 function requireOwnHost(request: Request, allowed: Set<string>): void {
   const isAllowed = (host: string) => {
     const name = host.toLowerCase();
     return LOOPBACK_HOST.test(name) || allowed.has(name) || allowed.has(name.replace(/:\d{1,5}$/, ''));
   };
-  // A target may be a whole URL, and its host counts then (RFC 9112 §3.2.2).
+  // If the target is a whole URL, its host counts (RFC 9112 §3.2.2).
   const [, target] = /^[a-z][a-z\d+.-]*:\/\/([^/?#]*)/i.exec(request.url) ?? [];
   const hosts = [request.headers.host ?? '', ...(target === undefined ? [] : [target])];
   if (countHeaders(request, 'host') !== 1 || !hosts.every(isAllowed))
     throw new RequestRefusedError('forbidden_origin', 'Forbidden: host not allowed');
 }
 
-/** Refuses a browser's request that another site caused (Fetch Metadata), except for following a link. */
+/** Refuses a browser's request that another site caused (Fetch Metadata), unless it follows a link. */
 function requireSameSite({ method, headers }: Request): void {
-  // Node joins several with commas.
+  // Node joins repeated headers with commas.
   if (headers['sec-fetch-site']?.toLowerCase().includes('cross-site') !== true) return;
   const isLink = headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document';
   if (isLink && method === 'GET') return;
@@ -200,8 +200,8 @@ function answerPreflight({ method, headers }: Request, response: Response): bool
 }
 
 /**
- * Refuses broken percent-escapes, where Express would answer with a page of HTML, and percent-encodes the raw slashes
- * of an artifact name, so that the name is one segment for the router.
+ * Refuses malformed percent-escapes, because Express would answer them with an HTML page. Percent-encodes the raw
+ * slashes of an artifact name, so that the name is one segment for the router.
  */
 function normalizeUrl(url: string, artifactNames: RegExp[]): string {
   const [path = '', ...search] = url.split('?');
@@ -222,10 +222,11 @@ function encodeArtifactName(path: string, artifactNames: RegExp[]): string {
 }
 
 /**
- * Refuses a POST that any page can send without a preflight, whatever the mode; PUT, PATCH and DELETE always have one.
- * It comes after the credential, which is such a header and must be checked first. A POST without a body and a media
- * type passes unless a browser sent it (browsers add Origin to every POST): command lines send such, and the UI, from
- * our own origin, has passed as such. @throws {RequestRefusedError}
+ * Refuses a POST that any page can send without a preflight, in every mode. PUT, PATCH and DELETE always have a
+ * preflight. The credential is checked before, because its header needs a preflight too. A POST without a body and a
+ * media type passes, because command lines and the UI send such, unless a browser sent it from another origin (browsers
+ * add Origin to every POST).
+ * @throws {RequestRefusedError}
  */
 export function requireDeliberate(request: Request, takesText: boolean): void {
   const { headers } = request;

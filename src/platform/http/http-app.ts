@@ -19,49 +19,48 @@ import { operationRouter } from './router.ts';
 import { readJsonBody, readTextBody } from './validation/json-body.ts';
 import { createValidation } from './validation/validate.ts';
 
-/** The parts of the HTTP application. */
 export interface HttpAppOptions<Context = unknown> {
   operations: Operation<Context>[];
   /** The first argument of all handlers. */
   context: Context;
   /** Further names of applications in requests and credentials → the names [none]. */
   appAliases?: ReadonlyMap<string, string>;
-  /** The applications that are hosted: changes within others are refused [every one is]. */
+  /** The hosted applications; changes within others are refused [all are hosted]. */
   apps?: { has(appName: string): boolean };
   /** The named schemas of the document. */
   components: Record<string, z.ZodType>;
   auth: AuthOptions;
-  /** Where clients reach the service, without a slash at its end [where a request says]. */
+  /** Where clients reach the service, without a trailing slash [as each request says]. */
   publicUrl?: string | undefined;
   origins: OriginOptions;
   proxies: ProxyOptions;
   log: EdgeLog;
-  /** Counts the answers [none are counted]. */
+  /** Counts answers and streams [nothing is counted]. */
   metrics?: Metrics | undefined;
-  /** Largest body after inflating, bytes. */
+  /** Largest body after decompression, bytes. */
   maxBodyBytes: number;
   /** The limits of each caller [no limits]. */
   limits?: RequestLimits | undefined;
-  /** How often a credential may be wrong [without a limit]. */
+  /** Limits wrong credentials [no limit]. */
   logins?: LoginLimit | undefined;
-  /** Where decisions are kept [nowhere]. */
+  /** Keeps decisions [none are kept]. */
   audit?: Audit | undefined;
-  /** Where there is a replica for plain reads: how far the primary is. */
+  /** Finds the position of the primary; present if plain reads go to a replica. */
   findPosition?: FindPosition | undefined;
   /** Version of the runtime, for the page at `/` [none]. */
   version?: string;
-  /** Pages beside the operations, such as the development UI; behind the origin guard, before our own pages. */
+  /** Pages beside the operations, such as the development UI: after the guards, before our own pages. */
   pages?: Pages[];
 }
 
 /**
- * The Express application of a set of operations: the whole order of what a request passes, from its id to its error.
- * @throws Error when the operations contradict each other: the process must not start with them
+ * The Express application of a set of operations: every step of a request in order, from its id to its error.
+ * @throws Error if the operations contradict each other: the process must not start with them
  */
 export function createHttpApp<Context>(options: HttpAppOptions<Context>): Express {
   const { operations, log, origins, proxies, maxBodyBytes, metrics, publicUrl, appAliases = new Map() } = options;
   checkOperations(operations);
-  // Made when it is wanted, and not kept: it takes 40 ms of CPU and 9 MB.
+  // Made on demand and not kept: it takes 40 ms of CPU and 9 MB.
   const document = () =>
     openApiDocument(operations, { authMode: options.auth.mode, components: options.components, publicUrl });
   const app = express();
@@ -94,10 +93,10 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
   return app;
 }
 
-/** What no operation takes is refused in the words of the protocol whose door it is below, by its first segment. */
+/** Refuses a request that no operation takes in the words of the door that its first path segment names. */
 function inWordsOf(operations: readonly Pick<Operation, 'path' | 'toRefusal'>[]): RequestHandler {
   const first = (path: string) => path.split('/', 2)[1] ?? '';
-  // What is well known belongs to no door.
+  // A `/.well-known/…` path belongs to no door.
   const below = operations.filter(({ path }) => !path.startsWith('/.'));
   const refusals = new Map(below.map(({ path, toRefusal }) => [first(path), toRefusal]));
   return (request, response, next) => {
@@ -106,7 +105,7 @@ function inWordsOf(operations: readonly Pick<Operation, 'path' | 'toRefusal'>[])
   };
 }
 
-/** Says at level `info` what was answered; nothing of a path but its operation, and nothing of a body. */
+/** Logs each answer at level `info`: of a path only its operation, and nothing of a body. */
 function logged(log: EdgeLog): Pick<Metrics, 'request'> | undefined {
   if (!log.isLevelEnabled?.('info')) return undefined;
   return {

@@ -4,36 +4,35 @@ import { join } from 'node:path';
 import express, { type RequestHandler, Router } from 'express';
 import { RequestRefusedError } from './operation/request-errors.ts';
 
-/** Files that a browser shows, beside the operations. */
 export interface Pages {
   /** Their name on the page at `/`. */
   name: string;
-  /** Path of all of them, with a slash at both ends. */
+  /** Path before all files, with a slash at both ends. */
   home: string;
   handler: RequestHandler;
 }
 
 interface PageOptions {
-  /** The folder with `index.html` and what it loads. */
+  /** The folder with `index.html` and the files that it loads. */
   folder: string;
   /** The `content-security-policy` of the page. */
   policy: string;
   /**
-   * Makes the page that is sent of `index.html` [as it is]. Its addresses are relative: what a proxy has taken off the
-   * path of a request is not known here. Those that begin with `./` are of `home`, in every view.
+   * Makes the page from `index.html` [the same]. Its addresses are relative, because a proxy may have removed a part of
+   * the path. An address that begins with `./` is relative to `home`, in every view.
    */
   toPage?: (html: string) => string;
   /** Further files, path below `home` → media type and text. */
   texts?: Record<string, [type: string, text: string]>;
-  /** Names that change with the content of their file: those files are kept for a year. */
+  /** Matches names that change with the content of their file: browsers cache those files for a year. */
   hashedName: RegExp;
-  /** True where the page shows one of its views for each path that is no file. */
+  /** True if the page has a view for each path that is no file. */
   hasViews?: boolean;
 }
 
 const HTML = 'text/html; charset=utf-8';
 
-/** Serves a folder below `home`, without credentials; `index.html` is read when it is first asked for. */
+/** Serves a folder below `home`, without credentials; `index.html` is read with the first request for it. */
 export function createPages(name: string, home: string, options: PageOptions): Pages {
   const { folder, policy, toPage = String, texts = {}, hashedName } = options;
   let html: string | undefined;
@@ -44,15 +43,15 @@ export function createPages(name: string, home: string, options: PageOptions): P
     response.setHeader('content-security-policy', policy);
     response.writeHead(200, { 'content-type': HTML, 'content-length': page.length }).end(page);
   };
-  /** Files whose name changes with their content are kept, the others are compared each time. */
+  /** Browsers cache files whose name changes with their content, and revalidate the others each time. */
   const setHeaders = (response: ServerResponse, path: string) =>
     response.setHeader('cache-control', hashedName.test(path) ? 'public, max-age=31536000, immutable' : 'no-cache');
   const router = Router({ caseSensitive: true, strict: true });
   const bare = home.slice(0, -1);
   router.all([bare, `${home}{*path}`], onlyRead);
-  // The query stays: a link to a session is `/dev-ui?app=…&session=…`.
+  // The redirect keeps the query: a link to a session is `/dev-ui?app=…&session=…`.
   router.get(bare, (request, response) => {
-    // Relative, for a proxy that takes a path off: of its last segment.
+    // Relative to the last segment, because a proxy may have removed the segments before it.
     const location = `${bare.split('/').at(-1)}/${request.url.slice(request.path.length)}`;
     response.writeHead(307, { location }).end();
   });

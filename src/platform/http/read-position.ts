@@ -2,18 +2,18 @@ import { runWith } from '../context.ts';
 import { isPlainRead, type Operation, READ_POSITION } from './operation/operation.ts';
 
 const HEADER = READ_POSITION.toLowerCase();
-/** A place in the primary's log of changes, as PostgreSQL writes it: `16/B374D848`. */
+/** A position in the primary's write-ahead log, as PostgreSQL writes it: `16/B374D848`. */
 const POSITION = /^[0-9A-F]{1,8}\/[0-9A-F]{1,8}$/;
-/** The header of an answer that begins before its work ends: a read that sends it back needs everything. */
+/** The header of an answer that begins before its work ends: a read that sends it back waits for all changes so far. */
 const LATEST = 'latest';
 
-/** Position of the primary that no change before the call is behind; `undefined` where it cannot be had. */
+/** Returns a position of the primary that covers every change before the call; `undefined` if it cannot be found. */
 export type FindPosition = () => Promise<string | undefined>;
 
 /**
- * Returns the handler of an operation where plain reads go to a replica. Such a read waits for the position that the
- * client sent, or without one for that of the primary now. A change is answered with its position, found after it: its
- * commit, which makes it visible, stands behind all that its own statements could see of the log.
+ * Wraps the handler of an operation if plain reads go to a replica. Such a read waits for the position that the client
+ * sent, or else for the current position of the primary. A change is answered with its position, which is found after
+ * the change, because the commit that makes it visible comes after every position that its own statements could see.
  */
 export function withReadYourWrites(find: FindPosition, operation: Operation): Operation['handler'] {
   const { handler } = operation;

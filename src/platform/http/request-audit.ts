@@ -9,29 +9,29 @@ import type { Principal } from './operation/principal.ts';
 import { type RefusalReason, RequestRefusedError } from './operation/request-errors.ts';
 import type { EdgeLog } from './error-handler.ts';
 
-/** Longest name that an entry keeps: a stranger's path may be longer than any identifier. */
+/** Longest name in an entry: a stranger's path may have longer ones than any identifier. */
 const MAX_NAME = 256;
-/** The refusals of a page of another site, of a proxy and of two credentials. */
+/** The refusals of a page of another site, of a proxy and of a repeated credential. */
 const EDGE_REFUSALS: ReadonlySet<RefusalReason> = new Set(['forbidden_origin', 'not_deliberate', 'malformed_headers']);
 const FOREIGN = 'what it asks for belongs to another user or application';
 
-/** The facts that the steps of a request leave in `response.locals` for those after them. */
+/** The facts in `response.locals` that the steps of a request leave for later steps. */
 export interface Noted {
   requestId: string;
-  /** The address of the client, of IPv6 its network. */
+  /** The address of the client; if IPv6, its network. */
   network: string;
-  /** The template and the id of the operation, and what the path says: Express removes it before an error handler. */
+  /** The template of the path. It and `params` are copied, because Express removes them before an error handler. */
   route?: string;
   operationId?: string;
   params?: Request['params'];
   principal?: Principal;
-  /** The name that limits count for. */
+  /** The caller's name to the limits. */
   caller?: string;
-  /** True where the refusal is one of another's things: a 404 that the audit keeps. */
+  /** True for a 404 about another user's or application's resource, which the audit keeps. */
   isForeign?: boolean;
 }
 
-/** Returns the entry of a request; `resource` where its content has been read. */
+/** Returns the entry of a request. @param resource present once the content is validated */
 export function toAuditEntry(
   request: Request,
   response: Response,
@@ -58,7 +58,7 @@ function toCaller(principal: Principal | undefined): Pick<AuditEntry, 'callerKin
   return { callerKind: principal.kind, caller: principal.kind === 'key' ? principal.id : undefined };
 }
 
-/** Keeps refusals on their way to the error handler, and writes a line for a wrong credential. */
+/** Keeps refusals on their way to the error handler, and logs wrong credentials. */
 export function auditErrors(audit: Audit | undefined, log: EdgeLog): ErrorRequestHandler {
   return (error: unknown, request, response, next) => {
     auditDenied(audit, error, request, response);
@@ -70,14 +70,14 @@ export function auditErrors(audit: Audit | undefined, log: EdgeLog): ErrorReques
   };
 }
 
-/** Keeps that a request, or a further action of its open stream, was refused; not that it failed otherwise. */
+/** Keeps the refusal of a request, or of a further action of its open stream; other failures are not kept. */
 export function auditDenied(audit: Audit | undefined, error: unknown, request: Request, response: Response): void {
   const { isForeign } = response.locals as Noted;
   const reason = isForeign ? FOREIGN : toReason(error);
   if (reason !== undefined) audit?.refused(toAuditEntry(request, response), reason);
 }
 
-/** Returns why a request may not do what it asks for; `undefined` for every other error. */
+/** Returns the reason of a refusal; `undefined` for every other error. */
 function toReason(error: unknown): string | undefined {
   if (error instanceof UnauthenticatedError) return 'no credential, or a wrong one';
   if (error instanceof LimitError) return `limit ${error.limit}`;
@@ -86,6 +86,6 @@ function toReason(error: unknown): string | undefined {
   return isForbidden ? error.message : undefined;
 }
 
-/** A token that has only expired was right once. */
+/** An expired token is no wrong credential, because it was valid once. */
 const isWrongCredential = (error: unknown, request: Request) =>
   error instanceof UnauthenticatedError && request.headers.authorization !== undefined && !isExpired(error);

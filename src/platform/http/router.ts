@@ -22,13 +22,13 @@ import { auditDenied, type Noted, toAuditEntry } from './request-audit.ts';
 import type { ReadBody } from './validation/json-body.ts';
 import type { Validate, ValidRequest } from './validation/validate.ts';
 
-/** The steps of every operation on the way to its handler. */
+/** What every operation needs before its handler runs. */
 interface Steps
   extends Pick<
     HttpAppOptions<never>,
     'context' | 'apps' | 'limits' | 'metrics' | 'audit' | 'findPosition' | 'publicUrl'
   > {
-  /** Without it no credential is asked for: all callers are anonymous. */
+  /** If absent, no credential is required and all callers are anonymous. */
   authenticate: Authenticate | undefined;
   readJsonBody: ReadBody;
   readTextBody: ReadBody;
@@ -38,14 +38,14 @@ interface Steps
 }
 
 /**
- * A router with one route per path of each operation. A request is authenticated before its body is read, and
- * compared with the path's user before it is validated, so that a stranger learns nothing from either.
+ * A router with one route per path of each operation. A request is authenticated before its body is read, and its
+ * caller compared with the path's user before validation, so that a stranger learns nothing from a refusal.
  */
 export function operationRouter(operations: Operation[], steps: Steps): Router {
   const router = Router({ caseSensitive: true });
   const handlers = new Map(operations.map((each) => [each, createHandler(each, steps)]));
   const routes = listRoutes(operations).toSorted(byFixedSegmentsFirst);
-  // Where a client resolved `..` in a name, the path of what contains it is left, with a slash at its end.
+  // A client that resolves `..` in a name sends the path of the container with a trailing slash: it is not deleted.
   router.use((request, _response, next) =>
     next(request.method === 'DELETE' && request.path.endsWith('/') ? 'router' : undefined),
   );
@@ -54,7 +54,7 @@ export function operationRouter(operations: Operation[], steps: Steps): Router {
   return router;
 }
 
-/** Routes by the number of their segments, of which a path has as many: it is compared with those only. */
+/** Groups routes by their number of segments: a path is compared only with routes that have as many. */
 function bySegments(routes: (Route & { handler: RequestHandler | undefined })[]): RequestHandler {
   const routers = new Map<number, Router>();
   for (const { path, operation, handler } of routes) {
@@ -71,20 +71,20 @@ function bySegments(routes: (Route & { handler: RequestHandler | undefined })[])
   };
 }
 
-/** Counts the segments of a path; a slash at its end begins none. */
+/** Counts the segments of a path; a trailing slash begins none. */
 function countSegments(path: string): number {
   let count = 0;
   for (let at = path.indexOf('/'); at !== -1 && at < path.length - 1; at = path.indexOf('/', at + 1)) count += 1;
   return count;
 }
 
-/** Returns all that a request of one operation passes, in this order; what does not depend on it is decided here. */
+/** Returns the steps of one operation's requests, in order; whatever no request changes is prepared outside of them. */
 function createHandler(operation: Operation, steps: Steps): RequestHandler {
   const { owner, body, wire } = operation;
-  // What anybody may send counts by address.
+  // An open operation that changes something is limited by address.
   const limits = owner === 'open' && operation.method === 'get' ? undefined : steps.limits?.(operation);
   const authorize = createAuthorize(operation);
-  // What is sent where no body is taken was meant to say something: an operation of ours reads it, and refuses.
+  // An operation of ours without a body reads one nevertheless, to refuse it: its sender meant something by it.
   const readBody = body?.isText ? steps.readTextBody : body || wire === undefined ? steps.readJsonBody : undefined;
   const validate = steps.createValidate(operation);
   const readContent = createContentReader(operation, steps.appAliases);
@@ -100,7 +100,7 @@ function createHandler(operation: Operation, steps: Steps): RequestHandler {
     requireDeliberate(request, body?.isText === true);
     const caller = (noted.caller = toCallerId(principal, noted.network, named.userId));
     const admit = () => limits?.admit(noted.caller ?? caller, request, response) ?? Promise.resolve();
-    // Only a key acts for users, and only what is validated may name one outside the path.
+    // Only a key acts for users. If the content names the user, the limit of that user can count only after validation.
     const isNamedLater = principal.kind === 'key' && typeof owner === 'object';
     if (!isNamedLater) await admit();
     await readBody?.(request, response);
@@ -114,7 +114,7 @@ function createHandler(operation: Operation, steps: Steps): RequestHandler {
   };
 }
 
-/** @throws {NotFoundError} for the name of an application that is not hosted */
+/** @throws {NotFoundError} for an application that is not hosted */
 function requireHosted(apps: { has(appName: string): boolean }, appName: unknown): void {
   if (typeof appName === 'string' && !apps.has(appName)) throw new NotFoundError(`App not found: ${appName}`);
 }
@@ -129,11 +129,11 @@ function noteOperation(
   Object.assign(response.locals, { route: path, operationId, params: request.params, toRefusal });
   if (resourceMetadata !== undefined)
     response.locals.metadataUrl = `${toBase({ PUBLIC_URL: publicUrl }, request)}${resourceMetadata}`;
-  // A WebSocket leaves its response behind; the server counts those.
+  // A WebSocket does not end with its response; the server counts those.
   if (isStream && success?.status !== 101 && metrics) response.once('close', metrics.stream(operationId));
 }
 
-/** Reads what the path says, before a byte of the body is read. */
+/** Returns the resource as the path names it, before a byte of the body is read. */
 function readPath(
   operation: Operation,
   request: Request,
@@ -148,7 +148,7 @@ function readPath(
   };
 }
 
-/** Returns what reads from the validated content whose it is, and what further scopes it needs. */
+/** Returns a function that reads the resource, and the further scopes that a request needs, from validated content. */
 function createContentReader({ owner, demands }: Operation, appAliases: ReadonlyMap<string, string>) {
   const named = typeof owner === 'object' ? owner : undefined;
   if (!named && !demands) return undefined;
@@ -163,13 +163,13 @@ function createContentReader({ owner, demands }: Operation, appAliases: Readonly
   };
 }
 
-/** Lets the audit tell the 404 of what is another's from that of what does not exist. */
+/** Marks a 404 about another user's or application's resource, so that the audit keeps it. */
 function markForeign(noted: Noted, error: NotFoundError): NotFoundError {
   noted.isForeign = true;
   return error;
 }
 
-/** Returns the 404 of what a path names. */
+/** Returns the 404 of the resource that a path names. */
 function notFound({ absent }: Operation, request: Request): NotFoundError {
   const names = Object.entries(request.params).map(([name, text]) => [camelCase(name), text]);
   const text = absent?.(Object.fromEntries(names) as never);
@@ -177,7 +177,7 @@ function notFound({ absent }: Operation, request: Request): NotFoundError {
   return new NotFoundError(text ?? (typeof userId === 'string' ? `User not found: ${userId}` : 'Not Found'));
 }
 
-/** Returns what runs the handler of an operation for an admitted request and sends its answer. */
+/** Returns a function that runs an operation's handler for an admitted request and sends the answer. */
 function createAnswer(operation: Operation, steps: Steps) {
   const { context, findPosition } = steps;
   const limits = steps.limits?.(operation);
@@ -185,7 +185,7 @@ function createAnswer(operation: Operation, steps: Steps) {
   const audit = steps.audit?.isAbout(kind) ? steps.audit : undefined;
   const handle = findPosition ? withReadYourWrites(findPosition, operation) : operation.handler;
   const status = operation.success?.status ?? 200;
-  // A WebSocket leaves its response behind, and sees to this itself.
+  // A WebSocket does not end with its response, and watches its credential itself.
   const lasts = status !== 101 && (operation.isStream === true || loadFor(operation) === 'invoke');
   return async (
     request: Request,
@@ -207,7 +207,7 @@ function createAnswer(operation: Operation, steps: Steps) {
       },
     };
     if (audit) await audit.allowed(toAuditEntry(request, response, resource), kind);
-    // Of several headers none counts.
+    // A repeated header is ignored.
     const { traceparent } = request.headers;
     const callerTrace = typeof traceparent === 'string' ? traceparent : undefined;
     const userId = rowsFor(principal, resource.userId);
@@ -224,8 +224,8 @@ function createAnswer(operation: Operation, steps: Steps) {
 }
 
 /**
- * Watches the credential of an answer that may take long. Once it is not valid any more the caller is refused instead,
- * unless the answer has begun: a stream says so itself. What has been started goes on, as where a client leaves.
+ * Watches the credential during an answer that may take long. When the credential expires or is revoked, the caller is
+ * refused, unless the answer has begun: a stream ends itself. The work goes on, as it does when a client disconnects.
  */
 function whileValid(principal: Principal, response: Response) {
   if (principal.expiresAt === undefined && !principal.onRevoked) return undefined;
@@ -235,7 +235,7 @@ function whileValid(principal: Principal, response: Response) {
     signal: ended.signal,
     orEnded: <Result>(work: Promise<Result>) =>
       new Promise<Result>((resolve, reject) => {
-        // After those who answer in the words of their protocol.
+        // Later than the listeners that answer in the words of their protocol.
         const refuse = () => response.headersSent || reject(ended.signal.reason as Error);
         ended.signal.addEventListener('abort', () => setImmediate(refuse));
         work.then(resolve, reject).finally(cancel);
@@ -243,25 +243,25 @@ function whileValid(principal: Principal, response: Response) {
   };
 }
 
-/** Returns the user whose rows alone the database shows, where the principal is bound to users. */
+/** Returns the user to whom row security restricts statements, if the principal is bound to users. */
 function rowsFor(principal: Principal, named: string | undefined): string | undefined {
   if (principal.kind === 'user') return principal.userId;
   return principal.kind === 'key' && principal.users !== undefined ? named : undefined;
 }
 
-/** Text of `json` answers goes out as it is; a value without a JSON form goes out as `null`. */
+/** Sends an answer; a value that JSON cannot express is sent as `null`. */
 function sendAnswer(response: Response, answer: Answer, status: number): void {
   if (answer.kind === 'sent') return;
   const text = answer.kind === 'json' ? answer.text : (JSON.stringify(answer.value) ?? 'null');
   const length = Buffer.byteLength(text);
   response.writeHead(answer.status ?? status, { 'content-type': 'application/json', 'content-length': length });
-  // As text, which Node sends together with the headers; bytes would be a second write.
+  // As text, because Node sends text together with the headers, and bytes in a second write.
   response.end(text);
 }
 
 /**
- * For what no route took: OPTIONS on a known path 204, another method 405, both with `Allow`; otherwise on to the next
- * handler. It stands behind all routes, because a path may match several templates that have different methods.
+ * Answers requests that no route took: OPTIONS on a known path with 204, another method with 405, both with `Allow`. It
+ * comes after all routes, because a path may match several templates with different methods.
  */
 function methodNotAllowed(routes: Route[]): RequestHandler {
   const known = routes.map(({ path, operation }) => ({

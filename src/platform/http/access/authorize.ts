@@ -3,28 +3,28 @@ import type { Demand } from '../operation/demands.ts';
 import type { Operation } from '../operation/operation.ts';
 import type { Principal } from '../operation/principal.ts';
 
-/** The thing that a request is about, as far as the request names it. */
+/** The resource of a request, as far as the request names it. */
 export interface Resource {
   appName?: string | undefined;
   userId?: string | undefined;
-  /** Further scopes that its content needs. */
+  /** Further scopes that the content of the request needs. */
   demands?: readonly Demand[] | undefined;
-  /** The 404 of it: of what belongs to another a caller learns as much as of what does not exist. */
+  /** The 404 for a resource of another, the same as for one that does not exist, so that callers learn nothing. */
   absent: () => NotFoundError;
 }
 
 const FOR_KEYS = 'This operation is for runtime keys, not for tokens of users.';
 
 /**
- * Decides whether a principal may do what it asks for.
- * @throws {ForbiddenError} where a scope is missing. @throws {NotFoundError} for what belongs to another
+ * Decides whether a principal may send a request.
+ * @throws {ForbiddenError} if a scope is missing @throws {NotFoundError} for a resource of another
  */
 type Authorize = (principal: Principal, resource: Resource) => void;
 
-/** Returns the one decision on who may call an operation: by its scope, by users and applications, by its content. */
+/** Prepares the only decision on who may call an operation: by scope, by user and application, by content. */
 export function createAuthorize({ scope, isForKeys, owner }: Operation): Authorize {
   const own: Demand | undefined = scope === 'none' ? undefined : { scope, because: 'this operation needs it.' };
-  // Descriptions of applications are for all who may read; everything else without an owner is about all users.
+  // Descriptions of applications are for all who may read. Every other operation without an owner is about all users.
   const spansUsers = owner === 'caller' || (owner === 'service' && scope !== 'read');
   return (principal, { appName, userId, demands = [], absent }) => {
     if (own) requireScope(principal, own);
@@ -39,19 +39,19 @@ export function createAuthorize({ scope, isForKeys, owner }: Operation): Authori
   };
 }
 
-/** @throws {ForbiddenError} where the caller lacks the scope */
+/** @throws {ForbiddenError} if the caller lacks the scope */
 export function requireScope({ scopes }: Principal, { scope, because }: Demand): void {
   if (!scopes.has(scope))
     throw new ForbiddenError(`The credential does not have the scope \`${scope}\`: ${because}`, scope);
 }
 
-/** Returns true when a caller may read and write what belongs to this user. */
+/** True if a caller may read and write the resources of this user. */
 export function mayActFor(principal: Principal, userId: string): boolean {
   if (principal.kind === 'user') return principal.userId === userId;
   return principal.kind === 'anonymous' || (principal.users?.has(userId) ?? true);
 }
 
-/** Returns the name that limits count for: a user, a user that a key acts for, a key alone, or an address. */
+/** Returns the name to which limits apply: a user, a user for whom a key acts, a key alone, or an address. */
 export function toCallerId(principal: Principal, address: string, userId?: string): string {
   if (principal.kind === 'user') return `user:${principal.userId}`;
   if (principal.kind === 'anonymous') return `address:${address}`;

@@ -11,33 +11,33 @@ import { type Principal, SCOPES, USER_SCOPES } from '../operation/principal.ts';
 import type { Login, LoginLimit } from '../limits/login-limit.ts';
 import { createKeyRing } from './key-ring.ts';
 
-/** How callers prove who they are. */
+/** How callers authenticate. */
 export type AuthOptions =
   | { mode: 'local' }
-  /** `keys`: with all scopes; several, so that they can be rotated. `file`: of keys with limits (`key-ring.ts`). */
+  /** `keys` have all scopes; several allow rotation. `file` has keys with restrictions (`key-ring.ts`). */
   | { mode: 'key'; keys: string[]; file?: string | undefined }
   | ({
       mode: 'jwt';
-      /** The `iss` that tokens must carry, and where its discovery document is. */
+      /** The `iss` of valid tokens, and the address below which the discovery document is. */
       issuer: string;
-      /** The `aud` that tokens must carry; without one any audience is accepted. */
+      /** The `aud` of valid tokens [any audience]. */
       audience?: string | undefined;
       /** The claim that names the user. */
       userClaim: string;
-      /** The claim that says what a token allows; without one every token has {@link USER_SCOPES}. */
+      /** The claim that lists the scopes [every token has {@link USER_SCOPES}]. */
       scopeClaim?: string | undefined;
-      /** The claim that names the groups of the user; without one there are none. */
+      /** The claim that lists the groups of the user [no groups]. */
       groupsClaim?: string | undefined;
     } & JwksOptions);
 
-/** The same words for every missing, malformed, wrong or expired credential: they must not help to guess one. */
+/** The same sentence for a missing, malformed, wrong or expired credential, because it must not help to guess one. */
 const REFUSED = 'authentication required';
-/** Longer tokens are refused unread; Node itself refuses headers over 16 KiB in all. */
+/** Longer tokens are refused unread. Node itself refuses headers of more than 16 KiB together. */
 const MAX_TOKEN_LENGTH = 8192;
 const CLOCK_TOLERANCE_SECONDS = 30;
-/** A verified token is not verified again for this long: its signature costs 0.8 ms, more than a refusal may. */
+/** How long a verification is cached: it costs 0.8 ms, more than a refusal may cost. */
 const TOKEN_CACHE_MS = 5_000;
-/** Only asymmetric ones: with HS256 the public key would be a shared secret. */
+/** Asymmetric algorithms only: with HS256 the public key would be a shared secret. */
 const ALGORITHMS = [
   'RS256',
   'RS384',
@@ -54,14 +54,13 @@ const ALGORITHMS = [
 /** `typ` of access tokens (RFC 9068) and of plain JWTs; a logout token or a DPoP proof is not a credential. */
 const TOKEN_TYPES = new Set([undefined, 'jwt', 'at+jwt', 'application/at+jwt']);
 
-/** Finds out who sends a request. @throws UnauthenticatedError; UnavailableError when no verification key can be had */
+/** Returns the sender of a request. @throws UnauthenticatedError @throws UnavailableError without verification keys */
 export type Authenticate = (request: Request) => Promise<Principal>;
 
 /**
- * Returns what finds out who calls, before any byte of a body is read.
- *
- * In `local` mode nothing could check a credential, so one that is sent is ignored and every caller is anonymous: the
- * mode is for a loopback address, where `guards.ts` keeps web pages out.
+ * Prepares the authentication, which precedes the first byte of a body. `undefined` in mode `local`: nothing could
+ * check a credential there, so credentials are ignored and every caller is anonymous. That mode is for a loopback
+ * address, and `guards.ts` keeps web pages out.
  * @param appAliases further names of applications in credentials → the names
  */
 export function authentication(
@@ -82,7 +81,7 @@ export function authentication(
   };
 }
 
-/** Returns what the limit of failures counts; `undefined` where no credential is sent. */
+/** Returns the names by which wrong credentials are counted; `undefined` if no credential was sent. */
 function toLogin(mode: 'key' | 'jwt', request: Request): Login | undefined {
   const credential = request.headers.authorization?.replace(/^bearer +/i, '');
   if (credential === undefined) return undefined;
@@ -102,7 +101,7 @@ async function withLoginLimit(
     logins.succeeded(login);
     return principal;
   } catch (error) {
-    // A token that has only expired was right once: it is no guess.
+    // An expired token was valid once, so it is no guess.
     const isGuess = error instanceof UnauthenticatedError && !isExpired(error);
     if (isGuess) await logins.failed(login);
     throw error;
@@ -112,31 +111,31 @@ async function withLoginLimit(
 }
 
 function tokenAuthenticator(options: Extract<AuthOptions, { mode: 'jwt' }>): Authenticate {
-  // jose is loaded where tokens are, and there at the start, since the keys are fetched then.
+  // jose is loaded only in mode `jwt`, and at the start, because the keys are fetched then.
   const keys = import('./jwks.ts').then(({ createKeySource }) => createKeySource(options));
   const tokenCache = new BoundedCache<{ user: TokenUser; until: number }>();
   const pendingVerifications = new SingleFlight<TokenUser>();
   return async (request) => {
     const token = bearerToken(request);
-    // Decoders pass over spare bits, padding and the other alphabet, which would make many tokens of one.
+    // Decoders ignore spare bits, padding and the other alphabet, so one token could be written in many ways.
     const signature = token.slice(token.lastIndexOf('.') + 1);
     if (Buffer.from(signature, 'base64url').toString('base64url') !== signature) throw new InvalidTokenError(REFUSED);
-    // Kept by digest: no token can be read from the memory of the process for longer than its request.
+    // The cache has digests, so that no token stays in the memory of the process after its request.
     const digest = hash('sha256', token, 'base64url');
     const cached = tokenCache.get(digest);
     if (cached && cached.until > Date.now()) return cached.user;
-    // Of many requests that bring it at once, one verifies it.
+    // Of concurrent requests with one token, one verifies it.
     const user = await pendingVerifications.run(digest, () => verifiedUser(token, keys, options));
     tokenCache.set(digest, { user, until: Math.min(Date.now() + TOKEN_CACHE_MS, user.expiresAt) });
     return user;
   };
 }
 
-/** Returns true for a token that was right until it expired. */
+/** True for a token that was valid until it expired. */
 export const isExpired = ({ cause }: UnauthenticatedError): boolean =>
   cause instanceof Error && 'code' in cause && cause.code === 'ERR_JWT_EXPIRED';
 
-/** @throws UnauthenticatedError when there is no well-formed bearer credential (RFC 6750 §2.1) */
+/** @throws UnauthenticatedError if there is no well-formed bearer credential (RFC 6750 §2.1) */
 function bearerToken(request: Request): string {
   const { authorization = '' } = request.headers;
   const [, token] = /^bearer +([\w~+/.-]+=*)$/i.exec(authorization) ?? [];
@@ -153,7 +152,7 @@ function keyAuthenticator(options: { keys: string[]; file?: string | undefined }
   };
 }
 
-/** The user of a token, until it expires. */
+/** The user of a token that expires. */
 type TokenUser = Extract<Principal, { kind: 'user' }> & { expiresAt: number };
 
 async function verifiedUser(
@@ -165,7 +164,7 @@ async function verifiedUser(
   >,
 ): Promise<TokenUser> {
   const { protectedHeader, payload } = await verify(token, await keys, options);
-  // By the rule of every identifier: as another text the store might keep it, or take it for another user's.
+  // An identifier like any other, because the store might change another text, or take it for another user's.
   const { data: userId } = identifierSchema.safeParse(payload[options.userClaim]);
   const issuedInFuture = (payload.iat ?? 0) > Date.now() / 1000 + CLOCK_TOLERANCE_SECONDS;
   const isAccessToken = TOKEN_TYPES.has(protectedHeader.typ?.toLowerCase());
@@ -176,21 +175,20 @@ async function verifiedUser(
   return { kind: 'user', userId, groups, scopes: new Set(scopes.length > 0 ? scopes : USER_SCOPES), expiresAt };
 }
 
-/** Maximum of groups of a token, and of the characters of one. */
+/** Maximum number of groups of a token, and of characters of a group. */
 const MAX_GROUPS = 200;
 const MAX_GROUP = 256;
 
-/** The groups of a claim; what no task can name, a control character in it for instance, is none. */
+/** Returns the groups of a claim without those that no task can name, for instance because of a control character. */
 const groupsIn = (claim: unknown): string[] =>
   wordsIn(claim)
     .filter((word) => typeof word === 'string' && word.length <= MAX_GROUP && /^[^\p{Cc}]+$/u.test(word))
     .slice(0, MAX_GROUPS) as string[];
 
-/** The words of a claim: with blanks between them (RFC 8693 §4.2), or an array of them. */
+/** Returns the words of a claim: a text with blanks between them (RFC 8693 §4.2), or an array. */
 const wordsIn = (claim: unknown): unknown[] =>
   typeof claim === 'string' ? claim.split(' ') : Array.isArray(claim) ? claim : [];
 
-/** Our scopes among those of a claim. */
 function scopesIn(claim: unknown) {
   const words = wordsIn(claim);
   return SCOPES.filter((scope) => words.includes(scope));

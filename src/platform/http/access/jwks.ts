@@ -8,31 +8,31 @@ import {
 } from 'jose';
 import { UnavailableError } from '../../../core/errors.ts';
 
-/** Where the verification keys of an issuer are. */
+/** The source of an issuer's verification keys. */
 export interface JwksOptions {
   issuer: string;
-  /** Address of the key set (RFC 7517); without one it is taken from the issuer's discovery document. */
+  /** Address of the key set (RFC 7517) [that of the issuer's discovery document]. */
   jwksUrl?: string | undefined;
   /** Longest wait for the issuer, milliseconds [3000]. */
   timeoutMs?: number | undefined;
-  /** Keys could not be fetched; at most every five seconds. */
+  /** Called when keys cannot be fetched; at most every five seconds. */
   onFailure?: ((error: unknown) => void) | undefined;
 }
 
-/** After this long a removed key is refused. */
+/** How long a removed key is still accepted. */
 const FRESH_MS = 10 * 60_000;
-/** A key that is not in the set makes it be fetched again, at most this often: forged key ids must not cost fetches. */
+/** Shortest time between two fetches for unknown key ids, because forged ids must not cost fetches. */
 const UNKNOWN_KEY_COOLDOWN_MS = 30_000;
-/** After a failure the issuer is left alone for this long. */
+/** How long a failed fetch is not retried. */
 const BACK_OFF_MS = 5_000;
-/** An issuer that is away does not lock its users out for this long after the last good answer. */
+/** How long the last good answer counts while the issuer is unavailable, so that its users are not locked out. */
 const STALE_MS = 60 * 60_000;
 const DEFAULT_TIMEOUT_MS = 3_000;
 const MAX_KEY_SET_BYTES = 256 * 1024;
 
 /**
- * The keys of an issuer, kept between requests by jose: single flight, freshness, cool-down after an unknown key.
- * @returns a function that throws UnavailableError when no keys can be had, and jose's errors where none fits.
+ * The keys of an issuer. jose caches them: single flight, freshness, cool-down after an unknown key.
+ * @returns a function that throws UnavailableError if no keys are available, and jose's errors if none fits
  */
 export function createKeySource(options: JwksOptions): JWTVerifyGetKey {
   const source = keySetFetch(options);
@@ -42,18 +42,18 @@ export function createKeySource(options: JwksOptions): JWTVerifyGetKey {
     cooldownDuration: UNKNOWN_KEY_COOLDOWN_MS,
     [customFetch]: source.fetch,
   });
-  // Warm from the start; a failure is met again, and reported, by the first request.
+  // Warms the cache at the start. The first request meets a failure again and reports it.
   void remote.reload().catch(() => undefined);
   return async (header, token) => {
-    // jose takes a repeated answer for a fresh one, so the end of the hour is looked at here.
+    // jose takes a repeated answer for a fresh one, so the age is checked here.
     if (source.isTooOld()) await remote.reload();
     return remote(header, token);
   };
 }
 
 /**
- * A `fetch` for jose that leaves an issuer alone for a while after a failure and repeats the last good answer. By
- * itself jose asks again for every token and refuses all of them.
+ * A `fetch` for jose that backs off after a failure and repeats the last good answer. jose alone would fetch again for
+ * every token and refuse all of them.
  */
 function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: FetchImplementation; isTooOld(): boolean } {
   let address = jwksUrl;
@@ -67,7 +67,7 @@ function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: Fetc
         try {
           address ??= await discoveredAddress(issuer, signal);
           const keySet = (await fetchJson(address, signal)) as unknown as JSONWebKeySet;
-          // Throws for what is no key set: it must not take the place of the last good one.
+          // Throws for a malformed key set, which must not replace the last good one.
           createLocalJWKSet(keySet);
           last = { keySet, fetchedAt: Date.now() };
         } catch (error) {
@@ -105,7 +105,7 @@ async function fetchJson(address: string, signal: AbortSignal): Promise<Record<s
   return value as Record<string, unknown>;
 }
 
-/** Keys come over https, or over http from this machine (tests, a side-car). */
+/** Keys are fetched over https, or over http from this machine (tests, a side-car). */
 function requireSecure({ protocol, hostname }: URL): void {
   const isLoopback = hostname === 'localhost' || hostname === '[::1]' || /^127(?:\.\d+){3}$/.test(hostname);
   if (protocol !== 'https:' && !(protocol === 'http:' && isLoopback))

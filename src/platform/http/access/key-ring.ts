@@ -13,7 +13,7 @@ const SECRET_BYTES = 32;
 const DIGEST = /^[0-9a-f]{64}$/;
 
 const names = z.array(z.string().min(1)).min(1);
-/** One key as the file keeps it: its digest, never the key. */
+/** One key in the file: its digest, never the key. */
 const keySchema = z.strictObject({
   id: z.string().regex(/^[\w-]{1,64}$/, 'letters, digits, _ and -, at most 64'),
   digest: z.string().regex(DIGEST, 'the SHA-256 of the whole key, 64 hexadecimal digits'),
@@ -26,7 +26,7 @@ type KeyEntry = z.output<typeof keySchema>;
 
 interface Known {
   digest: Buffer;
-  /** Its entry in the file as one text; absent for a plain key. */
+  /** The entry in the file as one text; absent for a plain key. */
   entry?: string;
   principal: Principal;
   expiresAt: number;
@@ -42,8 +42,8 @@ interface Watcher {
 export type FindHolder = (key: string) => Promise<Principal | undefined>;
 
 /**
- * The keys that are valid now: `plain` ones with all scopes, and those of a file, which is read again as it changes.
- * @throws {ConfigError} where the file cannot be used at the start
+ * The keys that are valid now: `keys` with all scopes, and those of a file, which is reread as time passes.
+ * @throws {ConfigError} if the file cannot be used at the start
  */
 export function createKeyRing(options: { keys: string[]; file?: string | undefined }): FindHolder {
   const plain = options.keys.map((key) => toPlain(key));
@@ -75,7 +75,7 @@ export function createKeyRing(options: { keys: string[]; file?: string | undefin
   };
 }
 
-/** Reads the keys of a file as they are now. @throws {UnavailableError} while it is unusable */
+/** Reads the keys of a file. @throws {UnavailableError} while the file is unusable */
 export async function listKeys(file: string | undefined): Promise<KeyEntry[]> {
   try {
     return file === undefined ? [] : parseFile(file, await readFile(file, 'utf8'));
@@ -85,8 +85,8 @@ export async function listKeys(file: string | undefined): Promise<KeyEntry[]> {
 }
 
 /**
- * Returns what finds out whether a key of a file is valid now, by its id. It reads the file each time: it is asked for
- * work that goes on after its request.
+ * Returns a function that checks by its id whether a key of a file is valid now. It reads the file each time, because
+ * it serves work that goes on after its request.
  */
 export const createKeyCheck =
   (file: string | undefined) =>
@@ -96,8 +96,8 @@ export const createKeyCheck =
   };
 
 /**
- * Looks at what is valid while something waits for the end of a key, which comes when its line is gone or changed.
- * @returns a function that lets work wait for the end of the key of an entry, and returns what calls that off
+ * Polls the valid keys while anything waits for the end of one. A key ends when its line is removed or changed.
+ * @returns a function that calls `work` when the key of an entry ends, and returns a function that cancels this
  */
 function watching(findValid: () => Promise<ReadonlySet<string | undefined>>) {
   const watchers = new Set<Watcher>();
@@ -127,7 +127,7 @@ const toPlain = (key: string): Known => ({
   expiresAt: Number.POSITIVE_INFINITY,
 });
 
-/** Compares digests, which have one length, and always with all: the time reveals nothing about any of them. */
+/** Compares a key with all digests, which have one length, so that the time reveals nothing about any of them. */
 function match(known: Known[], key: string): Principal | undefined {
   const sent = toDigest(key);
   const found = known.filter(({ digest }) => timingSafeEqual(digest, sent));
@@ -142,7 +142,7 @@ function readOrRefuse(file: string): string {
   }
 }
 
-/** A JSON array of keys, or one JSON object a line; empty lines and those after `#` say nothing. */
+/** Parses a JSON array of keys, or one JSON object a line; empty lines and lines that begin with `#` are ignored. */
 function parseFile(file: string, content: string): KeyEntry[] {
   const text = content.trim();
   const refuse = (place: string, why: string): never => {
@@ -196,7 +196,7 @@ export interface NewKey {
   expires?: string | undefined;
 }
 
-/** A fresh key, which exists nowhere else, and its entry for the file. @throws {ConfigError} where a part is wrong */
+/** Makes a key, which is stored nowhere, and its entry for the file. @throws {ConfigError} for a wrong restriction */
 export function createKey({ id = randomBytes(6).toString('hex'), ...limits }: NewKey): { key: string; entry: string } {
   const key = `${id}.${randomBytes(SECRET_BYTES).toString('base64url')}`;
   const read = keySchema.safeParse({ id, digest: toDigest(key).toString('hex'), ...limits });

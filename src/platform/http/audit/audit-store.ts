@@ -4,25 +4,24 @@ import { escapeJson } from '../../db/json-escape.ts';
 import { auditLog } from '../../db/schema/schema.ts';
 import { insertSelect } from '../../db/sql.ts';
 
-/** One decision about one request: who, what, on which resource, from where; never content. */
+/** One decision about one request: caller, operation, resource and address; never content. */
 export interface AuditEntry {
   callerKind: 'unknown' | 'anonymous' | 'key' | 'user';
   /** User of the token, or id of the key; absent for a key of `RUNTIME_API_KEYS` and for an unknown caller. */
   caller?: string | undefined;
   /** Address of the client, after `TRUSTED_PROXIES`. */
   address?: string | undefined;
-  /** `operationId`; `undefined` for what was refused before a route was found. */
+  /** `operationId`; `undefined` if the request was refused before a route was found. */
   operation?: string | undefined;
-  /** The subject of the request: names from its path, and the user and application that its content names. */
+  /** Names from the path, and the user and application that the content names. */
   resource: Record<string, string>;
   requestId: string;
 }
 
-/** An entry as it is stored. */
 export interface Decision extends AuditEntry {
   decision: 'allowed' | 'refused';
   reason?: string | undefined;
-  /** Refusals of this caller that were not kept before this one. */
+  /** Number of this caller's refusals before this one that were not kept. */
   leftOut?: number | undefined;
 }
 
@@ -44,8 +43,8 @@ export async function insertEntries(db: Database, entries: readonly Decision[]):
 }
 
 /**
- * Deletes entries beyond what the migrator wrote down to be kept; none that is younger than a day. A function of the
- * owner of the tables does it: the role that serves may not delete.
+ * Deletes entries beyond the retention that the migrator stored; none that is younger than a day. A function of the
+ * tables' owner deletes them, because the role of the service may not delete.
  */
 export async function deleteOldEntries(db: Database, signal?: AbortSignal): Promise<void> {
   for (let isMore = true; isMore && !signal?.aborted; ) {
@@ -54,7 +53,7 @@ export async function deleteOldEntries(db: Database, signal?: AbortSignal): Prom
   }
 }
 
-/** True where the role of the service may change and delete entries, because it owns the tables or is above that. */
+/** True if the role of the service may change entries, because it owns the tables or inherits from their owner. */
 export async function mayChangeEntries(db: Database): Promise<boolean> {
   const { rows } = await db.execute(
     sql`select from pg_class where oid = ${getTableName(auditLog)}::regclass and pg_has_role(relowner, 'usage')`,

@@ -4,43 +4,41 @@ import type { DatabasePool } from '../../db/database.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
 import { type AuditEntry, type Decision, insertEntries } from './audit-store.ts';
 
-/** Where decisions are kept. */
 export interface Audit {
-  /** True for an operation whose permission is kept. */
+  /** True for an operation whose allowed requests are kept. */
   isAbout(operation: { isRead: boolean }): boolean;
   /**
-   * Keeps that a request is allowed. That of a change is stored when this returns, before the change is begun, so that
-   * no crash loses it. @throws what the database does where it cannot be stored
+   * Keeps that a request is allowed. The entry of a change is stored when this returns, before the change begins, so
+   * that no crash loses it. @throws the database's error if it cannot be stored
    */
   allowed(entry: AuditEntry, operation: { isRead: boolean }): Promise<void>;
-  /** Keeps a refusal soon, without a wait; of one caller so many in a minute. */
+  /** Keeps a refusal later, without a wait; the number per caller and minute is bounded. */
   refused(entry: AuditEntry, reason: string): void;
 }
 
-/** Which decisions are kept, and how many. */
 export interface AuditSettings {
-  /** Permissions to read are kept too. */
+  /** True: allowed reads are kept too. */
   readsToo: boolean;
-  /** Refusals of one caller that are kept in a minute; of all callers ten times as many. */
+  /** Maximum number of kept refusals of one caller in a minute; of all callers ten times as many. */
   refusalsPerMinute: number;
 }
 
 const MINUTE_MS = 60_000;
-/** Time until entries that no request waits for are stored. */
+/** Delay of the write-behind buffer. */
 const DELAY_MS = 500;
-/** Entries of one statement. */
+/** Maximum number of entries of one statement. */
 const BATCH = 500;
-/** Entries that wait while the database is slow or away; further ones are left out, and the log says how many. */
+/** Size of the buffer while the database is slow or unavailable; the log counts the entries that are dropped. */
 const MAX_WAITING = 10_000;
 
-/** An open audit: closing it stores the entries that no request waits for. */
+/** An open audit; closing it flushes the write-behind buffer. */
 export interface OpenAudit extends Audit {
   close(): Promise<void>;
 }
 
 /** Keeps decisions in the table `audit_log`. */
 export function openAudit(database: Pick<DatabasePool, 'db'>, settings: AuditSettings, log: Log): OpenAudit {
-  // The role for statements of one user may not write here.
+  // The role of statements that are restricted to one user may not write here.
   const insert = (batch: readonly Decision[]) => runAsSystem(() => insertEntries(database.db, batch));
   const atOnce = createGroups(insert);
   const later = createLater(insert, log);
@@ -60,7 +58,7 @@ export function openAudit(database: Pick<DatabasePool, 'db'>, settings: AuditSet
   };
 }
 
-/** Stores entries that a request waits for: all that come during one statement are stored together by the next. */
+/** Stores entries for which requests wait: all that come during one statement are stored together by the next. */
 function createGroups(insert: (batch: readonly Decision[]) => Promise<void>) {
   const waiting: Decision[] = [];
   let next: Promise<void> | undefined;
@@ -77,7 +75,7 @@ function createGroups(insert: (batch: readonly Decision[]) => Promise<void>) {
   };
 }
 
-/** Write-behind buffer of entries that no request waits for: they are stored later, in batches. */
+/** The write-behind buffer of entries for which no request waits. */
 function createLater(insert: (batch: readonly Decision[]) => Promise<void>, log: Log) {
   const waiting: Decision[] = [];
   let lost = 0;
@@ -111,7 +109,7 @@ function createLater(insert: (batch: readonly Decision[]) => Promise<void>, log:
   };
 }
 
-/** Refusals of a minute. */
+/** The refusals of one minute. */
 interface Window {
   until: number;
   kept: number;
@@ -120,7 +118,8 @@ interface Window {
 
 /**
  * Bounds the stored refusals per minute, of one caller and of all, so that refused callers cannot fill the table.
- * @returns a function: how many of the caller were left out before this one; `undefined` where it is left out too
+ * @returns a function that returns the number of the caller's refusals dropped before this one; `undefined` if this one
+ *   is dropped too
  */
 function createRefusalBound(perMinute: number): (entry: AuditEntry) => number | undefined {
   const callers = new BoundedCache<Window>();

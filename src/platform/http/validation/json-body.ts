@@ -6,17 +6,17 @@ import { JsonRefusedError, LARGE_BYTES, parseJson } from '../../../core/parse-js
 import { ownTurn } from '../../work/loop-turns.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
-/** Reads the body of a request. @throws what answers why it is refused */
+/** Reads the body of a request. @throws the refusal */
 export type ReadBody = (request: Request, response: Response) => Promise<void>;
 
 /**
- * Reads and parses the JSON body of a request into `request.body`; `undefined` when there is none. Refuses, in this
- * order: a body that is not `application/json` in UTF-8, one over `maxBytes` after inflating, and what
+ * Reads and parses the JSON body of a request into `request.body`; `undefined` if there is none. Refuses, in this
+ * order: a body that is not `application/json` in UTF-8, one over `maxBytes` after decompression, and what
  * {@link parseJson} refuses.
  */
 export const readJsonBody = (maxBytes: number): ReadBody => readBody(maxBytes, requireJson, parseBody);
 
-/** Reads a request's body into `request.body` as text, whatever its media type; `undefined` when there is none. */
+/** Reads a body of any media type into `request.body` as text; `undefined` if there is none. */
 export const readTextBody = (maxBytes: number): ReadBody => readBody(maxBytes, () => undefined, toText);
 
 function readBody(
@@ -37,13 +37,12 @@ function readBody(
   };
 }
 
-/** Runs a middleware to its end. */
 const runMiddleware = (handler: RequestHandler, request: Request, response: Response): Promise<void> =>
   new Promise((resolve, reject) => {
     void handler(request, response, (error?: unknown) => (error === undefined ? resolve() : reject(error)));
   });
 
-/** Angular posts `null` as a body of length 0 without a media type: that is no body (interface inventory §0.3). */
+/** False for a body of length 0, because Angular posts `null` so, without a media type (interface inventory §0.3). */
 export function hasBody(request: Pick<Request, 'headers'>): boolean {
   if (request.headers['transfer-encoding'] !== undefined) return true;
   return Number(request.headers['content-length'] ?? 0) > 0;
@@ -66,7 +65,7 @@ function toText(sent: Buffer): string {
   return sent.toString();
 }
 
-/** Parses a body, or the text in one, within the bounds of bodies. @throws what answers why it is refused */
+/** Parses a body, or the text in one, within the bounds of bodies. @throws the refusal */
 export function parseBody(sent: Buffer): unknown {
   try {
     return parseJson(sent, INPUT_LIMITS.requestBody, { exact: true });
@@ -87,24 +86,23 @@ function toRefusal({ kind, message, path }: JsonRefusedError, sent: Buffer): Err
   return new ValidationFailedError([{ ...detail, ctx: { error } }]);
 }
 
-/** The first error of a text that is not JSON, in the words of Python's `json` up to 3.12, as FastAPI answers it. */
-
-/** The first error of a text: Python's sentence, and its place in characters of Unicode. */
+/** The first error of a text that is not JSON, as FastAPI answers it: the sentence of Python's `json` up to 3.12. */
 interface JsonError {
   error: string;
+  /** In Unicode characters. */
   place: number;
 }
 
 const BLANKS = /[ \t\n\r]*/y;
 const SCALAR = /null|true|false|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const STRING_STOP = /["\\\u0000-\u001f]/g;
-/** Several at once, which is faster; Python wants something behind the digits of the last one. */
+/** Matches several escapes at once, which is faster. Python demands a character after the digits of the last one. */
 const ESCAPES = /(?:\\(?:["\\/bfnrt]|u[\da-fA-F]{4}(?=[^]))){1,256}/y;
 const NAME = 'Expecting property name enclosed in double quotes';
 
 /**
- * Finds the first error of a text that `JSON.parse` has refused: `NaN` and the like, which Python takes, count as one.
- * One pass; it recurses, so the depth of the text must be bounded.
+ * Finds the first error of a text that `JSON.parse` has refused. `NaN` and the like are errors, although Python accepts
+ * them. It recurses, so the depth of the text must be bounded.
  */
 function findJsonError(text: string): JsonError {
   try {
@@ -121,7 +119,7 @@ function fail(error: string, at: number): never {
   throw new Error(error, { cause: at });
 }
 
-/** Returns the place behind the value that begins at a place. */
+/** Returns the place after the value that begins at `start`. */
 function readValue(text: string, start: number): number {
   const opening = text.charAt(start);
   if (opening === '"') return readString(text, start);
@@ -131,7 +129,7 @@ function readValue(text: string, start: number): number {
   return end;
 }
 
-/** Returns the place behind an object or array. */
+/** Returns the place after an object or array. */
 function readMembers(text: string, start: number, isObject: boolean): number {
   const closing = isObject ? '}' : ']';
   let at = skip(BLANKS, text, start + 1);
@@ -144,7 +142,7 @@ function readMembers(text: string, start: number, isObject: boolean): number {
   }
 }
 
-/** Returns the place of the value that belongs to the name at a place. */
+/** Returns the place of the value whose name begins at `start`. */
 function readName(text: string, start: number): number {
   if (text.charAt(start) !== '"') fail(NAME, start);
   const at = skip(BLANKS, text, readString(text, start));
@@ -166,7 +164,7 @@ function readString(text: string, start: number): number {
   }
 }
 
-/** Returns the place behind what matches at a place; that place where nothing does. */
+/** Returns the place after a match at `at`; `at` if nothing matches there. */
 function skip(pattern: RegExp, text: string, at: number): number {
   pattern.lastIndex = at;
   return pattern.test(text) ? pattern.lastIndex : at;

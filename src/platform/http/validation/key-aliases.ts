@@ -5,29 +5,29 @@ import { snakeCase } from '../operation/paths.ts';
 import type { UnknownName } from './unknown-names.ts';
 
 /**
- * Clients send a request's members in camelCase or in snake_case (interface inventory §0.1), and some of them name
- * `harness_agent` otherwise; schemas, documents and handlers know the schema's spelling and the application's name
- * only. This file renames on the way in, along the schema and never inside free-form objects, and finds the spelling
- * that was sent again when an error has to say where it is.
+ * Clients send members in camelCase or in snake_case (interface inventory §0.1), and some have another name for
+ * `harness_agent`. Schemas, documents and handlers know only the schema's spelling and the application's name. This
+ * file renames the members of a body along its schema, never inside free-form objects, and maps the path of an error
+ * back to the spelling that was sent.
  */
 
-/** The names in a schema: those that it knows, spellings to rename, and where below there may be more of them. */
+/** The names in a schema: the known ones, the spellings to rename, and the shapes below that have names. */
 interface Shape {
-  /** All that an object may have there; `undefined` where a free-form one may stand, or none. */
+  /** All names that an object may have; `undefined` if it may be free-form, or if none is allowed. */
   known: ReadonlySet<string> | undefined;
 
   /** Other spelling → the schema's own. */
   renames: Map<string, string>;
   members: Map<string, Shape>;
-  /** Elements of an array, values of a record. */
+  /** The shape of an array's elements or a record's values. */
   element: Shape | undefined;
-  /** True where the member {@link APP_NAME} names an application. */
+  /** True if the member {@link APP_NAME} names an application. */
   namesApp: boolean;
 }
 
 const APP_NAME = 'appName';
 
-/** Returns the shape of a schema; a schema that contains itself gives a shape that contains itself. */
+/** Returns the shape of a schema; that of a recursive schema is recursive. */
 function toShape(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): Shape {
   const schema = unwrap(wrapped);
   const made = known.get(schema);
@@ -51,7 +51,7 @@ function toShape(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): 
   shape.namesApp = APP_NAME in members;
   shape.element = mergeShapes(elements.map((element) => toShape(element, known)));
   const branch = mergeShapes(branches.map((option) => toShape(option, known)));
-  // An object with members of no name beside another kind of object is one of any members.
+  // A union with a free-form object takes any members.
   if (branch) Object.assign(shape, branch, branches.some(isFreeForm) && { known: undefined });
   return shape;
 }
@@ -64,7 +64,7 @@ function isFreeForm(schema: z.core.$ZodType): boolean {
   return options?.some(isFreeForm) ?? (shape !== undefined && Object.keys(shape).length === 0);
 }
 
-/** Returns one shape with the names of all: the branches of a union, the elements of a tuple. */
+/** Returns one shape with the names of all shapes: of a union's branches, or of a tuple's elements. */
 function mergeShapes(shapes: Shape[]): Shape | undefined {
   if (shapes.length < 2) return shapes[0];
   const names = shapes.flatMap(({ known }) => [...(known ?? [])]);
@@ -84,7 +84,7 @@ function hasNames(shape: Shape, seen = new Set<Shape>()): boolean {
   return [...shape.members.values()].some((member) => hasNames(member, seen));
 }
 
-/** Removes the places below which there are no names, so that requests are not searched there. */
+/** Removes the shapes without names, so that requests are not searched there. */
 function prune(shape: Shape, seen = new Set<Shape>()): void {
   if (seen.has(shape)) return;
   seen.add(shape);
@@ -96,21 +96,20 @@ function prune(shape: Shape, seen = new Set<Shape>()): void {
   }
 }
 
-/** Renames the members of request bodies of one schema; made by {@link keyAliases}. */
 export interface KeyAliases {
   /**
-   * The body in the schema's spelling; the very same object where nothing changes. The schema's spelling wins
-   * when both were sent. Recurses as deep as body and schema agree, so the body's depth must be limited before.
-   * @param found is told of members that the schema does not know
+   * Returns the body in the schema's spelling; the same object if nothing changes. The schema's spelling wins if both
+   * were sent. It recurses as deep as body and schema agree, so the body's depth must be bounded before.
+   * @param found learns whether there are unknown members
    */
   toSchema(body: unknown, found?: Found): unknown;
-  /** The members that the schema does not know, spellings that do not count among them; at most so many. */
+  /** Lists the unknown members of a body, and spellings whose schema's spelling was sent too; `limit` at most. */
   listUnknown(body: unknown, limit: number): UnknownName[];
-  /** The path of an error in the spelling that the client used; a missing member keeps the schema's name. */
+  /** Returns a path in the spelling that was sent; a missing member keeps the schema's name. */
   toSentPath(body: unknown, path: readonly PropertyKey[]): (string | number)[];
 }
 
-/** What a renaming met; their places cost more, and are looked up for what is refused. */
+/** The findings of a renaming. The places of unknown members cost more, and are looked up only for a refusal. */
 interface Found {
   hasUnknown: boolean;
 }
@@ -118,8 +117,9 @@ interface Found {
 const NO_ALIASES: ReadonlyMap<string, string> = new Map();
 
 /**
- * Prepares a schema.
- * @param aliases further top-level spellings → the schema's names @param apps further names of applications → the names
+ * Prepares the names of a schema.
+ * @param aliases further top-level spellings → the schema's names
+ * @param apps further names of applications → the names
  */
 export function keyAliases(
   schema: z.core.$ZodType,
@@ -142,7 +142,6 @@ export function keyAliases(
 
 type JsonObject = Record<string, unknown>;
 
-/** What a renaming needs at every place. */
 interface Renaming {
   apps: ReadonlyMap<string, string>;
   found: Found;
@@ -182,14 +181,14 @@ function renameElements({ element }: Shape, values: unknown[], to: Renaming): un
   return changed ? renamed : values;
 }
 
-/** The key under which a member of the schema was sent; the schema's own name when it was not sent. */
+/** Returns the spelling in which a member was sent; the schema's spelling if it was not sent. */
 function sentKey(shape: Shape, value: JsonObject, name: string): string {
   if (Object.hasOwn(value, name)) return name;
   for (const [other, target] of shape.renames) if (target === name && Object.hasOwn(value, other)) return other;
   return name;
 }
 
-/** Adds the unknown members below a place to `unknown`, until there are `limit`; `place` is the same after it. */
+/** Adds the unknown members below a place to `unknown`, until there are `limit`. Restores `place` before it returns. */
 function collectUnknown(
   shape: Shape,
   value: unknown,

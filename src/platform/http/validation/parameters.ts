@@ -3,21 +3,20 @@ import { safeParse } from 'zod/v4/core';
 import { getDefinition, unwrap } from '../../../core/zod-graph.ts';
 
 /**
- * Path parameters, query parameters and headers are text, read by pydantic's rules and not by a coercing validator:
- * Ajv takes `1e2` for 100, and express-openapi-validator hands on `0` as text.
+ * Path parameters, query parameters and headers are text. They are read by pydantic's rules and not by a coercing
+ * validator, because Ajv reads `1e2` as 100 and express-openapi-validator passes `0` on as text.
  */
 
-/** The types that a text can be read as. */
 export type ScalarType = 'string' | 'integer' | 'number' | 'boolean';
 
-/** Why a text is no scalar, by pydantic's name of the rule. */
+/** Pydantic's name of the rule that a text breaks. */
 export type ScalarRefusal = 'int_parsing' | 'int_parsing_size' | 'float_parsing' | 'bool_parsing';
 
 const TRUE_TEXTS: ReadonlySet<string> = new Set(['true', 't', 'yes', 'y', 'on', '1']);
 const FALSE_TEXTS: ReadonlySet<string> = new Set(['false', 'f', 'no', 'n', 'off', '0']);
 const INTEGER_TEXT = /^[+-]?\d+(?:_\d+)*(?:\.0+)?$/;
 const NUMBER_TEXT = /^[+-]?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?$/;
-/** Python refuses to read more digits than this at once (CVE-2020-10735). */
+/** Python's limit of digits in one integer (CVE-2020-10735). */
 const MAX_INTEGER_DIGITS = 4300;
 
 const toNumber = (text: string) => Number(text.replaceAll('_', ''));
@@ -25,9 +24,9 @@ const toInteger = (text: string) =>
   Math.max(Number.MIN_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, toNumber(text)));
 
 /**
- * Reads text as pydantic does. Integers: `5`, ` 7 `, `+7`, `-1`, `1.0`, `1_000`, and not `1.5`, `1e2`, `0x1` or
- * nothing; those beyond 2^53 come out as the nearest integer that a double holds exactly. Booleans: true/false, t/f,
- * yes/no, y/n, on/off, 1/0 in any case.
+ * Reads text as pydantic does. Integers: `5`, ` 7 `, `+7`, `-1`, `1.0`, `1_000`, but not `1.5`, `1e2`, `0x1` or an
+ * empty text. An integer beyond 2^53 becomes the nearest one that a double holds exactly. Booleans: true/false, t/f, yes/no,
+ * y/n, on/off, 1/0 in any case.
  */
 export function parseScalar(type: ScalarType, text: string): { value: unknown } | { refusal: ScalarRefusal } {
   switch (type) {
@@ -52,7 +51,7 @@ export function parseScalar(type: ScalarType, text: string): { value: unknown } 
 export interface RefusedParameter {
   loc: (string | number)[];
   schema: z.core.$ZodType;
-  /** As it came; `undefined` where nothing did. */
+  /** As it was sent; `undefined` if it was not. */
   text: string | undefined;
   /** The value that the text was parsed as. */
   value?: unknown;
@@ -60,25 +59,25 @@ export interface RefusedParameter {
 }
 
 /**
- * Reads declared parameters into `values`, and adds those that are wrong to `refused`, in the order of the schema;
- * `sentAs` gives what was sent under a spelling of the request: a text, several in order, or another value, which
- * counts as nothing (`a[b]=1`). Of several texts the last counts unless the parameter is an array, as in FastAPI.
- * Undeclared ones are left out.
+ * Returns the values of the declared parameters, and adds the wrong ones to `refused`, in the order of the schema. Of
+ * several texts the last one counts, as in FastAPI, unless the parameter is an array. Undeclared ones are ignored.
+ * @param sentAs returns what was sent under a name: a text, several in order, or a value that counts as nothing
+ *   (`a[b]=1`)
  */
 type ReadParameters = (sentAs: (spelling: string) => unknown, refused: RefusedParameter[]) => Record<string, unknown>;
 
-/** One declared parameter, with all that is known of it before a request comes. */
+/** One declared parameter, prepared before the first request. */
 interface Parameter {
   name: string;
   spelling: string;
   loc: (string | number)[];
-  /** The schema of one text; of an array that of its elements. */
+  /** The schema of one text: of an array, that of its elements. */
   schema: z.core.$ZodType;
   type: ScalarType;
   isArray: boolean;
-  /** The value where the parameter was not sent; `undefined` where it has to be. */
+  /** The value if the parameter was not sent; `undefined` if it is required. */
   absent: { value: unknown } | undefined;
-  /** Other spellings of its values → the values. */
+  /** Other names of its values → the values. */
   synonyms: ReadonlyMap<unknown, string> | undefined;
 }
 
@@ -134,8 +133,9 @@ function toTexts(sent: unknown): string[] {
 }
 
 /**
- * Returns the value of a parameter that was not sent, as most are not: found once, since zod takes 1 µs for each.
- * `undefined` where it has to be sent, or is an object that a request could change.
+ * Returns the value of a parameter that was not sent. It is computed once, because most parameters are not sent and zod
+ * takes 1 µs for each. `undefined` if the parameter is required, or if the value is an object that a request could
+ * change.
  */
 function absentValue(schema: z.core.$ZodType): { value: unknown } | undefined {
   const { success, data } = safeParse(schema, undefined);

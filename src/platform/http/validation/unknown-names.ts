@@ -4,27 +4,27 @@ import { camelCase, snakeCase } from '../operation/paths.ts';
 import type { ValidationDetail } from '../operation/request-errors.ts';
 
 /**
- * What a request says that its operation does not know. An operation of this runtime refuses it, because what was meant
- * to hold something back must not be passed over; one of another's protocol serves it and names it in a header.
+ * Names in a request that its operation does not know. An operation of this runtime refuses them, because a misspelt
+ * restriction must not be ignored. An operation of a foreign protocol serves them and lists them in a header.
  */
 
-/** A name without a meaning, and what may have been meant. */
+/** An unknown name, and the names that may have been meant. */
 export interface UnknownName {
   loc: (string | number)[];
   input: unknown;
-  /** The names that have one at this place. */
+  /** The names that this place knows. */
   known: Iterable<string>;
-  /** The spelling of the same name that counts, where both were sent. */
+  /** The spelling that counts, if both spellings of a name were sent. */
   counts?: string;
-  /** True for a parameter that came several times and has one value. */
+  /** True for a parameter with one value that was sent several times. */
   isRepeated?: boolean;
-  /** Names at another place of the request, and what that is called. */
+  /** The names of another place of the request, and that place. */
   elsewhere?: { known: Iterable<string>; place: string };
 }
 
 const REFUSAL = 'Extra inputs are not permitted';
 
-/** Says in pydantic's words that a name is not known, and which one is near. */
+/** Says in pydantic's words that a name is unknown, and adds the nearest known one. */
 export function toExtraDetail(unknown: UnknownName): ValidationDetail {
   const { loc, input } = unknown;
   const place = loc.map((key) => (typeof key === 'string' ? toErrorText(key) : key));
@@ -44,25 +44,25 @@ function toReason({ loc, known, counts, isRepeated, elsewhere }: UnknownName, sh
     : `\`${shown}\` is not known here; \`${other}\` belongs to ${elsewhere?.place}`;
 }
 
-/** Bounds of the header: browsers and proxies refuse answers with long ones. */
+/** Bounds of the header, because browsers and proxies refuse answers with long headers. */
 const MAX_NAMES = 32;
 const MAX_NAME_LENGTH = 64;
 
-/** The names for the header, in characters that any header may have, with commas. */
+/** Returns the names for the header, with commas between them. */
 export function toHeaderText(unknown: readonly UnknownName[]): string {
   const names = new Set(unknown.map(({ loc }) => toToken(String(loc.at(-1)))));
   const shown = [...names].slice(0, MAX_NAMES);
   return [...shown, ...(names.size > MAX_NAMES ? ['...'] : [])].join(', ');
 }
 
-/** A name with percent-escapes for what is no plain character, cut off where it is long. */
+/** A name with percent-escapes, because a header takes only plain characters; cut off if it is long. */
 const toToken = (name: string) =>
   encodeURIComponent(name.slice(0, MAX_NAME_LENGTH).toWellFormed()).slice(0, MAX_NAME_LENGTH).replace(/%.?$/, '');
 
-/** What was sent of the declared parameters of a query, by their names, and the rest. */
+/** The declared parameters of a query as they were sent, by their names, and the unknown ones. */
 interface SentQuery {
   values: Record<string, unknown>;
-  /** The spelling in which a parameter was sent, where that is not its own. */
+  /** Name of a parameter → the spelling that was sent, if it is another one. */
   spellings: ReadonlyMap<string, string>;
   unknown: UnknownName[];
 }
@@ -70,10 +70,10 @@ interface SentQuery {
 const NOTHING: SentQuery = { values: {}, spellings: new Map(), unknown: [] };
 
 /**
- * Prepares the names of an operation's query: each parameter may be sent in camelCase or snake_case, its own spelling
- * counts where both were.
- * @param single those of its parameters that have one value
- * @param elsewhere names of the body
+ * Prepares the names of an operation's query. Each parameter may be sent in camelCase or snake_case; its own spelling
+ * counts if both were sent.
+ * @param single the parameters that have one value
+ * @param elsewhere the names of the body
  */
 export function queryNames(
   declared: readonly string[],
@@ -108,7 +108,7 @@ export function queryNames(
   };
 }
 
-/** What a body says that has no meaning, where the operation takes none. */
+/** Lists the names of a body that was sent to an operation without one. */
 export function unknownBody(sent: unknown, query: readonly string[]): UnknownName[] {
   if (sent === undefined || sent === null) return [];
   const elsewhere = { known: query, place: 'the query' };

@@ -3,9 +3,9 @@ import type { ValidationDetail } from '../operation/request-errors.ts';
 import { parseScalar, type ScalarRefusal, type ScalarType } from './parameters.ts';
 
 /**
- * The words of a refusal: what a schema of the published document refuses of a value, by the names and sentences of
- * pydantic (interface inventory §4.4), because clients of FastAPI services match on them. Three tables (types, keywords,
- * formats) and one walk along the value.
+ * The words of a refusal: what a schema of the published document refuses of a value, by pydantic's names and sentences
+ * (interface inventory §4.4), because clients of FastAPI services match on them. There are three tables (types,
+ * keywords, formats) and one walk along the value.
  *
  * Compared with FastAPI 0.165 and pydantic 2.14 on 131 requests. The differences are deliberate: a body's text is never
  * read as a number or a boolean, nor its numbers as booleans; `null` counts as no body; `NaN` and the like are no JSON;
@@ -301,7 +301,7 @@ function isOfType(schema: JsonSchema, value: unknown): boolean {
   return types.length === 0 || types.some((type) => type === kind || (type === 'integer' && Number.isInteger(value)));
 }
 
-/** The words for a value of another type; pydantic would have read a text, so one that it could not read has its own. */
+/** The words for a value of another type. pydantic reads text as numbers, so an unreadable text has its own words. */
 function ofType(schema: JsonSchema, value: unknown): Words {
   const type = typesOf(schema).find((each) => each !== 'null') ?? 'null';
   if (type === 'integer' && typeof value === 'number') return FRACTION;
