@@ -1,13 +1,13 @@
--- append_deltas: stores pieces of the text of events to come, for those who read along, while the lease is the caller's.
+-- append_deltas: stores chunks of streamed text, for followers of the session, while the caller holds the lease.
 --
---   1. Look at the lease. Nothing is locked: what is written behind a lease that ended meanwhile has its token, counts
---      for nobody, and goes with the end of the invocation or a sweep.
---   2. Is p_after (null for none) the last piece of this lease? A crash of the server may have lost some, or the answer
---      to an earlier try was lost: then all of them go, so that no reader has text with a hole, and none twice.
---   3. Insert the pieces, with numbers above all before them in the session. last: null where nothing was written.
+--   1. Check the lease, without locking. Chunks written after the lease ended carry its token: they are invisible, and
+--      are deleted with the invocation's end or by a sweep.
+--   2. p_after (null for none) must be the last chunk of this lease. Otherwise a server crash lost chunks, or the answer
+--      to an earlier attempt was lost: delete all of them, so that no reader gets text with a gap or twice.
+--   3. Insert the chunks, with numbers above all earlier ones of the session. last: null if nothing was written.
 --
--- It commits without a wait for the disk: the whole event follows, and that does. Deleted by append_events and
--- finish_invocation. Locks: none. Database time: 0.2 ms.
+-- Commits without waiting for the disk, because the complete event follows durably. append_events and finish_invocation
+-- delete the chunks. Locks: none. Database time: 0.2 ms.
 create function append_deltas(
   p_app text, p_user text, p_session text, p_lease uuid, p_after bigint, p_event_ids text[], p_payloads text[],
   out last bigint, out sequence integer)
@@ -34,27 +34,26 @@ begin
   select p_app, p_user, p_session, last - cardinality(p_payloads) + given.place, p_lease, given.event_id, given.payload
   from unnest(p_event_ids, p_payloads) with ordinality as given(event_id, payload, place);
 end $$;
-comment on function append_deltas is 'Stores pieces of the text of events to come, while the lease is the caller''s.';
+comment on function append_deltas is 'Stores chunks of streamed text while the caller holds the lease.';
 --> statement-breakpoint
--- append_events: stores events at the end of a session, with the state that they change.
+-- append_events: appends events to a session, with their state changes.
 --
---   1. Lock and advance the row of the session: sequence, size, first text, own state, time of change. No row: there is
---      no such session, the lease is another's, or the session has another version. Nothing is written then. A trigger
---      counts the size for the user, whose limit is looked at next.
---   2. Count in the row of the invocation what the step used, so that a dead process has lost none of it. Write the
---      calls of the events into the ledger (record_calls). Merge shared state and insert the events (store_events),
---      which replace their deltas. Tasks of calls that an event of a client answers are closed, and an answer
---      without one is refused (answer_calls).
---   3. Count what models used for the events, and look for a budget that has nothing left.
+--   1. Lock and advance the session's row: sequence, size, first text, own state, update time. Without a match nothing
+--      is written: there is no such session, or it has another lease or version. A trigger adds the size to the user's
+--      storage, whose limit is checked next.
+--   2. Count the step's usage in the invocation's row, so that a crash loses none of it. Write the events' calls into
+--      the ledger (record_calls). Merge shared state and insert the events (store_events), which replace their streamed
+--      chunks. Close the tasks of calls that a client's event answers; refuse an answer without a task (answer_calls).
+--   3. Charge the model use of the events, and look for an exhausted budget.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, tasks, user_states, app_states, budget_uses; claim_session
--- and finish_invocation keep this order.
--- Errors: AR413 to AR417, see limits.sql; AR403 and AR410, see answer_calls; 23505 events_id_key: the session has an event of that id.
--- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with the use of a model.
+-- and finish_invocation use the same order.
+-- Errors: AR413 to AR417, see limits.sql; AR403 and AR410, see answer_calls; 23505 events_id_key: the event id exists.
+-- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with model use.
 --
--- p_delta: {"session": {}, "user": {}, "app": {}}, a scope only where something changes. p_models: see count_use.
+-- p_delta: {"session": {}, "user": {}, "app": {}}; a scope is absent if unchanged. p_models: see count_use.
 -- p_calls: see record_calls; null for none.
--- last: the sequence of the last event, null where nothing was written. lines: the events as stored, JSON, one a line.
+-- last: sequence of the last event; null if nothing was written. lines: the stored events, one JSON text per line.
 create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
   p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer,
@@ -103,20 +102,20 @@ begin
     if limited then over := over_budget(p_app, p_user, 0, 0); end if;
   end if;
 end $$;
-comment on function append_events is 'Stores events at the end of a session, with the state that they change.';
+comment on function append_events is 'Appends events to a session, with their state changes.';
 --> statement-breakpoint
--- audit_retention: how long entries of the audit are kept, and how many. Migrations write the operator's settings into it:
--- its owner alone says that, whoever calls what deletes.
+-- audit_retention: how many days, and how many entries, the audit keeps. Migrations write the operator's settings into
+-- this function, so that only its owner decides, whoever calls the deletion.
 create function audit_retention(out days integer, out entries bigint) language sql immutable as
 $$ select 90, 1000000::bigint $$;
-comment on function audit_retention is 'How many days entries of the audit are kept, and how many entries. Each migration writes it.';
+comment on function audit_retention is 'Retention of the audit: days and number of entries. Written by each migration.';
 
--- delete_old_audit_entries: deletes a batch of what the retention of the audit does not keep; true where there may be
--- more. It runs as the owner of the tables: the role that serves has no right to delete entries.
+-- delete_old_audit_entries: deletes a batch of expired audit entries; true if there may be more. SECURITY DEFINER,
+-- because the serving role may not delete entries.
 --
---   1. Up to 1,000 of the oldest entries that are too old.
---   2. Where none is, of those beyond the number: the oldest of the callers who have the most, so that nobody's entries
---      drive out those of others. All entries are read for it, where they may be too many. Up to 50,000.
+--   1. Up to 1,000 of the oldest entries beyond the maximum age.
+--   2. If there are none and the number is exceeded: up to 50,000 of the oldest entries of the callers with the most, so
+--      that one caller's entries cannot displace those of others. This reads all entries.
 create function delete_old_audit_entries() returns boolean language plpgsql security definer
 set search_path from current as $$
 declare
@@ -143,12 +142,12 @@ begin
   return deleted > 0;
 end $$;
 revoke execute on function delete_old_audit_entries from public;
-comment on function delete_old_audit_entries is 'Deletes entries of the audit that audit_retention does not keep, none of the last day, of many those of the callers who have the most. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
+comment on function delete_old_audit_entries is 'Deletes a batch of audit entries beyond audit_retention, none of the last day; if there are too many, those of the callers with the most. True: there may be more. SECURITY DEFINER, so that the service needs no right to delete.';
 --> statement-breakpoint
--- over_budget: the budget with nothing left, as JSON; null for none. Of several the one that opens last. With p_tokens and
--- p_cost, what a model call may use at most, one that has less left than that; what has begun is no invocation too many.
--- Called by what begins an invocation, reserves a call or stores what a model used. A user without a budget pays for one
--- look at an index, whatever budgets other users and rules of scores have.
+-- over_budget: an exhausted budget of the user as JSON; null for none. If there are several, the one that opens last.
+-- With p_tokens and p_cost, the maximum of a model call, also a budget with less left than that; the number of
+-- invocations is then not checked, because the invocation has begun. Users without a budget cost one index lookup,
+-- whatever budgets other users and score rules have.
 create function over_budget(p_app text, p_user text, p_tokens bigint default null, p_cost numeric default null) returns json
 language plpgsql as $$
 begin
@@ -167,11 +166,11 @@ begin
       from budgets_for(p_app, p_user) b) spent
     where spent.what is not null order by spent.opens desc limit 1);
 end $$;
-comment on function over_budget is 'The budget that has nothing left for a user, or less than a model call may use, as JSON; null for none.';
+comment on function over_budget is 'An exhausted budget of a user, or one with less left than a model call may use, as JSON; null for none.';
 
--- budgets_for: the budgets of a user, with what was used of them and what calls under way have reserved. A budget is that
--- of the whole application, of the user, or of each user that has none of its own. A rule of scores is no such user: it
--- spends under a name that begins with a control character.
+-- budgets_for: the budgets that apply to a user, with use and reservations. A budget covers the application, one user,
+-- or each user without a budget of their own. Score rules spend under a user id that starts with a control character;
+-- budgets for each user do not cover them.
 create function budgets_for(p_app text, p_user text)
 returns table (
   applies_to text, period text, since date, opens timestamptz, max_invocations bigint, max_tokens bigint, max_cost numeric,
@@ -187,7 +186,7 @@ begin
       b.max_invocations, b.max_tokens, b.max_cost, b.webhook_id,
       used.invocations, used.tokens, used.cost, used.reserved_tokens, used.reserved_cost
     from budgets b cross join lateral (
-      -- Each by itself: with both conditions in one, a budget of users read what all users of all days had used.
+      -- Separate subqueries: with both conditions in one, a budget of users scanned the use of all users and days.
       select coalesce(sum(u.invocations), 0) as invocations,
              coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost,
              (select coalesce(sum(r.tokens), 0) from budget_reservations r
@@ -208,27 +207,27 @@ begin
              where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
                and mine.period = b.period));
 end $$;
-comment on function budgets_for is 'The budgets that apply to a user, with what was used of each in its period and what is reserved.';
+comment on function budgets_for is 'The budgets that apply to a user, with use and reservations in their period.';
 
--- lock_budgets: what takes from the budgets of a user goes in turn, until the transaction ends: with that of all of the
--- application where that has a budget of its own, else with that of the user.
+-- lock_budgets: serialises spending until the transaction ends: per application if the application has a budget of its
+-- own, otherwise per user.
 create function lock_budgets(p_app text, p_user text) returns void language plpgsql as $$
 begin
   perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
     select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
 end $$;
-comment on function lock_budgets is 'Lets what takes from the budgets of a user go in turn.';
+comment on function lock_budgets is 'Serialises spending from a user''s budgets.';
 
--- reserve_budget: before a model call: reserves what it may use at most in the budgets of its user, until it is counted
--- (count_use) or its process has not renewed it for p_duration_ms (renew_reservation).
+-- reserve_budget: reserves, before a model call, its maximum use in the user's budgets, until the use is counted
+-- (count_use) or the reservation was not renewed for p_duration_ms (renew_reservation).
 --
---   1. limited: does a budget of tokens or cost apply? Its calls take turns.
---   2. over: less is left than the call may use, whatever others give back. It is never made.
---   3. Neither: others have reserved what is left; the caller tries again. Beyond half of what is left of an application
---      a user gets no second call at once: others have a place beside one whose calls are large.
+--   1. limited: a token or cost budget applies; concurrent calls are serialised.
+--   2. over: less is left than the call may use, even if all reservations were released. The call must not be made.
+--   3. Neither over nor reserved: others have reserved the rest; the caller retries. In an application's budget a user
+--      who already has a reservation gets another one only within half of what is left, so that others get a place.
 --
--- The cost is by the prices of the model's name and of versions of it (gpt-4o, gpt-4o-2024-08-06); the highest price of
--- all where none is known, since the name that the provider will answer by decides. Errors: 42501, another user.
+-- Cost uses the highest price among the model's name and its versions (gpt-4o, gpt-4o-2024-08-06), because the name in
+-- the provider's answer decides; without a known price, the highest price of all. Errors: 42501, another user.
 create function reserve_budget(
   p_app text, p_user text, p_id uuid, p_model text, p_prompt bigint, p_output bigint, p_duration_ms integer,
   out reserved boolean, out over json, out limited boolean)
@@ -268,9 +267,9 @@ begin
   values (p_app, p_user, p_id, v_tokens, v_cost, clock_timestamp() + p_duration_ms * interval '1 millisecond');
   reserved := true;
 end $$;
-comment on function reserve_budget is 'Reserves what a model call may use at most in the budgets of its user.';
+comment on function reserve_budget is 'Reserves the maximum use of a model call in its user''s budgets.';
 
--- renew_reservation: keeps a reservation whose call is still under way.
+-- renew_reservation: extends the reservation of a running call.
 create function renew_reservation(p_app text, p_user text, p_id uuid, p_duration_ms integer) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -279,10 +278,10 @@ begin
   where r.app_name = p_app and r.user_id = p_user and r.id = p_id;
 end $$;
 revoke execute on function reserve_budget, renew_reservation from public;
-comment on function renew_reservation is 'Keeps a reservation whose call is still under way.';
+comment on function renew_reservation is 'Extends the reservation of a running call.';
 
--- alert_budgets: tells the webhook of a budget, once in its period for each, that 50, 80 or 100 % of it are used; of
--- several that one call has passed the highest. It runs as the owner of the tables: the webhook is another user's.
+-- alert_budgets: notifies a budget's webhook when 50, 80 or 100 % are used, each once per period; if one call passes
+-- several levels, only the highest. SECURITY DEFINER, because the webhook belongs to another user.
 create function alert_budgets(p_app text, p_user text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -291,7 +290,7 @@ declare
 begin
   perform assert_own_user(p_user);
   if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
-  -- In the body: on a function only a superuser may set it.
+  -- In the body, because only a superuser may attach this setting to a function.
   perform set_config('agent_runtime.all_users', 'on', true);
   for v_alert in
     with reached as (
@@ -317,10 +316,10 @@ begin
   perform set_config('agent_runtime.all_users', coalesce(v_before, ''), true);
 end $$;
 revoke execute on function alert_budgets from public;
-comment on function alert_budgets is 'Tells the webhooks of budgets that 50, 80 or 100 % of them are used.';
+comment on function alert_budgets is 'Notifies webhooks of budgets that 50, 80 or 100 % are used.';
 
--- budget_uses_of_app: what all users of an application have used since today or the first of this month. A cluster, which
--- has no row for all users, asks all of its nodes for it (citus.sql).
+-- budget_uses_of_app: use of all users of an application since today or the first of the month. A distributed database
+-- has no totals row and sums over its nodes (citus.sql).
 create function budget_uses_of_app(
   p_app text, p_since date,
   out invocations numeric, out tokens numeric, out cost numeric, out reserved_tokens numeric, out reserved_cost numeric)
@@ -333,10 +332,10 @@ begin
   into budget_uses_of_app.reserved_tokens, budget_uses_of_app.reserved_cost
   from budget_reservations r where r.app_name = p_app and r.expire_time > statement_timestamp();
 end $$;
-comment on function budget_uses_of_app is 'What all users of an application have used since today or the first of this month, and what is reserved now.';
+comment on function budget_uses_of_app is 'Use by all users of an application since today or the first of this month, and current reservations.';
 
--- count_use_of_app: adds to the totals of today and of this month, which on its first day are one; only where the
--- application as a whole has a budget, since the two rows are as dear as all else that an invocation counts.
+-- count_use_of_app: adds to the totals of today and of this month, which share a row on the first. Only if the
+-- application has a budget, because the two rows cost as much as everything else that an invocation counts.
 create function count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
 returns void language plpgsql as $$
 begin
@@ -348,11 +347,11 @@ begin
     invocations = t.invocations + excluded.invocations, tokens = t.tokens + excluded.tokens,
     cost = t.cost + excluded.cost;
 end $$;
-comment on function count_use_of_app is 'Adds to what all users of an application have used today and this month.';
+comment on function count_use_of_app is 'Adds to the use of all users of an application, of today and of this month.';
 
--- sum_up_use_of_app: for a trigger: an application gets a budget. Its totals become what its users have used since the
--- first of this month, by a row beside those of connections, shard -1. Uses whose statement did not see the budget yet
--- are missed.
+-- sum_up_use_of_app: trigger function for an application's first budget. Sets its totals to its users' use since the
+-- first of the month, in shard -1 beside the connections' shards. Concurrent statements that do not see the budget yet
+-- are not counted.
 create function sum_up_use_of_app() returns trigger language plpgsql as $$
 declare
   v_today date := (statement_timestamp() at time zone 'utc')::date;
@@ -373,15 +372,15 @@ begin
     invocations = excluded.invocations, tokens = excluded.tokens, cost = excluded.cost;
   return null;
 end $$;
-comment on function sum_up_use_of_app is 'For a trigger: an application gets a budget, and its totals become what its users have used.';
+comment on function sum_up_use_of_app is 'Trigger function: an application got a budget; sets its totals to its users'' use.';
 
--- count_use: adds to what a user and all users have used, by the day of the statement. A connection counts in one of 32 rows of
--- the user, so that it does not wait for the commit of another: with 16 invocations of a user in flight and 8 rows by
--- chance, a claim took 2.7 ms, now 0.65.
--- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens", "reservation"}], null for none; a model without a price
--- is free. What was reserved for a use is given back in the transaction that counts it.
--- The rule for the price is that of inspect.invocation_costs and of `priceOf` in evaluation.
--- It runs as the owner of the tables: statements for one user change no other row of budget_uses.
+-- count_use: adds to the use of a user and of all users, on the statement's day. Connections use one of 32 shards of
+-- the user, so that they do not wait for each other's commit: with 16 concurrent invocations of a user and 8 random
+-- shards a claim took 2.7 ms, now 0.65.
+-- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens", "reservation"}], null for none; models without a
+-- price are free. Reservations of the counted uses are released in the same transaction.
+-- Prices follow the same rule as inspect.invocation_costs and `priceOf` in evaluation.
+-- SECURITY DEFINER, so that statements of one user cannot change other rows of budget_uses.
 create function count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
 returns void language plpgsql security definer set search_path from current as $$
 declare
@@ -415,10 +414,10 @@ begin
   perform alert_budgets(p_app, p_user);
 end $$;
 revoke execute on function count_use from public;
-comment on function count_use is 'Adds to what a user has used today: invocations, and tokens with their cost.';
+comment on function count_use is 'Adds to a user''s use of today: invocations, and tokens with their cost.';
 
--- spend_budget: counts what was used outside of an event that is stored, once for each p_id [always]: its key goes with
--- those of requests, after a day. over: the budget with nothing left after it. Locks: idempotency_keys, as count_use.
+-- spend_budget: charges model use outside of stored events, once per p_id (null: always); the id is kept for a day,
+-- like idempotency keys. over: an exhausted budget after it. Locks: idempotency_keys, then as count_use.
 create function spend_budget(p_app text, p_user text, p_models jsonb, p_id text, out over json) language plpgsql as $$
 begin
   if p_id is not null then
@@ -429,41 +428,41 @@ begin
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
   over := over_budget(p_app, p_user, 0, 0);
 end $$;
-comment on function spend_budget is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';
+comment on function spend_budget is 'Charges model use outside of an invocation; returns an exhausted budget.';
 --> statement-breakpoint
--- claim_session: begins an invocation in a session that runs nothing, with its first events.
+-- claim_session: starts or resumes an invocation in an idle session, with its first events.
 --
---   1. Has the idempotency key of the request had an invocation? Has a budget nothing left? A request whose answer is
---      stored asks no budget. What has begun before is no invocation too many, and asks for tokens and cost only: one
---      that waits in the queue again, or that goes on with an answer that came since it paused. An ended one, or one
---      that is told something else, begins anew.
---   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One whose
---      request is in its row is claimed as it was read (p_read, its token then): the first process to do so runs it,
---      or goes on with it. Who read it before another one began and left it must not bring its prompt once more.
---   3. First come, first served: refuse while an earlier request waits. Dead waiters do not count. One that has begun
---      goes on before all of them, also one whose place was taken for dead when it began.
---   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates; p_is_new: only
---      that), unless the key had an invocation that went with its session. Where another process inserts it at the same moment it is busy.
---      An invocation that was left between 3 and the lock goes on first: the claim is made again, and refused.
---   5. Begin the row of the invocation; a resumed one keeps its row, and names the version that it goes on with. The request gets the place where the run began.
---      One that goes on keeps its request and what it was asked to end as, counts the attempt, and has the rest of its time.
---   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed, and one
---      without a task is refused. An
---      invocation that its tasks have queued brings what they were answered with. A message that interrupts
---      (p_ends_sleeps) ends invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
---   7. Merge shared state and insert the events (store_events). Of a session that was made here this is all there is to
---      read, so it is returned.
---   8. Count the invocation, unless it has begun before.
+--   1. Look up the idempotency key, and check the budgets. A request whose answer is stored is not checked. A resumed
+--      invocation (returned to the queue, or answered after its pause) is not counted again; only its tokens and cost
+--      are checked. Any other request starts a new one.
+--   2. Lock the row of a queued invocation (p_is_queued), so that a cancellation comes before or after the claim. If the
+--      row stores the request, claim it by compare-and-set on the token that the poller read (p_read): the first process
+--      wins, and a stale reader cannot store the prompt twice.
+--   3. First come, first served: refuse if an earlier request waits; waiters with expired leases do not count. A resumed
+--      invocation precedes all waiters, even if its lease had expired.
+--   4. Lock and advance the session's row and set the lease; or insert the session (p_creates; with p_is_new, only
+--      insert), unless the key's invocation was deleted with its session. If another process inserts it at the same
+--      moment, the session is busy. If an invocation was returned to the queue between 3 and the lock, it goes first:
+--      the claim fails with 40001, is retried, and is then refused.
+--   5. Insert the invocation's row. A resumed one keeps its row, stores the version that resumes it, its request and any
+--      requested stop; its attempt counter rises, and its time limit continues. A new request stores where it began.
+--   6. Close the tasks of answered calls (answer_calls): of concurrent answers one wins, and an answer without a task is
+--      refused. An invocation queued by its tasks carries their answers. A message that interrupts (p_ends_sleeps) ends
+--      invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
+--   7. Merge shared state and insert the events (store_events). For a new session they are its whole content, and are
+--      returned.
+--   8. Charge the budgets, unless the invocation is resumed.
 --
--- Where it does not claim: an earlier try whose answer was lost holds the session with this very token (renew_claim).
+-- A claim that does not match may be a retry whose first answer was lost: then the session already has this token
+-- (renew_claim).
 -- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, tasks, user_states,
--- app_states, budget_uses. A cancellation locks the same queued row; a finish the same session. It does not wait for a busy session.
--- Errors: as append_events and answer_calls; 40001: see 4; 23505 invocations_idempotency_key: another invocation has the key.
--- Database time: 0.9 ms for a new session, 1.1 for a known one, 0.5 for one that is busy.
+-- app_states, budget_uses. A cancellation locks the same queued row, a finish the same session. Never waits for a busy
+-- session to become idle.
+-- Errors: as append_events and answer_calls; 40001: see 4; 23505 invocations_idempotency_key: the key is in use.
+-- Database time: 0.9 ms for a new session, 1.1 for an existing one, 0.5 for a busy one.
 --
--- over: the budget that refused the claim. limited: the user has budgets, so calls of models are reserved. lines and
--- state_text: of a session that was made its events, as append_events returns them, null for none, and its state
--- with the shared ones.
+-- over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations. lines and
+-- state_text, for a new session: its events as append_events returns them (null for none), and its merged state.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
@@ -508,7 +507,7 @@ begin
     if v_has_begun then
       over := over_budget(p_app, p_user, 0, 0);
     else
-      -- Claims of one moment would see the same number, and all pass.
+      -- Serialise: concurrent claims would all see the same count and pass.
       if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
         perform lock_budgets(p_app, p_user);
       end if;
@@ -590,7 +589,7 @@ begin
     agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
-    -- Immutable, which to_jsonb is not: a cluster takes nothing else here.
+    -- ::text::jsonb is immutable, unlike to_jsonb; a distributed database requires that here.
     request = case when v_goes_on
                    then jsonb_set(i.request, '{began,at}', (v_now - (i.request #>> '{began,spentMs}')::numeric / 1000)::text::jsonb)
                    else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', i.llm_calls::text::jsonb),
@@ -625,15 +624,15 @@ begin
   if not p_is_free and not v_has_begun then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;
 end $$;
-comment on function claim_session is 'Begins an invocation in a session that runs nothing, with its first events.';
+comment on function claim_session is 'Starts or resumes an invocation in an idle session, with its first events.';
 
--- renew_claim: true where an earlier try claimed the session with this very token, also where its lease has run out since.
--- Locks: the row of the invocation. Who takes over meanwhile has locked the session: the next write finds the token gone.
+-- renew_claim: true if an earlier attempt with this token holds the session, even if its lease has expired.
+-- Locks: the invocation's row. A concurrent take-over has locked the session: the next write finds the token replaced.
 create function renew_claim(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer)
 returns boolean language plpgsql as $$
 declare
-  -- A variable: a cluster takes no volatile function in an update of its rows.
+  -- A variable, because a distributed database allows no volatile function in an update.
   v_now constant timestamptz := clock_timestamp();
 begin
   update invocations i set lease_expire_time = v_now + p_duration_ms * interval '1 millisecond'
@@ -643,16 +642,16 @@ begin
       where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token);
   return found;
 end $$;
-comment on function renew_claim is 'True where an earlier try claimed the session with this very token; its lease begins anew.';
+comment on function renew_claim is 'True if an earlier attempt with this token holds the session; renews its lease.';
 
--- enqueue_invocation: puts an invocation at the end of its session's queue, where fewer than p_depth others wait. With
--- p_request, the body of a start in the background, it waits without a process; else its place must be renewed.
+-- enqueue_invocation: adds an invocation to its session's queue if fewer than p_depth others wait. With p_request (the
+-- stored body of a background start) no process needs to wait; otherwise the place must be renewed.
 --
---   1. Is the session there, and is the queue full? Neither is locked: a session that goes takes its queue with it.
---   2. Insert the row; that of an earlier try whose answer was lost keeps its place.
+--   1. Check that the session exists and the queue has room. No locks: deleting the session deletes its queue.
+--   2. Insert the row; the retry of an attempt whose answer was lost keeps its place.
 --
--- Locks: invocations, user_storage. Errors: AR417; 23505 invocations_idempotency_key: another invocation has the key.
--- queued_since: Unix seconds as text, the order of the queue; null where it does not wait.
+-- Locks: invocations, user_storage. Errors: AR417; 23505 invocations_idempotency_key: the key is in use.
+-- queued_since: Unix seconds as text, the queue's order; null if it is not queued.
 create function enqueue_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, p_max_user_bytes bigint,
@@ -683,24 +682,24 @@ begin
   returning i.create_time into v_since;
   queued_since := extract(epoch from v_since)::text;
 end $$;
-comment on function enqueue_invocation is 'Puts an invocation at the end of its session''s queue.';
+comment on function enqueue_invocation is 'Adds an invocation to its session''s queue.';
 
--- True where an invocation with the key went with its session.
+-- True if the key's invocation was deleted with its session.
 create function is_forgotten_key(p_app text, p_user text, p_key text) returns boolean language plpgsql stable as $$
 begin
   return exists (
     select from idempotency_keys k
     where k.app_name = p_app and k.user_id = p_user and k.scope = 'invocation' and k.key = p_key);
 end $$;
-comment on function is_forgotten_key is 'True where an invocation with the idempotency key went with its session.';
+comment on function is_forgotten_key is 'True if the idempotency key''s invocation was deleted with its session.';
 --> statement-breakpoint
--- create_session: inserts a session with its first state and events; one that is there stays as it is.
+-- create_session: inserts a session with its initial state and events; an existing session stays unchanged.
 --
---   1. Look at the limit of the user, and insert the row, which is the lock. No row: the id is taken, nothing is written.
---   2. Merge shared state and insert the events (store_events), where there are any.
---   3. Read the state as a client sees it, with the shared states, which win over the session's own.
+--   1. Check the user's storage limit, and insert the row, which also locks it. Without a row the id is taken.
+--   2. Merge shared state and insert the events (store_events).
+--   3. Return the state as clients see it: shared states override the session's own.
 --
--- Locks: sessions, user_storage, user_states, app_states; in the order of append_events. Errors: as append_events.
+-- Locks: sessions, user_storage, user_states, app_states, in the order of append_events. Errors: as append_events.
 -- Database time: 0.3 ms without events.
 --
 -- p_initial_state: the session's own state before its first event. last_update: Unix seconds as text.
@@ -737,11 +736,10 @@ begin
   left join app_states a on a.app_name = p_app
   left join user_states u on u.app_name = p_app and u.user_id = p_user;
 end $$;
-comment on function create_session is 'Inserts a session with its first state and events; one that is there stays as it is.';
+comment on function create_session is 'Inserts a session with its initial state and events; an existing session stays unchanged.';
 --> statement-breakpoint
--- A question of evaluation about the rows of all users, asked for any one of them: which versions a case has had in
--- another user's set before. The setting is restored by hand, since only a superuser may attach one of ours to a
--- function.
+-- Reads versions of a case in all users' sets, on behalf of any user. The setting is restored in the body, because only
+-- a superuser may attach one of our settings to a function.
 
 create function next_eval_case_version(app text, eval_set text, eval_case text) returns integer
 language plpgsql stable as $$
@@ -755,27 +753,26 @@ begin
   perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
   return n;
 end $$;
-comment on function next_eval_case_version is 'The number of the next version of a case, whosever the versions before are.';
+comment on function next_eval_case_version is 'Next version number of a case, over all users'' sets.';
 --> statement-breakpoint
--- finish_invocation: ends an invocation: last events, status and answer, and the session released.
+-- finish_invocation: ends an invocation: stores its last events, status and answer, and releases the session.
 --
---   1. Lock and advance the row of the session and take the lease out of it. No row: the lease is another's by now;
---      nothing is written then. The size has no limit here: an ending has to be stored.
---   2. End the row of the invocation. A new token keeps a run that is taken for dead from taking this end for its own.
---      Write the calls of the events into the ledger (record_calls). A call that is still open there was cut off, so
---      what it did is unknown; at a pause it has run, and another
---      answers it, and one in a transaction has left nothing.
---   3. Keep what a replay needs beside the events (keep_tape).
---   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
---   5. At a pause, keep what it waits for (open_tasks) and its request, for who goes on with it.
---   6. Where its agent remembers by itself, note that something of it may be remembered.
---   7. Say whether work in the background waits for the session: its processes are notified.
+--   1. Lock and advance the session's row and clear the lease. Without a match nothing is written: the lease was lost.
+--      No size limit applies, because the end must be stored.
+--   2. End the invocation's row. A new token keeps a run that was declared dead from mistaking this end for its own.
+--      Write the events' calls into the ledger (record_calls). A call still open was cut off, so its outcome is unknown.
+--      Exceptions: at a pause it has run and will be answered later, and a transactional call has left nothing.
+--   3. Store replay inputs that are not in the events (keep_tape).
+--   4. Merge shared state and insert the events (store_events); delete streamed chunks; charge model use.
+--   5. At a pause, store its tasks (open_tasks), and its request for the process that resumes it.
+--   6. If the application remembers on its own, add a memory job.
+--   7. Report whether background work waits for the session, so that workers are notified.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
--- tasks, memory_jobs; in the order of claim_session. Errors: as append_events, but for AR414 and AR417, and as open_tasks. Database
--- time: 0.9 ms.
+-- tasks, memory_jobs; in the order of claim_session. Errors: as append_events without AR414 and AR417; as open_tasks.
+-- Database time: 0.9 ms.
 --
--- last and lines: as append_events. unknown: how many calls became so here. is_awaited: see 7.
+-- last and lines: as append_events. unknown: number of calls that became unknown here. is_awaited: see 7.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
@@ -847,10 +844,10 @@ begin
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
       and w.request is not null);
 end $$;
-comment on function finish_invocation is 'Ends an invocation: last events, status and answer, and the session released.';
+comment on function finish_invocation is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
 
--- keep_tape: keeps what a replay needs beside the events, and the prompts that may not be kept yet.
--- p_prompts: [{"hash", "payload"}], in the order of their hashes, which is that of their locks; null for none.
+-- keep_tape: stores replay inputs that are not in the events, and prompts that are not stored yet.
+-- p_prompts: [{"hash", "payload"}], ordered by hash, so that locks are taken in one order; null for none.
 create function keep_tape(
   p_app text, p_user text, p_session text, p_invocation text, p_start integer, p_tape jsonb, p_prompts jsonb)
 returns void language plpgsql as $$
@@ -867,13 +864,13 @@ begin
     where a.use_time < v_stale;
   end loop;
 end $$;
-comment on function keep_tape is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';
+comment on function keep_tape is 'Stores replay inputs that are not in the events, and new prompts.';
 --> statement-breakpoint
--- The limits of what rows may hold. Each function returns what it was given, or raises; src/core/errors.ts maps the
--- SQLSTATEs. Limits are arguments: a setting of the connection would reach neither the workers of a cluster nor the
--- server behind a pooler.
+-- Limits on rows. Each function returns its first argument or raises; src/core/errors.ts maps the SQLSTATEs. Limits are
+-- arguments, because a connection setting would reach neither the nodes of a distributed database nor the server behind
+-- a pooler.
 
--- A state. AR413: its text is larger than p_max_bytes. AR415: it has more than p_max_keys keys.
+-- Size of a state. AR413: more than p_max_bytes of text. AR415: more than p_max_keys keys.
 create function assert_state_size(p_state jsonb, p_max_bytes integer, p_max_keys integer) returns jsonb
 language plpgsql immutable as $$
 begin
@@ -885,9 +882,9 @@ begin
   end if;
   return p_state;
 end $$;
-comment on function assert_state_size is 'The state, or an error when its text is larger than p_max_bytes, or it has more keys than p_max_keys.';
+comment on function assert_state_size is 'Returns the state; fails if it has more than p_max_bytes of text or p_max_keys keys.';
 
--- The user that a function of the owner of the tables acts for: the limited role names its own.
+-- Guards SECURITY DEFINER functions: the limited role may only name its own user.
 create function assert_own_user(p_user text) returns void language plpgsql stable as $$
 begin
   if current_setting('role') = 'agent_runtime_user'
@@ -895,9 +892,9 @@ begin
     raise exception 'another user' using errcode = '42501';
   end if;
 end $$;
-comment on function assert_own_user is 'An error where the limited role names another user than its own.';
+comment on function assert_own_user is 'Fails if the limited role names another user.';
 
--- The size of a session's events. AR414: it is more than p_max_bytes.
+-- Size of a session's events. AR414: more than p_max_bytes.
 create function assert_session_size(p_event_bytes bigint, p_max_bytes bigint) returns bigint
 language plpgsql immutable as $$
 begin
@@ -906,9 +903,9 @@ begin
   end if;
   return p_event_bytes;
 end $$;
-comment on function assert_session_size is 'The size, or an error when it is larger than p_max_bytes.';
+comment on function assert_session_size is 'Returns the size; fails if it exceeds p_max_bytes.';
 
--- The writers of an application's state. AR416: what agents wrote for one writer is more than p_max_bytes.
+-- Writers of an application's shared state. AR416: agents wrote more than p_max_bytes on behalf of one user.
 create function assert_writer_share(p_state jsonb, p_writers jsonb, p_writer jsonb, p_max_bytes integer) returns jsonb
 language plpgsql immutable as $$
 begin
@@ -918,11 +915,11 @@ begin
   end if;
   return p_writers;
 end $$;
-comment on function assert_writer_share is 'The writers, or an error when what agents wrote for the writer is larger than p_max_bytes.';
+comment on function assert_writer_share is 'Returns the writers; fails if agents wrote more than p_max_bytes on behalf of the writer.';
 
--- The bytes that a statement adds to what a user keeps in an application. AR417: they are more than p_max_bytes with
--- those that are counted; null: no limit. What writes at the same time sees nothing of each other, so large writes of
--- a user take turns here, before they lock a row of what is kept; p_begins: more follows in the transaction.
+-- Bytes that a statement adds to a user's storage in an application. AR417: the total would exceed p_max_bytes (null: no
+-- limit). Concurrent writes do not see each other, so large writes of a user are serialised here, before they lock rows
+-- of stored data. p_begins: the transaction writes more, so it is serialised whatever the size.
 create function assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint, p_begins boolean)
 returns bigint language plpgsql as $$
 begin
@@ -937,32 +934,32 @@ begin
   end if;
   return p_added;
 end $$;
-comment on function assert_user_storage is 'The bytes that are added, or an error when a user keeps more than p_max_bytes with them.';
+comment on function assert_user_storage is 'Returns the added bytes; fails if the user''s storage would exceed p_max_bytes.';
 
--- The size of a session's states as it counts for its user: what is more than two empty ones.
+-- Size of a session's states as counted for its user: without the size of two empty objects.
 create function state_size(p_state jsonb, p_initial_state jsonb) returns bigint language sql immutable as
 $$ select octet_length(p_state::text)::bigint + octet_length(p_initial_state::text) - 4 $$;
-comment on function state_size is 'The size of the states of a session, without that of two empty ones.';
+comment on function state_size is 'Size of a session''s states, without that of two empty ones.';
 
--- The size of a version of an artifact as it counts for its user. A reference or notes to an empty one count too.
+-- Size of an artifact version as counted for its user; references and metadata count too.
 create function artifact_size(p_size_bytes bigint, p_part jsonb, p_metadata jsonb) returns bigint language sql immutable as
 $$ select p_size_bytes + octet_length(p_part::text) + octet_length(p_metadata::text) $$;
-comment on function artifact_size is 'The size of a version of an artifact with what is stored beside its bytes.';
+comment on function artifact_size is 'Size of an artifact version, including part and metadata.';
 
--- The same of p_limits, the limits of the service:
+-- Variants that take the limits from p_limits:
 -- {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes", "userBytes"}.
 create function limited_state(p_state jsonb, p_limits jsonb) returns jsonb language sql immutable as
 $$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int, (p_limits ->> 'stateKeys')::int) $$;
-comment on function limited_state is 'The state, or an error when it is larger than the limits.';
+comment on function limited_state is 'Returns the state; fails if it exceeds the limits.';
 create function limited_size(p_event_bytes bigint, p_limits jsonb) returns bigint language sql immutable as
 $$ select assert_session_size(p_event_bytes, (p_limits ->> 'sessionBytes')::bigint) $$;
-comment on function limited_size is 'The size of a session, or an error when it is larger than the limits.';
+comment on function limited_size is 'Returns a session''s size; fails if it exceeds the limits.';
 --> statement-breakpoint
--- The words by which memories are found. Text search takes words from blank to blank, and an address or a file name as
--- one word: here their parts are words too, and text of scripts without blanks (Chinese, Japanese, Thai …) or with
--- endings at its words (Korean) is cut into pieces of one and two characters.
+-- Words of memories for full-text search. PostgreSQL splits text at blanks and keeps addresses and file names whole.
+-- Here their parts are indexed too, and scripts without blanks (Chinese, Japanese, Thai …) or with word endings
+-- (Korean) are split into pieces of one and two characters.
 
--- Pieces of the runs of such scripts: of two characters, and with p_singles of one.
+-- Pieces of such scripts: two characters, and with p_singles also one.
 create function memory_pieces(p_text text, p_singles boolean) returns text language sql immutable as $$
   select string_agg(pieces, ' ')
   from regexp_matches(p_text, E'[\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u3040-\\u30ff\\u3400-\\u4dbf\\u4e00-\\u9fff\\uac00-\\ud7a3\\uf900-\\ufaff\\uff66-\\uff9f\\U00020000-\\U0003ffff]+', 'g') found(runs),
@@ -971,29 +968,29 @@ create function memory_pieces(p_text text, p_singles boolean) returns text langu
       from generate_series(1, length(runs[1])) start, generate_series(1, 2) size
       where start + size - 1 <= length(runs[1]) and (size = 2 or p_singles or length(runs[1]) = 1)) cut
 $$;
-comment on function memory_pieces is 'Pieces of one and two characters of texts of scripts without blanks.';
+comment on function memory_pieces is 'Pieces of one and two characters, for scripts without blanks.';
 
--- Long words are cut: PostgreSQL needs the square of their length, 90 s for a_a_… of 64 KB.
+-- Long words are cut, because PostgreSQL's time is quadratic in their length: 90 s for 64 KB of a_a_….
 create function memory_words(p_text text, p_singles boolean) returns tsvector language sql immutable as $$
   select to_tsvector('simple', concat_ws(' ', regexp_replace(p_text, E'(\\S{128})', E'\\1 ', 'g'),
                                          regexp_replace(regexp_replace(p_text, '[^[:alnum:]]+', ' ', 'g'), E'(\\S{128})', E'\\1 ', 'g'),
                                          memory_pieces(p_text, p_singles)))
 $$;
-comment on function memory_words is 'The words by which a memory is found.';
+comment on function memory_words is 'Words by which a memory is found.';
 
--- Any of the words of a question is enough. Lexemes are quoted, since a question is text and no query.
+-- Matches any word of the query. Lexemes are quoted, because the query is plain text.
 create function memory_words_asked(p_text text) returns tsquery language sql immutable as $$
   select coalesce(string_agg('''' || replace(replace(lexeme, E'\\', E'\\\\'), '''', '''''') || '''', ' | '), '')::tsquery
   from unnest(memory_words(p_text, false))
 $$;
-comment on function memory_words_asked is 'A question as a search for any of its words.';
+comment on function memory_words_asked is 'Converts a query to a search for any of its words.';
 --> statement-breakpoint
--- service_state: the replicas that listen at this database, and what each queue holds, for operators.
+-- service_state: the connected replicas and the queues' contents, for operators.
 --
--- A replica is the connection that it listens on, which names it: `agent-runtime/<version> <host>`. Behind a pooler
--- without a way past it none listens. A wait is counted from when the work was due; what is due later counts as
--- waiting, and has waited for nothing. Of each queue the 1,000 first due are counted, so that a look costs the same
--- however many wait; tasks have no index by their age, so their oldest is that of those counted.
+-- A replica is a listening connection; its name is `agent-runtime/<version> <host>`. Behind a pooler without a direct
+-- connection none is visible. Waiting time starts when work is due; work due later counts as waiting with a time of 0.
+-- At most the first 1,000 due entries of each queue are counted, to bound the cost; tasks have no index by age, so
+-- their oldest is the oldest of those.
 create function service_state(out replicas json, out queues json) language plpgsql stable as $$
 begin
   select coalesce(json_agg(json_build_object('version', split_part(split_part(application_name, '/', 2), ' ', 1),
@@ -1017,7 +1014,7 @@ begin
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      -- A delivery under way is due again when its lease ends, which is less than a minute.
+      -- A delivery being sent becomes due again when its lease ends, in less than a minute.
       union all select 'webhook deliveries', (select count(lease_token) from webhook_deliveries
         where status = 'pending' and next_attempt_time between now() and now() + interval '1 minute')
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
@@ -1027,11 +1024,11 @@ begin
     into queues from (
       select name, running, count(since) as waiting, min(since) as oldest from works left join waits using (name) group by 1, 2) each;
 end $$;
-comment on function service_state is 'The replicas that listen at this database, and what waits and runs in each queue.';
+comment on function service_state is 'The connected replicas, and the waiting and running entries of each queue.';
 
--- list_audit: a page of the audit, the last entry first, of those that p_wanted asks for: decision, caller, operation, appName,
--- userId, from and to (Unix seconds), limit, and cursor: entries with a smaller id. A page looks through 10,000 entries, from
--- those about `to` on, by the index of times: ids follow these, give or take what is stored within a second.
+-- list_audit: a page of the audit, newest first, filtered by p_wanted: decision, caller, operation, appName, userId, from
+-- and to (Unix seconds), limit, and cursor (entries with smaller ids). A page scans up to 10,000 entries, starting near
+-- `to` by the index on time; ids have the same order up to about a second.
 create function list_audit(p_wanted json, out page json) language plpgsql stable as $$
 declare
   rest integer := (p_wanted ->> 'limit')::integer;
@@ -1057,34 +1054,34 @@ begin
         and coalesce(extract(epoch from time) < (p_wanted ->> 'to')::numeric, true)
       order by id desc limit rest + 1) entries;
 end $$;
-comment on function list_audit is 'A page of the audit, the last entry first.';
+comment on function list_audit is 'A page of the audit, newest first.';
 --> statement-breakpoint
--- Small pieces of the functions that write sessions. Those in SQL are inlined into the statements that use them.
+-- Helpers of the functions that write sessions. SQL functions are inlined into the calling statements.
 
--- The time of a change: p_moment, and after the change before, also where the clock went back or the statement waited
--- for a writer that began later. In UTC: to add to a time in a zone is not immutable.
+-- Time of a change: p_moment, but always later than the previous change, even if the clock went back or the statement
+-- waited for a later writer. Computed in UTC, because adding to a timestamptz is not immutable.
 create function next_time(p_before timestamptz, p_moment timestamptz) returns timestamptz language sql immutable as
 $$ select greatest((p_before at time zone 'utc' + interval '1 microsecond') at time zone 'utc', p_moment) $$;
-comment on function next_time is 'The time of a change: the moment, and after the change before.';
+comment on function next_time is 'Time of a change: the moment, but later than the previous change.';
 
--- The version of a row: its last change in microseconds. Each change moves it on.
+-- Version of a row: its last change in microseconds; every change increases it.
 create function row_version(p_update_time timestamptz) returns text language sql immutable as
 $$ select to_hex((extract(epoch from p_update_time at time zone 'utc') * 1000000)::bigint) $$;
-comment on function row_version is 'The version of a row: its last change in microseconds, hexadecimal.';
+comment on function row_version is 'Version of a row: its last change in microseconds, hexadecimal.';
 
 -- The ETag of a session: "session.app.user".
 create function session_etag(p_session timestamptz, p_app_state timestamptz, p_user_state timestamptz) returns text
 language sql immutable as
 $$ select '"' || row_version(p_session) || '.' || coalesce(row_version(p_app_state), '') || '.'
        || coalesce(row_version(p_user_state), '') || '"' $$;
-comment on function session_etag is 'The ETag of a session, of the last changes of its row and of the two shared states.';
+comment on function session_etag is 'ETag of a session, from the last changes of its row and of the two shared states.';
 
--- Unix seconds as a time; what lies outside timestamptz (an import may say anything) becomes its first or last year.
+-- Converts Unix seconds to a timestamp; out-of-range values (imports may contain any) become its first or last year.
 create function clamped_time(p_seconds float8) returns timestamptz language sql immutable as
 $$ select to_timestamp(least(greatest(p_seconds, -2e11), 9e12)) $$;
-comment on function clamped_time is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
+comment on function clamped_time is 'Unix seconds as a timestamp; out-of-range values become its first or last year.';
 
--- The size of each event as text. Only the database knows it: 1e308 is 309 digits here.
+-- Size of each event as text. Only the database knows it: it writes 1e308 with 309 digits.
 create function event_sizes(p_events jsonb) returns integer[] language plpgsql immutable as $$
 begin
   if jsonb_array_length(p_events) = 1 then return array[octet_length((p_events -> 0)::text)]; end if;
@@ -1092,26 +1089,26 @@ begin
     select octet_length(given.event::text)
     from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place);
 end $$;
-comment on function event_sizes is 'The size of each event of an array as text, bytes.';
+comment on function event_sizes is 'Size of each event in an array as text, bytes.';
 
 create function total_size(p_sizes integer[]) returns bigint language plpgsql immutable as $$
 begin
   if cardinality(p_sizes) = 1 then return p_sizes[1]; end if;
   return coalesce((select sum(size) from unnest(p_sizes) size), 0);
 end $$;
-comment on function total_size is 'The sum of sizes.';
+comment on function total_size is 'Sum of sizes.';
 --> statement-breakpoint
--- store_events: what follows once the row of a session has been locked and advanced: shared state, then the events.
--- Internal: append_events, claim_session, finish_invocation and create_session call it.
+-- store_events: second part of a write, after the session's row was locked and advanced: shared state, then events.
+-- Internal: called by append_events, claim_session, finish_invocation and create_session.
 --
---   1. Merge the user's state, then the application's (merge_app_state), in that order, so that writers never deadlock.
---   2. Insert the events with the sequences up to p_last, one after the other, which a cluster does on one node; an
---      event without a timestamp gets that of the change.
+--   1. Merge the user's state, then the application's (merge_app_state): a fixed order prevents deadlocks.
+--   2. Insert the events with sequences up to p_last, one by one, so that a distributed database runs them on one node.
+--      Events without a timestamp get that of the change.
 --
 -- p_sizes: event_sizes(p_events). p_limits: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes",
 -- "userBytes"}.
--- Returns the events as stored, JSON, one a line (jsonb as text has no line breaks), only if p_returns: to write a large
--- one as text takes milliseconds.
+-- Returns the stored events, one JSON text per line (jsonb as text has no line breaks), only if p_returns, because
+-- writing a large event as text takes milliseconds.
 create function store_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_sizes integer[], p_delta jsonb, p_from_runtime boolean,
   p_limits jsonb, p_last integer, p_changed timestamptz, p_returns boolean)
@@ -1151,11 +1148,11 @@ begin
   end loop;
   return array_to_string(v_lines, E'\n');
 end $$;
-comment on function store_events is 'Merges shared state and inserts the events of a session whose row has been advanced.';
+comment on function store_events is 'Merges shared state and inserts events, after the session''s row was advanced.';
 
--- merge_app_state: merges a delta into the state that all users of an application share. What an agent writes counts
--- for the user in whose session it does (writers, AR416); what a request writes is the operator's own.
--- It runs as the owner of the tables: statements for one user merge, and neither replace nor delete such a state.
+-- merge_app_state: merges a delta into the state shared by all users of an application. Writes by agents count for the
+-- session's user (writers, AR416); writes by requests belong to the operator.
+-- SECURITY DEFINER, so that statements of one user can merge but neither replace nor delete this state.
 create function merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
 returns void language plpgsql security definer set search_path from current as $$
 declare
@@ -1182,12 +1179,12 @@ begin
   end if;
 end $$;
 revoke execute on function merge_app_state from public;
-comment on function merge_app_state is 'Merges a delta into the state that all users of an application share.';
+comment on function merge_app_state is 'Merges a delta into the state shared by all users of an application.';
 --> statement-breakpoint
--- open_tasks: one task for each call that a pausing invocation leaves open. Internal: finish_invocation calls it.
--- p_tasks: [{"callId", "callName", "kind", "about", "form", "rules", "users", "groups", "signal", "expiresAfter" in seconds
--- or "expiresAt" by the clock of "timeZone"}].
--- Locks: its rows. Errors: AR418: the user has as many open ones as one may have.
+-- open_tasks: inserts a task for each call that a pausing invocation leaves open. Internal: called by finish_invocation.
+-- p_tasks: [{"callId", "callName", "kind", "about", "form", "rules", "users", "groups", "signal", "expiresAfter" in
+-- seconds or "expiresAt" as local time of "timeZone"}].
+-- Locks: the new rows. Errors: AR418: the user has the maximum number of open tasks.
 create function open_tasks(
   p_app text, p_user text, p_session text, p_invocation text, p_tasks jsonb, p_max integer) returns void
 language plpgsql as $$
@@ -1216,7 +1213,7 @@ begin
               else v_now + (w.task ->> 'expiresAfter')::float8 * interval '1 second' end,
          v_now
   from jsonb_array_elements(p_tasks) w(task);
-  -- A signal that came before the wait is looked at at once.
+  -- A signal that was stored before makes the task due at once.
   update tasks t set due_time = least(next_due(t.create_time, t.expire_time, t.rules, t.reminders), (
     select v_now from signals s
     where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session and s.name = t.signal_name limit 1))
@@ -1224,19 +1221,19 @@ begin
     and t.create_time = v_now and (t.expire_time is not null or t.rules ? 'remindAfter' or t.signal_name is not null);
   if found then perform pg_notify('agent_runtime', '["tasks"]'); end if;
 end $$;
-comment on function open_tasks is 'Keeps the calls that a pausing invocation leaves open.';
+comment on function open_tasks is 'Inserts tasks for the calls that a pausing invocation leaves open.';
 
--- The next moment at which something happens to an open task: a reminder, or its deadline.
--- No function names the type of the table: a cluster makes functions before its nodes have tables.
+-- When an open task is due next: a reminder, or its deadline.
+-- Functions take no row type, because a distributed database creates functions before its nodes have tables.
 create function next_due(p_made timestamptz, p_expires timestamptz, p_rules jsonb, p_reminders integer)
 returns timestamptz language sql immutable as $$
   select least(p_expires, p_made
                + (p_rules #>> array['remindAfter', p_reminders::text])::float8 * interval '1 second')
 $$;
-comment on function next_due is 'The next moment at which something happens to an open task.';
+comment on function next_due is 'When an open task is due next.';
 
--- True where a person may answer a task: one of those that it is assigned to, else the user of its session; not the one
--- who asked, where another has to.
+-- True if a person may answer a task: an assignee, or the session's user if nobody is assigned; never the requester if
+-- the rules exclude them.
 create function may_answer(
   p_user text, p_rules jsonb, p_assigned_users text[], p_assigned_groups text[], p_by text, p_groups text[])
 returns boolean language sql immutable as $$
@@ -1244,9 +1241,9 @@ returns boolean language sql immutable as $$
      and case when p_assigned_users = '{}' and p_assigned_groups = '{}' then p_by = p_user
               else p_by = any(p_assigned_users) or p_assigned_groups && p_groups end
 $$;
-comment on function may_answer is 'True where a person may answer a task.';
+comment on function may_answer is 'True if a person may answer a task.';
 
--- The sentence for an answer that comes too late.
+-- Error text for a late answer.
 create function answered_text(p_id text, p_state text, p_by text, p_via text, p_at timestamptz)
 returns text language sql stable as $$
   select case when p_state = 'cancelled' then format('Task %s was cancelled.', p_id)
@@ -1255,19 +1252,19 @@ returns text language sql stable as $$
                                else format('by %s, through %s,', coalesce(p_by, 'a system'), coalesce(p_via, 'another service')) end,
                           to_char(p_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
 $$;
-comment on function answered_text is 'The sentence for an answer that comes too late.';
+comment on function answered_text is 'Error text for a late answer.';
 
--- answer_calls: closes the tasks of the calls that a message of the session's user answers, whatever way it came, or
--- refuses the message. Internal: claim_session and append_events call it, so it is done with the event, or neither is.
+-- answer_calls: closes the tasks of calls that a message of the session's user answers, or refuses the message.
+-- Internal: called by claim_session and append_events, so it commits with the event or not at all.
 --
---   1. A task of the session that the call has opened here: its rules say whether this answer counts. What a
---      confirmation says is kept with it: that is the yes that runs a call, and not the event, which may be a copy.
---   2. No task: see assert_without_task.
+--   1. The task opened for the call in this session: its rules decide whether the answer counts. A confirmation's content
+--      is stored with the task and authorises the call; the event does not, because it may be a copy.
+--   2. Without a task: see assert_without_task.
 --
--- p_answers: [{"id", "name", "response" (of a confirmation), "invocationId" (the one that the request goes on with),
--- "isHistory": true for what an event of an agent says, which is believed nowhere}].
--- Locks: its rows of tasks.
--- Errors: AR410: another answer was first, the message says whose; or nothing waits for it; AR403: it is for others.
+-- p_answers: [{"id", "name", "response" (of a confirmation), "invocationId" (the one that the request resumes),
+-- "isHistory": true if an agent's event claims it, which is never trusted}].
+-- Locks: the tasks' rows.
+-- Errors: AR410: already answered (the message says by whom), or nothing waits for it; AR403: others must answer.
 create function answer_calls(p_app text, p_user text, p_session text, p_answers jsonb) returns void language plpgsql as $$
 declare
   v_answer jsonb;
@@ -1276,7 +1273,7 @@ declare
 begin
   for v_answer in select given from jsonb_array_elements(p_answers) given order by given ->> 'id' loop
     v_is_decision := coalesce(v_answer ->> 'name' = 'adk_request_confirmation', false);
-    -- 1. Ids of calls come from models, and may come again: the newest is meant.
+    -- 1. Models choose call ids and may reuse them: the newest task is meant.
     select * into t from tasks k
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = v_answer ->> 'id'
     order by k.create_time desc limit 1 for update;
@@ -1299,16 +1296,15 @@ begin
     end if;
   end loop;
 end $$;
-comment on function answer_calls is 'Closes the tasks of calls that a message of the session''s user answers, or refuses it.';
+comment on function answer_calls is 'Closes the tasks of calls answered by a message of the session''s user, or refuses the message.';
 
--- assert_without_task: refuses the answer to a call that has opened no task in its session, but for two kinds of calls that
--- name nobody who has to answer:
+-- assert_without_task: refuses an answer to a call without a task in its session. Two kinds of calls are excepted,
+-- because nobody in particular has to answer them:
 --
---   * those of a client's own tools, wherever they stand: what these answer is the client's in any case;
---   * those whose tool has answered for the time being, as long-running ones of ADK do, and said so in this session.
+--   * calls of the client's own tools: their answers are the client's in any case;
+--   * calls whose tool gave a provisional answer in this session, like ADK's long-running tools.
 --
--- A call that was copied (with a fork, whose first events are those of another session, or by an import) has no task
--- here: who has to answer it is asked where the call was made.
+-- A copied call (by a fork or an import) has no task here: it must be answered in the session in which it was made.
 -- Errors: AR410.
 create function assert_without_task(p_app text, p_user text, p_session text, p_call text, p_is_decision boolean)
 returns void language plpgsql as $$
@@ -1319,7 +1315,7 @@ begin
   if p_call is null then
     raise exception 'An answer names its call: functionResponse.id.' using errcode = 'AR410';
   end if;
-  -- The newest, as models see it. No index has it: this reads backwards up to the call.
+  -- The newest call, as models see it. Without an index, this scans backwards to the call.
   select e.sequence, e.is_from_runtime, e.payload -> 'longRunningToolIds' ? p_call as is_long, c.part into v_event
   from events e
   cross join lateral jsonb_path_query_first(
@@ -1327,7 +1323,7 @@ begin
   where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.author <> 'user' and c.part is not null
   order by e.sequence desc limit 1;
   if not p_is_decision and v_event.part #> '{partMetadata,clientTool}' = 'true' then return; end if;
-  -- Where a copy comes from, up to the session in which the call was made.
+  -- Follow forks back to the session in which the call was made.
   while v_event.part is not null and exists (
     select from sessions s
     where s.app_name = p_app and s.user_id = p_user and s.id = v_origin and s.forked_from_sequence >= v_event.sequence)
@@ -1345,29 +1341,29 @@ begin
          e.payload, '$.content.parts[*].functionResponse ? (@.id == $id).response', jsonb_build_object('id', p_call)) r(response)
        where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.sequence > v_event.sequence
          and e.author <> 'user' and e.is_from_runtime and r.response is not null
-         -- What the runtime writes in place of a tool that was stopped.
+         -- Excludes the runtime's placeholder answers for tools that were stopped.
          and coalesce(r.response ->> 'error' not in ('interrupted', 'The call was interrupted before it answered.'), true)) then
     return;
   end if;
   raise exception 'No call % of this session waits for an answer.', left(p_call, 200) using errcode = 'AR410';
 end $$;
-comment on function assert_without_task is 'Refuses the answer to a call that has opened no task in its session, unless it names nobody who has to answer.';
+comment on function assert_without_task is 'Refuses an answer to a call without a task in its session, unless nobody in particular has to answer it.';
 
--- True for a task that anybody may answer who is told its public address: its rules name nobody.
+-- True if anyone with the public address may answer the task: its rules name nobody.
 create function has_no_rules(p_rules jsonb, p_assigned_users text[], p_assigned_groups text[])
 returns boolean language sql immutable as $$
   select p_assigned_users = '{}' and p_assigned_groups = '{}' and coalesce((p_rules ->> 'approvals')::integer, 1) = 1
      and not coalesce(p_rules -> 'excludesRequester' = 'true', false)
 $$;
-comment on function has_no_rules is 'True for a task whose rules name nobody who has to answer.';
+comment on function has_no_rules is 'True if the task''s rules name nobody who has to answer.';
 
--- change_task: answers, rejects, settles, assigns, comments or postpones an open task, or gives it an address, under its
--- lock: of several answers one is written. A yes counts where more people have to say it; a settlement is the answer of
--- one. p_by: null for who has the public address. p_vouched: a credential of the operator answers for the person, who
--- need not be assigned; what excludes the one who asked holds all the same. Only such a credential lets in others than
--- may answer so far. p_version: the only one that it is for; null: any. p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, as the
--- action needs it.
--- Errors: AR410: it is not open, or has another version; AR403: it is for others.
+-- change_task: answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.
+-- The row lock lets one of several answers win. An approval is only counted while more approvals are required; a
+-- settlement needs one person. p_by: null for a caller with the public address. p_vouched: an operator's credential
+-- acts for the person, who need not be assigned; the exclusion of the requester still applies. Only such a credential
+-- may admit people who could not answer before. p_version: compare-and-set; null: any version.
+-- p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, depending on the action.
+-- Errors: AR410: not open, or another version; AR403: others must answer.
 create function change_task(
   p_app text, p_user text, p_session text, p_id text, p_by text, p_groups text[], p_vouched boolean, p_version integer,
   p_action text, p_change jsonb) returns void
@@ -1444,21 +1440,20 @@ begin
 end $$;
 comment on function change_task is 'Answers, rejects, assigns, comments or postpones an open task.';
 
--- wake_task: does what is due about a task: a reminder, its deadline, or, once it is answered, the way on of its
--- invocation, which any process then takes up from the queue with all answers that it waited for. Safe to repeat: of
--- several processes one does it.
+-- wake_task: handles a due task: a reminder, its deadline, or, after its answer, queueing its invocation, which any
+-- process then resumes with all answers. Idempotent; of several processes one does it.
 --
---   1. Lock the task, unless another process has it; nothing where it is not due any more.
---   2. Open: a reminder; the deadline, which asks others first (escalateTo), else answers in place of a person.
---   3. Answered: lock the invocation, so that of answers of one moment each sees those before it; where another has its
---      row it stays due. Nothing yet while other calls of the invocation are open: the last answer comes here too. While
---      the invocation runs, later. Else queue it, with the request that it began with.
+--   1. Lock the task, unless another process has it; stop if it is no longer due.
+--   2. Open: send a reminder; at the deadline ask others (escalateTo), or else answer in place of a person.
+--   3. Answered: lock the invocation, so that concurrent answers see each other; if its row is locked, the task stays
+--      due. Wait while other calls of the invocation are open (the last answer gets here too), or while the invocation
+--      still runs. Otherwise queue it with its original request.
 --
--- Locks: tasks, then invocations without waiting, as a claim locks them the other way round.
--- woke: true where the invocation is queued now.
+-- Locks: tasks, then invocations without waiting, because a claim locks them in the opposite order.
+-- woke: true if the invocation is queued now.
 create function wake_task(p_app text, p_user text, p_session text, p_id text, out woke boolean) language plpgsql as $$
 declare
-  -- Functions of a cluster's updates may not be volatile.
+  -- A variable, because a distributed database allows no volatile function in an update.
   v_token constant uuid := gen_random_uuid();
   t record;
   v_now constant timestamptz := clock_timestamp();
@@ -1517,7 +1512,7 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  -- Made before the update, where a cluster takes no function that is not immutable.
+  -- Computed before the update, in which a distributed database allows only immutable functions.
   select jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', jsonb_agg(
            jsonb_build_object('functionResponse', jsonb_build_object(
              'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id))) into v_message
@@ -1529,7 +1524,7 @@ begin
     and k.state = 'answered';
   update invocations i set
     status = 'queued', lease_token = v_token, lease_expire_time = v_now,
-    -- One that a budget has stopped goes on between its steps, as if its process had died, or ends there.
+    -- An invocation stopped by a budget resumes between its steps, as after a crash, or ends there.
     start_time = case when t.kind = 'budget' then i.start_time end,
     stop_requested_as = case when t.kind = 'budget' and not t.answer ? 'goesOn' then 'cancelled'
                              else i.stop_requested_as end,
@@ -1542,11 +1537,11 @@ begin
     and (t.kind <> 'budget' or v_status = 'paused');
   woke := true;
 end $$;
-comment on function wake_task is 'Does what is due about a task, and queues its invocation once nothing of it is open.';
+comment on function wake_task is 'Handles a due task, and queues its invocation when no call of it is open.';
 
--- keep_signal: keeps a signal for an invocation that will wait for it; not where one waits by now, or where the session
--- has as many as it may. p_groups: those of the user who sends it; null where a credential of the operator does.
--- Locks: sessions, so that a pause, and another signal, comes before or after it.
+-- keep_signal: stores a signal for an invocation that will wait for it; not if one already waits, or the session has
+-- the maximum of stored signals. p_groups: the sender's groups; null for an operator's credential.
+-- Locks: sessions, to serialise with pauses and other signals.
 -- outcome: absent (no session), waiting, full or kept.
 create function keep_signal(
   p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_groups text[], p_max integer,
@@ -1568,13 +1563,13 @@ begin
     outcome := 'kept';
   end if;
 end $$;
-comment on function keep_signal is 'Keeps a signal for an invocation that will wait for it.';
+comment on function keep_signal is 'Stores a signal for an invocation that will wait for it.';
 --> statement-breakpoint
--- record_calls: writes into the ledger that calls of tools begin, or what became of them. Internal: append_events,
--- finish_invocation and keep_calls call it. A call that is there already is begun again only as a later attempt; a tool
--- that runs may keep something to go on with.
--- p_calls: [{"id", "tool", "effect", "operationId", "state", "attempt", "response"}], the last one null where the event
--- has it; one without a state is only looked up by keep_calls. Locks: its rows of tool_calls, all of one session.
+-- record_calls: writes started calls and their outcomes into the ledger. Internal: called by append_events,
+-- finish_invocation and keep_calls. An existing call is restarted only by a later attempt; a running tool may store an
+-- intermediate response to resume from.
+-- p_calls: [{"id", "tool", "effect", "operationId", "state", "attempt", "response"}]. response is null if the event has
+-- it; keep_calls only looks up calls without a state. Locks: their rows of tool_calls, all in one session.
 create function record_calls(p_app text, p_user text, p_session text, p_invocation text, p_calls jsonb) returns void
 language plpgsql as $$
 declare
@@ -1592,15 +1587,15 @@ begin
     where excluded.state <> 'started' or excluded.attempt > t.attempt or excluded.response is not null;
   end loop;
 end $$;
-comment on function record_calls is 'Writes into the ledger that calls of tools begin, or what became of them.';
+comment on function record_calls is 'Writes started tool calls and their outcomes into the ledger.';
 
--- keep_calls: as record_calls, for calls whose event is stored: before a tool runs that a person has confirmed, or that
--- runs again; and what one of several calls of a step answered, while the others run.
--- Locks: sessions, shared: a take-over comes before or after; user_storage, tool_calls. Errors: AR417.
+-- keep_calls: like record_calls, for calls whose event is already stored: before a confirmed or repeated tool runs, and
+-- to store one call's answer while other calls of the step still run.
+-- Locks: sessions (shared, so that a take-over comes before or after), user_storage, tool_calls. Errors: AR417.
 -- Database time: 0.2 ms.
 --
--- held: false where the lease is another's; nothing is written then. earlier: the rows that these calls had before,
--- [{"id", "state", "attempt", "response"}] as text.
+-- held: false if the lease was lost; then nothing is written. earlier: the calls' previous rows, [{"id", "state",
+-- "attempt", "response"}] as text.
 create function keep_calls(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint,
   out held boolean, out earlier text)
@@ -1611,7 +1606,7 @@ begin
   for share;
   held := found;
   if not held then return; end if;
-  -- Locked: a transaction of a tool that may still commit (keep_answer) is waited for.
+  -- Locked, to wait for a tool's transaction that may still commit (keep_answer).
   earlier := (
     select jsonb_agg(jsonb_build_object('id', k.call_id, 'state', k.state, 'attempt', k.attempt, 'response', k.response))
     from (
@@ -1622,10 +1617,10 @@ begin
   perform assert_user_storage(p_app, p_user, octet_length(p_calls::text), p_max_user_bytes, false);
   perform record_calls(p_app, p_user, p_session, p_invocation, p_calls);
 end $$;
-comment on function keep_calls is 'Writes into the ledger what is known of calls whose event is stored, under the lease of their session.';
+comment on function keep_calls is 'Writes calls whose event is stored into the ledger, under the session''s lease.';
 
--- keep_answer: keep_calls within the transaction of a tool, whose role has no right on these tables: it runs as their
--- owner, on rows of the transaction's user, under the lease.
+-- keep_answer: keep_calls inside a tool's transaction. SECURITY DEFINER, because the tools' role has no rights on these
+-- tables; restricted to rows of the transaction's user, under the lease.
 create function keep_answer(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint,
   out held boolean, out earlier text)
@@ -1634,16 +1629,16 @@ begin
   select kept.held into held
   from keep_calls(p_app, p_user, p_session, p_invocation, p_token, p_calls, p_max_user_bytes) kept;
 end $$;
-comment on function keep_answer is 'Keeps what a transactional tool answered, in the transaction of what it did.';
+comment on function keep_answer is 'Stores a transactional tool''s answer in the tool''s transaction.';
 revoke execute on function keep_answer from public;
 --> statement-breakpoint
--- usage_report: what invocations that were requested in a time used, of an application or of one user (p_user), by p_by:
--- user, model, version, day, hour (UTC), at most p_limit rows after the row p_after: [period, user, model, version].
+-- usage_report: use by invocations requested in a period, of an application or of one user (p_user), grouped by p_by
+-- (user, model, version, day, hour in UTC): at most p_limit rows after p_after: [period, user, model, version].
 --
--- Lines of a model are its stored answers, by the rule for prices of inspect.invocation_costs. The line without one has
--- the invocations, their time, their scores, and the calls that no stored event names: of agents that are tools, and failed ones. So
--- sums are those of inspect.usage, whatever the rows are by. A score of a whole session is its last invocation's.
--- Reads the invocations of the application, or of the user.
+-- A line with a model sums its stored answers, at the prices of inspect.invocation_costs. The line without a model has
+-- the invocations, their duration and scores, and calls without a stored event: of agents used as tools, and failed
+-- ones. So totals equal inspect.usage for any grouping. A whole session's score counts for its last invocation.
+-- Reads all invocations of the application, or of the user.
 create function usage_report(
   p_app text, p_user text, p_from timestamptz, p_to timestamptz, p_by text[], p_after text[], p_limit integer,
   out rows json)
@@ -1694,7 +1689,7 @@ begin
             select e.invocation_id from events e
             where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
               and e.sequence = r.last_sequence))) scores
-      -- The line without a model is the empty object. Not by a union, which a cluster plans for no list of rows.
+      -- The line without a model is the empty object. No union, because a distributed database cannot plan it here.
       cross join lateral jsonb_to_recordset('[{}]' || named.models)
         each(model text, calls numeric, prompt numeric, output numeric, cost numeric)
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
@@ -1706,4 +1701,4 @@ begin
     order by coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C", coalesce(line.version, '')
     limit p_limit) page;
 end $$;
-comment on function usage_report is 'What invocations that were requested in a time used, by user, model, version, day or hour.';
+comment on function usage_report is 'Use by invocations requested in a period, by user, model, version, day or hour.';

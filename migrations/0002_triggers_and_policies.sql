@@ -1,14 +1,14 @@
--- Triggers keep what no statement may forget; ARCHITECTURE.md lists them. Their functions stand beside them.
+-- Triggers enforce invariants for every statement; ARCHITECTURE.md lists them. Their functions stand beside them.
 
--- A stored event was changed or erased with SQL, which the service itself never does: the session's size follows, and
--- its events_version tells processes to drop what they keep of them. Not for events that go with their session: the depth
--- is that of the foreign key's own trigger there.
+-- A stored event was changed or deleted by SQL, which the service never does: update the session's size, and its
+-- events_version, which invalidates caches. Not for events deleted with their session: there the trigger depth is that
+-- of the foreign key's own trigger.
 create function count_event_bytes() returns trigger language plpgsql as $$
 begin
   new.bytes := octet_length(new.payload::text);
   return new;
 end $$;
-comment on function count_event_bytes is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';
+comment on function count_event_bytes is 'Trigger function: recomputes an event''s size after its payload was changed by SQL.';
 create trigger events_size before update of payload on events for each row execute function count_event_bytes();
 create function count_changed_events() returns trigger language plpgsql as $$
 begin
@@ -16,12 +16,12 @@ begin
   where app_name = old.app_name and user_id = old.user_id and id = old.session_id;
   return null;
 end $$;
-comment on function count_changed_events is 'For a trigger: a stored event was changed or erased with SQL.';
+comment on function count_changed_events is 'Trigger function: a stored event was changed or deleted by SQL.';
 create trigger events_changed after update or delete on events for each row
 when (pg_trigger_depth() = 0) execute function count_changed_events();
 --> statement-breakpoint
--- What users keep is counted by the writes themselves: copies count as much as what they were made of. A connection counts
--- in one of 32 rows of a user, so that it does not wait for the commit of another.
+-- Stored bytes are counted by the writes themselves; copies count in full. Connections use one of 32 shards of a user,
+-- so that they do not wait for each other's commit.
 create function add_user_bytes(p_app text, p_user text, p_events bigint, p_artifacts bigint, p_memories bigint)
 returns void language plpgsql as $$
 begin
@@ -32,13 +32,13 @@ begin
     event_bytes = u.event_bytes + excluded.event_bytes, artifact_bytes = u.artifact_bytes + excluded.artifact_bytes,
     memory_bytes = u.memory_bytes + excluded.memory_bytes;
 end $$;
-comment on function add_user_bytes is 'Adds to the bytes that a user keeps in an application.';
--- As the owner of the tables: statements for one user read what is counted, and do not change it.
+comment on function add_user_bytes is 'Adds to a user''s stored bytes in an application.';
+-- SECURITY DEFINER: statements of one user may read the counters but not change them.
 create function count_session_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 declare
   added bigint := coalesce(new.event_bytes, 0) - coalesce(old.event_bytes, 0);
 begin
-  -- Most changes leave the states, and the text of a large one takes milliseconds.
+  -- Skip unchanged states: most changes are of other columns, and writing a large state as text takes milliseconds.
   if (new.state, new.initial_state) is distinct from (old.state, old.initial_state) then
     added := added + coalesce(state_size(new.state, new.initial_state), 0)
                    - coalesce(state_size(old.state, old.initial_state), 0);
@@ -46,23 +46,23 @@ begin
   perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id), added, 0, 0);
   return null;
 end $$;
-comment on function count_session_bytes is 'For a trigger: the events or the states of a session have another size.';
+comment on function count_session_bytes is 'Trigger function: the size of a session''s events or states has changed.';
 create trigger sessions_storage after insert or delete or update of event_bytes, state, initial_state on sessions
 for each row execute function count_session_bytes();
--- A request counts while it waits; while it runs, which a limit of its own bounds, only where it is large: a counter's two
--- changes more for each invocation are dear.
+-- A queued request counts. A running one, which has a limit of its own, counts only if it is large, because two more
+-- counter updates per invocation are expensive.
 create function counted_request(p_status text, p_request jsonb) returns integer language sql immutable as $$
   select case when p_status = 'queued' or octet_length(p_request::text) > 8192
               then coalesce(octet_length(p_request::text), 0) else 0 end
 $$;
-comment on function counted_request is 'The bytes of a stored request that count for its user.';
+comment on function counted_request is 'Bytes of a stored request that count for its user.';
 create function count_request_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 begin
   perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
     coalesce(counted_request(new.status, new.request), 0) - coalesce(counted_request(old.status, old.request), 0), 0, 0);
   return null;
 end $$;
-comment on function count_request_bytes is 'For a trigger: a request is kept in its row, or no more.';
+comment on function count_request_bytes is 'Trigger function: a stored request was added or removed.';
 create trigger invocations_storage_insert after insert on invocations for each row
 when (counted_request(new.status, new.request) > 0) execute function count_request_bytes();
 create trigger invocations_storage_update after update of request, status on invocations for each row
@@ -76,14 +76,14 @@ begin
     coalesce(octet_length(new.response::text), 0) - coalesce(octet_length(old.response::text), 0), 0, 0);
   return null;
 end $$;
-comment on function count_kept_bytes is 'For a trigger: the answer of a call is kept for the event of its step, or no more.';
+comment on function count_kept_bytes is 'Trigger function: a call''s stored answer was added or removed.';
 create trigger tool_calls_storage_insert after insert on tool_calls for each row
 when (new.response is not null) execute function count_kept_bytes();
 create trigger tool_calls_storage_update after update of response on tool_calls for each row
 when (new.response is distinct from old.response) execute function count_kept_bytes();
 create trigger tool_calls_storage_delete after delete on tool_calls for each row
 when (old.response is not null) execute function count_kept_bytes();
--- Those of one statement are added up first: thousands of changes of one row in a transaction are slow.
+-- Summed per statement, because thousands of updates of one row in a transaction are slow.
 create function count_stored_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 declare
   is_memory boolean := tg_argv[0] = 'memories';
@@ -98,7 +98,7 @@ begin
   end loop;
   return null;
 end $$;
-comment on function count_stored_bytes is 'For a trigger: rows came or went. Its arguments are the table and a sign.';
+comment on function count_stored_bytes is 'Trigger function: rows were inserted or deleted. Arguments: the table and a sign.';
 revoke execute on function count_session_bytes, count_request_bytes, count_kept_bytes, count_stored_bytes from public;
 create trigger budgets_totals after insert on budgets for each row
 when (new.applies_to = 'app') execute function sum_up_use_of_app();
@@ -116,8 +116,8 @@ begin
   end loop;
 end $$;
 --> statement-breakpoint
--- A retry must not bring a deleted session back: the keys of its invocations stay until they are too old. A request that
--- waited in vain leaves its queue while its session stays, and its key is free again.
+-- A retry must not re-create a deleted session: keys of its invocations are kept until they expire. A request that leaves
+-- the queue without running, while its session stays, frees its key.
 create function keep_invocation_key() returns trigger language plpgsql as $$
 begin
   insert into idempotency_keys (app_name, user_id, scope, key, request_hash, response_body, session_id)
@@ -127,8 +127,8 @@ begin
   on conflict do nothing;
   return null;
 end $$;
-comment on function keep_invocation_key is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
--- What a stopped invocation has waited for needs no answer any more.
+comment on function keep_invocation_key is 'Trigger function: stores the idempotency key of an invocation deleted with its session.';
+-- Tasks of a stopped invocation need no answer.
 create function cancel_tasks() returns trigger language plpgsql as $$
 begin
   update tasks set state = 'cancelled', due_time = null, token_hash = null, decide_time = null, version = version + 1
@@ -136,16 +136,16 @@ begin
     and state in ('open', 'answered');
   return null;
 end $$;
-comment on function cancel_tasks is 'For a trigger: an invocation was stopped, so its tasks need no answer any more.';
+comment on function cancel_tasks is 'Trigger function: cancels the tasks of a stopped invocation.';
 create trigger invocations_tasks after update of status on invocations for each row
 when (new.status in ('cancelled', 'interrupted') and new.status <> old.status) execute function cancel_tasks();
 create trigger invocations_key after delete on invocations for each row
 when (old.idempotency_key is not null) execute function keep_invocation_key();
 --> statement-breakpoint
--- The beginning of an erasure waits for statements that add something; those that come later see it and are refused.
+-- Starting an erasure waits for running statements that add data; later ones see the erasure and are refused.
 create function user_data_lock(app text, owner text) returns bigint language sql immutable
 return hashtextextended(app || E'\x01' || owner, 7240014);
-comment on function user_data_lock is 'The advisory lock of a user''s data: shared by statements that add or delete some, exclusive for the begin of an erasure and for a hold.';
+comment on function user_data_lock is 'Advisory lock of a user''s data: shared by statements that add or delete data, exclusive for starting an erasure or setting a hold.';
 create function refuse_while_erased() returns trigger language plpgsql as $$
 begin
   perform pg_advisory_xact_lock_shared(user_data_lock(new.app_name, new.user_id));
@@ -154,7 +154,7 @@ begin
   end if;
   return new;
 end $$;
-comment on function refuse_while_erased is 'For a trigger: a user that is being erased gets nothing new.';
+comment on function refuse_while_erased is 'Trigger function: refuses new data of a user being erased.';
 create trigger sessions_erasure before insert on sessions for each row execute function refuse_while_erased();
 create trigger invocations_erasure before insert on invocations for each row execute function refuse_while_erased();
 create trigger artifacts_erasure before insert on artifacts for each row execute function refuse_while_erased();
@@ -165,8 +165,8 @@ create trigger cronjobs_erasure before insert on cronjobs for each row execute f
 create trigger user_credentials_erasure before insert on user_credentials for each row execute function refuse_while_erased();
 create trigger webhooks_erasure before insert on webhooks for each row execute function refuse_while_erased();
 --> statement-breakpoint
--- Data on legal hold is not deleted by any statement. A hold waits for statements that delete something; those that come
--- later see it and are refused. The argument names the column of the session.
+-- No statement may delete data on legal hold. Setting a hold waits for running statements that delete data; later ones
+-- see the hold and are refused. The argument names the session's column.
 create function refuse_on_hold() returns trigger language plpgsql as $$
 declare
   held_session text := '';
@@ -181,7 +181,7 @@ begin
   end if;
   return old;
 end $$;
-comment on function refuse_on_hold is 'For a trigger: what is on legal hold is not deleted. Its argument is the column with the session, or empty.';
+comment on function refuse_on_hold is 'Trigger function: refuses deletion of data on legal hold. Argument: the session''s column, or empty.';
 create trigger sessions_hold before delete on sessions for each row execute function refuse_on_hold('id');
 create trigger events_hold before delete on events for each row execute function refuse_on_hold('session_id');
 create trigger invocation_tapes_hold before delete on invocation_tapes for each row execute function refuse_on_hold('session_id');
@@ -201,14 +201,14 @@ create trigger cronjobs_hold before delete on cronjobs for each row execute func
 create trigger user_credentials_hold before delete on user_credentials for each row execute function refuse_on_hold('');
 create trigger webhooks_hold before delete on webhooks for each row execute function refuse_on_hold('');
 create trigger webhook_deliveries_hold before delete on webhook_deliveries for each row execute function refuse_on_hold('');
--- A queued invocation has said nothing yet.
+-- A queued invocation has no content yet.
 create trigger invocations_hold before delete on invocations for each row when (old.status <> 'queued')
 execute function refuse_on_hold('session_id');
 --> statement-breakpoint
--- The outbox of webhooks: a row in the statement that ends an invocation or a run, whichever it is.
+-- Outbox of webhooks: a row is inserted by whichever statement ends an invocation or a run.
 create function webhook_time(moment timestamptz) returns text language sql immutable
 return to_char(moment at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
-comment on function webhook_time is 'A moment as deliveries write it.';
+comment on function webhook_time is 'Formats a time for deliveries.';
 create function push_payload(push jsonb, data jsonb, moment timestamptz) returns json language plpgsql immutable as $$
 declare
   task text := push #>> '{shown,taskId}';
@@ -222,7 +222,7 @@ begin
   return json_build_object('statusUpdate', json_build_object('taskId', task, 'contextId', data ->> 'sessionId', 'status',
     json_build_object('state', 'TASK_STATE_' || state, 'timestamp', webhook_time(moment))));
 end $$;
-comment on function push_payload is 'What the client of a task of A2A is told of it: an update of its status; in version 0.3 the task.';
+comment on function push_payload is 'Payload for an A2A push client: a status update; in version 0.3 the task.';
 create function insert_webhook_delivery(app text, owner text, address text, type text, data jsonb) returns void
 language plpgsql as $$
 declare
@@ -232,7 +232,7 @@ declare
   now_time timestamptz := date_trunc('milliseconds', clock_timestamp()); -- the places of pages
 begin
   data := jsonb_strip_nulls(data);
-  -- Locked, so that one that is being deleted does not keep the invocation from ending.
+  -- Locked, so that a webhook deleted concurrently does not fail the end of the invocation.
   for hook in
     select * from webhooks
     where app_name = app and user_id = owner
@@ -260,7 +260,7 @@ begin
     perform pg_notify('agent_runtime', '["webhooks"]');
   end loop;
 end $$;
-comment on function insert_webhook_delivery is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
+comment on function insert_webhook_delivery is 'Inserts a webhook delivery into the outbox and notifies the senders at commit; does nothing if the webhook was deleted.';
 create function insert_delivery_of_invocation() returns trigger language plpgsql as $$
 begin
   perform insert_webhook_delivery(
@@ -272,7 +272,7 @@ begin
       'outputTruncated', case when length(new.response_body) > 4096 then true end));
   return null;
 end $$;
-comment on function insert_delivery_of_invocation is 'For a trigger: an invocation has ended or paused.';
+comment on function insert_delivery_of_invocation is 'Trigger function: an invocation has ended or paused.';
 create trigger invocations_webhook after update of status on invocations for each row
 when (new.webhook_url is not null and new.status is distinct from old.status and new.status not in ('queued', 'running'))
 execute function insert_delivery_of_invocation();
@@ -294,7 +294,7 @@ begin
       'taskId', new.id, 'kind', new.kind, 'state', new.state, 'tool', new.form ->> 'tool', 'decidedVia', new.decided_via));
   return null;
 end $$;
-comment on function insert_delivery_of_task is 'For a trigger: a task was made, reminds, went to others at its deadline, or was decided.';
+comment on function insert_delivery_of_task is 'Trigger function: a task was created, sent a reminder, was escalated at its deadline, or was decided.';
 create trigger tasks_webhook_insert after insert on tasks for each row execute function insert_delivery_of_task();
 create trigger tasks_webhook_update after update on tasks for each row
 when (new.reminders > old.reminders or old.state = 'open' and new.state in ('answered', 'done')
@@ -315,17 +315,17 @@ begin
       'outputTruncated', case when length(new.output) > 4096 then true end));
   return null;
 end $$;
-comment on function insert_delivery_of_run is 'For a trigger: a run of a cronjob has ended.';
+comment on function insert_delivery_of_run is 'Trigger function: a cronjob''s run has ended.';
 create trigger cronjob_runs_webhook_insert after insert on cronjob_runs for each row
 when (new.end_time is not null) execute function insert_delivery_of_run();
 create trigger cronjob_runs_webhook_update after update of end_time on cronjob_runs for each row
 when (old.end_time is null and new.end_time is not null) execute function insert_delivery_of_run();
 --> statement-breakpoint
--- Rules of scores: what an ended invocation is to be scored by, in the statement that ends it. A session that goes on is
--- due later; what scores it at the moment loses its lease. Without a rule it is one look at an empty table.
+-- Score rules: the statement that ends an invocation schedules its scores. A session that continues is due later, and a
+-- running scorer loses its lease. Without rules the cost is one look at an empty table.
 create function is_sampled(rule text, id text, share float8) returns boolean language sql immutable
 return ('x' || left(md5(rule || E'\x01' || id), 8))::bit(32)::bigint < share * 4294967296;
-comment on function is_sampled is 'True for the share of ids that a rule chooses: always the same ones.';
+comment on function is_sampled is 'True if an id is in a rule''s sample; deterministic.';
 create function insert_score_jobs() returns trigger language plpgsql as $$
 begin
   if not exists (select from score_rules r where r.app_name = new.app_name) then return null; end if;
@@ -339,23 +339,24 @@ begin
   do update set due_time = excluded.due_time, lease_token = null, losses = 0;
   return null;
 end $$;
-comment on function insert_score_jobs is 'For a trigger: an invocation has ended, and is due by the rules of its application.';
+comment on function insert_score_jobs is 'Trigger function: an invocation has ended; schedules its scores by the application''s rules.';
 create trigger invocations_scores after update of status on invocations for each row
 when (new.status in ('succeeded', 'failed') and new.status is distinct from old.status)
 execute function insert_score_jobs();
 --> statement-breakpoint
--- The audit is append-only, for every role.
+-- The audit is append-only for every role.
 create function refuse_audit_change() returns trigger language plpgsql as $$
 begin
   if tg_op = 'DELETE' and current_setting('agent_runtime.audit_deletes', true) = 'on' then return null; end if;
   raise exception 'audit_log is only appended to' using errcode = '42501';
 end $$;
-comment on function refuse_audit_change is 'For a trigger: no entry of the audit is changed, and none is deleted but by delete_old_audit_entries.';
+comment on function refuse_audit_change is 'Trigger function: audit entries are immutable, and only delete_old_audit_entries deletes them.';
 create trigger audit_log_append_only before update or delete or truncate on audit_log
 for each statement execute function refuse_audit_change();
 --> statement-breakpoint
--- Row-level security, the second wall: statements for one user see and write that user's rows only, whatever their own
--- conditions say. Forced, so that it holds for the owner of the tables too. Without either setting there are no rows.
+-- Row-level security, a second line of defence: statements of one user see and write only that user's rows, whatever
+-- their own conditions. Forced, so that it also applies to the owner of the tables. Without either setting no rows are
+-- visible.
 do $$
 declare
   name text;
@@ -373,7 +374,7 @@ begin
   end loop;
 end $$;
 --> statement-breakpoint
--- A task is seen by the user of its session and by those that it is assigned to, who see no other row of that user.
+-- A task is visible to its session's user and to its assignees, who see no other rows of that user.
 alter table tasks enable row level security, force row level security;
 create policy of_user on tasks using (
   user_id = (select current_setting('agent_runtime.user', true))
@@ -381,7 +382,7 @@ create policy of_user on tasks using (
   or assigned_users @> array[(select current_setting('agent_runtime.user', true))]
   or assigned_groups && (select string_to_array(current_setting('agent_runtime.groups', true), E'\x1f')));
 --> statement-breakpoint
--- Evaluation: the rows of a set or a run are its owner's, and those of the user whose conversation a case is.
+-- Evaluation: rows of a set or run are visible to its owner, and to the user whose conversation became a case.
 alter table eval_sets enable row level security, force row level security;
 create policy of_user on eval_sets using (
   (select current_setting('agent_runtime.all_users', true)) = 'on'

@@ -1,5 +1,5 @@
 create schema inspect;
-comment on schema inspect is 'Views for people and reports; inspect.version says what stays as it is.';
+comment on schema inspect is 'Views for people and reports; inspect.version states their compatibility.';
 --> statement-breakpoint
 create view inspect.artifacts as
 select a.app_name, a.user_id, nullif(a.session_id, '') as session_id, a.name,
@@ -10,13 +10,13 @@ from artifacts a
 join artifact_versions v
   on v.app_name = a.app_name and v.user_id = a.user_id and v.session_id = a.session_id and v.artifact_name = a.name
 group by a.app_name, a.user_id, a.session_id, a.name;
-comment on view inspect.artifacts is 'Artifacts with the number and the size of their versions; deleted ones are left out.';
+comment on view inspect.artifacts is 'Artifacts with the number and size of their versions, without deleted ones.';
 comment on column inspect.artifacts.app_name is 'Application.';
 comment on column inspect.artifacts.latest_version is 'Number of the latest version; the first one is 0.';
 comment on column inspect.artifacts.mime_type is 'MIME type of the latest version.';
 comment on column inspect.artifacts.name is 'Name.';
 comment on column inspect.artifacts.object_count is 'Versions whose bytes are in the object store.';
-comment on column inspect.artifacts.session_id is 'Session; null for an artifact that all sessions of the user share.';
+comment on column inspect.artifacts.session_id is 'Session; null for an artifact shared by all sessions of the user.';
 comment on column inspect.artifacts.total_bytes is 'Bytes of all versions.';
 comment on column inspect.artifacts.update_time is 'When the latest version was saved.';
 comment on column inspect.artifacts.user_id is 'Owner.';
@@ -26,41 +26,41 @@ create view inspect.audit as
 select time, decision, caller_kind, caller, address, operation, resource ->> 'appName' as app_name,
        resource ->> 'userId' as user_id, resource ->> 'sessionId' as session_id, resource, reason, request_id, left_out
 from audit_log;
-comment on view inspect.audit is 'Who was allowed or refused what.';
+comment on view inspect.audit is 'Access decisions.';
 comment on column inspect.audit."time" is 'When it was stored.';
 comment on column inspect.audit.address is 'Address of the client.';
-comment on column inspect.audit.app_name is 'Application that the request was about.';
+comment on column inspect.audit.app_name is 'Application of the request.';
 comment on column inspect.audit.caller is 'User of the token or id of the key.';
 comment on column inspect.audit.caller_kind is 'user, key, anonymous or unknown.';
 comment on column inspect.audit.decision is 'allowed or refused.';
-comment on column inspect.audit.left_out is 'Refusals of the same caller that were not kept before this one.';
-comment on column inspect.audit.operation is 'operationId of the document.';
+comment on column inspect.audit.left_out is 'Refusals of the same caller that were not logged before this entry.';
+comment on column inspect.audit.operation is 'operationId of the OpenAPI document.';
 comment on column inspect.audit.reason is 'Why it was refused.';
 comment on column inspect.audit.request_id is 'X-Request-Id of the answer.';
-comment on column inspect.audit.resource is 'All names of what the request was about.';
-comment on column inspect.audit.session_id is 'Session that the path named.';
-comment on column inspect.audit.user_id is 'User that the request was about.';
+comment on column inspect.audit.resource is 'Names in the path, and the user and application in the body.';
+comment on column inspect.audit.session_id is 'Session in the path.';
+comment on column inspect.audit.user_id is 'User of the request.';
 --> statement-breakpoint
 create view inspect.budget_alerts as
 select app_name, nullif(user_id, '') as user_id, applies_to, period, since, level
 from budget_alerts;
-comment on view inspect.budget_alerts is 'How much of a budget its webhook was told of last.';
+comment on view inspect.budget_alerts is 'The level of a budget last reported to its webhook.';
 comment on column inspect.budget_alerts.app_name is 'Application.';
 comment on column inspect.budget_alerts.applies_to is 'As in inspect.budgets.';
 comment on column inspect.budget_alerts.level is '50, 80 or 100 percent.';
 comment on column inspect.budget_alerts.period is 'day or month.';
 comment on column inspect.budget_alerts.since is 'First day of the period in UTC.';
-comment on column inspect.budget_alerts.user_id is 'User whose use it is; null for that of all users.';
+comment on column inspect.budget_alerts.user_id is 'User of the budget; null for all users.';
 --> statement-breakpoint
 create view inspect.budget_reservations as
 select app_name, user_id, id as call_id, tokens, cost, expire_time, expire_time <= clock_timestamp() as is_dead
 from budget_reservations;
-comment on view inspect.budget_reservations is 'What model calls under way may use at most, until they are counted.';
+comment on view inspect.budget_reservations is 'Maximum use by running model calls, until it is counted.';
 comment on column inspect.budget_reservations.app_name is 'Application.';
-comment on column inspect.budget_reservations.call_id is 'The call.';
-comment on column inspect.budget_reservations.cost is 'Their cost by model_prices of then.';
-comment on column inspect.budget_reservations.expire_time is 'When its process is taken for dead, unless it says otherwise.';
-comment on column inspect.budget_reservations.is_dead is 'It counts no more.';
+comment on column inspect.budget_reservations.call_id is 'Id of the model call.';
+comment on column inspect.budget_reservations.cost is 'Their cost at the model_prices of that time.';
+comment on column inspect.budget_reservations.expire_time is 'When the reservation ends, unless its process renews it.';
+comment on column inspect.budget_reservations.is_dead is 'True after expiry: it no longer counts.';
 comment on column inspect.budget_reservations.tokens is 'Prompt and output tokens.';
 comment on column inspect.budget_reservations.user_id is 'User.';
 --> statement-breakpoint
@@ -68,11 +68,11 @@ create view inspect.budget_uses as
 select app_name, user_id, day, sum(invocations)::bigint as invocations, sum(prompt_tokens)::bigint as prompt_tokens,
        sum(output_tokens)::bigint as output_tokens, sum(cost) as cost
 from budget_uses group by app_name, user_id, day;
-comment on view inspect.budget_uses is 'What each user used by day, those of deleted sessions and of failed invocations included.';
+comment on view inspect.budget_uses is 'Use by user and day, including deleted sessions and failed invocations.';
 comment on column inspect.budget_uses.app_name is 'Application.';
-comment on column inspect.budget_uses.cost is 'Their cost by model_prices of then.';
+comment on column inspect.budget_uses.cost is 'Their cost at the model_prices of that time.';
 comment on column inspect.budget_uses.day is 'Day in UTC.';
-comment on column inspect.budget_uses.invocations is 'Invocations that began.';
+comment on column inspect.budget_uses.invocations is 'Started invocations.';
 comment on column inspect.budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect.budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect.budget_uses.user_id is 'User.';
@@ -81,16 +81,16 @@ create view inspect.budgets as
 select app_name, nullif(user_id, '') as user_id, applies_to, period, max_invocations, max_tokens, max_cost, webhook_id,
        update_time
 from budgets;
-comment on view inspect.budgets is 'What users may use in a day or a month; inspect.budget_uses has what they used.';
+comment on view inspect.budgets is 'Limits on use per day or month; see inspect.budget_uses for the use.';
 comment on column inspect.budgets.app_name is 'Application.';
-comment on column inspect.budgets.applies_to is 'app: all users together; users: each without one of their own; user: the one in user_id.';
+comment on column inspect.budgets.applies_to is 'app: all users together; users: each user without a budget of their own; user: the user in user_id.';
 comment on column inspect.budgets.max_cost is 'Maximum cost by model_prices; null: no limit.';
 comment on column inspect.budgets.max_invocations is 'Maximum number of invocations; null: no limit.';
 comment on column inspect.budgets.max_tokens is 'Maximum number of prompt, answer and thought tokens; null: no limit.';
 comment on column inspect.budgets.period is 'day or month of UTC.';
 comment on column inspect.budgets.update_time is 'Last change.';
-comment on column inspect.budgets.user_id is 'User, where it applies to one.';
-comment on column inspect.budgets.webhook_id is 'Webhook that is told of 50, 80 and 100 percent.';
+comment on column inspect.budgets.user_id is 'The user if it applies to one.';
+comment on column inspect.budgets.webhook_id is 'Webhook to notify at 50, 80 and 100 percent.';
 --> statement-breakpoint
 create view inspect.conversation as
 select e.app_name, e.user_id, e.session_id, e.sequence, e.event_time, e.author, e.invocation_id,
@@ -107,12 +107,12 @@ select e.app_name, e.user_id, e.session_id, e.sequence, e.event_time, e.author, 
                else '[]' end) with ordinality parts (part, position)) as said,
        e.payload ->> 'errorMessage' as error
 from events e;
-comment on view inspect.conversation is 'The events of sessions as lines to read: ask for app_name, user_id and session_id, and order by sequence.';
+comment on view inspect.conversation is 'Events of sessions as readable lines. Filter by app_name, user_id and session_id; order by sequence.';
 comment on column inspect.conversation.app_name is 'Application.';
 comment on column inspect.conversation.author is 'user, or the name of an agent.';
-comment on column inspect.conversation.error is 'What went wrong.';
-comment on column inspect.conversation.event_time is 'When it was said.';
-comment on column inspect.conversation.invocation_id is 'Invocation that wrote it.';
+comment on column inspect.conversation.error is 'Error of the event.';
+comment on column inspect.conversation.event_time is 'Timestamp of the event.';
+comment on column inspect.conversation.invocation_id is 'Invocation of the event.';
 comment on column inspect.conversation.said is 'Texts, function calls and their responses; other parts by their MIME type.';
 comment on column inspect.conversation.sequence is 'Place in the session.';
 comment on column inspect.conversation.session_id is 'Session.';
@@ -124,22 +124,22 @@ select r.app_name, r.user_id, r.cronjob_id, j.name, r.id as run_id, r.due_time, 
        r.session_id, r.invocation_id, r.error_code, r.error_message, r.output
 from cronjob_runs r
 join cronjobs j on j.app_name = r.app_name and j.user_id = r.user_id and j.id = r.cronjob_id;
-comment on view inspect.cronjob_runs is 'The runs of cronjobs with how late they began and how long they took.';
+comment on view inspect.cronjob_runs is 'Runs of cronjobs, with lateness and duration.';
 comment on column inspect.cronjob_runs.app_name is 'Application.';
-comment on column inspect.cronjob_runs.attempt is 'How often it was begun.';
+comment on column inspect.cronjob_runs.attempt is 'Number of attempts started.';
 comment on column inspect.cronjob_runs.cronjob_id is 'Cronjob.';
 comment on column inspect.cronjob_runs.due_time is 'When it was due.';
-comment on column inspect.cronjob_runs.duration is 'Time of its last attempt.';
-comment on column inspect.cronjob_runs.error_code is 'Why it did not succeed, a stable word.';
-comment on column inspect.cronjob_runs.error_message is 'Why it did not succeed or was left out, a sentence.';
+comment on column inspect.cronjob_runs.duration is 'Duration of the last attempt.';
+comment on column inspect.cronjob_runs.error_code is 'Stable error code.';
+comment on column inspect.cronjob_runs.error_message is 'Why it failed or was skipped, a sentence.';
 comment on column inspect.cronjob_runs.invocation_id is 'Invocation of its last attempt.';
-comment on column inspect.cronjob_runs.is_manual is 'Somebody requested it.';
-comment on column inspect.cronjob_runs.lateness is 'Time between due time and start, of a run that began once.';
+comment on column inspect.cronjob_runs.is_manual is 'Requested manually.';
+comment on column inspect.cronjob_runs.lateness is 'Time from due time to start, for runs with a single attempt.';
 comment on column inspect.cronjob_runs.name is 'Name of the cronjob.';
 comment on column inspect.cronjob_runs.output is 'Text of the answer.';
 comment on column inspect.cronjob_runs.run_id is 'Run.';
 comment on column inspect.cronjob_runs.session_id is 'Session of its last attempt.';
-comment on column inspect.cronjob_runs.status is 'How it stands.';
+comment on column inspect.cronjob_runs.status is 'queued, running, retrying, success, failed, cancelled or skipped.';
 comment on column inspect.cronjob_runs.user_id is 'Owner.';
 --> statement-breakpoint
 create view inspect.cronjobs as
@@ -155,22 +155,22 @@ cross join lateral (
          percentile_cont(0.5) within group (order by start_time - due_time) filter (where attempt = 1) as median_lateness,
          max(start_time - due_time) filter (where attempt = 1) as max_lateness
   from cronjob_runs where app_name = j.app_name and user_id = j.user_id and cronjob_id = j.id) r;
-comment on view inspect.cronjobs is 'Cronjobs with their next and last times, success rate and lateness, over the runs that are kept.';
+comment on view inspect.cronjobs is 'Cronjobs with next and last due times, success rate and lateness of the stored runs.';
 comment on column inspect.cronjobs.app_name is 'Application.';
 comment on column inspect.cronjobs.cronjob_id is 'Cronjob.';
 comment on column inspect.cronjobs.disabled_reason is 'Why the runtime disabled it.';
-comment on column inspect.cronjobs.enabled is 'It fires.';
-comment on column inspect.cronjobs.failures_in_a_row is 'Failed runs since the last success.';
+comment on column inspect.cronjobs.enabled is 'True if enabled.';
+comment on column inspect.cronjobs.failures_in_a_row is 'Consecutive failed runs.';
 comment on column inspect.cronjobs.last_due_time is 'Due time of its newest run.';
-comment on column inspect.cronjobs.last_status is 'How that one stands.';
-comment on column inspect.cronjobs.max_lateness is 'Longest such time.';
-comment on column inspect.cronjobs.median_lateness is 'Median time between due time and start, of runs that began once.';
+comment on column inspect.cronjobs.last_status is 'Status of the newest run.';
+comment on column inspect.cronjobs.max_lateness is 'Maximum time from due time to start, for runs with a single attempt.';
+comment on column inspect.cronjobs.median_lateness is 'Median time from due time to start, for runs with a single attempt.';
 comment on column inspect.cronjobs.name is 'Name for people.';
-comment on column inspect.cronjobs.next_run_time is 'When it is due next.';
-comment on column inspect.cronjobs.revision is 'Rises with each change.';
-comment on column inspect.cronjobs.runs is 'Number of its runs that are kept.';
-comment on column inspect.cronjobs.schedule_type is 'Kind of its schedule.';
-comment on column inspect.cronjobs.success_rate is 'Share of successes among those that succeeded or failed.';
+comment on column inspect.cronjobs.next_run_time is 'Next due time.';
+comment on column inspect.cronjobs.revision is 'Increases with each change.';
+comment on column inspect.cronjobs.runs is 'Number of stored runs.';
+comment on column inspect.cronjobs.schedule_type is 'Kind of schedule.';
+comment on column inspect.cronjobs.success_rate is 'Share of successful runs among successful and failed ones.';
 comment on column inspect.cronjobs.user_id is 'Owner.';
 --> statement-breakpoint
 create view inspect.errors as
@@ -181,11 +181,11 @@ comment on view inspect.errors is 'Invocations that failed or were interrupted, 
 comment on column inspect.errors.app_name is 'Application.';
 comment on column inspect.errors.create_time is 'When it was requested.';
 comment on column inspect.errors.end_time is 'When it ended.';
-comment on column inspect.errors.error_code is 'Why, a stable code.';
-comment on column inspect.errors.error_message is 'Why, a sentence.';
+comment on column inspect.errors.error_code is 'Stable error code.';
+comment on column inspect.errors.error_message is 'Why it failed, a sentence.';
 comment on column inspect.errors.invocation_id is 'Invocation.';
 comment on column inspect.errors.session_id is 'Session.';
-comment on column inspect.errors.start_time is 'When it took the session.';
+comment on column inspect.errors.start_time is 'When it started running.';
 comment on column inspect.errors.status is 'failed or interrupted.';
 comment on column inspect.errors.user_id is 'Owner of the session.';
 --> statement-breakpoint
@@ -195,18 +195,18 @@ select app_name, run_id, eval_set_id, eval_id, case_version, trial, status, resu
        (result -> 'efficiency' -> 'tokenUsage' ->> 'totalTokens')::float8 as tokens_per_turn,
        end_time - start_time as duration, end_time
 from eval_run_cases;
-comment on view inspect.eval_cases is 'The cases of evaluation runs, each trial by itself; ask for app_name and run_id.';
+comment on view inspect.eval_cases is 'Cases of evaluation runs, one row per trial. Filter by app_name and run_id.';
 comment on column inspect.eval_cases.app_name is 'Application.';
 comment on column inspect.eval_cases.case_version is 'Version of the case that was run.';
 comment on column inspect.eval_cases.duration is 'How long it took.';
 comment on column inspect.eval_cases.end_time is 'When it ended.';
-comment on column inspect.eval_cases.error is 'Why it could not be brought to an end.';
+comment on column inspect.eval_cases.error is 'Why it could not be completed.';
 comment on column inspect.eval_cases.eval_id is 'Case.';
 comment on column inspect.eval_cases.eval_set_id is 'Set of the case.';
 comment on column inspect.eval_cases.run_id is 'Run.';
-comment on column inspect.eval_cases.session_id is 'Session that it ran in: inspect.conversation shows it.';
+comment on column inspect.eval_cases.session_id is 'Session of the run; see inspect.conversation.';
 comment on column inspect.eval_cases.status is 'waiting, running, done, error or cancelled.';
-comment on column inspect.eval_cases.tokens_per_turn is 'Tokens of a turn, the mean; null where no model reported some.';
+comment on column inspect.eval_cases.tokens_per_turn is 'Mean tokens per turn; null if no model reported any.';
 comment on column inspect.eval_cases.trial is 'Trial, from 1.';
 comment on column inspect.eval_cases.user_id is 'User of its session.';
 comment on column inspect.eval_cases.verdict is 'PASSED, FAILED or NOT_EVALUATED; null unless it is done.';
@@ -225,16 +225,16 @@ cross join lateral jsonb_array_elements(c.result -> 'overall') m
 cross join lateral jsonb_array_elements(c.result -> 'turns' -> v.turn) t
 where m ->> 'metricName' = v.metric_name and t ->> 'metricName' = v.metric_name and m ? 'judge'
 group by c.app_name, c.eval_set_id, m ->> 'metricName', m -> 'judge' ->> 'model', m -> 'judge' ->> 'promptVersion';
-comment on view inspect.eval_judges is 'Verdicts of judges beside those of people on the same turns, by judge and version of its prompt.';
+comment on view inspect.eval_judges is 'Agreement of judges with people on the same turns, by judge and prompt version.';
 comment on column inspect.eval_judges.app_name is 'Application.';
-comment on column inspect.eval_judges.both_fail is 'Turns that neither finds good.';
-comment on column inspect.eval_judges.both_pass is 'Turns that both find good.';
+comment on column inspect.eval_judges.both_fail is 'Turns that both fail.';
+comment on column inspect.eval_judges.both_pass is 'Turns that both pass.';
 comment on column inspect.eval_judges.eval_set_id is 'Set.';
 comment on column inspect.eval_judges.judge_model is 'Model that judged.';
 comment on column inspect.eval_judges.metric_name is 'Metric.';
-comment on column inspect.eval_judges.only_judge_passes is 'Turns that only the judge finds good.';
-comment on column inspect.eval_judges.only_person_passes is 'Turns that only a person finds good.';
-comment on column inspect.eval_judges.prompt_version is 'Changes with the words of its prompt.';
+comment on column inspect.eval_judges.only_judge_passes is 'Turns that only the judge passes.';
+comment on column inspect.eval_judges.only_person_passes is 'Turns that only a person passes.';
+comment on column inspect.eval_judges.prompt_version is 'Version of the judge''s prompt; changes with its text.';
 --> statement-breakpoint
 create view inspect.eval_runs as
 select r.app_name, r.id as run_id, r.eval_set_id, r.status, r.requested_by, r.judged_run_id, r.model_name, r.agent_hash,
@@ -252,14 +252,14 @@ comment on column inspect.eval_runs.app_name is 'Application.';
 comment on column inspect.eval_runs.create_time is 'When it was requested.';
 comment on column inspect.eval_runs.duration is 'How long it took.';
 comment on column inspect.eval_runs.end_time is 'When it ended; null until then.';
-comment on column inspect.eval_runs.errors is 'Those that could not be brought to an end.';
+comment on column inspect.eval_runs.errors is 'Cases that could not be completed.';
 comment on column inspect.eval_runs.eval_set_id is 'Set that was run.';
-comment on column inspect.eval_runs.failed is 'Those that failed by a metric.';
-comment on column inspect.eval_runs.judge_tokens is 'Tokens that its judges and simulated users have used, with what calls under way may use.';
-comment on column inspect.eval_runs.judged_run_id is 'Run whose stored turns it judged; null for a run of its own.';
+comment on column inspect.eval_runs.failed is 'Cases that failed a metric.';
+comment on column inspect.eval_runs.judge_tokens is 'Tokens used by judges and simulated users, including the maximum of running calls.';
+comment on column inspect.eval_runs.judged_run_id is 'Run whose stored turns were judged again; null for an ordinary run.';
 comment on column inspect.eval_runs.model_name is 'Model of the agent.';
-comment on column inspect.eval_runs.not_evaluated is 'Those of which no metric says anything.';
-comment on column inspect.eval_runs.passed is 'Those that passed.';
+comment on column inspect.eval_runs.not_evaluated is 'Cases without a result from any metric.';
+comment on column inspect.eval_runs.passed is 'Cases that passed.';
 comment on column inspect.eval_runs.requested_by is 'User of the token that requested it; null for keys and local callers.';
 comment on column inspect.eval_runs.run_id is 'Run.';
 comment on column inspect.eval_runs.status is 'queued, running, done or cancelled.';
@@ -275,15 +275,15 @@ join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
 cross join lateral jsonb_array_elements(c.result -> 'overall') m
 where r.status = 'done'
 group by r.app_name, r.eval_set_id, r.id, r.create_time, m ->> 'metricName';
-comment on view inspect.eval_trends is 'What each run of a set gave in each metric: ask for app_name and eval_set_id, and order by create_time.';
+comment on view inspect.eval_trends is 'Results of a set''s runs by metric. Filter by app_name and eval_set_id; order by create_time.';
 comment on column inspect.eval_trends.app_name is 'Application.';
 comment on column inspect.eval_trends.create_time is 'When the run was requested.';
 comment on column inspect.eval_trends.eval_set_id is 'Set.';
-comment on column inspect.eval_trends.failed is 'Cases that failed by it.';
-comment on column inspect.eval_trends.mean_score is 'Mean of its scores over the cases; null where none gave one.';
+comment on column inspect.eval_trends.failed is 'Cases that failed the metric.';
+comment on column inspect.eval_trends.mean_score is 'Mean score over the cases; null if there is none.';
 comment on column inspect.eval_trends.metric_name is 'Metric.';
-comment on column inspect.eval_trends.not_evaluated is 'Cases of which it says nothing.';
-comment on column inspect.eval_trends.passed is 'Cases that passed by it.';
+comment on column inspect.eval_trends.not_evaluated is 'Cases without a result from the metric.';
+comment on column inspect.eval_trends.passed is 'Cases that passed the metric.';
 comment on column inspect.eval_trends.run_id is 'Run.';
 --> statement-breakpoint
 create view inspect.invocation_costs as
@@ -301,14 +301,14 @@ left join lateral (
   order by p.model = '*', length(p.model) desc limit 1) price on true
 where e.is_from_runtime and e.payload ? 'usageMetadata'
 group by e.app_name, e.user_id, e.session_id, e.invocation_id, e.payload ->> 'modelVersion';
-comment on view inspect.invocation_costs is 'Tokens and cost of invocations by model, from their events and the prices of now. Name the session: it reads all its events.';
+comment on view inspect.invocation_costs is 'Tokens and cost of invocations by model, from their events at current prices. Filter by session, because all its events are read.';
 comment on column inspect.invocation_costs.app_name is 'Application.';
-comment on column inspect.invocation_costs.cost is 'Their cost by the row of model_prices that begins the name of the model, else by *; null where none fits.';
+comment on column inspect.invocation_costs.cost is 'Cost by the longest matching prefix in model_prices, otherwise by *; null if none matches.';
 comment on column inspect.invocation_costs.invocation_id is 'Invocation.';
-comment on column inspect.invocation_costs.llm_calls is 'Answers of the model with a count of tokens.';
-comment on column inspect.invocation_costs.model is 'Model as its provider names it.';
-comment on column inspect.invocation_costs.output_tokens is 'Their answer and thought tokens.';
-comment on column inspect.invocation_costs.prompt_tokens is 'Their prompt tokens.';
+comment on column inspect.invocation_costs.llm_calls is 'Model answers with token counts.';
+comment on column inspect.invocation_costs.model is 'Model name in the provider''s answer.';
+comment on column inspect.invocation_costs.output_tokens is 'Answer and thought tokens.';
+comment on column inspect.invocation_costs.prompt_tokens is 'Prompt tokens.';
 comment on column inspect.invocation_costs.session_id is 'Session.';
 comment on column inspect.invocation_costs.user_id is 'Owner of the session.';
 --> statement-breakpoint
@@ -320,23 +320,23 @@ select app_name, user_id, session_id, id as invocation_id, agent_version, status
        error_code, error_message, stop_requested_as,
        llm_calls, tool_calls, prompt_tokens, output_tokens
 from invocations;
-comment on view inspect.invocations is 'What runs, what waits, what failed and why; order by create_time.';
-comment on column inspect.invocations.agent_version is 'Version of the application that ran it, with +overrides where its request changed the agent.';
+comment on view inspect.invocations is 'Invocations with status and errors; order by create_time.';
+comment on column inspect.invocations.agent_version is 'Application version that ran it, with +overrides if the request changed the agent.';
 comment on column inspect.invocations.app_name is 'Application.';
 comment on column inspect.invocations.create_time is 'When it was requested.';
-comment on column inspect.invocations.duration is 'From its start to its end, or to now; null while it waits.';
+comment on column inspect.invocations.duration is 'Time from start to end, or until now; null while waiting.';
 comment on column inspect.invocations.end_time is 'When it ended.';
-comment on column inspect.invocations.error_code is 'Why it failed, a stable code.';
+comment on column inspect.invocations.error_code is 'Stable error code.';
 comment on column inspect.invocations.error_message is 'Why it failed, a sentence.';
-comment on column inspect.invocations.invocation_id is 'Invocation; the events that it wrote carry it.';
-comment on column inspect.invocations.is_dead is 'Its process is gone; another one takes it up.';
+comment on column inspect.invocations.invocation_id is 'Invocation id; its events refer to it.';
+comment on column inspect.invocations.is_dead is 'True if its lease has expired; another process will take it over.';
 comment on column inspect.invocations.llm_calls is 'Model calls made.';
 comment on column inspect.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect.invocations.session_id is 'Session.';
-comment on column inspect.invocations.start_time is 'When it took the session.';
-comment on column inspect.invocations.status is 'queued, running, paused (waits for a person), succeeded, failed, interrupted or cancelled.';
-comment on column inspect.invocations.stop_requested_as is 'cancelled or interrupted: what its process is requested to end it as.';
+comment on column inspect.invocations.start_time is 'When it started running.';
+comment on column inspect.invocations.status is 'queued, running, paused (waits for an answer), succeeded, failed, interrupted or cancelled.';
+comment on column inspect.invocations.stop_requested_as is 'Requested stop, and the status to end with: cancelled or interrupted.';
 comment on column inspect.invocations.tool_calls is 'Tool calls made.';
 comment on column inspect.invocations.user_id is 'Owner of the session.';
 --> statement-breakpoint
@@ -345,17 +345,17 @@ select app_name, user_id, session_id, id as invocation_id, status, clock_timesta
        clock_timestamp() - start_time as running_for, lease_expire_time < clock_timestamp() as is_dead,
        stop_requested_as, llm_calls, tool_calls
 from invocations where status in ('queued', 'running');
-comment on view inspect.open_invocations is 'What runs or waits, to find what is slow or stuck.';
+comment on view inspect.open_invocations is 'Running and queued invocations, to find slow or stuck ones.';
 comment on column inspect.open_invocations.age is 'Time since it was requested.';
 comment on column inspect.open_invocations.app_name is 'The application.';
 comment on column inspect.open_invocations.invocation_id is 'The invocation.';
-comment on column inspect.open_invocations.is_dead is 'Its process does not renew its lease: another one takes it up.';
-comment on column inspect.open_invocations.llm_calls is 'Model calls whose answers are stored.';
-comment on column inspect.open_invocations.running_for is 'Time since it began; null while it waits.';
+comment on column inspect.open_invocations.is_dead is 'True if its lease has expired; another process will take it over.';
+comment on column inspect.open_invocations.llm_calls is 'Model calls with stored answers.';
+comment on column inspect.open_invocations.running_for is 'Time since the start; null while waiting.';
 comment on column inspect.open_invocations.session_id is 'The session.';
 comment on column inspect.open_invocations.status is 'queued or running.';
-comment on column inspect.open_invocations.stop_requested_as is 'Set where it was asked to end and has not.';
-comment on column inspect.open_invocations.tool_calls is 'Tool calls whose requests are stored.';
+comment on column inspect.open_invocations.stop_requested_as is 'Requested stop that has not happened yet: cancelled or interrupted.';
+comment on column inspect.open_invocations.tool_calls is 'Tool calls with stored requests.';
 comment on column inspect.open_invocations.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create view inspect.queue as
@@ -367,15 +367,15 @@ from invocations q
 left join invocations r
   on r.app_name = q.app_name and r.user_id = q.user_id and r.session_id = q.session_id and r.status = 'running'
 where q.status = 'queued' and q.lease_expire_time > clock_timestamp();
-comment on view inspect.queue is 'The invocations that wait for their session, and the one that each of them waits for.';
+comment on view inspect.queue is 'Queued invocations, and the running one that each waits for.';
 comment on column inspect.queue.app_name is 'Application.';
-comment on column inspect.queue.invocation_id is 'Invocation that waits.';
-comment on column inspect.queue.place is 'Place in the queue of the session, from 1.';
+comment on column inspect.queue.invocation_id is 'Queued invocation.';
+comment on column inspect.queue.place is 'Position in the session''s queue, from 1.';
 comment on column inspect.queue.running_invocation is 'Invocation that runs in the session now.';
-comment on column inspect.queue.running_since is 'When that took the session.';
-comment on column inspect.queue.session_id is 'Session that it waits for.';
+comment on column inspect.queue.running_since is 'Start of the running invocation.';
+comment on column inspect.queue.session_id is 'Busy session.';
 comment on column inspect.queue.user_id is 'Owner of the session.';
-comment on column inspect.queue.waited is 'How long it has waited.';
+comment on column inspect.queue.waited is 'Waiting time.';
 comment on column inspect.queue.waiting_since is 'When it was requested.';
 --> statement-breakpoint
 create view inspect.session_scores as
@@ -384,32 +384,32 @@ select s.app_name, s.user_id, s.session_id, s.last_sequence, s.rule_id, s.invoca
        (m ->> 'score')::float8 as score, m -> 'judge' ->> 'model' as judge_model, m ->> 'explanation' as explanation,
        s.create_time
 from eval_session_scores s cross join lateral jsonb_array_elements(s.result -> 'overall') m;
-comment on view inspect.session_scores is 'Scores of sessions that no run made, a row for each metric; order by create_time.';
+comment on view inspect.session_scores is 'Scores of sessions outside of runs, one row per metric; order by create_time.';
 comment on column inspect.session_scores.app_name is 'Application.';
 comment on column inspect.session_scores.create_time is 'When it was scored.';
 comment on column inspect.session_scores.explanation is 'Why it could not be evaluated.';
-comment on column inspect.session_scores.invocation_id is 'Invocation whose turn it is of; null for the whole session.';
-comment on column inspect.session_scores.judge_model is 'Model that judged; null for none.';
+comment on column inspect.session_scores.invocation_id is 'Scored invocation; null for the whole session.';
+comment on column inspect.session_scores.judge_model is 'Judge model; null if none.';
 comment on column inspect.session_scores.last_sequence is 'Last event of the session when it was scored.';
 comment on column inspect.session_scores.metric_name is 'Metric.';
-comment on column inspect.session_scores.rule_id is 'Rule that asked for it; null for a request.';
-comment on column inspect.session_scores.score is 'From 0 to 1; null where it could not be evaluated.';
+comment on column inspect.session_scores.rule_id is 'Score rule that caused it; null if requested directly.';
+comment on column inspect.session_scores.score is 'From 0 to 1; null if it could not be evaluated.';
 comment on column inspect.session_scores.session_id is 'Session.';
-comment on column inspect.session_scores.status is 'PASSED, FAILED or NOT_EVALUATED by this metric.';
+comment on column inspect.session_scores.status is 'Result of this metric: PASSED, FAILED or NOT_EVALUATED.';
 comment on column inspect.session_scores.user_id is 'Owner of the session.';
-comment on column inspect.session_scores.verdict is 'PASSED, FAILED or NOT_EVALUATED by all metrics.';
+comment on column inspect.session_scores.verdict is 'Result of all metrics: PASSED, FAILED or NOT_EVALUATED.';
 --> statement-breakpoint
 create view inspect.session_verdicts as
 select app_name, user_id, session_id, nullif(event_id, '') as event_id, author, passed, label, comment, create_time
 from session_verdicts;
-comment on view inspect.session_verdicts is 'What people say of sessions and events; order by create_time.';
+comment on view inspect.session_verdicts is 'People''s verdicts on sessions and events; order by create_time.';
 comment on column inspect.session_verdicts.app_name is 'Application.';
-comment on column inspect.session_verdicts.author is 'Who said so: a user of a token, the id of a key, or local.';
-comment on column inspect.session_verdicts.comment is 'In words.';
-comment on column inspect.session_verdicts.create_time is 'When it was said.';
-comment on column inspect.session_verdicts.event_id is 'Event that it is about; null for the session.';
-comment on column inspect.session_verdicts.label is 'A word to find it by.';
-comment on column inspect.session_verdicts.passed is 'Thumb up or down; null for none.';
+comment on column inspect.session_verdicts.author is 'Author: user of a token, id of a key, or local.';
+comment on column inspect.session_verdicts.comment is 'Comment.';
+comment on column inspect.session_verdicts.create_time is 'When it was given.';
+comment on column inspect.session_verdicts.event_id is 'The event; null for the session.';
+comment on column inspect.session_verdicts.label is 'Label for filtering.';
+comment on column inspect.session_verdicts.passed is 'Thumbs up or down; null for neither.';
 comment on column inspect.session_verdicts.session_id is 'Session.';
 comment on column inspect.session_verdicts.user_id is 'Owner of the session.';
 --> statement-breakpoint
@@ -421,15 +421,15 @@ from sessions s
 left join invocations i
   on i.app_name = s.app_name and i.user_id = s.user_id and i.session_id = s.id
  and i.status = 'running' and i.lease_token = s.lease_token;
-comment on view inspect.sessions is 'Sessions with the number of their events and the invocation that runs now.';
+comment on view inspect.sessions is 'Sessions with their number of events and running invocation.';
 comment on column inspect.sessions.app_name is 'Application.';
 comment on column inspect.sessions.create_time is 'When the session was created.';
 comment on column inspect.sessions.event_count is 'Number of its events.';
-comment on column inspect.sessions.is_eval is 'Made by an evaluation run; lists leave it out.';
-comment on column inspect.sessions.lease_until is 'When that is taken for dead unless its process renews the lease.';
-comment on column inspect.sessions.running_invocation is 'Invocation that runs now; null where none does.';
+comment on column inspect.sessions.is_eval is 'Created by an evaluation run; not listed.';
+comment on column inspect.sessions.lease_until is 'Expiry of its lease, unless renewed.';
+comment on column inspect.sessions.running_invocation is 'Running invocation; null if none.';
 comment on column inspect.sessions.session_id is 'Session.';
-comment on column inspect.sessions.state is 'State of this session alone.';
+comment on column inspect.sessions.state is 'State of this session only.';
 comment on column inspect.sessions.update_time is 'Last change.';
 comment on column inspect.sessions.user_id is 'Owner.';
 --> statement-breakpoint
@@ -441,13 +441,13 @@ from (select app_name, user_id, count(*) as sessions, sum(last_sequence) as even
       from sessions group by 1, 2) s
 full join (select app_name, user_id, count(*) as versions, sum(size_bytes) as bytes
            from artifact_versions group by 1, 2) a on a.app_name = s.app_name and a.user_id = s.user_id;
-comment on view inspect.storage is 'What users keep, by application.';
+comment on view inspect.storage is 'Stored data by user and application.';
 comment on column inspect.storage.app_name is 'The application.';
-comment on column inspect.storage.artifact_bytes is 'Their bytes, in the database or in a bucket.';
-comment on column inspect.storage.artifact_versions is 'Versions of artifacts.';
-comment on column inspect.storage.event_bytes is 'Bytes of their JSON.';
-comment on column inspect.storage.events is 'Events of all sessions.';
-comment on column inspect.storage.sessions is 'Sessions, those of evaluation runs too.';
+comment on column inspect.storage.artifact_bytes is 'Bytes of artifact versions, in the database or the object store.';
+comment on column inspect.storage.artifact_versions is 'Number of artifact versions.';
+comment on column inspect.storage.event_bytes is 'Bytes of JSON of events.';
+comment on column inspect.storage.events is 'Number of events.';
+comment on column inspect.storage.sessions is 'Number of sessions, including those of evaluation runs.';
 comment on column inspect.storage.user_id is 'The user.';
 --> statement-breakpoint
 create view inspect.tool_calls as
@@ -472,18 +472,18 @@ left join lateral (
 left join tool_calls t on t.app_name = e.app_name and t.user_id = e.user_id and t.session_id = e.session_id
   and t.invocation_id = e.invocation_id and t.call_id = part -> 'functionCall' ->> 'id'
 where part ? 'functionCall';
-comment on view inspect.tool_calls is 'Calls of tools with their duration and outcome, without arguments and answers. Name the session: it reads all its events.';
-comment on column inspect.tool_calls.agent is 'Agent that called.';
+comment on view inspect.tool_calls is 'Tool calls with duration and outcome, without arguments and answers. Filter by session, because all its events are read.';
+comment on column inspect.tool_calls.agent is 'Calling agent.';
 comment on column inspect.tool_calls.app_name is 'The application.';
-comment on column inspect.tool_calls.attempt is 'How often it was begun; null where it was not.';
+comment on column inspect.tool_calls.attempt is 'Number of attempts started; null if none.';
 comment on column inspect.tool_calls.call_id is 'Id of the call within the session.';
 comment on column inspect.tool_calls.call_time is 'When the call was stored.';
-comment on column inspect.tool_calls.duration is 'Time until the answer was stored; null while there is none.';
+comment on column inspect.tool_calls.duration is 'Time until the answer was stored; null if there is none yet.';
 comment on column inspect.tool_calls.effect is 'none, idempotent or once.';
 comment on column inspect.tool_calls.invocation_id is 'The invocation.';
-comment on column inspect.tool_calls.operation_id is 'Names the call to who carries it out.';
-comment on column inspect.tool_calls.outcome is 'answered; failed: the answer has an error; open: there is none yet.';
-comment on column inspect.tool_calls.sequence is 'Place of the event with the call.';
+comment on column inspect.tool_calls.operation_id is 'Id of the operation for the tool; the same for every attempt.';
+comment on column inspect.tool_calls.outcome is 'answered; failed (the answer has an error); open (no answer yet).';
+comment on column inspect.tool_calls.sequence is 'Sequence of the event with the call.';
 comment on column inspect.tool_calls.session_id is 'The session.';
 comment on column inspect.tool_calls.state is 'started, done, unknown or settled.';
 comment on column inspect.tool_calls.tool is 'Name of the tool.';
@@ -496,10 +496,10 @@ select app_name, user_id, (create_time at time zone 'utc')::date as day,
        sum(prompt_tokens) as prompt_tokens, sum(output_tokens) as output_tokens
 from invocations
 group by app_name, user_id, (create_time at time zone 'utc')::date;
-comment on view inspect.usage is 'Invocations, calls and tokens of each user by day; those of deleted sessions are left out.';
+comment on view inspect.usage is 'Invocations, calls and tokens by user and day, without deleted sessions.';
 comment on column inspect.usage.app_name is 'Application.';
 comment on column inspect.usage.day is 'Day in UTC on which the invocations were requested.';
-comment on column inspect.usage.failed is 'Those of them that failed.';
+comment on column inspect.usage.failed is 'Number of failed invocations.';
 comment on column inspect.usage.invocations is 'Number of invocations.';
 comment on column inspect.usage.llm_calls is 'Model calls made.';
 comment on column inspect.usage.output_tokens is 'Answer and thought tokens of all model calls.';
@@ -512,18 +512,18 @@ select app_name, user_id, sum(event_bytes + artifact_bytes + memory_bytes)::bigi
        sum(event_bytes)::bigint as event_bytes, sum(artifact_bytes)::bigint as artifact_bytes,
        sum(memory_bytes)::bigint as memory_bytes
 from user_storage group by app_name, user_id;
-comment on view inspect.user_storage is 'Bytes that users keep, as the writes have counted them.';
+comment on view inspect.user_storage is 'Bytes stored by users, as counted at each write.';
 comment on column inspect.user_storage.app_name is 'Application.';
-comment on column inspect.user_storage.artifact_bytes is 'Versions of artifacts with their metadata.';
-comment on column inspect.user_storage.bytes is 'Sum of the three, which the limit MAX_USER_BYTES is about.';
-comment on column inspect.user_storage.event_bytes is 'Events and states of the sessions, and starts that wait.';
-comment on column inspect.user_storage.memory_bytes is 'Memories.';
+comment on column inspect.user_storage.artifact_bytes is 'Bytes of artifact versions with metadata.';
+comment on column inspect.user_storage.bytes is 'Sum of the three; limited by MAX_USER_BYTES.';
+comment on column inspect.user_storage.event_bytes is 'Bytes of events, session states and queued requests.';
+comment on column inspect.user_storage.memory_bytes is 'Bytes of memories.';
 comment on column inspect.user_storage.user_id is 'User.';
 --> statement-breakpoint
 create view inspect.version as
 select 1 as version;
-comment on view inspect.version is 'The version of these views: columns of one version are not dropped, renamed or retyped; new ones may come.';
-comment on column inspect.version.version is 'Rises when a column is dropped, renamed or retyped.';
+comment on view inspect.version is 'Version of these views: within a version columns are not dropped, renamed or retyped, but may be added.';
+comment on column inspect.version.version is 'Increases when a column is dropped, renamed or retyped.';
 --> statement-breakpoint
 create view inspect.webhook_deliveries as
 select d.app_name, d.user_id, w.id as webhook_id, w.url, d.id as delivery_id, (d.payload::json) ->> 'type' as type,
@@ -532,25 +532,25 @@ select d.app_name, d.user_id, w.id as webhook_id, w.url, d.id as delivery_id, (d
        d.end_time - d.create_time as duration
 from webhook_deliveries d
 join webhooks w on w.app_name = d.app_name and w.user_id = d.user_id and w.id = d.webhook_id;
-comment on view inspect.webhook_deliveries is 'What was sent to webhooks, what waits, and what the receivers answered last.';
+comment on view inspect.webhook_deliveries is 'Webhook deliveries, with the receivers'' last answers.';
 comment on column inspect.webhook_deliveries.app_name is 'Application.';
-comment on column inspect.webhook_deliveries.attempt is 'How often it was sent.';
-comment on column inspect.webhook_deliveries.create_time is 'When that happened which it tells.';
+comment on column inspect.webhook_deliveries.attempt is 'Number of attempts.';
+comment on column inspect.webhook_deliveries.create_time is 'Time of the reported event.';
 comment on column inspect.webhook_deliveries.delivery_id is 'Delivery, the header webhook-id.';
-comment on column inspect.webhook_deliveries.duration is 'Time until then.';
+comment on column inspect.webhook_deliveries.duration is 'Time until the end.';
 comment on column inspect.webhook_deliveries.end_time is 'When it was delivered or given up.';
-comment on column inspect.webhook_deliveries.ended_as is 'Status of the invocation or run.';
-comment on column inspect.webhook_deliveries.last_error is 'Why there was no answer.';
-comment on column inspect.webhook_deliveries.last_status is 'Status that the receiver answered last.';
-comment on column inspect.webhook_deliveries.next_attempt_time is 'When it is sent next.';
+comment on column inspect.webhook_deliveries.ended_as is 'Final status of the invocation or run.';
+comment on column inspect.webhook_deliveries.last_error is 'Error of the last attempt without an answer.';
+comment on column inspect.webhook_deliveries.last_status is 'Receiver''s last HTTP status.';
+comment on column inspect.webhook_deliveries.next_attempt_time is 'Next attempt.';
 comment on column inspect.webhook_deliveries.status is 'pending, delivered or failed.';
-comment on column inspect.webhook_deliveries.type is 'What happened.';
+comment on column inspect.webhook_deliveries.type is 'Type of the event.';
 comment on column inspect.webhook_deliveries.url is 'Address.';
 comment on column inspect.webhook_deliveries.user_id is 'Owner.';
 comment on column inspect.webhook_deliveries.webhook_id is 'Webhook.';
 --> statement-breakpoint
 create schema inspect_outline;
-comment on schema inspect_outline is 'The views of inspect without what was said, names of artifacts and cronjobs, addresses of webhooks, and sentences of errors.';
+comment on schema inspect_outline is 'The views of inspect without content of conversations, names of artifacts and cronjobs, webhook addresses and error messages.';
 --> statement-breakpoint
 create view inspect_outline.artifacts as
 select app_name, user_id, session_id, version_count, latest_version, mime_type, total_bytes, object_count,
@@ -561,7 +561,7 @@ comment on column inspect_outline.artifacts.app_name is 'Application.';
 comment on column inspect_outline.artifacts.latest_version is 'Number of the latest version; the first one is 0.';
 comment on column inspect_outline.artifacts.mime_type is 'MIME type of the latest version.';
 comment on column inspect_outline.artifacts.object_count is 'Versions whose bytes are in the object store.';
-comment on column inspect_outline.artifacts.session_id is 'Session; null for an artifact that all sessions of the user share.';
+comment on column inspect_outline.artifacts.session_id is 'Session; null for an artifact shared by all sessions of the user.';
 comment on column inspect_outline.artifacts.total_bytes is 'Bytes of all versions.';
 comment on column inspect_outline.artifacts.update_time is 'When the latest version was saved.';
 comment on column inspect_outline.artifacts.user_id is 'Owner.';
@@ -574,16 +574,16 @@ from inspect.audit;
 comment on view inspect_outline.audit is 'inspect.audit without resource.';
 comment on column inspect_outline.audit."time" is 'When it was stored.';
 comment on column inspect_outline.audit.address is 'Address of the client.';
-comment on column inspect_outline.audit.app_name is 'Application that the request was about.';
+comment on column inspect_outline.audit.app_name is 'Application of the request.';
 comment on column inspect_outline.audit.caller is 'User of the token or id of the key.';
 comment on column inspect_outline.audit.caller_kind is 'user, key, anonymous or unknown.';
 comment on column inspect_outline.audit.decision is 'allowed or refused.';
-comment on column inspect_outline.audit.left_out is 'Refusals of the same caller that were not kept before this one.';
-comment on column inspect_outline.audit.operation is 'operationId of the document.';
+comment on column inspect_outline.audit.left_out is 'Refusals of the same caller that were not logged before this entry.';
+comment on column inspect_outline.audit.operation is 'operationId of the OpenAPI document.';
 comment on column inspect_outline.audit.reason is 'Why it was refused.';
 comment on column inspect_outline.audit.request_id is 'X-Request-Id of the answer.';
-comment on column inspect_outline.audit.session_id is 'Session that the path named.';
-comment on column inspect_outline.audit.user_id is 'User that the request was about.';
+comment on column inspect_outline.audit.session_id is 'Session in the path.';
+comment on column inspect_outline.audit.user_id is 'User of the request.';
 --> statement-breakpoint
 create view inspect_outline.budget_alerts as
 select app_name, user_id, applies_to, period, since, level
@@ -594,17 +594,17 @@ comment on column inspect_outline.budget_alerts.applies_to is 'As in inspect.bud
 comment on column inspect_outline.budget_alerts.level is '50, 80 or 100 percent.';
 comment on column inspect_outline.budget_alerts.period is 'day or month.';
 comment on column inspect_outline.budget_alerts.since is 'First day of the period in UTC.';
-comment on column inspect_outline.budget_alerts.user_id is 'User whose use it is; null for that of all users.';
+comment on column inspect_outline.budget_alerts.user_id is 'User of the budget; null for all users.';
 --> statement-breakpoint
 create view inspect_outline.budget_reservations as
 select app_name, user_id, call_id, tokens, cost, expire_time, is_dead
 from inspect.budget_reservations;
 comment on view inspect_outline.budget_reservations is 'inspect.budget_reservations.';
 comment on column inspect_outline.budget_reservations.app_name is 'Application.';
-comment on column inspect_outline.budget_reservations.call_id is 'The call.';
-comment on column inspect_outline.budget_reservations.cost is 'Their cost by model_prices of then.';
-comment on column inspect_outline.budget_reservations.expire_time is 'When its process is taken for dead, unless it says otherwise.';
-comment on column inspect_outline.budget_reservations.is_dead is 'It counts no more.';
+comment on column inspect_outline.budget_reservations.call_id is 'Id of the model call.';
+comment on column inspect_outline.budget_reservations.cost is 'Their cost at the model_prices of that time.';
+comment on column inspect_outline.budget_reservations.expire_time is 'When the reservation ends, unless its process renews it.';
+comment on column inspect_outline.budget_reservations.is_dead is 'True after expiry: it no longer counts.';
 comment on column inspect_outline.budget_reservations.tokens is 'Prompt and output tokens.';
 comment on column inspect_outline.budget_reservations.user_id is 'User.';
 --> statement-breakpoint
@@ -613,9 +613,9 @@ select app_name, user_id, day, invocations, prompt_tokens, output_tokens, cost
 from inspect.budget_uses;
 comment on view inspect_outline.budget_uses is 'inspect.budget_uses.';
 comment on column inspect_outline.budget_uses.app_name is 'Application.';
-comment on column inspect_outline.budget_uses.cost is 'Their cost by model_prices of then.';
+comment on column inspect_outline.budget_uses.cost is 'Their cost at the model_prices of that time.';
 comment on column inspect_outline.budget_uses.day is 'Day in UTC.';
-comment on column inspect_outline.budget_uses.invocations is 'Invocations that began.';
+comment on column inspect_outline.budget_uses.invocations is 'Started invocations.';
 comment on column inspect_outline.budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect_outline.budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect_outline.budget_uses.user_id is 'User.';
@@ -625,14 +625,14 @@ select app_name, user_id, applies_to, period, max_invocations, max_tokens, max_c
 from inspect.budgets;
 comment on view inspect_outline.budgets is 'inspect.budgets.';
 comment on column inspect_outline.budgets.app_name is 'Application.';
-comment on column inspect_outline.budgets.applies_to is 'app: all users together; users: each without one of their own; user: the one in user_id.';
+comment on column inspect_outline.budgets.applies_to is 'app: all users together; users: each user without a budget of their own; user: the user in user_id.';
 comment on column inspect_outline.budgets.max_cost is 'Maximum cost by model_prices; null: no limit.';
 comment on column inspect_outline.budgets.max_invocations is 'Maximum number of invocations; null: no limit.';
 comment on column inspect_outline.budgets.max_tokens is 'Maximum number of prompt, answer and thought tokens; null: no limit.';
 comment on column inspect_outline.budgets.period is 'day or month of UTC.';
 comment on column inspect_outline.budgets.update_time is 'Last change.';
-comment on column inspect_outline.budgets.user_id is 'User, where it applies to one.';
-comment on column inspect_outline.budgets.webhook_id is 'Webhook that is told of 50, 80 and 100 percent.';
+comment on column inspect_outline.budgets.user_id is 'The user if it applies to one.';
+comment on column inspect_outline.budgets.webhook_id is 'Webhook to notify at 50, 80 and 100 percent.';
 --> statement-breakpoint
 create view inspect_outline.conversation as
 select app_name, user_id, session_id, sequence, event_time, author, invocation_id,
@@ -641,10 +641,10 @@ from inspect.conversation;
 comment on view inspect_outline.conversation is 'inspect.conversation without said, error.';
 comment on column inspect_outline.conversation.app_name is 'Application.';
 comment on column inspect_outline.conversation.author is 'user, or the name of an agent.';
-comment on column inspect_outline.conversation.event_time is 'When it was said.';
-comment on column inspect_outline.conversation.has_error is 'Something went wrong.';
-comment on column inspect_outline.conversation.invocation_id is 'Invocation that wrote it.';
-comment on column inspect_outline.conversation.said_bytes is 'Size of what was said.';
+comment on column inspect_outline.conversation.event_time is 'Timestamp of the event.';
+comment on column inspect_outline.conversation.has_error is 'True if the event has an error.';
+comment on column inspect_outline.conversation.invocation_id is 'Invocation of the event.';
+comment on column inspect_outline.conversation.said_bytes is 'Size of the column said in inspect.conversation.';
 comment on column inspect_outline.conversation.sequence is 'Place in the session.';
 comment on column inspect_outline.conversation.session_id is 'Session.';
 comment on column inspect_outline.conversation.user_id is 'Owner.';
@@ -655,17 +655,17 @@ select app_name, user_id, cronjob_id, run_id, due_time, status, is_manual, attem
 from inspect.cronjob_runs;
 comment on view inspect_outline.cronjob_runs is 'inspect.cronjob_runs without name, output, error_message.';
 comment on column inspect_outline.cronjob_runs.app_name is 'Application.';
-comment on column inspect_outline.cronjob_runs.attempt is 'How often it was begun.';
+comment on column inspect_outline.cronjob_runs.attempt is 'Number of attempts started.';
 comment on column inspect_outline.cronjob_runs.cronjob_id is 'Cronjob.';
 comment on column inspect_outline.cronjob_runs.due_time is 'When it was due.';
-comment on column inspect_outline.cronjob_runs.duration is 'Time of its last attempt.';
-comment on column inspect_outline.cronjob_runs.error_code is 'Why it did not succeed, a stable word.';
+comment on column inspect_outline.cronjob_runs.duration is 'Duration of the last attempt.';
+comment on column inspect_outline.cronjob_runs.error_code is 'Stable error code.';
 comment on column inspect_outline.cronjob_runs.invocation_id is 'Invocation of its last attempt.';
-comment on column inspect_outline.cronjob_runs.is_manual is 'Somebody requested it.';
-comment on column inspect_outline.cronjob_runs.lateness is 'Time between due time and start, of a run that began once.';
+comment on column inspect_outline.cronjob_runs.is_manual is 'Requested manually.';
+comment on column inspect_outline.cronjob_runs.lateness is 'Time from due time to start, for runs with a single attempt.';
 comment on column inspect_outline.cronjob_runs.run_id is 'Run.';
 comment on column inspect_outline.cronjob_runs.session_id is 'Session of its last attempt.';
-comment on column inspect_outline.cronjob_runs.status is 'How it stands.';
+comment on column inspect_outline.cronjob_runs.status is 'queued, running, retrying, success, failed, cancelled or skipped.';
 comment on column inspect_outline.cronjob_runs.user_id is 'Owner.';
 --> statement-breakpoint
 create view inspect_outline.cronjobs as
@@ -676,17 +676,17 @@ comment on view inspect_outline.cronjobs is 'inspect.cronjobs without name.';
 comment on column inspect_outline.cronjobs.app_name is 'Application.';
 comment on column inspect_outline.cronjobs.cronjob_id is 'Cronjob.';
 comment on column inspect_outline.cronjobs.disabled_reason is 'Why the runtime disabled it.';
-comment on column inspect_outline.cronjobs.enabled is 'It fires.';
-comment on column inspect_outline.cronjobs.failures_in_a_row is 'Failed runs since the last success.';
+comment on column inspect_outline.cronjobs.enabled is 'True if enabled.';
+comment on column inspect_outline.cronjobs.failures_in_a_row is 'Consecutive failed runs.';
 comment on column inspect_outline.cronjobs.last_due_time is 'Due time of its newest run.';
-comment on column inspect_outline.cronjobs.last_status is 'How that one stands.';
-comment on column inspect_outline.cronjobs.max_lateness is 'Longest such time.';
-comment on column inspect_outline.cronjobs.median_lateness is 'Median time between due time and start, of runs that began once.';
-comment on column inspect_outline.cronjobs.next_run_time is 'When it is due next.';
-comment on column inspect_outline.cronjobs.revision is 'Rises with each change.';
-comment on column inspect_outline.cronjobs.runs is 'Number of its runs that are kept.';
-comment on column inspect_outline.cronjobs.schedule_type is 'Kind of its schedule.';
-comment on column inspect_outline.cronjobs.success_rate is 'Share of successes among those that succeeded or failed.';
+comment on column inspect_outline.cronjobs.last_status is 'Status of the newest run.';
+comment on column inspect_outline.cronjobs.max_lateness is 'Maximum time from due time to start, for runs with a single attempt.';
+comment on column inspect_outline.cronjobs.median_lateness is 'Median time from due time to start, for runs with a single attempt.';
+comment on column inspect_outline.cronjobs.next_run_time is 'Next due time.';
+comment on column inspect_outline.cronjobs.revision is 'Increases with each change.';
+comment on column inspect_outline.cronjobs.runs is 'Number of stored runs.';
+comment on column inspect_outline.cronjobs.schedule_type is 'Kind of schedule.';
+comment on column inspect_outline.cronjobs.success_rate is 'Share of successful runs among successful and failed ones.';
 comment on column inspect_outline.cronjobs.user_id is 'Owner.';
 --> statement-breakpoint
 create view inspect_outline.errors as
@@ -696,10 +696,10 @@ comment on view inspect_outline.errors is 'inspect.errors without error_message.
 comment on column inspect_outline.errors.app_name is 'Application.';
 comment on column inspect_outline.errors.create_time is 'When it was requested.';
 comment on column inspect_outline.errors.end_time is 'When it ended.';
-comment on column inspect_outline.errors.error_code is 'Why, a stable code.';
+comment on column inspect_outline.errors.error_code is 'Stable error code.';
 comment on column inspect_outline.errors.invocation_id is 'Invocation.';
 comment on column inspect_outline.errors.session_id is 'Session.';
-comment on column inspect_outline.errors.start_time is 'When it took the session.';
+comment on column inspect_outline.errors.start_time is 'When it started running.';
 comment on column inspect_outline.errors.status is 'failed or interrupted.';
 comment on column inspect_outline.errors.user_id is 'Owner of the session.';
 --> statement-breakpoint
@@ -714,11 +714,11 @@ comment on column inspect_outline.eval_cases.duration is 'How long it took.';
 comment on column inspect_outline.eval_cases.end_time is 'When it ended.';
 comment on column inspect_outline.eval_cases.eval_id is 'Case.';
 comment on column inspect_outline.eval_cases.eval_set_id is 'Set of the case.';
-comment on column inspect_outline.eval_cases.has_error is 'It could not be brought to an end.';
+comment on column inspect_outline.eval_cases.has_error is 'True if it could not be completed.';
 comment on column inspect_outline.eval_cases.run_id is 'Run.';
-comment on column inspect_outline.eval_cases.session_id is 'Session that it ran in: inspect.conversation shows it.';
+comment on column inspect_outline.eval_cases.session_id is 'Session of the run; see inspect.conversation.';
 comment on column inspect_outline.eval_cases.status is 'waiting, running, done, error or cancelled.';
-comment on column inspect_outline.eval_cases.tokens_per_turn is 'Tokens of a turn, the mean; null where no model reported some.';
+comment on column inspect_outline.eval_cases.tokens_per_turn is 'Mean tokens per turn; null if no model reported any.';
 comment on column inspect_outline.eval_cases.trial is 'Trial, from 1.';
 comment on column inspect_outline.eval_cases.user_id is 'User of its session.';
 comment on column inspect_outline.eval_cases.verdict is 'PASSED, FAILED or NOT_EVALUATED; null unless it is done.';
@@ -729,14 +729,14 @@ select app_name, eval_set_id, metric_name, judge_model, prompt_version, both_pas
 from inspect.eval_judges;
 comment on view inspect_outline.eval_judges is 'inspect.eval_judges.';
 comment on column inspect_outline.eval_judges.app_name is 'Application.';
-comment on column inspect_outline.eval_judges.both_fail is 'Turns that neither finds good.';
-comment on column inspect_outline.eval_judges.both_pass is 'Turns that both find good.';
+comment on column inspect_outline.eval_judges.both_fail is 'Turns that both fail.';
+comment on column inspect_outline.eval_judges.both_pass is 'Turns that both pass.';
 comment on column inspect_outline.eval_judges.eval_set_id is 'Set.';
 comment on column inspect_outline.eval_judges.judge_model is 'Model that judged.';
 comment on column inspect_outline.eval_judges.metric_name is 'Metric.';
-comment on column inspect_outline.eval_judges.only_judge_passes is 'Turns that only the judge finds good.';
-comment on column inspect_outline.eval_judges.only_person_passes is 'Turns that only a person finds good.';
-comment on column inspect_outline.eval_judges.prompt_version is 'Changes with the words of its prompt.';
+comment on column inspect_outline.eval_judges.only_judge_passes is 'Turns that only the judge passes.';
+comment on column inspect_outline.eval_judges.only_person_passes is 'Turns that only a person passes.';
+comment on column inspect_outline.eval_judges.prompt_version is 'Version of the judge''s prompt; changes with its text.';
 --> statement-breakpoint
 create view inspect_outline.eval_runs as
 select app_name, run_id, eval_set_id, status, requested_by, judged_run_id, model_name, agent_hash, judge_tokens, total,
@@ -748,14 +748,14 @@ comment on column inspect_outline.eval_runs.app_name is 'Application.';
 comment on column inspect_outline.eval_runs.create_time is 'When it was requested.';
 comment on column inspect_outline.eval_runs.duration is 'How long it took.';
 comment on column inspect_outline.eval_runs.end_time is 'When it ended; null until then.';
-comment on column inspect_outline.eval_runs.errors is 'Those that could not be brought to an end.';
+comment on column inspect_outline.eval_runs.errors is 'Cases that could not be completed.';
 comment on column inspect_outline.eval_runs.eval_set_id is 'Set that was run.';
-comment on column inspect_outline.eval_runs.failed is 'Those that failed by a metric.';
-comment on column inspect_outline.eval_runs.judge_tokens is 'Tokens that its judges and simulated users have used, with what calls under way may use.';
-comment on column inspect_outline.eval_runs.judged_run_id is 'Run whose stored turns it judged; null for a run of its own.';
+comment on column inspect_outline.eval_runs.failed is 'Cases that failed a metric.';
+comment on column inspect_outline.eval_runs.judge_tokens is 'Tokens used by judges and simulated users, including the maximum of running calls.';
+comment on column inspect_outline.eval_runs.judged_run_id is 'Run whose stored turns were judged again; null for an ordinary run.';
 comment on column inspect_outline.eval_runs.model_name is 'Model of the agent.';
-comment on column inspect_outline.eval_runs.not_evaluated is 'Those of which no metric says anything.';
-comment on column inspect_outline.eval_runs.passed is 'Those that passed.';
+comment on column inspect_outline.eval_runs.not_evaluated is 'Cases without a result from any metric.';
+comment on column inspect_outline.eval_runs.passed is 'Cases that passed.';
 comment on column inspect_outline.eval_runs.requested_by is 'User of the token that requested it; null for keys and local callers.';
 comment on column inspect_outline.eval_runs.run_id is 'Run.';
 comment on column inspect_outline.eval_runs.status is 'queued, running, done or cancelled.';
@@ -768,11 +768,11 @@ comment on view inspect_outline.eval_trends is 'inspect.eval_trends.';
 comment on column inspect_outline.eval_trends.app_name is 'Application.';
 comment on column inspect_outline.eval_trends.create_time is 'When the run was requested.';
 comment on column inspect_outline.eval_trends.eval_set_id is 'Set.';
-comment on column inspect_outline.eval_trends.failed is 'Cases that failed by it.';
-comment on column inspect_outline.eval_trends.mean_score is 'Mean of its scores over the cases; null where none gave one.';
+comment on column inspect_outline.eval_trends.failed is 'Cases that failed the metric.';
+comment on column inspect_outline.eval_trends.mean_score is 'Mean score over the cases; null if there is none.';
 comment on column inspect_outline.eval_trends.metric_name is 'Metric.';
-comment on column inspect_outline.eval_trends.not_evaluated is 'Cases of which it says nothing.';
-comment on column inspect_outline.eval_trends.passed is 'Cases that passed by it.';
+comment on column inspect_outline.eval_trends.not_evaluated is 'Cases without a result from the metric.';
+comment on column inspect_outline.eval_trends.passed is 'Cases that passed the metric.';
 comment on column inspect_outline.eval_trends.run_id is 'Run.';
 --> statement-breakpoint
 create view inspect_outline.invocation_costs as
@@ -780,12 +780,12 @@ select app_name, user_id, session_id, invocation_id, model, llm_calls, prompt_to
 from inspect.invocation_costs;
 comment on view inspect_outline.invocation_costs is 'inspect.invocation_costs.';
 comment on column inspect_outline.invocation_costs.app_name is 'Application.';
-comment on column inspect_outline.invocation_costs.cost is 'Their cost by the row of model_prices that begins the name of the model, else by *; null where none fits.';
+comment on column inspect_outline.invocation_costs.cost is 'Cost by the longest matching prefix in model_prices, otherwise by *; null if none matches.';
 comment on column inspect_outline.invocation_costs.invocation_id is 'Invocation.';
-comment on column inspect_outline.invocation_costs.llm_calls is 'Answers of the model with a count of tokens.';
-comment on column inspect_outline.invocation_costs.model is 'Model as its provider names it.';
-comment on column inspect_outline.invocation_costs.output_tokens is 'Their answer and thought tokens.';
-comment on column inspect_outline.invocation_costs.prompt_tokens is 'Their prompt tokens.';
+comment on column inspect_outline.invocation_costs.llm_calls is 'Model answers with token counts.';
+comment on column inspect_outline.invocation_costs.model is 'Model name in the provider''s answer.';
+comment on column inspect_outline.invocation_costs.output_tokens is 'Answer and thought tokens.';
+comment on column inspect_outline.invocation_costs.prompt_tokens is 'Prompt tokens.';
 comment on column inspect_outline.invocation_costs.session_id is 'Session.';
 comment on column inspect_outline.invocation_costs.user_id is 'Owner of the session.';
 --> statement-breakpoint
@@ -794,21 +794,21 @@ select app_name, user_id, session_id, invocation_id, agent_version, status, is_d
        duration, error_code, stop_requested_as, llm_calls, tool_calls, prompt_tokens, output_tokens
 from inspect.invocations;
 comment on view inspect_outline.invocations is 'inspect.invocations without error_message.';
-comment on column inspect_outline.invocations.agent_version is 'Version of the application that ran it, with +overrides where its request changed the agent.';
+comment on column inspect_outline.invocations.agent_version is 'Application version that ran it, with +overrides if the request changed the agent.';
 comment on column inspect_outline.invocations.app_name is 'Application.';
 comment on column inspect_outline.invocations.create_time is 'When it was requested.';
-comment on column inspect_outline.invocations.duration is 'From its start to its end, or to now; null while it waits.';
+comment on column inspect_outline.invocations.duration is 'Time from start to end, or until now; null while waiting.';
 comment on column inspect_outline.invocations.end_time is 'When it ended.';
-comment on column inspect_outline.invocations.error_code is 'Why it failed, a stable code.';
-comment on column inspect_outline.invocations.invocation_id is 'Invocation; the events that it wrote carry it.';
-comment on column inspect_outline.invocations.is_dead is 'Its process is gone; another one takes it up.';
+comment on column inspect_outline.invocations.error_code is 'Stable error code.';
+comment on column inspect_outline.invocations.invocation_id is 'Invocation id; its events refer to it.';
+comment on column inspect_outline.invocations.is_dead is 'True if its lease has expired; another process will take it over.';
 comment on column inspect_outline.invocations.llm_calls is 'Model calls made.';
 comment on column inspect_outline.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect_outline.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect_outline.invocations.session_id is 'Session.';
-comment on column inspect_outline.invocations.start_time is 'When it took the session.';
-comment on column inspect_outline.invocations.status is 'queued, running, paused (waits for a person), succeeded, failed, interrupted or cancelled.';
-comment on column inspect_outline.invocations.stop_requested_as is 'cancelled or interrupted: what its process is requested to end it as.';
+comment on column inspect_outline.invocations.start_time is 'When it started running.';
+comment on column inspect_outline.invocations.status is 'queued, running, paused (waits for an answer), succeeded, failed, interrupted or cancelled.';
+comment on column inspect_outline.invocations.stop_requested_as is 'Requested stop, and the status to end with: cancelled or interrupted.';
 comment on column inspect_outline.invocations.tool_calls is 'Tool calls made.';
 comment on column inspect_outline.invocations.user_id is 'Owner of the session.';
 --> statement-breakpoint
@@ -820,13 +820,13 @@ comment on view inspect_outline.open_invocations is 'inspect.open_invocations.';
 comment on column inspect_outline.open_invocations.age is 'Time since it was requested.';
 comment on column inspect_outline.open_invocations.app_name is 'The application.';
 comment on column inspect_outline.open_invocations.invocation_id is 'The invocation.';
-comment on column inspect_outline.open_invocations.is_dead is 'Its process does not renew its lease: another one takes it up.';
-comment on column inspect_outline.open_invocations.llm_calls is 'Model calls whose answers are stored.';
-comment on column inspect_outline.open_invocations.running_for is 'Time since it began; null while it waits.';
+comment on column inspect_outline.open_invocations.is_dead is 'True if its lease has expired; another process will take it over.';
+comment on column inspect_outline.open_invocations.llm_calls is 'Model calls with stored answers.';
+comment on column inspect_outline.open_invocations.running_for is 'Time since the start; null while waiting.';
 comment on column inspect_outline.open_invocations.session_id is 'The session.';
 comment on column inspect_outline.open_invocations.status is 'queued or running.';
-comment on column inspect_outline.open_invocations.stop_requested_as is 'Set where it was asked to end and has not.';
-comment on column inspect_outline.open_invocations.tool_calls is 'Tool calls whose requests are stored.';
+comment on column inspect_outline.open_invocations.stop_requested_as is 'Requested stop that has not happened yet: cancelled or interrupted.';
+comment on column inspect_outline.open_invocations.tool_calls is 'Tool calls with stored requests.';
 comment on column inspect_outline.open_invocations.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create view inspect_outline.queue as
@@ -834,13 +834,13 @@ select app_name, user_id, session_id, place, invocation_id, waiting_since, waite
 from inspect.queue;
 comment on view inspect_outline.queue is 'inspect.queue.';
 comment on column inspect_outline.queue.app_name is 'Application.';
-comment on column inspect_outline.queue.invocation_id is 'Invocation that waits.';
-comment on column inspect_outline.queue.place is 'Place in the queue of the session, from 1.';
+comment on column inspect_outline.queue.invocation_id is 'Queued invocation.';
+comment on column inspect_outline.queue.place is 'Position in the session''s queue, from 1.';
 comment on column inspect_outline.queue.running_invocation is 'Invocation that runs in the session now.';
-comment on column inspect_outline.queue.running_since is 'When that took the session.';
-comment on column inspect_outline.queue.session_id is 'Session that it waits for.';
+comment on column inspect_outline.queue.running_since is 'Start of the running invocation.';
+comment on column inspect_outline.queue.session_id is 'Busy session.';
 comment on column inspect_outline.queue.user_id is 'Owner of the session.';
-comment on column inspect_outline.queue.waited is 'How long it has waited.';
+comment on column inspect_outline.queue.waited is 'Waiting time.';
 comment on column inspect_outline.queue.waiting_since is 'When it was requested.';
 --> statement-breakpoint
 create view inspect_outline.session_scores as
@@ -850,27 +850,27 @@ from inspect.session_scores;
 comment on view inspect_outline.session_scores is 'inspect.session_scores without explanation.';
 comment on column inspect_outline.session_scores.app_name is 'Application.';
 comment on column inspect_outline.session_scores.create_time is 'When it was scored.';
-comment on column inspect_outline.session_scores.invocation_id is 'Invocation whose turn it is of; null for the whole session.';
-comment on column inspect_outline.session_scores.judge_model is 'Model that judged; null for none.';
+comment on column inspect_outline.session_scores.invocation_id is 'Scored invocation; null for the whole session.';
+comment on column inspect_outline.session_scores.judge_model is 'Judge model; null if none.';
 comment on column inspect_outline.session_scores.last_sequence is 'Last event of the session when it was scored.';
 comment on column inspect_outline.session_scores.metric_name is 'Metric.';
-comment on column inspect_outline.session_scores.rule_id is 'Rule that asked for it; null for a request.';
-comment on column inspect_outline.session_scores.score is 'From 0 to 1; null where it could not be evaluated.';
+comment on column inspect_outline.session_scores.rule_id is 'Score rule that caused it; null if requested directly.';
+comment on column inspect_outline.session_scores.score is 'From 0 to 1; null if it could not be evaluated.';
 comment on column inspect_outline.session_scores.session_id is 'Session.';
-comment on column inspect_outline.session_scores.status is 'PASSED, FAILED or NOT_EVALUATED by this metric.';
+comment on column inspect_outline.session_scores.status is 'Result of this metric: PASSED, FAILED or NOT_EVALUATED.';
 comment on column inspect_outline.session_scores.user_id is 'Owner of the session.';
-comment on column inspect_outline.session_scores.verdict is 'PASSED, FAILED or NOT_EVALUATED by all metrics.';
+comment on column inspect_outline.session_scores.verdict is 'Result of all metrics: PASSED, FAILED or NOT_EVALUATED.';
 --> statement-breakpoint
 create view inspect_outline.session_verdicts as
 select app_name, user_id, session_id, event_id, author, passed, label, create_time
 from inspect.session_verdicts;
 comment on view inspect_outline.session_verdicts is 'inspect.session_verdicts without comment.';
 comment on column inspect_outline.session_verdicts.app_name is 'Application.';
-comment on column inspect_outline.session_verdicts.author is 'Who said so: a user of a token, the id of a key, or local.';
-comment on column inspect_outline.session_verdicts.create_time is 'When it was said.';
-comment on column inspect_outline.session_verdicts.event_id is 'Event that it is about; null for the session.';
-comment on column inspect_outline.session_verdicts.label is 'A word to find it by.';
-comment on column inspect_outline.session_verdicts.passed is 'Thumb up or down; null for none.';
+comment on column inspect_outline.session_verdicts.author is 'Author: user of a token, id of a key, or local.';
+comment on column inspect_outline.session_verdicts.create_time is 'When it was given.';
+comment on column inspect_outline.session_verdicts.event_id is 'The event; null for the session.';
+comment on column inspect_outline.session_verdicts.label is 'Label for filtering.';
+comment on column inspect_outline.session_verdicts.passed is 'Thumbs up or down; null for neither.';
 comment on column inspect_outline.session_verdicts.session_id is 'Session.';
 comment on column inspect_outline.session_verdicts.user_id is 'Owner of the session.';
 --> statement-breakpoint
@@ -882,9 +882,9 @@ comment on view inspect_outline.sessions is 'inspect.sessions without state.';
 comment on column inspect_outline.sessions.app_name is 'Application.';
 comment on column inspect_outline.sessions.create_time is 'When the session was created.';
 comment on column inspect_outline.sessions.event_count is 'Number of its events.';
-comment on column inspect_outline.sessions.is_eval is 'Made by an evaluation run; lists leave it out.';
-comment on column inspect_outline.sessions.lease_until is 'When that is taken for dead unless its process renews the lease.';
-comment on column inspect_outline.sessions.running_invocation is 'Invocation that runs now; null where none does.';
+comment on column inspect_outline.sessions.is_eval is 'Created by an evaluation run; not listed.';
+comment on column inspect_outline.sessions.lease_until is 'Expiry of its lease, unless renewed.';
+comment on column inspect_outline.sessions.running_invocation is 'Running invocation; null if none.';
 comment on column inspect_outline.sessions.session_id is 'Session.';
 comment on column inspect_outline.sessions.update_time is 'Last change.';
 comment on column inspect_outline.sessions.user_id is 'Owner.';
@@ -894,11 +894,11 @@ select app_name, user_id, sessions, events, event_bytes, artifact_versions, arti
 from inspect.storage;
 comment on view inspect_outline.storage is 'inspect.storage.';
 comment on column inspect_outline.storage.app_name is 'The application.';
-comment on column inspect_outline.storage.artifact_bytes is 'Their bytes, in the database or in a bucket.';
-comment on column inspect_outline.storage.artifact_versions is 'Versions of artifacts.';
-comment on column inspect_outline.storage.event_bytes is 'Bytes of their JSON.';
-comment on column inspect_outline.storage.events is 'Events of all sessions.';
-comment on column inspect_outline.storage.sessions is 'Sessions, those of evaluation runs too.';
+comment on column inspect_outline.storage.artifact_bytes is 'Bytes of artifact versions, in the database or the object store.';
+comment on column inspect_outline.storage.artifact_versions is 'Number of artifact versions.';
+comment on column inspect_outline.storage.event_bytes is 'Bytes of JSON of events.';
+comment on column inspect_outline.storage.events is 'Number of events.';
+comment on column inspect_outline.storage.sessions is 'Number of sessions, including those of evaluation runs.';
 comment on column inspect_outline.storage.user_id is 'The user.';
 --> statement-breakpoint
 create view inspect_outline.tool_calls as
@@ -906,17 +906,17 @@ select app_name, user_id, session_id, invocation_id, sequence, agent, tool, call
        effect, state, attempt, operation_id
 from inspect.tool_calls;
 comment on view inspect_outline.tool_calls is 'inspect.tool_calls.';
-comment on column inspect_outline.tool_calls.agent is 'Agent that called.';
+comment on column inspect_outline.tool_calls.agent is 'Calling agent.';
 comment on column inspect_outline.tool_calls.app_name is 'The application.';
-comment on column inspect_outline.tool_calls.attempt is 'How often it was begun; null where it was not.';
+comment on column inspect_outline.tool_calls.attempt is 'Number of attempts started; null if none.';
 comment on column inspect_outline.tool_calls.call_id is 'Id of the call within the session.';
 comment on column inspect_outline.tool_calls.call_time is 'When the call was stored.';
-comment on column inspect_outline.tool_calls.duration is 'Time until the answer was stored; null while there is none.';
+comment on column inspect_outline.tool_calls.duration is 'Time until the answer was stored; null if there is none yet.';
 comment on column inspect_outline.tool_calls.effect is 'none, idempotent or once.';
 comment on column inspect_outline.tool_calls.invocation_id is 'The invocation.';
-comment on column inspect_outline.tool_calls.operation_id is 'Names the call to who carries it out.';
-comment on column inspect_outline.tool_calls.outcome is 'answered; failed: the answer has an error; open: there is none yet.';
-comment on column inspect_outline.tool_calls.sequence is 'Place of the event with the call.';
+comment on column inspect_outline.tool_calls.operation_id is 'Id of the operation for the tool; the same for every attempt.';
+comment on column inspect_outline.tool_calls.outcome is 'answered; failed (the answer has an error); open (no answer yet).';
+comment on column inspect_outline.tool_calls.sequence is 'Sequence of the event with the call.';
 comment on column inspect_outline.tool_calls.session_id is 'The session.';
 comment on column inspect_outline.tool_calls.state is 'started, done, unknown or settled.';
 comment on column inspect_outline.tool_calls.tool is 'Name of the tool.';
@@ -928,7 +928,7 @@ from inspect.usage;
 comment on view inspect_outline.usage is 'inspect.usage.';
 comment on column inspect_outline.usage.app_name is 'Application.';
 comment on column inspect_outline.usage.day is 'Day in UTC on which the invocations were requested.';
-comment on column inspect_outline.usage.failed is 'Those of them that failed.';
+comment on column inspect_outline.usage.failed is 'Number of failed invocations.';
 comment on column inspect_outline.usage.invocations is 'Number of invocations.';
 comment on column inspect_outline.usage.llm_calls is 'Model calls made.';
 comment on column inspect_outline.usage.output_tokens is 'Answer and thought tokens of all model calls.';
@@ -941,17 +941,17 @@ select app_name, user_id, bytes, event_bytes, artifact_bytes, memory_bytes
 from inspect.user_storage;
 comment on view inspect_outline.user_storage is 'inspect.user_storage.';
 comment on column inspect_outline.user_storage.app_name is 'Application.';
-comment on column inspect_outline.user_storage.artifact_bytes is 'Versions of artifacts with their metadata.';
-comment on column inspect_outline.user_storage.bytes is 'Sum of the three, which the limit MAX_USER_BYTES is about.';
-comment on column inspect_outline.user_storage.event_bytes is 'Events and states of the sessions, and starts that wait.';
-comment on column inspect_outline.user_storage.memory_bytes is 'Memories.';
+comment on column inspect_outline.user_storage.artifact_bytes is 'Bytes of artifact versions with metadata.';
+comment on column inspect_outline.user_storage.bytes is 'Sum of the three; limited by MAX_USER_BYTES.';
+comment on column inspect_outline.user_storage.event_bytes is 'Bytes of events, session states and queued requests.';
+comment on column inspect_outline.user_storage.memory_bytes is 'Bytes of memories.';
 comment on column inspect_outline.user_storage.user_id is 'User.';
 --> statement-breakpoint
 create view inspect_outline.version as
 select version
 from inspect.version;
 comment on view inspect_outline.version is 'inspect.version.';
-comment on column inspect_outline.version.version is 'Rises when a column is dropped, renamed or retyped.';
+comment on column inspect_outline.version.version is 'Increases when a column is dropped, renamed or retyped.';
 --> statement-breakpoint
 create view inspect_outline.webhook_deliveries as
 select app_name, user_id, webhook_id, delivery_id, type, ended_as, status, attempt, next_attempt_time, last_status,
@@ -959,15 +959,15 @@ select app_name, user_id, webhook_id, delivery_id, type, ended_as, status, attem
 from inspect.webhook_deliveries;
 comment on view inspect_outline.webhook_deliveries is 'inspect.webhook_deliveries without url, last_error.';
 comment on column inspect_outline.webhook_deliveries.app_name is 'Application.';
-comment on column inspect_outline.webhook_deliveries.attempt is 'How often it was sent.';
-comment on column inspect_outline.webhook_deliveries.create_time is 'When that happened which it tells.';
+comment on column inspect_outline.webhook_deliveries.attempt is 'Number of attempts.';
+comment on column inspect_outline.webhook_deliveries.create_time is 'Time of the reported event.';
 comment on column inspect_outline.webhook_deliveries.delivery_id is 'Delivery, the header webhook-id.';
-comment on column inspect_outline.webhook_deliveries.duration is 'Time until then.';
+comment on column inspect_outline.webhook_deliveries.duration is 'Time until the end.';
 comment on column inspect_outline.webhook_deliveries.end_time is 'When it was delivered or given up.';
-comment on column inspect_outline.webhook_deliveries.ended_as is 'Status of the invocation or run.';
-comment on column inspect_outline.webhook_deliveries.last_status is 'Status that the receiver answered last.';
-comment on column inspect_outline.webhook_deliveries.next_attempt_time is 'When it is sent next.';
+comment on column inspect_outline.webhook_deliveries.ended_as is 'Final status of the invocation or run.';
+comment on column inspect_outline.webhook_deliveries.last_status is 'Receiver''s last HTTP status.';
+comment on column inspect_outline.webhook_deliveries.next_attempt_time is 'Next attempt.';
 comment on column inspect_outline.webhook_deliveries.status is 'pending, delivered or failed.';
-comment on column inspect_outline.webhook_deliveries.type is 'What happened.';
+comment on column inspect_outline.webhook_deliveries.type is 'Type of the event.';
 comment on column inspect_outline.webhook_deliveries.user_id is 'Owner.';
 comment on column inspect_outline.webhook_deliveries.webhook_id is 'Webhook.';

@@ -1,13 +1,13 @@
--- append_deltas: stores pieces of the text of events to come, for those who read along, while the lease is the caller's.
+-- append_deltas: stores chunks of streamed text, for followers of the session, while the caller holds the lease.
 --
---   1. Look at the lease. Nothing is locked: what is written behind a lease that ended meanwhile has its token, counts
---      for nobody, and goes with the end of the invocation or a sweep.
---   2. Is p_after (null for none) the last piece of this lease? A crash of the server may have lost some, or the answer
---      to an earlier try was lost: then all of them go, so that no reader has text with a hole, and none twice.
---   3. Insert the pieces, with numbers above all before them in the session. last: null where nothing was written.
+--   1. Check the lease, without locking. Chunks written after the lease ended carry its token: they are invisible, and
+--      are deleted with the invocation's end or by a sweep.
+--   2. p_after (null for none) must be the last chunk of this lease. Otherwise a server crash lost chunks, or the answer
+--      to an earlier attempt was lost: delete all of them, so that no reader gets text with a gap or twice.
+--   3. Insert the chunks, with numbers above all earlier ones of the session. last: null if nothing was written.
 --
--- It commits without a wait for the disk: the whole event follows, and that does. Deleted by append_events and
--- finish_invocation. Locks: none. Database time: 0.2 ms.
+-- Commits without waiting for the disk, because the complete event follows durably. append_events and finish_invocation
+-- delete the chunks. Locks: none. Database time: 0.2 ms.
 create function append_deltas(
   p_app text, p_user text, p_session text, p_lease uuid, p_after bigint, p_event_ids text[], p_payloads text[],
   out last bigint, out sequence integer)
@@ -34,4 +34,4 @@ begin
   select p_app, p_user, p_session, last - cardinality(p_payloads) + given.place, p_lease, given.event_id, given.payload
   from unnest(p_event_ids, p_payloads) with ordinality as given(event_id, payload, place);
 end $$;
-comment on function append_deltas is 'Stores pieces of the text of events to come, while the lease is the caller''s.';
+comment on function append_deltas is 'Stores chunks of streamed text while the caller holds the lease.';

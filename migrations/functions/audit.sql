@@ -1,15 +1,15 @@
--- audit_retention: how long entries of the audit are kept, and how many. Migrations write the operator's settings into it:
--- its owner alone says that, whoever calls what deletes.
+-- audit_retention: how many days, and how many entries, the audit keeps. Migrations write the operator's settings into
+-- this function, so that only its owner decides, whoever calls the deletion.
 create function audit_retention(out days integer, out entries bigint) language sql immutable as
 $$ select 90, 1000000::bigint $$;
-comment on function audit_retention is 'How many days entries of the audit are kept, and how many entries. Each migration writes it.';
+comment on function audit_retention is 'Retention of the audit: days and number of entries. Written by each migration.';
 
--- delete_old_audit_entries: deletes a batch of what the retention of the audit does not keep; true where there may be
--- more. It runs as the owner of the tables: the role that serves has no right to delete entries.
+-- delete_old_audit_entries: deletes a batch of expired audit entries; true if there may be more. SECURITY DEFINER,
+-- because the serving role may not delete entries.
 --
---   1. Up to 1,000 of the oldest entries that are too old.
---   2. Where none is, of those beyond the number: the oldest of the callers who have the most, so that nobody's entries
---      drive out those of others. All entries are read for it, where they may be too many. Up to 50,000.
+--   1. Up to 1,000 of the oldest entries beyond the maximum age.
+--   2. If there are none and the number is exceeded: up to 50,000 of the oldest entries of the callers with the most, so
+--      that one caller's entries cannot displace those of others. This reads all entries.
 create function delete_old_audit_entries() returns boolean language plpgsql security definer
 set search_path from current as $$
 declare
@@ -36,4 +36,4 @@ begin
   return deleted > 0;
 end $$;
 revoke execute on function delete_old_audit_entries from public;
-comment on function delete_old_audit_entries is 'Deletes entries of the audit that audit_retention does not keep, none of the last day, of many those of the callers who have the most. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
+comment on function delete_old_audit_entries is 'Deletes a batch of audit entries beyond audit_retention, none of the last day; if there are too many, those of the callers with the most. True: there may be more. SECURITY DEFINER, so that the service needs no right to delete.';

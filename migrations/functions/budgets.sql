@@ -1,7 +1,7 @@
--- over_budget: the budget with nothing left, as JSON; null for none. Of several the one that opens last. With p_tokens and
--- p_cost, what a model call may use at most, one that has less left than that; what has begun is no invocation too many.
--- Called by what begins an invocation, reserves a call or stores what a model used. A user without a budget pays for one
--- look at an index, whatever budgets other users and rules of scores have.
+-- over_budget: an exhausted budget of the user as JSON; null for none. If there are several, the one that opens last.
+-- With p_tokens and p_cost, the maximum of a model call, also a budget with less left than that; the number of
+-- invocations is then not checked, because the invocation has begun. Users without a budget cost one index lookup,
+-- whatever budgets other users and score rules have.
 create function over_budget(p_app text, p_user text, p_tokens bigint default null, p_cost numeric default null) returns json
 language plpgsql as $$
 begin
@@ -20,11 +20,11 @@ begin
       from budgets_for(p_app, p_user) b) spent
     where spent.what is not null order by spent.opens desc limit 1);
 end $$;
-comment on function over_budget is 'The budget that has nothing left for a user, or less than a model call may use, as JSON; null for none.';
+comment on function over_budget is 'An exhausted budget of a user, or one with less left than a model call may use, as JSON; null for none.';
 
--- budgets_for: the budgets of a user, with what was used of them and what calls under way have reserved. A budget is that
--- of the whole application, of the user, or of each user that has none of its own. A rule of scores is no such user: it
--- spends under a name that begins with a control character.
+-- budgets_for: the budgets that apply to a user, with use and reservations. A budget covers the application, one user,
+-- or each user without a budget of their own. Score rules spend under a user id that starts with a control character;
+-- budgets for each user do not cover them.
 create function budgets_for(p_app text, p_user text)
 returns table (
   applies_to text, period text, since date, opens timestamptz, max_invocations bigint, max_tokens bigint, max_cost numeric,
@@ -40,7 +40,7 @@ begin
       b.max_invocations, b.max_tokens, b.max_cost, b.webhook_id,
       used.invocations, used.tokens, used.cost, used.reserved_tokens, used.reserved_cost
     from budgets b cross join lateral (
-      -- Each by itself: with both conditions in one, a budget of users read what all users of all days had used.
+      -- Separate subqueries: with both conditions in one, a budget of users scanned the use of all users and days.
       select coalesce(sum(u.invocations), 0) as invocations,
              coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost,
              (select coalesce(sum(r.tokens), 0) from budget_reservations r
@@ -61,27 +61,27 @@ begin
              where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
                and mine.period = b.period));
 end $$;
-comment on function budgets_for is 'The budgets that apply to a user, with what was used of each in its period and what is reserved.';
+comment on function budgets_for is 'The budgets that apply to a user, with use and reservations in their period.';
 
--- lock_budgets: what takes from the budgets of a user goes in turn, until the transaction ends: with that of all of the
--- application where that has a budget of its own, else with that of the user.
+-- lock_budgets: serialises spending until the transaction ends: per application if the application has a budget of its
+-- own, otherwise per user.
 create function lock_budgets(p_app text, p_user text) returns void language plpgsql as $$
 begin
   perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
     select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
 end $$;
-comment on function lock_budgets is 'Lets what takes from the budgets of a user go in turn.';
+comment on function lock_budgets is 'Serialises spending from a user''s budgets.';
 
--- reserve_budget: before a model call: reserves what it may use at most in the budgets of its user, until it is counted
--- (count_use) or its process has not renewed it for p_duration_ms (renew_reservation).
+-- reserve_budget: reserves, before a model call, its maximum use in the user's budgets, until the use is counted
+-- (count_use) or the reservation was not renewed for p_duration_ms (renew_reservation).
 --
---   1. limited: does a budget of tokens or cost apply? Its calls take turns.
---   2. over: less is left than the call may use, whatever others give back. It is never made.
---   3. Neither: others have reserved what is left; the caller tries again. Beyond half of what is left of an application
---      a user gets no second call at once: others have a place beside one whose calls are large.
+--   1. limited: a token or cost budget applies; concurrent calls are serialised.
+--   2. over: less is left than the call may use, even if all reservations were released. The call must not be made.
+--   3. Neither over nor reserved: others have reserved the rest; the caller retries. In an application's budget a user
+--      who already has a reservation gets another one only within half of what is left, so that others get a place.
 --
--- The cost is by the prices of the model's name and of versions of it (gpt-4o, gpt-4o-2024-08-06); the highest price of
--- all where none is known, since the name that the provider will answer by decides. Errors: 42501, another user.
+-- Cost uses the highest price among the model's name and its versions (gpt-4o, gpt-4o-2024-08-06), because the name in
+-- the provider's answer decides; without a known price, the highest price of all. Errors: 42501, another user.
 create function reserve_budget(
   p_app text, p_user text, p_id uuid, p_model text, p_prompt bigint, p_output bigint, p_duration_ms integer,
   out reserved boolean, out over json, out limited boolean)
@@ -121,9 +121,9 @@ begin
   values (p_app, p_user, p_id, v_tokens, v_cost, clock_timestamp() + p_duration_ms * interval '1 millisecond');
   reserved := true;
 end $$;
-comment on function reserve_budget is 'Reserves what a model call may use at most in the budgets of its user.';
+comment on function reserve_budget is 'Reserves the maximum use of a model call in its user''s budgets.';
 
--- renew_reservation: keeps a reservation whose call is still under way.
+-- renew_reservation: extends the reservation of a running call.
 create function renew_reservation(p_app text, p_user text, p_id uuid, p_duration_ms integer) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -132,10 +132,10 @@ begin
   where r.app_name = p_app and r.user_id = p_user and r.id = p_id;
 end $$;
 revoke execute on function reserve_budget, renew_reservation from public;
-comment on function renew_reservation is 'Keeps a reservation whose call is still under way.';
+comment on function renew_reservation is 'Extends the reservation of a running call.';
 
--- alert_budgets: tells the webhook of a budget, once in its period for each, that 50, 80 or 100 % of it are used; of
--- several that one call has passed the highest. It runs as the owner of the tables: the webhook is another user's.
+-- alert_budgets: notifies a budget's webhook when 50, 80 or 100 % are used, each once per period; if one call passes
+-- several levels, only the highest. SECURITY DEFINER, because the webhook belongs to another user.
 create function alert_budgets(p_app text, p_user text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -144,7 +144,7 @@ declare
 begin
   perform assert_own_user(p_user);
   if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
-  -- In the body: on a function only a superuser may set it.
+  -- In the body, because only a superuser may attach this setting to a function.
   perform set_config('agent_runtime.all_users', 'on', true);
   for v_alert in
     with reached as (
@@ -170,10 +170,10 @@ begin
   perform set_config('agent_runtime.all_users', coalesce(v_before, ''), true);
 end $$;
 revoke execute on function alert_budgets from public;
-comment on function alert_budgets is 'Tells the webhooks of budgets that 50, 80 or 100 % of them are used.';
+comment on function alert_budgets is 'Notifies webhooks of budgets that 50, 80 or 100 % are used.';
 
--- budget_uses_of_app: what all users of an application have used since today or the first of this month. A cluster, which
--- has no row for all users, asks all of its nodes for it (citus.sql).
+-- budget_uses_of_app: use of all users of an application since today or the first of the month. A distributed database
+-- has no totals row and sums over its nodes (citus.sql).
 create function budget_uses_of_app(
   p_app text, p_since date,
   out invocations numeric, out tokens numeric, out cost numeric, out reserved_tokens numeric, out reserved_cost numeric)
@@ -186,10 +186,10 @@ begin
   into budget_uses_of_app.reserved_tokens, budget_uses_of_app.reserved_cost
   from budget_reservations r where r.app_name = p_app and r.expire_time > statement_timestamp();
 end $$;
-comment on function budget_uses_of_app is 'What all users of an application have used since today or the first of this month, and what is reserved now.';
+comment on function budget_uses_of_app is 'Use by all users of an application since today or the first of this month, and current reservations.';
 
--- count_use_of_app: adds to the totals of today and of this month, which on its first day are one; only where the
--- application as a whole has a budget, since the two rows are as dear as all else that an invocation counts.
+-- count_use_of_app: adds to the totals of today and of this month, which share a row on the first. Only if the
+-- application has a budget, because the two rows cost as much as everything else that an invocation counts.
 create function count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
 returns void language plpgsql as $$
 begin
@@ -201,11 +201,11 @@ begin
     invocations = t.invocations + excluded.invocations, tokens = t.tokens + excluded.tokens,
     cost = t.cost + excluded.cost;
 end $$;
-comment on function count_use_of_app is 'Adds to what all users of an application have used today and this month.';
+comment on function count_use_of_app is 'Adds to the use of all users of an application, of today and of this month.';
 
--- sum_up_use_of_app: for a trigger: an application gets a budget. Its totals become what its users have used since the
--- first of this month, by a row beside those of connections, shard -1. Uses whose statement did not see the budget yet
--- are missed.
+-- sum_up_use_of_app: trigger function for an application's first budget. Sets its totals to its users' use since the
+-- first of the month, in shard -1 beside the connections' shards. Concurrent statements that do not see the budget yet
+-- are not counted.
 create function sum_up_use_of_app() returns trigger language plpgsql as $$
 declare
   v_today date := (statement_timestamp() at time zone 'utc')::date;
@@ -226,15 +226,15 @@ begin
     invocations = excluded.invocations, tokens = excluded.tokens, cost = excluded.cost;
   return null;
 end $$;
-comment on function sum_up_use_of_app is 'For a trigger: an application gets a budget, and its totals become what its users have used.';
+comment on function sum_up_use_of_app is 'Trigger function: an application got a budget; sets its totals to its users'' use.';
 
--- count_use: adds to what a user and all users have used, by the day of the statement. A connection counts in one of 32 rows of
--- the user, so that it does not wait for the commit of another: with 16 invocations of a user in flight and 8 rows by
--- chance, a claim took 2.7 ms, now 0.65.
--- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens", "reservation"}], null for none; a model without a price
--- is free. What was reserved for a use is given back in the transaction that counts it.
--- The rule for the price is that of inspect.invocation_costs and of `priceOf` in evaluation.
--- It runs as the owner of the tables: statements for one user change no other row of budget_uses.
+-- count_use: adds to the use of a user and of all users, on the statement's day. Connections use one of 32 shards of
+-- the user, so that they do not wait for each other's commit: with 16 concurrent invocations of a user and 8 random
+-- shards a claim took 2.7 ms, now 0.65.
+-- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens", "reservation"}], null for none; models without a
+-- price are free. Reservations of the counted uses are released in the same transaction.
+-- Prices follow the same rule as inspect.invocation_costs and `priceOf` in evaluation.
+-- SECURITY DEFINER, so that statements of one user cannot change other rows of budget_uses.
 create function count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
 returns void language plpgsql security definer set search_path from current as $$
 declare
@@ -268,10 +268,10 @@ begin
   perform alert_budgets(p_app, p_user);
 end $$;
 revoke execute on function count_use from public;
-comment on function count_use is 'Adds to what a user has used today: invocations, and tokens with their cost.';
+comment on function count_use is 'Adds to a user''s use of today: invocations, and tokens with their cost.';
 
--- spend_budget: counts what was used outside of an event that is stored, once for each p_id [always]: its key goes with
--- those of requests, after a day. over: the budget with nothing left after it. Locks: idempotency_keys, as count_use.
+-- spend_budget: charges model use outside of stored events, once per p_id (null: always); the id is kept for a day,
+-- like idempotency keys. over: an exhausted budget after it. Locks: idempotency_keys, then as count_use.
 create function spend_budget(p_app text, p_user text, p_models jsonb, p_id text, out over json) language plpgsql as $$
 begin
   if p_id is not null then
@@ -282,4 +282,4 @@ begin
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
   over := over_budget(p_app, p_user, 0, 0);
 end $$;
-comment on function spend_budget is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';
+comment on function spend_budget is 'Charges model use outside of an invocation; returns an exhausted budget.';

@@ -1,36 +1,36 @@
--- claim_session: begins an invocation in a session that runs nothing, with its first events.
+-- claim_session: starts or resumes an invocation in an idle session, with its first events.
 --
---   1. Has the idempotency key of the request had an invocation? Has a budget nothing left? A request whose answer is
---      stored asks no budget. What has begun before is no invocation too many, and asks for tokens and cost only: one
---      that waits in the queue again, or that goes on with an answer that came since it paused. An ended one, or one
---      that is told something else, begins anew.
---   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One whose
---      request is in its row is claimed as it was read (p_read, its token then): the first process to do so runs it,
---      or goes on with it. Who read it before another one began and left it must not bring its prompt once more.
---   3. First come, first served: refuse while an earlier request waits. Dead waiters do not count. One that has begun
---      goes on before all of them, also one whose place was taken for dead when it began.
---   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates; p_is_new: only
---      that), unless the key had an invocation that went with its session. Where another process inserts it at the same moment it is busy.
---      An invocation that was left between 3 and the lock goes on first: the claim is made again, and refused.
---   5. Begin the row of the invocation; a resumed one keeps its row, and names the version that it goes on with. The request gets the place where the run began.
---      One that goes on keeps its request and what it was asked to end as, counts the attempt, and has the rest of its time.
---   6. Close the tasks of the calls that the events answer (answer_calls): of several answers one is claimed, and one
---      without a task is refused. An
---      invocation that its tasks have queued brings what they were answered with. A message that interrupts
---      (p_ends_sleeps) ends invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
---   7. Merge shared state and insert the events (store_events). Of a session that was made here this is all there is to
---      read, so it is returned.
---   8. Count the invocation, unless it has begun before.
+--   1. Look up the idempotency key, and check the budgets. A request whose answer is stored is not checked. A resumed
+--      invocation (returned to the queue, or answered after its pause) is not counted again; only its tokens and cost
+--      are checked. Any other request starts a new one.
+--   2. Lock the row of a queued invocation (p_is_queued), so that a cancellation comes before or after the claim. If the
+--      row stores the request, claim it by compare-and-set on the token that the poller read (p_read): the first process
+--      wins, and a stale reader cannot store the prompt twice.
+--   3. First come, first served: refuse if an earlier request waits; waiters with expired leases do not count. A resumed
+--      invocation precedes all waiters, even if its lease had expired.
+--   4. Lock and advance the session's row and set the lease; or insert the session (p_creates; with p_is_new, only
+--      insert), unless the key's invocation was deleted with its session. If another process inserts it at the same
+--      moment, the session is busy. If an invocation was returned to the queue between 3 and the lock, it goes first:
+--      the claim fails with 40001, is retried, and is then refused.
+--   5. Insert the invocation's row. A resumed one keeps its row, stores the version that resumes it, its request and any
+--      requested stop; its attempt counter rises, and its time limit continues. A new request stores where it began.
+--   6. Close the tasks of answered calls (answer_calls): of concurrent answers one wins, and an answer without a task is
+--      refused. An invocation queued by its tasks carries their answers. A message that interrupts (p_ends_sleeps) ends
+--      invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
+--   7. Merge shared state and insert the events (store_events). For a new session they are its whole content, and are
+--      returned.
+--   8. Charge the budgets, unless the invocation is resumed.
 --
--- Where it does not claim: an earlier try whose answer was lost holds the session with this very token (renew_claim).
+-- A claim that does not match may be a retry whose first answer was lost: then the session already has this token
+-- (renew_claim).
 -- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, tasks, user_states,
--- app_states, budget_uses. A cancellation locks the same queued row; a finish the same session. It does not wait for a busy session.
--- Errors: as append_events and answer_calls; 40001: see 4; 23505 invocations_idempotency_key: another invocation has the key.
--- Database time: 0.9 ms for a new session, 1.1 for a known one, 0.5 for one that is busy.
+-- app_states, budget_uses. A cancellation locks the same queued row, a finish the same session. Never waits for a busy
+-- session to become idle.
+-- Errors: as append_events and answer_calls; 40001: see 4; 23505 invocations_idempotency_key: the key is in use.
+-- Database time: 0.9 ms for a new session, 1.1 for an existing one, 0.5 for a busy one.
 --
--- over: the budget that refused the claim. limited: the user has budgets, so calls of models are reserved. lines and
--- state_text: of a session that was made its events, as append_events returns them, null for none, and its state
--- with the shared ones.
+-- over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations. lines and
+-- state_text, for a new session: its events as append_events returns them (null for none), and its merged state.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
@@ -75,7 +75,7 @@ begin
     if v_has_begun then
       over := over_budget(p_app, p_user, 0, 0);
     else
-      -- Claims of one moment would see the same number, and all pass.
+      -- Serialise: concurrent claims would all see the same count and pass.
       if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
         perform lock_budgets(p_app, p_user);
       end if;
@@ -157,7 +157,7 @@ begin
     agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
-    -- Immutable, which to_jsonb is not: a cluster takes nothing else here.
+    -- ::text::jsonb is immutable, unlike to_jsonb; a distributed database requires that here.
     request = case when v_goes_on
                    then jsonb_set(i.request, '{began,at}', (v_now - (i.request #>> '{began,spentMs}')::numeric / 1000)::text::jsonb)
                    else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', i.llm_calls::text::jsonb),
@@ -192,15 +192,15 @@ begin
   if not p_is_free and not v_has_begun then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;
 end $$;
-comment on function claim_session is 'Begins an invocation in a session that runs nothing, with its first events.';
+comment on function claim_session is 'Starts or resumes an invocation in an idle session, with its first events.';
 
--- renew_claim: true where an earlier try claimed the session with this very token, also where its lease has run out since.
--- Locks: the row of the invocation. Who takes over meanwhile has locked the session: the next write finds the token gone.
+-- renew_claim: true if an earlier attempt with this token holds the session, even if its lease has expired.
+-- Locks: the invocation's row. A concurrent take-over has locked the session: the next write finds the token replaced.
 create function renew_claim(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer)
 returns boolean language plpgsql as $$
 declare
-  -- A variable: a cluster takes no volatile function in an update of its rows.
+  -- A variable, because a distributed database allows no volatile function in an update.
   v_now constant timestamptz := clock_timestamp();
 begin
   update invocations i set lease_expire_time = v_now + p_duration_ms * interval '1 millisecond'
@@ -210,16 +210,16 @@ begin
       where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token);
   return found;
 end $$;
-comment on function renew_claim is 'True where an earlier try claimed the session with this very token; its lease begins anew.';
+comment on function renew_claim is 'True if an earlier attempt with this token holds the session; renews its lease.';
 
--- enqueue_invocation: puts an invocation at the end of its session's queue, where fewer than p_depth others wait. With
--- p_request, the body of a start in the background, it waits without a process; else its place must be renewed.
+-- enqueue_invocation: adds an invocation to its session's queue if fewer than p_depth others wait. With p_request (the
+-- stored body of a background start) no process needs to wait; otherwise the place must be renewed.
 --
---   1. Is the session there, and is the queue full? Neither is locked: a session that goes takes its queue with it.
---   2. Insert the row; that of an earlier try whose answer was lost keeps its place.
+--   1. Check that the session exists and the queue has room. No locks: deleting the session deletes its queue.
+--   2. Insert the row; the retry of an attempt whose answer was lost keeps its place.
 --
--- Locks: invocations, user_storage. Errors: AR417; 23505 invocations_idempotency_key: another invocation has the key.
--- queued_since: Unix seconds as text, the order of the queue; null where it does not wait.
+-- Locks: invocations, user_storage. Errors: AR417; 23505 invocations_idempotency_key: the key is in use.
+-- queued_since: Unix seconds as text, the queue's order; null if it is not queued.
 create function enqueue_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, p_max_user_bytes bigint,
@@ -250,13 +250,13 @@ begin
   returning i.create_time into v_since;
   queued_since := extract(epoch from v_since)::text;
 end $$;
-comment on function enqueue_invocation is 'Puts an invocation at the end of its session''s queue.';
+comment on function enqueue_invocation is 'Adds an invocation to its session''s queue.';
 
--- True where an invocation with the key went with its session.
+-- True if the key's invocation was deleted with its session.
 create function is_forgotten_key(p_app text, p_user text, p_key text) returns boolean language plpgsql stable as $$
 begin
   return exists (
     select from idempotency_keys k
     where k.app_name = p_app and k.user_id = p_user and k.scope = 'invocation' and k.key = p_key);
 end $$;
-comment on function is_forgotten_key is 'True where an invocation with the idempotency key went with its session.';
+comment on function is_forgotten_key is 'True if the idempotency key''s invocation was deleted with its session.';

@@ -1,10 +1,10 @@
--- create_session: inserts a session with its first state and events; one that is there stays as it is.
+-- create_session: inserts a session with its initial state and events; an existing session stays unchanged.
 --
---   1. Look at the limit of the user, and insert the row, which is the lock. No row: the id is taken, nothing is written.
---   2. Merge shared state and insert the events (store_events), where there are any.
---   3. Read the state as a client sees it, with the shared states, which win over the session's own.
+--   1. Check the user's storage limit, and insert the row, which also locks it. Without a row the id is taken.
+--   2. Merge shared state and insert the events (store_events).
+--   3. Return the state as clients see it: shared states override the session's own.
 --
--- Locks: sessions, user_storage, user_states, app_states; in the order of append_events. Errors: as append_events.
+-- Locks: sessions, user_storage, user_states, app_states, in the order of append_events. Errors: as append_events.
 -- Database time: 0.3 ms without events.
 --
 -- p_initial_state: the session's own state before its first event. last_update: Unix seconds as text.
@@ -41,4 +41,4 @@ begin
   left join app_states a on a.app_name = p_app
   left join user_states u on u.app_name = p_app and u.user_id = p_user;
 end $$;
-comment on function create_session is 'Inserts a session with its first state and events; one that is there stays as it is.';
+comment on function create_session is 'Inserts a session with its initial state and events; an existing session stays unchanged.';

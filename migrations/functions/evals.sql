@@ -1,6 +1,5 @@
--- A question of evaluation about the rows of all users, asked for any one of them: which versions a case has had in
--- another user's set before. The setting is restored by hand, since only a superuser may attach one of ours to a
--- function.
+-- Reads versions of a case in all users' sets, on behalf of any user. The setting is restored in the body, because only
+-- a superuser may attach one of our settings to a function.
 
 create function next_eval_case_version(app text, eval_set text, eval_case text) returns integer
 language plpgsql stable as $$
@@ -14,4 +13,4 @@ begin
   perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
   return n;
 end $$;
-comment on function next_eval_case_version is 'The number of the next version of a case, whosever the versions before are.';
+comment on function next_eval_case_version is 'Next version number of a case, over all users'' sets.';

@@ -1,22 +1,21 @@
--- finish_invocation: ends an invocation: last events, status and answer, and the session released.
+-- finish_invocation: ends an invocation: stores its last events, status and answer, and releases the session.
 --
---   1. Lock and advance the row of the session and take the lease out of it. No row: the lease is another's by now;
---      nothing is written then. The size has no limit here: an ending has to be stored.
---   2. End the row of the invocation. A new token keeps a run that is taken for dead from taking this end for its own.
---      Write the calls of the events into the ledger (record_calls). A call that is still open there was cut off, so
---      what it did is unknown; at a pause it has run, and another
---      answers it, and one in a transaction has left nothing.
---   3. Keep what a replay needs beside the events (keep_tape).
---   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
---   5. At a pause, keep what it waits for (open_tasks) and its request, for who goes on with it.
---   6. Where its agent remembers by itself, note that something of it may be remembered.
---   7. Say whether work in the background waits for the session: its processes are notified.
+--   1. Lock and advance the session's row and clear the lease. Without a match nothing is written: the lease was lost.
+--      No size limit applies, because the end must be stored.
+--   2. End the invocation's row. A new token keeps a run that was declared dead from mistaking this end for its own.
+--      Write the events' calls into the ledger (record_calls). A call still open was cut off, so its outcome is unknown.
+--      Exceptions: at a pause it has run and will be answered later, and a transactional call has left nothing.
+--   3. Store replay inputs that are not in the events (keep_tape).
+--   4. Merge shared state and insert the events (store_events); delete streamed chunks; charge model use.
+--   5. At a pause, store its tasks (open_tasks), and its request for the process that resumes it.
+--   6. If the application remembers on its own, add a memory job.
+--   7. Report whether background work waits for the session, so that workers are notified.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
--- tasks, memory_jobs; in the order of claim_session. Errors: as append_events, but for AR414 and AR417, and as open_tasks. Database
--- time: 0.9 ms.
+-- tasks, memory_jobs; in the order of claim_session. Errors: as append_events without AR414 and AR417; as open_tasks.
+-- Database time: 0.9 ms.
 --
--- last and lines: as append_events. unknown: how many calls became so here. is_awaited: see 7.
+-- last and lines: as append_events. unknown: number of calls that became unknown here. is_awaited: see 7.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
@@ -88,10 +87,10 @@ begin
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
       and w.request is not null);
 end $$;
-comment on function finish_invocation is 'Ends an invocation: last events, status and answer, and the session released.';
+comment on function finish_invocation is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
 
--- keep_tape: keeps what a replay needs beside the events, and the prompts that may not be kept yet.
--- p_prompts: [{"hash", "payload"}], in the order of their hashes, which is that of their locks; null for none.
+-- keep_tape: stores replay inputs that are not in the events, and prompts that are not stored yet.
+-- p_prompts: [{"hash", "payload"}], ordered by hash, so that locks are taken in one order; null for none.
 create function keep_tape(
   p_app text, p_user text, p_session text, p_invocation text, p_start integer, p_tape jsonb, p_prompts jsonb)
 returns void language plpgsql as $$
@@ -108,4 +107,4 @@ begin
     where a.use_time < v_stale;
   end loop;
 end $$;
-comment on function keep_tape is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';
+comment on function keep_tape is 'Stores replay inputs that are not in the events, and new prompts.';

@@ -1,8 +1,8 @@
--- The limits of what rows may hold. Each function returns what it was given, or raises; src/core/errors.ts maps the
--- SQLSTATEs. Limits are arguments: a setting of the connection would reach neither the workers of a cluster nor the
--- server behind a pooler.
+-- Limits on rows. Each function returns its first argument or raises; src/core/errors.ts maps the SQLSTATEs. Limits are
+-- arguments, because a connection setting would reach neither the nodes of a distributed database nor the server behind
+-- a pooler.
 
--- A state. AR413: its text is larger than p_max_bytes. AR415: it has more than p_max_keys keys.
+-- Size of a state. AR413: more than p_max_bytes of text. AR415: more than p_max_keys keys.
 create function assert_state_size(p_state jsonb, p_max_bytes integer, p_max_keys integer) returns jsonb
 language plpgsql immutable as $$
 begin
@@ -14,9 +14,9 @@ begin
   end if;
   return p_state;
 end $$;
-comment on function assert_state_size is 'The state, or an error when its text is larger than p_max_bytes, or it has more keys than p_max_keys.';
+comment on function assert_state_size is 'Returns the state; fails if it has more than p_max_bytes of text or p_max_keys keys.';
 
--- The user that a function of the owner of the tables acts for: the limited role names its own.
+-- Guards SECURITY DEFINER functions: the limited role may only name its own user.
 create function assert_own_user(p_user text) returns void language plpgsql stable as $$
 begin
   if current_setting('role') = 'agent_runtime_user'
@@ -24,9 +24,9 @@ begin
     raise exception 'another user' using errcode = '42501';
   end if;
 end $$;
-comment on function assert_own_user is 'An error where the limited role names another user than its own.';
+comment on function assert_own_user is 'Fails if the limited role names another user.';
 
--- The size of a session's events. AR414: it is more than p_max_bytes.
+-- Size of a session's events. AR414: more than p_max_bytes.
 create function assert_session_size(p_event_bytes bigint, p_max_bytes bigint) returns bigint
 language plpgsql immutable as $$
 begin
@@ -35,9 +35,9 @@ begin
   end if;
   return p_event_bytes;
 end $$;
-comment on function assert_session_size is 'The size, or an error when it is larger than p_max_bytes.';
+comment on function assert_session_size is 'Returns the size; fails if it exceeds p_max_bytes.';
 
--- The writers of an application's state. AR416: what agents wrote for one writer is more than p_max_bytes.
+-- Writers of an application's shared state. AR416: agents wrote more than p_max_bytes on behalf of one user.
 create function assert_writer_share(p_state jsonb, p_writers jsonb, p_writer jsonb, p_max_bytes integer) returns jsonb
 language plpgsql immutable as $$
 begin
@@ -47,11 +47,11 @@ begin
   end if;
   return p_writers;
 end $$;
-comment on function assert_writer_share is 'The writers, or an error when what agents wrote for the writer is larger than p_max_bytes.';
+comment on function assert_writer_share is 'Returns the writers; fails if agents wrote more than p_max_bytes on behalf of the writer.';
 
--- The bytes that a statement adds to what a user keeps in an application. AR417: they are more than p_max_bytes with
--- those that are counted; null: no limit. What writes at the same time sees nothing of each other, so large writes of
--- a user take turns here, before they lock a row of what is kept; p_begins: more follows in the transaction.
+-- Bytes that a statement adds to a user's storage in an application. AR417: the total would exceed p_max_bytes (null: no
+-- limit). Concurrent writes do not see each other, so large writes of a user are serialised here, before they lock rows
+-- of stored data. p_begins: the transaction writes more, so it is serialised whatever the size.
 create function assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint, p_begins boolean)
 returns bigint language plpgsql as $$
 begin
@@ -66,23 +66,23 @@ begin
   end if;
   return p_added;
 end $$;
-comment on function assert_user_storage is 'The bytes that are added, or an error when a user keeps more than p_max_bytes with them.';
+comment on function assert_user_storage is 'Returns the added bytes; fails if the user''s storage would exceed p_max_bytes.';
 
--- The size of a session's states as it counts for its user: what is more than two empty ones.
+-- Size of a session's states as counted for its user: without the size of two empty objects.
 create function state_size(p_state jsonb, p_initial_state jsonb) returns bigint language sql immutable as
 $$ select octet_length(p_state::text)::bigint + octet_length(p_initial_state::text) - 4 $$;
-comment on function state_size is 'The size of the states of a session, without that of two empty ones.';
+comment on function state_size is 'Size of a session''s states, without that of two empty ones.';
 
--- The size of a version of an artifact as it counts for its user. A reference or notes to an empty one count too.
+-- Size of an artifact version as counted for its user; references and metadata count too.
 create function artifact_size(p_size_bytes bigint, p_part jsonb, p_metadata jsonb) returns bigint language sql immutable as
 $$ select p_size_bytes + octet_length(p_part::text) + octet_length(p_metadata::text) $$;
-comment on function artifact_size is 'The size of a version of an artifact with what is stored beside its bytes.';
+comment on function artifact_size is 'Size of an artifact version, including part and metadata.';
 
--- The same of p_limits, the limits of the service:
+-- Variants that take the limits from p_limits:
 -- {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes", "userBytes"}.
 create function limited_state(p_state jsonb, p_limits jsonb) returns jsonb language sql immutable as
 $$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int, (p_limits ->> 'stateKeys')::int) $$;
-comment on function limited_state is 'The state, or an error when it is larger than the limits.';
+comment on function limited_state is 'Returns the state; fails if it exceeds the limits.';
 create function limited_size(p_event_bytes bigint, p_limits jsonb) returns bigint language sql immutable as
 $$ select assert_session_size(p_event_bytes, (p_limits ->> 'sessionBytes')::bigint) $$;
-comment on function limited_size is 'The size of a session, or an error when it is larger than the limits.';
+comment on function limited_size is 'Returns a session''s size; fails if it exceeds the limits.';

@@ -1,9 +1,9 @@
--- service_state: the replicas that listen at this database, and what each queue holds, for operators.
+-- service_state: the connected replicas and the queues' contents, for operators.
 --
--- A replica is the connection that it listens on, which names it: `agent-runtime/<version> <host>`. Behind a pooler
--- without a way past it none listens. A wait is counted from when the work was due; what is due later counts as
--- waiting, and has waited for nothing. Of each queue the 1,000 first due are counted, so that a look costs the same
--- however many wait; tasks have no index by their age, so their oldest is that of those counted.
+-- A replica is a listening connection; its name is `agent-runtime/<version> <host>`. Behind a pooler without a direct
+-- connection none is visible. Waiting time starts when work is due; work due later counts as waiting with a time of 0.
+-- At most the first 1,000 due entries of each queue are counted, to bound the cost; tasks have no index by age, so
+-- their oldest is the oldest of those.
 create function service_state(out replicas json, out queues json) language plpgsql stable as $$
 begin
   select coalesce(json_agg(json_build_object('version', split_part(split_part(application_name, '/', 2), ' ', 1),
@@ -27,7 +27,7 @@ begin
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      -- A delivery under way is due again when its lease ends, which is less than a minute.
+      -- A delivery being sent becomes due again when its lease ends, in less than a minute.
       union all select 'webhook deliveries', (select count(lease_token) from webhook_deliveries
         where status = 'pending' and next_attempt_time between now() and now() + interval '1 minute')
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
@@ -37,11 +37,11 @@ begin
     into queues from (
       select name, running, count(since) as waiting, min(since) as oldest from works left join waits using (name) group by 1, 2) each;
 end $$;
-comment on function service_state is 'The replicas that listen at this database, and what waits and runs in each queue.';
+comment on function service_state is 'The connected replicas, and the waiting and running entries of each queue.';
 
--- list_audit: a page of the audit, the last entry first, of those that p_wanted asks for: decision, caller, operation, appName,
--- userId, from and to (Unix seconds), limit, and cursor: entries with a smaller id. A page looks through 10,000 entries, from
--- those about `to` on, by the index of times: ids follow these, give or take what is stored within a second.
+-- list_audit: a page of the audit, newest first, filtered by p_wanted: decision, caller, operation, appName, userId, from
+-- and to (Unix seconds), limit, and cursor (entries with smaller ids). A page scans up to 10,000 entries, starting near
+-- `to` by the index on time; ids have the same order up to about a second.
 create function list_audit(p_wanted json, out page json) language plpgsql stable as $$
 declare
   rest integer := (p_wanted ->> 'limit')::integer;
@@ -67,4 +67,4 @@ begin
         and coalesce(extract(epoch from time) < (p_wanted ->> 'to')::numeric, true)
       order by id desc limit rest + 1) entries;
 end $$;
-comment on function list_audit is 'A page of the audit, the last entry first.';
+comment on function list_audit is 'A page of the audit, newest first.';

@@ -1,14 +1,14 @@
--- store_events: what follows once the row of a session has been locked and advanced: shared state, then the events.
--- Internal: append_events, claim_session, finish_invocation and create_session call it.
+-- store_events: second part of a write, after the session's row was locked and advanced: shared state, then events.
+-- Internal: called by append_events, claim_session, finish_invocation and create_session.
 --
---   1. Merge the user's state, then the application's (merge_app_state), in that order, so that writers never deadlock.
---   2. Insert the events with the sequences up to p_last, one after the other, which a cluster does on one node; an
---      event without a timestamp gets that of the change.
+--   1. Merge the user's state, then the application's (merge_app_state): a fixed order prevents deadlocks.
+--   2. Insert the events with sequences up to p_last, one by one, so that a distributed database runs them on one node.
+--      Events without a timestamp get that of the change.
 --
 -- p_sizes: event_sizes(p_events). p_limits: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes",
 -- "userBytes"}.
--- Returns the events as stored, JSON, one a line (jsonb as text has no line breaks), only if p_returns: to write a large
--- one as text takes milliseconds.
+-- Returns the stored events, one JSON text per line (jsonb as text has no line breaks), only if p_returns, because
+-- writing a large event as text takes milliseconds.
 create function store_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_sizes integer[], p_delta jsonb, p_from_runtime boolean,
   p_limits jsonb, p_last integer, p_changed timestamptz, p_returns boolean)
@@ -48,11 +48,11 @@ begin
   end loop;
   return array_to_string(v_lines, E'\n');
 end $$;
-comment on function store_events is 'Merges shared state and inserts the events of a session whose row has been advanced.';
+comment on function store_events is 'Merges shared state and inserts events, after the session''s row was advanced.';
 
--- merge_app_state: merges a delta into the state that all users of an application share. What an agent writes counts
--- for the user in whose session it does (writers, AR416); what a request writes is the operator's own.
--- It runs as the owner of the tables: statements for one user merge, and neither replace nor delete such a state.
+-- merge_app_state: merges a delta into the state shared by all users of an application. Writes by agents count for the
+-- session's user (writers, AR416); writes by requests belong to the operator.
+-- SECURITY DEFINER, so that statements of one user can merge but neither replace nor delete this state.
 create function merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
 returns void language plpgsql security definer set search_path from current as $$
 declare
@@ -79,4 +79,4 @@ begin
   end if;
 end $$;
 revoke execute on function merge_app_state from public;
-comment on function merge_app_state is 'Merges a delta into the state that all users of an application share.';
+comment on function merge_app_state is 'Merges a delta into the state shared by all users of an application.';

@@ -1,7 +1,7 @@
--- open_tasks: one task for each call that a pausing invocation leaves open. Internal: finish_invocation calls it.
--- p_tasks: [{"callId", "callName", "kind", "about", "form", "rules", "users", "groups", "signal", "expiresAfter" in seconds
--- or "expiresAt" by the clock of "timeZone"}].
--- Locks: its rows. Errors: AR418: the user has as many open ones as one may have.
+-- open_tasks: inserts a task for each call that a pausing invocation leaves open. Internal: called by finish_invocation.
+-- p_tasks: [{"callId", "callName", "kind", "about", "form", "rules", "users", "groups", "signal", "expiresAfter" in
+-- seconds or "expiresAt" as local time of "timeZone"}].
+-- Locks: the new rows. Errors: AR418: the user has the maximum number of open tasks.
 create function open_tasks(
   p_app text, p_user text, p_session text, p_invocation text, p_tasks jsonb, p_max integer) returns void
 language plpgsql as $$
@@ -30,7 +30,7 @@ begin
               else v_now + (w.task ->> 'expiresAfter')::float8 * interval '1 second' end,
          v_now
   from jsonb_array_elements(p_tasks) w(task);
-  -- A signal that came before the wait is looked at at once.
+  -- A signal that was stored before makes the task due at once.
   update tasks t set due_time = least(next_due(t.create_time, t.expire_time, t.rules, t.reminders), (
     select v_now from signals s
     where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session and s.name = t.signal_name limit 1))
@@ -38,19 +38,19 @@ begin
     and t.create_time = v_now and (t.expire_time is not null or t.rules ? 'remindAfter' or t.signal_name is not null);
   if found then perform pg_notify('agent_runtime', '["tasks"]'); end if;
 end $$;
-comment on function open_tasks is 'Keeps the calls that a pausing invocation leaves open.';
+comment on function open_tasks is 'Inserts tasks for the calls that a pausing invocation leaves open.';
 
--- The next moment at which something happens to an open task: a reminder, or its deadline.
--- No function names the type of the table: a cluster makes functions before its nodes have tables.
+-- When an open task is due next: a reminder, or its deadline.
+-- Functions take no row type, because a distributed database creates functions before its nodes have tables.
 create function next_due(p_made timestamptz, p_expires timestamptz, p_rules jsonb, p_reminders integer)
 returns timestamptz language sql immutable as $$
   select least(p_expires, p_made
                + (p_rules #>> array['remindAfter', p_reminders::text])::float8 * interval '1 second')
 $$;
-comment on function next_due is 'The next moment at which something happens to an open task.';
+comment on function next_due is 'When an open task is due next.';
 
--- True where a person may answer a task: one of those that it is assigned to, else the user of its session; not the one
--- who asked, where another has to.
+-- True if a person may answer a task: an assignee, or the session's user if nobody is assigned; never the requester if
+-- the rules exclude them.
 create function may_answer(
   p_user text, p_rules jsonb, p_assigned_users text[], p_assigned_groups text[], p_by text, p_groups text[])
 returns boolean language sql immutable as $$
@@ -58,9 +58,9 @@ returns boolean language sql immutable as $$
      and case when p_assigned_users = '{}' and p_assigned_groups = '{}' then p_by = p_user
               else p_by = any(p_assigned_users) or p_assigned_groups && p_groups end
 $$;
-comment on function may_answer is 'True where a person may answer a task.';
+comment on function may_answer is 'True if a person may answer a task.';
 
--- The sentence for an answer that comes too late.
+-- Error text for a late answer.
 create function answered_text(p_id text, p_state text, p_by text, p_via text, p_at timestamptz)
 returns text language sql stable as $$
   select case when p_state = 'cancelled' then format('Task %s was cancelled.', p_id)
@@ -69,19 +69,19 @@ returns text language sql stable as $$
                                else format('by %s, through %s,', coalesce(p_by, 'a system'), coalesce(p_via, 'another service')) end,
                           to_char(p_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
 $$;
-comment on function answered_text is 'The sentence for an answer that comes too late.';
+comment on function answered_text is 'Error text for a late answer.';
 
--- answer_calls: closes the tasks of the calls that a message of the session's user answers, whatever way it came, or
--- refuses the message. Internal: claim_session and append_events call it, so it is done with the event, or neither is.
+-- answer_calls: closes the tasks of calls that a message of the session's user answers, or refuses the message.
+-- Internal: called by claim_session and append_events, so it commits with the event or not at all.
 --
---   1. A task of the session that the call has opened here: its rules say whether this answer counts. What a
---      confirmation says is kept with it: that is the yes that runs a call, and not the event, which may be a copy.
---   2. No task: see assert_without_task.
+--   1. The task opened for the call in this session: its rules decide whether the answer counts. A confirmation's content
+--      is stored with the task and authorises the call; the event does not, because it may be a copy.
+--   2. Without a task: see assert_without_task.
 --
--- p_answers: [{"id", "name", "response" (of a confirmation), "invocationId" (the one that the request goes on with),
--- "isHistory": true for what an event of an agent says, which is believed nowhere}].
--- Locks: its rows of tasks.
--- Errors: AR410: another answer was first, the message says whose; or nothing waits for it; AR403: it is for others.
+-- p_answers: [{"id", "name", "response" (of a confirmation), "invocationId" (the one that the request resumes),
+-- "isHistory": true if an agent's event claims it, which is never trusted}].
+-- Locks: the tasks' rows.
+-- Errors: AR410: already answered (the message says by whom), or nothing waits for it; AR403: others must answer.
 create function answer_calls(p_app text, p_user text, p_session text, p_answers jsonb) returns void language plpgsql as $$
 declare
   v_answer jsonb;
@@ -90,7 +90,7 @@ declare
 begin
   for v_answer in select given from jsonb_array_elements(p_answers) given order by given ->> 'id' loop
     v_is_decision := coalesce(v_answer ->> 'name' = 'adk_request_confirmation', false);
-    -- 1. Ids of calls come from models, and may come again: the newest is meant.
+    -- 1. Models choose call ids and may reuse them: the newest task is meant.
     select * into t from tasks k
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = v_answer ->> 'id'
     order by k.create_time desc limit 1 for update;
@@ -113,16 +113,15 @@ begin
     end if;
   end loop;
 end $$;
-comment on function answer_calls is 'Closes the tasks of calls that a message of the session''s user answers, or refuses it.';
+comment on function answer_calls is 'Closes the tasks of calls answered by a message of the session''s user, or refuses the message.';
 
--- assert_without_task: refuses the answer to a call that has opened no task in its session, but for two kinds of calls that
--- name nobody who has to answer:
+-- assert_without_task: refuses an answer to a call without a task in its session. Two kinds of calls are excepted,
+-- because nobody in particular has to answer them:
 --
---   * those of a client's own tools, wherever they stand: what these answer is the client's in any case;
---   * those whose tool has answered for the time being, as long-running ones of ADK do, and said so in this session.
+--   * calls of the client's own tools: their answers are the client's in any case;
+--   * calls whose tool gave a provisional answer in this session, like ADK's long-running tools.
 --
--- A call that was copied (with a fork, whose first events are those of another session, or by an import) has no task
--- here: who has to answer it is asked where the call was made.
+-- A copied call (by a fork or an import) has no task here: it must be answered in the session in which it was made.
 -- Errors: AR410.
 create function assert_without_task(p_app text, p_user text, p_session text, p_call text, p_is_decision boolean)
 returns void language plpgsql as $$
@@ -133,7 +132,7 @@ begin
   if p_call is null then
     raise exception 'An answer names its call: functionResponse.id.' using errcode = 'AR410';
   end if;
-  -- The newest, as models see it. No index has it: this reads backwards up to the call.
+  -- The newest call, as models see it. Without an index, this scans backwards to the call.
   select e.sequence, e.is_from_runtime, e.payload -> 'longRunningToolIds' ? p_call as is_long, c.part into v_event
   from events e
   cross join lateral jsonb_path_query_first(
@@ -141,7 +140,7 @@ begin
   where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.author <> 'user' and c.part is not null
   order by e.sequence desc limit 1;
   if not p_is_decision and v_event.part #> '{partMetadata,clientTool}' = 'true' then return; end if;
-  -- Where a copy comes from, up to the session in which the call was made.
+  -- Follow forks back to the session in which the call was made.
   while v_event.part is not null and exists (
     select from sessions s
     where s.app_name = p_app and s.user_id = p_user and s.id = v_origin and s.forked_from_sequence >= v_event.sequence)
@@ -159,29 +158,29 @@ begin
          e.payload, '$.content.parts[*].functionResponse ? (@.id == $id).response', jsonb_build_object('id', p_call)) r(response)
        where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.sequence > v_event.sequence
          and e.author <> 'user' and e.is_from_runtime and r.response is not null
-         -- What the runtime writes in place of a tool that was stopped.
+         -- Excludes the runtime's placeholder answers for tools that were stopped.
          and coalesce(r.response ->> 'error' not in ('interrupted', 'The call was interrupted before it answered.'), true)) then
     return;
   end if;
   raise exception 'No call % of this session waits for an answer.', left(p_call, 200) using errcode = 'AR410';
 end $$;
-comment on function assert_without_task is 'Refuses the answer to a call that has opened no task in its session, unless it names nobody who has to answer.';
+comment on function assert_without_task is 'Refuses an answer to a call without a task in its session, unless nobody in particular has to answer it.';
 
--- True for a task that anybody may answer who is told its public address: its rules name nobody.
+-- True if anyone with the public address may answer the task: its rules name nobody.
 create function has_no_rules(p_rules jsonb, p_assigned_users text[], p_assigned_groups text[])
 returns boolean language sql immutable as $$
   select p_assigned_users = '{}' and p_assigned_groups = '{}' and coalesce((p_rules ->> 'approvals')::integer, 1) = 1
      and not coalesce(p_rules -> 'excludesRequester' = 'true', false)
 $$;
-comment on function has_no_rules is 'True for a task whose rules name nobody who has to answer.';
+comment on function has_no_rules is 'True if the task''s rules name nobody who has to answer.';
 
--- change_task: answers, rejects, settles, assigns, comments or postpones an open task, or gives it an address, under its
--- lock: of several answers one is written. A yes counts where more people have to say it; a settlement is the answer of
--- one. p_by: null for who has the public address. p_vouched: a credential of the operator answers for the person, who
--- need not be assigned; what excludes the one who asked holds all the same. Only such a credential lets in others than
--- may answer so far. p_version: the only one that it is for; null: any. p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, as the
--- action needs it.
--- Errors: AR410: it is not open, or has another version; AR403: it is for others.
+-- change_task: answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.
+-- The row lock lets one of several answers win. An approval is only counted while more approvals are required; a
+-- settlement needs one person. p_by: null for a caller with the public address. p_vouched: an operator's credential
+-- acts for the person, who need not be assigned; the exclusion of the requester still applies. Only such a credential
+-- may admit people who could not answer before. p_version: compare-and-set; null: any version.
+-- p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, depending on the action.
+-- Errors: AR410: not open, or another version; AR403: others must answer.
 create function change_task(
   p_app text, p_user text, p_session text, p_id text, p_by text, p_groups text[], p_vouched boolean, p_version integer,
   p_action text, p_change jsonb) returns void
@@ -258,21 +257,20 @@ begin
 end $$;
 comment on function change_task is 'Answers, rejects, assigns, comments or postpones an open task.';
 
--- wake_task: does what is due about a task: a reminder, its deadline, or, once it is answered, the way on of its
--- invocation, which any process then takes up from the queue with all answers that it waited for. Safe to repeat: of
--- several processes one does it.
+-- wake_task: handles a due task: a reminder, its deadline, or, after its answer, queueing its invocation, which any
+-- process then resumes with all answers. Idempotent; of several processes one does it.
 --
---   1. Lock the task, unless another process has it; nothing where it is not due any more.
---   2. Open: a reminder; the deadline, which asks others first (escalateTo), else answers in place of a person.
---   3. Answered: lock the invocation, so that of answers of one moment each sees those before it; where another has its
---      row it stays due. Nothing yet while other calls of the invocation are open: the last answer comes here too. While
---      the invocation runs, later. Else queue it, with the request that it began with.
+--   1. Lock the task, unless another process has it; stop if it is no longer due.
+--   2. Open: send a reminder; at the deadline ask others (escalateTo), or else answer in place of a person.
+--   3. Answered: lock the invocation, so that concurrent answers see each other; if its row is locked, the task stays
+--      due. Wait while other calls of the invocation are open (the last answer gets here too), or while the invocation
+--      still runs. Otherwise queue it with its original request.
 --
--- Locks: tasks, then invocations without waiting, as a claim locks them the other way round.
--- woke: true where the invocation is queued now.
+-- Locks: tasks, then invocations without waiting, because a claim locks them in the opposite order.
+-- woke: true if the invocation is queued now.
 create function wake_task(p_app text, p_user text, p_session text, p_id text, out woke boolean) language plpgsql as $$
 declare
-  -- Functions of a cluster's updates may not be volatile.
+  -- A variable, because a distributed database allows no volatile function in an update.
   v_token constant uuid := gen_random_uuid();
   t record;
   v_now constant timestamptz := clock_timestamp();
@@ -331,7 +329,7 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  -- Made before the update, where a cluster takes no function that is not immutable.
+  -- Computed before the update, in which a distributed database allows only immutable functions.
   select jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', jsonb_agg(
            jsonb_build_object('functionResponse', jsonb_build_object(
              'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id))) into v_message
@@ -343,7 +341,7 @@ begin
     and k.state = 'answered';
   update invocations i set
     status = 'queued', lease_token = v_token, lease_expire_time = v_now,
-    -- One that a budget has stopped goes on between its steps, as if its process had died, or ends there.
+    -- An invocation stopped by a budget resumes between its steps, as after a crash, or ends there.
     start_time = case when t.kind = 'budget' then i.start_time end,
     stop_requested_as = case when t.kind = 'budget' and not t.answer ? 'goesOn' then 'cancelled'
                              else i.stop_requested_as end,
@@ -356,11 +354,11 @@ begin
     and (t.kind <> 'budget' or v_status = 'paused');
   woke := true;
 end $$;
-comment on function wake_task is 'Does what is due about a task, and queues its invocation once nothing of it is open.';
+comment on function wake_task is 'Handles a due task, and queues its invocation when no call of it is open.';
 
--- keep_signal: keeps a signal for an invocation that will wait for it; not where one waits by now, or where the session
--- has as many as it may. p_groups: those of the user who sends it; null where a credential of the operator does.
--- Locks: sessions, so that a pause, and another signal, comes before or after it.
+-- keep_signal: stores a signal for an invocation that will wait for it; not if one already waits, or the session has
+-- the maximum of stored signals. p_groups: the sender's groups; null for an operator's credential.
+-- Locks: sessions, to serialise with pauses and other signals.
 -- outcome: absent (no session), waiting, full or kept.
 create function keep_signal(
   p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_groups text[], p_max integer,
@@ -382,4 +380,4 @@ begin
     outcome := 'kept';
   end if;
 end $$;
-comment on function keep_signal is 'Keeps a signal for an invocation that will wait for it.';
+comment on function keep_signal is 'Stores a signal for an invocation that will wait for it.';

@@ -1,8 +1,8 @@
--- record_calls: writes into the ledger that calls of tools begin, or what became of them. Internal: append_events,
--- finish_invocation and keep_calls call it. A call that is there already is begun again only as a later attempt; a tool
--- that runs may keep something to go on with.
--- p_calls: [{"id", "tool", "effect", "operationId", "state", "attempt", "response"}], the last one null where the event
--- has it; one without a state is only looked up by keep_calls. Locks: its rows of tool_calls, all of one session.
+-- record_calls: writes started calls and their outcomes into the ledger. Internal: called by append_events,
+-- finish_invocation and keep_calls. An existing call is restarted only by a later attempt; a running tool may store an
+-- intermediate response to resume from.
+-- p_calls: [{"id", "tool", "effect", "operationId", "state", "attempt", "response"}]. response is null if the event has
+-- it; keep_calls only looks up calls without a state. Locks: their rows of tool_calls, all in one session.
 create function record_calls(p_app text, p_user text, p_session text, p_invocation text, p_calls jsonb) returns void
 language plpgsql as $$
 declare
@@ -20,15 +20,15 @@ begin
     where excluded.state <> 'started' or excluded.attempt > t.attempt or excluded.response is not null;
   end loop;
 end $$;
-comment on function record_calls is 'Writes into the ledger that calls of tools begin, or what became of them.';
+comment on function record_calls is 'Writes started tool calls and their outcomes into the ledger.';
 
--- keep_calls: as record_calls, for calls whose event is stored: before a tool runs that a person has confirmed, or that
--- runs again; and what one of several calls of a step answered, while the others run.
--- Locks: sessions, shared: a take-over comes before or after; user_storage, tool_calls. Errors: AR417.
+-- keep_calls: like record_calls, for calls whose event is already stored: before a confirmed or repeated tool runs, and
+-- to store one call's answer while other calls of the step still run.
+-- Locks: sessions (shared, so that a take-over comes before or after), user_storage, tool_calls. Errors: AR417.
 -- Database time: 0.2 ms.
 --
--- held: false where the lease is another's; nothing is written then. earlier: the rows that these calls had before,
--- [{"id", "state", "attempt", "response"}] as text.
+-- held: false if the lease was lost; then nothing is written. earlier: the calls' previous rows, [{"id", "state",
+-- "attempt", "response"}] as text.
 create function keep_calls(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint,
   out held boolean, out earlier text)
@@ -39,7 +39,7 @@ begin
   for share;
   held := found;
   if not held then return; end if;
-  -- Locked: a transaction of a tool that may still commit (keep_answer) is waited for.
+  -- Locked, to wait for a tool's transaction that may still commit (keep_answer).
   earlier := (
     select jsonb_agg(jsonb_build_object('id', k.call_id, 'state', k.state, 'attempt', k.attempt, 'response', k.response))
     from (
@@ -50,10 +50,10 @@ begin
   perform assert_user_storage(p_app, p_user, octet_length(p_calls::text), p_max_user_bytes, false);
   perform record_calls(p_app, p_user, p_session, p_invocation, p_calls);
 end $$;
-comment on function keep_calls is 'Writes into the ledger what is known of calls whose event is stored, under the lease of their session.';
+comment on function keep_calls is 'Writes calls whose event is stored into the ledger, under the session''s lease.';
 
--- keep_answer: keep_calls within the transaction of a tool, whose role has no right on these tables: it runs as their
--- owner, on rows of the transaction's user, under the lease.
+-- keep_answer: keep_calls inside a tool's transaction. SECURITY DEFINER, because the tools' role has no rights on these
+-- tables; restricted to rows of the transaction's user, under the lease.
 create function keep_answer(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint,
   out held boolean, out earlier text)
@@ -62,5 +62,5 @@ begin
   select kept.held into held
   from keep_calls(p_app, p_user, p_session, p_invocation, p_token, p_calls, p_max_user_bytes) kept;
 end $$;
-comment on function keep_answer is 'Keeps what a transactional tool answered, in the transaction of what it did.';
+comment on function keep_answer is 'Stores a transactional tool''s answer in the tool''s transaction.';
 revoke execute on function keep_answer from public;

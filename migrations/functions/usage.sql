@@ -1,10 +1,10 @@
--- usage_report: what invocations that were requested in a time used, of an application or of one user (p_user), by p_by:
--- user, model, version, day, hour (UTC), at most p_limit rows after the row p_after: [period, user, model, version].
+-- usage_report: use by invocations requested in a period, of an application or of one user (p_user), grouped by p_by
+-- (user, model, version, day, hour in UTC): at most p_limit rows after p_after: [period, user, model, version].
 --
--- Lines of a model are its stored answers, by the rule for prices of inspect.invocation_costs. The line without one has
--- the invocations, their time, their scores, and the calls that no stored event names: of agents that are tools, and failed ones. So
--- sums are those of inspect.usage, whatever the rows are by. A score of a whole session is its last invocation's.
--- Reads the invocations of the application, or of the user.
+-- A line with a model sums its stored answers, at the prices of inspect.invocation_costs. The line without a model has
+-- the invocations, their duration and scores, and calls without a stored event: of agents used as tools, and failed
+-- ones. So totals equal inspect.usage for any grouping. A whole session's score counts for its last invocation.
+-- Reads all invocations of the application, or of the user.
 create function usage_report(
   p_app text, p_user text, p_from timestamptz, p_to timestamptz, p_by text[], p_after text[], p_limit integer,
   out rows json)
@@ -55,7 +55,7 @@ begin
             select e.invocation_id from events e
             where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
               and e.sequence = r.last_sequence))) scores
-      -- The line without a model is the empty object. Not by a union, which a cluster plans for no list of rows.
+      -- The line without a model is the empty object. No union, because a distributed database cannot plan it here.
       cross join lateral jsonb_to_recordset('[{}]' || named.models)
         each(model text, calls numeric, prompt numeric, output numeric, cost numeric)
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
@@ -67,4 +67,4 @@ begin
     order by coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C", coalesce(line.version, '')
     limit p_limit) page;
 end $$;
-comment on function usage_report is 'What invocations that were requested in a time used, by user, model, version, day or hour.';
+comment on function usage_report is 'Use by invocations requested in a period, by user, model, version, day or hour.';
