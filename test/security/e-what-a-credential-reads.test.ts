@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { DOOR_NAMES } from '../../src/config/features.ts';
-import { A2A_DEEDS, MCP_DEEDS } from '../../src/features/doors/deeds.ts';
+import { A2A_ACTIONS, MCP_ACTIONS } from '../../src/features/doors/actions.ts';
 import { toHandle } from '../../src/features/doors/handle.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import type { Operation } from '../../src/platform/http/operation/operation.ts';
@@ -97,12 +97,12 @@ test('nor by any method of a door that has many', async () => {
   };
   const call = { name: 'harness_agent', arguments: { prompt: 'Hello', session: names.sessionId } };
   const requests = [
-    ...Object.keys(A2A_DEEDS).map((method) => {
+    ...Object.keys(A2A_ACTIONS).map((method) => {
       const about = { id, taskId: id, message, url: 'https://example.com/x', includeArtifacts: true, historyLength: 9 };
       const headers = { ...json, 'a2a-version': '1.0' };
       return [method, '/a2a/harness_agent?user_id=alice', headers, rpc(method, about)] as const;
     }),
-    ...Object.keys(MCP_DEEDS).map((method) => {
+    ...Object.keys(MCP_ACTIONS).map((method) => {
       const headers = { ...json, 'mcp-protocol-version': version, 'mcp-method': method, 'mcp-name': 'harness_agent' };
       return [
         method,

@@ -31,7 +31,7 @@ export function listExternalCalls(
       ),
     ),
   );
-  const asked = events.filter(isOwn).flatMap(({ content, longRunningToolIds, invocationId }) =>
+  const calls = events.filter(isOwn).flatMap(({ content, longRunningToolIds, invocationId }) =>
     getParts(content).flatMap(({ functionCall: call, partMetadata }) => {
       if (!call?.id || !longRunningToolIds?.includes(call.id)) return [];
       const { id } = call;
@@ -39,10 +39,10 @@ export function listExternalCalls(
       return [{ ...base, ...describe(call, id, partMetadata?.['clientTool'] === true) }];
     }),
   );
-  const held = new Set(
-    asked.flatMap(({ kind, toolCallId, answeredBy }) => (kind === 'confirmation' && !answeredBy ? toolCallId : [])),
+  const awaitingConfirmation = new Set(
+    calls.flatMap(({ kind, toolCallId, answeredBy }) => (kind === 'confirmation' && !answeredBy ? toolCallId : [])),
   );
-  return asked.filter(({ kind, id }) => kind === 'confirmation' || !held.has(id));
+  return calls.filter(({ kind, id }) => kind === 'confirmation' || !awaitingConfirmation.has(id));
 }
 
 function describe({ name, args }: FunctionCall, id: string, isOfClient: boolean) {
@@ -76,11 +76,11 @@ export function answerAll(
   toResponse: (call: ExternalCall) => JsonObject | undefined,
 ): Part[] {
   const { parts, missing } = answerCalls(calls, toResponse);
-  const left = new Set(parts.length > 0 ? [] : calls.flatMap(({ id, kind }) => (kind === 'client' ? id : [])));
-  const needed = missing.filter((id) => !left.has(id));
-  if (needed.length > 0)
+  const abandoned = new Set(parts.length > 0 ? [] : calls.flatMap(({ id, kind }) => (kind === 'client' ? id : [])));
+  const unanswered = missing.filter((id) => !abandoned.has(id));
+  if (unanswered.length > 0)
     throw new ConflictError(
-      `The session waits for answers to ${needed.join(', ')}: give or refuse all of them in one request.`,
+      `The session waits for answers to ${unanswered.join(', ')}: give or refuse all of them in one request.`,
     );
   return parts;
 }

@@ -26,9 +26,9 @@ const doorUserSchema = identifierSchema
  * one, at every door.
  * @throws {ValidationFailedError} if a key is bound to users and the request names none
  */
-export function toDoorUser(principal: Principal, named: string | undefined): string {
+export function toDoorUser(principal: Principal, userId: string | undefined): string {
   const actsForAll = principal.kind === 'anonymous' || (principal.kind === 'key' && !principal.users);
-  return requireOwner(principal, named ?? (actsForAll ? LOCAL_USER : undefined), 'query', 'user_id');
+  return requireOwner(principal, userId ?? (actsForAll ? LOCAL_USER : undefined), 'query', 'user_id');
 }
 
 export const doorQuery = z.object({ user_id: doorUserSchema });
@@ -71,11 +71,11 @@ export async function sendEvents(
 export interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stateDelta'> {
   content: Content;
   /** Id of the paused invocation to resume; default: start a new one. */
-  resumed?: string | undefined;
+  resumedId?: string | undefined;
   /** Id for the new invocation; default: a generated one. */
   invocationId?: string;
   /** What a retry with the same idempotency key must share with the first request; default: session and content. */
-  requested?: unknown;
+  identity?: unknown;
   /** `true` (default): create the session if it is absent; `false`: it must exist; `new`: it must not exist. */
   createSession?: boolean | 'new';
   /** `false`: do not store partial text; default: `true`. */
@@ -110,22 +110,22 @@ export async function findPaused(
 export function toRun(
   context: Pick<InvocationContext, 'newId'>,
   key: SessionKey,
-  { requested, ...turn }: TurnRequest,
+  { identity, ...turn }: TurnRequest,
   headers: TurnCall['headers'],
 ): InvocationRequest {
-  const { content, resumed, invocationId = resumed ?? newInvocationId(context), overrides, stateDelta } = turn;
+  const { content, resumedId, invocationId = resumedId ?? newInvocationId(context), overrides, stateDelta } = turn;
   const { createSession = true, streaming = true } = turn;
   return {
     key,
     invocationId,
-    resumes: resumed !== undefined,
+    resumes: resumedId !== undefined,
     content,
     overrides,
     stateDelta,
     createSession,
     streaming,
     inBackground: true,
-    ...toInvocationOptions(headers, requested ?? [key, content, resumed, overrides]),
+    ...toInvocationOptions(headers, identity ?? [key, content, resumedId, overrides]),
   };
 }
 

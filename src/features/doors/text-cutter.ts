@@ -82,13 +82,13 @@ const toTexts = (content: Content | null | undefined): Text[] =>
 
 /** Joins adjacent texts of one kind, because a stream splits an answer into other parts than its complete event. */
 function join(texts: readonly Text[]): Text[] {
-  const joined: Text[] = [];
+  const result: Text[] = [];
   for (const { isThought, text } of texts) {
-    const last = joined.at(-1);
-    if (last?.isThought === isThought) joined[joined.length - 1] = { isThought, text: last.text + text };
-    else joined.push({ isThought, text });
+    const last = result.at(-1);
+    if (last?.isThought === isThought) result[result.length - 1] = { isThought, text: last.text + text };
+    else result.push({ isThought, text });
   }
-  return joined;
+  return result;
 }
 
 /** Returns the end of the piece that starts at `from`; `undefined` if it depends on text to come. */

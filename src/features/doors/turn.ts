@@ -40,8 +40,8 @@ export async function* readTurn(
   signal: AbortSignal,
 ): AsyncGenerator<TurnStep> {
   const sequence = after ?? (isSoFar ? 0 : await findPlaceBefore(context.database.reads, key, invocationId));
-  const going = new Set<string>(['queued', 'running', ...(throughPauses ? ['paused'] : [])]);
-  const isActive = ({ status }: Invocation) => going.has(status);
+  const activeStatuses = new Set<string>(['queued', 'running', ...(throughPauses ? ['paused'] : [])]);
+  const isActive = ({ status }: Invocation) => activeStatuses.has(status);
   let last: Invocation | undefined;
   if (isSoFar) {
     // Read the status before the events: if the invocation has ended by now, all its events are stored.
@@ -87,10 +87,10 @@ async function* readStored(
   signal: AbortSignal,
 ): AsyncGenerator<TurnStep> {
   for (let place = after; !signal.aborted; ) {
-    const found = await listNextInvocationEvents(db, key, invocationId, place);
-    if (found.length === 0) return;
-    for (const { sequence, text } of found) yield* takeEvent(parseExactJson(text) as Event, sequence);
-    place = found.at(-1)?.sequence ?? place;
+    const page = await listNextInvocationEvents(db, key, invocationId, place);
+    if (page.length === 0) return;
+    for (const { sequence, text } of page) yield* takeEvent(parseExactJson(text) as Event, sequence);
+    place = page.at(-1)?.sequence ?? place;
   }
 }
 

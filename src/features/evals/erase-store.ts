@@ -21,14 +21,14 @@ export async function deleteSessionCases(
   tx: Database,
   { appName, userId, sessionId }: SessionKey,
 ): Promise<SessionKey[]> {
-  const repeated: SessionKey[] = [];
-  const deleted = await tx
+  const sessions: SessionKey[] = [];
+  const cases = await tx
     .delete(evalCases)
     .where(
       and(eq(evalCases.appName, appName), eq(evalCases.sourceUserId, userId), eq(evalCases.sourceSessionId, sessionId)),
     )
     .returning({ evalSetId: evalCases.evalSetId, evalId: evalCases.id });
-  for (const { evalSetId, evalId } of deleted) {
+  for (const { evalSetId, evalId } of cases) {
     const isOfCase = (table: typeof evalRunCases | typeof evalCaseVersions) =>
       and(eq(table.appName, appName), eq(table.evalSetId, evalSetId), eq(table.evalId, evalId));
     const runCases = await tx
@@ -36,10 +36,10 @@ export async function deleteSessionCases(
       .where(isOfCase(evalRunCases))
       .returning({ userId: evalRunCases.sessionUserId, sessionId: evalRunCases.sessionId });
     for (const one of runCases)
-      if (one.sessionId !== null) repeated.push({ appName, ...one, sessionId: one.sessionId });
+      if (one.sessionId !== null) sessions.push({ appName, ...one, sessionId: one.sessionId });
     await tx.delete(evalCaseVersions).where(isOfCase(evalCaseVersions));
   }
-  return repeated;
+  return sessions;
 }
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
@@ -94,7 +94,7 @@ function conditionsFor({ appName, userId }: User) {
     sql`${isOfRunCases} and (${ofVersion}) in (${versions})`,
   ]);
   const verdicts = and(eq(evalVerdicts.appName, appName), eq(evalVerdicts.author, userId)) as SQL;
-  const given = and(eq(sessionVerdicts.appName, appName), eq(sessionVerdicts.author, userId)) as SQL;
+  const sessionVerdictsBy = and(eq(sessionVerdicts.appName, appName), eq(sessionVerdicts.author, userId)) as SQL;
   return {
     sets: ownSets,
     runs: sql`${isOfApp(evalRuns)} and ${evalRuns.id} in (${runs})`,
@@ -102,7 +102,7 @@ function conditionsFor({ appName, userId }: User) {
     versions: sql`${isOfApp(evalCaseVersions)} and (${versionKey}) in (${versions})`,
     runCases: sql`${isOfRunCases} and (${runCaseKey}) in (${runCases})`,
     verdicts,
-    given,
+    sessionVerdictsBy,
   };
 }
 
@@ -116,7 +116,7 @@ export async function countEvaluations(db: Database, user: User): Promise<Record
     eval_sets: await db.$count(evalSets, of.sets),
     eval_runs: await db.$count(evalRuns, of.runs),
     eval_verdicts: await db.$count(evalVerdicts, of.verdicts),
-    session_verdicts: await db.$count(sessionVerdicts, of.given),
+    session_verdicts: await db.$count(sessionVerdicts, of.sessionVerdictsBy),
   };
 }
 
@@ -139,7 +139,7 @@ export async function deleteEvaluations(tx: Database, user: User): Promise<Recor
   const of = conditionsFor(user);
   const countRows = async (statement: PromiseLike<{ rowCount: number | null }>) => (await statement).rowCount ?? 0;
   const verdicts = await countRows(tx.delete(evalVerdicts).where(of.verdicts));
-  const given = await countRows(tx.delete(sessionVerdicts).where(of.given));
+  const sessionVerdictCount = await countRows(tx.delete(sessionVerdicts).where(of.sessionVerdictsBy));
   const runs = await countRows(tx.delete(evalRuns).where(of.runs));
   // The versions must be found before their cases and sets are deleted, because the conditions join those.
   const { rows } = await tx.execute<{ place: string }>(
@@ -152,7 +152,7 @@ export async function deleteEvaluations(tx: Database, user: User): Promise<Recor
   const sets = await countRows(tx.delete(evalSets).where(of.sets));
   return {
     eval_verdicts: verdicts,
-    session_verdicts: given,
+    session_verdicts: sessionVerdictCount,
     eval_runs: runs,
     eval_cases: cases,
     eval_case_versions: versions,

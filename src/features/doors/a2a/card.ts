@@ -15,9 +15,9 @@ const MODES = ['text/plain', 'application/json'];
  * Returns the protocol version of a request; `undefined` for clients older than the version header. @throws {A2aError}
  */
 export function readVersion({ headers, query }: Request): string | undefined {
-  const named = headers['a2a-version'] ?? query['A2A-Version'];
-  if (named === undefined || named === '') return undefined;
-  const version = typeof named === 'string' ? /^(\d+\.\d+)(?:\.\d+)?$/.exec(named)?.[1] : undefined;
+  const value = headers['a2a-version'] ?? query['A2A-Version'];
+  if (value === undefined || value === '') return undefined;
+  const version = typeof value === 'string' ? /^(\d+\.\d+)(?:\.\d+)?$/.exec(value)?.[1] : undefined;
   if (version === VERSION || version === OLD_VERSION) return version;
   throw new A2aError('VERSION_NOT_SUPPORTED', `Versions ${VERSION} and ${OLD_VERSION} are spoken here.`);
 }
@@ -36,7 +36,7 @@ export async function toCard(
   const isPlain = readVersion(request) === VERSION;
   const agent = agents.get(appName);
   const { name = appName, description = '' } = agent?.describe() ?? {};
-  const said = description || `The agent ${appName}.`;
+  const summary = description || `The agent ${appName}.`;
   const url = `${toBase(config, request)}/a2a/${encodeURIComponent(appName)}`;
   const isOpen = config.auth.mode === 'local';
   const bearer = {
@@ -46,7 +46,7 @@ export async function toCard(
   const skills = isExtended ? ((await agent?.listSkills?.()) ?? []) : [];
   const card = {
     name,
-    description: said,
+    description: summary,
     version,
     supportedInterfaces: [
       { url, protocolBinding: 'JSONRPC', protocolVersion: VERSION },
@@ -58,16 +58,21 @@ export async function toCard(
     defaultInputModes: [...MODES, 'image/*', 'audio/*', 'video/*', 'application/pdf'],
     defaultOutputModes: MODES,
     skills: [
-      { id: 'ask', name, description: said, tags: ['agent'] },
+      { id: 'ask', name, description: summary, tags: ['agent'] },
       ...skills.map((skill) => ({ id: skill.name, name: skill.name, description: skill.description, tags: ['skill'] })),
     ],
     ...(isOpen ? {} : { securitySchemes: { bearer }, securityRequirements: [{ schemes: { bearer: { list: [] } } }] }),
   };
   const additionalInterfaces = ['JSONRPC', 'HTTP+JSON'].map((transport) => ({ url, transport }));
-  const old = { url, preferredTransport: 'JSONRPC', protocolVersion: '0.3.0', supportsAuthenticatedExtendedCard: true };
+  const legacyMembers = {
+    url,
+    preferredTransport: 'JSONRPC',
+    protocolVersion: '0.3.0',
+    supportsAuthenticatedExtendedCard: true,
+  };
   const security = isOpen ? {} : { security: [{ bearer: [] }] };
-  const shown = isPlain ? card : { ...card, ...old, additionalInterfaces, ...security };
-  return config.A2A_CARD_KEY ? sign(config.A2A_CARD_KEY, shown) : shown;
+  const fullCard = isPlain ? card : { ...card, ...legacyMembers, additionalInterfaces, ...security };
+  return config.A2A_CARD_KEY ? sign(config.A2A_CARD_KEY, fullCard) : fullCard;
 }
 
 type Signer = NonNullable<A2aContext['config']['A2A_CARD_KEY']>;
@@ -78,12 +83,12 @@ type Signer = NonNullable<A2aContext['config']['A2A_CARD_KEY']>;
 const signedCards = new WeakMap<Signer, Map<string, Promise<JsonObject>>>();
 
 function sign(signer: Signer, card: JsonObject): Promise<JsonObject> {
-  const known = signedCards.get(signer) ?? new BoundedCache<Promise<JsonObject>>();
-  signedCards.set(signer, known);
+  const cache = signedCards.get(signer) ?? new BoundedCache<Promise<JsonObject>>();
+  signedCards.set(signer, cache);
   const text = JSON.stringify(card);
-  const signed = known.get(text) ?? signAnew(signer, card);
-  known.set(text, signed);
-  signed.catch(() => known.delete(text));
+  const signed = cache.get(text) ?? signAnew(signer, card);
+  cache.set(text, signed);
+  signed.catch(() => cache.delete(text));
   return signed;
 }
 

@@ -14,7 +14,7 @@ export class A2aError extends InvalidError {
 }
 
 /** An error as sent: HTTP+JSON 1.0 shows the status; JSON-RPC and HTTP+JSON 0.3 show the code. */
-type Shown = { status: number; code: number; message: string; reason: string };
+type ErrorView = { status: number; code: number; message: string; reason: string };
 
 /** Schema of errors in the OpenAPI document. */
 export const refusal = { type: 'object', properties: {}, description: 'An error of JSON-RPC, or of HTTP+JSON.' };
@@ -30,7 +30,7 @@ const NAMES: Record<number, string> = {
   503: 'UNAVAILABLE',
 };
 
-export const showError = ({ reason, message }: A2aError): Shown => ({
+export const showError = ({ reason, message }: A2aError): ErrorView => ({
   status: reason === 'TASK_NOT_FOUND' ? 404 : 400,
   code: CODES[reason],
   message,
@@ -40,7 +40,7 @@ export const showError = ({ reason, message }: A2aError): Shown => ({
 const toDetails = (reason: string) => [{ '@type': ERROR_INFO_TYPE, reason, domain }];
 
 /** @param isOld - true for 0.3: some of its clients accept `data` only as an object */
-export const toRpcError = (id: unknown, { code, message, reason }: Shown, isOld: boolean) => ({
+export const toRpcError = (id: unknown, { code, message, reason }: ErrorView, isOld: boolean) => ({
   jsonrpc: '2.0',
   id,
   error: { code, message, data: isOld ? toDetails(reason)[0] : toDetails(reason) },
@@ -48,14 +48,14 @@ export const toRpcError = (id: unknown, { code, message, reason }: Shown, isOld:
 
 /** True unless the request names version 1.0, because a client that names no version speaks 0.3. */
 export function speaksOld({ headers, query }: Partial<Pick<Parameters<ToRefusal>[2], 'headers' | 'query'>>): boolean {
-  const named = headers?.['a2a-version'] ?? query?.['A2A-Version'];
-  return typeof named !== 'string' || !named.startsWith(VERSION);
+  const version = headers?.['a2a-version'] ?? query?.['A2A-Version'];
+  return typeof version !== 'string' || !version.startsWith(VERSION);
 }
 
 /** True for an HTTP+JSON path of version 0.3. */
 export const isOldPath = (path: string): boolean => /^\/a2a\/[^/]+\/v1\//.test(path);
 
-export const toRestError = ({ status, code, message, reason }: Shown, isOld: boolean) =>
+export const toRestError = ({ status, code, message, reason }: ErrorView, isOld: boolean) =>
   isOld
     ? { code, message }
     : { error: { code: status, status: NAMES[status] ?? 'INTERNAL', message, details: toDetails(reason) } };
@@ -64,7 +64,7 @@ export const toRestError = ({ status, code, message, reason }: Shown, isOld: boo
 export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, request) => {
   const { path } = request;
   const isOld = speaksOld(request);
-  const toBody = (shown: Shown) => ({
+  const toBody = (shown: ErrorView) => ({
     status: shown.status,
     body: /^\/a2a\/[^/]+\/?$/.test(path) ? toRpcError(null, shown, isOld) : toRestError(shown, isOldPath(path)),
   });

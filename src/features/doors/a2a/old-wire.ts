@@ -66,25 +66,25 @@ function toOldPart({ text, data, raw, url, mediaType: mimeType }: JsonObject): J
 }
 
 /** Converts a 0.3 request to 1.0. @param isProto - true for HTTP+JSON, the JSON form of protocol buffers */
-export function fromOld(name: string, sent: JsonObject, isProto: boolean): JsonObject {
-  const { config = sent, message, request = message, configuration, ...rest } = sent;
+export function fromOld(name: string, params: JsonObject, isProto: boolean): JsonObject {
+  const { config = params, message, request = message, configuration, ...rest } = params;
   if (name.includes('TaskPush')) {
     const { pushNotificationConfig: push, pushNotificationConfigId, id, taskId = id } = toCamel(toMembers(config));
     return { id: pushNotificationConfigId, ...toMembers(push ?? (isProto ? config : undefined)), taskId };
   }
   if (!name.startsWith('Send')) return rest;
-  const { kind: _, role, parts, content = parts, ...said } = toCamel(toMembers(request));
-  const { blocking, pushNotificationConfig, ...wanted } = toCamel(toMembers(configuration));
-  const { pushNotification: taskPushNotificationConfig = pushNotificationConfig, ...more } = wanted;
+  const { kind: _, role, parts, content = parts, ...messageMembers } = toCamel(toMembers(request));
+  const { blocking, pushNotificationConfig, ...options } = toCamel(toMembers(configuration));
+  const { pushNotification: taskPushNotificationConfig = pushNotificationConfig, ...otherOptions } = options;
   // Protocol buffers omit false, so that an absent `blocking` means false.
   const returnImmediately = isProto && configuration ? blocking !== true : blocking === false;
   return {
     message: {
-      ...said,
+      ...messageMembers,
       role: isProto ? role : `ROLE_${String(role).toUpperCase()}`,
       parts: Array.isArray(content) ? content.map((part) => fromOldPart(toMembers(part), isProto)) : content,
     },
-    configuration: { ...more, taskPushNotificationConfig, returnImmediately },
+    configuration: { ...otherOptions, taskPushNotificationConfig, returnImmediately },
   };
 }
 

@@ -51,11 +51,11 @@ const toKey = ({ appName, userId }: A2aCall, taskId: string, id: string) => ({
  */
 export async function createPush(
   call: A2aCall,
-  { taskId, ...wanted }: z.output<typeof createPushParams>,
+  { taskId, ...request }: z.output<typeof createPushParams>,
 ): Promise<JsonObject> {
-  const { href: url, host } = checkPush(call, wanted);
+  const { href: url, host } = checkPush(call, request);
   const ref = toRef(call, taskId);
-  const { id = 'default', token, authentication } = wanted;
+  const { id = 'default', token, authentication } = request;
   const { scheme, credentials = '' } = authentication ?? {};
   const ids = { sessionId: ref.key.sessionId, invocationId: ref.invocationId };
   const push = {
@@ -92,9 +92,9 @@ export async function listPush(call: A2aCall, { taskId }: { taskId: string }): P
 
 /** Gets a configuration by its id, or the task's first one. @throws {A2aError} if there is none */
 export async function getPush(call: A2aCall, { taskId, id }: z.output<typeof pushParams>): Promise<JsonObject> {
-  const found = (await listPush(call, { taskId })).configs.find((each) => id === undefined || each['id'] === id);
-  if (!found) throw new A2aError('TASK_NOT_FOUND', 'The task has no such push notification configuration.');
-  return found;
+  const config = (await listPush(call, { taskId })).configs.find((each) => id === undefined || each['id'] === id);
+  if (!config) throw new A2aError('TASK_NOT_FOUND', 'The task has no such push notification configuration.');
+  return config;
 }
 
 /** Deletes a configuration and its pending deliveries; idempotent. */

@@ -4,7 +4,7 @@ import { bodyText } from '../../../core/members.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-request.ts';
 import { type Call, loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, idInPath } from '../../../platform/http/operation/parameters.ts';
-import { A2A_DEEDS, type A2aMethod, DEEDS } from '../deeds.ts';
+import { A2A_ACTIONS, type A2aMethod, ACTIONS } from '../actions.ts';
 import { doorOwner, doorQuery } from '../start-turn.ts';
 import { refusal, toRefusal } from './errors.ts';
 import { getParams, listParams } from './params.ts';
@@ -77,10 +77,10 @@ function rest(
   summary: string,
   more: Partial<Operation>,
 ): Operation<A2aContext> {
-  const deed = DEEDS[A2A_DEEDS[name]];
+  const action = ACTIONS[A2A_ACTIONS[name]];
   return {
-    method: deed.scope === 'read' ? 'get' : name.startsWith('Delete') ? 'delete' : 'post',
-    ...deed,
+    method: action.scope === 'read' ? 'get' : name.startsWith('Delete') ? 'delete' : 'post',
+    ...action,
     owner: doorOwner,
     refusal,
     toRefusal,

@@ -7,7 +7,7 @@ import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
 import { toBase } from '../../../platform/http/operation/public-base.ts';
-import { A2A_DEEDS, type A2aMethod, DEEDS } from '../deeds.ts';
+import { A2A_ACTIONS, type A2aMethod, ACTIONS } from '../actions.ts';
 import { sendEvents, toDoorUser, type TurnCall } from '../start-turn.ts';
 import { readVersion, toCard } from './card.ts';
 import { A2aError, isOldPath, showError, speaksOld, toRestError, toRpcError } from './errors.ts';
@@ -42,7 +42,7 @@ const METHODS: Record<A2aMethod, (call: A2aCall, params: JsonObject) => Result> 
   GetExtendedAgentCard: ({ context, appName, request }) => toCard(context, appName, request, true),
 };
 
-export interface Came extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
+export interface A2aRequest extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
   path: { appName: string; taskId?: string; configId?: string };
   query: { user_id?: string | undefined };
   body?: string | undefined;
@@ -61,17 +61,24 @@ const EXPIRED = { status: 401, code: -32_600, reason: 'UNAUTHENTICATED' };
 async function answer(
   context: A2aContext,
   name: A2aMethod,
-  { path, query, ...came }: Came,
+  { path, query, ...incoming }: A2aRequest,
   params: JsonObject,
   { isOld, toResult, toError }: Words,
 ): Promise<Answer> {
-  const userId = toDoorUser(came.principal, query.user_id);
-  const call = { ...came, isOld, context, appName: path.appName, userId, base: toBase(context.config, came.request) };
+  const userId = toDoorUser(incoming.principal, query.user_id);
+  const call = {
+    ...incoming,
+    isOld,
+    context,
+    appName: path.appName,
+    userId,
+    base: toBase(context.config, incoming.request),
+  };
   if (name.includes('PushNotification')) push.requirePush(call);
   const result = await METHODS[name](call, params);
   if (typeof result !== 'function') return { kind: 'value', value: toResult(result) };
   const toExpired = (message: string) => toError({ ...EXPIRED, message });
-  return sendEvents(context, came.response, toExpired, async function* (signal) {
+  return sendEvents(context, incoming.response, toExpired, async function* (signal) {
     for await (const update of result(signal)) yield toResult(update) as object;
   });
 }
@@ -86,55 +93,63 @@ function readBody(text: string): JsonObject {
 }
 
 /** Serves one JSON-RPC message of 1.0 or 0.3. @throws {ForbiddenError} without the scope of its method */
-export async function serveRpc(context: A2aContext, { body = '', ...came }: Came): Promise<Answer> {
+export async function serveRpc(context: A2aContext, { body = '', ...incoming }: A2aRequest): Promise<Answer> {
   let id: unknown = null;
-  let saysOld = speaksOld(came.request);
+  let saysOld = speaksOld(incoming.request);
   try {
     const { jsonrpc, method: name, params = {}, ...message } = readBody(body);
     const isId = message['id'] == null || ['string', 'number'].includes(typeof message['id']);
     if (isId) id = message['id'] ?? null;
     if (jsonrpc !== '2.0' || typeof name !== 'string' || !isId)
       throw new A2aError('INVALID_REQUEST', 'Not a message of JSON-RPC 2.0.');
-    const version = readVersion(came.request);
+    const version = readVersion(incoming.request);
     const isOld = version !== VERSION && isLegacyJsonRpcMethod(name);
     // A 1.0 method is answered in 1.0 even if the request names no version.
     saysOld = isOld || version === OLD_VERSION;
-    const known = isOld ? legacyJsonRpcToV1Method(name) : name;
-    if (!Object.hasOwn(METHODS, known) || (version === OLD_VERSION && !isOld))
+    const methodName = isOld ? legacyJsonRpcToV1Method(name) : name;
+    if (!Object.hasOwn(METHODS, methodName) || (version === OLD_VERSION && !isOld))
       throw new A2aError('METHOD_NOT_FOUND', `Method not found: ${name}`);
     if (params !== toMembers(params)) throw new A2aError('INVALID_PARAMS', 'params: not an object');
-    const { scope, load } = DEEDS[A2A_DEEDS[known as A2aMethod]];
-    requireScope(came.principal, { scope, because: 'this method needs it.' });
+    const { scope, load } = ACTIONS[A2A_ACTIONS[methodName as A2aMethod]];
+    requireScope(incoming.principal, { scope, because: 'this method needs it.' });
     // The route has already charged the request as a small read.
-    if (load !== 'read') await came.countAgain(load);
-    const sent = isOld ? fromOld(known, toMembers(params), false) : schemas.toCamel(toMembers(params));
-    return await answer(context, known as A2aMethod, came, sent, {
+    if (load !== 'read') await incoming.countAgain(load);
+    const methodParams = isOld ? fromOld(methodName, toMembers(params), false) : schemas.toCamel(toMembers(params));
+    return await answer(context, methodName as A2aMethod, incoming, methodParams, {
       isOld,
       toResult: (value) => ({ jsonrpc: '2.0', id, result: isOld ? toOldResult(value) : value }),
       toError: (shown) => toRpcError(id, shown, isOld),
     });
   } catch (error) {
-    if (!(error instanceof A2aError) || came.response.headersSent) throw error;
+    if (!(error instanceof A2aError) || incoming.response.headersSent) throw error;
     return { kind: 'value', value: toRpcError(id, showError(error), saysOld) };
   }
 }
 
 /** Serves one HTTP+JSON request; its parameters come from the path, the query and the body. */
-export async function serveRest(context: A2aContext, name: A2aMethod, { body, ...came }: Came): Promise<Answer> {
-  const isOld = isOldPath(came.request.path);
-  const version = readVersion(came.request);
+export async function serveRest(
+  context: A2aContext,
+  name: A2aMethod,
+  { body, ...incoming }: A2aRequest,
+): Promise<Answer> {
+  const isOld = isOldPath(incoming.request.path);
+  const version = readVersion(incoming.request);
   if (version !== undefined && (version === OLD_VERSION) !== isOld)
     throw new A2aError('VERSION_NOT_SUPPORTED', `This is not an address of version ${version}.`);
-  const { taskId, configId } = came.path;
+  const { taskId, configId } = incoming.path;
   const ids = name.includes('Push') ? { taskId, ...(configId && { id: configId }) } : taskId && { id: taskId };
-  const read = body === undefined ? {} : readBody(body);
-  const sent = { ...(isOld ? fromOld(name, read, true) : read), ...schemas.toCamel(came.query), ...ids };
-  const answered = await answer(context, name, came, sent, {
+  const members = body === undefined ? {} : readBody(body);
+  const methodParams = {
+    ...(isOld ? fromOld(name, members, true) : members),
+    ...schemas.toCamel(incoming.query),
+    ...ids,
+  };
+  const result = await answer(context, name, incoming, methodParams, {
     isOld,
     toResult: isOld ? toOldJson : (value) => value,
     toError: (shown) => toRestError(shown, isOld),
   });
-  if (isOld || answered.kind !== 'value') return answered;
-  came.response.type('application/a2a+json').end(JSON.stringify(answered.value));
+  if (isOld || result.kind !== 'value') return result;
+  incoming.response.type('application/a2a+json').end(JSON.stringify(result.value));
   return { kind: 'sent' };
 }

@@ -15,7 +15,7 @@ import type { TurnStep } from '../turn.ts';
 import { A2aError } from './errors.ts';
 import type { A2aMessage, A2aPart } from './params.ts';
 
-export interface Found extends InvocationRef {
+export interface Task extends InvocationRef {
   invocation: Invocation;
   events: Event[];
   /** Sequence of the last event; `undefined` if there is none. */
@@ -71,11 +71,11 @@ export const getMessageId = ({ content }: Event): string | undefined =>
   getParts(content).flatMap(({ partMetadata }) => partMetadata?.[NOTE] ?? [])[0] as string | undefined;
 
 /** Returns the unanswered calls of a paused invocation. */
-export const listQuestions = ({ invocation, events }: Found): ExternalCall[] =>
+export const listQuestions = ({ invocation, events }: Task): ExternalCall[] =>
   invocation.status === 'paused' ? listExternalCalls(events).filter(({ answeredBy }) => answeredBy === undefined) : [];
 
 /** Converts an agent's event to artifacts: its text, output, media and saved artifacts. */
-function toArtifacts(event: Event, { key, base }: Found): JsonObject[] {
+function toArtifacts(event: Event, { key, base }: Task): JsonObject[] {
   const { author, content, output, actions } = event;
   if (author === 'user') return [];
   const id = event.id ?? '';
@@ -96,23 +96,25 @@ function toArtifacts(event: Event, { key, base }: Found): JsonObject[] {
 }
 
 /** What a task shows: its newest `historyLength` messages (default: all), and its artifacts. */
-export type Shown = { historyLength?: number | null | undefined; includeArtifacts?: boolean | undefined };
+export type TaskView = { historyLength?: number | null | undefined; includeArtifacts?: boolean | undefined };
 
-export function toTask(found: Found, { historyLength, includeArtifacts = true }: Shown = {}): JsonObject {
-  const { invocation, events } = found;
-  const { taskId: id, contextId } = toIds(found);
-  const said = events.filter(({ author }) => author === 'user');
-  const history = said.slice(historyLength == null ? 0 : Math.max(0, said.length - historyLength)).map((event) => ({
-    ...toIds(found),
-    messageId: getMessageId(event) ?? event.id ?? '',
-    role: 'ROLE_USER',
-    parts: toA2aParts(event),
-  }));
-  const artifacts = includeArtifacts ? events.flatMap((event) => toArtifacts(event, found)) : [];
+export function toTask(task: Task, { historyLength, includeArtifacts = true }: TaskView = {}): JsonObject {
+  const { invocation, events } = task;
+  const { taskId: id, contextId } = toIds(task);
+  const userEvents = events.filter(({ author }) => author === 'user');
+  const history = userEvents
+    .slice(historyLength == null ? 0 : Math.max(0, userEvents.length - historyLength))
+    .map((event) => ({
+      ...toIds(task),
+      messageId: getMessageId(event) ?? event.id ?? '',
+      role: 'ROLE_USER',
+      parts: toA2aParts(event),
+    }));
+  const artifacts = includeArtifacts ? events.flatMap((event) => toArtifacts(event, task)) : [];
   return {
     id,
     contextId,
-    status: toStatus(found),
+    status: toStatus(task),
     ...(artifacts.length > 0 ? { artifacts } : {}),
     ...(history.length > 0 ? { history } : {}),
     metadata: {
@@ -144,26 +146,24 @@ function toMedia({ inlineData, fileData }: Part): JsonObject[] {
   return [{ ...content, mediaType, ...(displayName ? { filename: displayName } : {}) }];
 }
 
-function toStatus(found: Found): JsonObject {
-  const { status, error, createTime, startTime, endTime, id } = found.invocation;
+function toStatus(task: Task): JsonObject {
+  const { status, error, createTime, startTime, endTime, id } = task.invocation;
   const timestamp = new Date((endTime ?? startTime ?? createTime) * 1000).toISOString();
-  const questions = toQuestions(found);
+  const questions = toQuestions(task);
   const isLogin = questions.length > 0 && questions.every((question) => question.isLogin);
   const state = isLogin ? 'TASK_STATE_AUTH_REQUIRED' : STATES[status];
   const parts = error ? [{ text: error.message }] : questions.flatMap((question) => question.parts);
   if (parts.length === 0) return { state, timestamp };
   const messageId = [id, ...questions.map((question) => question.id)].join('.');
-  return { state, timestamp, message: { ...toIds(found), messageId, role: 'ROLE_AGENT', parts } };
+  return { state, timestamp, message: { ...toIds(task), messageId, role: 'ROLE_AGENT', parts } };
 }
 
 /** Returns the open questions as text and as values. A client answers with a `data` part that names the `callId`. */
-function toQuestions(found: Found): { id: string; isLogin: boolean; parts: JsonObject[] }[] {
-  const calls = new Map(
-    found.events.flatMap(({ content }) => getFunctionCalls(content)).map((call) => [call.id, call]),
-  );
-  return listQuestions(found).map(({ id, kind, toolCallId, message, ...asked }) => {
+function toQuestions(task: Task): { id: string; isLogin: boolean; parts: JsonObject[] }[] {
+  const calls = new Map(task.events.flatMap(({ content }) => getFunctionCalls(content)).map((call) => [call.id, call]));
+  return listQuestions(task).map(({ id, kind, toolCallId, message, ...question }) => {
     const { url, schema, kept } = toMembers(calls.get(id)?.args?.['toolConfirmation']);
-    const { name = asked.name, args = {} } = calls.get(toolCallId) ?? {};
+    const { name = question.name, args = {} } = calls.get(toolCallId) ?? {};
     const text = message || `\`${name}\` waits for a yes or a no.`;
     const data = { callId: id, kind, name, args, ...(schema ? { schema } : {}) };
     const isLogin = toMembers(kept)['consent'] !== undefined;
@@ -172,12 +172,12 @@ function toQuestions(found: Found): { id: string; isLogin: boolean; parts: JsonO
 }
 
 /** Converts steps to updates for a reader that has the task's snapshot; the final status is not included. */
-export async function* toUpdates(steps: AsyncIterable<TurnStep>, found: Found): AsyncGenerator<JsonObject> {
-  const ids = toIds(found);
+export async function* toUpdates(steps: AsyncIterable<TurnStep>, task: Task): AsyncGenerator<JsonObject> {
+  const ids = toIds(task);
   const toText = (artifactId: string, text: string, append: boolean) => ({
     artifactUpdate: { ...ids, artifact: { artifactId, parts: [{ text }] }, append, lastChunk: false },
   });
-  let isQueued = found.invocation.status === 'queued';
+  let isQueued = task.invocation.status === 'queued';
   let current: string | undefined;
   for await (const step of steps) {
     if (isQueued && step.kind !== 'end') {
@@ -193,12 +193,12 @@ export async function* toUpdates(steps: AsyncIterable<TurnStep>, found: Found): 
       yield toText(step.eventId, '', false);
     } else if (step.kind === 'event')
       // The complete text replaces its pieces, because some clients keep only the last update.
-      for (const artifact of toArtifacts(step.event, found))
+      for (const artifact of toArtifacts(step.event, task))
         yield { artifactUpdate: { ...ids, artifact, append: false, lastChunk: true } };
   }
 }
 
 /** Tells a task's current status; also ends a stream. */
-export const toStatusUpdate = (found: Found): JsonObject => ({
-  statusUpdate: { ...toIds(found), status: toStatus(found) },
+export const toStatusUpdate = (task: Task): JsonObject => ({
+  statusUpdate: { ...toIds(task), status: toStatus(task) },
 });

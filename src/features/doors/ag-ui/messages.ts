@@ -55,8 +55,8 @@ export function toNewest(messages: Message[]): { newest: Message[]; omitted: num
 /** Converts a user's event. Messages that came through this door are restored as the client sent them. */
 function toUserMessages({ id: eventId, content }: Event): Message[] {
   const byId = Map.groupBy(getParts(content), ({ partMetadata: notes }) => {
-    const given = notes?.[NOTE];
-    return typeof given === 'string' ? given : (eventId ?? '');
+    const messageId = notes?.[NOTE];
+    return typeof messageId === 'string' ? messageId : (eventId ?? '');
   });
   return [...byId].flatMap(([id, parts]) => {
     const answers = parts.flatMap(({ functionResponse: answer }) =>
@@ -64,12 +64,12 @@ function toUserMessages({ id: eventId, content }: Event): Message[] {
         ? toToolMessage(eventId, answer, id === eventId ? undefined : id)
         : [],
     );
-    const said = parts.flatMap((part) => toContentPart(part) ?? []);
-    const [only, ...others] = said;
+    const contentParts = parts.flatMap((part) => toContentPart(part) ?? []);
+    const [only, ...others] = contentParts;
     if (!only || id === NO_MESSAGE) return answers;
     return [
       ...answers,
-      { id, role: 'user', content: others.length === 0 && only.text !== undefined ? only.text : said },
+      { id, role: 'user', content: others.length === 0 && only.text !== undefined ? only.text : contentParts },
     ];
   });
 }

@@ -23,35 +23,35 @@ export function toNewContent(
   messages: readonly Message[],
   paused: { invocationId: string; calls: ExternalCall[] } | undefined,
   log: Pick<Log, 'warn'>,
-): { content: Content; resumed: string | undefined } {
+): { content: Content; resumedId: string | undefined } {
   // New messages follow the last message that the thread has or that an agent sent.
-  const known = new Set(messages.map(({ id }) => id));
-  const fresh = input.messages.slice(
-    input.messages.findLastIndex(({ id, role }) => role === 'assistant' || known.has(id)) + 1,
+  const threadIds = new Set(messages.map(({ id }) => id));
+  const newMessages = input.messages.slice(
+    input.messages.findLastIndex(({ id, role }) => role === 'assistant' || threadIds.has(id)) + 1,
   );
-  const tools = new Map(fresh.flatMap((each) => (each.role === 'tool' ? [[each.toolCallId, each]] : [])));
+  const tools = new Map(newMessages.flatMap((each) => (each.role === 'tool' ? [[each.toolCallId, each]] : [])));
   const entries = new Map(input.resume?.map((entry) => [entry.interruptId, entry]));
   const calls = paused?.calls ?? [];
   const answers = answerAll(calls, (call) => toAnswer(call, entries.get(call.id), tools.get(call.id)));
-  const resumed = answers.length > 0 ? paused?.invocationId : undefined;
+  const resumedId = answers.length > 0 ? paused?.invocationId : undefined;
   const open = new Set(calls.map(({ id }) => id));
   const unknown = [...entries.keys(), ...tools.keys()].filter((id) => !open.has(id));
   if (unknown.length > 0) log.warn({ threadId: input.threadId, unknown }, 'answers to calls that are not open');
-  const said = fresh.flatMap((each) => (each.role === 'user' ? toParts(each) : []));
-  const given = answers.map((part) => {
+  const userParts = newMessages.flatMap((each) => (each.role === 'user' ? toParts(each) : []));
+  const answerParts = answers.map((part) => {
     const tool = tools.get(part.functionResponse?.id ?? '');
     return tool ? withMessageId(part, tool.id) : part;
   });
-  const parts = [...given, ...(said.length > 0 ? toContext(input) : []), ...said];
+  const parts = [...answerParts, ...(userParts.length > 0 ? toContext(input) : []), ...userParts];
   if (parts.length === 0)
     throw new InvalidError('The input has nothing new: no user message and no answer that the thread lacks.');
-  return { content: { role: 'user', parts }, resumed };
+  return { content: { role: 'user', parts }, resumedId };
 }
 
 function toAnswer({ kind }: ExternalCall, entry?: ResumeEntry, tool?: ToolMessage): JsonObject | undefined {
   if (kind === 'client' && tool) {
-    const said = toText(tool.content);
-    return tool.error == null ? toResponse(said) : { error: tool.error, content: said };
+    const text = toText(tool.content);
+    return tool.error == null ? toResponse(text) : { error: tool.error, content: text };
   }
   if (!entry) return undefined;
   const payload = entry.status === 'resolved' ? entry.payload : undefined;
@@ -85,11 +85,11 @@ function toMedia({ type, value, mimeType }: MediaSource): Part {
 }
 
 function toBinary({ data, url, mimeType, filename }: BinaryPart): Part {
-  const named = filename ? { displayName: filename } : {};
+  const nameMember = filename ? { displayName: filename } : {};
   const { inlineData, fileData } = toMedia(
     data ? { type: 'data', value: data, mimeType } : { type: 'url', value: url ?? '', mimeType },
   );
-  return inlineData ? { inlineData: { ...inlineData, ...named } } : { fileData: { ...fileData, ...named } };
+  return inlineData ? { inlineData: { ...inlineData, ...nameMember } } : { fileData: { ...fileData, ...nameMember } };
 }
 
 function toContext({ context }: RunInput): Part[] {

@@ -4,7 +4,7 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-request.ts';
 import { loadOnce, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, appSessionPath } from '../../../platform/http/operation/parameters.ts';
-import { DEEDS } from '../deeds.ts';
+import { ACTIONS } from '../actions.ts';
 import { doorOwner as owner, doorQuery as query, toDoorKey } from '../start-turn.ts';
 import { runInputSchema } from './input.ts';
 
@@ -21,7 +21,7 @@ const shared = {
     mediaType: 'text/event-stream',
   },
 } as const;
-const reading = { ...shared, ...DEEDS.read, errors: { 404: 'There is nothing to replay.' } } as const;
+const reading = { ...shared, ...ACTIONS.read, errors: { 404: 'There is nothing to replay.' } } as const;
 const loadRun = loadOnce(() => import('./run.ts'));
 
 const runAgUi = operation({

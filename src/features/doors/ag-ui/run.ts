@@ -37,39 +37,48 @@ interface Run {
 type RunCall = TurnCall & { principal: Pick<Principal, 'scopes'> };
 
 /** Starts a run with the new part of the input. A request with the same run id attaches to the first one. */
-export async function startRun(context: InvocationContext, key: SessionKey, input: RunInput, sent: RunCall) {
-  const { threadId, runId, messages: given, resume, tools } = input;
-  const named = `ag-ui-${hash('sha256', JSON.stringify([threadId, runId]))}`;
-  const headers = { ...sent.headers, 'idempotency-key': sent.headers['idempotency-key'] ?? named };
+export async function startRun(context: InvocationContext, key: SessionKey, input: RunInput, call: RunCall) {
+  const { threadId, runId, messages: inputMessages, resume, tools } = input;
+  const derivedKey = `ag-ui-${hash('sha256', JSON.stringify([threadId, runId]))}`;
+  const headers = { ...call.headers, 'idempotency-key': call.headers['idempotency-key'] ?? derivedKey };
   // The history is not compared, because a client that retries already has part of the answer.
-  const requested = [key, given.findLast(({ role }) => role === 'user'), resume];
+  const identity = [key, inputMessages.findLast(({ role }) => role === 'user'), resume];
   const history = await findHistory(context, key);
   const messages = toMessages(history?.events ?? []);
   const paused = await findPaused(context, key, history);
-  const known = new Set(given.map(({ id }) => id));
-  let isRestored = toNewest(messages).newest.some(({ id, role }) => role !== 'reasoning' && !known.has(id));
-  let found: { invocationId: string } | undefined;
+  const clientIds = new Set(inputMessages.map(({ id }) => id));
+  let isRestored = toNewest(messages).newest.some(({ id, role }) => role !== 'reasoning' && !clientIds.has(id));
+  let invocation: { invocationId: string } | undefined;
   try {
-    const added = toNewContent(input, messages, paused, context.log);
+    const newContent = toNewContent(input, messages, paused, context.log);
     const clientTools = toClientTools(tools);
-    const turn = { ...added, overrides: clientTools ? { clientTools } : {}, requested };
-    found = await startTurn(context, key, turn, { ...sent, headers });
+    const turn = { ...newContent, overrides: clientTools ? { clientTools } : {}, identity };
+    invocation = await startTurn(context, key, turn, { ...call, headers });
   } catch (error) {
-    const { idempotency } = toInvocationOptions(headers, requested);
-    found = idempotency && (await findRepeated(context, key, idempotency));
-    if (!found) throw error;
+    const { idempotency } = toInvocationOptions(headers, identity);
+    invocation = idempotency && (await findRepeated(context, key, idempotency));
+    if (!invocation) throw error;
     isRestored = true;
   }
-  const mayRead = sent.principal.scopes.has('read');
-  return send(context, { key, runId, history, invocationId: found.invocationId, isRestored, mayRead }, sent.response);
+  const mayRead = call.principal.scopes.has('read');
+  return send(
+    context,
+    { key, runId, history, invocationId: invocation.invocationId, isRestored, mayRead },
+    call.response,
+  );
 }
 
 /** Sends the thread, and what is running in it to its end. @throws {NotFoundError} if the thread is absent or empty */
-export async function connectRun(context: InvocationContext, key: SessionKey, response: Response, named?: string) {
+export async function connectRun(
+  context: InvocationContext,
+  key: SessionKey,
+  response: Response,
+  clientRunId?: string,
+) {
   const current = await findCurrent(context.database.db, key);
   const history = await findHistory(context, key);
   const invocationId = current ?? (await findPaused(context, key, history))?.invocationId;
-  const runId = named ?? invocationId ?? history?.events.at(-1)?.invocationId;
+  const runId = clientRunId ?? invocationId ?? history?.events.at(-1)?.invocationId;
   if (!history || runId == null) throw new NotFoundError(sessionNotFound(key.sessionId));
   return send(context, { key, runId, history, invocationId, isRestored: true, mayRead: true }, response);
 }
@@ -95,10 +104,10 @@ async function* toFrames(context: InvocationContext, run: Run, signal: AbortSign
   let end: Pick<Invocation, 'status' | 'error'> | undefined;
   let isFirst = true;
   const isOwn = (event: Event) => event.invocationId === invocationId;
-  const known = history?.events ?? [];
+  const earlierEvents = history?.events ?? [];
   // A client that may not read the thread gets no snapshot; it gets the run's earlier events again instead.
-  const firstOwn = isRestored && !mayRead ? known.findIndex(isOwn) : -1;
-  const after = firstOwn < 0 ? known.length : firstOwn;
+  const firstOwn = isRestored && !mayRead ? earlierEvents.findIndex(isOwn) : -1;
+  const after = firstOwn < 0 ? earlierEvents.length : firstOwn;
   const steps = invocationId === undefined ? IDLE : readTurn(context, { key, invocationId, after }, signal);
   for await (const step of steps) {
     // An answer starts another run, so that this run ended when the invocation paused.
@@ -147,10 +156,10 @@ const QUESTION = { reason: 'input_required', responseSchema: { type: 'object' } 
 
 function toOutcome(status: Invocation['status'], calls: ExternalCall[] = []): JsonObject {
   if (status === 'cancelled') return { type: 'cancelled' };
-  const asked = calls.filter(({ kind }) => kind !== 'client');
-  if (asked.length === 0)
+  const questions = calls.filter(({ kind }) => kind !== 'client');
+  if (questions.length === 0)
     return { type: 'success', ...(calls.length > 0 && { pendingToolCallIds: calls.map(({ id }) => id) }) };
-  const interrupts = asked.map(({ id, kind, toolCallId, message }) => {
+  const interrupts = questions.map(({ id, kind, toolCallId, message }) => {
     return { id, message, toolCallId, ...(kind === 'confirmation' ? CONFIRMATION : QUESTION) };
   });
   return { type: 'interrupt', interrupts };
@@ -224,27 +233,27 @@ class Writer {
     this.#step = undefined;
   }
 
-  #count({ usageMetadata: used, modelVersion }: Event): void {
-    if (!used) return;
+  #count({ usageMetadata: usage, modelVersion }: Event): void {
+    if (!usage) return;
     const sums = this.#usage.get(modelVersion ?? '') ?? {};
     this.#usage.set(modelVersion ?? '', sums);
     const add = (name: string, count: number | null | undefined) => {
       if (count != null) sums[name] = (sums[name] ?? 0) + count;
     };
-    add('inputTokens', used.promptTokenCount);
-    add('outputTokens', used.candidatesTokenCount);
-    add('outputTokens', used.thoughtsTokenCount);
-    add('totalTokens', used.totalTokenCount);
-    add('cachedInputTokens', used.cachedContentTokenCount);
-    add('reasoningTokens', used.thoughtsTokenCount);
+    add('inputTokens', usage.promptTokenCount);
+    add('outputTokens', usage.candidatesTokenCount);
+    add('outputTokens', usage.thoughtsTokenCount);
+    add('totalTokens', usage.totalTokenCount);
+    add('cachedInputTokens', usage.cachedContentTokenCount);
+    add('reasoningTokens', usage.thoughtsTokenCount);
   }
 }
 
 /** Yields the events of a message, without an agent's text, which has already been streamed. */
 function* toMessageFrames({ id: messageId, role, content, toolCalls = [], toolCallId }: Message): Generator<Frame> {
-  for (const { id, function: called } of toolCalls) {
-    yield { type: 'TOOL_CALL_START', toolCallId: id, toolCallName: called.name, parentMessageId: messageId };
-    yield { type: 'TOOL_CALL_ARGS', toolCallId: id, delta: called.arguments };
+  for (const { id, function: call } of toolCalls) {
+    yield { type: 'TOOL_CALL_START', toolCallId: id, toolCallName: call.name, parentMessageId: messageId };
+    yield { type: 'TOOL_CALL_ARGS', toolCallId: id, delta: call.arguments };
     yield { type: 'TOOL_CALL_END', toolCallId: id };
   }
   if (role === 'tool') yield { type: 'TOOL_CALL_RESULT', messageId, role, toolCallId, content };

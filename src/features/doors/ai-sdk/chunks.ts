@@ -34,7 +34,7 @@ export class ChunkWriter {
   /** Ids of the calls sent so far. */
   readonly #calls = new Set<string>();
   /** Ids of calls that wait for approval, by the id of the approval. */
-  readonly #asked = new Map<string, string>();
+  readonly #approvals = new Map<string, string>();
   readonly #denied = new Set<string>();
   #isTakenBack = false;
   #finishReason: string | undefined;
@@ -99,29 +99,32 @@ export class ChunkWriter {
     if (answer) {
       if (!isProvisional(event, answer.id) && !this.#denied.has(answer.id ?? '')) yield* this.#takeOutput(answer);
     } else if (call?.name === CONFIRMATION_CALL && event.longRunningToolIds?.includes(toolCallId)) {
-      yield* this.#ask(toolCallId, (call.args?.['originalFunctionCall'] as { id?: string } | undefined)?.id ?? '');
+      yield* this.#requestApproval(
+        toolCallId,
+        (call.args?.['originalFunctionCall'] as { id?: string } | undefined)?.id ?? '',
+      );
     } else if (call) {
       yield* this.#beginStep(eventId);
       this.#calls.add(toolCallId);
       const { name: toolName = '', args } = call;
       yield { type: 'tool-input-available', toolCallId, toolName, input: args ?? {}, dynamic: true };
     } else {
-      const shown = toFile(part) ?? toData(part, `${eventId}.${index}`);
-      if (shown) yield* this.#beginStep(eventId);
-      if (shown) yield shown;
+      const chunk = toFile(part) ?? toData(part, `${eventId}.${index}`);
+      if (chunk) yield* this.#beginStep(eventId);
+      if (chunk) yield chunk;
     }
   }
 
-  *#ask(approvalId: string, toolCallId: string): Generator<UiChunk> {
+  *#requestApproval(approvalId: string, toolCallId: string): Generator<UiChunk> {
     if (!this.#calls.has(toolCallId)) return;
-    this.#asked.set(approvalId, toolCallId);
+    this.#approvals.set(approvalId, toolCallId);
     if (this.#version >= APPROVALS_SINCE) yield { type: 'tool-approval-request', approvalId, toolCallId };
     else yield { type: 'data-approval', id: approvalId, data: { approvalId, toolCallId } };
   }
 
   *#takeAnswer(answer: FunctionResponse): Generator<UiChunk> {
     const approvalId = answer.id ?? '';
-    const toolCallId = this.#asked.get(approvalId);
+    const toolCallId = this.#approvals.get(approvalId);
     const approved = isConfirmed(answer);
     if (toolCallId === undefined) yield* this.#takeOutput(answer);
     else if (this.#version >= RESETS_SINCE) yield { type: 'tool-approval-response', approvalId, approved };
@@ -188,8 +191,8 @@ function* toSources({ id, groundingMetadata, citationMetadata }: Event): Generat
   for (const [index, source] of [...grounds, ...(citationMetadata?.citations ?? [])].entries()) {
     const { uri: url, title } = source ?? {};
     const sourceId = `${id}.${index}`;
-    const named = title == null ? {} : { title };
-    if (url) yield { type: 'source-url', sourceId, url, ...named };
+    const titleMember = title == null ? {} : { title };
+    if (url) yield { type: 'source-url', sourceId, url, ...titleMember };
     else if (title != null) yield { type: 'source-document', sourceId, mediaType: 'text/plain', title };
   }
 }

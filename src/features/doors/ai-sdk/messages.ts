@@ -32,11 +32,11 @@ export async function listMessages(
 ): Promise<{ messages: UiMessage[]; next: number | undefined } | undefined> {
   const events: FollowedEvent[] = [];
   for (;;) {
-    const found = await listEventsAfter(db, key, events.at(-1)?.sequence ?? after, PAGE);
-    if (!found) return undefined;
-    events.push(...found.events);
+    const page = await listEventsAfter(db, key, events.at(-1)?.sequence ?? after, PAGE);
+    if (!page) return undefined;
+    events.push(...page.events);
     const last = events.at(-1);
-    if (!last || last.sequence >= found.lastSequence) return { messages: toMessages(events, version), next: undefined };
+    if (!last || last.sequence >= page.lastSequence) return { messages: toMessages(events, version), next: undefined };
     const whole = events.slice(0, events.findLastIndex(({ invocationId }) => invocationId !== last.invocationId) + 1);
     if (whole.length > 0) return { messages: toMessages(whole, version), next: whole.at(-1)?.sequence };
     if (events.reduce((sum, { text }) => sum + text.length, 0) > MAX_CHARACTERS)
@@ -44,13 +44,13 @@ export async function listMessages(
   }
 }
 
-function toMessages(found: FollowedEvent[], version: AiVersion): UiMessage[] {
+function toMessages(followedEvents: FollowedEvent[], version: AiVersion): UiMessage[] {
   const messages: UiMessage[] = [];
   const answers = new Map<string, { parts: JsonObject[]; writer: ChunkWriter }>();
-  for (const event of withoutRewound(found.map(({ text }) => parseExactJson(text) as Event))) {
+  for (const event of withoutRewound(followedEvents.map(({ text }) => parseExactJson(text) as Event))) {
     const { id, invocationId, author, content } = event;
-    const said = author === 'user' ? getParts(content).flatMap(toUserPart) : [];
-    if (said.length > 0) messages.push({ id: id ?? '', role: 'user', parts: said });
+    const userParts = author === 'user' ? getParts(content).flatMap(toUserPart) : [];
+    if (userParts.length > 0) messages.push({ id: id ?? '', role: 'user', parts: userParts });
     const messageId = invocationId ?? '';
     let answer = answers.get(messageId);
     if (!answer && author !== 'user') {
@@ -75,10 +75,10 @@ function toUserPart(part: Part): JsonObject[] {
 function addChunk(parts: JsonObject[], chunk: UiChunk): void {
   const { type, id, toolName, toolCallId, input, output, errorText, approvalId, approved } = chunk;
   const last = parts.at(-1) ?? {};
-  const isAsked = ({ approval }: JsonObject) => (approval as { id?: unknown } | undefined)?.id === approvalId;
-  const isCalled = (part: JsonObject) => part['toolCallId'] === toolCallId;
+  const isForApproval = ({ approval }: JsonObject) => (approval as { id?: unknown } | undefined)?.id === approvalId;
+  const isForCall = (part: JsonObject) => part['toolCallId'] === toolCallId;
   const change = (members: JsonObject) =>
-    void Object.assign(parts.findLast(toolCallId === undefined ? isAsked : isCalled) ?? {}, members);
+    void Object.assign(parts.findLast(toolCallId === undefined ? isForApproval : isForCall) ?? {}, members);
   if (type === 'start-step') parts.push({ type: 'step-start' });
   else if (type === 'text-start') parts.push({ type: 'text', text: '', state: 'streaming' });
   else if (type === 'reasoning-start') parts.push({ type: 'reasoning', id, text: '', state: 'streaming' });

@@ -19,7 +19,7 @@ const refuse = (text: string, input: unknown, ...loc: (string | number)[]) =>
 /** Answers to calls of a paused invocation. `content` is absent if the calls have been answered before. */
 export interface Answers {
   invocationId: string;
-  answered: string;
+  answeredCallId: string;
   content?: Content;
 }
 
@@ -50,11 +50,11 @@ function toPart(part: SentPart, at: (string | number)[]): Part {
   if (type === 'text' && typeof text === 'string') return { text };
   if (type !== 'file' || typeof url !== 'string' || typeof mimeType !== 'string')
     throw refuse('the user sends parts `text` with a text, and `file` with an url and a mediaType', part, ...at);
-  const named = { mimeType, ...(typeof filename === 'string' ? { displayName: filename } : {}) };
-  if (!url.startsWith('data:')) return { fileData: { fileUri: url, ...named } };
-  const read = readDataUrl(url);
-  if (!read) throw refuse('a data URL holds base64', undefined, ...at, 'url');
-  return { inlineData: { data: read.data, ...named } };
+  const fileMembers = { mimeType, ...(typeof filename === 'string' ? { displayName: filename } : {}) };
+  if (!url.startsWith('data:')) return { fileData: { fileUri: url, ...fileMembers } };
+  const dataUrl = readDataUrl(url);
+  if (!dataUrl) throw refuse('a data URL holds base64', undefined, ...at, 'url');
+  return { inlineData: { data: dataUrl.data, ...fileMembers } };
 }
 
 /**
@@ -67,18 +67,19 @@ export async function toAnswers(db: Database, key: SessionKey, { messages }: Bod
   const invocationId = message?.id ?? '';
   const events = await listInvocationEvents(db, key, invocationId);
   if (events.length === 0) throw new NotFoundError(invocationNotFound(invocationId));
-  const sent = new Map((message?.parts ?? []).flatMap(toAnswer));
-  const asked = listExternalCalls(events);
-  const open = asked.filter(({ answeredBy }) => answeredBy === undefined);
-  const { parts, missing } = answerCalls(open, ({ id }) => sent.get(id));
+  const answers = new Map((message?.parts ?? []).flatMap(toAnswer));
+  const calls = listExternalCalls(events);
+  const open = calls.filter(({ answeredBy }) => answeredBy === undefined);
+  const { parts, missing } = answerCalls(open, ({ id }) => answers.get(id));
   const [first] = open;
-  if (first && missing.length === 0) return { invocationId, answered: first.id, content: { role: 'user', parts } };
+  if (first && missing.length === 0)
+    return { invocationId, answeredCallId: first.id, content: { role: 'user', parts } };
   if (parts.length > 0)
     throw refuse(`these calls wait too: ${missing.join(', ')}`, undefined, 'messages', messages.length - 1, 'parts');
   // A second tab or a retry: it gets the result of the first answer.
-  const before = asked.findLast(({ id, answeredBy }) => sent.has(id) && answeredBy === 'user');
+  const before = calls.findLast(({ id, answeredBy }) => answers.has(id) && answeredBy === 'user');
   if (!before) throw new ConflictError('Nothing waits for an answer of this message.');
-  return { invocationId, answered: before.id };
+  return { invocationId, answeredCallId: before.id };
 }
 
 function toAnswer(part: SentPart): [callId: string, response: JsonObject][] {

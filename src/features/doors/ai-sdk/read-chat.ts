@@ -11,8 +11,8 @@ import { readTurn } from '../turn.ts';
 import { type AiVersion, ChunkWriter, type UiChunk } from './chunks.ts';
 
 /** Encodes everything that is needed to stream a run into its id. */
-function toRunId({ key, invocationId, answered }: InvocationRef): string {
-  const names = [key.sessionId, invocationId, ...(answered === undefined ? [] : [answered])];
+function toRunId({ key, invocationId, answeredCallId }: InvocationRef): string {
+  const names = [key.sessionId, invocationId, ...(answeredCallId === undefined ? [] : [answeredCallId])];
   return `run.${names.map((name) => Buffer.from(name).toString('base64url')).join('.')}`;
 }
 
@@ -20,8 +20,8 @@ function toRunId({ key, invocationId, answered }: InvocationRef): string {
 export function parseRunId({ appName, userId }: Omit<SessionKey, 'sessionId'>, id: string): InvocationRef | undefined {
   if (!/^run(\.[\w-]+){2,3}$/.test(id)) return undefined;
   const names = id.split('.').map((name) => Buffer.from(name, 'base64url').toString());
-  const [, sessionId = '', invocationId = '', answered] = names;
-  return { key: { appName, userId, sessionId }, invocationId, answered };
+  const [, sessionId = '', invocationId = '', answeredCallId] = names;
+  return { key: { appName, userId, sessionId }, invocationId, answeredCallId };
 }
 
 /**
@@ -102,7 +102,7 @@ class RunReader {
     this.#context = context;
     this.#run = run;
     this.#writer = new ChunkWriter(version);
-    this.#isShown = run.answered === undefined;
+    this.#isShown = run.answeredCallId === undefined;
   }
 
   readSoFar(): AsyncGenerator<UiChunk> {
@@ -120,7 +120,7 @@ class RunReader {
     const turn = { ...this.#run, isSoFar, after: this.#after };
     for await (const step of readTurn(this.#context, turn, signal)) {
       if (step.kind === 'event') this.#after = step.sequence;
-      this.#isShown ||= step.kind === 'event' && isAnswerTo(step.event, this.#run.answered);
+      this.#isShown ||= step.kind === 'event' && isAnswerTo(step.event, this.#run.answeredCallId);
       for (const chunk of this.#writer.take(step)) {
         if (this.#isShown) yield chunk;
         this.#isOver ||= this.#isShown && chunk.type === 'finish';

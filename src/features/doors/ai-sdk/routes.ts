@@ -8,7 +8,7 @@ import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-reques
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';
-import { DEEDS } from '../deeds.ts';
+import { ACTIONS } from '../actions.ts';
 import { doorOwner as owner, doorQuery, startTurn, toDoorKey } from '../start-turn.ts';
 
 const CHAT_PATH = '/ai-sdk/{app_name}/chat';
@@ -76,12 +76,12 @@ const sendChat = operation({
     const prompt = toPrompt(body);
     const key = toDoorKey({ ...path, sessionId: body.id || context.newId() }, call);
     const answers = prompt ? undefined : await toAnswers(context.database.db, key, body);
-    const { invocationId: resumed, content = prompt, answered } = answers ?? {};
+    const { invocationId: resumedId, content = prompt, answeredCallId } = answers ?? {};
     // What became of an answer that was given before is read, not asked for.
     if (!content) requireScope(call.principal, { scope: 'read', because: 'the answer was given before.' });
-    const started = content && (await startTurn(context, key, { content, resumed, overrides: {} }, call));
-    const invocationId = started?.invocationId ?? resumed ?? '';
-    return sendRun(context, { key, invocationId, answered }, call.query, call.response);
+    const started = content && (await startTurn(context, key, { content, resumedId, overrides: {} }, call));
+    const invocationId = started?.invocationId ?? resumedId ?? '';
+    return sendRun(context, { key, invocationId, answeredCallId }, call.query, call.response);
   },
 });
 
@@ -90,7 +90,7 @@ const resumeChat = operation({
   method: 'get',
   path: `${ONE_CHAT}/stream`,
   operationId: 'streamAiSdkChat',
-  ...DEEDS.read,
+  ...ACTIONS.read,
   isStream: true,
   summary: 'Resume a stream of the AI SDK',
   description:
@@ -114,7 +114,7 @@ const listChatMessages = operation({
   method: 'get',
   path: `${ONE_CHAT}/messages`,
   operationId: 'listAiSdkMessages',
-  ...DEEDS.read,
+  ...ACTIONS.read,
   summary: 'List the messages of a chat',
   description:
     'As `useChat` takes them, oldest first: what streaming built. A page ends between invocations; the header ' +
@@ -138,7 +138,7 @@ const stopChat = operation({
   method: 'post',
   path: `${ONE_CHAT}/stop`,
   operationId: 'stopAiSdkChat',
-  ...DEEDS.cancel,
+  ...ACTIONS.cancel,
   summary: 'Stop what runs in a chat',
   description: "The SDK's own `stop()` only leaves the stream.",
   parameters: { path: appSessionPath, query: doorQuery },

@@ -9,7 +9,7 @@ import { followSession } from '../../../invocations/follow.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
 import { INT32_MAX } from '../../../platform/http/operation/parameters.ts';
-import { DEEDS } from '../deeds.ts';
+import { ACTIONS } from '../actions.ts';
 import type { InvocationRef } from '../handle.ts';
 import { readTurn, readWhole, type TurnStep } from '../turn.ts';
 import type { readHeaders, readQuery } from './routes.ts';
@@ -69,7 +69,7 @@ export async function sendStream(
   if (offset !== '-1' && offset !== 'now') toSequence(offset);
   const isHead = call.request.method === 'HEAD';
   // A read of existing messages is charged like a page of events.
-  if (!live && !isHead) await call.countAgain(DEEDS.read.load);
+  if (!live && !isHead) await call.countAgain(ACTIONS.read.load);
   const from = offset === '-1' ? toOffset(0) : offset;
   const page = await readPage(context, source, isHead ? 'now' : from);
   if (!page) throw call.notFound();
@@ -111,17 +111,17 @@ async function sendPoll(
   { query, response }: ReadCall,
 ): Promise<void> {
   response.setHeader('stream-cursor', toCursor(query.cursor));
-  let found = page;
+  let result = page;
   if (page.messages.length === 0 && page.isUpToDate && !page.isClosed) {
-    const gone = new AbortController();
-    response.once('close', () => gone.abort());
-    const signal = AbortSignal.any([gone.signal, context.draining, AbortSignal.timeout(LONG_POLL_MS)]);
-    for await (const more of follow(context, source, page.next, signal)) {
-      found = { ...page, ...more };
+    const disconnect = new AbortController();
+    response.once('close', () => disconnect.abort());
+    const signal = AbortSignal.any([disconnect.signal, context.draining, AbortSignal.timeout(LONG_POLL_MS)]);
+    for await (const update of follow(context, source, page.next, signal)) {
+      result = { ...page, ...update };
       break;
     }
   }
-  send(response, found, { cache: 'no-store', status: found.messages.length === 0 ? 204 : 200 });
+  send(response, result, { cache: 'no-store', status: result.messages.length === 0 ? 204 : 200 });
 }
 
 /** Streams existing and new messages for a minute; the client then reconnects. */
@@ -149,7 +149,7 @@ async function sendLive(
     if (page) await sendNext(page);
   }
   if (page?.isUpToDate && !page.isClosed)
-    for await (const more of follow(context, source, page.next, signal)) await sendNext({ ...page, ...more });
+    for await (const update of follow(context, source, page.next, signal)) await sendNext({ ...page, ...update });
   stream.end();
   if (!response.writableFinished && !stream.signal.aborted) await once(response, 'close').catch(() => undefined);
 }
@@ -160,9 +160,9 @@ async function readPage(context: InvocationContext, source: InvocationRef, offse
   const isClosed = await hasEnded(context, source);
   if (isClosed === undefined) return undefined;
   const after = offset === 'now' ? INT32_MAX : toSequence(offset);
-  const found = await listEventsAfter(context.database.db, key, after, PAGE);
-  if (!found) return undefined;
-  const { events, lastSequence, createTime: created } = found;
+  const page = await listEventsAfter(context.database.db, key, after, PAGE);
+  if (!page) return undefined;
+  const { events, lastSequence, createTime: created } = page;
   const last = events.at(-1)?.sequence ?? after;
   const messages = events
     .filter((event) => invocationId === '' || event.invocationId === invocationId)
@@ -224,9 +224,9 @@ async function hasEnded(
 }
 
 /** Returns a cursor greater than the client's, even if that one lies in the future. */
-function toCursor(sent: string | undefined): string {
+function toCursor(clientCursor: string | undefined): string {
   const now = Math.floor((Date.now() - CURSOR_EPOCH_MS) / CURSOR_INTERVAL_MS);
-  const before = Number(sent ?? -1);
+  const before = Number(clientCursor ?? -1);
   if (!Number.isSafeInteger(before) || before < now) return String(now);
   return String(before + 1 + Math.floor(Math.random() * MAX_JITTER));
 }

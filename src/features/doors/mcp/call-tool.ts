@@ -17,7 +17,7 @@ import { startTurn } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { type McpCall, toSentence } from './mcp-call.ts';
 import { hasForms, listQuestions, toInputRequests } from './questions.ts';
-import { findTask, type Found, hasTasks, readTask, resumeTask, toResult, toTask } from './tasks.ts';
+import { findTask, type Task, hasTasks, readTask, resumeTask, toResult, toTask } from './tasks.ts';
 
 /** Maximum characters of a prompt. */
 const MAX_PROMPT = 1_000_000;
@@ -46,7 +46,7 @@ export const listTools = ({ context, appNames }: McpCall) => ({
 });
 
 /** The invocation of a call. `isOwn`: this call started it; `isRepeatable`: the call has an idempotency key. */
-type Attached = InvocationRef & { isOwn: boolean; isRepeatable?: boolean };
+type ToolRun = InvocationRef & { isOwn: boolean; isRepeatable?: boolean };
 
 /**
  * Runs an agent. A client that supports tasks always gets a task, so that no answer depends on the life of a
@@ -54,19 +54,19 @@ type Attached = InvocationRef & { isOwn: boolean; isRepeatable?: boolean };
  */
 export async function callTool(
   call: McpCall,
-  { name, arguments: given }: { name: string; arguments?: Record<string, unknown> | undefined },
+  { name, arguments: input }: { name: string; arguments?: Record<string, unknown> | undefined },
   request: ServerContext['mcpReq'],
 ): Promise<CallToolResult> {
   if (!call.appNames.includes(name))
     throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Tool not found: ${name}`);
   const state = request.requestState<string>();
   try {
-    const attached = await (state === undefined
-      ? start(call, name, given, request._meta)
+    const run = await (state === undefined
+      ? start(call, name, input, request._meta)
       : answer(call, name, state, request.inputResponses));
-    if ('invocation' in attached) return toInputRequired(attached);
-    const task = call.isModern && hasTasks(request) && (await readTask(call, attached));
-    return task ? (toTask(task) as unknown as CallToolResult) : await wait(call, attached, request);
+    if ('invocation' in run) return toInputRequired(run);
+    const task = call.isModern && hasTasks(request) && (await readTask(call, run));
+    return task ? (toTask(task) as unknown as CallToolResult) : await wait(call, run, request);
   } catch (error) {
     if (error instanceof ProtocolError) throw error;
     return failed(toSentence(call, error).sentence);
@@ -75,19 +75,19 @@ export async function callTool(
 
 const failed = (text: string): CallToolResult => ({ content: [{ type: 'text', text }], isError: true });
 
-async function start(call: McpCall, appName: string, given: unknown, meta: JsonObject = {}): Promise<Attached> {
-  const { data, error } = callArguments.safeParse(given ?? {});
+async function start(call: McpCall, appName: string, input: unknown, meta: JsonObject = {}): Promise<ToolRun> {
+  const { data, error } = callArguments.safeParse(input ?? {});
   if (error)
     throw new InvalidError(error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '));
-  const sent = idempotencyKey.safeParse(meta[IDEMPOTENCY_KEY]).data ?? call.headers['idempotency-key'];
+  const requestKey = idempotencyKey.safeParse(meta[IDEMPOTENCY_KEY]).data ?? call.headers['idempotency-key'];
   // The session id derives from the idempotency key, so that a retry reaches the same new session.
-  const derived = sent && hash('sha256', JSON.stringify([appName, sent]));
-  const key = { appName, userId: call.userId, sessionId: data.session ?? derived ?? call.context.newId() };
+  const derivedSessionId = requestKey && hash('sha256', JSON.stringify([appName, requestKey]));
+  const key = { appName, userId: call.userId, sessionId: data.session ?? derivedSessionId ?? call.context.newId() };
   const content = { role: 'user', parts: [{ text: data.prompt }] };
   const turn = { content, overrides: {}, createSession: data.session === undefined, streaming: false };
-  const headers = { ...call.headers, 'idempotency-key': sent };
-  const { isNew, ...started } = await startTurn(call.context, key, turn, { ...call, headers });
-  return { ...started, isOwn: isNew, isRepeatable: sent !== undefined };
+  const headers = { ...call.headers, 'idempotency-key': requestKey };
+  const { isNew, ...ref } = await startTurn(call.context, key, turn, { ...call, headers });
+  return { ...ref, isOwn: isNew, isRepeatable: requestKey !== undefined };
 }
 
 /**
@@ -96,26 +96,31 @@ async function start(call: McpCall, appName: string, given: unknown, meta: JsonO
  * result of earlier answers is read.
  * @returns the task that still waits for answers, or the invocation that now runs
  */
-async function answer(call: McpCall, appName: string, state: string, sent: JsonObject = {}): Promise<Found | Attached> {
-  const found = await findTask(call, state);
-  if (found?.key.appName !== appName)
+async function answer(
+  call: McpCall,
+  appName: string,
+  state: string,
+  answers: JsonObject = {},
+): Promise<Task | ToolRun> {
+  const task = await findTask(call, state);
+  if (task?.key.appName !== appName)
     throw new ProtocolError(ProtocolErrorCode.InvalidParams, 'requestState names nothing that waits for you.');
-  const missing = await resumeTask(call, found, sent);
-  const { key, invocationId, invocation } = found;
-  return missing.length > 0 ? found : { key, invocationId, isOwn: invocation.status === 'paused' };
+  const missing = await resumeTask(call, task, answers);
+  const { key, invocationId, invocation } = task;
+  return missing.length > 0 ? task : { key, invocationId, isOwn: invocation.status === 'paused' };
 }
 
-const toInputRequired = (found: Found) =>
+const toInputRequired = (task: Task) =>
   ({
     resultType: 'input_required',
-    inputRequests: toInputRequests(found.events),
-    requestState: toHandle(found),
+    inputRequests: toInputRequests(task.events),
+    requestState: toHandle(task),
   }) as unknown as CallToolResult;
 
 /** Waits for the end of an invocation, and sends progress if the client wants it. */
 async function wait(
-  { context, isModern, left, signal }: McpCall,
-  { isOwn, isRepeatable = false, ...turn }: Attached,
+  { context, isModern, disconnect, signal }: McpCall,
+  { isOwn, isRepeatable = false, ...turn }: ToolRun,
   request: ServerContext['mcpReq'],
 ): Promise<CallToolResult> {
   const { key, invocationId } = turn;
@@ -125,8 +130,8 @@ async function wait(
     );
   // A closed stream means cancellation only in the modern protocol.
   if (isModern && isOwn) {
-    if (left.aborted) cancel();
-    left.addEventListener('abort', cancel, { once: true });
+    if (disconnect.aborted) cancel();
+    disconnect.addEventListener('abort', cancel, { once: true });
   }
   const progressToken = request._meta?.progressToken;
   const events: Event[] = [];
@@ -136,16 +141,16 @@ async function wait(
       if (progressToken !== undefined) await request.notify(toProgress(progressToken, step));
     }
     if (step.kind !== 'end') continue;
-    const found = { key, invocationId, invocation: step.invocation, events };
+    const task = { key, invocationId, invocation: step.invocation, events };
     const canPrompt = isModern && hasForms(request) && listQuestions(events).length > 0;
-    return step.invocation.status === 'paused' && canPrompt ? toInputRequired(found) : toResult(found);
+    return step.invocation.status === 'paused' && canPrompt ? toInputRequired(task) : toResult(task);
   }
-  const again = isRepeatable
+  const advice = isRepeatable
     ? 'The same call with its idempotency key waits for the answer.'
     : 'Do not call again: its answer will be in that session.';
   return failed(
     `The service is stopping, and another process goes on with invocation ${invocationId} in session ` +
-      `${key.sessionId}. ${again}`,
+      `${key.sessionId}. ${advice}`,
   );
 }
 

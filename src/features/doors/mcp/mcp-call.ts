@@ -18,7 +18,7 @@ export interface McpCall extends TurnCall {
   /** Version of the runtime. */
   version: string;
   /** Aborts if the client disconnects before the answer. */
-  left: AbortSignal;
+  disconnect: AbortSignal;
   /** Aborts when nobody will read the answer, or when this process stops. */
   signal: AbortSignal;
 }

@@ -9,9 +9,9 @@ export async function listPrompts(call: McpCall) {
 
 /** @throws {NotFoundError} if no skill has the name */
 export async function getPrompt(call: McpCall, name: string) {
-  const found = (await listSkills(call)).find((each) => each.name === name);
-  if (!found) throw new NotFoundError(`Prompt not found: ${name}`);
-  const { description, body: text } = found.skill;
+  const prompt = (await listSkills(call)).find((each) => each.name === name);
+  if (!prompt) throw new NotFoundError(`Prompt not found: ${name}`);
+  const { description, body: text } = prompt.skill;
   return { description, messages: [{ role: 'user' as const, content: { type: 'text' as const, text } }] };
 }
 

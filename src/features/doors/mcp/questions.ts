@@ -32,9 +32,9 @@ export function toInputRequests(events: Event[]) {
   return Object.fromEntries(
     listQuestions(events).map((question) => {
       const { name = question.name, args } = calls.get(question.toolCallId) ?? {};
-      const quoted = `${name} ${JSON.stringify(args ?? {})}`;
-      const shown = quoted.length > MAX_QUOTED ? `${quoted.slice(0, MAX_QUOTED).toWellFormed()}…` : quoted;
-      const message = [question.message, shown].filter(Boolean).join('\n');
+      const quotation = `${name} ${JSON.stringify(args ?? {})}`;
+      const excerpt = quotation.length > MAX_QUOTED ? `${quotation.slice(0, MAX_QUOTED).toWellFormed()}…` : quotation;
+      const message = [question.message, excerpt].filter(Boolean).join('\n');
       const requestedSchema = question.kind === 'confirmation' ? CONFIRM : ANSWER;
       return [question.id, { method: 'elicitation/create', params: { mode: 'form', message, requestedSchema } }];
     }),
@@ -42,11 +42,11 @@ export function toInputRequests(events: Event[]) {
 }
 
 /** Returns answers to the open calls, and the ids of calls without an answer. Anything but a clear yes is a no. */
-export const toAnswers = (events: Event[], sent: Record<string, unknown>): ReturnType<typeof answerCalls> =>
+export const toAnswers = (events: Event[], responses: Record<string, unknown>): ReturnType<typeof answerCalls> =>
   answerCalls(listQuestions(events), ({ id, kind }) => {
-    const given = inputResponse(sent, id);
-    if (given.kind !== 'elicit') return undefined;
-    const said = given.action === 'accept' ? (given.content ?? {}) : undefined;
-    if (kind === 'confirmation') return { confirmed: said?.['confirmed'] === true };
-    return said ? { result: said['answer'] ?? null } : { error: 'It was declined.' };
+    const answer = inputResponse(responses, id);
+    if (answer.kind !== 'elicit') return undefined;
+    const form = answer.action === 'accept' ? (answer.content ?? {}) : undefined;
+    if (kind === 'confirmation') return { confirmed: form?.['confirmed'] === true };
+    return form ? { result: form['answer'] ?? null } : { error: 'It was declined.' };
   });

@@ -22,10 +22,10 @@ export const toUri = ({ appName, sessionId, artifactName }: ArtifactPlace): stri
 export async function listResources({ context, userId, appNames }: McpCall, cursor: string | undefined) {
   const after = cursor === undefined ? undefined : parseUri(cursor);
   if (cursor !== undefined && !after) throw new InvalidError('The cursor is none of this list.');
-  const found = await listArtifactsOfUser(context.database.reads, userId, { appNames, after, limit: PAGE });
-  const last = found.length === PAGE ? found.at(-1) : undefined;
+  const artifacts = await listArtifactsOfUser(context.database.reads, userId, { appNames, after, limit: PAGE });
+  const last = artifacts.length === PAGE ? artifacts.at(-1) : undefined;
   return {
-    resources: found.map((place) => ({ uri: toUri(place), name: place.artifactName })),
+    resources: artifacts.map((place) => ({ uri: toUri(place), name: place.artifactName })),
     ...(last ? { nextCursor: toUri(last) } : {}),
   };
 }
@@ -56,10 +56,10 @@ export async function readResource({ context, userId, appNames }: McpCall, uri: 
 }
 
 function parseUri(uri: string): (ArtifactPlace & { version: number | undefined }) | undefined {
-  const [, ...found] = URI.exec(uri) ?? [];
-  const version = found.pop();
+  const [, ...groups] = URI.exec(uri) ?? [];
+  const version = groups.pop();
   try {
-    const names = found.map((name) => decodeURIComponent(name ?? ''));
+    const names = groups.map((name) => decodeURIComponent(name ?? ''));
     const [appName, sessionId, artifactName] = names;
     if (!appName || !sessionId || !artifactName) return undefined;
     if (!names.every((name) => storedIdentifierSchema.safeParse(name).success)) return undefined;

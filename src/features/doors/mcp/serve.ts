@@ -8,7 +8,7 @@ import { currentContext } from '../../../platform/context.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
 import { NOT_VALID_ANY_MORE } from '../../../platform/http/operation/principal.ts';
-import { DEEDS, MCP_DEEDS } from '../deeds.ts';
+import { ACTIONS, MCP_ACTIONS } from '../actions.ts';
 import type { McpCall } from './mcp-call.ts';
 import { createServer } from './server.ts';
 
@@ -17,7 +17,7 @@ const INVALID_REQUEST = -32_600;
 /** An error code of our own; codes of the protocol are below -32,000. */
 const UNAUTHENTICATED = 401;
 
-interface Sent
+interface McpRequest
   extends Pick<McpCall, 'appNames' | 'userId' | 'headers' | 'request' | 'response'>,
     Pick<Call<never, never, never, string>, 'body' | 'principal' | 'countAgain'> {}
 
@@ -28,7 +28,7 @@ interface Sent
  */
 export async function serveMessage(
   context: InvocationContext & { version: string },
-  { body, principal, countAgain, ...sent }: Sent,
+  { body, principal, countAgain, ...incoming }: McpRequest,
 ): Promise<Answer> {
   let message: unknown;
   try {
@@ -39,36 +39,36 @@ export async function serveMessage(
   }
   if (Array.isArray(message)) return refuse(INVALID_REQUEST, 'Batches are gone from the protocol: send one message.');
   const { id, method } = Object(message) as Record<string, unknown>;
-  const { scope, load } = DEEDS[toDeed(method)];
+  const { scope, load } = ACTIONS[toAction(method)];
   requireScope(principal, { scope, because: 'this method needs it.' });
   // The route has already charged the request as a small read.
   if (load !== 'read') await countAgain(load);
-  const { response } = sent;
-  const gone = new AbortController();
-  const left = new AbortController();
+  const { response } = incoming;
+  const closed = new AbortController();
+  const disconnect = new AbortController();
   currentContext().ended?.addEventListener('abort', () => {
-    gone.abort();
+    closed.abort();
     if (!response.headersSent) response.writeHead(200, { 'content-type': 'text/event-stream' });
     const error = { code: UNAUTHENTICATED, message: NOT_VALID_ANY_MORE };
     response.end(`event: message\ndata: ${JSON.stringify({ jsonrpc: '2.0', id: id ?? null, error })}\n\n`);
   });
   response.once('close', () => {
-    if (!response.writableFinished && !gone.signal.aborted) left.abort();
-    gone.abort();
+    if (!response.writableFinished && !closed.signal.aborted) disconnect.abort();
+    closed.abort();
   });
-  const signal = AbortSignal.any([gone.signal, context.draining]);
-  const call = { context, version: context.version, left: left.signal, signal, ...sent };
+  const signal = AbortSignal.any([closed.signal, context.draining]);
+  const call = { context, version: context.version, disconnect: disconnect.signal, signal, ...incoming };
   const onerror = (err: Error) => context.log.debug({ err }, 'a message of an MCP client');
   const handler = createMcpHandler(({ era }) => createServer({ ...call, isModern: era === 'modern' }), { onerror });
-  const answer = await handler.fetch(toRequest(sent.request, gone.signal), { parsedBody: message });
-  await sendAnswer(answer, response, gone.signal);
+  const answer = await handler.fetch(toRequest(incoming.request, closed.signal), { parsedBody: message });
+  await sendAnswer(answer, response, closed.signal);
   await handler.close();
   return { kind: 'sent' };
 }
 
-const toDeed = (method: unknown) =>
-  typeof method === 'string' && Object.hasOwn(MCP_DEEDS, method)
-    ? MCP_DEEDS[method as keyof typeof MCP_DEEDS]
+const toAction = (method: unknown) =>
+  typeof method === 'string' && Object.hasOwn(MCP_ACTIONS, method)
+    ? MCP_ACTIONS[method as keyof typeof MCP_ACTIONS]
     : 'offer';
 
 const refuse = (code: number, message: string): Answer => ({
@@ -78,10 +78,10 @@ const refuse = (code: number, message: string): Answer => ({
 });
 
 /** Builds the request that the SDK takes; the body has already been read. */
-function toRequest({ headers: sent, originalUrl }: Request, signal: AbortSignal): globalThis.Request {
+function toRequest({ headers: incomingHeaders, originalUrl }: Request, signal: AbortSignal): globalThis.Request {
   const headers = new Headers();
-  for (const [name, value] of Object.entries(sent)) if (typeof value === 'string') headers.set(name, value);
-  if ((sent.accept ?? '*/*') === '*/*') headers.set('accept', 'application/json, text/event-stream');
+  for (const [name, value] of Object.entries(incomingHeaders)) if (typeof value === 'string') headers.set(name, value);
+  if ((incomingHeaders.accept ?? '*/*') === '*/*') headers.set('accept', 'application/json, text/event-stream');
   return new Request(new URL(originalUrl, 'http://localhost'), { method: 'POST', headers, signal });
 }
 

@@ -24,7 +24,7 @@ export const TASKS = 'io.modelcontextprotocol/tasks';
 const POLL_INTERVAL_MS = 1_000;
 
 /** An invocation with its events; none are read while it runs. */
-export interface Found extends InvocationRef {
+export interface Task extends InvocationRef {
   invocation: Invocation;
   events: Event[];
 }
@@ -40,45 +40,45 @@ export function requireTasks(request: ServerContext['mcpReq']): void {
 }
 
 /** Finds a user's task by its handle; `undefined` if there is none. */
-export async function findTask(call: McpCall, handle: string): Promise<Found | undefined> {
+export async function findTask(call: McpCall, handle: string): Promise<Task | undefined> {
   const ref = readHandle(handle, call.userId);
   return ref && call.appNames.includes(ref.key.appName) ? readTask(call, ref) : undefined;
 }
 
 /** Reads an invocation, and its events unless it is running. */
-export async function readTask({ context }: McpCall, { key, invocationId }: InvocationRef): Promise<Found | undefined> {
+export async function readTask({ context }: McpCall, { key, invocationId }: InvocationRef): Promise<Task | undefined> {
   const invocation = await context.feeds.readInvocation(key, invocationId);
   if (!invocation) return undefined;
   if (STATUS[invocation.status] === 'working') return { key, invocationId, invocation, events: [] };
   const { sessionId } = key;
   const isPaused = invocation.status === 'paused';
   // Results do not show the user's messages.
-  const wanted = { sessionId, invocationId, maxUserEvents: 0, agentEvents: true, calls: isPaused };
-  const [found = []] = await listChosenEvents(context.database.db, key, [wanted], 0);
-  return { key, invocationId, invocation, events: found.map(({ text }) => parseExactJson(text) as Event) };
+  const selection = { sessionId, invocationId, maxUserEvents: 0, agentEvents: true, calls: isPaused };
+  const [storedEvents = []] = await listChosenEvents(context.database.db, key, [selection], 0);
+  return { key, invocationId, invocation, events: storedEvents.map(({ text }) => parseExactJson(text) as Event) };
 }
 
 /**
  * Resumes a paused invocation if every open call has an answer; partial answers are not stored. The answer has no
  * idempotency key, because the row keeps that of the first call. @returns ids of calls without an answer
  */
-export async function resumeTask(call: McpCall, found: Found, sent: JsonObject): Promise<string[]> {
-  const { key, invocationId, invocation, events } = found;
+export async function resumeTask(call: McpCall, task: Task, answers: JsonObject): Promise<string[]> {
+  const { key, invocationId, invocation, events } = task;
   if (invocation.status !== 'paused') return [];
-  const { parts, missing } = toAnswers(events, sent);
+  const { parts, missing } = toAnswers(events, answers);
   if (missing.length > 0) return missing;
-  const turn = { content: { role: 'user', parts }, resumed: invocationId, overrides: {}, streaming: false };
+  const turn = { content: { role: 'user', parts }, resumedId: invocationId, overrides: {}, streaming: false };
   await startTurn(call.context, key, turn, { ...call, headers: {} });
   return [];
 }
 
-export function toResult({ key, invocationId, invocation: { status, error }, events }: Found): CallToolResult {
-  const said = events.filter(({ author }) => author !== 'user').map(({ content }) => getAnswerText(content));
-  const text = error?.message ?? (status === 'paused' ? toPausedText(key, events) : (said.findLast(Boolean) ?? ''));
+export function toResult({ key, invocationId, invocation: { status, error }, events }: Task): CallToolResult {
+  const texts = events.filter(({ author }) => author !== 'user').map(({ content }) => getAnswerText(content));
+  const text = error?.message ?? (status === 'paused' ? toPausedText(key, events) : (texts.findLast(Boolean) ?? ''));
   const output = error ? undefined : events.findLast(({ author }) => author !== 'user')?.output;
   const value = output == null ? {} : { output };
-  const saved = new Map(events.flatMap(({ actions }) => Object.entries(actions?.artifactDelta ?? {})));
-  const links = [...saved].map(([name, version]) => ({
+  const artifacts = new Map(events.flatMap(({ actions }) => Object.entries(actions?.artifactDelta ?? {})));
+  const links = [...artifacts].map(([name, version]) => ({
     type: 'resource_link' as const,
     name,
     uri: `${toUri({ ...key, artifactName: name })}?version=${String(version)}`,
@@ -92,9 +92,9 @@ export function toResult({ key, invocationId, invocation: { status, error }, eve
 
 /** Tells the calling model no way to confirm, because only a person may confirm. */
 function toPausedText({ sessionId }: SessionKey, events: Event[]): string {
-  const asked = Object.values(toInputRequests(events)).map(({ params }) => params.message);
+  const questions = Object.values(toInputRequests(events)).map(({ params }) => params.message);
   const where = `session ${sessionId} goes on once this is answered elsewhere`;
-  return [`The agent waits for a person, whom this client cannot ask: ${where}.`, ...asked].join('\n');
+  return [`The agent waits for a person, whom this client cannot ask: ${where}.`, ...questions].join('\n');
 }
 
 const STATUS: Record<Invocation['status'], string> = {
@@ -108,12 +108,12 @@ const STATUS: Record<Invocation['status'], string> = {
   cancelled: 'cancelled',
 };
 
-export function toTask(found: Found) {
-  const { status, createTime, startTime, endTime } = found.invocation;
+export function toTask(task: Task) {
+  const { status, createTime, startTime, endTime } = task.invocation;
   const toTime = (seconds: number) => new Date(seconds * 1000).toISOString();
   return {
     resultType: 'task',
-    taskId: toHandle(found),
+    taskId: toHandle(task),
     status: STATUS[status],
     createdAt: toTime(createTime),
     lastUpdatedAt: toTime(endTime ?? startTime ?? createTime),
@@ -125,10 +125,10 @@ export function toTask(found: Found) {
 
 /** @throws {NotFoundError} if the user has no such task */
 export async function getTask(call: McpCall, taskId: string): Promise<JsonObject> {
-  const found = await requireTask(call, taskId);
-  const task = { ...toTask(found), resultType: 'complete' };
-  if (task.status === 'input_required') return { ...task, inputRequests: toInputRequests(found.events) };
-  return task.status === 'completed' ? { ...task, result: toResult(found) } : task;
+  const task = await requireTask(call, taskId);
+  const view = { ...toTask(task), resultType: 'complete' };
+  if (view.status === 'input_required') return { ...view, inputRequests: toInputRequests(task.events) };
+  return view.status === 'completed' ? { ...view, result: toResult(task) } : view;
 }
 
 /** Cancels a task, on whatever replica it runs; a task that has ended stays as it is. */
@@ -139,14 +139,14 @@ export async function cancelTask(call: McpCall, taskId: string): Promise<JsonObj
 }
 
 /** Answers the open calls of a task; answers to other calls are ignored. */
-export async function updateTask(call: McpCall, taskId: string, sent: JsonObject): Promise<JsonObject> {
-  const missing = await resumeTask(call, await requireTask(call, taskId), sent);
+export async function updateTask(call: McpCall, taskId: string, answers: JsonObject): Promise<JsonObject> {
+  const missing = await resumeTask(call, await requireTask(call, taskId), answers);
   if (missing.length > 0) throw new InvalidError(`These wait for an answer, all in one update: ${missing.join(', ')}`);
   return {};
 }
 
-async function requireTask(call: McpCall, taskId: string): Promise<Found> {
-  const found = await findTask(call, taskId);
-  if (!found) throw new NotFoundError('Task not found.');
-  return found;
+async function requireTask(call: McpCall, taskId: string): Promise<Task> {
+  const task = await findTask(call, taskId);
+  if (!task) throw new NotFoundError('Task not found.');
+  return task;
 }

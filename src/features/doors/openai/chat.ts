@@ -11,7 +11,7 @@ import { disconnectSignal } from '../../../invocations/wire-request.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
 import { sendEvents, toRun, type TurnRequest } from '../start-turn.ts';
 import { RequestError } from './errors.ts';
-import { type Said, toSaid, toSystemText, toTimeline, toWords } from './items.ts';
+import { type Utterance, toUtterance, toSystemText, toTimeline, toComparableText } from './items.ts';
 import { readEvents, readResponse, ResponseState } from './response.ts';
 import type { ChatRequest, InputItem } from './schemas.ts';
 import { answer, isTemporary, type OpenAiCall, type OpenAiContext, toSessionName } from './start.ts';
@@ -24,13 +24,13 @@ type ChatCall = OpenAiCall<ChatRequest>;
  * continue its history. Otherwise it runs in a temporary session, deleted with the answer: side questions of a front
  * end, such as for a title, leave nothing behind.
  */
-export async function completeChat(context: OpenAiContext, sent: ChatCall): Promise<Answer> {
-  const call = { ...sent, body: withInstructions(context, sent) };
+export async function completeChat(context: OpenAiContext, request: ChatCall): Promise<Answer> {
+  const call = { ...request, body: withInstructions(context, request) };
   const { body, headers, response, userId } = call;
   const timeline = toTimeline(body.messages, 'messages');
   const streaming = body.stream === true;
   const isHere = !streaming && headers['idempotency-key'] === undefined;
-  const asked = {
+  const plan = {
     timeline,
     streaming,
     run: isHere ? (ref: InvocationRef, turn: TurnRequest) => answerHere(context, ref, turn, call) : undefined,
@@ -39,12 +39,13 @@ export async function completeChat(context: OpenAiContext, sent: ChatCall): Prom
   };
   const { data: sessionId } = identifierSchema.safeParse(toSessionName(call));
   const key = sessionId === undefined ? undefined : { appName: body.model, userId, sessionId };
-  const goOn = () => answer(context, call, { ...asked, find: async () => key && findChat(context, key, timeline) });
-  if (!key || timeline.length > 1) return goOn();
+  const continueChat = () =>
+    answer(context, call, { ...plan, find: async () => key && findChat(context, key, timeline) });
+  if (!key || timeline.length > 1) return continueChat();
   // A first prompt usually creates its session, so its history is read only if the session exists.
   const find = () => Promise.resolve({ key, history: null });
-  return answer(context, call, { ...asked, find }).catch((error: unknown) => {
-    if (error instanceof SessionExistsError) return goOn();
+  return answer(context, call, { ...plan, find }).catch((error: unknown) => {
+    if (error instanceof SessionExistsError) return continueChat();
     throw error;
   });
 }
@@ -66,10 +67,10 @@ function withInstructions({ agents }: OpenAiContext, { body, principal }: ChatCa
 }
 
 /** Finds the named session if its history equals all messages but the last. */
-async function findChat({ histories, database }: OpenAiContext, key: SessionKey, timeline: Said[]) {
+async function findChat({ histories, database }: OpenAiContext, key: SessionKey, timeline: Utterance[]) {
   const history = (await histories.find(database.db, key)) ?? null;
-  const stored = withoutRewound(history?.events ?? []).map(toSaid);
-  return toWords(stored) === toWords(timeline.slice(0, -1)) ? { key, history } : undefined;
+  const storedUtterances = withoutRewound(history?.events ?? []).map(toUtterance);
+  return toComparableText(storedUtterances) === toComparableText(timeline.slice(0, -1)) ? { key, history } : undefined;
 }
 
 /** Runs the invocation within the request: without an idempotency key there is nothing to resume later. */
@@ -84,7 +85,7 @@ async function answerHere(
   const signal = disconnectSignal({ cancelOnDisconnect }, call.response);
   const run = { ...toRun(context, ref.key, turn, call.headers), inBackground: false, streaming: false, signal };
   call.response.setHeader('x-invocation-id', ref.invocationId);
-  const state = new ResponseState({ ...ref, answered: undefined });
+  const state = new ResponseState({ ...ref, answeredCallId: undefined });
   let end: InvocationEnd;
   try {
     end = await invoke(context, run, ({ text }) => {
@@ -168,25 +169,29 @@ const toCall = ({ call_id: id, name, arguments: args }: ResponseFunctionToolCall
 const CUT_SHORT: Record<string, string> = { max_output_tokens: 'length', content_filter: 'content_filter' };
 
 /** Converts a complete response. @throws {RequestError} if it failed or waits for an approval */
-function toCompletion({ status, error, output, usage: used, incomplete_details: cut }: Response) {
-  const asked = output.find((item) => item.type === 'mcp_approval_request');
-  if (asked) {
-    const message = `The agent waits for a person to allow \`${asked.name}\`, which only /v1/responses can ask.`;
+function toCompletion({ status, error, output, usage: tokens, incomplete_details: incomplete }: Response) {
+  const approval = output.find((item) => item.type === 'mcp_approval_request');
+  if (approval) {
+    const message = `The agent waits for a person to allow \`${approval.name}\`, which only /v1/responses can ask.`;
     throw new RequestError(message, { code: 'approval_required', status: 409 });
   }
   if (status === 'failed' || status === 'cancelled')
     throw new RequestError(error?.message ?? 'It was cancelled.', { code: error?.code ?? status, status: 500 });
   const calls = output.flatMap((item) => (item.type === 'function_call' ? toCall(item) : []));
-  const said = output.flatMap((item) => (item.type === 'message' ? item.content : []));
-  const text = said.map((part) => ('text' in part ? part.text : '')).join('');
+  const contents = output.flatMap((item) => (item.type === 'message' ? item.content : []));
+  const text = contents.map((part) => ('text' in part ? part.text : '')).join('');
   const content = text === '' && calls.length > 0 ? null : text;
-  const usage = used && {
-    prompt_tokens: used.input_tokens,
-    completion_tokens: used.output_tokens,
-    total_tokens: used.total_tokens,
-    prompt_tokens_details: used.input_tokens_details,
-    completion_tokens_details: used.output_tokens_details,
+  const usage = tokens && {
+    prompt_tokens: tokens.input_tokens,
+    completion_tokens: tokens.output_tokens,
+    total_tokens: tokens.total_tokens,
+    prompt_tokens_details: tokens.input_tokens_details,
+    completion_tokens_details: tokens.output_tokens_details,
   };
   const message = { role: 'assistant', content, refusal: null, ...(calls.length > 0 && { tool_calls: calls }) };
-  return { message, finish_reason: CUT_SHORT[cut?.reason ?? ''] ?? (calls.length > 0 ? 'tool_calls' : 'stop'), usage };
+  return {
+    message,
+    finish_reason: CUT_SHORT[incomplete?.reason ?? ''] ?? (calls.length > 0 ? 'tool_calls' : 'stop'),
+    usage,
+  };
 }

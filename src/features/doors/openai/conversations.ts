@@ -9,7 +9,7 @@ import { changeLabels, findLabels, type SessionLabels } from '../../../conversat
 import { insertSession } from '../../../conversation/sessions/session-store.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import { parseId, toConversationId } from './ids.ts';
-import { itemReader, toOwnEvents, toPage, toTimeline } from './items.ts';
+import { createItemReader, toOwnEvents, toPage, toTimeline } from './items.ts';
 import type { conversationSchema, itemsSchema, metadataSchema, Page } from './schemas.ts';
 import { type OpenAiContext, removeSession } from './start.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
@@ -58,8 +58,8 @@ export async function changeConversation(
   call: OneCall<z.input<typeof metadataSchema>>,
 ): Promise<JsonObject> {
   const { metadata: before } = await findConversation(context, call);
-  const removed = Object.keys(before as JsonObject).map((name) => [name, null]);
-  const changes = { ...Object.fromEntries(removed), ...call.body.metadata };
+  const removals = Object.keys(before as JsonObject).map((name) => [name, null]);
+  const changes = { ...Object.fromEntries(removals), ...call.body.metadata };
   const key = toKey(call);
   return toConversation(key, await changeLabels(context.database.db, key, changes));
 }
@@ -80,7 +80,7 @@ async function findEvents({ histories, database }: OpenAiContext, call: OneCall)
 
 export async function listItems(context: OpenAiContext, call: OneCall<unknown, Page>): Promise<JsonObject> {
   const { key, events } = await findEvents(context, call);
-  return toPage(events.flatMap(itemReader(key.appName)), call.query);
+  return toPage(events.flatMap(createItemReader(key.appName)), call.query);
 }
 
 /** Appends messages, and calls of client tools with their answers. @returns the appended items */
@@ -90,14 +90,14 @@ export async function addItems(
 ): Promise<JsonObject> {
   const key = toKey(call);
   if (!(await findLabels(context.database.db, key))) throw call.notFound();
-  const said = toTimeline(call.body.items, 'items');
+  const utterances = toTimeline(call.body.items, 'items');
   // Of the stored history only the calls that are answered here are read.
-  const own = new Set(said.flatMap(getFunctionCalls).map(({ id }) => id));
-  const answered = said.flatMap(getFunctionResponses).flatMap(({ id }) => (id && !own.has(id) ? id : []));
-  const known = await listCallsById(context.database.db, key, answered);
-  const added = toOwnEvents(context, key, said, call.principal, known);
-  await appendEvents(context.database.db, key, added);
+  const own = new Set(utterances.flatMap(getFunctionCalls).map(({ id }) => id));
+  const answeredIds = utterances.flatMap(getFunctionResponses).flatMap(({ id }) => (id && !own.has(id) ? id : []));
+  const storedCalls = await listCallsById(context.database.db, key, answeredIds);
+  const events = toOwnEvents(context, key, utterances, call.principal, storedCalls);
+  await appendEvents(context.database.db, key, events);
   context.notifications.publish(sessionTopic(key));
-  const items = added.flatMap(itemReader(key.appName));
+  const items = events.flatMap(createItemReader(key.appName));
   return toPage(items, { limit: items.length, order: 'asc' });
 }

@@ -45,17 +45,21 @@ const KINDS: Record<number, [type: string, code: string | null]> = {
 /** Formats the path of a member as OpenAI does: `tools[0].name`. */
 export const toPlace = (keys: readonly PropertyKey[]): string => keys.join('.').replaceAll(/\.(\d+)/g, '[$1]');
 
-export const toRefusal: ToRefusal = ({ status: plain, detail: said, limit }, error, { method, path }) => {
+export const toRefusal: ToRefusal = (
+  { status: originalStatus, detail: originalDetail, limit },
+  error,
+  { method, path },
+) => {
   const isUnknown = error instanceof RequestRefusedError && /^(?:unknown_path|method_not_allowed)$/.test(error.reason);
-  const detail = isUnknown ? `There is no ${method} ${path} here.` : said;
+  const detail = isUnknown ? `There is no ${method} ${path} here.` : originalDetail;
   const own: Reason = error instanceof RequestError ? error.reason : {};
-  const status = own.status ?? (plain === 422 ? 400 : plain);
+  const status = own.status ?? (originalStatus === 422 ? 400 : originalStatus);
   const [first] = typeof detail === 'string' ? [] : detail;
   const place = first && toPlace(first.loc.slice(1));
   const message = typeof detail === 'string' ? detail : `${place || 'request'}: ${first?.msg ?? 'not valid'}`;
   const isModel = status === 404 && message.startsWith('App not found');
-  const [type, known] = KINDS[status] ?? [status >= 500 ? 'server_error' : 'invalid_request_error', null];
-  const code = own.code ?? (isModel ? 'model_not_found' : (limit ?? known));
+  const [type, defaultCode] = KINDS[status] ?? [status >= 500 ? 'server_error' : 'invalid_request_error', null];
+  const code = own.code ?? (isModel ? 'model_not_found' : (limit ?? defaultCode));
   const param = own.param ?? (isModel ? 'model' : (place ?? null));
   // OpenAI's client library retries a POST by itself; it must not do so if the first attempt may have started
   // something.

@@ -19,14 +19,14 @@ import type { InputItem, Page } from './schemas.ts';
 const TEXT = /^(?:(?:in|out)put_)?text$/;
 
 /** Consecutive messages of one side. */
-export interface Said {
+export interface Utterance {
   /** `agent`: answers that, according to the client, the agent has given before. */
   by: 'user' | 'agent';
   parts: Part[];
 }
 
 /** Items that are ignored, because they only repeat what the service has stored. */
-const KNOWN_ITEMS = new Set(['reasoning', 'item_reference', 'mcp_call', 'mcp_list_tools', 'mcp_approval_request']);
+const IGNORED_ITEMS = new Set(['reasoning', 'item_reference', 'mcp_call', 'mcp_list_tools', 'mcp_approval_request']);
 /** Member of an answer that names the answered call, by the type of the item. */
 const ANSWERS = new Map<string, 'call_id' | 'tool_call_id' | 'approval_request_id'>([
   ['function_call_output', 'call_id'],
@@ -37,9 +37,9 @@ const ANSWERS = new Map<string, 'call_id' | 'tool_call_id' | 'approval_request_i
 /**
  * Converts the input of a response, or the messages of a chat. @throws {RequestError} for items that are not supported
  */
-export function toTimeline(input: string | InputItem[], param: string): Said[] {
+export function toTimeline(input: string | InputItem[], param: string): Utterance[] {
   const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
-  const timeline: Said[] = [];
+  const timeline: Utterance[] = [];
   for (const [index, item] of items.entries()) {
     const { by, parts } = readItem(item, `${param}[${index}]`);
     const last = timeline.at(-1);
@@ -68,12 +68,12 @@ const toOwnCall = (part: Part): Part =>
 export function toOwnEvents(
   { agents, newId, limits }: InvocationContext,
   { appName }: SessionKey,
-  said: Said[],
+  utterances: Utterance[],
   principal: Principal | undefined,
-  known: readonly FunctionCall[] = [],
+  storedCalls: readonly FunctionCall[] = [],
 ): NewEvent[] {
-  const calls = [...known, ...said.flatMap(getFunctionCalls)];
-  const events = said.map((each) => {
+  const calls = [...storedCalls, ...utterances.flatMap(getFunctionCalls)];
+  const events = utterances.map((each) => {
     const isUser = each.by === 'user';
     const parts = isUser ? nameAnswers(each.parts, calls) : each.parts.map(toOwnCall);
     return {
@@ -90,12 +90,12 @@ export function toOwnEvents(
   return events;
 }
 
-function readItem(item: InputItem, place: string): Said {
+function readItem(item: InputItem, place: string): Utterance {
   const { role, content, output, approve, reason } = item;
   const type = item.type ?? (role === 'tool' ? role : role == null ? '(none)' : 'message');
   if (type === 'message') return readMessage(item, place);
   if (type === 'function_call') return { by: 'agent', parts: [toCall(item.call_id, item, place)] };
-  if (KNOWN_ITEMS.has(type)) return { by: 'user', parts: [] };
+  if (IGNORED_ITEMS.has(type)) return { by: 'user', parts: [] };
   const member = ANSWERS.get(type);
   if (!member) throw new RequestError(`An item of type ${type} is not taken here.`, { param: `${place}.type` });
   const id = item[member];
@@ -116,12 +116,12 @@ function toText(content: InputItem['output']): string {
     : JSON.stringify(content ?? null);
 }
 
-function readMessage({ role, content, tool_calls: calls }: InputItem, place: string): Said {
-  const sent = typeof content === 'string' ? content && [{ type: 'text', text: content }] : content;
-  const parts = (sent || []).map((part, index) => toPart(part, `${place}.content[${index}]`));
-  const called = (calls ?? []).map((call) => toCall(call.id, call.function, place));
+function readMessage({ role, content, tool_calls: calls }: InputItem, place: string): Utterance {
+  const contentParts = typeof content === 'string' ? content && [{ type: 'text', text: content }] : content;
+  const parts = (contentParts || []).map((part, index) => toPart(part, `${place}.content[${index}]`));
+  const callParts = (calls ?? []).map((call) => toCall(call.id, call.function, place));
   if (role === 'user') return { by: 'user', parts };
-  if (role === 'assistant') return { by: 'agent', parts: [...parts, ...called] };
+  if (role === 'assistant') return { by: 'agent', parts: [...parts, ...callParts] };
   if (role !== 'system' && role !== 'developer')
     throw new RequestError(`There is no role ${role}.`, { param: `${place}.role` });
   return { by: 'user', parts: [toSystemPart(parts.map(({ text }) => text ?? '').join('\n'))] };
@@ -144,17 +144,17 @@ function toPart(part: JsonObject, param: string): Part {
   if (type !== 'input_file' && type !== 'file')
     throw new RequestError(`A part of type ${String(type)} is not taken here.`, { param: `${param}.type` });
   const { file_data: data, file_url: url, filename } = (part['file'] ?? part) as JsonObject;
-  const named = typeof filename === 'string' ? { displayName: filename } : {};
-  if (typeof data !== 'string') return toFile(url, named, `${param}.file_url`);
-  return toFile(data.startsWith('data:') ? data : `data:;base64,${data}`, named, `${param}.file_data`);
+  const nameMember = typeof filename === 'string' ? { displayName: filename } : {};
+  if (typeof data !== 'string') return toFile(url, nameMember, `${param}.file_url`);
+  return toFile(data.startsWith('data:') ? data : `data:;base64,${data}`, nameMember, `${param}.file_data`);
 }
 
-function toFile(url: unknown, named: { mimeType?: string; displayName?: string }, param: string): Part {
+function toFile(url: unknown, members: { mimeType?: string; displayName?: string }, param: string): Part {
   if (typeof url !== 'string') throw new RequestError('There is no files API: send data or an address.', { param });
-  if (!url.startsWith('data:')) return { fileData: { fileUri: url, ...named } };
-  const read = readDataUrl(url);
-  if (!read) throw new RequestError('The data is no base64.', { param });
-  return { inlineData: { data: read.data, ...named, mimeType: read.mimeType } };
+  if (!url.startsWith('data:')) return { fileData: { fileUri: url, ...members } };
+  const dataUrl = readDataUrl(url);
+  if (!dataUrl) throw new RequestError('The data is no base64.', { param });
+  return { inlineData: { data: dataUrl.data, ...members, mimeType: dataUrl.mimeType } };
 }
 
 export type Item = ResponseItem & { id: string };
@@ -177,9 +177,9 @@ export const toSystemText = ({ partMetadata }: Part): string => {
 };
 
 /** Converts an event; its calls include only those that a client answers. */
-export function toSaid({ author, content, longRunningToolIds: asked }: Event): Said {
+export function toUtterance({ author, content, longRunningToolIds: externalIds }: Event): Utterance {
   const isShown = ({ functionCall: call }: Part) =>
-    !call || (call.name !== CONFIRMATION_CALL && asked?.includes(call.id ?? '') === true);
+    !call || (call.name !== CONFIRMATION_CALL && externalIds?.includes(call.id ?? '') === true);
   const parts = getParts(content);
   return author === 'user' ? { by: 'user', parts } : { by: 'agent', parts: parts.filter(isShown) };
 }
@@ -194,7 +194,7 @@ const THOUGHTS = [
  * Normalizes a conversation for comparison. Front ends change whitespace, reasoning and the division into parts, so
  * these are ignored. System messages are ignored too, because front ends write the time into them.
  */
-export function toWords(timeline: readonly Said[]): string {
+export function toComparableText(timeline: readonly Utterance[]): string {
   const words: [kind: string, word: string][] = [];
   for (const { by, parts } of timeline)
     for (const part of parts) {
@@ -207,7 +207,7 @@ export function toWords(timeline: readonly Said[]): string {
   return JSON.stringify(words.map(([kind, word]) => [kind, kind === 'agent' ? withoutThoughts(word) : word]));
 }
 
-function toWord(by: Said['by'], part: Part): [kind: string, word: string] | undefined {
+function toWord(by: Utterance['by'], part: Part): [kind: string, word: string] | undefined {
   const { text, thought, functionCall, functionResponse, inlineData, fileData } = part;
   if (text) return thought || toSystemText(part) !== '' ? undefined : [by, text.replaceAll(/\s+/g, '')];
   if (functionResponse) return by === 'user' ? ['answer', functionResponse.id ?? ''] : undefined;
@@ -227,7 +227,7 @@ function withoutThoughts(word: string): string {
 /**
  * Creates a stateful converter from events to items: a call that the service answers becomes an item with its answer.
  */
-export function itemReader(serverLabel: string): (event: Event) => Item[] {
+export function createItemReader(serverLabel: string): (event: Event) => Item[] {
   const calls = new Map<string, FunctionCall>();
   return (event) => (event.author === 'user' ? toUserItems(event) : toAgentItems(event, calls, serverLabel));
 }
@@ -266,20 +266,20 @@ function toAnswerItem(id: string, { id: callId, name, response }: NonNullable<Pa
 }
 
 function toAgentItems(event: Event, calls: Map<string, FunctionCall>, serverLabel: string): Item[] {
-  const { id: eventId, content, longRunningToolIds: asked } = event;
+  const { id: eventId, content, longRunningToolIds: externalIds } = event;
   const items = joinTexts(content).map(({ isThought, text }, part) =>
     toTextItem(`${eventId}_${part}`, isThought, text),
   );
   for (const [index, { functionCall: call, functionResponse, inlineData }] of getParts(content).entries()) {
-    if (call?.id && asked?.includes(call.id)) items.push(toCallItem(call.id, call, serverLabel));
+    if (call?.id && externalIds?.includes(call.id)) items.push(toCallItem(call.id, call, serverLabel));
     else if (call?.id) calls.set(call.id, call);
     if (inlineData?.data && inlineData.mimeType?.startsWith('image/')) {
       const image = { type: 'image_generation_call', status: 'completed', result: inlineData.data } as const;
       items.push({ id: `ig_${eventId}_${index}`, ...image });
     }
     const { id, response } = functionResponse ?? {};
-    const called = id && !isProvisional(event, id) ? calls.get(id) : undefined;
-    if (called) items.push(toResultItem(`mcp_${id}`, called, response ?? {}, serverLabel));
+    const answeredCall = id && !isProvisional(event, id) ? calls.get(id) : undefined;
+    if (answeredCall) items.push(toResultItem(`mcp_${id}`, answeredCall, response ?? {}, serverLabel));
   }
   return items;
 }
@@ -290,19 +290,19 @@ export function toTextItem(id: string, isThought: boolean, text: string): Item {
   return { id: `msg_${id}`, type: 'message', status: 'completed', role: 'assistant', content };
 }
 
-const toCalled = ({ name, args }: FunctionCall) => ({ name: name ?? '', arguments: JSON.stringify(args ?? {}) });
+const toCallMembers = ({ name, args }: FunctionCall) => ({ name: name ?? '', arguments: JSON.stringify(args ?? {}) });
 
 /** Converts a call that the client or a person answers. */
 function toCallItem(id: string, call: FunctionCall, server_label: string): Item {
   if (call.name !== CONFIRMATION_CALL)
-    return { id: `fc_${id}`, type: 'function_call', call_id: id, ...toCalled(call), status: 'completed' };
-  const asked = (call.args?.['originalFunctionCall'] ?? {}) as FunctionCall;
-  return { id, type: 'mcp_approval_request', server_label, ...toCalled(asked) };
+    return { id: `fc_${id}`, type: 'function_call', call_id: id, ...toCallMembers(call), status: 'completed' };
+  const confirmedCall = (call.args?.['originalFunctionCall'] ?? {}) as FunctionCall;
+  return { id, type: 'mcp_approval_request', server_label, ...toCallMembers(confirmedCall) };
 }
 
 /** Converts a call that the service has answered. */
 function toResultItem(id: string, call: FunctionCall, response: JsonObject, server_label: string): Item {
-  const item = { id, type: 'mcp_call', server_label, ...toCalled(call), approval_request_id: null } as const;
+  const item = { id, type: 'mcp_call', server_label, ...toCallMembers(call), approval_request_id: null } as const;
   const { error } = response;
   if (error === undefined) return { ...item, status: 'completed', output: JSON.stringify(response), error: null };
   const content = [{ type: 'text', text: typeof error === 'string' ? error : JSON.stringify(error) }];
@@ -317,6 +317,7 @@ export function toPage(items: Item[], { after, limit, order }: Page): JsonObject
   let characters = 0;
   const fits = (item: Item) => (characters += JSON.stringify(item).length) <= MAX_CHARACTERS;
   const data = all.slice(from, from + limit).filter((item, index) => fits(item) || index === 0);
-  const [first_id, last_id] = [data.at(0)?.id ?? null, data.at(-1)?.id ?? null];
+  const first_id = data.at(0)?.id ?? null;
+  const last_id = data.at(-1)?.id ?? null;
   return { object: 'list', data, first_id, last_id, has_more: all.length > from + data.length };
 }

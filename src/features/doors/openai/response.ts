@@ -10,7 +10,7 @@ import { toTokens } from '../../../observability/tokens.ts';
 import type { InvocationRef } from '../handle.ts';
 import { readTurn, type TurnStep } from '../turn.ts';
 import { toConversationId, toResponseId } from './ids.ts';
-import { type Item, itemReader, toTextItem } from './items.ts';
+import { type Item, createItemReader, toTextItem } from './items.ts';
 
 /** Member of the first part's `partMetadata`: the members of the request that a response repeats. */
 const NOTE = 'openAiRequest';
@@ -27,8 +27,8 @@ const DEFAULTS: JsonObject = { ...SAMPLING, ...FORM, ...TOOLS, ...PLACE, ...IGNO
  * Stores the repeated members on the first part of the user's message, so that a later read of the response has them.
  */
 export function withEcho([first, ...others]: Part[], request: JsonObject): Part[] {
-  const given = Object.keys(DEFAULTS).filter((name) => request[name] != null);
-  const echo = Object.fromEntries(given.map((name) => [name, request[name]]));
+  const names = Object.keys(DEFAULTS).filter((name) => request[name] != null);
+  const echo = Object.fromEntries(names.map((name) => [name, request[name]]));
   return [{ ...first, partMetadata: { ...first?.partMetadata, [NOTE]: echo } }, ...others];
 }
 
@@ -52,7 +52,7 @@ const LIMITS = new Set<string | undefined>(['budget_exceeded', 'model_rate_limit
 /** Builds a response from the steps of its invocation; the same steps always give the same response. */
 export class ResponseState {
   /** Items that the user sent. */
-  readonly said: Item[] = [];
+  readonly input: Item[] = [];
   readonly output: Item[] = [];
   /** False until the answer that starts this response has come. */
   isShown: boolean;
@@ -62,12 +62,12 @@ export class ResponseState {
   end: Pick<Invocation, 'status' | 'error' | 'endTime'> | undefined;
   readonly #events: Event[] = [];
   readonly #ref: InvocationRef;
-  readonly #toItems: ReturnType<typeof itemReader>;
+  readonly #toItems: ReturnType<typeof createItemReader>;
 
   constructor(ref: InvocationRef) {
     this.#ref = ref;
-    this.#toItems = itemReader(ref.key.appName);
-    this.isShown = ref.answered === undefined;
+    this.#toItems = createItemReader(ref.key.appName);
+    this.isShown = ref.answeredCallId === undefined;
   }
 
   /** Takes a complete event or the end. @returns the output items that it adds */
@@ -85,13 +85,13 @@ export class ResponseState {
       this.end = { status: 'paused', endTime: event.timestamp ?? undefined };
       return [];
     }
-    this.isShown ||= answers.some(({ id }) => id === this.#ref.answered);
+    this.isShown ||= answers.some(({ id }) => id === this.#ref.answeredCallId);
     // Earlier events are converted too, because this response may answer their calls.
     const items = this.#toItems(event);
     if (!this.isShown) return [];
     this.lastSequence = sequence;
     this.#events.push(event);
-    (isUser ? this.said : this.output).push(...items);
+    (isUser ? this.input : this.output).push(...items);
     return isUser ? [] : items;
   }
 
@@ -129,15 +129,16 @@ export function toState(ref: InvocationRef, invocation: Invocation): Response {
   const state = new ResponseState(ref);
   const isOver = !['queued', 'running'].includes(invocation.status);
   if (isOver) state.end = invocation;
-  const shown = state.toResponse();
-  const status = invocation.status === 'running' ? 'in_progress' : shown.status;
-  return { ...shown, status, created_at: Math.floor(invocation.createTime), usage: null } as unknown as Response;
+  const response = state.toResponse();
+  const status = invocation.status === 'running' ? 'in_progress' : response.status;
+  return { ...response, status, created_at: Math.floor(invocation.createTime), usage: null } as unknown as Response;
 }
 
 function toUsage(events: readonly Event[]): Response['usage'] {
-  const used = events.map(toTokens);
-  const sum = (name: keyof (typeof used)[number]) => used.reduce((total, each) => total + each[name], 0);
-  const [input, output] = [sum('input_tokens'), sum('output_tokens')];
+  const tokens = events.map(toTokens);
+  const sum = (name: keyof (typeof tokens)[number]) => tokens.reduce((total, each) => total + each[name], 0);
+  const input = sum('input_tokens');
+  const output = sum('output_tokens');
   return {
     input_tokens: input,
     input_tokens_details: { cached_tokens: sum('cache_read.input_tokens'), cache_write_tokens: 0 },
@@ -152,9 +153,9 @@ function toUsage(events: readonly Event[]): Response['usage'] {
  * @throws {HandedOverError} if the client disconnects or this process stops before the end
  */
 export async function readResponse(context: InvocationContext, ref: InvocationRef, client?: HttpResponse) {
-  const left = new AbortController();
-  client?.once('close', () => left.abort());
-  const signal = client ? AbortSignal.any([left.signal, context.draining]) : left.signal;
+  const disconnect = new AbortController();
+  client?.once('close', () => disconnect.abort());
+  const signal = client ? AbortSignal.any([disconnect.signal, context.draining]) : disconnect.signal;
   const state = new ResponseState(ref);
   for await (const step of readTurn(context, { ...ref, withText: false, isSoFar: !client }, signal)) {
     state.take(step);
@@ -166,8 +167,8 @@ export async function readResponse(context: InvocationContext, ref: InvocationRe
 
 /** Names of the events of a text, and their members, by the type of the item. */
 const TEXTS = {
-  message: { text: 'output_text', part: 'content_part', place: { content_index: 0 }, more: { logprobs: [] } },
-  reasoning: { text: 'reasoning_summary_text', part: 'reasoning_summary_part', place: { summary_index: 0 }, more: {} },
+  message: { text: 'output_text', part: 'content_part', place: { content_index: 0 }, extra: { logprobs: [] } },
+  reasoning: { text: 'reasoning_summary_text', part: 'reasoning_summary_part', place: { summary_index: 0 }, extra: {} },
 };
 
 /** Members that are still empty when an item starts, by the type of the item. */
@@ -217,7 +218,7 @@ class EventWriter extends ResponseState {
   }
 
   *#takeText({ eventId, part, isThought, text: delta }: TurnStep & { kind: 'text' }): Generator<ResponseStreamEvent> {
-    const { text, part: partName, place, more } = TEXTS[isThought ? 'reasoning' : 'message'];
+    const { text, part: partName, place, extra } = TEXTS[isThought ? 'reasoning' : 'message'];
     const id = `${eventId}_${part}`;
     if (this.#text?.id !== id) {
       yield* this.#closeText();
@@ -229,15 +230,15 @@ class EventWriter extends ResponseState {
       yield this.#ofItem(`${partName}.added`, { ...place, part: getPart(item) });
     }
     this.#text.text += delta;
-    yield this.#ofItem(`${text}.delta`, { ...place, delta, ...more });
+    yield this.#ofItem(`${text}.delta`, { ...place, delta, ...extra });
   }
 
   *#closeText(): Generator<ResponseStreamEvent> {
     if (!this.#text) return;
     const { id, isThought, text } = this.#text;
-    const { text: textName, part: partName, place, more } = TEXTS[isThought ? 'reasoning' : 'message'];
+    const { text: textName, part: partName, place, extra } = TEXTS[isThought ? 'reasoning' : 'message'];
     const item = toTextItem(id, isThought, text);
-    yield this.#ofItem(`${textName}.done`, { ...place, text, ...more });
+    yield this.#ofItem(`${textName}.done`, { ...place, text, ...extra });
     yield this.#ofItem(`${partName}.done`, { ...place, part: getPart(item) });
     yield this.#event('output_item.done', { output_index: this.#index, item });
     this.#text = undefined;
@@ -260,8 +261,8 @@ class EventWriter extends ResponseState {
   #begin(item: Item): ResponseStreamEvent {
     this.#item = item;
     this.#index += 1;
-    const begun = { ...item, ...BEGINNINGS[item.type] };
-    return this.#event('output_item.added', { output_index: this.#index, item: begun });
+    const started = { ...item, ...BEGINNINGS[item.type] };
+    return this.#event('output_item.added', { output_index: this.#index, item: started });
   }
 
   #ofItem(type: string, members: JsonObject): ResponseStreamEvent {

@@ -138,6 +138,6 @@ export async function deleteResponse(context: OpenAiContext, call: OneCall): Pro
 }
 
 export async function listInput(context: OpenAiContext, call: OneCall<Page>): Promise<JsonObject> {
-  const { said } = await readResponse(context, await findResponse(context, call));
-  return toPage(said, call.query);
+  const { input } = await readResponse(context, await findResponse(context, call));
+  return toPage(input, call.query);
 }

@@ -27,14 +27,17 @@ const content = looseObject('A part of a message; its `type` says which members 
   type: z.string().max(64).describe('For instance `input_text`, `input_image`, `input_file`, `text`, `image_url`.'),
 });
 const contents = optional(z.union([bodyText, bodyList(content)]), 'A text, or parts in order: text, images, files.');
-const called = { name: name('The tool of a call.'), arguments: text('The arguments of a call, as JSON text.') };
-const call = looseObject('A call in a chat.', { id: name('Its id.'), function: looseObject('What it calls.', called) });
+const callMembers = { name: name('The tool of a call.'), arguments: text('The arguments of a call, as JSON text.') };
+const call = looseObject('A call in a chat.', {
+  id: name('Its id.'),
+  function: looseObject('What it calls.', callMembers),
+});
 const item = looseObject('An item or a message; its `type` says which members it has.', {
   type: text('Its kind: `message` [where it has a `role`], `function_call_output`, `mcp_approval_response`.', 64),
   role: text('Of a message: `user`, `assistant`, `system`, `developer`; in a chat also `tool`.', 64),
   content: contents.describe('Of a message: what is said.'),
   call_id: name('Of a call or its output: the call.'),
-  ...called,
+  ...callMembers,
   output: contents.describe('Of the output of a call.'),
   approval_request_id: name('Of an approval: what was asked.'),
   approve: flag('Of an approval: the decision.'),

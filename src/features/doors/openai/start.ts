@@ -17,7 +17,7 @@ import type { InvocationRef } from '../handle.ts';
 import { answerAll } from '../open-calls.ts';
 import { findPaused, startTurn, type TurnRequest } from '../start-turn.ts';
 import { RequestError, toPlace } from './errors.ts';
-import { nameAnswers, type Said, toOwnEvents } from './items.ts';
+import { nameAnswers, type Utterance, toOwnEvents } from './items.ts';
 import { withEcho } from './response.ts';
 import { type ChatRequest, type CreateResponse, type doorHeaders, samplingSchema } from './schemas.ts';
 
@@ -29,8 +29,8 @@ export type OpenAiCall<Body = CreateResponse | ChatRequest> = Call<unknown, unkn
 type Headers = z.output<typeof doorHeaders>;
 
 /** Returns the members of a request that need the scope `override`. */
-export function toOverrides(sent: CreateResponse | ChatRequest): AgentOverrides {
-  const body: Partial<CreateResponse & ChatRequest> = sent;
+export function toOverrides(request: CreateResponse | ChatRequest): AgentOverrides {
+  const body: Partial<CreateResponse & ChatRequest> = request;
   const { type, schema, json_schema: chat } = body.text?.format ?? body.response_format ?? {};
   const form = type === 'json_schema' ? (schema ?? chat?.schema ?? {}) : undefined;
   // If the client has tools, `required` is about those and never forces a tool of the agent.
@@ -55,13 +55,14 @@ function toTools(body: OpenAiCall['body']): Pick<AgentOverrides, 'clientTools' |
     return { ...(own && { clientTools: own }), ...(own && choice === 'required' && { toolChoice: choice }) };
   const { mode, tools = [] } = choice.type === 'allowed_tools' ? (choice.allowed_tools ?? choice) : { tools: [choice] };
   const names = (tools ?? []).map(({ type, ...tool }) => (type === 'function' ? readName(tool) : undefined));
-  const chosen = own?.filter(({ name }) => names.includes(name)) ?? [];
-  if (chosen.length === 0 || chosen.length < new Set(names).size) {
+  const chosenTools = own?.filter(({ name }) => names.includes(name)) ?? [];
+  if (chosenTools.length === 0 || chosenTools.length < new Set(names).size) {
     const message = 'A choice names tools of `tools`; which of its own tools an agent calls is not chosen.';
     throw new RequestError(message, { param: 'tool_choice' });
   }
-  if (choice.type !== 'allowed_tools') return { clientTools: own ?? [], toolChoice: { name: chosen[0]?.name ?? '' } };
-  return { clientTools: chosen, ...(mode === 'required' && { toolChoice: mode }) };
+  if (choice.type !== 'allowed_tools')
+    return { clientTools: own ?? [], toolChoice: { name: chosenTools[0]?.name ?? '' } };
+  return { clientTools: chosenTools, ...(mode === 'required' && { toolChoice: mode }) };
 }
 
 /** The Chat Completions API nests the name one level deeper. */
@@ -91,8 +92,8 @@ export interface Place {
 }
 
 /** How a request is answered. */
-interface Asked {
-  timeline: Said[];
+interface AnswerPlan {
+  timeline: Utterance[];
   streaming: boolean;
   /** Finds the session to continue; `undefined`: a new one, with the history that the client sends. */
   find: () => Promise<Place | undefined>;
@@ -105,10 +106,10 @@ interface Asked {
  * Answers a request, or shows the answer to an earlier request with the same idempotency key. A temporary session is
  * deleted afterwards. @throws as {@link prepareAnswer} @throws {KeyReusedError}
  */
-export async function answer(context: OpenAiContext, call: OpenAiCall, asked: Asked): Promise<Answer> {
-  const { timeline, streaming, find, run, show } = asked;
-  const repeated = await findAnswer(context, call, timeline);
-  const { ref, turn } = repeated ?? (await prepareAnswer(context, call, timeline, await find()));
+export async function answer(context: OpenAiContext, call: OpenAiCall, plan: AnswerPlan): Promise<Answer> {
+  const { timeline, streaming, find, run, show } = plan;
+  const earlier = await findAnswer(context, call, timeline);
+  const { ref, turn } = earlier ?? (await prepareAnswer(context, call, timeline, await find()));
   try {
     if (!turn) return await show(ref);
     if (run) return await run(ref, turn);
@@ -124,7 +125,12 @@ export async function answer(context: OpenAiContext, call: OpenAiCall, asked: As
  * @throws {RequestError} @throws {ConflictError} if calls would stay without an answer
  * @throws {ForbiddenError} if agent messages are to be stored in a lasting session without the scope to import
  */
-async function prepareAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Said[], place: Place | undefined) {
+async function prepareAnswer(
+  context: OpenAiContext,
+  call: OpenAiCall,
+  timeline: Utterance[],
+  place: Place | undefined,
+) {
   const { body, userId, principal } = call;
   const param = 'input' in body ? 'input' : 'messages';
   const last = timeline.at(-1);
@@ -135,29 +141,29 @@ async function prepareAnswer(context: OpenAiContext, call: OpenAiCall, timeline:
   const overrides = withoutAbsent({ ...toOverrides(body), ...toTools(body) });
   const key = place?.key ?? { appName: body.model, userId, sessionId: context.newId() };
   const paused = await findPaused(context, key, place?.history);
-  const sent = new Map(getFunctionResponses(last).map(({ id, response }) => [id, response ?? {}]));
-  const answers = answerAll(paused?.calls ?? [], ({ id }) => sent.get(id));
-  const resumed = answers.length > 0 ? paused?.invocationId : undefined;
-  const parts = resumed
+  const responses = new Map(getFunctionResponses(last).map(({ id, response }) => [id, response ?? {}]));
+  const answers = answerAll(paused?.calls ?? [], ({ id }) => responses.get(id));
+  const resumedId = answers.length > 0 ? paused?.invocationId : undefined;
+  const parts = resumedId
     ? [...answers, ...last.parts.filter(({ functionResponse }) => !functionResponse)]
     : nameAnswers(last.parts, before.flatMap(getFunctionCalls));
   if (before.length > 0) {
     const events = toOwnEvents(context, key, before, isTemporary(call, key) ? undefined : principal);
     await insertSession(context.database.db, key, {}, events);
   }
-  const invocationId = resumed ?? newInvocationId(context);
+  const invocationId = resumedId ?? newInvocationId(context);
   const turn: TurnRequest = {
     content: { role: 'user', parts: param === 'input' ? withEcho(parts, body) : parts },
-    resumed,
+    resumedId,
     invocationId,
     overrides,
-    requested: toRequested(call),
+    identity: toRequested(call),
     createSession: place ? place.history === null && 'new' : before.length === 0,
   };
-  return { ref: { key, invocationId, answered: toAnswered(parts) }, turn };
+  return { ref: { key, invocationId, answeredCallId: toAnswered(parts) }, turn };
 }
 
-const toAnswered = (parts: Said['parts'] = []) => getFunctionResponses({ parts })[0]?.id ?? undefined;
+const toAnswered = (parts: Utterance['parts'] = []) => getFunctionResponses({ parts })[0]?.id ?? undefined;
 
 const toRequested = (call: OpenAiCall) => [call.userId, call.body, toSessionName(call)];
 
@@ -165,11 +171,11 @@ const toRequested = (call: OpenAiCall) => [call.userId, call.body, toSessionName
 export const toSessionName = ({ headers, body: { metadata } }: OpenAiCall): string | undefined =>
   headers['x-session-id'] ?? headers['x-openwebui-chat-id'] ?? metadata?.['session_id'];
 
-async function findAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Said[]) {
+async function findAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Utterance[]) {
   const { idempotency } = toInvocationOptions(call.headers, toRequested(call));
   const user = { appName: call.body.model, userId: call.userId, sessionId: '' };
-  const found = idempotency && (await findRepeated(context, user, idempotency));
-  return found && { ref: { ...found, answered: toAnswered(timeline.at(-1)?.parts) }, turn: undefined };
+  const invocation = idempotency && (await findRepeated(context, user, idempotency));
+  return invocation && { ref: { ...invocation, answeredCallId: toAnswered(timeline.at(-1)?.parts) }, turn: undefined };
 }
 
 /** True for a temporary session, deleted after the answer: the client named none, or asks to store nothing. */

@@ -47,30 +47,30 @@ export async function addSession(db: Database, key: SessionKey, set: EvalSetKey,
 export async function addSessions(
   { database, agents }: EvalContext,
   set: EvalSetKey,
-  chosen: ChosenSession[],
+  sources: ChosenSession[],
 ): Promise<string[]> {
   const { appName } = set;
   const agent = agents.get(appName);
   const instructions = listInstructions(agent);
-  const seen = new Map<string, number>();
+  const counts = new Map<string, number>();
   const cases: { evalCase: EvalCase; source: ChosenSession }[] = [];
-  for (const source of chosen) {
-    const times = (seen.get(source.sessionId) ?? 0) + 1;
-    seen.set(source.sessionId, times);
+  for (const source of sources) {
+    const times = (counts.get(source.sessionId) ?? 0) + 1;
+    counts.set(source.sessionId, times);
     const evalId = times === 1 ? source.sessionId : `${source.sessionId}-${times}`;
     const plain = await toCase(database.reads, { appName, ...source }, { evalId, instructions });
     if (!plain) continue;
-    const masked = agent?.evals?.mask ? await agent.evals.mask(cloneJson(plain) as unknown as JsonObject) : plain;
-    if (!evalCaseSchema.safeParse(masked).success || masked.evalId !== evalId)
+    const maskedCase = agent?.evals?.mask ? await agent.evals.mask(cloneJson(plain) as unknown as JsonObject) : plain;
+    if (!evalCaseSchema.safeParse(maskedCase).success || maskedCase.evalId !== evalId)
       throw new InvalidError(`The mask of ${appName} made no eval case of session ${source.sessionId}.`);
-    cases.push({ evalCase: masked as unknown as EvalCase, source });
+    cases.push({ evalCase: maskedCase as unknown as EvalCase, source });
   }
   return database.transaction(async (tx) => {
-    const added: string[] = [];
+    const evalIds: string[] = [];
     for (const { evalCase, source } of cases) {
-      if (await insertEvalCase(tx, set, evalCase, source)) added.push(evalCase.evalId);
+      if (await insertEvalCase(tx, set, evalCase, source)) evalIds.push(evalCase.evalId);
     }
-    return added;
+    return evalIds;
   });
 }
 
@@ -100,8 +100,8 @@ async function toCase(
 /** A history must end with an invocation, because a run continues it with a message of the user. */
 function checkStart(events: Event[], fromSequence: number): void {
   checkReached(events.length, fromSequence);
-  const begun = new Set(events.slice(0, fromSequence).map(({ invocationId }) => invocationId));
-  const isBegun = ({ invocationId }: Event) => invocationId != null && begun.has(invocationId);
-  if (events.slice(fromSequence).some(isBegun))
+  const historyIds = new Set(events.slice(0, fromSequence).map(({ invocationId }) => invocationId));
+  const isOfHistory = ({ invocationId }: Event) => invocationId != null && historyIds.has(invocationId);
+  if (events.slice(fromSequence).some(isOfHistory))
     throw new InvalidError(`The invocation of event ${fromSequence} goes on behind it: name its last event.`);
 }

@@ -1,7 +1,7 @@
 import {
   type EvalSetKey,
   nextVersion,
-  madeCase,
+  returnCase,
   insertVersion,
   isOfSet,
   isNewest,
@@ -58,7 +58,7 @@ export async function insertEvalCase(
       on conflict (${names(evalSets.appName, evalSets.id)})
       do update set ${assignments(evalSets, { id: excluded(evalSets.id) })}
       where ${isOwn} returning ${evalSets.ownerId} as owner_id),
-    created as (${insert} from set_used where ${count} < ${MAX_CASES} on conflict do nothing ${madeCase}),
+    created as (${insert} from set_used where ${count} < ${MAX_CASES} on conflict do nothing ${returnCase}),
     said as (${insertVersion({ appName, evalSetId }, sql`${escapeJson(evalCase)}::jsonb || ${time}`)} from created)
     select exists (select from held) as held, exists (select from created) as made, ${count} >= ${MAX_CASES} as full`);
   const [{ held, made, full } = { held: false, made: false, full: false }] = rows;
@@ -99,11 +99,11 @@ export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: E
     from ${evalCaseVersions} where ${evalCaseVersions.appName} = ${appName}
       and ${evalCaseVersions.evalSetId} = ${evalSetId} and ${evalCaseVersions.evalId} = ${evalCase.evalId} limit 1)`;
   const payload = sql`(${time} || ${escapeJson(toStoredCase(evalCase))}::jsonb)`;
-  const replaced = sql`(
+  const update = sql`(
     update ${evalCases} set ${names(evalCases.version)} = ${evalCases.version} + 1
-    where ${isCase(key, evalCase.evalId)} ${madeCase})`;
-  const said = sql`, said as (${insertVersion(key, payload)} from changed as created)`;
-  await changeEvalCase(db, key, evalCase.evalId, replaced, said);
+    where ${isCase(key, evalCase.evalId)} ${returnCase})`;
+  const insertion = sql`, said as (${insertVersion(key, payload)} from changed as created)`;
+  await changeEvalCase(db, key, evalCase.evalId, update, insertion);
 }
 
 /** @throws {NotFoundError} if the set or the case is absent */
@@ -126,10 +126,10 @@ async function changeEvalCase(
   key: EvalSetKey,
   evalId: string,
   change: SQLWrapper,
-  more: SQL = sql``,
+  otherParts: SQL = sql``,
 ): Promise<void> {
   const { rows } = await db.execute<{ changed: number }>(sql`
-    with changed as ${change}${more}
+    with changed as ${change}${otherParts}
     select (select count(*)::int from changed) as changed from ${evalSets} where ${isSet(key)}`);
   const set = rows[0];
   if (!set) throw new NotFoundError(evalSetNotFound(key));

@@ -59,7 +59,7 @@ const spelling = keyAliases(scenarioSchema);
 
 /** Parses a stored case. @throws ZodError if its scenario, in either spelling, lacks a text. */
 export function readStoredCase(text: string): StoredCase {
-  const { conversationScenario, sessionInput, ...read } = parseExactJson(text) as Omit<
+  const { conversationScenario, sessionInput, ...members } = parseExactJson(text) as Omit<
     StoredCase,
     'scenario' | 'state'
   > & {
@@ -68,7 +68,7 @@ export function readStoredCase(text: string): StoredCase {
   };
   const { state, sessionId, sequence } = sessionInput ?? {};
   return {
-    ...read,
+    ...members,
     state: state ?? {},
     ...(sessionId != null && sequence != null ? { history: { sessionId, sequence } } : {}),
     ...(conversationScenario == null

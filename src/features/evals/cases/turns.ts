@@ -19,12 +19,12 @@ export interface EvalInvocation {
  * compaction) and rewound invocations are left out.
  */
 export const toEvalInvocations = (events: Event[]): EvalInvocation[] =>
-  toTurnParts(events).map(({ invocationId, question, spoken, final }) => ({
+  toTurnParts(events).map(({ invocationId, question, agentMessages, finalEvent }) => ({
     invocationId,
     userContent: question?.content ?? { parts: [] },
-    ...(final?.content ? { finalResponse: final.content } : {}),
+    ...(finalEvent?.content ? { finalResponse: finalEvent.content } : {}),
     intermediateData: {
-      invocationEvents: spoken.flatMap(({ author, content, isAnswer }) =>
+      invocationEvents: agentMessages.flatMap(({ author, content, isAnswer }) =>
         !isAnswer && saysSomething(content) ? [{ author, content }] : [],
       ),
     },
@@ -36,8 +36,8 @@ interface TurnParts {
   events: Event[];
   question: Event | undefined;
   /** Messages of agents. `isAnswer` is true for the final response, unless it contains calls. */
-  spoken: { author: string; content: Content; isAnswer: boolean; event: Event }[];
-  final: Event | undefined;
+  agentMessages: { author: string; content: Content; isAnswer: boolean; event: Event }[];
+  finalEvent: Event | undefined;
 }
 
 /** Groups events into turns, as {@link toEvalInvocations} describes. */
@@ -55,7 +55,7 @@ function splitByPrompts(group: Event[]): Event[][] {
   const turns: Event[][] = [[]];
   for (const event of group) {
     const turn = turns.at(-1) as Event[];
-    const isAnswered = turn.some(isPrompt) && turn.some((one) => !isUsers(one) && one.content);
+    const isAnswered = turn.some(isPrompt) && turn.some((one) => !isOfUser(one) && one.content);
     if (isPrompt(event) && isAnswered) turns.push([event]);
     else turn.push(event);
   }
@@ -64,29 +64,29 @@ function splitByPrompts(group: Event[]): Event[][] {
 
 /** True if the user sends more than answers to calls. */
 const isPrompt = (event: Event): boolean =>
-  isUsers(event) && getParts(event.content).some((part) => !part.functionResponse && !part.functionCall);
+  isOfUser(event) && getParts(event.content).some((part) => !part.functionResponse && !part.functionCall);
 
 /** Joins the prompts of a turn into one question. */
 function toQuestion(events: Event[]): Event | undefined {
   const prompts = events.filter(isPrompt);
   const [first] = prompts;
-  if (!first || prompts.length === 1) return first ?? events.findLast((event) => isUsers(event) && event.content);
+  if (!first || prompts.length === 1) return first ?? events.findLast((event) => isOfUser(event) && event.content);
   return { ...first, content: { ...first.content, parts: prompts.flatMap(({ content }) => getParts(content)) } };
 }
 
 function toParts(invocationId: string, events: Event[]): TurnParts {
-  const said = events.filter((event) => !isUsers(event) && getParts(event.content).length > 0);
-  const final = said.findLast(isFinalResponse);
-  const spoken = said.flatMap((event) => {
+  const agentEvents = events.filter((event) => !isOfUser(event) && getParts(event.content).length > 0);
+  const finalEvent = agentEvents.findLast(isFinalResponse);
+  const agentMessages = agentEvents.flatMap((event) => {
     const { author, content } = event;
     // A long-running tool's calls are in the final event; without that event the trajectory would lose them.
-    const isAnswer = event === final && getFunctionCalls(content).length === 0;
+    const isAnswer = event === finalEvent && getFunctionCalls(content).length === 0;
     return content ? [{ author: author ?? 'agent', content, isAnswer, event }] : [];
   });
-  return { invocationId, events, question: toQuestion(events), spoken, final };
+  return { invocationId, events, question: toQuestion(events), agentMessages, finalEvent };
 }
 
-const isUsers = (event: Event) => event.author?.toLowerCase() === 'user';
+const isOfUser = (event: Event) => event.author?.toLowerCase() === 'user';
 
 /** False for content that ADK leaves out of a case: only empty text, results of code, or references to files. */
 const saysSomething = (content: Content) =>
@@ -99,7 +99,7 @@ const saysSomething = (content: Content) =>
 export function toActualTurns(events: Event[], agent: AgentDescription | undefined): Turn[] {
   const agents = agent ? listAgents(agent) : [];
   return toTurnParts(events).map((turn) => {
-    const authors = new Set(turn.spoken.map(({ author }) => author));
+    const authors = new Set(turn.agentMessages.map(({ author }) => author));
     const details = agents
       .filter(({ name }) => authors.has(name))
       .map(({ name, instruction, tools }): [string, object] => [
@@ -109,8 +109,8 @@ export function toActualTurns(events: Event[], agent: AgentDescription | undefin
     return {
       invocationId: turn.invocationId,
       userContent: turn.question?.content ?? { parts: [] },
-      ...(turn.final?.content ? { finalResponse: turn.final.content } : {}),
-      intermediateData: { invocationEvents: turn.spoken.flatMap(toTurnEvent) },
+      ...(turn.finalEvent?.content ? { finalResponse: turn.finalEvent.content } : {}),
+      intermediateData: { invocationEvents: turn.agentMessages.flatMap(toTurnEvent) },
       creationTimestamp: turn.question?.timestamp ?? 0,
       ...measureDurations(turn),
       appDetails: { agentDetails: Object.fromEntries(details) },
@@ -128,7 +128,7 @@ const toDeclarations = (tools: AgentDescription['tools']) =>
       ];
 
 /** The final response keeps its event, without content, because its tokens count. */
-function toTurnEvent({ author, content, isAnswer, event }: TurnParts['spoken'][number]) {
+function toTurnEvent({ author, content, isAnswer, event }: TurnParts['agentMessages'][number]) {
   if (!isAnswer && !saysSomething(content)) return [];
   const { usageMetadata, modelVersion } = event;
   return [

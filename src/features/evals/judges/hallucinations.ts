@@ -25,16 +25,16 @@ const BLOCK = ['sentence:', '\nlabel:', '\nrationale:', '\nsupporting_excerpt:',
  * because one that searches for the next mark takes quadratic time if a mark is missing.
  */
 function between(text: string, marks: string[]): string[][] {
-  const found: string[][] = [];
+  const matches: string[][] = [];
   for (let from = 0; ; ) {
     const places: number[] = [];
     for (const mark of marks) {
       const place = text.indexOf(mark, from);
-      if (place < 0) return found;
+      if (place < 0) return matches;
       places.push(place);
       from = place + mark.length;
     }
-    found.push(
+    matches.push(
       places.slice(1).map((place, index) => text.slice((places[index] ?? 0) + (marks[index] ?? '').length, place)),
     );
   }
@@ -51,13 +51,13 @@ export function readLabels(answer: string): (0 | 1)[] {
 }
 
 /** A text of an agent, with the earlier steps of its turn. */
-interface Said {
+interface AgentText {
   text: string;
   before: ReturnType<typeof toSteps>;
 }
 
 /** Lists the texts of a turn to judge: the final response, and with `all` also the texts before it. */
-function listTexts(turn: Turn, all: boolean): Said[] {
+function listTexts(turn: Turn, all: boolean): AgentText[] {
   const steps = toSteps(turn);
   const early = all
     ? steps.flatMap(({ text }, place) => (text === undefined ? [] : [{ text, before: steps.slice(0, place) }]))
@@ -66,16 +66,16 @@ function listTexts(turn: Turn, all: boolean): Said[] {
   return text ? [...early, { text, before: steps }] : early;
 }
 
-async function judgeText(said: Said, earlier: Turn[], turn: Turn, judge: Judge): Promise<TurnScore> {
+async function judgeText(agentText: AgentText, earlier: Turn[], turn: Turn, judge: Judge): Promise<TurnScore> {
   try {
-    const split = toPrompt(SEGMENT, { text: said.text }, '{"sentences": ["<sentence>", …]}');
+    const split = toPrompt(SEGMENT, { text: agentText.text }, '{"sentences": ["<sentence>", …]}');
     const sentences = readSentences(await callJudge(judge, split));
     if (sentences.length === 0) return { score: null, explanation: 'The judge found no sentences in the text.' };
     const material = {
       given: turn.appDetails ?? {},
       dialogue: earlier.map((before) => toTranscript(before)),
       user: getText(turn.userContent),
-      steps: said.before,
+      steps: agentText.before,
       sentences,
     };
     const form = '{"labels": [{"sentence": "<sentence>", "reason": "<one sentence>", "label": "<label>"}, …]}';
@@ -103,7 +103,7 @@ export async function hallucinations(
   const earlier: Turn[] = [];
   for (const { actual } of pairs) {
     const texts: TurnScore[] = [];
-    for (const said of listTexts(actual, all)) texts.push(await judgeText(said, earlier, actual, judge));
+    for (const agentText of listTexts(actual, all)) texts.push(await judgeText(agentText, earlier, actual, judge));
     const score = toOverall(texts.map((text) => text.score));
     const explanation = texts.find((text) => text.score === null)?.explanation ?? NOTHING_SAID;
     const failure = texts.map(getFailure).find((text) => text !== undefined);

@@ -32,12 +32,12 @@ const toText = (parts: Part[], between: string) =>
 
 /** Reads the members of ADK's model configuration that every provider supports, in either spelling. */
 function toSampling(config: Record<string, unknown>): Sampling {
-  const named: [keyof Sampling, unknown][] = [
+  const settings: [keyof Sampling, unknown][] = [
     ['temperature', config['temperature']],
     ['topP', config['topP'] ?? config['top_p']],
     ['maxOutputTokens', config['maxOutputTokens'] ?? config['max_output_tokens']],
     ['presencePenalty', config['presencePenalty'] ?? config['presence_penalty']],
     ['frequencyPenalty', config['frequencyPenalty'] ?? config['frequency_penalty']],
   ];
-  return Object.fromEntries(named.filter(([, value]) => typeof value === 'number'));
+  return Object.fromEntries(settings.filter(([, value]) => typeof value === 'number'));
 }

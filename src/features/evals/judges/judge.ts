@@ -14,7 +14,7 @@ export interface Sampling {
 /** The samples that could be parsed, in order, and the reason why others could not. */
 export interface Samples<Reading> {
   readings: Reading[];
-  wanted: number;
+  requestedCount: number;
   problem?: string | undefined;
 }
 
@@ -52,7 +52,7 @@ export async function takeSamples<Reading>(
     }
   };
   await Promise.all(Array.from({ length: Math.min(parallelismLimit, numSamples) }, work));
-  return { readings: answers.filter((answer) => answer !== undefined), wanted: numSamples, problem };
+  return { readings: answers.filter((answer) => answer !== undefined), requestedCount: numSamples, problem };
 }
 
 /** Returns the majority of votes, 1 or 0; a tie is 0. */
@@ -61,14 +61,14 @@ export const majority = (votes: number[]): number =>
 
 /** Scores a turn from the parsed samples; it is not evaluated if fewer than half could be parsed. */
 export function toTurnScore<Reading>(
-  { readings, wanted, problem }: Samples<Reading>,
+  { readings, requestedCount, problem }: Samples<Reading>,
   decide: (readings: Reading[]) => TurnScore,
 ): TurnScore {
-  if (readings.length > 0 && readings.length * 2 >= wanted) return decide(readings);
+  if (readings.length > 0 && readings.length * 2 >= requestedCount) return decide(readings);
   const reason = problem === undefined ? '' : ` (${problem})`;
   return {
     score: null,
-    explanation: `${readings.length} of ${wanted} samples of the judge were readable, fewer than half${reason}.`,
+    explanation: `${readings.length} of ${requestedCount} samples of the judge were readable, fewer than half${reason}.`,
   };
 }
 
@@ -76,10 +76,10 @@ type JsonObject = Record<string, unknown>;
 
 /** Finds the JSON object in a judge's answer: the whole text, a code fence, or the outermost braces. */
 export function readJsonAnswer(answer: string): JsonObject | undefined {
-  const fenced = fencedIn(answer);
+  const fenced = findFence(answer);
   const braced = answer.slice(answer.indexOf('{'), answer.lastIndexOf('}') + 1);
   for (const candidate of [answer, fenced, braced]) {
-    const value = parsed(candidate);
+    const value = tryParse(candidate);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as JsonObject;
   }
   return undefined;
@@ -89,13 +89,13 @@ export function readJsonAnswer(answer: string): JsonObject | undefined {
  * Returns the text of the first code fence. It uses no regular expression, because one takes quadratic time if the
  * closing fence is missing.
  */
-function fencedIn(answer: string): string | undefined {
+function findFence(answer: string): string | undefined {
   const start = answer.indexOf('```');
   const end = answer.indexOf('```', start + 3);
   return start < 0 || end < 0 ? undefined : answer.slice(start + 3, end).replace(/^json/, '');
 }
 
-function parsed(text: string | undefined): unknown {
+function tryParse(text: string | undefined): unknown {
   try {
     return text === undefined ? undefined : parseExactJson(text);
   } catch {

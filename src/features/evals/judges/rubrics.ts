@@ -63,18 +63,18 @@ async function judgeRubrics(
   const samples = await takeSamples(judge, prompt, judgeModelOptions, (answer) => readRubricAnswer(answer, rubrics));
   const turn = toTurnScore(samples, decideRubrics);
   if (turn.score === null) return turn;
-  const decided = new Set(turn.rubricScores?.flatMap(({ rubricId, score }) => (score === null ? [] : [rubricId])));
-  const silent = rubrics.flatMap(({ rubricId }) => (decided.has(rubricId) ? [] : [`\`${rubricId}\``]));
+  const decidedIds = new Set(turn.rubricScores?.flatMap(({ rubricId, score }) => (score === null ? [] : [rubricId])));
+  const silent = rubrics.flatMap(({ rubricId }) => (decidedIds.has(rubricId) ? [] : [`\`${rubricId}\``]));
   return silent.length === 0 ? turn : { ...turn, failure: `The judge gave no verdict on ${silent.join(', ')}.` };
 }
 
 /** Takes the majority of the samples for each rubric, in first-seen order; the score is the mean of the rubrics. */
 function decideRubrics(samples: RubricScore[][]): TurnScore {
   const votes = Map.groupBy(samples.flat(), ({ rubricId }) => rubricId);
-  const rubricScores = [...votes].map(([rubricId, given]): RubricScore => {
-    const known = given.flatMap(({ score }) => (score === null ? [] : [score]));
-    const score = known.length === 0 ? null : majority(known);
-    const rationale = given.find((vote) => vote.score === score)?.rationale;
+  const rubricScores = [...votes].map(([rubricId, verdicts]): RubricScore => {
+    const scores = verdicts.flatMap(({ score }) => (score === null ? [] : [score]));
+    const score = scores.length === 0 ? null : majority(scores);
+    const rationale = verdicts.find((vote) => vote.score === score)?.rationale;
     return { rubricId, score, ...(rationale === undefined ? {} : { rationale }) };
   });
   return { score: toOverall(rubricScores.map(({ score }) => score)), rubricScores };
@@ -151,7 +151,7 @@ function fromBlocks(answer: string, rubrics: Rubric[]): RubricScore[] {
   const ids = [...answer.matchAll(ID)];
   return properties.flatMap(({ 1: property = '', index }, place) => {
     const previous = place === 0 ? -1 : (properties[place - 1]?.index ?? -1);
-    const id = ids.findLast((found) => found.index > previous && found.index < index)?.[1]?.trim();
+    const id = ids.findLast((match) => match.index > previous && match.index < index)?.[1]?.trim();
     const rubric =
       rubrics.find(({ rubricId }) => rubricId === id) ??
       rubrics.find(({ rubricContent }) => plain(rubricContent.textProperty ?? '') === plain(property));

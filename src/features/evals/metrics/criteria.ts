@@ -41,11 +41,11 @@ const laxBoolean = z.union([z.boolean(), z.stringbool()]);
 
 const MATCH_TYPES: MatchType[] = ['EXACT', 'IN_ORDER', 'ANY_ORDER'];
 /** 0, 1, 2, or a name in any case; blanks and hyphens count as underscores. */
-const matchType = z.union([z.int(), z.string()]).transform((sent, context): MatchType => {
-  const name = typeof sent === 'number' ? undefined : sent.trim().toUpperCase().replaceAll(/[- ]/g, '_');
-  const found = MATCH_TYPES.find((type, index) => index === sent || type === name);
-  if (!found) context.addIssue(`is no match type: 0, 1, 2, ${MATCH_TYPES.join(', ')}`);
-  return found ?? 'EXACT';
+const matchType = z.union([z.int(), z.string()]).transform((value, context): MatchType => {
+  const name = typeof value === 'number' ? undefined : value.trim().toUpperCase().replaceAll(/[- ]/g, '_');
+  const match = MATCH_TYPES.find((type, index) => index === value || type === name);
+  if (!match) context.addIssue(`is no match type: 0, 1, 2, ${MATCH_TYPES.join(', ')}`);
+  return match ?? 'EXACT';
 });
 
 /** Types of rubrics; each is read by one metric. */
@@ -72,7 +72,7 @@ export const rubricSchema = z.looseObject({
 const base = { threshold: laxNumber, includeIntermediateResponsesInFinal: laxBoolean.default(false) };
 /** Stands for the default judge model until the reader resolves it; no model has this name. */
 const BY_DEFAULT = '\u0000';
-const judged = {
+const judgeMembers = {
   ...base,
   judgeModelOptions: z
     .strictObject({
@@ -92,10 +92,10 @@ const CRITERIA = {
     matchType: matchType.default('EXACT'),
     ignoreArgs: laxBoolean.default(false),
   }),
-  judge: z.looseObject(judged),
-  rubrics: z.looseObject({ ...judged, rubrics: z.array(rubricSchema).default([]) }),
-  hallucinations: z.looseObject({ ...judged, evaluateIntermediateNlResponses: laxBoolean.default(false) }),
-  simulator: z.looseObject({ ...judged, stopSignal: z.string().default('</finished>') }),
+  judge: z.looseObject(judgeMembers),
+  rubrics: z.looseObject({ ...judgeMembers, rubrics: z.array(rubricSchema).default([]) }),
+  hallucinations: z.looseObject({ ...judgeMembers, evaluateIntermediateNlResponses: laxBoolean.default(false) }),
+  simulator: z.looseObject({ ...judgeMembers, stopSignal: z.string().default('</finished>') }),
 };
 
 export type CriterionKind = keyof typeof CRITERIA;
@@ -113,23 +113,23 @@ export function readCriterion<Kind extends CriterionKind>(
 ): Criterion<Kind> {
   const schema = CRITERIA[kind];
   if (criterion == null && threshold == null) throw new MetricError(`${metricName} needs a threshold.`);
-  const read = schema.safeParse(keyAliases(schema).toSchema(criterion ?? { threshold }));
-  if (!read.success) {
-    const problems = read.error.issues.map(({ path, message }) => `${path.join('.') || 'criterion'}: ${message}`);
+  const result = schema.safeParse(keyAliases(schema).toSchema(criterion ?? { threshold }));
+  if (!result.success) {
+    const problems = result.error.issues.map(({ path, message }) => `${path.join('.') || 'criterion'}: ${message}`);
     throw new MetricError(`The criterion of ${metricName} cannot be used: ${problems.join('; ')}`);
   }
-  const { judgeModelOptions: options } = read.data as Partial<Criterion<'judge'>>;
+  const { judgeModelOptions: options } = result.data as Partial<Criterion<'judge'>>;
   if (options?.judgeModel === BY_DEFAULT) options.judgeModel = judgeModel;
-  return read.data as Criterion<Kind>;
+  return result.data as Criterion<Kind>;
 }
 
 /** False if a criterion exceeds the limits of samples; other errors are reported when the metric reads it. */
 function isAffordable(criterion: Record<string, unknown> | null | undefined): boolean {
-  const sent = (criterion?.['judgeModelOptions'] ?? criterion?.['judge_model_options'] ?? {}) as Record<
+  const options = (criterion?.['judgeModelOptions'] ?? criterion?.['judge_model_options'] ?? {}) as Record<
     string,
     unknown
   >;
-  const isOver = (name: string, other: string, maximum: number) => Number(sent[name] ?? sent[other]) > maximum;
+  const isOver = (name: string, other: string, maximum: number) => Number(options[name] ?? options[other]) > maximum;
   return (
     !isOver('numSamples', 'num_samples', MAX_SAMPLES) &&
     !isOver('parallelismLimit', 'parallelism_limit', MAX_OPEN_SAMPLES)

@@ -55,8 +55,8 @@ function countTokens({ intermediateData }: Turn): Tokens {
     usageMetadata ? [usageMetadata] : [],
   );
   const total = (kinds: TokenCount[]) => {
-    const reported = usages.flatMap((usage) => kinds.flatMap((kind) => usage[kind] ?? []));
-    return reported.length > 0 ? sum(reported) : undefined;
+    const counts = usages.flatMap((usage) => kinds.flatMap((kind) => usage[kind] ?? []));
+    return counts.length > 0 ? sum(counts) : undefined;
   };
   const input: TokenCount[] = ['promptTokenCount', 'toolUsePromptTokenCount'];
   const output: TokenCount[] = ['candidatesTokenCount', 'thoughtsTokenCount'];

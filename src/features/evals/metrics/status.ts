@@ -35,8 +35,8 @@ export function toStatus(score: number | null, threshold: number): EvalStatus {
 
 /** Mean of the scores that are not null; null if there are none. */
 export function toOverall(scores: (number | null)[]): number | null {
-  const known = scores.filter((score) => score !== null);
-  return known.length === 0 ? null : known.reduce((sum, score) => sum + score, 0) / known.length;
+  const valid = scores.filter((score) => score !== null);
+  return valid.length === 0 ? null : valid.reduce((sum, score) => sum + score, 0) / valid.length;
 }
 
 /** A case fails if one metric fails, and otherwise passes if one passes; other statuses do not count. */

@@ -17,12 +17,12 @@ const toCallText = ({ name, args }: FunctionCall, ignoreArgs = false): string =>
   toSortedText([name ?? null, ignoreArgs || (args ?? null)]);
 
 /** Returns, for each expected call, the index of the first equal actual call that is not taken; marks it as taken. */
-function takeCalls(actual: FunctionCall[], expected: FunctionCall[], taken: Set<number>, ignoreArgs = false) {
-  const last = [...actual.entries()].filter(([index]) => !taken.has(index)).toReversed();
-  const left = Map.groupBy(last, ([, made]) => toCallText(made, ignoreArgs));
-  return expected.map((wanted) => {
-    const place = left.get(toCallText(wanted, ignoreArgs))?.pop()?.[0];
-    if (place !== undefined) taken.add(place);
+function takeCalls(actual: FunctionCall[], expected: FunctionCall[], takenIndexes: Set<number>, ignoreArgs = false) {
+  const last = [...actual.entries()].filter(([index]) => !takenIndexes.has(index)).toReversed();
+  const available = Map.groupBy(last, ([, call]) => toCallText(call, ignoreArgs));
+  return expected.map((expectedCall) => {
+    const place = available.get(toCallText(expectedCall, ignoreArgs))?.pop()?.[0];
+    if (place !== undefined) takenIndexes.add(place);
     return place;
   });
 }
@@ -38,10 +38,10 @@ export function trajectoryMatch(
   { matchType, ignoreArgs }: { matchType: MatchType; ignoreArgs: boolean },
 ): 0 | 1 {
   if (matchType === 'ANY_ORDER') return countHits(actual, expected, ignoreArgs) === expected.length ? 1 : 0;
-  const wanted = expected.map((call) => toCallText(call, ignoreArgs));
+  const expectedTexts = expected.map((call) => toCallText(call, ignoreArgs));
   let next = 0;
   for (const call of actual) {
-    if (toCallText(call, ignoreArgs) === wanted[next]) next += 1;
+    if (toCallText(call, ignoreArgs) === expectedTexts[next]) next += 1;
     else if (matchType === 'EXACT') return 0;
   }
   return next === expected.length ? 1 : 0;
@@ -62,20 +62,20 @@ export function trajectoryDetails(actual: FunctionCall[], expected: FunctionCall
 }
 
 function matchingArguments(actual: FunctionCall[], expected: FunctionCall[]): number | null {
-  const taken = new Set<number>();
+  const takenIndexes = new Set<number>();
   // Equal calls are paired first, so that a call with other arguments does not take the place of a correct one.
-  const exact = takeCalls(actual, expected, taken);
+  const exact = takeCalls(actual, expected, takenIndexes);
   const rest = expected.filter((_, index) => exact[index] === undefined);
-  const near = takeCalls(actual, rest, taken, true);
+  const near = takeCalls(actual, rest, takenIndexes, true);
   let equal = 0;
   let all = 0;
-  for (const [index, wanted] of expected.entries()) {
+  for (const [index, expectedCall] of expected.entries()) {
     const place = exact[index] ?? near.shift();
-    const wantedArgs = Object.entries(wanted.args ?? {});
-    const madeArgs = new Map(Object.entries((place === undefined ? undefined : actual[place]?.args) ?? {}));
-    all += new Set([...wantedArgs.map(([key]) => key), ...madeArgs.keys()]).size;
-    equal += wantedArgs.filter(
-      ([key, value]) => madeArgs.has(key) && toSortedText(value) === toSortedText(madeArgs.get(key)),
+    const expectedArgs = Object.entries(expectedCall.args ?? {});
+    const actualArgs = new Map(Object.entries((place === undefined ? undefined : actual[place]?.args) ?? {}));
+    all += new Set([...expectedArgs.map(([key]) => key), ...actualArgs.keys()]).size;
+    equal += expectedArgs.filter(
+      ([key, value]) => actualArgs.has(key) && toSortedText(value) === toSortedText(actualArgs.get(key)),
     ).length;
   }
   return all === 0 ? null : equal / all;

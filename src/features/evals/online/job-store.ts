@@ -77,11 +77,11 @@ const hasToken = (...tokens: string[]): SQL => sql`${j.leaseToken} = any(${sql.p
 /** Renews leases. @returns the tokens that are still valid; the others were taken over */
 export async function renewJobs(db: Database, jobs: ScoreJob[], leaseMs: number): Promise<Set<string | null>> {
   const isHeld = hasToken(...jobs.map(({ leaseToken }) => leaseToken));
-  const held = db
+  const renewal = db
     .update(j)
     .set({ dueTime: leaseEnd(leaseMs) })
     .where(isHeld);
-  return new Set((await held.returning({ token: j.leaseToken })).map(({ token }) => token));
+  return new Set((await renewal.returning({ token: j.leaseToken })).map(({ token }) => token));
 }
 
 /** Deletes a job that this process holds. @returns false if it was taken over or its session has continued */

@@ -8,7 +8,7 @@ import { checkMetrics } from '../scoring/score-case.ts';
 import { checkMetricsSize } from '../sets/bounds.ts';
 import type { EvalContext } from '../sets/context.ts';
 import { deleteRule, listRules, saveRule } from './rule-store.ts';
-import { MAX_RULES, scoreRuleSchema, shownRuleSchema } from './score-rule.ts';
+import { MAX_RULES, scoreRuleSchema, ruleViewSchema } from './score-rule.ts';
 import { RULES_TOPIC } from './score-worker.ts';
 import { verdictOperations } from './verdict-routes.ts';
 
@@ -34,7 +34,7 @@ const rule = room.resource({
   path: '/apps/{app_name}/score-rules',
   within: appPath,
   key: scoreRulePath,
-  schema: shownRuleSchema,
+  schema: ruleViewSchema,
   example: { ...exampleRule, ruleId: 'safe', today: { scored: 12, tokens: 40_000, cost: 0.02 }, skipped: 0 },
 });
 

@@ -42,10 +42,10 @@ export async function saveRule(tx: Database, appName: string, id: string, rule: 
 
 /** Deletes a rule and its jobs, in a transaction; its scores stay. @returns false if there is no such rule */
 export async function deleteRule(tx: Database, appName: string, id: string): Promise<boolean> {
-  const deleted = await tx.delete(r).where(isRule(appName, id)).returning({ id: r.id });
+  const rows = await tx.delete(r).where(isRule(appName, id)).returning({ id: r.id });
   await tx.delete(scoreJobs).where(and(eq(scoreJobs.appName, appName), eq(scoreJobs.ruleId, id)));
   await saveBudget(tx, appName, toBudget(id));
-  return deleted.length > 0;
+  return rows.length > 0;
 }
 
 /** Lists an application's rules by id, with today's usage. */
@@ -71,12 +71,12 @@ export async function listRules(db: Database, appName: string) {
 
 /** Counts a score as started; concurrent processes cannot exceed the day's maximum. @returns false if it is reached */
 export async function countScore(db: Database, appName: string, id: string, maxPerDay: number): Promise<boolean> {
-  const counted = await db
+  const rows = await db
     .update(r)
     .set({ scored: sql`${scoredToday} + 1`, day: today })
     .where(and(isRule(appName, id), sql`${scoredToday} < ${maxPerDay}::int`))
     .returning({ id: r.id });
-  return counted.length > 0;
+  return rows.length > 0;
 }
 
 export async function countSkipped(db: Database, appName: string, id: string, count: number): Promise<void> {

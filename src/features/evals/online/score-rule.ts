@@ -40,7 +40,7 @@ export const scoreRuleSchema = looseObject('Which sessions are scored as users h
 
 export type ScoreRule = z.output<typeof scoreRuleSchema>;
 
-export const shownRuleSchema = scoreRuleSchema.extend({
+export const ruleViewSchema = scoreRuleSchema.extend({
   ruleId: z.string().describe('The rule.'),
   today: looseObject('Since midnight in UTC.', {
     scored: z.int().describe('Scores begun.'),

@@ -67,10 +67,10 @@ export async function runScoreRules(context: EvalContext): Promise<void> {
       renewalMs: leaseTimes.renewalMs,
       cancelTopic: RULES_TOPIC,
       renew: async (jobs, stop) => {
-        const held = await renewJobs(db, jobs, leaseMs);
-        const lost = jobs.filter(({ leaseToken }) => !held.has(leaseToken));
-        for (const job of lost) stop(job, new LeaseLostError('The session goes on, or the rule is gone.'));
-        return lost;
+        const validTokens = await renewJobs(db, jobs, leaseMs);
+        const lostJobs = jobs.filter(({ leaseToken }) => !validTokens.has(leaseToken));
+        for (const job of lostJobs) stop(job, new LeaseLostError('The session goes on, or the rule is gone.'));
+        return lostJobs;
       },
     },
     losses: {
@@ -87,17 +87,17 @@ export async function runScoreRules(context: EvalContext): Promise<void> {
 async function scoreJob(context: EvalContext, job: ScoreJob, signal: AbortSignal): Promise<void> {
   const { db } = context.database;
   const { appName, ruleId, rule } = job;
-  const [chosen] = await listChosenSessions(db, { ...rule, appName, keys: [job], limit: 1 });
-  const isWanted = rule.agentVersion == null || (await isOfVersion(db, job, rule.agentVersion));
-  if (!chosen || !isWanted) {
+  const [session] = await listChosenSessions(db, { ...rule, appName, keys: [job], limit: 1 });
+  const isOfRule = rule.agentVersion == null || (await isOfVersion(db, job, rule.agentVersion));
+  if (!session || !isOfRule) {
     await endJob(db, job);
   } else if (await countScore(db, appName, ruleId, rule.maxPerDay)) {
-    const scored = await scoreOrSayWhy(context, job, chosen.lastSequence, signal);
-    if (scored) await save(context, job, chosen.lastSequence, scored);
+    const scored = await scoreOrSayWhy(context, job, session.lastSequence, signal);
+    if (scored) await save(context, job, session.lastSequence, scored);
   } else {
-    const skipped = await skipDue(db, job);
-    await countSkipped(db, appName, ruleId, skipped);
-    context.metrics?.scored('skipped', skipped);
+    const skippedCount = await skipDue(db, job);
+    await countSkipped(db, appName, ruleId, skippedCount);
+    context.metrics?.scored('skipped', skippedCount);
   }
 }
 
@@ -123,9 +123,9 @@ async function scoreOrSayWhy(
     return await scoreSession(context, job, lastSequence, metrics, signal, by);
   } catch (error) {
     if (signal.aborted || isPassingFailure(error)) throw error;
-    const isKnown = error instanceof AppError;
-    if (!isKnown) context.log.error({ err: error }, 'a session could not be scored');
-    return toUnscored(metrics, isKnown ? error.message : 'The runtime failed while it scored the session.');
+    const isExpected = error instanceof AppError;
+    if (!isExpected) context.log.error({ err: error }, 'a session could not be scored');
+    return toUnscored(metrics, isExpected ? error.message : 'The runtime failed while it scored the session.');
   }
 }
 

@@ -50,19 +50,19 @@ export interface ClaimLimits {
  * locked by other processes are skipped.
  */
 export async function claimEvalCases(database: DatabasePool, limits: ClaimLimits): Promise<ClaimedCase[]> {
-  const claimed: ClaimedCase[] = [];
-  const seen: string[] = [];
-  while (claimed.length < limits.slots) {
-    const more = await database.transaction(async (tx) => {
-      const run = await lockOpenRun(tx, limits.appNames, seen);
+  const cases: ClaimedCase[] = [];
+  const lockedRunIds: string[] = [];
+  while (cases.length < limits.slots) {
+    const newCases = await database.transaction(async (tx) => {
+      const run = await lockOpenRun(tx, limits.appNames, lockedRunIds);
       if (!run) return undefined;
-      seen.push(run.id);
-      return claimRunCases(tx, run, { ...limits, slots: limits.slots - claimed.length });
+      lockedRunIds.push(run.id);
+      return claimRunCases(tx, run, { ...limits, slots: limits.slots - cases.length });
     });
-    if (!more) return claimed;
-    claimed.push(...more);
+    if (!newCases) return cases;
+    cases.push(...newCases);
   }
-  return claimed;
+  return cases;
 }
 
 type RunRow = typeof evalRuns.$inferSelect;
@@ -86,10 +86,10 @@ async function lockOpenRun(tx: Database, appNames: string[], except: string[]): 
 /** A separate statement after the lock, because a statement sees only what was committed before it started. */
 async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }: ClaimLimits): Promise<ClaimedCase[]> {
   const c = evalRunCases;
-  const own = held.filter(({ appName, runId }) => appName === run.appName && runId === run.id);
+  const ownCases = held.filter(({ appName, runId }) => appName === run.appName && runId === run.id);
   const isOwn = sql`(${c.place}, ${c.trial}) in (
-    select * from unnest(${sql.param(own.map(({ place }) => place))}::int[],
-                         ${sql.param(own.map(({ trial }) => trial))}::int[]))`;
+    select * from unnest(${sql.param(ownCases.map(({ place }) => place))}::int[],
+                         ${sql.param(ownCases.map(({ trial }) => trial))}::int[]))`;
   const isOfRun = sql`${c.appName} = ${run.appName} and ${c.runId} = ${run.id}`;
   const ofRun = {
     appName: run.appName,
@@ -154,7 +154,7 @@ export interface CaseOutcome {
   error?: { message: string; failedTurn: number } | undefined;
 }
 
-const released = { leaseToken: null, leaseExpireTime: null };
+const noLease = { leaseToken: null, leaseExpireTime: null };
 
 /** Ends a claimed case. @returns false if it was taken over; nothing is written then */
 export async function finishEvalCase(
@@ -162,10 +162,10 @@ export async function finishEvalCase(
   claim: Claim,
   { lastSequence, scored, error }: CaseOutcome,
 ): Promise<boolean> {
-  const ended = await db
+  const rows = await db
     .update(evalRunCases)
     .set({
-      ...released,
+      ...noLease,
       status: error ? 'error' : 'done',
       lastSequence,
       failedTurn: error?.failedTurn ?? null,
@@ -175,13 +175,13 @@ export async function finishEvalCase(
     })
     .where(isMine(claim))
     .returning({ place: evalRunCases.place });
-  return ended.length > 0;
+  return rows.length > 0;
 }
 
 /** Releases a claimed case, so that any process can continue it. */
 export async function releaseEvalCase(db: Database, claim: Claim): Promise<void> {
-  const waiting = { ...released, status: 'waiting' as const };
-  await db.update(evalRunCases).set(waiting).where(isMine(claim));
+  const changes = { ...noLease, status: 'waiting' as const };
+  await db.update(evalRunCases).set(changes).where(isMine(claim));
 }
 
 /** Undoes one counted or pending loss, because the holder of the case is alive. */

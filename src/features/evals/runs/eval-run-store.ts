@@ -77,7 +77,7 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     with open as (
       select count(*)::int as count from ${evalRuns} where ${isOpen} and ${evalRuns.appName} = ${appName}
         and ${evalRuns.requestedBy} is not distinct from ${requestedBy}::text),
-    given as (${givenCases(appName, cases, run.trials)}),
+    given as (${selectNewCases(appName, cases, run.trials)}),
     created as (
       ${insertRun} from open, (select clock_timestamp() as now) moment
       where open.count < ${maxOpen} and exists (select from given)
@@ -88,7 +88,7 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
 }
 
 /** Query for the cases of a new run. */
-function givenCases(appName: string, cases: NewEvalRun['cases'], trials: number): SQL {
+function selectNewCases(appName: string, cases: NewEvalRun['cases'], trials: number): SQL {
   if ('judgedRunId' in cases)
     return sql`
       select place, trial, eval_id, case_version, session_user_id, session_id, 1 as session_count, last_sequence
@@ -195,7 +195,7 @@ export async function readRunCases<Some extends RunCase>(
   cases: Some[],
 ): Promise<(Some & CaseTexts)[]> {
   const column = (name: 'place' | 'trial') => sql`${sql.param(cases.map((one) => one[name]))}::int[]`;
-  const wanted = sql`select * from unnest(${column('place')}, ${column('trial')})`;
+  const selection = sql`select * from unnest(${column('place')}, ${column('trial')})`;
   const rows = await db
     .select({
       place: evalRunCases.place,
@@ -205,7 +205,7 @@ export async function readRunCases<Some extends RunCase>(
     })
     .from(evalRunCases)
     .innerJoin(evalCaseVersions, isItsVersion)
-    .where(and(isOfRun(key), sql`(${evalRunCases.place}, ${evalRunCases.trial}) in (${wanted})`));
+    .where(and(isOfRun(key), sql`(${evalRunCases.place}, ${evalRunCases.trial}) in (${selection})`));
   const texts = new Map(rows.map((row) => [`${row.place}.${row.trial}`, row]));
   return cases.flatMap((one) => {
     const { caseText, resultText } = texts.get(`${one.place}.${one.trial}`) ?? { caseText: null, resultText: null };
@@ -242,13 +242,13 @@ export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunC
 export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<boolean> {
   const end = { status: 'cancelled' as const, endTime: sql`clock_timestamp()` };
   const run = and(eq(evalRuns.appName, key.appName), sql`${evalRuns.id} = ${key.runId}::uuid`, isOpen);
-  const cancelled = db.update(evalRuns).set(end).where(run).returning({ id: evalRuns.id });
+  const cancellation = db.update(evalRuns).set(end).where(run).returning({ id: evalRuns.id });
   const cases = db
     .update(evalRunCases)
     .set({ ...end, leaseToken: null, leaseExpireTime: null })
     .where(and(isOfRun(key), isOpenCase, sql`exists (select from cancelled)`));
   const { rows } = await db.execute(sql`
-    with cancelled as ${cancelled}, ended as ${cases.returning({ place: evalRunCases.place })} select from cancelled`);
+    with cancelled as ${cancellation}, ended as ${cases.returning({ place: evalRunCases.place })} select from cancelled`);
   return rows.length > 0;
 }
 
@@ -273,7 +273,7 @@ export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
  */
 export async function addJudgeTokens(db: Database, { appName, runId }: EvalRunKey, tokens: number): Promise<boolean> {
   const after = sql`${evalRuns.judgeTokens} + ${tokens}::bigint`;
-  const added = await db
+  const rows = await db
     .update(evalRuns)
     .set({ judgeTokens: after })
     .where(
@@ -284,5 +284,5 @@ export async function addJudgeTokens(db: Database, { appName, runId }: EvalRunKe
       ),
     )
     .returning({ runId: evalRuns.id });
-  return added.length > 0;
+  return rows.length > 0;
 }

@@ -20,7 +20,7 @@ export const maxJudgeTokens = z
   .nullish()
   .describe(`Tokens that its judges and simulated users may use [${DEFAULT_JUDGE_TOKENS}].`);
 
-const wanted = {
+const runMembers = {
   evalCaseIds: texts('Cases to run; without any all of the set.'),
   evalIds: texts('Older name of `evalCaseIds`.'),
   evalMetrics: bodyList(evalMetricSchema).describe('What the turns are scored by; may be empty.'),
@@ -35,11 +35,11 @@ const wanted = {
   maxJudgeTokens,
 };
 
-export const runEvalSchema = z.looseObject(wanted).describe('Which cases to run and what to score them by.');
+export const runEvalSchema = z.looseObject(runMembers).describe('Which cases to run and what to score them by.');
 
 export const startRunSchema = looseObject('A run of an evaluation set.', {
   evalSetId: z.string().max(256).describe('The set to run.'),
-  ...wanted,
+  ...runMembers,
 });
 
 export const evalRunSchema = looseObject('A run of an evaluation set.', {

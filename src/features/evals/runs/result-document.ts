@@ -1,7 +1,7 @@
 import { getParts, type JsonObject } from '../../../core/content.ts';
 import { STATUS_NUMBERS } from '../metrics/status.ts';
 import { toToolUses, type Turn, type TurnPair } from '../metrics/turn.ts';
-import { type ScoredCase, toShownEfficiency, toMetricResult, toReason } from '../scoring/score.ts';
+import { type ScoredCase, toEfficiencyView, toMetricResult, toReason } from '../scoring/score.ts';
 import type { ModelPrice } from '../../../conversation/budgets/budget.ts';
 import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
@@ -46,8 +46,8 @@ export function toResultId(appName: string, evalSetId: string, microseconds: num
 const MAX_CASE = 1_048_576;
 
 /** Serializes a case of a result. If it is too long, its texts are shortened, and then its last turns are omitted. */
-export function toCaseText(evalSetId: string, finished: FinishedCase): string {
-  const whole = toEvalCaseResult(evalSetId, finished);
+export function toCaseText(evalSetId: string, finishedCase: FinishedCase): string {
+  const whole = toEvalCaseResult(evalSetId, finishedCase);
   const text = JSON.stringify(whole);
   if (text.length <= MAX_CASE) return text;
   const shortened = { ...withShortTexts(whole, MAX_CASE / 2), omittedTurns: 0 };
@@ -60,8 +60,8 @@ export function toCaseText(evalSetId: string, finished: FinishedCase): string {
   return JSON.stringify(shortened);
 }
 
-function toEvalCaseResult(evalSetId: string, finished: FinishedCase) {
-  const { evalId, sessionId, userId, pairs, scored, cost, error } = finished;
+function toEvalCaseResult(evalSetId: string, finishedCase: FinishedCase) {
+  const { evalId, sessionId, userId, pairs, scored, cost, error } = finishedCase;
   const failure = error ? [toFailure(error.message)] : [];
   const status = error ? 'FAILED' : (scored?.finalStatus ?? 'NOT_EVALUATED');
   const results = (place: number) => {
@@ -84,7 +84,7 @@ function toEvalCaseResult(evalSetId: string, finished: FinishedCase) {
     })),
     sessionId,
     userId,
-    ...(scored ? { efficiency: toShownEfficiency(scored.efficiency) } : {}),
+    ...(scored ? { efficiency: toEfficiencyView(scored.efficiency) } : {}),
     ...(cost === undefined ? {} : { cost }),
     ...(scored && scored.notEvaluated.length > 0 ? { notEvaluated: scored.notEvaluated } : {}),
     ...(error ? { error: error.message, failedTurn: error.failedTurn } : {}),
@@ -136,8 +136,8 @@ function toFinishedCase(one: EndedCase & CaseTexts, events: Event[], prices: Mod
   const evalCase = readStoredCase(one.caseText);
   // The session may have continued in the UI after the case's last turn; later events are not part of the case.
   const scored = one.resultText === null ? undefined : (parseExactJson(one.resultText) as ScoredCase);
-  const own = withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0));
-  const actual = toActualTurns(own, undefined).map(({ appDetails: _none, ...turn }): Turn => turn);
+  const ownEvents = withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0));
+  const actual = toActualTurns(ownEvents, undefined).map(({ appDetails: _none, ...turn }): Turn => turn);
   // Each agent's details are stored once per case, with its first turn, because repeated in each turn they would
   // dominate the result.
   for (const [name, agent] of Object.entries(scored?.agents ?? {})) {

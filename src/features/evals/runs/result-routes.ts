@@ -14,7 +14,7 @@ import {
   OLD_SET_PATHS,
   SET_PATH,
   takePage,
-  toGoneSignal,
+  toDisconnectSignal,
 } from '../sets/context.ts';
 import type { Response, Request } from 'express';
 import { idempotencyHeaders } from '../../../conversation/idempotency/operations.ts';
@@ -210,7 +210,8 @@ async function runAndRead(context: EvalContext, operationId: string, call: RunCa
   const start = async (inside: EvalContext) => (await startRun(inside, path, call.body, principal, isOfAdk)) ?? '';
   const runId = await once(context, { operationId }, call, start);
   const run =
-    runId !== '' && (await waitForRun(context, { appName: path.appName, runId }, principal, toGoneSignal(response)));
+    runId !== '' &&
+    (await waitForRun(context, { appName: path.appName, runId }, principal, toDisconnectSignal(response)));
   return run ? readResult(context.database.reads, path.appName, run) : noPages();
 }
 

@@ -46,20 +46,20 @@ export async function runCase(
     ? { end: { kind: 'ended' as const }, claimed }
     : await runInSession(context, claimed, evalCase, toSpeaker(claimed, scoring), signal);
   if (!turns) return undefined;
-  const { end, ...ran } = turns;
-  const key = toSessionKey(ran.claimed);
+  const { end, ...lastClaim } = turns;
+  const key = toSessionKey(lastClaim.claimed);
   const history = await persist(() => findHistory(context.database.db, key), context.leaseTimes.durationMs);
   // A user may have continued the session since an earlier run.
   const events = (history?.events ?? []).slice(0, claimed.lastSequence ?? undefined);
   const outcome = { lastSequence: events.length };
   if ('error' in end && end.error) return { ...outcome, error: end.error };
   if (claimed.isJudging && !history) return { ...outcome, error: { message: GONE, failedTurn: 0 } };
-  const own = withoutHistory(evalCase, events);
-  const actual = toActualTurns(own, agent.describe());
-  const judged = await judge(actual, evalCase, claimed, scoring);
+  const ownEvents = withoutHistory(evalCase, events);
+  const actual = toActualTurns(ownEvents, agent.describe());
+  const verdict = await judge(actual, evalCase, claimed, scoring);
   const agents = Object.assign({}, ...actual.map(({ appDetails }) => appDetails?.['agentDetails'])) as JsonObject;
-  const more = { uses: toUses(own, agent.describe()), agents };
-  return { ...outcome, ...judged, ...(judged.scored ? { scored: { ...judged.scored, ...more } } : {}) };
+  const details = { uses: toUses(ownEvents, agent.describe()), agents };
+  return { ...outcome, ...verdict, ...(verdict.scored ? { scored: { ...verdict.scored, ...details } } : {}) };
 }
 
 /** Charges judge calls to the token budget of the run. @throws {LimitError} if a call may use more than is left */
@@ -67,19 +67,19 @@ const spendInRun =
   (db: Database, run: ClaimedCase, spend: Spend): Spend =>
   async (model, request) => {
     const bound = boundCall(request);
-    const reserved = bound.prompt + bound.output;
-    if (!(await addJudgeTokens(db, run, reserved))) {
-      const message = `A judge may use ${reserved} tokens, and fewer of the run are left: maxJudgeTokens.`;
+    const reservedTokens = bound.prompt + bound.output;
+    if (!(await addJudgeTokens(db, run, reservedTokens))) {
+      const message = `A judge may use ${reservedTokens} tokens, and fewer of the run are left: maxJudgeTokens.`;
       throw new LimitError('maxJudgeTokens', message);
     }
-    let used = 0;
+    let usedTokens = 0;
     try {
       const answer = await spend(model, bound.request);
       const { promptTokens, outputTokens } = toCallUse(request.modelName, answer);
-      used = promptTokens + outputTokens;
+      usedTokens = promptTokens + outputTokens;
       return answer;
     } finally {
-      await addJudgeTokens(db, run, used - reserved);
+      await addJudgeTokens(db, run, usedTokens - reservedTokens);
     }
   };
 

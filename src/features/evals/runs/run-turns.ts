@@ -121,10 +121,10 @@ async function nextContent(
 ): Promise<Content | undefined> {
   const { conversation, scenario } = evalCase;
   if (!scenario) return conversation?.[turn]?.userContent;
-  const found = await findHistory(database.db, toSessionKey(claimed));
-  const events = withoutHistory(evalCase, found?.events ?? []);
-  const said = toEvalInvocations(events)[turn]?.userContent;
-  if (said) return said;
+  const history = await findHistory(database.db, toSessionKey(claimed));
+  const events = withoutHistory(evalCase, history?.events ?? []);
+  const earlierContent = toEvalInvocations(events)[turn]?.userContent;
+  if (earlierContent) return earlierContent;
   const next = await nextMessage(config, scenario, toDialogue(events), model);
   return next.status === 'success' ? { role: 'user', parts: [{ text: next.text }] } : undefined;
 }
@@ -163,8 +163,8 @@ async function runTurn(
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof RepeatedInvocationError) {
-        const found = await persist(() => findRepeated(context, key, idempotency), context.leaseTimes.durationMs);
-        if (found && !isActive(found)) return found.error;
+        const earlier = await persist(() => findRepeated(context, key, idempotency), context.leaseTimes.durationMs);
+        if (earlier && !isActive(earlier)) return earlier.error;
       } else if (!isPassing(error)) return toInvocationError(context, error);
     }
     // Another process runs or resumes it, the queue is full, or the database is unavailable: retry.
@@ -182,10 +182,10 @@ async function invokeTurn(
 ): Promise<InvocationError | undefined> {
   if (modelExecutionMode === 'live' && toolExecutionMode === 'live') return (await invoke(context, request)).error;
   if (!expected) throw new AgentError('model_failed', 'A simulated conversation has no stored answers: run it live.');
-  const stored = new StoredTurn(expected, { modelExecutionMode, toolExecutionMode });
-  const prepared = await findAgent(context, request).prepare({}, request.signal, userId, stored.serverTools);
+  const storedTurn = new StoredTurn(expected, { modelExecutionMode, toolExecutionMode });
+  const prepared = await findAgent(context, request).prepare({}, request.signal, userId, storedTurn.serverTools);
   try {
-    return (await invoke(context, { ...request, prepared: stored.wrap(prepared) })).error;
+    return (await invoke(context, { ...request, prepared: storedTurn.wrap(prepared) })).error;
   } finally {
     await prepared.close();
   }

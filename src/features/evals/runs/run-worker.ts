@@ -33,7 +33,7 @@ const PROGRESS_MS = 200;
  */
 export function runEvalCases(context: EvalContext): Promise<void> {
   const { database, notifications, leaseTimes, agents } = context;
-  const announce = announcing(notifications);
+  const announce = createAnnouncer(notifications);
   const claim = async ({ slots, held }: ClaimRequest<ClaimedCase>): Promise<Claim<ClaimedCase>> => {
     const limits = { slots, held, appNames: [...agents.keys()], leaseMs: leaseTimes.durationMs };
     const jobs = slots > 0 ? await claimEvalCases(database, limits) : [];
@@ -56,11 +56,11 @@ export function runEvalCases(context: EvalContext): Promise<void> {
       cancelTopic: CANCEL_TOPIC,
       renew: async (cases, stop) => {
         const tokens = cases.map(({ leaseToken }) => leaseToken);
-        const held = new Set(await renewEvalCases(database.db, tokens, leaseTimes.durationMs));
+        const validTokens = new Set(await renewEvalCases(database.db, tokens, leaseTimes.durationMs));
         const cancelled = new AgentError('cancelled', 'The evaluation was cancelled.');
-        const lost = cases.filter(({ leaseToken }) => !held.has(leaseToken));
-        for (const each of lost) stop(each, cancelled);
-        return lost;
+        const lostCases = cases.filter(({ leaseToken }) => !validTokens.has(leaseToken));
+        for (const each of lostCases) stop(each, cancelled);
+        return lostCases;
       },
     },
     losses: {
@@ -78,13 +78,13 @@ export function runEvalCases(context: EvalContext): Promise<void> {
 }
 
 /** Publishes the end of cases of a run, once for all that end within the interval. */
-function announcing(notifications: Pick<InvocationContext['notifications'], 'publish'>): (runId: string) => void {
-  const changed = new Set<string>();
+function createAnnouncer(notifications: Pick<InvocationContext['notifications'], 'publish'>): (runId: string) => void {
+  const pendingRunIds = new Set<string>();
   return (runId) => {
-    if (changed.has(runId)) return;
-    changed.add(runId);
+    if (pendingRunIds.has(runId)) return;
+    pendingRunIds.add(runId);
     setTimeout(() => {
-      changed.delete(runId);
+      pendingRunIds.delete(runId);
       notifications.publish(runTopic(runId));
     }, PROGRESS_MS).unref();
   };
@@ -115,8 +115,8 @@ async function endCase(
 /** Converts an error to the outcome of a case. @throws the error if the case was taken over or can be retried. */
 function toOutcome({ log }: InvocationContext, error: unknown, signal: AbortSignal): CaseOutcome {
   if (signal.aborted || isPassingFailure(error) || error instanceof LeaseLostError) throw error;
-  const known = error instanceof AppError;
-  if (!known) log.error({ err: error }, 'an evaluation case could not be run');
-  const message = known ? error.message : 'The runtime failed while it ran the case.';
+  const isExpected = error instanceof AppError;
+  if (!isExpected) log.error({ err: error }, 'an evaluation case could not be run');
+  const message = isExpected ? error.message : 'The runtime failed while it ran the case.';
   return { lastSequence: 0, error: { message, failedTurn: 0 } };
 }

@@ -19,10 +19,10 @@ const spelling = keyAliases(configSchema);
 export type SimulatedUser = z.infer<typeof configSchema>;
 
 /** Reads the settings in either spelling, with defaults. @throws {InvalidError} */
-export function readSimulatedUser(sent: unknown): SimulatedUser {
-  const read = configSchema.safeParse(spelling.toSchema(sent ?? {}));
-  if (read.success) return read.data;
-  const reasons = read.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
+export function readSimulatedUser(settings: unknown): SimulatedUser {
+  const result = configSchema.safeParse(spelling.toSchema(settings ?? {}));
+  if (result.success) return result.data;
+  const reasons = result.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
   throw new InvalidError(`The simulated user cannot be used: ${reasons.join('; ')}`);
 }
 
@@ -77,7 +77,7 @@ const MAX_PROMPT_BYTES = 262_144;
  * {InvalidError} if the prompt exceeds 256 KB
  */
 function toUserPrompt(config: SimulatedUser, { conversationPlan }: Scenario, dialogue: Exchange[]): string {
-  const shown = dialogue.map(({ user, agent, calls }) => ({
+  const exchanges = dialogue.map(({ user, agent, calls }) => ({
     user,
     agent,
     ...(config.includeFunctionCalls && calls ? { calls } : {}),
@@ -85,7 +85,7 @@ function toUserPrompt(config: SimulatedUser, { conversationPlan }: Scenario, dia
   const values: Record<string, string> = {
     stop_signal: STOP_SIGNAL,
     conversation_plan: conversationPlan,
-    conversation_history: JSON.stringify(shown, null, 1),
+    conversation_history: JSON.stringify(exchanges, null, 1),
   };
   const template = config.customInstructions ?? TASK;
   let bytes = 0;

@@ -100,14 +100,14 @@ export async function startRun(
 
 function chooseCases({ evalSetId }: EvalSetKey, cases: RunnableCase[], evalIds: string[]): RunnableCase[] {
   if (evalIds.length === 0) return cases;
-  const known = new Set(cases.map(({ evalId }) => evalId));
-  const unknown = [...new Set(evalIds)].filter((evalId) => !known.has(evalId));
-  if (unknown.length > 0) {
-    const named = unknown.map((evalId) => `\`${evalId}\``).join(', ');
-    throw new NotFoundError(`Eval case ${named} not found in eval set \`${evalSetId}\`.`);
+  const existingIds = new Set(cases.map(({ evalId }) => evalId));
+  const unknownIds = [...new Set(evalIds)].filter((evalId) => !existingIds.has(evalId));
+  if (unknownIds.length > 0) {
+    const list = unknownIds.map((evalId) => `\`${evalId}\``).join(', ');
+    throw new NotFoundError(`Eval case ${list} not found in eval set \`${evalSetId}\`.`);
   }
-  const wanted = new Set(evalIds);
-  return cases.filter(({ evalId }) => wanted.has(evalId));
+  const requestedIds = new Set(evalIds);
+  return cases.filter(({ evalId }) => requestedIds.has(evalId));
 }
 
 /**

@@ -113,24 +113,26 @@ const UNKNOWN_TOOL = {
 function listAnswers({ intermediateData, finalResponse }: Turn): StoredAnswer[] {
   const contents = getContents(intermediateData).filter(({ content }) => getFunctionResponses(content).length === 0);
   const calls = intermediateData?.invocationEvents ? [] : getCalls(intermediateData);
-  const called: Content = { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
-  const said = intermediateData?.invocationEvents ? contents : [];
+  const callContent: Content = { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
+  const agentContents = intermediateData?.invocationEvents ? contents : [];
   return [
-    ...(calls.length > 0 ? [{ content: called }] : []),
-    ...said.map(({ author, content }) => ({ author, content })),
+    ...(calls.length > 0 ? [{ content: callContent }] : []),
+    ...agentContents.map(({ author, content }) => ({ author, content })),
     ...(getParts(finalResponse).length > 0 && finalResponse ? [{ content: finalResponse }] : []),
   ];
 }
 
 /** Pairs calls with answers: by id, or else with the first answer of the same name that belongs to no other call. */
 function pairCalls({ intermediateData }: Turn): AnsweredCall[] {
-  const left = [...getResponses(intermediateData)];
+  const responses = [...getResponses(intermediateData)];
   const all = [...getCalls(intermediateData)];
   const ids = new Set(all.flatMap(({ id }) => id ?? []));
   return all.flatMap(({ id, name, args }): AnsweredCall[] => {
-    const own = left.findIndex((one) => id != null && one.id === id);
-    const like = left.findIndex((one) => one.name === name && !ids.has(one.id ?? ''));
-    const [found] = own >= 0 || like >= 0 ? left.splice(own >= 0 ? own : like, 1) : [];
-    return found ? [{ id: id ?? undefined, name: name ?? '', args: args ?? {}, response: found.response ?? {} }] : [];
+    const sameId = responses.findIndex((one) => id != null && one.id === id);
+    const sameName = responses.findIndex((one) => one.name === name && !ids.has(one.id ?? ''));
+    const [response] = sameId >= 0 || sameName >= 0 ? responses.splice(sameId >= 0 ? sameId : sameName, 1) : [];
+    return response
+      ? [{ id: id ?? undefined, name: name ?? '', args: args ?? {}, response: response.response ?? {} }]
+      : [];
   });
 }

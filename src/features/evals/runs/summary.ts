@@ -76,10 +76,11 @@ function toScores(scored: Outcome[]): Record<string, number | null> {
 
 function toReason({ error, scored }: CaseOutcome): string | undefined {
   if (error !== null) return error;
-  const unmet = scored?.overall.find(({ status }) => status === 'FAILED');
-  if (unmet) return `${unmet.metricName}: ${unmet.score} is below ${unmet.threshold}.`;
-  const silent = scored?.overall.find(({ status }) => status === 'NOT_EVALUATED');
-  if (silent) return `${silent.metricName} was not evaluated: ${silent.explanation ?? 'there is nothing to score'}`;
+  const failed = scored?.overall.find(({ status }) => status === 'FAILED');
+  if (failed) return `${failed.metricName}: ${failed.score} is below ${failed.threshold}.`;
+  const unevaluated = scored?.overall.find(({ status }) => status === 'NOT_EVALUATED');
+  if (unevaluated)
+    return `${unevaluated.metricName} was not evaluated: ${unevaluated.explanation ?? 'there is nothing to score'}`;
   const partial = scored?.overall.find(({ explanation }) => explanation !== undefined);
   return partial && `A part of ${partial.metricName} was not evaluated: ${partial.explanation}`;
 }
@@ -101,17 +102,17 @@ export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalR
     cases
       .filter((one) => one.before.trials > 0 === hadVerdict && one.after.trials > 0 === hasVerdict)
       .map(({ evalId }) => evalId);
-  const given = listMetrics(after);
-  const seen = {
+  const metricsAfter = listMetrics(after);
+  const coverage = {
     compared: idsOf(true, true).length,
     missing: idsOf(true, false),
     added: idsOf(false, true),
-    missingMetrics: [...listMetrics(before)].filter((name) => !given.has(name)),
+    missingMetrics: [...listMetrics(before)].filter((name) => !metricsAfter.has(name)),
   };
-  const changed = [...comparison.lost, ...comparison.won];
+  const changedIds = [...comparison.lost, ...comparison.won];
   const differences: RunComparison['differences'] = [];
   // Sequentially, because each history may be as long as a session.
-  for (const evalId of changed) {
+  for (const evalId of changedIds) {
     const eventsBefore = await firstTrial(db, baseline, before, evalId);
     const eventsAfter = await firstTrial(db, key, after, evalId);
     const difference = firstDifference(eventsBefore, eventsAfter);
@@ -123,7 +124,7 @@ export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalR
         after: toShown(difference.after),
       });
   }
-  return { ...comparison, ...seen, differences };
+  return { ...comparison, ...coverage, differences };
 }
 
 /** Names of the metrics that gave a verdict. */

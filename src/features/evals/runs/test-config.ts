@@ -26,13 +26,13 @@ export const DEFAULT_TEST_CONFIG = { criteria: { tool_trajectory_avg_score: 1, r
  * @throws {InvalidError} for an invalid criterion or simulated user, which the message names.
  */
 export function readTestConfig(json: unknown): { metrics: EvalMetric[]; userSimulator?: SimulatedUser } {
-  const read = configSchema.safeParse(spelling.toSchema(json));
-  if (!read.success) throw new InvalidError(`test_config.json: ${toReason(read.error)}`);
-  const { criteria, customMetrics, userSimulatorConfig } = read.data;
-  const metrics = Object.entries(criteria).map(([metricName, sent]): EvalMetric => {
+  const result = configSchema.safeParse(spelling.toSchema(json));
+  if (!result.success) throw new InvalidError(`test_config.json: ${toReason(result.error)}`);
+  const { criteria, customMetrics, userSimulatorConfig } = result.data;
+  const metrics = Object.entries(criteria).map(([metricName, criterionValue]): EvalMetric => {
     const custom = customMetrics && Object.hasOwn(customMetrics, metricName) ? customMetrics[metricName] : undefined;
     return {
-      ...toMetric(metricName, sent),
+      ...toMetric(metricName, criterionValue),
       ...(custom ? { customFunctionPath: custom.codeConfig.name } : {}),
     };
   });
@@ -42,11 +42,11 @@ export function readTestConfig(json: unknown): { metrics: EvalMetric[]; userSimu
   };
 }
 
-function toMetric(metricName: string, sent: unknown): EvalMetric {
-  const number = laxNumber.safeParse(sent);
-  const read = criterion.safeParse(number.success ? { threshold: number.data } : criterionSpelling.toSchema(sent));
-  if (!read.success) throw new InvalidError(`test_config.json: criteria.${metricName}: ${toReason(read.error)}`);
-  return { metricName, threshold: read.data.threshold, criterion: read.data };
+function toMetric(metricName: string, value: unknown): EvalMetric {
+  const number = laxNumber.safeParse(value);
+  const result = criterion.safeParse(number.success ? { threshold: number.data } : criterionSpelling.toSchema(value));
+  if (!result.success) throw new InvalidError(`test_config.json: criteria.${metricName}: ${toReason(result.error)}`);
+  return { metricName, threshold: result.data.threshold, criterion: result.data };
 }
 
 const toReason = (error: z.ZodError) =>
@@ -57,11 +57,11 @@ const toReason = (error: z.ZodError) =>
  * significant, as in ADK; repeated sets are merged.
  */
 export function parseSelectors(selectors: string[]): Map<string, string[]> {
-  const selected = new Map<string, string[]>();
+  const idsBySet = new Map<string, string[]>();
   for (const selector of selectors) {
     const [evalSetId = '', cases = ''] = selector.split(':');
     const ids = cases.split(',').filter((id) => id.trim() !== '');
-    selected.set(evalSetId, [...(selected.get(evalSetId) ?? []), ...ids]);
+    idsBySet.set(evalSetId, [...(idsBySet.get(evalSetId) ?? []), ...ids]);
   }
-  return selected;
+  return idsBySet;
 }

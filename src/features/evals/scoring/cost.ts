@@ -52,6 +52,6 @@ export function computeCost(uses: ModelUse[] | undefined, prices: ModelPrice[]):
 
 /** Sums the known costs; `undefined` if none is known. */
 export function sumOfCosts(costs: (number | undefined)[]): number | undefined {
-  const known = costs.filter((cost) => cost !== undefined);
-  return known.length === 0 ? undefined : known.reduce((sum, cost) => sum + cost, 0);
+  const knownCosts = costs.filter((cost) => cost !== undefined);
+  return knownCosts.length === 0 ? undefined : knownCosts.reduce((sum, cost) => sum + cost, 0);
 }

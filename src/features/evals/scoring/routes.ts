@@ -17,8 +17,15 @@ import { addSessions } from '../cases/add-sessions.ts';
 import { computeCost } from './cost.ts';
 import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { STATUS_NUMBERS } from '../metrics/status.ts';
-import { toMetricResult, toShownEfficiency } from './score.ts';
-import { DEV_APP_PATH, type EvalContext, evalOperation, SET_PATH, toGoneSignal, toOwnKey } from '../sets/context.ts';
+import { toMetricResult, toEfficiencyView } from './score.ts';
+import {
+  DEV_APP_PATH,
+  type EvalContext,
+  evalOperation,
+  SET_PATH,
+  toDisconnectSignal,
+  toOwnKey,
+} from '../sets/context.ts';
 import { checkMetricName, checkMetrics, scoreSession } from './score-case.ts';
 import { hasScore, isUnscored, listSessionScores, saveSessionScore, type SessionScore } from './session-score-store.ts';
 import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
@@ -132,7 +139,7 @@ const scoreSessions = evalOperation({
     const metrics = withoutKnownNulls(scoreSchema, body).evalMetrics as EvalMetric[];
     checkMetrics(metrics, { own: context.agents.get(appName)?.evals?.metrics });
     const metricsHash = hash('sha256', JSON.stringify(metrics));
-    const signal = toGoneSignal(response);
+    const signal = toDisconnectSignal(response);
     const scores: SessionScore[] = [];
     for (const one of await choose(context, appName, body, principal, body.limit ?? MAX_SCORED, metricsHash)) {
       if (signal.aborted) break;
@@ -225,7 +232,7 @@ async function listShown(db: Database, scores: SessionScore[]) {
       ...(invocationId == null ? {} : { invocationId }),
       finalEvalStatus: STATUS_NUMBERS[scored.finalStatus],
       overallEvalMetricResults: scored.overall.map(toMetricResult),
-      efficiency: toShownEfficiency(scored.efficiency),
+      efficiency: toEfficiencyView(scored.efficiency),
       ...(cost === undefined ? {} : { cost }),
     };
   });

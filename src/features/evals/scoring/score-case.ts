@@ -66,14 +66,14 @@ const metric = <Kind extends CriterionKind>(
   evaluate: (pairs: TurnPair[], criterion: Criterion<Kind>, context: ScoringContext) => Promise<MetricScore>,
 ): Evaluator => ({
   kind,
-  async evaluate(pairs, sent, context) {
-    const criterion = readCriterion(kind, sent, context);
+  async evaluate(pairs, request, context) {
+    const criterion = readCriterion(kind, request, context);
     return [(criterion as Criterion<'plain'>).threshold, await evaluate(pairs, criterion, context)];
   },
 });
 
 /** Builds a metric without a judge, which compares each turn with the expected one. */
-const compared = <Kind extends CriterionKind>(
+const comparison = <Kind extends CriterionKind>(
   kind: Kind,
   score: (actual: Turn, expected: Turn, criterion: Criterion<Kind>) => number | null,
 ): Evaluator =>
@@ -93,15 +93,15 @@ const compareCalls = (actual: Turn, expected: Turn) =>
 const METRICS = new Map<string, Evaluator>([
   [
     'tool_trajectory_avg_score',
-    compared('trajectory', (actual, expected, criterion) =>
+    comparison('trajectory', (actual, expected, criterion) =>
       trajectoryMatch(getCalls(actual.intermediateData), getCalls(expected.intermediateData), criterion),
     ),
   ],
-  ['tool_trajectory_f1', compared('plain', (actual, expected) => compareCalls(actual, expected).f1)],
-  ['tool_arguments_score', compared('plain', (actual, expected) => compareCalls(actual, expected).matchingArguments)],
+  ['tool_trajectory_f1', comparison('plain', (actual, expected) => compareCalls(actual, expected).f1)],
+  ['tool_arguments_score', comparison('plain', (actual, expected) => compareCalls(actual, expected).matchingArguments)],
   [
     'response_match_score',
-    compared('plain', (actual, expected) => responseMatch(actual.finalResponse, expected.finalResponse)),
+    comparison('plain', (actual, expected) => responseMatch(actual.finalResponse, expected.finalResponse)),
   ],
   ['final_response_match_v2', metric('judge', (pairs, on, by) => finalResponseMatch(pairs, on, judgeBy(on, by)))],
   ['safety_v1', metric('judge', (pairs, on, by) => safety(pairs, on, judgeBy(on, by)))],
@@ -142,49 +142,52 @@ export async function scoreCase(
   metrics: EvalMetric[],
   context: ScoringContext,
 ): Promise<ScoredCase> {
-  const scored: { result: MetricResult; turns: MetricResult[]; failure: string | undefined }[] = [];
-  for (const sent of metrics) {
-    const isInformational = EFFICIENCY_METRICS.includes(sent.metricName);
-    if (isInformational && sent.threshold == null && sent.criterion == null) continue;
-    scored.push(await scoreMetric(pairs, sent, context));
+  const scores: { result: MetricResult; turns: MetricResult[]; failure: string | undefined }[] = [];
+  for (const metricRequest of metrics) {
+    const isInformational = EFFICIENCY_METRICS.includes(metricRequest.metricName);
+    if (isInformational && metricRequest.threshold == null && metricRequest.criterion == null) continue;
+    scores.push(await scoreMetric(pairs, metricRequest, context));
   }
-  const overall = scored.map(({ result }) => result);
+  const overall = scores.map(({ result }) => result);
   const status = toFinalStatus(overall.map((result) => result.status));
-  const failed = scored.flatMap(({ result, failure }) => (failure === undefined ? [] : [result.metricName]));
+  const failed = scores.flatMap(({ result, failure }) => (failure === undefined ? [] : [result.metricName]));
   const silent = overall.flatMap((result) => (result.status === 'NOT_EVALUATED' ? [result.metricName] : []));
   return {
     finalStatus: failed.length > 0 ? withoutPass(status) : status,
     overall,
-    turns: pairs.map((_, place) => scored.flatMap(({ turns }) => turns[place] ?? [])),
+    turns: pairs.map((_, place) => scores.flatMap(({ turns }) => turns[place] ?? [])),
     notEvaluated: [...new Set([...silent, ...failed])],
     efficiency: toEfficiency(pairs.map(({ actual }) => actual)),
   };
 }
 
-async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: ScoringContext) {
-  const { metricName } = sent;
-  const named = { metricName, ...(sent.criterion == null ? {} : { criterion: sent.criterion }) };
+async function scoreMetric(pairs: TurnPair[], metricRequest: EvalMetric, context: ScoringContext) {
+  const { metricName } = metricRequest;
+  const nameMembers = {
+    metricName,
+    ...(metricRequest.criterion == null ? {} : { criterion: metricRequest.criterion }),
+  };
   const { watched, judgedBy } = watchJudge(context);
   try {
     const { evaluate } = findEvaluator(metricName, context);
-    const [threshold, { score, turns, rubricScores }] = await evaluate(pairs, sent, watched);
+    const [threshold, { score, turns, rubricScores }] = await evaluate(pairs, metricRequest, watched);
     const failure = turns.map(getFailure).find((text) => text !== undefined);
     const explanation = failure ?? turns.find((turn) => turn.score === null)?.explanation;
     const status = toStatus(score, threshold);
     const isTold = failure !== undefined || status === 'NOT_EVALUATED';
-    const known = isTold && explanation !== undefined ? { explanation } : {};
+    const explanationMember = isTold && explanation !== undefined ? { explanation } : {};
     return {
       result: {
-        ...named,
+        ...nameMembers,
         threshold,
         score,
         status,
-        ...known,
+        ...explanationMember,
         ...(rubricScores ? { rubricScores } : {}),
         ...judgedBy(),
       },
       turns: turns.map(({ failure: _failure, ...turn }) => ({
-        ...named,
+        ...nameMembers,
         threshold,
         status: toStatus(turn.score, threshold),
         ...turn,
@@ -193,7 +196,7 @@ async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: Scoring
     };
   } catch (error) {
     if (!(error instanceof MetricError)) throw error;
-    const result = { ...named, ...toUnevaluated(sent, error.message) };
+    const result = { ...nameMembers, ...toUnevaluated(metricRequest, error.message) };
     return { result, turns: pairs.map(() => result), failure: error.message };
   }
 }
@@ -209,7 +212,7 @@ const toUnevaluated = ({ metricName, threshold = null }: EvalMetric, explanation
 /** The result of a case that could not be scored at all, with the reason. */
 export const toUnscored = (metrics: EvalMetric[], explanation: string): ScoredCase => ({
   finalStatus: 'NOT_EVALUATED',
-  overall: metrics.map((sent) => toUnevaluated(sent, explanation)),
+  overall: metrics.map((metricRequest) => toUnevaluated(metricRequest, explanation)),
   turns: [],
   notEvaluated: metrics.map(({ metricName }) => metricName),
   efficiency: toEfficiency([]),
@@ -280,19 +283,22 @@ export function checkMetrics(
   { own }: Pick<ScoringContext, 'own'>,
   isOther: (metric: EvalMetric) => boolean = () => false,
 ): void {
-  const details = metrics.flatMap((sent, place) => {
-    const isInformational = EFFICIENCY_METRICS.includes(sent.metricName);
-    if (isInformational && sent.threshold == null && sent.criterion == null) return [];
+  const details = metrics.flatMap((metricRequest, place) => {
+    const isInformational = EFFICIENCY_METRICS.includes(metricRequest.metricName);
+    if (isInformational && metricRequest.threshold == null && metricRequest.criterion == null) return [];
     const at = ['body', 'evalMetrics', place];
-    const isKnown = isInformational || listScored(own).includes(sent.metricName);
-    if (!isKnown && isOther(sent)) return [];
-    if (!isKnown) return [valueError([...at, 'metricName'], unknownMetric(sent.metricName, own), sent.metricName)];
+    const isKnown = isInformational || listScored(own).includes(metricRequest.metricName);
+    if (!isKnown && isOther(metricRequest)) return [];
+    if (!isKnown)
+      return [
+        valueError([...at, 'metricName'], unknownMetric(metricRequest.metricName, own), metricRequest.metricName),
+      ];
     try {
-      readCriterion(findEvaluator(sent.metricName, { own }).kind, sent, { judgeModel: '' });
+      readCriterion(findEvaluator(metricRequest.metricName, { own }).kind, metricRequest, { judgeModel: '' });
       return [];
     } catch (error) {
       if (!(error instanceof MetricError)) throw error;
-      return [valueError(at, error.message, sent)];
+      return [valueError(at, error.message, metricRequest)];
     }
   });
   if (details.length > 0) throw new ValidationFailedError(details);
@@ -357,8 +363,8 @@ export async function scoreSession(
   try {
     const judge = { ...prepared, spend: spendWith(database.db, { ...key, userId: payer }) };
     const scoring = { ...toScoring(judge, config.EVALS_JUDGE_MODEL, {}, signal), own: agent.evals?.metrics };
-    const isWanted = (event: Event) => !invocationId || event.invocationId === invocationId;
-    const events = history.events.slice(0, lastSequence).filter(isWanted);
+    const isOfTurn = (event: Event) => !invocationId || event.invocationId === invocationId;
+    const events = history.events.slice(0, lastSequence).filter(isOfTurn);
     const scored = await scoreCase(pairTurns(toActualTurns(events, agent.describe()), {}), metrics, scoring);
     return { ...scored, uses: toUses(events, agent.describe()) };
   } finally {

@@ -32,7 +32,7 @@ export interface ScoredCase {
 }
 
 /** Drops the time of neither model nor tool from an answer. */
-export function toShownEfficiency({ invocationDuration, ...others }: Efficiency) {
+export function toEfficiencyView({ invocationDuration, ...others }: Efficiency) {
   const { frameworkSeconds: _rest, ...durations } = invocationDuration ?? {};
   return { ...others, invocationDuration: invocationDuration && durations };
 }

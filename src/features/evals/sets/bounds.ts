@@ -22,8 +22,8 @@ export function checkCase(evalCase: { evalId: string; conversation?: unknown[] |
 }
 
 /** @throws {TooLargeError} if the values are too large together */
-export function checkMetricsSize(...asked: unknown[]): void {
-  if (byteLength(asked) <= MAX_METRICS_BYTES) return;
+export function checkMetricsSize(...values: unknown[]): void {
+  if (byteLength(values) <= MAX_METRICS_BYTES) return;
   throw new TooLargeError(`The metrics and the simulated user have more than ${MAX_METRICS_BYTES} bytes.`);
 }
 

@@ -26,9 +26,9 @@ export const ofSet = {
 export const idsSchema = z.array(z.string());
 
 /** Returns a page of rows and sets the cursor header if one more row was found. */
-export function takePage<Row>(response: Response, found: Row[], limit: number, toCursor: (row: Row) => string): Row[] {
-  const page = found.slice(0, limit);
-  const last = found.length > limit && page.at(-1);
+export function takePage<Row>(response: Response, rows: Row[], limit: number, toCursor: (row: Row) => string): Row[] {
+  const page = rows.slice(0, limit);
+  const last = rows.length > limit && page.at(-1);
   if (last) response.setHeader(NEXT_CURSOR_HEADER, toCursor(last));
   return page;
 }
@@ -80,8 +80,8 @@ export function getAuthor(principal: Principal): string {
 export const toOwnKey = <Path>(path: Path, principal: Principal) => ({ ...path, ownerId: getRequester(principal) });
 
 /** Aborts when the client disconnects. */
-export function toGoneSignal(response: Response): AbortSignal {
-  const gone = new AbortController();
-  response.on('close', () => gone.abort());
-  return gone.signal;
+export function toDisconnectSignal(response: Response): AbortSignal {
+  const controller = new AbortController();
+  response.on('close', () => controller.abort());
+  return controller.signal;
 }

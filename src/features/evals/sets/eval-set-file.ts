@@ -79,7 +79,7 @@ interface Pass {
   /** True for members to omit silently, because readers fill them in again. */
   isDefault: (name: string, value: unknown) => boolean;
   /** Paths of the dropped members. */
-  dropped: string[];
+  droppedPaths: string[];
 }
 
 /** Returns the value without nulls and without members unknown to its schema; free-form objects stay unchanged. */
@@ -103,20 +103,20 @@ function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: P
   // In the order of the schema, as ADK writes its files; unknown members come last.
   const order = Object.keys(members);
   const place = (name: string) => (order.includes(name) ? order.indexOf(name) : order.length);
-  const kept = entries
+  const keptEntries = entries
     .toSorted(([one], [other]) => place(one) - place(other))
     .flatMap(([name, member]): [string, unknown][] => {
-      const known = Object.hasOwn(members, name) ? members[name] : undefined;
+      const memberSchema = Object.hasOwn(members, name) ? members[name] : undefined;
       const at = `${path}.${pass.rename(name)}`;
-      if (!known) {
+      if (!memberSchema) {
         if (pass.isOpen(plain)) return [[name, member]];
-        pass.dropped.push(at);
+        pass.droppedPaths.push(at);
         return [];
       }
       if (member === null || pass.isDefault(name, member)) return [];
-      return [[pass.rename(name), passOver(known, member, at, pass)]];
+      return [[pass.rename(name), passOver(memberSchema, member, at, pass)]];
     });
-  return Object.fromEntries(kept);
+  return Object.fromEntries(keptEntries);
 }
 
 const SNAKE = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
@@ -179,9 +179,9 @@ const toText = (value: object) => JSON.stringify(value, null, 2);
 /** Serializes a case for a file, and adds the paths of omitted members to `dropped`. */
 function writeCase(evalCase: EvalCaseBody, place: number, dropped: string[]): string {
   const path = `eval_cases[${place}]`;
-  const pass = { rename: SNAKE, isOpen: () => false, isDefault, dropped };
-  const passed = passOver(fileCaseSchema, toStoredCase(withoutSilentEvents(evalCase, path, dropped)), path, pass);
-  return toText(withUrlSafeBytes(passed) as object).replaceAll('\n', '\n    ');
+  const pass = { rename: SNAKE, isOpen: () => false, isDefault, droppedPaths: dropped };
+  const document = passOver(fileCaseSchema, toStoredCase(withoutSilentEvents(evalCase, path, dropped)), path, pass);
+  return toText(withUrlSafeBytes(document) as object).replaceAll('\n', '\n    ');
 }
 
 /** Converts only members of contents: inputs and outputs of tools are data, even if a member is named `data`. */
@@ -205,14 +205,14 @@ function withoutSilentEvents(evalCase: EvalCaseBody, path: string, dropped: stri
     const events = turn.intermediateData?.invocationEvents;
     if (!events) return turn;
     const at = `${path}.conversation[${place}].intermediate_data`;
-    const kept = events.filter((event, index) => {
+    const eventsWithContent = events.filter((event, index) => {
       if (!event.content) dropped.push(`${at}.invocation_events[${index}]`);
       return event.content;
     });
     for (const name of ['toolUses', 'toolResponses', 'intermediateResponses'] as const) {
       if (turn.intermediateData?.[name]) dropped.push(`${at}.${SNAKE(name)}`);
     }
-    return { ...turn, intermediateData: { ...turn.intermediateData, invocationEvents: kept } };
+    return { ...turn, intermediateData: { ...turn.intermediateData, invocationEvents: eventsWithContent } };
   });
   return conversation ? { ...evalCase, conversation } : evalCase;
 }
@@ -245,19 +245,19 @@ export function readEvalSet(json: unknown, defaults: FileDefaults): { set: EvalS
 const toObject = (json: unknown): Record<string, unknown> =>
   typeof json === 'object' && json !== null ? { ...json } : {};
 
-function readCase(sent: unknown, path: string, dropped: string[]): EvalCaseBody {
-  const spelled = spelling.toSchema(sent) as EvalCaseBody;
-  const isCase = typeof spelled === 'object' && spelled !== null && Array.isArray(spelled.conversation ?? []);
-  const spoken = isCase ? withoutSilentEvents(spelled, path, dropped) : spelled;
-  const read = fileCaseSchema.safeParse(spoken);
-  if (!read.success) throw new InvalidError(`${path} is no eval case: ${toReason(read.error)}`);
-  const { conversation, conversationScenario } = read.data;
+function readCase(json: unknown, path: string, dropped: string[]): EvalCaseBody {
+  const respelled = spelling.toSchema(json) as EvalCaseBody;
+  const isCase = typeof respelled === 'object' && respelled !== null && Array.isArray(respelled.conversation ?? []);
+  const cleaned = isCase ? withoutSilentEvents(respelled, path, dropped) : respelled;
+  const result = fileCaseSchema.safeParse(cleaned);
+  if (!result.success) throw new InvalidError(`${path} is no eval case: ${toReason(result.error)}`);
+  const { conversation, conversationScenario } = result.data;
   if ((conversation == null) === (conversationScenario == null)) {
     throw new InvalidError(`${path} needs exactly one of conversation and conversation_scenario.`);
   }
   const isOpen = (schema: z.core.$ZodType) => OPEN.has(schema);
-  const pass = { rename: (member: string) => member, isOpen, isDefault: () => false, dropped };
-  return withDefaults(toStoredCase(passOver(fileCaseSchema, read.data, path, pass) as EvalCaseBody));
+  const pass = { rename: (member: string) => member, isOpen, isDefault: () => false, droppedPaths: dropped };
+  return withDefaults(toStoredCase(passOver(fileCaseSchema, result.data, path, pass) as EvalCaseBody));
 }
 
 const toReason = (error: z.ZodError) =>

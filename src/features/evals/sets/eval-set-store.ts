@@ -27,7 +27,7 @@ export const nextVersion = ({ appName, evalSetId }: EvalSetKey, evalId: SQL): SQ
   sql`next_eval_case_version(${appName}, ${evalSetId}, ${evalId})`;
 
 /** Returned columns of a created or changed case, for {@link insertVersion}. */
-export const madeCase = sql`
+export const returnCase = sql`
   returning ${evalCases.id} as id, ${evalCases.version} as version, ${evalCases.ownerId} as owner_id`;
 
 /** Inserts a version of the case `created(id, version, owner_id)`; the caller appends the `from` clause. */
@@ -109,7 +109,7 @@ export async function insertEvalSet(
   const { rows } = await db.execute(sql`
     with set_created as (
       ${insertSet} on conflict do nothing returning ${evalSets.id} as id, ${evalSets.createTime} as create_time),
-    created as (${insertCases} from ${elements} ${madeCase}),
+    created as (${insertCases} from ${elements} ${returnCase}),
     said as (${insertVersion(key, sql`${time} || payload`)} from created, ${elements} where ${evalId} = created.id)
     select from set_created`);
   if (rows.length === 0) throw new ConflictError(`EvalSet ${evalSetId} already exists for app ${appName}.`);
@@ -170,6 +170,6 @@ async function* readCases(db: Database, key: EvalSetKey, parts: { id: string }[]
 
 /** @throws {NotFoundError} if there is no such set */
 export async function deleteEvalSet(db: Database, key: EvalSetKey): Promise<void> {
-  const deleted = await db.delete(evalSets).where(isSet(key)).returning({ id: evalSets.id });
-  if (deleted.length === 0) throw new NotFoundError(evalSetNotFound(key));
+  const rows = await db.delete(evalSets).where(isSet(key)).returning({ id: evalSets.id });
+  if (rows.length === 0) throw new NotFoundError(evalSetNotFound(key));
 }

@@ -120,11 +120,11 @@ export interface ExecutionModes {
 }
 
 /** Modes as clients write them; the ADK Web UI says `replay` for `stored`. */
-const sentMode = z.enum(['live', 'replay', 'stored']).nullish();
-const sentModeFor = (source: string, otherwise: string) =>
-  sentMode.describe(`Where the answers of ${source}, or the cases (\`replay\`, which is \`stored\`) [${otherwise}].`);
-const modelMode = (otherwise: string) => sentModeFor('the model come from: the model', otherwise);
-const toolMode = (otherwise: string) => sentModeFor('tools come from: the tools', otherwise);
+const modeSchema = z.enum(['live', 'replay', 'stored']).nullish();
+const toModeSchema = (source: string, otherwise: string) =>
+  modeSchema.describe(`Where the answers of ${source}, or the cases (\`replay\`, which is \`stored\`) [${otherwise}].`);
+const modelMode = (otherwise: string) => toModeSchema('the model come from: the model', otherwise);
+const toolMode = (otherwise: string) => toModeSchema('tools come from: the tools', otherwise);
 
 export const runModes = {
   modelExecutionMode: modelMode('that of the set'),
@@ -132,8 +132,8 @@ export const runModes = {
 };
 
 /** The request's mode takes precedence over the set's; the default is `live`. */
-export const toExecutionMode = (...sent: z.infer<typeof sentMode>[]): ExecutionMode =>
-  (sent.find((one) => one != null) ?? 'live') === 'live' ? 'live' : 'stored';
+export const toExecutionMode = (...modes: z.infer<typeof modeSchema>[]): ExecutionMode =>
+  (modes.find((one) => one != null) ?? 'live') === 'live' ? 'live' : 'stored';
 
 export const evalSetSchema = z
   .looseObject({

@@ -25,23 +25,23 @@ function mapData(evalCase: EvalCaseBody, change: (data: IntermediateData) => Int
 
 function withoutToolUses(data: IntermediateData): IntermediateData {
   if (!data.invocationEvents) return data;
-  const { toolUses, toolResponses: _responses, intermediateResponses: _texts, ...kept } = data;
-  const calls = getCalls(kept);
-  if (!toolUses || toolUses.length !== calls.length) return kept;
-  const edited = new Map(calls.map((call, index) => [call, toolUses[index]?.args]));
-  const invocationEvents = data.invocationEvents.map((event) => withArguments(event, edited));
-  return { ...kept, invocationEvents };
+  const { toolUses, toolResponses: _responses, intermediateResponses: _texts, ...eventData } = data;
+  const calls = getCalls(eventData);
+  if (!toolUses || toolUses.length !== calls.length) return eventData;
+  const editedArgs = new Map(calls.map((call, index) => [call, toolUses[index]?.args]));
+  const invocationEvents = data.invocationEvents.map((event) => withArguments(event, editedArgs));
+  return { ...eventData, invocationEvents };
 }
 
 function withArguments<EventOfTurn extends { content?: Content | null | undefined }>(
   event: EventOfTurn,
-  edited: Map<FunctionCall, FunctionCall['args']>,
+  editedArgs: Map<FunctionCall, FunctionCall['args']>,
 ): EventOfTurn {
   if (getFunctionCalls(event.content).length === 0) return event;
   const parts = getParts(event.content).map((part) => {
     if (!part.functionCall) return part;
     const { args: _before, ...call } = part.functionCall;
-    const args = edited.get(part.functionCall);
+    const args = editedArgs.get(part.functionCall);
     return { ...part, functionCall: args == null ? call : { ...call, args } };
   });
   return { ...event, content: { ...event.content, parts } };

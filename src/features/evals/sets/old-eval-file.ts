@@ -31,19 +31,19 @@ export function fromOldSessions(
   json: unknown,
   { evalSetId, now, newId }: FileDefaults,
 ): { set: EvalSetDocument; dropped: string[] } {
-  const read = oldSessions.safeParse(json);
-  if (!read.success) {
-    const reasons = read.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
+  const result = oldSessions.safeParse(json);
+  if (!result.success) {
+    const reasons = result.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
     throw new InvalidError(`The file is no list of sessions of ADK 1.x: ${reasons.join('; ')}`);
   }
-  const dropped = read.data.flatMap(({ data }, session) =>
+  const dropped = result.data.flatMap(({ data }, session) =>
     data.flatMap(({ expected_tool_use: uses }, turn) =>
       (uses ?? []).flatMap((use, place) =>
         'mock_tool_output' in use ? [`[${session}].data[${turn}].expected_tool_use[${place}].mock_tool_output`] : [],
       ),
     ),
   );
-  const cases = read.data.map(({ name, data, initial_session: start }) => ({
+  const cases = result.data.map(({ name, data, initial_session: start }) => ({
     evalId: name,
     conversation: data.map((turn) => toTurn(turn, now, newId())),
     ...(start && Object.keys(start).length > 0

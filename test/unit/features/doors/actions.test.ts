@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest';
-import { A2A_DEEDS, DEEDS, MCP_DEEDS } from '../../../../src/features/doors/deeds.ts';
+import { A2A_ACTIONS, ACTIONS, MCP_ACTIONS } from '../../../../src/features/doors/actions.ts';
 import { loadFor } from '../../../../src/platform/http/operation/operation.ts';
 import { listAllOperations } from '../../../../src/process/app.ts';
 
 /** What a call of a door does decides its scope and its class, whatever way it came. */
 
 /** The operations of all doors, and those of our own that do the same, by what they do. */
-const OPERATIONS: Record<keyof typeof DEEDS, string> = {
+const OPERATIONS: Record<keyof typeof ACTIONS, string> = {
   run:
     'sendA2aMessage streamA2aMessage sendAiSdkMessage runAgUi createOpenAiResponse createOpenAiChatCompletion ' +
     'runAgent runAgentSse invokeLegacy harnessInvoke startInvocation',
@@ -52,17 +52,17 @@ const SAME: Record<string, string> = {
 
 const operations = listAllOperations();
 const find = (id: string) => operations.find(({ operationId }) => operationId === id);
-const toDeed = (id: string) => {
+const toAction = (id: string) => {
   const found = find(id);
   return [id, found?.scope, found && loadFor(found)];
 };
 
 test('each operation of a door needs and counts as what it does, as our own that do the same', () => {
-  const expected = Object.entries(OPERATIONS).flatMap(([deed, ids]) => {
-    const { scope, load } = DEEDS[deed as keyof typeof DEEDS];
+  const expected = Object.entries(OPERATIONS).flatMap(([action, ids]) => {
+    const { scope, load } = ACTIONS[action as keyof typeof ACTIONS];
     return ids.split(' ').map((id) => [id, scope, load]);
   });
-  expect(expected.map(([id]) => toDeed(id as string))).toEqual(expected);
+  expect(expected.map(([id]) => toAction(id as string))).toEqual(expected);
   const inDoors = operations
     .filter(
       ({ area, path, owner }) =>
@@ -73,7 +73,7 @@ test('each operation of a door needs and counts as what it does, as our own that
   expect(inDoors.filter((id) => !listed.has(id))).toEqual([]);
 });
 
-test.each(Object.entries({ ...A2A_DEEDS, ...MCP_DEEDS }))('%s is %s, as elsewhere', (method, deed) => {
-  const { scope, load } = DEEDS[deed];
-  expect(toDeed(SAME[method] ?? '').slice(1)).toEqual([scope, load]);
+test.each(Object.entries({ ...A2A_ACTIONS, ...MCP_ACTIONS }))('%s is %s, as elsewhere', (method, action) => {
+  const { scope, load } = ACTIONS[action];
+  expect(toAction(SAME[method] ?? '').slice(1)).toEqual([scope, load]);
 });

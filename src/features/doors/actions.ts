@@ -2,13 +2,13 @@ import type { Load } from '../../platform/http/operation/operation.ts';
 import type { Scope } from '../../platform/http/operation/principal.ts';
 
 /** The scope that an action requires, and the rate class that it is charged to. */
-interface Deed {
+interface Action {
   scope: Scope;
   load: Load;
 }
 
 /** Actions of the protocol doors: an action needs the same scope and costs the same over every transport. */
-export const DEEDS = {
+export const ACTIONS = {
   /** Runs an agent, or answers a call that it waits for. */
   run: { scope: 'invoke', load: 'invoke' },
   /** Cancels an invocation. */
@@ -21,9 +21,9 @@ export const DEEDS = {
   read: { scope: 'read', load: 'heavy' },
   /** Creates or deletes a user's data. */
   change: { scope: 'write', load: 'write' },
-} as const satisfies Record<string, Deed>;
+} as const satisfies Record<string, Action>;
 
-export const A2A_DEEDS = {
+export const A2A_ACTIONS = {
   SendMessage: 'run',
   SendStreamingMessage: 'run',
   GetTask: 'read',
@@ -35,11 +35,11 @@ export const A2A_DEEDS = {
   ListTaskPushNotificationConfigs: 'look',
   DeleteTaskPushNotificationConfig: 'change',
   GetExtendedAgentCard: 'look',
-} as const satisfies Record<string, keyof typeof DEEDS>;
-export type A2aMethod = keyof typeof A2A_DEEDS;
+} as const satisfies Record<string, keyof typeof ACTIONS>;
+export type A2aMethod = keyof typeof A2A_ACTIONS;
 
 /** An MCP method that is not listed counts as `offer`: it belongs to the protocol itself, or lists tools. */
-export const MCP_DEEDS = {
+export const MCP_ACTIONS = {
   'tools/list': 'offer',
   'tools/call': 'run',
   'resources/list': 'read',
@@ -50,4 +50,4 @@ export const MCP_DEEDS = {
   'tasks/get': 'read',
   'tasks/update': 'run',
   'tasks/cancel': 'cancel',
-} as const satisfies Record<string, keyof typeof DEEDS>;
+} as const satisfies Record<string, keyof typeof ACTIONS>;
