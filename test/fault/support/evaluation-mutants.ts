@@ -14,7 +14,11 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: loses the calls of a long-running final event',
-    changes: change('toParts', 'event === final && getFunctionCalls(content).length === 0', 'event === final'),
+    changes: change(
+      'toParts',
+      'event === finalEvent && getFunctionCalls(content).length === 0',
+      'event === finalEvent',
+    ),
     tests: ['eval-case'],
   },
   {
@@ -24,12 +28,16 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: takes the first final event for the answer',
-    changes: change('toParts', 'said.findLast(isFinalResponse)', 'said.find(isFinalResponse)'),
+    changes: change('toParts', 'agentEvents.findLast(isFinalResponse)', 'agentEvents.find(isFinalResponse)'),
     tests: ['eval-case'],
   },
   {
     name: 'evaluation: takes the first user event for the question',
-    changes: change('toQuestion', 'events.findLast((event) => isUsers(event)', 'events.find((event) => isUsers(event)'),
+    changes: change(
+      'toQuestion',
+      'events.findLast((event) => isOfUser(event)',
+      'events.find((event) => isOfUser(event)',
+    ),
     tests: ['eval-case'],
   },
   {
@@ -41,8 +49,8 @@ export const EVALUATION_MUTANTS: Mutant[] = [
     name: 'evaluation: stores both kinds of intermediate data',
     changes: change(
       'withoutToolUses',
-      'toolUses, toolResponses: _responses, intermediateResponses: _texts, ...kept } = data',
-      'toolUses, ...kept } = data',
+      'toolUses, toolResponses: _responses, intermediateResponses: _texts, ...eventData } = data',
+      'toolUses, ...eventData } = data',
     ),
     tests: ['intermediate-data'],
   },
@@ -78,7 +86,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: counts a repeated word without end',
-    changes: change('rouge1', 'left.set(word, count - 1);', ''),
+    changes: change('rouge1', 'unmatched.set(word, count - 1);', ''),
     tests: ['response-match'],
   },
   {
@@ -153,8 +161,8 @@ export const EVALUATION_MUTANTS: Mutant[] = [
     name: 'evaluation: looks at the arguments of unequal calls first',
     changes: change(
       'matchingArguments',
-      'const exact = takeCalls(actual, expected, taken);',
-      'const exact = takeCalls(actual, expected, taken, true);',
+      'const exact = takeCalls(actual, expected, takenIndexes);',
+      'const exact = takeCalls(actual, expected, takenIndexes, true);',
     ),
     tests: ['trajectory'],
   },
@@ -175,7 +183,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: counts missing scores in the mean',
-    changes: change('toOverall', 'score, 0) / known.length', 'score, 0) / scores.length'),
+    changes: change('toOverall', 'score, 0) / valid.length', 'score, 0) / scores.length'),
     tests: ['status'],
   },
   {
@@ -189,12 +197,12 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: takes any match type for EXACT',
-    changes: change('matchType', 'if (!found) context', 'if (!found && !context) context'),
+    changes: change('matchType', 'if (!match) context', 'if (!match && !context) context'),
     tests: ['criteria'],
   },
   {
     name: 'evaluation: takes unknown options of a judge',
-    changes: change('judged', '.strictObject({', '.looseObject({'),
+    changes: change('judgeMembers', '.strictObject({', '.looseObject({'),
     tests: ['criteria'],
   },
   {
@@ -213,7 +221,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: shows tokens that nobody reported as 0',
-    changes: change('countTokens', 'reported.length > 0 ? sum(reported) : undefined', 'sum(reported)'),
+    changes: change('countTokens', 'counts.length > 0 ? sum(counts) : undefined', 'sum(counts)'),
     tests: ['efficiency'],
   },
   {
@@ -283,7 +291,11 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: decides by one sample of five',
-    changes: change('toTurnScore', 'readings.length > 0 && readings.length * 2 >= wanted', 'readings.length > 0'),
+    changes: change(
+      'toTurnScore',
+      'readings.length > 0 && readings.length * 2 >= requestedCount',
+      'readings.length > 0',
+    ),
     tests: ['verdicts'],
   },
   {
@@ -358,7 +370,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: counts a rubric without verdict as no',
-    changes: change('decideRubrics', 'known.length === 0 ? null : majority(known)', 'majority(known)'),
+    changes: change('decideRubrics', 'scores.length === 0 ? null : majority(scores)', 'majority(scores)'),
     tests: ['rubrics'],
   },
   {
@@ -435,7 +447,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: forgets the other spelling of a criterion',
-    changes: change('toMetric', 'criterionSpelling.toSchema(sent)', 'sent'),
+    changes: change('toMetric', 'criterionSpelling.toSchema(value)', 'value'),
     tests: ['test-config'],
   },
   {

@@ -13,7 +13,7 @@ export const METRIC_MUTANTS: Mutant[] = [
     'response-match',
     'rouge1',
     'if (count > 0) hits',
-    'if (left.has(word)) hits',
+    'if (unmatched.has(word)) hits',
   ),
   of('takes the precision for the score', 'response-match', 'responseMatch', ').fmeasure', ').precision'),
   of(
@@ -49,7 +49,7 @@ export const METRIC_MUTANTS: Mutant[] = [
     'gives one call to two that are expected',
     'trajectory',
     'takeCalls',
-    '.filter(([index]) => !taken.has(index))',
+    '.filter(([index]) => !takenIndexes.has(index))',
     '',
   ),
   of(
@@ -60,7 +60,7 @@ export const METRIC_MUTANTS: Mutant[] = [
     ': hits / expected.length',
   ),
   of('scores no calls where none was expected as 0', 'trajectory', 'trajectoryDetails', '=== 0 ? 1 :', '=== 0 ? 0 :'),
-  of('counts turns without a figure in the mean', 'efficiency', 'toOverall', '/ known.length', '/ scores.length'),
+  of('counts turns without a figure in the mean', 'efficiency', 'toOverall', '/ valid.length', '/ scores.length'),
   of(
     'divides tokens by the turns that have some',
     'efficiency',
