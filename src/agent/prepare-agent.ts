@@ -29,26 +29,26 @@ import { promptPerson } from './tools/waits.ts';
 /** Services of the process that every agent uses. */
 export interface AgentEnvironment {
   model: Model;
-  /** Name of the model for agents that name none, and none above them does. */
+  /** Model name for agents that neither set nor inherit one. */
   modelName: string;
-  /** Returns the model of a provider that an agent names [that of all]. */
+  /** Returns the model of another provider or address [`model` for all]. */
   findModel?: (target: ModelTarget) => Model;
   builtInTools: ReadonlyMap<string, Tool>;
-  /** Directory of the skills; without one an agent has none. */
+  /** Directory of skills [agents have none]. */
   skillsDir?: string;
-  /** How MCP servers are reached [public addresses by https]. */
+  /** How MCP servers are reached [public addresses, https only]. */
   mcp?: McpSettings;
-  /** Takes what an agent has to do without, and why [nobody is told]. */
+  /** Receives what an agent must do without, and why [dropped]. */
   warn?: ((text: string) => void) | undefined;
 }
 
-/** True when a member other than `mcpServers` is given: the `overwrite` of `/harness/invoke` (specification). */
+/** True if a member other than `mcpServers` is set: the `overwrite` of `/harness/invoke` (specification). */
 export const hasGeneralOverride = (overrides: AgentOverrides): boolean =>
   Object.entries(overrides).some(
     ([name, value]) => name !== 'mcpServers' && name !== 'unsupported' && value !== undefined,
   );
 
-/** Returns the definition with one request's overrides: `tools` and `skills` are appended, the rest is replaced. */
+/** Applies one request's overrides: `tools` and `skills` are appended, other members replaced. */
 function applyOverrides(
   definition: AgentDefinition,
   overrides: AgentOverrides,
@@ -61,7 +61,7 @@ function applyOverrides(
       definition.model && { model: { ...definition.model, name: overrides.modelName } }),
     tools: [...new Set([...definition.tools, ...(overrides.tools ?? [])])],
     skills: [...new Set([...definition.skills, ...(overrides.skills ?? [])])],
-    // Who names a server in the request wants its tools in this answer.
+    // A client that names a server in its request needs that server's tools, so failing to connect is an error.
     mcpServers:
       overrides.mcpServers?.map((server) => ({ onFailure: 'fail' as const, ...server })) ?? definition.mcpServers,
     sampling: { ...definition.sampling, ...overrides.sampling },
@@ -73,11 +73,10 @@ function applyOverrides(
 }
 
 /**
- * Makes an agent and those below it ready for one invocation. Call `close()` on the result in any case.
- * `userId` is whose connections those to MCP servers are. With `serverTools` no server is contacted: it gives what
- * their tools are instead.
- * @throws {AgentError} for an unknown tool or skill, an MCP server that does not answer, more than 16 of them, or an
- * abort; nothing stays open then.
+ * Prepares an agent tree for one invocation. Always call `close()` on the result. MCP connections are counted for
+ * `userId`. With `serverTools` no server is contacted: it supplies their tools instead.
+ * @throws {AgentError} for an unknown tool or skill, a failed MCP server, more than 16 servers, or an abort; nothing
+ * stays open then
  */
 export async function prepareAgent(
   definition: AgentDefinition,
@@ -92,12 +91,13 @@ export async function prepareAgent(
       'unsupported_override',
       `\`harness.${overrides.unsupported}\` is not supported here: leave it out.`,
     );
-  const wanted = applyOverrides(definition, overrides);
-  // The request's list replaces the full one, that of sub-agents too.
-  const below = overrides.mcpServers === undefined ? wanted : { ...wanted, subAgents: withoutMcp(wanted.subAgents) };
+  const effective = applyOverrides(definition, overrides);
+  // The request's list replaces all lists, including those of sub-agents.
+  const source =
+    overrides.mcpServers === undefined ? effective : { ...effective, subAgents: withoutMcp(effective.subAgents) };
   const unconnected: UnconnectedNode[] = [];
-  const inherited = { model: { name: environment.modelName }, sampling: {}, plugins: wanted.plugins ?? [] };
-  const root = await toNode(below, inherited, environment, unconnected);
+  const inherited = { model: { name: environment.modelName }, sampling: {}, plugins: effective.plugins ?? [] };
+  const root = await toNode(source, inherited, environment, unconnected);
   const servers = unconnected.reduce((sum, node) => sum + node.servers.length, 0);
   if (servers > MAX_MCP_SERVERS) {
     throw new AgentError(
@@ -123,11 +123,11 @@ export async function prepareAgent(
     await close();
     throw error;
   }
-  const compaction = wanted.compaction ? { compaction: wanted.compaction } : {};
+  const compaction = effective.compaction ? { compaction: effective.compaction } : {};
   const choice = overrides.toolChoice ? { toolChoice: overrides.toolChoice } : {};
   return {
     ...root,
-    maxLlmCalls: wanted.maxLlmCalls,
+    maxLlmCalls: effective.maxLlmCalls,
     maxTokens: overrides.tokensAtMost,
     ...compaction,
     ...choice,
@@ -138,8 +138,8 @@ export async function prepareAgent(
 const hasTools = ({ tools, subAgents }: AgentNode): boolean => tools.length > 0 || subAgents.some(hasTools);
 
 /**
- * Gives the form of a request to the agents that may give the last answer.
- * @throws {AgentError} for a schema that is none, and where several agents answer side by side
+ * Sets the output form of a request on the agents that may give the final answer.
+ * @throws {AgentError} for an invalid schema, and if several agents answer in parallel
  */
 async function setOutputSchema(root: AgentNode, schema: JsonObject, signal: AbortSignal): Promise<void> {
   const outputSchema = toUntrustedSchema(schema, new SchemaSandbox());
@@ -156,32 +156,32 @@ async function setOutputSchema(root: AgentNode, schema: JsonObject, signal: Abor
   set(root);
 }
 
-/** Maximum number of MCP servers of an agent and all below it. */
+/** Maximum number of MCP servers in an agent tree. */
 const MAX_MCP_SERVERS = 16;
 const PUBLIC_ONLY: McpSettings = { egress: { allowLoopback: false } };
 
 const withoutMcp = (agents: AgentDefinition[] = []): AgentDefinition[] =>
   agents.map((agent) => ({ ...agent, mcpServers: [], subAgents: withoutMcp(agent.subAgents) }));
 
-/** A node whose MCP servers are not connected yet. */
 interface UnconnectedNode {
   node: AgentNode;
   servers: McpServer[];
-  /** True where a request has named its servers. */
+  /** True if a request named its servers. */
   isBrought?: boolean | undefined;
   definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'toolLimits' | 'askWhenUnknown'>;
 }
 
-/** Tells whether a model is asked elsewhere, or with another key, than that of all. */
-const isOther = ({ provider, baseUrl, apiKey }: ModelTarget): boolean => (provider ?? baseUrl ?? apiKey) !== undefined;
+/** True if a target has its own provider, address or key. */
+const hasOwnProvider = ({ provider, baseUrl, apiKey }: ModelTarget): boolean =>
+  (provider ?? baseUrl ?? apiKey) !== undefined;
 
-/** Returns the model of a target: that of all, by its name, where it is asked there. */
+/** Returns a target's model: the environment's, under the target's name, unless the target has its own provider. */
 export const findNamedModel = (environment: AgentEnvironment, target: ModelTarget): NamedModel => ({
-  model: (isOther(target) && environment.findModel?.(target)) || environment.model,
+  model: (hasOwnProvider(target) && environment.findModel?.(target)) || environment.model,
   modelName: target.name,
 });
 
-/** Members that a sub-agent inherits where it does not define them. */
+/** Members that a sub-agent inherits unless it sets them. */
 type Inherited = Pick<AgentNode, 'sampling'> & { model: AgentModel; plugins: Hooks[] };
 
 async function toNode(
@@ -193,7 +193,7 @@ async function toNode(
   const { name, description, kind = 'llm', instruction, outputSchema, outputKey, maxIterations, remote } = definition;
   const model =
     definition.model ?? (definition.modelName === undefined ? above : { ...above, name: definition.modelName });
-  // What bounds the answers of the agent above says nothing of one elsewhere.
+  // A remote agent does not inherit sampling, because limits of the parent's answers do not apply to it.
   const own = { model, sampling: definition.sampling ?? (remote ? {} : sampling) };
   const toModel = (target: ModelTarget) => findNamedModel(environment, target);
   const toModels = ({ fallbacks, firstTokenMs, ...target }: AgentModel) => ({
@@ -233,13 +233,12 @@ async function toNode(
   return node;
 }
 
-/** Returns the model of an agent of another service. */
 async function toRemote(name: string, remote: RemoteAgent, { mcp = PUBLIC_ONLY }: AgentEnvironment) {
   const { remoteModel } = await import('./a2a/remote.ts');
   return { model: remoteModel(name, remote, mcp), modelName: name, isRemote: true };
 }
 
-/** Connects the servers of one agent and gives the node their tools. @returns what closes the connections */
+/** Connects one agent's servers and adds their tools to the node. @returns a function that closes the connections */
 async function connectNode(
   { node, servers, definition, isBrought }: UnconnectedNode,
   settings: McpSettings,
@@ -254,21 +253,21 @@ async function connectNode(
 
 function addTools({ node, definition, isBrought = false }: Omit<UnconnectedNode, 'servers'>, tools: Tool[]): void {
   const { confirmTools = [], toolEffects = {}, toolLimits = {}, askWhenUnknown = [] } = definition;
-  const found = isBrought ? tools.map((tool) => ({ ...tool, isBrought })) : tools;
-  node.tools = [...node.tools, ...found].map((tool) => {
+  const serverTools = isBrought ? tools.map((tool) => ({ ...tool, isBrought })) : tools;
+  node.tools = [...node.tools, ...serverTools].map((tool) => {
     const effect = Object.hasOwn(toolEffects, tool.name) ? toolEffects[tool.name] : tool.effect;
     const limits = Object.hasOwn(toolLimits, tool.name) ? toolLimits[tool.name] : tool.limits;
-    const made = {
+    const prepared = {
       ...tool,
       needsConfirmation: tool.needsConfirmation || confirmTools.includes(tool.name),
       ...(effect && { effect }),
       ...(askWhenUnknown.includes(tool.name) && { onUnknown: 'ask' as const }),
     };
-    return limits ? limitTool(made, limits) : made;
+    return limits ? limitTool(prepared, limits) : prepared;
   });
 }
 
-/** Connects the servers of all agents at once; those that could be are closed again where one could not. */
+/** Connects the servers of all agents in parallel; if one fails, closes the others. */
 async function connectAll(
   nodes: UnconnectedNode[],
   connect: (node: UnconnectedNode) => Promise<() => Promise<void>>,

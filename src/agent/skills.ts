@@ -4,17 +4,17 @@ import { z } from 'zod';
 import { AgentError } from '../core/errors.ts';
 import { type Tool, toParameters } from './definition/tool.ts';
 
-/** Names of skills, of their directories and of what stands in their front matter (reliability B7). */
+/** Pattern of skill names, directories and front matter names (reliability B7). */
 const NAME = /^[a-z0-9][a-z0-9._-]{0,63}$/;
-/** Maximum size of a resource and of a body in bytes. */
+/** Maximum size of a resource or a body, in bytes. */
 const MAX_FILE_BYTES = 100 * 1024;
-/** Maximum number of resources that are listed, and how deep they are looked for. */
+/** Limits of a resource listing: number of files, and depth of folders. */
 const MAX_RESOURCES = 200;
 const MAX_DEPTH = 4;
 
 const frontMatterSchema = z.looseObject({
   name: z.string().optional(),
-  // The format's limit is 1,024 characters; a longer one is cut where the prompt lists it.
+  // The format's limit is 1,024 characters; a longer description is truncated.
   description: z
     .string()
     .trim()
@@ -27,15 +27,15 @@ export interface Skill {
   name: string;
   description: string;
   body: string;
-  /** Its directory, links resolved. */
+  /** Resolved path of its directory. */
   directory: string;
 }
 
 /**
- * Loads skills of a directory by name; nothing of a skill is ever executed. A skill that is there and cannot be read is
- * left out: the others are as good as without it.
- * @param warn takes the name and the reason of a skill that is left out
- * @throws {AgentError} `unknown_skill` for the first that does not exist
+ * Loads skills of a directory by name, without executing anything. An existing but unreadable skill is omitted; the
+ * others stay usable.
+ * @param warn receives the name of an omitted skill and the reason
+ * @throws {AgentError} `unknown_skill` for the first skill that does not exist
  */
 export async function loadSkills(
   skillsDir: string | undefined,
@@ -44,10 +44,10 @@ export async function loadSkills(
 ): Promise<Skill[]> {
   if (names.length === 0) return [];
   const root = skillsDir === undefined ? undefined : await realpath(skillsDir).catch(() => undefined);
-  // One look for all: each name that is not there would cost one of its own.
-  const found = new Set(root === undefined ? [] : await readdir(root).catch(() => []));
-  const wanted = [...new Set(names)];
-  const unknown = wanted.find((name) => !NAME.test(name) || !found.has(name));
+  // One directory listing instead of one lookup per missing name.
+  const existing = new Set(root === undefined ? [] : await readdir(root).catch(() => []));
+  const uniqueNames = [...new Set(names)];
+  const unknown = uniqueNames.find((name) => !NAME.test(name) || !existing.has(name));
   if (root === undefined || unknown !== undefined) {
     const noRoot =
       skillsDir === undefined
@@ -55,10 +55,10 @@ export async function loadSkills(
         : 'the skills directory does not exist';
     const reason =
       root === undefined ? noRoot : unknown && NAME.test(unknown) ? 'there is no such file' : 'its name is not valid';
-    throw new AgentError('unknown_skill', `Skill \`${unknown ?? wanted[0]}\` failed to load: ${reason}`);
+    throw new AgentError('unknown_skill', `Skill \`${unknown ?? uniqueNames[0]}\` failed to load: ${reason}`);
   }
   const loaded = await Promise.all(
-    wanted.map((name) =>
+    uniqueNames.map((name) =>
       loadSkill(join(root, name), name).catch((error: unknown) => {
         const reason = error instanceof SkillProblem ? error.message : 'it cannot be read';
         warn(`Skill \`${name}\` is left out: ${reason}.`);
@@ -85,15 +85,15 @@ function parseSkill(text: string): { front: string; body: string } {
   return { front, body: body.trim() };
 }
 
-function toFrontMatter(given: unknown): { name?: string | undefined; description: string } {
-  const parsed = frontMatterSchema.safeParse(given);
+function toFrontMatter(front: unknown): { name?: string | undefined; description: string } {
+  const parsed = frontMatterSchema.safeParse(front);
   if (parsed.success) return parsed.data;
   throw new SkillProblem(`its SKILL.md needs a valid ${String(parsed.error.issues[0]?.path[0] ?? 'front matter')}`);
 }
 
 /**
- * Reads front matter as YAML; what is none, such as a description with a colon and a blank in it, as lines of the two
- * members that are needed.
+ * Parses front matter as YAML. Invalid YAML, such as a description that contains a colon and a blank, is read as lines
+ * of the two required members.
  */
 async function parseFrontMatter(text: string): Promise<unknown> {
   const { parse } = await import('yaml');
@@ -109,7 +109,10 @@ async function parseFrontMatter(text: string): Promise<unknown> {
 
 const unquote = (text: string): string => text.replace(/^(?:[>|][+-]? )/, '').replace(/^(["'])(.*)\1$/, '$2');
 
-/** Reads a regular file below a skill's directory; each step must be a plain directory, so that no link leads out. */
+/**
+ * Reads a regular file below a skill's directory. Each path step must be a plain directory, so that no link leads
+ * outside.
+ */
 async function readInside(directory: string, path: string): Promise<Buffer> {
   const steps = path.split('/');
   if (
@@ -125,7 +128,7 @@ async function readInside(directory: string, path: string): Promise<Buffer> {
     place = join(place, step);
     await checkStep(place, index < steps.length - 1);
   }
-  // A second look: whatever changed meanwhile, what is opened lies inside.
+  // Checked again, because a path step may have been replaced meanwhile.
   if (!(await realpath(place)).startsWith(directory + sep)) throw new SkillProblem('the path is not allowed');
   const file = await open(place, 'r');
   try {
@@ -144,10 +147,10 @@ async function checkStep(place: string, wantsDirectory: boolean): Promise<void> 
   if (wantsDirectory ? !stats.isDirectory() : !stats.isFile()) throw new SkillProblem('there is no such file');
 }
 
-/** Paths of a skill's resources, sorted; links and hidden files are left out. */
+/** Returns the paths of a skill's resources, sorted; links and hidden files are omitted. */
 async function listResources(directory: string, below = '', depth = 1): Promise<string[]> {
   const entries = await readdir(join(directory, below), { withFileTypes: true });
-  const found = await Promise.all(
+  const paths = await Promise.all(
     entries
       .filter((entry) => !entry.name.startsWith('.'))
       .map(async (entry) => {
@@ -156,10 +159,10 @@ async function listResources(directory: string, below = '', depth = 1): Promise<
         return entry.isDirectory() && depth < MAX_DEPTH ? listResources(directory, path, depth + 1) : [];
       }),
   );
-  return found.flat().sort().slice(0, MAX_RESOURCES);
+  return paths.flat().sort().slice(0, MAX_RESOURCES);
 }
 
-/** The section of the instruction on skills: names and descriptions only; bodies are loaded on demand. */
+/** Returns the instruction's section on skills: names and descriptions only, because bodies are loaded on demand. */
 export function skillsInstruction(skills: Skill[]): string {
   if (skills.length === 0) return '';
   const list = skills.map(({ name, description }) => `- ${name}: ${description.replaceAll(/\s+/g, ' ')}`).join('\n');
@@ -168,7 +171,7 @@ export function skillsInstruction(skills: Skill[]): string {
 
 const skillName = (skills: Skill[]) => ({ type: 'string', enum: skills.map(({ name }) => name) });
 
-/** The tools that give a model its skills; none where there are no skills. */
+/** Returns the tools that load skills; none if there are no skills. */
 export function skillTools(skills: Skill[]): Tool[] {
   if (skills.length === 0) return [];
   const find = (name: unknown) => skills.find((skill) => skill.name === name) as Skill;

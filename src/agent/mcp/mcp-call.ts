@@ -18,15 +18,15 @@ import { type Answer, type OpenQuestions, promptPerson, readAnswers, toOpenQuest
 import { followTask, getTaskId } from './mcp-task.ts';
 import { unpack } from './mcp-wire.ts';
 
-/** Maximum number of times that a server may ask for the same call again, and the wait before each. */
+/** Maximum number of times that a server may request the same call again, and the pause before each. */
 const MAX_ROUNDS = 10;
 const ROUND_MS = 250;
 
-/** A tool as its server declares it: what cannot be read of its description or its hints is left out. */
+/** A tool as its server declares it; an unreadable description or hint is ignored. */
 export const declaredTool = z.looseObject({
   name: z.string(),
   description: z.string().optional().catch(undefined),
-  // The protocol asks for an object; what is missing takes no arguments.
+  // The protocol requires an object; a missing schema means no arguments.
   inputSchema: z
     .looseObject({})
     .default({})
@@ -36,14 +36,14 @@ export const declaredTool = z.looseObject({
 });
 type DeclaredTool = z.output<typeof declaredTool>;
 
-/** Marks an argument that a server wants in a header too, as it stands in the JSON of a schema. */
+/** Marks an argument that must also be sent as a header, as it appears in a schema's JSON. */
 const HEADER = '"x-mcp-header":';
-const marked = z.looseObject({
+const headerArgument = z.looseObject({
   type: z.enum(['string', 'integer', 'boolean']),
   'x-mcp-header': z.string().regex(/^[\w!#$%&'*+.^`|~-]+$/),
 });
 
-/** Returns the schemas of an object's arguments at all depths, without other ways into a schema. */
+/** Returns the schemas of an object's arguments at all depths, reached through `properties` only. */
 function* listArguments({ properties }: JsonObject): Generator<JsonObject> {
   for (const each of Object.values((properties ?? {}) as Record<string, JsonObject | null>)) {
     if (typeof each !== 'object' || each === null) continue;
@@ -53,29 +53,28 @@ function* listArguments({ properties }: JsonObject): Generator<JsonObject> {
 }
 
 /**
- * True where a tool marks its arguments for headers as the protocol wants it: plain values that are reached by
- * `properties` alone, each with a name of its own. Other tools are left out.
+ * True if a tool marks header arguments as the protocol requires: scalar values, reached through `properties` only,
+ * with unique header names. Other tools are omitted.
  */
-function hasFineHeaders(inputSchema: JsonObject): boolean {
-  const found = [...listArguments(inputSchema)].map((each) =>
-    marked.safeParse(each).data?.['x-mcp-header'].toLowerCase(),
+function hasValidHeaders(inputSchema: JsonObject): boolean {
+  const marks = [...listArguments(inputSchema)].map((each) =>
+    headerArgument.safeParse(each).data?.['x-mcp-header'].toLowerCase(),
   );
-  const names = found.filter((name) => name !== undefined);
+  const names = marks.filter((name) => name !== undefined);
   return new Set(names).size === names.length && getText(inputSchema).split(HEADER).length === names.length + 1;
 }
 
-/** Returns the tools of a server as those that the model can call. */
 export function toTools(connected: Connected, tools: DeclaredTool[]): Tool[] {
   const isModern = connected.client.getProtocolEra() === 'modern';
   return tools
-    .filter(({ inputSchema }) => !isModern || hasFineHeaders(inputSchema))
+    .filter(({ inputSchema }) => !isModern || hasValidHeaders(inputSchema))
     .map((tool) => toTool(connected, tool, isModern));
 }
 
 function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): Tool {
   const { schemas } = connected;
   const { name, description = '', inputSchema, outputSchema, annotations } = tool;
-  // Arguments that the server wants in headers too.
+  // Some arguments are sent as headers too.
   const needsHeaders = isModern && getText(inputSchema).includes(HEADER);
   return {
     name,
@@ -90,28 +89,28 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
         'agent-runtime/operationId': context.operationId,
         ...(isModern && { [LOG_LEVEL_META_KEY]: 'info' as const }),
       };
-      // Without the schema of the answers, which the client would compile.
+      // Without the output schema, because the client would compile it.
       const toolDefinition = { name, inputSchema: inputSchema as never };
-      const { result, asked } = await callTool(connected, name, context, (more, given) => {
+      const { result, asked: questions } = await callTool(connected, name, context, (more, requestOptions) => {
         const params = { name, arguments: args, _meta, ...more };
-        const options = { ...given, allowInputRequired: true };
+        const options = { ...requestOptions, allowInputRequired: true };
         const { client } = connected;
         return needsHeaders
           ? client.callTool(params, { ...options, toolDefinition }).then(unpack)
           : client.request({ method: 'tools/call', params }, answered, options);
       });
-      if (!result) return asked && promptPerson(connected.server, asked, context);
+      if (!result) return questions && promptPerson(connected.server, questions, context);
       const { structuredContent: value, isError } = result;
       const answer = toToolResult(result, context.attachments);
       if (!outputSchema || value === undefined || isError) return answer;
       const problem = await schemas.check(outputSchema, value, context.signal, 'answer');
-      // The tool has acted: its answer is told, and what is wrong with it.
+      // The tool has acted, so its answer is returned together with the violation.
       return problem === undefined ? answer : { warning: problem, answer };
     },
   };
 }
 
-/** Calls a tool, with a person's answers where it had asked for them. @returns its result, or what it asks now */
+/** Calls a tool, with the person's answers if it asked questions before. @returns the result, or new questions */
 async function callTool(
   connected: Connected,
   name: string,
@@ -136,11 +135,11 @@ async function callTool(
       const { inputRequests, requestState } = inputRequired.parse(result);
       return { asked: toOpenQuestions(inputRequests, requestState === undefined ? {} : { requestState }) };
     };
-    const found = await sendRequest(connected, `\`${name}\``, context, work, own);
-    if (found.taskId !== undefined) return followTask(connected, name, context, found.taskId, undefined);
-    if (!found.asked || Object.keys(found.asked.questions).length > 0) return found;
+    const outcome = await sendRequest(connected, `\`${name}\``, context, work, own);
+    if (outcome.taskId !== undefined) return followTask(connected, name, context, outcome.taskId, undefined);
+    if (!outcome.asked || Object.keys(outcome.asked.questions).length > 0) return outcome;
     await sleep(ROUND_MS, undefined, { signal: context.signal });
-    more = toRetry(found.asked);
+    more = toRetry(outcome.asked);
   }
   const endless = tooMuch(`more than ${MAX_ROUNDS} rounds for one call`);
   throw toMcpError(connected.server, `failed in \`${name}\``, endless, context.signal);
@@ -158,14 +157,15 @@ const toRetry = ({ requestState }: OpenQuestions, inputResponses?: Record<string
 });
 
 /**
- * Takes the messages of a server into the log, and its questions. A person answers later, so a question that has no
- * answer yet cancels the call, which is made again with the answer. Of several calls it is not known which one asks.
+ * Forwards a server's messages to the log and handles its questions. A person answers later, so an unanswered question
+ * cancels the call, which is made again with the answer. With several running calls it is unknown which one asks, so
+ * the question is refused.
  */
 export function listenTo({ client, running }: Connected): void {
   client.setNotificationHandler('notifications/message', ({ params: { level, data } }) => {
-    // None raises an alarm of the operator.
-    const own = level === 'debug' ? level : level === 'info' || level === 'notice' ? 'info' : 'warn';
-    [...running].at(-1)?.note(own, typeof data === 'string' ? data : getText(data));
+    // A server's message must not raise an alarm at the operator, so nothing exceeds `warn`.
+    const logLevel = level === 'debug' ? level : level === 'info' || level === 'notice' ? 'info' : 'warn';
+    [...running].at(-1)?.note(logLevel, typeof data === 'string' ? data : getText(data));
   });
   client.setRequestHandler('elicitation/create', ({ params }) => {
     const [call, other] = running;

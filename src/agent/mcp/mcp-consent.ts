@@ -22,11 +22,11 @@ import { type Tool, toParameters } from '../definition/tool.ts';
 import { requestConfirmation } from './mcp-question.ts';
 import type { McpSettings } from './mcp-tools.ts';
 
-/** A consent on its way, and the access that came of it. */
+/** A consent in progress, or the access that resulted from it. */
 type Grant = {
   serverUrl: string;
   redirectUrl: string;
-  /** The operator's issuer: no other is asked. */
+  /** The issuer that the operator configured; no other is accepted. */
   issuer?: string | undefined;
   scope?: string | undefined;
   client?: StoredOAuthClientInformation | undefined;
@@ -35,37 +35,39 @@ type Grant = {
   tokens?: StoredOAuthTokens | undefined;
 };
 
-/** A server that its user has given no access to, or not enough. */
+/** The user has granted no access, or not enough. */
 class ConsentMissing extends AgentError {
   constructor() {
     super('mcp_failed', 'Its user has given no access to it.');
   }
 }
 
-/** Fills in a grant while the SDK does the steps to it; a client that it has is never replaced by a registered one. */
+/** Lets the SDK's OAuth steps read and fill a grant. A configured client is never replaced by a registered one. */
 function toProvider(grant: Grant): OAuthClientProvider {
-  const { redirectUrl, scope, client: known } = grant;
+  const { redirectUrl, scope, client: configured } = grant;
   return {
     redirectUrl,
     clientMetadata: { client_name: 'agent-runtime', redirect_uris: [redirectUrl], ...(scope && { scope }) },
     clientInformation: () => grant.client,
-    ...(!known && { saveClientInformation: (client) => void (grant.client = client) }),
+    ...(!configured && { saveClientInformation: (client) => void (grant.client = client) }),
     tokens: () => undefined,
     saveTokens: (tokens) => void (grant.tokens = tokens),
     codeVerifier: () => grant.codeVerifier ?? '',
     saveCodeVerifier: (verifier) => void (grant.codeVerifier = verifier),
     discoveryState: () => grant.discovery,
-    saveDiscoveryState(found) {
-      const issuer = found.authorizationServerMetadata?.issuer ?? found.authorizationServerUrl;
+    saveDiscoveryState(discovery) {
+      const issuer = discovery.authorizationServerMetadata?.issuer ?? discovery.authorizationServerUrl;
       if (grant.issuer !== undefined && issuer !== grant.issuer)
         throw new AgentError('mcp_failed', 'It names another issuer than its entry.');
-      grant.discovery = found;
+      grant.discovery = discovery;
     },
     redirectToAuthorization() {},
   };
 }
 
-/** Redeems what the browser brought back, at the issuer that the consent began with. @returns the grant to keep */
+/**
+ * Redeems the authorization code from the browser at the issuer where the consent began. @returns the grant to store
+ */
 export async function finishConsent(
   kept: JsonObject,
   { code, iss }: { code: string; iss?: string | undefined },
@@ -78,7 +80,7 @@ export async function finishConsent(
   return grant;
 }
 
-/** Revokes a grant at its issuer, where that has an address for it (RFC 7009). */
+/** Revokes a grant, if its issuer has a revocation endpoint (RFC 7009). */
 export async function revokeGrant(kept: JsonObject, fetchFn: FetchLike): Promise<void> {
   const { discovery, client, tokens } = kept as Grant;
   const { revocation_endpoint: endpoint } = (discovery?.authorizationServerMetadata ?? {}) as JsonObject;
@@ -91,7 +93,10 @@ export async function revokeGrant(kept: JsonObject, fetchFn: FetchLike): Promise
   await fetchFn(endpoint, { method: 'POST', body, headers });
 }
 
-/** Opens the access of a user to a service of whose issuer the operator knows. @throws {AgentError} without a place */
+/**
+ * Opens a user's access to a service whose issuer the operator configured. @throws {AgentError} if grants cannot be
+ * stored
+ */
 export function openUserToken(
   server: { name: string; url: string; userOauth: NonNullable<McpServer['userOauth']> & { issuer: string } },
   { openCredentials }: Pick<McpSettings, 'openCredentials'>,
@@ -103,19 +108,19 @@ export function openUserToken(
   return new UserToken(server, credentials, { authorizationServerUrl: server.userOauth.issuer });
 }
 
-/** The access of one user to one server, which the user grants in a browser. */
+/** The OAuth access of one user to one server, granted in a browser. */
 export class UserToken {
   readonly #server: McpServer & { url: string };
   readonly #credentials: UserCredentials;
-  /** The operator's client there [one is registered on the way, or described at an address]. */
+  /** The operator's client at the issuer [registered dynamically, or described by a metadata document]. */
   readonly #client: StoredOAuthClientInformation | undefined;
-  #granted: Grant | undefined;
-  /** The server's last challenge. */
-  #wanted: ReturnType<typeof extractWWWAuthenticateParams> = {};
+  #grant: Grant | undefined;
+  /** The server's last challenge (`WWW-Authenticate`). */
+  #challenge: ReturnType<typeof extractWWWAuthenticateParams> = {};
   #fetch: FetchLike | undefined;
   readonly #discovery: OAuthDiscoveryState | undefined;
 
-  /** @param discovery - what is known of the server's issuer [it is asked] */
+  /** @param discovery - known metadata of the server's issuer [fetched] */
   constructor(server: McpServer, credentials: UserCredentials, discovery?: OAuthDiscoveryState) {
     this.#server = { ...server, url: toAddress(server) };
     this.#credentials = credentials;
@@ -129,26 +134,31 @@ export class UserToken {
     };
   }
 
-  /** Gives it to a transport, whose requests to the issuer go through `fetch`: without the headers for the server. */
+  /**
+   * Returns the provider for a transport. Requests to the issuer use `fetch`, which lacks the headers meant for the
+   * server.
+   */
   toAuthProvider(fetch: FetchLike): AuthProvider {
     this.#fetch = fetch;
     const { url } = this.#server;
     return {
       token: async () => {
-        this.#granted ??= (await this.#credentials.read(url)) as Grant | undefined;
-        return this.#granted?.tokens?.access_token;
+        this.#grant ??= (await this.#credentials.read(url)) as Grant | undefined;
+        return this.#grant?.tokens?.access_token;
       },
       onUnauthorized: async ({ response }) => {
-        this.#wanted = extractWWWAuthenticateParams(response);
-        const expired = this.#granted;
+        this.#challenge = extractWWWAuthenticateParams(response);
+        const expired = this.#grant;
         const fresh = expired && (await this.#credentials.renew(url, expired, () => this.#refresh(expired)));
-        this.#granted = fresh as Grant | undefined;
+        this.#grant = fresh as Grant | undefined;
         if (!fresh) throw new ConsentMissing();
       },
     };
   }
 
-  /** Asks the issuer of the grant alone. @returns `undefined` where the issuer says that it is over */
+  /**
+   * Refreshes the access at the grant's own issuer. @returns `undefined` if the issuer says that the grant has ended
+   */
   async #refresh({ tokens, discovery, ...grant }: Grant): Promise<JsonObject | undefined> {
     const client = this.#client ?? grant.client;
     if (!tokens?.refresh_token || !discovery || !client) return undefined;
@@ -167,20 +177,20 @@ export class UserToken {
     }
   }
 
-  /** True for an error because of which the user is to be asked. */
+  /** True if the error means that the user must be asked for access. */
   isMissing(error: unknown): boolean {
     for (const cause of causes(error)) {
       if (cause instanceof ConsentMissing) return true;
       if (!(cause instanceof InsufficientScopeError)) continue;
-      const scope = computeScopeUnion(this.#granted?.tokens?.scope, this.#wanted.scope, cause.requiredScope);
+      const scope = computeScopeUnion(this.#grant?.tokens?.scope, this.#challenge.scope, cause.requiredScope);
       const { resourceMetadataUrl } = cause;
-      Object.assign(this.#wanted, scope && { scope }, resourceMetadataUrl && { resourceMetadataUrl });
+      Object.assign(this.#challenge, scope && { scope }, resourceMetadataUrl && { resourceMetadataUrl });
       return true;
     }
     return false;
   }
 
-  /** Returns a tool that asks the user: the only one of a server as long as there is no access to it. */
+  /** Returns a tool that requests the user's consent. It is the server's only tool while access is missing. */
   toTool(isConnected: boolean): Tool {
     const { name } = this.#server;
     const description = `Asks the user for access to \`${name}\`, whose tools are there once it is given.`;
@@ -199,7 +209,7 @@ export class UserToken {
     return this.guard(tool);
   }
 
-  /** Returns a tool that asks the user where access is missing: the call pauses and is made again. */
+  /** Wraps a tool: if access is missing, the call pauses for the user's consent and is then made again. */
   guard<Guarded extends Pick<Tool, 'run'>>(tool: Guarded): Guarded {
     return {
       ...tool,
@@ -219,7 +229,7 @@ export class UserToken {
     };
   }
 
-  /** Begins a consent. @returns the page that the user is to open, and a sentence with it */
+  /** Starts a consent. @returns the page to open, and a sentence that contains it */
   async requestConsent(sessionId: string): Promise<{ hint: string; url: string }> {
     const { name, url: serverUrl, userOauth = {} } = this.#server;
     const { clientId, issuer, scope } = userOauth;
@@ -234,7 +244,7 @@ export class UserToken {
       state: () => state,
       redirectToAuthorization: (url: URL) => void (page = url),
     };
-    await auth(provider, { serverUrl, ...this.#wanted, ...(this.#fetch && { fetchFn: this.#fetch }) });
+    await auth(provider, { serverUrl, ...this.#challenge, ...(this.#fetch && { fetchFn: this.#fetch }) });
     await this.#credentials.begin({ resource: serverUrl, sessionId, state, kept: grant });
     const url = String(page);
     const hint = `\`${name}\` needs your permission. Open ${url}, and confirm when you have given it.`;

@@ -3,13 +3,13 @@ import { AgentError, causes } from '../../core/errors.ts';
 import { abortError } from '../../core/abort.ts';
 import type { McpServer } from '../definition/agent.ts';
 
-/** Codes of connections that were not made. */
+/** Error codes of connections that were never established. */
 const UNSENT = /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH)$/;
 
-/** Code of the error of a request whose stream ended: the SDK's own codes are below -32000 and HTTP's above 0. */
+/** Error code of a request whose stream ended; the SDK's own codes are below -32000, HTTP's above 0. */
 export const STREAM_ENDED = -1;
 
-/** Runs work under a time limit of its own; the limit's signal is aborted by the invocation's signal too. */
+/** Runs work under its own time limit; `limit` also aborts with the invocation. */
 export async function within<Result>(
   timeoutMs: number,
   signal: AbortSignal,
@@ -25,18 +25,18 @@ export async function within<Result>(
   }
 }
 
-/** Returns the error of a server that gives more than it may. */
+/** The error of a server that exceeds a limit. */
 export const tooMuch = (what: string) => new AgentError('mcp_failed', `It has ${what}.`);
 
-/** HTTP status in an error of the SDK's transports. */
+/** Returns the HTTP status in an error of the SDK's transports. */
 export function getStatus(error: unknown): number | undefined {
-  const found = [...causes(error)].find((each) => each instanceof SdkHttpError || each instanceof SseError);
-  return found instanceof SdkHttpError ? found.status : found?.code;
+  const failure = [...causes(error)].find((each) => each instanceof SdkHttpError || each instanceof SseError);
+  return failure instanceof SdkHttpError ? failure.status : failure?.code;
 }
 
 /**
- * Says which server and why, without what the server wrote: that may be anything. `Unsure` is the error where no answer
- * came to what may have been sent.
+ * Names server and reason without quoting the server, because its text may be anything. `Unsure` is the error class if
+ * a request may have been sent and was not answered.
  */
 export function toMcpError(
   { name }: McpServer,
@@ -46,7 +46,7 @@ export function toMcpError(
   Unsure = AgentError,
 ): AgentError {
   if (signal.aborted) return abortError(signal);
-  // The refusal of the egress policy, or a bound of ours.
+  // A denial by the egress policy, or one of our limits.
   const denial = [...causes(error)].find((each) => each instanceof AgentError);
   const status = getStatus(error);
   const code = error instanceof ProtocolError && error.code < STREAM_ENDED ? error.code : undefined;
@@ -60,15 +60,15 @@ export function toMcpError(
   return new Failure('mcp_failed', `MCP server \`${name}\` ${what}. ${reason}`, { cause: error });
 }
 
-/** Reasons of a program that cannot be started: no later try will. */
+/** Error codes of a program that can never start. */
 const UNSTARTABLE = /^(?:ENOENT|EACCES|ENOEXEC)$/;
 
-/** Tells whether a server gave no answer, or one of 5xx: it may be there later, and nothing needs to be mended here. */
+/** True if a server gave no answer or a 5xx: it may recover, and nothing here is misconfigured. */
 export function isUnreachable(error: unknown): boolean {
   const all = [...causes(error)];
   const status = getStatus(error);
   if (status !== undefined) return status >= 500;
-  // A refusal of the egress policy, a bound of ours, or an answer of its own.
+  // A denial by the egress policy, one of our limits, or an answer of the server.
   const isRefusal = all.slice(1).some((cause) => cause instanceof AgentError || cause instanceof ProtocolError);
   return !isRefusal && !all.some((cause) => UNSTARTABLE.test(String((cause as { code?: unknown }).code)));
 }

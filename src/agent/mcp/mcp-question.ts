@@ -5,7 +5,7 @@ import type { McpServer } from '../definition/agent.ts';
 import type { ToolContext } from '../definition/tool.ts';
 import { tooMuch } from './mcp-error.ts';
 
-/** Maximum size of the questions of one call with what comes back with their answers, in characters of JSON. */
+/** Maximum size of a call's questions with the state that returns with the answers, in characters of JSON. */
 const MAX_CHARACTERS = 32_768;
 
 const question = z.looseObject({
@@ -16,25 +16,26 @@ const question = z.looseObject({
 });
 type Question = z.output<typeof question>;
 
-/** The answer of a person, as the protocol has it. */
+/** A person's answer, in the protocol's form. */
 export type Answer = { action: 'accept' | 'decline' | 'cancel'; content?: JsonObject };
 
-/** Questions by their keys, and what the server or the next attempt needs beside the answers. */
+/** Questions by key, and what the server or the next attempt needs beside the answers. */
 const openQuestionsSchema = z.object({
   questions: z.record(z.string(), question),
   requestState: z.string().optional(),
-  /** The task that asks. */
+  /** The MCP task that asks. */
   taskId: z.string().optional(),
-  /** Answers of earlier attempts. */
   answers: z.record(z.string(), z.custom<Answer>()).optional(),
 });
 export type OpenQuestions = z.output<typeof openQuestionsSchema>;
 
-/** Names a question of the older protocol, which has no key. */
-export const toKey = (asked: JsonObject): string =>
-  JSON.stringify([asked['message'], asked['requestedSchema'], asked['url']]);
+/** Derives a key for a question of the older protocol, which has none. */
+export const toKey = (question: JsonObject): string =>
+  JSON.stringify([question['message'], question['requestedSchema'], question['url']]);
 
-/** Reads an answer that asks for input. @throws {AgentError} for questions that are not for a person, or too large */
+/**
+ * Reads a request for input. @throws {AgentError} for input that no person can give, or questions that are too large
+ */
 export function toOpenQuestions(
   requests: Record<string, JsonObject>,
   more: Omit<OpenQuestions, 'questions'>,
@@ -42,30 +43,32 @@ export function toOpenQuestions(
   const other = Object.values(requests).find(({ method }) => method !== 'elicitation/create');
   if (other) throw new AgentError('mcp_failed', 'It asks for something that no person can give.');
   const questions = Object.entries(requests).map(([key, { params }]) => [key, question.parse(params)] as const);
-  const asked = { questions: Object.fromEntries(questions), ...more };
-  if (JSON.stringify(asked).length > MAX_CHARACTERS)
+  const open = { questions: Object.fromEntries(questions), ...more };
+  if (JSON.stringify(open).length > MAX_CHARACTERS)
     throw tooMuch(`questions of more than ${MAX_CHARACTERS} characters`);
-  return asked;
+  return open;
 }
 
 /**
- * Puts questions to the session's person, in place of an answer: the invocation pauses as for a confirmation, which
- * brings the answers as its `payload`. What the server wrote is shown as its words.
+ * Puts questions to the session's user instead of returning an answer: the invocation pauses as for a confirmation,
+ * whose `payload` brings the answers. The server's text is shown as a quotation.
  */
 export function promptPerson({ name }: McpServer, asked: OpenQuestions, context: ToolContext): JsonObject {
   const all = Object.entries(asked.questions);
-  const said = all.map(([, { message, url }]) => (url === undefined ? message : `${message} Open ${url}`));
+  const lines = all.map(([, { message, url }]) => (url === undefined ? message : `${message} Open ${url}`));
   const forms = all.filter(([, { url }]) => url === undefined);
   const one = all.length === 1 ? forms[0] : undefined;
   const schema = one
     ? one[1].requestedSchema
     : { type: 'object', properties: Object.fromEntries(forms.map(([key, form]) => [key, form.requestedSchema])) };
   const payload = one ? toTemplate(one[1]) : Object.fromEntries(forms.map(([key, form]) => [key, toTemplate(form)]));
-  const hint = `The MCP server \`${name}\` asks: ${said.join('\n')}`;
+  const hint = `The MCP server \`${name}\` asks: ${lines.join('\n')}`;
   return requestConfirmation(context, { hint, ...(forms.length > 0 && { payload, schema }), kept: asked });
 }
 
-/** Pauses the invocation at a call until a person, who is shown `hint`, confirms. @returns what holds its place */
+/**
+ * Pauses the invocation at this call until a person, who is shown `hint`, confirms. @returns the provisional response
+ */
 export function requestConfirmation({ actions, functionCallId }: ToolContext, request: JsonObject): JsonObject {
   const requested = { ...request, confirmed: false };
   actions.requestedToolConfirmations = { ...actions.requestedToolConfirmations, [functionCallId]: requested };
@@ -77,7 +80,7 @@ const toTemplate = ({ requestedSchema }: Question): JsonObject =>
     Object.entries(requestedSchema?.properties ?? {}).map(([name, member]) => [name, member['default'] ?? null]),
   );
 
-/** Returns what a call had asked before, and what was answered; `undefined` where it had asked nothing. */
+/** Returns the questions of the earlier attempt with the person's answers; `undefined` if there were no questions. */
 export function readAnswers({
   confirmation,
 }: ToolContext): { asked: OpenQuestions; answers: Record<string, Answer> } | undefined {
@@ -87,8 +90,8 @@ export function readAnswers({
   const toAnswer = (key: string, form: Question): Answer => {
     if (!confirmation.confirmed) return { action: 'decline' };
     if (form.url !== undefined) return { action: 'accept' };
-    const given = all.length === 1 ? confirmation.payload : confirmation.payload?.[key];
-    const content = Object.entries({ ...toTemplate(form), ...(given as JsonObject | undefined) });
+    const input = all.length === 1 ? confirmation.payload : confirmation.payload?.[key];
+    const content = Object.entries({ ...toTemplate(form), ...(input as JsonObject | undefined) });
     return { action: 'accept', content: Object.fromEntries(content.filter(([, value]) => value !== null)) };
   };
   return { asked, answers: Object.fromEntries(all.map(([key, form]) => [key, toAnswer(key, form)])) };

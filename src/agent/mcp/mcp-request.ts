@@ -14,48 +14,46 @@ import type { BoundedTransport } from './mcp-transport.ts';
 import { received } from './mcp-wire.ts';
 
 const { mcpToolResult } = INPUT_LIMITS;
-/** Maximum number of lines that a server writes to the log during one call, and of characters of each. */
+/** Limits of what a server may log during one call: lines, and characters of each. */
 const MAX_LINES = 100;
 const MAX_LINE_LENGTH = 1_000;
 
-/** A client that is connected to a server. */
 export interface Connected {
   server: McpServer;
   client: Client;
   bounded: BoundedTransport;
   schemas: SchemaSandbox;
   callMs: number;
-  /** Calls that run, the newest last: a server does not say which one its messages are about. */
+  /** Running calls, newest last. A server's messages do not say which call they belong to. */
   running: Set<RunningCall>;
-  /** Work that ends before the connection does. */
+  /** Cleanup that must finish before the connection closes. */
   ending: Promise<unknown>[];
-  /** Begins a session anew in place of one that the server does not know any more; calls of one moment share it. */
+  /** Replaces a session that the server has forgotten; concurrent calls share the new one. */
   renew: (lost: Client) => Promise<void>;
 }
 
-/** A call that runs. */
 export interface RunningCall {
   note: (level: keyof ToolLog, text: string) => void;
-  /** Answers to questions that the server asks while it runs, by their keys. */
+  /** Answers, by key, to questions that the server asks during the call. */
   answers?: Record<string, Answer> | undefined;
-  /** The question that it asked, and that no answer is there for. */
+  /** An unanswered question of the server. */
   question?: JsonObject;
 }
 
-/** What a server answers to a call, with whatever it has beside the members that are read. */
+/** Schema of any answer; unknown members are kept. */
 export const answered = received(z.looseObject({}));
 
 export const getText = (value: unknown): string => JSON.stringify(value) ?? '';
 
-/** The answer of a tool, as far as it can be read. */
+/** A tool's answer, as far as it can be read. */
 export interface CallResult {
-  /** Blocks of text, media, resources and links, and others that are told as they are. */
+  /** Blocks of text, media, resources and links; unknown blocks stay as they are. */
   content: JsonObject[];
   structuredContent?: unknown;
   isError: boolean;
 }
 
-/** Reads the answer of a server, of at most 1,000 blocks. @throws {AgentError} if it has more */
+/** Reads a tool's answer. @throws {AgentError} for more than 1,000 blocks */
 export function checkResult({ content, structuredContent, isError }: Record<string, unknown>): CallResult {
   const blocks = content === undefined ? [] : Array.isArray(content) ? (content as unknown[]) : [content];
   if (blocks.length > mcpToolResult.count) throw tooMuch(`more than ${mcpToolResult.count} blocks in its answer`);
@@ -66,14 +64,14 @@ export function checkResult({ content, structuredContent, isError }: Record<stri
   };
 }
 
-/** Tells whether a value is an object of JSON. */
+/** True for a JSON object. */
 export const isMembers = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value);
 const toPlainText = (value: unknown): string => (typeof value === 'string' ? value : getText(value));
 
 /**
- * Asks a server something for a call of a tool, within the time of one. `what` stands in errors; `own.Unsure` is the
- * error where it may have acted.
+ * Sends a request for a tool call, within the time limit of one call. `what` appears in errors; `own.Unsure` is the
+ * error class if the server may have acted.
  */
 export async function sendRequest<Result>(
   connected: Connected,
@@ -108,20 +106,20 @@ export async function sendRequest<Result>(
   }
 }
 
-/** A server that restarted answers a request of a session with 404, and has done nothing (MCP, session management). */
+/** A restarted server answers a request of an old session with 404, without acting on it (MCP, session management). */
 const hasLostSession = ({ bounded: { transport } }: Connected, error: unknown): boolean =>
   transport.sessionId !== undefined && getStatus(error) === 404;
 
-/** Most characters of a block of an unknown type that the model reads. */
+/** Characters of an unknown block that the model reads at most. */
 const MAX_UNKNOWN = 4_000;
 
-/** Converts what a server's tool answers: structured content, else the texts; media become attachments. */
+/** Converts a tool's answer: structured content, else the texts; media become attachments. */
 export function toToolResult({ content, structuredContent, isError }: CallResult, attachments: Part[]): unknown {
   const read = content.map(readBlock);
   const texts = read.flatMap(({ text }) => text ?? []);
   if (isError) {
-    const said = texts.join('\n') || (structuredContent === undefined ? '' : getText(structuredContent));
-    return { error: said || 'The tool failed without saying why.' };
+    const message = texts.join('\n') || (structuredContent === undefined ? '' : getText(structuredContent));
+    return { error: message || 'The tool failed without saying why.' };
   }
   attachments.push(...read.flatMap(({ media }) => media ?? []));
   if (structuredContent !== undefined) return structuredContent;
@@ -130,7 +128,7 @@ export function toToolResult({ content, structuredContent, isError }: CallResult
   };
 }
 
-/** What a block says, or carries. A block that is not understood is told as it came: the tool may have acted. */
+/** Returns a block's text or media. An unknown block becomes its JSON, because the tool may have acted. */
 function readBlock(block: JsonObject): { text?: string; media?: Part } {
   const { type, text, data, mimeType, resource, uri, name } = block;
   if (typeof text === 'string') return { text };

@@ -6,7 +6,7 @@ import { sendRequest, checkResult, type Connected, isMembers, toToolResult } fro
 import { tooMuch } from './mcp-error.ts';
 import { received } from './mcp-wire.ts';
 
-/** Members of a list's entries that the model is shown. */
+/** Members of a list's entries that the model sees. */
 const SHOWN = ['uri', 'uriTemplate', 'name', 'title', 'description', 'mimeType', 'size', 'arguments'];
 const LISTS = {
   resources: ['resources/list', 'resources'],
@@ -17,7 +17,10 @@ const LISTS = {
 const text = (description: string) => ({ type: 'string', maxLength: 8_192, description });
 const page = toParameters({ cursor: text('The `nextCursor` of the page before.') });
 
-/** Returns tools that list and read the resources and prompts of a server, as its entry wants and where it has any. */
+/**
+ * Returns tools that list and read a server's resources and prompts, if its configuration enables them and the server
+ * has them.
+ */
 export function readingTools(connected: Connected): Tool[] {
   const { client, server } = connected;
   const capabilities = client.getServerCapabilities();
@@ -36,7 +39,7 @@ function resourceTools(connected: Connected, of: string): Tool[] {
       page,
       async (args, context) => ({
         ...(await list(connected, 'resources', args, context)),
-        // Few servers have them, and some do not know the method.
+        // Few servers have templates, and some do not know the method.
         ...(args['cursor'] === undefined && (await list(connected, 'templates', {}, context).catch(() => ({})))),
       }),
     ),
@@ -45,8 +48,8 @@ function resourceTools(connected: Connected, of: string): Tool[] {
       `Reads a resource ${of}.`,
       toParameters({ uri: text('Its address, of the list or made by a template.') }, 'uri'),
       async ({ uri }, context) => {
-        const found = await requestList(connected, 'resources/read', { uri }, 'contents', context);
-        const content = found.entries.map((resource) => ({ type: 'resource', resource }));
+        const answer = await requestList(connected, 'resources/read', { uri }, 'contents', context);
+        const content = answer.entries.map((resource) => ({ type: 'resource', resource }));
         return toToolResult(checkResult({ content }), context.attachments);
       },
     ),
@@ -65,10 +68,10 @@ function promptTools(connected: Connected, of: string): Tool[] {
       `Returns a prompt ${of}, filled in: a text to follow where it helps.`,
       toParameters({ name: text('Its name.'), arguments: values }, 'name'),
       async (args, context) => {
-        const found = await requestList(connected, 'prompts/get', args, 'messages', context);
+        const answer = await requestList(connected, 'prompts/get', args, 'messages', context);
         const content = z
           .array(message)
-          .parse(found.entries)
+          .parse(answer.entries)
           .map(({ role, content: block }) =>
             typeof block['text'] === 'string' ? { ...block, text: `${role}: ${block['text']}` } : block,
           );
@@ -88,18 +91,18 @@ const toReader = (name: string, description: string, parameters: JsonObject, run
   run,
 });
 
-/** Sends a request whose answer has a list. @throws {AgentError} where it has not, or one that is too long */
+/** Sends a request that is answered with a list. @throws {AgentError} if the list is missing or too long */
 const requestList = (connected: Connected, method: string, params: JsonObject, member: string, context: ToolContext) =>
   sendRequest(connected, `\`${method}\``, context, async (options) => {
     const schema = z.looseObject({
       [member]: z.array(z.unknown()),
       nextCursor: z.string().optional().catch(undefined),
     });
-    const found = await connected.client.request({ method, params }, received(schema), options);
-    const entries = (found[member] as unknown[]).filter(isMembers);
+    const answer = await connected.client.request({ method, params }, received(schema), options);
+    const entries = (answer[member] as unknown[]).filter(isMembers);
     const { count } = INPUT_LIMITS.mcpToolResult;
     if (entries.length > count) throw tooMuch(`more than ${count} entries in its answer`);
-    return { entries, ...(found.nextCursor !== undefined && { nextCursor: found.nextCursor }) };
+    return { entries, ...(answer.nextCursor !== undefined && { nextCursor: answer.nextCursor }) };
   });
 
 async function list(connected: Connected, kind: keyof typeof LISTS, args: JsonObject, context: ToolContext) {

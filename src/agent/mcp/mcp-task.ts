@@ -9,9 +9,9 @@ import { toMcpError } from './mcp-error.ts';
 import { type OpenQuestions, type readAnswers, toOpenQuestions } from './mcp-question.ts';
 import { received } from './mcp-wire.ts';
 
-/** The extension of the protocol by which a server answers a call with a task. */
+/** The protocol extension with which a server answers a call with a task. */
 export const TASKS = 'io.modelcontextprotocol/tasks';
-/** The wait between two looks at a task, whatever its server wants, and the looks in a row that may fail. */
+/** Bounds of the polling interval that a server may choose, and the failed polls in a row that are tolerated. */
 const POLL_MS = { least: 100, usual: 1_000, most: 30_000 };
 const MAX_FAILURES = 5;
 
@@ -24,13 +24,13 @@ const task = z.looseObject({
   inputRequests: z.record(z.string(), z.looseObject({})).optional(),
 });
 
-/** Returns the id of the task that an answer is. @throws {Error} where it is one without an id */
+/** Returns the task's id, if the answer is a task. @throws {Error} if a task has no id */
 export const getTaskId = (answer: Record<string, unknown>): string | undefined =>
   answer['resultType'] === 'task' ? task.parse(answer).taskId : undefined;
 
 /**
- * Follows a task to its end, or to what it asks a person. Where the invocation ends for good, the task is cancelled;
- * where its process stops, another one goes on.
+ * Polls a task until it ends or asks a person. If the invocation ends for good, the task is cancelled; if its process
+ * stops, another one continues the task.
  */
 export async function followTask(
   connected: Connected,
@@ -40,7 +40,7 @@ export async function followTask(
   before: ReturnType<typeof readAnswers>,
 ): Promise<{ result?: CallResult; asked?: OpenQuestions }> {
   const { signal } = context;
-  const send = <Result>(method: string, more: JsonObject, toResult: (found: Record<string, unknown>) => Result) =>
+  const send = <Result>(method: string, more: JsonObject, toResult: (answer: Record<string, unknown>) => Result) =>
     sendRequest(
       connected,
       `\`${name}\``,
@@ -56,16 +56,16 @@ export async function followTask(
   try {
     if (before?.asked.taskId !== undefined) await send('tasks/update', { inputResponses: before.answers }, () => {});
     for (let failures = 0; ; ) {
-      const found = await send('tasks/get', {}, (state) => toStep(state, taskId, answers)).catch((error: unknown) => {
+      const step = await send('tasks/get', {}, (state) => toStep(state, taskId, answers)).catch((error: unknown) => {
         failures += 1;
         if (signal.aborted) throw error;
         const isOver = connected.bounded.failure || failures >= MAX_FAILURES || !(error instanceof UnknownOutcomeError);
         if (isOver) throw new UnknownOutcomeError('mcp_failed', (error as Error).message);
         return { waitMs: POLL_MS.usual };
       });
-      if ('failure' in found) throw toMcpError(connected.server, `failed in \`${name}\``, found.failure, signal);
-      if (!('waitMs' in found)) return found;
-      await sleep(found.waitMs, undefined, { signal });
+      if ('failure' in step) throw toMcpError(connected.server, `failed in \`${name}\``, step.failure, signal);
+      if (!('waitMs' in step)) return step;
+      await sleep(step.waitMs, undefined, { signal });
     }
   } finally {
     if (signal.aborted && abortError(signal).code !== 'interrupted') {

@@ -11,44 +11,43 @@ import { type Tool, toParameters } from '../definition/tool.ts';
 import type { McpConnection } from './mcp.ts';
 import type { OperatorToken } from './mcp-oauth.ts';
 
-/** Maximum waits for an MCP server in milliseconds. */
+/** Timeouts of MCP servers, in milliseconds. */
 export interface McpTimeouts {
-  /** [15,000]; a server that is started for the request needs seconds */
+  /** [15,000] A server that is started on demand needs seconds. */
   connectMs: number;
-  /** [15,000] all pages of the list */
+  /** [15,000] For all pages of the list. */
   listMs: number;
   /** [60,000] */
   callMs: number;
 }
 
-/** The waits that hold where neither settings nor server name any. */
+/** Defaults if neither the settings nor the server set them. */
 const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 15_000, listMs: 15_000, callMs: 60_000 };
 
-/** How MCP servers are reached. */
+/** Settings for reaching MCP servers. */
 export interface McpSettings {
   egress: EgressPolicy;
   timeouts?: Partial<McpTimeouts>;
-  /** The effect of an unreachable server, whatever the server says [as it says]. */
+  /** What happens if a server is unreachable; overrides the server's own setting [that setting]. */
   onFailure?: McpServer['onFailure'];
-  /** Counts what is open [nothing is counted]. */
+  /** Counts open connections [not counted]. */
   connections?: McpConnections;
-  /** Opens what a user has granted access to [nothing can be granted]. */
+  /** Opens a user's stored grants [users cannot grant access]. */
   openCredentials?: ((userId: string) => UserCredentials | undefined) | undefined;
-  /** Takes what is left out of what servers have, and why [nobody is told]. */
+  /** Receives what is omitted, and why [dropped]. */
   warn?: ((text: string) => void) | undefined;
 }
 
-/** The tools of all servers of one invocation. */
 export interface McpTools {
   tools: Tool[];
-  /** Ends all sessions and connections; safe to call twice, never throws. */
+  /** Ends all sessions and connections. Idempotent; never throws. */
   close: () => Promise<void>;
 }
 
 /**
- * Connects to all servers at once, with clients of this invocation's own: its end cannot disturb another. Tool names
- * are made unique against `taken` and among the servers. `userId` is whose connections they are.
- * @throws {AgentError} of the first server that failed, or for more tools than 256, after all others were closed.
+ * Connects to all servers in parallel, with clients that belong to this invocation, so that its end cannot disturb
+ * another. Tool names are made unique among the servers and against `taken`. Connections are counted for `userId`.
+ * @throws {AgentError} of the first failed server, or for more than 256 tools; all connections are closed then
  */
 export async function connectMcpServers(
   servers: McpServer[],
@@ -106,7 +105,10 @@ export async function connectMcpServers(
   return { tools: withUniqueNames([...connections, ...missing], new Set(taken)), close };
 }
 
-/** Tells the model, which would else look for other ways, that the tools of a server are missing. */
+/**
+ * Returns a tool that tells the model that a server's tools are missing; otherwise the model would look for
+ * workarounds.
+ */
 function toMissing(
   server: McpServer,
   reason: unknown,
@@ -136,7 +138,7 @@ function withUniqueNames(connections: Pick<McpConnection, 'server' | 'tools'>[],
   );
 }
 
-/** A name that is taken gets its server's in front; providers take letters, digits, `_` and `-`, 64 of them. */
+/** A taken name gets the server's name as prefix. Providers accept at most 64 letters, digits, `_` and `-`. */
 function pickName(tool: string, server: string, taken: Set<string>): string {
   const long = toName(`${server}_${tool}`);
   let name = toName(tool);
@@ -144,7 +146,7 @@ function pickName(tool: string, server: string, taken: Set<string>): string {
   return name;
 }
 
-/** Names by which the runtime itself hands over and asks people: what stands behind them is not a server's to say. */
+/** Names of the runtime's own calls, which a server must not imitate. */
 const RESERVED = /^(?:adk_request_.*|transfer_to_agent|)$/;
 
 const toName = (name: string) => {
@@ -152,24 +154,24 @@ const toName = (name: string) => {
   return (RESERVED.test(plain) ? `tool_${plain}` : plain).slice(0, 64);
 };
 
-/** Counts the connections that each user has open to each MCP server, within this process, and knows their protocol. */
+/** Counts each user's open connections per MCP server in this process, and remembers each server's protocol. */
 export class McpConnections {
   readonly #open: CallerCounts;
-  /** The protocols of servers, each until a `performance.now()`: by address, or with what they have by principal. */
+  /** Protocols of servers, by address or by principal, each with an expiry by `performance.now()`. */
   readonly eras = new BoundedCache<{ prior: PriorDiscovery; until: number }>();
-  /** Connections to servers that keep no state, by principal. */
+  /** Pooled sockets to stateless servers, by principal. */
   readonly sockets = new BoundedCache<Sockets>();
   /** Tokens of the operator, by address and credentials. */
   readonly tokens = new BoundedCache<OperatorToken>();
 
-  /** @param maximum of connections of one user to one server */
+  /** @param maximum connections of one user to one server */
   constructor(maximum: number) {
     this.#open = new CallerCounts(maximum);
   }
 
   /**
-   * Takes a place. @returns what gives it back, once.
-   * @throws {AgentError} `mcp_failed` where the user has none left at this server.
+   * Reserves a connection. @returns a function that releases it; idempotent
+   * @throws {AgentError} `mcp_failed` if the user has the maximum open at this server
    */
   take(userId: string, server: McpServer): () => void {
     const address = toAddress(server);

@@ -18,19 +18,18 @@ import { cleanLines, cleanResponse } from './mcp-wire.ts';
 
 const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
 
-/** Time in which a connection may have one message more. */
+/** Time after which a connection may receive one more message. */
 const MESSAGE_MS = 10;
 
-/** Ways to speak with a server. */
 export type TransportKind = 'streamable-http' | 'sse' | 'stdio';
 
-/** A transport, and why it ended where its server sent too much. */
+/** A transport, with the reason if it ended because its server exceeded a limit. */
 export interface BoundedTransport {
   transport: Transport;
   failure?: AgentError;
 }
 
-/** Creates a transport whose requests carry the step's trace context, and which ends when its server sends too much. */
+/** Creates a transport whose requests carry the step's trace context and which closes if its server exceeds a limit. */
 export function newTransport(
   { url = '', headers, command = '', args = [], env = {} }: McpServer,
   egress: Egress,
@@ -65,11 +64,11 @@ export function newTransport(
         : new StreamableHTTPClientTransport(new URL(url), { ...options, reconnectionOptions: NO_RECONNECT });
   if (sdk instanceof StreamableHTTPClientTransport) endWithStream(sdk);
   if (sdk instanceof StdioClientTransport) cleanLines(sdk, mcpMessage.bytes);
-  // Its types miss `| undefined`, which `exactOptionalPropertyTypes` asks for.
+  // The SDK's types lack `| undefined`, which `exactOptionalPropertyTypes` requires.
   const transport = sdk as Transport;
   const bounded: BoundedTransport = { transport };
-  // The SDK answers each request with a POST of its own, all at once, and 90,000 pings are more than a process has
-  // memory for (1.32.2). Its own handler runs behind this one (`Protocol.connect`), and not where it throws.
+  // The SDK answers each request with a POST of its own, all at once, and 90,000 pings exhaust a process's memory
+  // (1.32.2). Its own handler runs after this one (`Protocol.connect`), but not if this one throws.
   // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's transport is no EventTarget
   transport.onmessage = (message) => {
     const excess = kind === 'stdio' && note('message');
@@ -81,13 +80,13 @@ export function newTransport(
   return bounded;
 }
 
-/** An invocation is short: a stream that breaks is not taken up again, so that no other member is read. */
+/** A broken stream is not resumed, because an invocation is short. The other options are never read then. */
 const NO_RECONNECT = { maxRetries: 0 } as StreamableHTTPReconnectionOptions;
 
 /**
- * The same `fetch`, but requests carry the step's trace context, and an answer fails as soon as it has too much to be
- * parsed. It is counted as the SDK reads it: what a GET brings as a stream whatever its media type, and a refusal not
- * at all.
+ * Wraps `fetch`: requests carry the step's trace context, and an answer fails as soon as it exceeds what may be parsed.
+ * Limits apply to what the SDK reads: the body of a GET always counts as a stream, and an error response is not
+ * counted.
  */
 const withBounds =
   (fetch: Egress['fetch'], bounds: AnswerBounds, fail: (excess: string) => AgentError): Egress['fetch'] =>
@@ -101,8 +100,8 @@ const withBounds =
   };
 
 /**
- * Lets a request end with an error where the stream ends that answers it: the SDK only notes that, and the request
- * would wait for its time limit. To a request that was answered the error is nothing.
+ * Fails a request when its response stream ends without an answer. The SDK ignores that end, and the request would wait
+ * for its time limit. A request that was answered is not affected.
  */
 function endWithStream(transport: StreamableHTTPClientTransport): void {
   const send = transport.send.bind(transport);

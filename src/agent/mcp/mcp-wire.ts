@@ -5,32 +5,32 @@ import { isExactInteger, parseExactJson } from '../../core/exact-json.ts';
 import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
 
 /**
- * The messages of servers, read leniently. The SDK refuses a whole message for one member that its schemas do not know
- * (`"_meta": null`, one tool without a schema, one block of a new type), and rounds integers of more than 53 bits. So
- * the text of each message is cleaned before the SDK reads it: a null is an absent member, and whatever the runtime
- * reads itself passes the SDK as one text in `_meta`, from which {@link unpack} restores it.
+ * Reads servers' messages leniently. The SDK rejects a whole message for one member that its schemas do not know
+ * (`"_meta": null`, one tool without a schema, one block of a new type), and rounds integers above 53 bits. Therefore
+ * each message's text is cleaned before the SDK parses it: nulls are removed, and members that the runtime reads itself
+ * pass through the SDK as one string in `_meta`, from which {@link unpack} restores them.
  */
 
-/** The member of `_meta` that carries the text. */
+/** The member of `_meta` with that string. */
 const PACKED = 'agent-runtime/packed';
-/** Members of results that the runtime reads itself; of the lists the SDK sees an empty one, as it requires some. */
+/** Members of results that the runtime reads itself. The SDK requires some of the lists, so it gets empty ones. */
 const LISTS = ['content', 'tools', 'contents', 'messages', 'prompts', 'resources', 'resourceTemplates'];
 const MOVED = [...LISTS, 'structuredContent', 'isError', 'result'];
-/** Members with values of the server's own, in which a null means something. */
+/** Members with arbitrary values, in which null is significant. */
 const OPAQUE = new Set(['structuredContent', 'inputSchema', 'outputSchema', 'requestedSchema', 'data', 'default']);
 
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Returns the text of a message, or of a list of them, as the SDK takes it; a text that is no JSON is left as it is. */
+/** Cleans the text of a message, or of a list of messages, for the SDK; invalid JSON stays unchanged. */
 function cleanMessage(text: string): string {
-  let sent: unknown;
+  let message: unknown;
   try {
-    sent = parseExactJson(text);
+    message = parseExactJson(text);
   } catch {
     return text;
   }
-  return JSON.stringify(Array.isArray(sent) ? sent.map(cleanOne) : cleanOne(sent));
+  return JSON.stringify(Array.isArray(message) ? message.map(cleanOne) : cleanOne(message));
 }
 
 function cleanOne(message: unknown): unknown {
@@ -53,18 +53,17 @@ function withoutNulls(value: unknown): unknown {
 }
 
 function pack(result: JsonObject): JsonObject {
-  // The SDK refuses an answer that is a task (2.4.0).
+  // The SDK rejects an answer that is a task (2.4.0).
   const isTask = result['resultType'] === 'task';
   const names = Object.keys(result).filter((name) => (isTask ? name !== '_meta' : MOVED.includes(name)));
   if (names.length === 0) return result;
   const moved = Object.fromEntries(names.map((name) => [name, result[name]]));
-  const left = Object.fromEntries(Object.entries(result).filter(([name]) => !names.includes(name)));
+  const rest = Object.fromEntries(Object.entries(result).filter(([name]) => !names.includes(name)));
   const empty = Object.fromEntries(names.flatMap((name) => (LISTS.includes(name) ? [[name, []]] : [])));
-  const meta = { ...(left['_meta'] as JsonObject | undefined), [PACKED]: JSON.stringify(moved) };
-  return { ...left, ...empty, ...(isTask && { resultType: 'complete', content: [] }), _meta: meta };
+  const meta = { ...(rest['_meta'] as JsonObject | undefined), [PACKED]: JSON.stringify(moved) };
+  return { ...rest, ...empty, ...(isTask && { resultType: 'complete', content: [] }), _meta: meta };
 }
 
-/** Restores a result that passed the SDK. */
 export function unpack(result: JsonObject): JsonObject {
   const { _meta: meta, ...rest } = result;
   const { [PACKED]: text, ...own } = (meta ?? {}) as JsonObject;
@@ -72,7 +71,7 @@ export function unpack(result: JsonObject): JsonObject {
   return { ...rest, ...(Object.keys(own).length > 0 && { _meta: own }), ...(parseExactJson(text) as JsonObject) };
 }
 
-/** A schema for `client.request`: that of a result as its server sent it. */
+/** Schema for `client.request`: a result as its server sent it. */
 export const received = <Schema extends z.ZodType>(schema: Schema) =>
   z
     .looseObject({})
@@ -82,8 +81,8 @@ export const received = <Schema extends z.ZodType>(schema: Schema) =>
 const LINE_FEED = 0x0a;
 
 /**
- * Cleans the lines of a program before the SDK parses them. Its transport has no hook for that: the buffer of what has
- * come, which is private, is given whole lines only (2.4.0; a test with a program fails when that changes).
+ * Cleans the output lines of a program before the SDK parses them. The SDK's transport has no hook for that, so its
+ * private buffer is given whole, cleaned lines only (2.4.0; a test with a program fails when that changes).
  */
 export function cleanLines(transport: StdioClientTransport, maxBytes: number): void {
   const { _readBuffer: buffer } = transport as unknown as { _readBuffer: { append(chunk: Buffer): void } };
@@ -94,7 +93,7 @@ export function cleanLines(transport: StdioClientTransport, maxBytes: number): v
     open.push(chunk);
     bytes += chunk.length;
     const end = chunk.lastIndexOf(LINE_FEED);
-    // A line that is too long goes on as it is: the SDK refuses it.
+    // An oversized line is passed on unchanged: the SDK rejects it.
     if (end < 0 && bytes <= maxBytes) return;
     const all = Buffer.concat(open);
     const cut = end < 0 ? all.length : all.lastIndexOf(LINE_FEED) + 1;
@@ -104,7 +103,7 @@ export function cleanLines(transport: StdioClientTransport, maxBytes: number): v
   };
 }
 
-/** Returns the body of a response as the SDK takes it: messages as JSON, or as server-sent events. */
+/** Returns the response with a body cleaned for the SDK: one JSON message, or server-sent events. */
 export function cleanResponse(response: Response, isStream: boolean): Response {
   if (!response.body) return response;
   const text: AsyncIterable<string> = response.body.pipeThrough(new TextDecoderStream());

@@ -25,12 +25,12 @@ import type { McpConnections, McpTimeouts } from './mcp-tools.ts';
 import { newTransport, type TransportKind } from './mcp-transport.ts';
 import { received } from './mcp-wire.ts';
 
-/** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
+/** Maximum number of pages of a tool list, in case a server's cursor never ends. */
 const MAX_PAGES = 100;
 const { mcpTool, mcpToolList } = INPUT_LIMITS;
-/** Time for which a server is not asked again which protocol it speaks, and what it has in the newer one. */
+/** Time for which a server's protocol version, and for the newer protocol its capabilities, are cached. */
 const ERA_MS = 300_000;
-/** Longest answer to that question which is kept, in characters of JSON. */
+/** Maximum length of a cached discovery, in characters of JSON. */
 const MAX_ERA = 4_096;
 const OPTIONS: ClientOptions = {
   versionNegotiation: { mode: 'auto' },
@@ -40,10 +40,10 @@ const NO_GRANTS =
   'asks each user for access, which needs RUNTIME_SECRET_KEY, and OAUTH_REDIRECT_URL but in mode local.';
 /** Maximum wait for the DELETE that ends a session. */
 const TERMINATE_MS = 2_000;
-/** Connections that the invocations of one principal share to a server that keeps no state. */
+/** Sockets to a stateless server that the invocations of one principal share. */
 const MAX_SOCKETS = 128;
 
-/** The parts of an invocation that its connections share, and what earlier connections learned of their servers. */
+/** What the connections of one invocation share, and what earlier connections learned about their servers. */
 interface Surroundings {
   policy: EgressPolicy;
   timeouts: McpTimeouts;
@@ -52,22 +52,22 @@ interface Surroundings {
   memory: McpConnections;
   credentials: UserCredentials | undefined;
   userId: string;
-  /** Takes what is left out, and why. */
+  /** Receives what is omitted, and why. */
   warn: (text: string) => void;
 }
 
-/** A connected server and its tools, under the names that the server gave. */
+/** A connected server and its tools, under the server's names. */
 export interface McpConnection {
   server: McpServer;
   tools: Tool[];
-  /** Ends the session at the server and drops the connections; never throws. */
+  /** Ends the session at the server and drops the connections. Never throws. */
   close: () => Promise<void>;
 }
 
 /**
- * Connects to one server and lists its tools: one client, one connect, one paginated list. It speaks the protocol of
- * 2026-07-28 where the server does, else that of 2025-11-25 and before.
- * @throws {AgentError} `mcp_failed` with the server's name; nothing stays open then.
+ * Connects to one server and lists its tools. It speaks the protocol of 2026-07-28 if the server does, else that of
+ * 2025-11-25 and earlier.
+ * @throws {AgentError} `mcp_failed` with the server's name; nothing stays open then
  */
 export async function connectMcp(server: McpServer, around: Surroundings): Promise<McpConnection> {
   const { policy, timeouts, signal, schemas, memory, credentials, userId } = around;
@@ -78,15 +78,15 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
   const user = server.userOauth && credentials && new UserToken(server, credentials);
   const address = toAddress(server);
   const principal = JSON.stringify([userId, address, server.headers, server.oauth, server.userOauth]);
-  const known = [principal, address].find((key) => (memory.eras.get(key)?.until ?? 0) > performance.now());
+  const cachedKey = [principal, address].find((key) => (memory.eras.get(key)?.until ?? 0) > performance.now());
   const egress = createEgress(policy, userId, memory.sockets.get(principal));
   let { close } = egress;
   try {
-    const connection = await connect(server, around, egress, user, memory.eras.get(known ?? '')?.prior);
+    const connection = await connect(server, around, egress, user, memory.eras.get(cachedKey ?? '')?.prior);
     const discover = connection.client.getDiscoverResult();
     const prior = discover ? { kind: 'modern' as const, discover } : { kind: 'legacy' as const };
-    // What a user has granted, to which application, is another principal each time.
-    if (!known && !(user && discover) && getText(prior).length <= MAX_ERA)
+    // Not cached for a user's grant: it may be replaced, and the principal does not contain it.
+    if (!cachedKey && !(user && discover) && getText(prior).length <= MAX_ERA)
       memory.eras.set(discover ? principal : address, { prior, until: performance.now() + ERA_MS });
     const { transport } = connection.bounded;
     const isStateless = transport instanceof StreamableHTTPClientTransport && transport.sessionId === undefined;
@@ -125,9 +125,9 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
   } catch (error) {
     if (user?.isMissing(error)) return { server, close, tools: [user.toTool(false)] };
     await close();
-    if (!known) throw error;
-    // It may have been replaced since.
-    memory.eras.delete(known);
+    if (!cachedKey) throw error;
+    // The server may have been replaced since; connects again without the cache.
+    memory.eras.delete(cachedKey);
     return connectMcp(server, around);
   }
 }
@@ -139,11 +139,11 @@ async function connect(
   user: UserToken | undefined,
   prior: PriorDiscovery | undefined,
 ): Promise<Pick<Connected, 'client' | 'bounded'>> {
-  const { oauth, transport: given, command } = server;
+  const { oauth, transport: configured, command } = server;
   const key = JSON.stringify([toAddress(server), oauth]);
   const operator = oauth && (memory.tokens.get(key) ?? new OperatorToken(oauth));
   if (operator) memory.tokens.set(key, operator);
-  const remote: TransportKind[] = given ? [given] : ['streamable-http', 'sse'];
+  const remote: TransportKind[] = configured ? [configured] : ['streamable-http', 'sse'];
   const kinds = command === undefined ? remote : (['stdio'] as const);
   // A program may have to be installed first (`npx`).
   const timeoutMs = command === undefined ? timeouts.connectMs : timeouts.callMs;
@@ -155,15 +155,15 @@ async function connect(
       await within(timeoutMs, signal, (limit) =>
         orAborted(client.connect(transport, { signal: limit, ...(prior && { prior }) }), limit),
       );
-      // The one stream that brings every answer broke: what is open will never be answered, though the SDK waits and
-      // reconnects.
+      // The one stream that carries every answer broke: open requests will never be answered, although the SDK waits
+      // and reconnects.
       // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's client is no EventTarget
       client.onerror = (error) => void (error instanceof SseError && client.close());
       return { client, bounded };
     } catch (error) {
-      // Both: a client whose transport never started does not close it.
+      // Both, because a client whose transport never started does not close it.
       await Promise.allSettled([client.close(), transport.close()]);
-      // A server that speaks only the older transport answers the POST so (MCP 2025-06-18, backwards compatibility).
+      // A server of the older transport answers the POST with such a status (MCP 2025-06-18, backwards compatibility).
       const mayBeOlder = index < kinds.length - 1 && [400, 404, 405].includes(getStatus(error) ?? 0);
       if (!mayBeOlder) throw toMcpError(server, 'could not be reached', bounded.failure ?? error, signal);
     }
@@ -171,41 +171,41 @@ async function connect(
   throw new AgentError('mcp_failed', `MCP server \`${server.name}\` could not be reached.`);
 }
 
-/** A page of a list: its entries are read one by one. */
-const listed = received(
+/** A page of a tool list; its entries are parsed one by one. */
+const toolPage = received(
   z.looseObject({ tools: z.array(z.unknown()).catch([]), nextCursor: z.string().optional().catch(undefined) }),
 );
 
 /**
- * Lists all pages by plain requests, as the client's `listTools` compiles every output schema; counts their size.
- * A tool that cannot be read, or is too large, is left out: the others are as good as without it.
+ * Lists all pages with plain requests, because the client's `listTools` compiles every output schema. Limits the total
+ * size. A tool that is unreadable or too large is omitted; the others stay usable.
  */
 async function listTools(
   client: Client,
   signal: AbortSignal,
   leaveOut: (what: string, why: string) => void,
 ): Promise<z.output<typeof declaredTool>[]> {
-  // A call names its tool: of two by one name the first is the one.
-  const known = new Map<string, z.output<typeof declaredTool>>();
+  // A call identifies its tool by name, so the first of two tools with one name wins.
+  const tools = new Map<string, z.output<typeof declaredTool>>();
   const cursors = new Set<string>();
   let cursor: string | undefined;
   let length = 0;
   for (let page = 0; page < MAX_PAGES; page += 1) {
     const params = cursor === undefined ? {} : { cursor };
-    const result = await client.request({ method: 'tools/list', params }, listed, { signal });
-    if (known.size + result.tools.length > mcpToolList.count) throw tooMuch(`more than ${mcpToolList.count} tools`);
-    for (const sent of result.tools) {
-      const own = getText(sent).length;
+    const result = await client.request({ method: 'tools/list', params }, toolPage, { signal });
+    if (tools.size + result.tools.length > mcpToolList.count) throw tooMuch(`more than ${mcpToolList.count} tools`);
+    for (const entry of result.tools) {
+      const own = getText(entry).length;
       length += own;
       if (length > mcpToolList.bytes) throw tooMuch(`a list of more than ${mcpToolList.bytes} characters`);
-      const { data: tool, error } = declaredTool.safeParse(sent);
-      if (own > mcpTool.bytes) leaveOut(nameOf(sent), `it has more than ${mcpTool.bytes} characters`);
-      else if (tool) known.set(tool.name, known.get(tool.name) ?? tool);
-      else leaveOut(nameOf(sent), `its \`${error.issues[0]?.path.join('.') ?? ''}\` cannot be read`);
+      const { data: tool, error } = declaredTool.safeParse(entry);
+      if (own > mcpTool.bytes) leaveOut(nameOf(entry), `it has more than ${mcpTool.bytes} characters`);
+      else if (tool) tools.set(tool.name, tools.get(tool.name) ?? tool);
+      else leaveOut(nameOf(entry), `its \`${error.issues[0]?.path.join('.') ?? ''}\` cannot be read`);
     }
     cursor = result.nextCursor;
-    // A server that gives the same page again has no further one.
-    if (!cursor || cursors.has(cursor)) return [...known.values()];
+    // A server that repeats a cursor has no further page.
+    if (!cursor || cursors.has(cursor)) return [...tools.values()];
     cursors.add(cursor);
   }
   throw new Error('too many pages');

@@ -1,8 +1,8 @@
 import { ARGUMENT_NAME, IMAGES, PDF, type ProviderFacts, TOOL_NAME } from './facts.ts';
 
 /**
- * Chat completions, as many servers speak it. Nobody knows which model is behind an address, so this is what nearly
- * all of them take: the chat templates of local models (Mistral, Gemma, Qwen) are the strictest.
+ * Chat completions, as many servers speak it. The model behind an address is unknown, so these limits are what nearly
+ * all accept; chat templates of local models (Mistral, Gemma, Qwen) are the strictest.
  */
 const COMPATIBLE: ProviderFacts = {
   callIds: { fits: /^[a-zA-Z0-9_-]{1,40}$/, length: 24 },
@@ -29,8 +29,8 @@ const COMPATIBLE: ProviderFacts = {
 };
 
 /**
- * Mistral's models: wherever they run, their tokenizers want ids of nine letters and digits, and no words of the user
- * behind results.
+ * Mistral's models. On any server their tokenizers require call ids of nine letters and digits, and reject a user
+ * message after tool results.
  */
 const MISTRAL: ProviderFacts = {
   ...COMPATIBLE,
@@ -39,7 +39,7 @@ const MISTRAL: ProviderFacts = {
   takesThoughts: false,
 };
 
-/** Its models read text alone. */
+/** DeepSeek's models read text only. */
 const DEEPSEEK: ProviderFacts = {
   ...COMPATIBLE,
   files: { ...COMPATIBLE.files, types: new Set(), addressTypes: new Set() },
@@ -47,20 +47,20 @@ const DEEPSEEK: ProviderFacts = {
 
 const WITHOUT_THOUGHTS: ProviderFacts = { ...COMPATIBLE, takesThoughts: false };
 
-/** Servers whose rules are known, by the end of their host's name. */
+/** Servers with known rules, by the end of their host name. */
 const HOSTS: readonly [RegExp, ProviderFacts][] = [
   [/(?:^|\.)mistral\.ai$/, { ...MISTRAL, members: { stream_options: undefined, seed: 'random_seed' } }],
   [/(?:^|\.)deepseek\.com$/, DEEPSEEK],
   [/(?:^|\.)(?:groq\.com|cerebras\.ai)$/, WITHOUT_THOUGHTS],
 ];
 
-/** Models whose rules are known wherever they run. */
+/** Models with known rules on any server. */
 const MISTRAL_MODEL = /mi(?:s|x|nis)tral|codestral|devstral|magistral|pixtral|voxtral/i;
 
-/** Returns what a server of this wire takes. */
+/** Returns the limits of an OpenAI-compatible server. */
 export function compatibleFacts(baseUrl: string | undefined, modelName: string): ProviderFacts {
   const host = URL.parse(baseUrl ?? '')?.hostname ?? '';
-  const known = HOSTS.find(([pattern]) => pattern.test(host))?.[1];
-  if (known) return known;
+  const hostFacts = HOSTS.find(([pattern]) => pattern.test(host))?.[1];
+  if (hostFacts) return hostFacts;
   return MISTRAL_MODEL.test(modelName) ? MISTRAL : COMPATIBLE;
 }

@@ -1,69 +1,67 @@
 /**
- * What one provider takes of a request. The records of the providers stand beside this file; what they say is known
- * from published API descriptions and from refusals that others reported (docs/agents.md has the table).
+ * Limits of one provider's requests. Each provider has a record beside this file, based on published API descriptions
+ * and on rejections that others reported (table in docs/agents.md).
  */
 export interface ProviderFacts {
   callIds: CallIdFacts;
-  /** Names of tools. */
+  /** Allowed names of tools. */
   toolName: RegExp;
-  /** Names of arguments, at any depth. */
+  /** Allowed names of arguments, at any depth. */
   argumentName: RegExp;
-  /** Names of tools that the provider's package makes itself where answers have a form. */
+  /** Tool names that the provider's package uses itself for structured answers. */
   formTools: readonly string[];
-  /** Maximum length of a tool's description in characters; the rest goes into the instruction. */
+  /** Maximum length of a tool's description, in characters; the rest goes into the instruction. */
   description: number;
-  /** Maximum number of tools. */
   tools: number;
-  /** False: a tool cannot be chosen by its name, only that one has to be called. */
+  /** False: a call can be forced, but not of a specific tool. */
   choosesByName: boolean;
-  /** Which words a schema of arguments may have: those of JSON Schema, or Google's closed list. */
+  /** Keywords allowed in argument schemas: all of JSON Schema, or Google's closed list. */
   schemas: 'json-schema' | 'google';
-  /** Files in what the user says. */
+  /** Files in user messages. */
   files: FileFacts;
-  /** Files in results of tools [they follow as the user's]. */
+  /** Files in tool results [sent as a user message after the result]. */
   resultFiles: FileFacts | undefined;
-  /** Files that the model made, sent back to it [they are told in words]. */
+  /** Files made by the model, sent back to it [described in words]. */
   answerFiles: FileFacts | undefined;
-  /** The model's words between results and what the user says next, where these must not follow each other. */
+  /** Model text inserted between tool results and a user message, for models that reject that order. */
   afterResults: string | undefined;
-  /** False where thoughts that came from this wire are refused on it. */
+  /** False if the provider rejects its own thoughts in a history. */
   takesThoughts: boolean;
-  /** Least `maxOutputTokens`. */
+  /** Minimum of `maxOutputTokens`. */
   outputTokens: number;
-  /** Maximum number of texts that end an answer. */
+  /** Maximum number of stop sequences. */
   stops: number;
-  /** Members of the request that the server knows by another name, or not at all [all are known]. */
+  /** Members that the server knows by another name (string) or not at all (undefined) [all are known]. */
   members?: Readonly<Record<string, string | undefined>>;
 }
 
-/** Ids that pair calls with their results. They are unique in a request. */
+/** Ids that pair calls with results; unique within a request. */
 interface CallIdFacts {
   fits: RegExp;
-  /** Length of one that is made. */
+  /** Length of generated ids. */
   length: number;
 }
 
-/** Files that are sent as such; all others go as text where they are text, else as name, type and size in words. */
+/** Files that are sent as files; others become text if they are text, else a description with name, type and size. */
 export interface FileFacts {
-  /** Media types, `audio/*` for all of a kind. Images count by their bytes. */
+  /** Media types; `audio/*` for a whole kind. An image's type is detected from its bytes. */
   types: ReadonlySet<string>;
-  /** Media types that may be an address. */
+  /** Media types that may be sent as a URL. */
   addressTypes: ReadonlySet<string>;
-  /** The schemes of addresses. */
+  /** Allowed URL schemes. */
   addresses: RegExp;
-  /** Maximum length of one file in characters of base64. */
+  /** Maximum length of one file, in characters of base64. */
   size: number;
-  /** Maximum number of files in a request. */
   count: number;
 }
 
-/** The images that all providers with images take. */
+/** Image types that all providers with images accept. */
 export const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
 export const PDF = 'application/pdf';
 
-/** Letters, digits, `_`, `.` and `-`: what OpenAI and Anthropic take as names of arguments. */
+/** Argument names that OpenAI and Anthropic accept: letters, digits, `_`, `.` and `-`. */
 export const LOOSE_NAME = /^[a-zA-Z0-9_.-]{1,64}$/;
-/** What all providers take as the name of a tool. */
+/** Tool names that all providers accept. */
 export const TOOL_NAME = /^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$/;
-/** What all providers take as the name of an argument. */
+/** Argument names that all providers accept. */
 export const ARGUMENT_NAME = /^[a-zA-Z_][a-zA-Z0-9_]{0,63}$/;

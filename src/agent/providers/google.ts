@@ -5,7 +5,7 @@ const TYPES = ['image/png', 'image/jpeg', 'image/webp', 'image/heic', 'image/hei
 const FILES: FileFacts = {
   types: new Set(TYPES),
   addressTypes: new Set([...TYPES, 'text/*']),
-  // Files of its own store, of a bucket, and videos at YouTube.
+  // Files of Google's own store, of a bucket, and YouTube videos.
   addresses: /^(?:https?|gs):$/,
   size: 20_900_000,
   count: 3_000,

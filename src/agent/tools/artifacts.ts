@@ -3,13 +3,14 @@ import { TooLargeError } from '../../core/errors.ts';
 import { decodeText, isTextType } from '../../core/media-type.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
-/** Maximum length of one artifact's text that goes to the model, in characters. */
+/** Maximum length of one artifact's text for the model, in characters. */
 const MAX_TEXT = 100_000;
-/** Maximum base64 characters of media that one call loads: the event must stay under 1 MiB (reliability B11). */
+/**
+ * Maximum media that one call loads, in characters of base64, so that the event stays under 1 MiB (reliability B11).
+ */
 const MAX_MEDIA = 600_000;
-/** Maximum bytes of artifacts that one call reads. */
+/** Maximum bytes that one call reads. */
 const MAX_BYTES = 4_194_304;
-/** Maximum of names that one call lists. */
 const MAX_NAMES = 1_000;
 const TOO_LARGE = 'Too large to be loaded here.';
 
@@ -20,7 +21,6 @@ const name = {
   description: 'Name such as report.md; `user:` in front shares it over all sessions of the user.',
 };
 
-/** Saves a text, or bytes in base64, as a new version of an artifact. */
 export const saveArtifact: Tool = {
   name: 'save_artifact',
   description:
@@ -61,7 +61,8 @@ export const loadArtifacts: Tool = {
   effect: 'none',
   async run(args, { services, attachments }) {
     const artifacts: JsonObject[] = [];
-    let [bytes, media] = [MAX_BYTES, 0];
+    let bytes = MAX_BYTES;
+    let media = 0;
     for (const each of new Set(args['names'] as string[])) {
       const part = await services.loadArtifact(each, undefined, bytes).catch(ignoreTooLarge);
       const size = part?.inlineData?.data?.length ?? 0;
@@ -95,7 +96,6 @@ function describe(part: Part | null | undefined, isTooMuch: boolean, attachments
   return { attached: true, mimeType: part.inlineData?.mimeType ?? part.fileData?.mimeType ?? '' };
 }
 
-/** Lists the names of the session's and the user's artifacts. */
 export const listArtifacts: Tool = {
   name: 'list_artifacts',
   description: 'Lists the names of the saved files.',

@@ -1,12 +1,11 @@
 import type { MathJsInstance, MathNode } from 'mathjs';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
-/** Maximum length of an expression in characters. */
-const MAX_EXPRESSION = 1_000;
-/** Maximum number of nodes of a parsed expression, in which evaluation is linear: it has no ranges or loops. */
+const MAX_EXPRESSION_CHARACTERS = 1_000;
+/** Maximum number of syntax tree nodes. Evaluation is linear in them, because there are no ranges or loops. */
 const MAX_NODES = 500;
 
-// Without `combinations` and `permutations`: mathjs loops over their arguments (1 s for 1e8).
+// Without `combinations` and `permutations`, because mathjs loops over their arguments (1 s for 1e8).
 const FUNCTIONS = new Set(
   (
     'abs acos acosh add asin asinh atan atan2 atanh cbrt ceil cos cosh cot csc cube divide exp factorial ' +
@@ -20,24 +19,27 @@ const NODES = new Set(
 );
 
 let loading: Promise<MathJsInstance> | undefined;
-/** mathjs takes about 300 ms to load (its full build 600 ms), so it is loaded at the first call. */
+/** Loaded at the first call, because mathjs takes about 300 ms (its full build 600 ms). */
 const loadMath = () => (loading ??= import('mathjs/number').then(({ all, create }) => create(all ?? {}, {})));
 
-/** Works out arithmetic with numbers, operators and listed functions: nothing can be defined, imported or looped. */
+/** Evaluates arithmetic with numbers, operators and listed functions; definitions, imports and loops are impossible. */
 export const calculator: Tool = {
   name: 'calculator',
   description:
     'Works out an arithmetic expression exactly, for example "17 * 23", "sqrt(2) ^ 3", ' +
     '"15 % of 80" is written "0.15 * 80".',
-  parameters: toParameters({ expression: { type: 'string', minLength: 1, maxLength: MAX_EXPRESSION } }, 'expression'),
+  parameters: toParameters(
+    { expression: { type: 'string', minLength: 1, maxLength: MAX_EXPRESSION_CHARACTERS } },
+    'expression',
+  ),
   needsConfirmation: false,
   effect: 'none',
   run: async (args) => ({ result: evaluate(await loadMath(), String(args['expression'])) }),
 };
 
 function evaluate(math: MathJsInstance, expression: string): number | boolean {
-  if (expression.length > MAX_EXPRESSION)
-    throw new Error(`The expression is longer than ${MAX_EXPRESSION} characters.`);
+  if (expression.length > MAX_EXPRESSION_CHARACTERS)
+    throw new Error(`The expression is longer than ${MAX_EXPRESSION_CHARACTERS} characters.`);
   const node = parse(math, expression);
   let nodes = 0;
   node.traverse((child, path, parent) => {
@@ -66,7 +68,7 @@ function checkNode(node: MathNode, path: string, parent: MathNode | null): void 
   if (!allowed.has(String(name))) throw new Error(`\`${String(name)}\` is not known here.`);
 }
 
-/** A finite number to 15 digits, so that 0.1 + 0.2 is 0.3; or a boolean. */
+/** Returns a boolean, or a finite number rounded to 15 digits, so that 0.1 + 0.2 is 0.3. */
 function toPlain(math: MathJsInstance, value: unknown): number | boolean {
   if (typeof value === 'boolean') return value;
   if (typeof value !== 'number' || !Number.isFinite(value)) throw new Error('The result is not a finite number.');

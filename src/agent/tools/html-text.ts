@@ -1,14 +1,14 @@
 import { Tokenizer } from 'htmlparser2';
 import { newPauses } from '../../platform/work/loop-turns.ts';
 
-/** Characters of a page that are read in one piece. */
+/** Characters that are parsed without a pause. */
 const SLICE = 16_384;
-/** Maximum length of a title. */
+/** Maximum length of a title, in characters. */
 const MAX_TITLE = 1_000;
 
-/** Elements whose content is not part of the text. */
+/** Elements whose content is not text. */
 const HIDDEN = new Set('iframe noscript object script select style svg template title'.split(' '));
-/** Elements that stand on lines of their own. */
+/** Elements on lines of their own. */
 const BLOCKS = new Set(
   (
     'address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 ' +
@@ -16,7 +16,6 @@ const BLOCKS = new Set(
   ).split(' '),
 );
 const ignore = () => {};
-/** Handlers for tokens that are not text. */
 const IGNORED = {
   onopentagend: ignore,
   onattribname: ignore,
@@ -31,9 +30,9 @@ const IGNORED = {
 };
 
 /**
- * Returns the text of a page as a person would read it, and its first title, in time linear in its length; `isCut` says
- * that the text has more than `maxLength` characters, and then the page is not read on. It reads tokens: the parser of
- * the same package looks through all open elements at each end tag.
+ * Returns a page's readable text and its first title, in linear time. `isCut`: the text exceeds `maxLength`; the rest
+ * of the page is not parsed. It uses the tokenizer, because the package's parser searches all open elements at each end
+ * tag.
  */
 export async function htmlToText(
   html: string,
@@ -43,7 +42,7 @@ export async function htmlToText(
   let fresh = '';
   let title = '';
   let titles = 0;
-  /** The hidden element that is open, and how many of its name are nested. */
+  /** The open hidden element, and the nesting depth of its name. */
   let hidden = { name: '', depth: 0 };
   const open = (name: string) => {
     if (name === hidden.name) hidden.depth += 1;
@@ -72,18 +71,18 @@ export async function htmlToText(
       ontextentity: (codePoint) => add(String.fromCodePoint(codePoint)),
       onopentagname: (start, end) => open((last = nameAt(start, end))),
       onclosetag: (start, end) => close(nameAt(start, end)),
-      // HTML knows `<x/>` in SVG only; elsewhere the slash means nothing.
+      // `<x/>` closes an element in SVG only; elsewhere HTML ignores the slash.
       onselfclosingtag: () => void (last === 'svg' && close('svg')),
     },
   );
   const tidy = () => {
     title = squeeze(title).trimStart().slice(0, MAX_TITLE);
-    // What is tidy already is not looked at again, but for a blank at its end.
+    // Text that is tidy already is not processed again, except for a blank at its end.
     text = (text.slice(0, -1) + squeeze(text.slice(-1) + fresh)).trimStart();
     fresh = '';
   };
   const pause = newPauses();
-  // One character more is a blank at the end.
+  // One extra character may be a blank at the end.
   for (let place = 0; place < html.length && text.length <= maxLength + 1; place += SLICE) {
     await pause();
     tokenizer.write(html.slice(place, place + SLICE));
@@ -95,5 +94,5 @@ export async function htmlToText(
   return { title: title.trimEnd(), text: text.slice(0, maxLength), isCut: text.length > maxLength };
 }
 
-/** Collapses blanks; those with a line end among them to that: one line per block, empty lines left out. */
+/** Collapses whitespace to one blank, or to one line end if it contains one, so that there are no empty lines. */
 const squeeze = (text: string) => text.replaceAll(/\s+/g, (blanks) => (blanks.includes('\n') ? '\n' : ' '));

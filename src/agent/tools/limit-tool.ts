@@ -5,16 +5,16 @@ import { FairSemaphore } from '../../platform/work/fair-semaphore.ts';
 import { getEffect, type Tool, type ToolContext, type ToolLimits } from '../definition/tool.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
-/** First pause before a retry; doubles with each one. */
+/** Pause before the first retry; doubles each time. */
 const RETRY_DELAY_MS = 200;
 
-/** Places for calls at once in this process, by the limits as they are written: those of one tool of one agent. */
+/** Semaphores of this process by limits object, which belongs to one tool of one agent. */
 const places = new WeakMap<ToolLimits, FairSemaphore>();
 
-/** True where a second call changes nothing more. */
+/** True if a second call has no further effect. */
 const isRepeatable = (tool: Tool) => ['none', 'idempotent'].includes(getEffect(tool));
 
-/** Returns a tool whose calls keep to limits. @throws {AgentError} for retries of a tool that acts once */
+/** Returns a tool that enforces its limits. @throws {AgentError} for retries of a tool that acts once */
 export function limitTool(tool: Tool, limits: ToolLimits): Tool {
   const { concurrency, retries = 0 } = limits;
   if (retries > 0 && !isRepeatable(tool)) {
@@ -35,7 +35,7 @@ export function limitTool(tool: Tool, limits: ToolLimits): Tool {
   };
 }
 
-/** Waits for a place, users in turn. A place that comes too late is given back. */
+/** Waits for a slot; users take turns. A slot that is granted after an abort is released at once. */
 async function takePlace(semaphore: FairSemaphore | undefined, { session, signal }: ToolContext) {
   const place = semaphore?.acquire(session.userId);
   if (!place) return undefined;
@@ -53,7 +53,7 @@ async function runWithRetries(
 ): Promise<unknown> {
   const { retries = 0, maxResultCharacters = Infinity } = limits;
   const before = cloneJson(context.actions);
-  const attached = context.attachments.length;
+  const attachmentCount = context.attachments.length;
   for (let attempt = 0; ; attempt += 1) {
     try {
       const result = await runInTime(tool, limits.timeoutMs, args, context);
@@ -63,16 +63,16 @@ async function runWithRetries(
       const isFinal = error instanceof AgentError && error.code === 'egress_denied';
       if (attempt >= retries || isFinal || context.signal.aborted) throw error;
       context.log.warn('a call failed and is made again', { attempt: attempt + 1 });
-      // What the failed one had begun to answer.
+      // Discards what the failed attempt had added to the answer.
       for (const name of Object.keys(context.actions)) delete context.actions[name as keyof typeof before];
       Object.assign(context.actions, cloneJson(before));
-      context.attachments.length = attached;
+      context.attachments.length = attachmentCount;
       await delay(RETRY_DELAY_MS * 2 ** attempt, undefined, { signal: context.signal });
     }
   }
 }
 
-/** @throws {UnknownOutcomeError} where the time is over and the tool may have acted */
+/** @throws {UnknownOutcomeError} if the time is over and the tool may have taken effect */
 async function runInTime(
   tool: Tool,
   timeoutMs: number | undefined,

@@ -8,12 +8,12 @@ import type { OpenApiSource } from '../definition/agent.ts';
 import { type Effect, type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
 import type { McpSettings } from '../mcp/mcp-tools.ts';
 
-/** Maximum time of one request, where the tool's limits say no less. */
+/** Maximum time of one request, milliseconds, unless the tool's limits are lower. */
 const TIMEOUT_MS = 60_000;
-/** Text of a refusal that the model reads. */
+/** Characters of an error response that the model reads at most. */
 const MAX_REFUSAL = 2_000;
 const METHODS = ['get', 'head', 'options', 'put', 'delete', 'post', 'patch'];
-/** Effects by what HTTP says of methods; `once` for the rest. */
+/** Effects of HTTP methods; `once` for all others. */
 const EFFECTS: Record<string, Effect> = {
   get: 'none',
   head: 'none',
@@ -21,7 +21,7 @@ const EFFECTS: Record<string, Effect> = {
   put: 'idempotent',
   delete: 'idempotent',
 };
-/** Headers that the document does not choose (OpenAPI 3.1, parameter object) or that frame the request. */
+/** Headers that an OpenAPI parameter cannot set (OpenAPI 3.1, parameter object), or that frame the request. */
 const RESERVED = /^(?:accept|authorization|cookie|host|connection|content-.*|transfer-encoding|proxy-.*)$/i;
 
 interface Parameter {
@@ -30,17 +30,16 @@ interface Parameter {
   required?: boolean;
   description?: string;
   schema?: JsonObject;
-  /** How a list or an object is written [`form` in a query, `simple` elsewhere]. */
+  /** Serialisation of lists and objects [`form` in a query, `simple` elsewhere]. */
   style?: string;
-  /** True: each value or member by itself [true for `form`]. */
+  /** True: each value or member separately [true for `form`]. */
   explode?: boolean;
-  /** True: reserved characters of a query are sent as they are. */
+  /** True: reserved characters of a query are not escaped. */
   allowReserved?: boolean;
-  /** In place of `schema`: the value is JSON. */
+  /** Instead of `schema`: the value is serialised as JSON. */
   content?: Record<string, { schema?: JsonObject }>;
 }
 
-/** One operation as its tool needs it. */
 interface Operation {
   source: OpenApiSource;
   base: string;
@@ -52,17 +51,16 @@ interface Operation {
 }
 
 /**
- * Makes tools of the operations that a source names, by their ids. An operation that no tool can call is left out, and
- * told to `settings.warn`.
- * @throws {ConfigError} for an operation that the document does not have, or a document without an address
+ * Makes tools of a source's operations, by operation id. An operation that no tool can call is omitted with a warning.
+ * @throws {ConfigError} for an operation that the document lacks, or a document without a server address
  */
 export function openApiTools(source: OpenApiSource, document: JsonObject, settings: McpSettings): Tool[] {
-  const found = listOperations(document);
+  const operations = listOperations(document);
   return source.operations.flatMap((id) => {
-    const operation = found.get(id);
+    const operation = operations.get(id);
     if (!operation)
       throw new ConfigError(
-        `openapi ${source.name}: there is no operation \`${id}\`, but ${[...found.keys()].slice(0, 20).join(', ')}.`,
+        `openapi ${source.name}: there is no operation \`${id}\`, but ${[...operations.keys()].slice(0, 20).join(', ')}.`,
       );
     try {
       return [toTool(source, document, id, operation, settings)];
@@ -74,7 +72,7 @@ export function openApiTools(source: OpenApiSource, document: JsonObject, settin
   });
 }
 
-/** Reads the document of a source. @throws {ConfigError} that names its file */
+/** @throws {ConfigError} that names the unreadable file */
 export async function readDocument({ name, document }: OpenApiSource): Promise<JsonObject> {
   if (typeof document !== 'string') return document;
   try {
@@ -98,18 +96,26 @@ function listOperations(document: JsonObject) {
   );
 }
 
-type Found = NonNullable<ReturnType<ReturnType<typeof listOperations>['get']>>;
+type ListedOperation = NonNullable<ReturnType<ReturnType<typeof listOperations>['get']>>;
 
-function toTool(source: OpenApiSource, document: JsonObject, id: string, found: Found, settings: McpSettings): Tool {
-  const { path, method, item, written = {} } = found;
+function toTool(
+  source: OpenApiSource,
+  document: JsonObject,
+  id: string,
+  listed: ListedOperation,
+  settings: McpSettings,
+): Tool {
+  const { path, method, item, written = {} } = listed;
   const servers = (written['servers'] ?? item['servers'] ?? document['servers'] ?? []) as { url?: string }[];
   const base = source.baseUrl ?? servers[0]?.url ?? '';
   if (!URL.canParse(base))
     throw new ConfigError(`openapi ${source.name}: it has no absolute server address; give one as \`base_url\`.`);
-  const listed = [...((item['parameters'] ?? []) as unknown[]), ...((written['parameters'] ?? []) as unknown[])];
-  // Those of the operation come last and win.
+  const declarations = [...((item['parameters'] ?? []) as unknown[]), ...((written['parameters'] ?? []) as unknown[])];
+  // The operation's parameters come last and override the path's.
   const byName = new Map(
-    listed.map((each) => resolveRef(document, each) as Parameter).map((each) => [`${each.in} ${each.name}`, each]),
+    declarations
+      .map((each) => resolveRef(document, each) as Parameter)
+      .map((each) => [`${each.in} ${each.name}`, each]),
   );
   const parameters = [...byName.values()].filter(
     (each) => each.in === 'path' || each.in === 'query' || (each.in === 'header' && !RESERVED.test(each.name)),
@@ -130,10 +136,10 @@ function toTool(source: OpenApiSource, document: JsonObject, id: string, found: 
   const operation: Operation = { source, base, path, method, parameters, hasBody: json !== undefined };
   const name = id.replaceAll(/[^a-zA-Z0-9_-]/g, '_').slice(0, 64);
   const declared = toCurrentSchema(withDefinitions(document, all)) as JsonObject;
-  const said = [written['summary'], written['description']].filter((text) => typeof text === 'string');
+  const texts = [written['summary'], written['description']].filter((text) => typeof text === 'string');
   return {
     name,
-    description: said.join('\n') || `${method.toUpperCase()} ${path}`,
+    description: texts.join('\n') || `${method.toUpperCase()} ${path}`,
     parameters: declared,
     needsConfirmation: false,
     effect: EFFECTS[method] ?? 'once',
@@ -142,16 +148,16 @@ function toTool(source: OpenApiSource, document: JsonObject, id: string, found: 
   };
 }
 
-/** Drops null arguments that need not be given: models send them for what they leave out. */
+/** Drops optional arguments that are null, because models send null for arguments that they omit. */
 function withoutAbsent(args: JsonObject, { required }: JsonObject): JsonObject {
-  const needed = new Set(required as string[] | undefined);
-  return Object.fromEntries(Object.entries(args).filter(([name, value]) => value !== null || needed.has(name)));
+  const requiredNames = new Set(required as string[] | undefined);
+  return Object.fromEntries(Object.entries(args).filter(([name, value]) => value !== null || requiredNames.has(name)));
 }
 
-/** Members of a schema whose values are no schemas. */
+/** Members of a schema whose values are not schemas. */
 const VALUES = new Set(['default', 'enum', 'const', 'example', 'examples', 'required']);
 
-/** Returns a schema of OpenAPI 3.0 as JSON Schema 2020-12: `nullable`, and bounds that exclude themselves. */
+/** Converts a schema of OpenAPI 3.0 to JSON Schema 2020-12: `nullable`, and boolean exclusive bounds. */
 function toCurrentSchema(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(toCurrentSchema);
   if (typeof value !== 'object' || value === null) return value;
@@ -180,14 +186,14 @@ const toPath = (ref: string) =>
     .split('/')
     .map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'));
 
-/** Follows a reference into the document itself; others are not followed. */
+/** Follows a reference within the document; other references stay. */
 function resolveRef(document: JsonObject, value: unknown): unknown {
   const ref = (value as JsonObject | undefined)?.['$ref'];
   if (typeof ref !== 'string' || !ref.startsWith('#/')) return value;
   return toPath(ref).reduce<unknown>((at, step) => (at as JsonObject | undefined)?.[step], document);
 }
 
-/** Returns a schema whose references into the document are in its own `$defs`. */
+/** Copies what a schema references in the document into its own `$defs`. */
 function withDefinitions(document: JsonObject, schema: JsonObject): JsonObject {
   const definitions = new Map<string, unknown>();
   const move = (value: unknown): unknown => {
@@ -210,7 +216,10 @@ function withDefinitions(document: JsonObject, schema: JsonObject): JsonObject {
   return definitions.size > 0 ? { ...moved, $defs: Object.fromEntries(definitions) } : moved;
 }
 
-/** Calls with the user's own access, where the source says so: without it the user is asked. */
+/**
+ * Makes the call, with the user's own OAuth access if the source requires it. Without access the user is asked for
+ * consent.
+ */
 async function call(operation: Operation, name: string, settings: McpSettings, args: JsonObject, context: ToolContext) {
   const { source, base } = operation;
   const egress = createEgress(settings.egress, context.session.userId);
@@ -222,8 +231,8 @@ async function call(operation: Operation, name: string, settings: McpSettings, a
     const token = openUserToken(server, settings, context.session.userId);
     const access = token.toAuthProvider(egress.fetch);
     const run = async () => {
-      const given = await access.token();
-      const response = given === undefined ? undefined : await send(given);
+      const accessToken = await access.token();
+      const response = accessToken === undefined ? undefined : await send(accessToken);
       if (response && response.status !== 401) return read(name, response);
       await access.onUnauthorized?.({
         response: response ?? new Response(null, { status: 401 }),
@@ -280,14 +289,14 @@ const toText = (value: unknown) => (typeof value === 'string' ? value : JSON.str
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value);
 
-/** Characters that an address may have in a query, where a parameter asks for them (RFC 3986, 2.2). */
+/** Escapes text for a query; with `keepsReserved`, reserved characters stay (RFC 3986, 2.2). */
 const encode = (text: string, keepsReserved = false): string =>
   keepsReserved ? encodeURI(text).replaceAll(/[#&+]/g, encodeURIComponent) : encodeURIComponent(text);
 
-/** Separators of lists that are one value. */
+/** Separators of lists in one value. */
 const SEPARATORS: Record<string, string> = { form: ',', spaceDelimited: '%20', pipeDelimited: '|' };
 
-/** Returns the pieces of a query for a parameter (OpenAPI 3.1, style values). */
+/** Returns the query pieces of a parameter (OpenAPI 3.1, style values). */
 function toQuery({ name, style = 'form', explode, allowReserved, content }: Parameter, value: unknown): string[] {
   const key = encodeURIComponent(name);
   const write = (each: unknown) => encode(toText(each), allowReserved);
@@ -306,14 +315,14 @@ function toQuery({ name, style = 'form', explode, allowReserved, content }: Para
   return all.length === 0 ? [] : [`${key}=${all.join(separator)}`];
 }
 
-/** `filter[status]=open`, at any depth, lists member by member, as most servers read it. */
+/** `filter[status]=open`, at any depth; one entry per list element, as most servers read it. */
 function toDeep(key: string, value: unknown, write: (value: unknown) => string): string[] {
   if (Array.isArray(value)) return value.flatMap((each) => toDeep(key, each, write));
   if (!isObject(value)) return value === null || value === undefined ? [] : [`${key}=${write(value)}`];
   return Object.entries(value).flatMap(([name, each]) => toDeep(`${key}[${encodeURIComponent(name)}]`, each, write));
 }
 
-/** A value of the style `simple`: a list or an object with commas. */
+/** Serialises a value in the style `simple`: lists and objects with commas. */
 function toSimple({ explode = false, content }: Parameter, value: unknown, write: (value: unknown) => string): string {
   if (content) return write(JSON.stringify(value));
   if (Array.isArray(value)) return value.map(write).join(',');
@@ -323,7 +332,7 @@ function toSimple({ explode = false, content }: Parameter, value: unknown, write
     .join(',');
 }
 
-/** One step of a path: a value of a model must not lead to another one. */
+/** Serialises a path parameter; `.` and `..` are rejected, because a model's value must not change the path. */
 function toSegment(parameter: Parameter, value: unknown): string {
   const { name, style = 'simple', explode } = parameter;
   const write = (each: unknown) => encodeURIComponent(toText(each ?? ''));

@@ -7,15 +7,13 @@ import { calculator } from './calculator.ts';
 import { promptPerson, sleepFor, sleepUntil, waitForSignal } from './waits.ts';
 import { webFetch } from './web-fetch.ts';
 
-/** Settings of the built-in tools. */
 export interface ToolSettings {
   /** The clock [the system's]. */
   now?: () => Date;
-  /** Addresses that `web_fetch` may reach [public addresses by https]. */
+  /** Addresses that `web_fetch` may reach [public addresses, https only]. */
   egress?: EgressPolicy;
 }
 
-/** The built-in tools by name. */
 export function builtInTools({ now, egress = { allowLoopback: false } }: ToolSettings = {}): Map<string, Tool> {
   const tools = [
     currentTime(now),
@@ -39,19 +37,18 @@ export function builtInTools({ now, egress = { allowLoopback: false } }: ToolSet
 }
 
 /**
- * The tools with these names, in order, each once.
- * @throws {AgentError} `unknown_tool` for the first name that does not exist, with the text of VeADK's harness.
+ * Returns the tools of these names, in order, without duplicates.
+ * @throws {AgentError} `unknown_tool` for the first unknown name, with the text of VeADK's harness
  */
-export function findTools(known: ReadonlyMap<string, Tool>, names: string[]): Tool[] {
+export function findTools(available: ReadonlyMap<string, Tool>, names: string[]): Tool[] {
   return [...new Set(names)].map((name) => {
-    const tool = known.get(name);
+    const tool = available.get(name);
     if (tool) return tool;
-    const available = [...known.keys()].sort().join(', ');
-    throw new AgentError('unknown_tool', `Tool \`${name}\` is not a supported built-in tool. Available: ${available}`);
+    const allNames = [...available.keys()].sort().join(', ');
+    throw new AgentError('unknown_tool', `Tool \`${name}\` is not a supported built-in tool. Available: ${allNames}`);
   });
 }
 
-/** Tells the time in an IANA time zone [UTC]; `now` is the clock. */
 const currentTime = (now: () => Date = () => new Date()): Tool => ({
   name: 'current_time',
   description: 'Tells the current date and time. Use it whenever the answer depends on what time or day it is now.',
@@ -82,7 +79,7 @@ function inZone(time: Date, timeZone: string) {
 
 const waits = { needsConfirmation: false, effect: 'none', longRunning: true } as const;
 
-/** Shows the user options and waits for the choice, the response of a later request (ADK `get_user_choice`). */
+/** As ADK's `get_user_choice`: the choice is the response of a later request. */
 const getUserChoice: Tool = {
   name: 'get_user_choice',
   description: 'Shows the user some options and waits until one is chosen.',
@@ -94,7 +91,6 @@ const getUserChoice: Tool = {
   run: async () => undefined,
 };
 
-/** Asks the user for something in free words and waits for it. */
 const requestInput: Tool = {
   name: 'request_input',
   description: 'Asks the user for something that you need to go on, and waits for the answer.',
@@ -106,7 +102,7 @@ const requestInput: Tool = {
   run: async () => undefined,
 };
 
-/** Ends the loop that the agent runs in (ADK `exit_loop`). */
+/** As ADK's `exit_loop`. */
 export const exitLoop: Tool = {
   name: 'exit_loop',
   description: 'Ends the loop. Call it only when you are told to end it.',
@@ -120,7 +116,6 @@ export const exitLoop: Tool = {
   },
 };
 
-/** Looks up what was said in earlier sessions of the same user. */
 const loadMemory: Tool = {
   name: 'load_memory',
   description: 'Looks for what was said in earlier conversations with this user. Use a few words of what you look for.',
@@ -128,17 +123,16 @@ const loadMemory: Tool = {
   needsConfirmation: false,
   effect: 'none',
   async run(args, { services }) {
-    const found = await services.searchMemory(String(args['query']));
+    const memories = await services.searchMemory(String(args['query']));
     return {
-      memories: found.map(({ author, timestamp, content }) => ({ author, timestamp, text: getAnswerText(content) })),
+      memories: memories.map(({ author, timestamp, content }) => ({ author, timestamp, text: getAnswerText(content) })),
     };
   },
 };
 
-/** Maximum size of a value in characters of JSON. */
+/** Maximum size of a value, in characters of JSON. */
 const MAX_VALUE = 32_000;
 
-/** Reads keys of the state, or lists them. */
 const readState: Tool = {
   name: 'read_state',
   description: 'Reads values that were kept in the state of this conversation; without keys it lists the keys.',
@@ -155,8 +149,8 @@ const readState: Tool = {
 };
 
 /**
- * Keeps a value in the state of the session (`user:` in front: of the user, `temp:`: of this invocation). What all
- * users share (`app:`) is out of a model's reach: one user's prompt must not change another's session (reliability B8).
+ * Sets a key of the session's state; the prefix `user:` makes it the user's, `temp:` the invocation's. `app:` is
+ * refused, because one user's prompt must not change another user's session (reliability B8).
  */
 const writeState: Tool = {
   name: 'write_state',

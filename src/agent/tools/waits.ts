@@ -7,7 +7,6 @@ const amount = (maximum: number) => ({ type: 'number', minimum: 0, maximum });
 const UNITS = { days: DAY, hours: 3_600, minutes: 60, seconds: 1 };
 const schemaOf = (args: JsonObject) => (args['schema'] as JsonObject | undefined) ?? { type: 'object' };
 
-/** Asks a person, in words or by a form. */
 export const promptPerson: Tool = {
   name: 'ask_person',
   description: 'Asks a person and waits for the answer, for as long as it takes.',
@@ -23,7 +22,6 @@ export const promptPerson: Tool = {
   run: async () => undefined,
 };
 
-/** Sleeps for some time. */
 export const sleepFor: Tool = {
   name: 'sleep_for',
   description: 'Waits for some time, up to a year; you go on when it is over. Give at least one of the members.',
@@ -41,7 +39,6 @@ export const sleepFor: Tool = {
 const toSeconds = (args: JsonObject) =>
   Object.entries(UNITS).reduce((sum, [name, seconds]) => sum + seconds * Number(args[name] ?? 0), 0);
 
-/** Sleeps until a time by a clock. */
 export const sleepUntil: Tool = {
   name: 'sleep_until',
   description: 'Waits until a date and time, at most a year from now; you go on when it has come.',
@@ -75,7 +72,6 @@ export const sleepUntil: Tool = {
 
 const toZone = ({ timeZone }: JsonObject) => (typeof timeZone === 'string' ? timeZone : 'UTC');
 
-/** Waits until another system says something. */
 export const waitForSignal: Tool = {
   name: 'wait_for_signal',
   description: 'Waits until another system sends a signal of a name to this conversation, such as `parcel_arrived`.',

@@ -1,7 +1,7 @@
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
-/** Maximum length of the text that goes to the model, in characters. */
+/** Maximum length of the text for the model, in characters. */
 const MAX_TEXT = 50_000;
 const TIMEOUT_MS = 20_000;
 const READABLE = /^(?:text\/|application\/(?:[\w.+-]*\+)?(?:json|xml|xhtml\+xml|javascript)\b)/i;
