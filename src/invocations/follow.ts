@@ -54,13 +54,13 @@ export async function* followSession(
       wake();
     });
   signal.addEventListener('abort', wake);
-  let seen: Seen = {};
+  let view: SessionView = {};
   const open = new OpenText(withText ? delta : 0);
   try {
     for (let after = sequence; !signal.aborted; ) {
       wakeup.reset();
       const text = withText ? await readPatiently(() => feed.readText(), signal) : undefined;
-      const isHere = text?.lastSequence === after && text.createTime === seen.createTime;
+      const isHere = text?.lastSequence === after && text.createTime === view.createTime;
       // While text streams the invocation is not over, unless its process has died.
       const isAsked = until && (mayBeOver || !isHere || text.deltas.length === 0);
       mayBeOver = false;
@@ -71,19 +71,20 @@ export async function* followSession(
       else {
         const page = await readPatiently(() => feed.read(after), signal);
         if (!page) return;
-        const reason = restartReason(page, after, seen);
-        const isFirst = seen.createTime === undefined;
-        seen = { ...seen, createTime: page.createTime };
+        const reason = restartReason(page, after, view);
+        const isFirst = view.createTime === undefined;
+        view = { ...view, createTime: page.createTime };
         if (reason !== undefined) {
           if (!onRestart) return;
           await onRestart(reason);
-          [after, seen] = [0, {}];
+          after = 0;
+          view = {};
           open.clear();
           continue;
         }
         yield* takeEvents(open, page.events);
         const last = page.events.at(-1);
-        if (last) [after, seen] = [last.sequence, { ...seen, lastId: last.id }];
+        if (last) [after, view] = [last.sequence, { ...view, lastId: last.id }];
         if (after < page.lastSequence || (withText && (last || isFirst) && !(over && open.matches([])))) continue;
       }
       if (over) return;
@@ -117,7 +118,7 @@ function* takeEvents(open: OpenText, events: readonly FollowedEvent[]): Generato
 const toVoidEvent = ({ appName }: SessionKey) => JSON.stringify({ author: appName, partial: false, interrupted: true });
 
 /** What a follower last saw of a session. */
-interface Seen {
+interface SessionView {
   createTime?: string;
   /** Id of the event at its position. */
   lastId?: string;
@@ -130,13 +131,13 @@ interface Seen {
 function restartReason(
   { createTime, lastSequence, placeId }: EventsAfter,
   after: number,
-  seen: Seen,
+  view: SessionView,
 ): string | undefined {
-  if (seen.createTime !== undefined && seen.createTime !== createTime) {
+  if (view.createTime !== undefined && view.createTime !== createTime) {
     return 'The session was deleted and created again.';
   }
   if (lastSequence < after) return `The session has ${lastSequence} events, so ${after} is no place in it.`;
-  if (seen.lastId !== undefined && seen.lastId !== placeId) return `The session has lost its event ${after}.`;
+  if (view.lastId !== undefined && view.lastId !== placeId) return `The session has lost its event ${after}.`;
   return undefined;
 }
 

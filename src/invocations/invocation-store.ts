@@ -164,11 +164,11 @@ export async function listInvocationStates(
     select ${invocations.status} || ' ' || ${isLive} as state
     from unnest(${ofKeys('appName')}, ${ofKeys('userId')}, ${ofKeys('sessionId')},
                 ${column(refs.map(({ invocationId }) => invocationId))})
-         with ordinality as wanted(app_name, user_id, session_id, id, place)
+         with ordinality as refs(app_name, user_id, session_id, id, place)
     left join ${invocations}
-      on ${invocations.appName} = wanted.app_name and ${invocations.userId} = wanted.user_id
-         and ${invocations.sessionId} = wanted.session_id and ${invocations.id} = wanted.id
-    order by wanted.place`);
+      on ${invocations.appName} = refs.app_name and ${invocations.userId} = refs.user_id
+         and ${invocations.sessionId} = refs.session_id and ${invocations.id} = refs.id
+    order by refs.place`);
   return rows.map(({ state }) => state ?? undefined);
 }
 

@@ -108,12 +108,12 @@ interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'e
 export const runClaimed: typeof runFenced = (claimed, outside) =>
   runWith({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
     runFenced(claimed, outside).catch(async (error: unknown) => {
-      throw await toLeft(claimed, error);
+      throw await toLossError(claimed, error);
     }),
   );
 
 /** Returns the error for a run that this process could not end. It can be resumed unless its session was deleted. */
-async function toLeft({ context, request, lease }: ClaimedInvocation, error: unknown): Promise<unknown> {
+async function toLossError({ context, request, lease }: ClaimedInvocation, error: unknown): Promise<unknown> {
   const isLost = error instanceof LeaseLostError;
   if (!isLost && !isPassingFailure(error)) return error;
   const isThere = await findWaiter(context.database.db, lease).catch((failure: unknown) => isPassingFailure(failure));
@@ -171,22 +171,22 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     const history = lease.history ?? (await persist(find, lease.durationMs));
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
     const before = recovery ? takeStored(running, history, recovery.sequence) : history.events;
-    const known = [...before, ...running.userEvents];
+    const conversation = [...before, ...running.userEvents];
     const state = withDelta(history.state, request.stateDelta, running.userEvents.length > 0);
-    const questionIds = listAnsweredQuestions(known);
+    const questionIds = listAnsweredQuestions(conversation);
     const listAnswers = () => listTaskAnswers(context.database.db, key, questionIds);
     const taskAnswers =
       questionIds.length > 0 ? await persist(listAnswers, lease.durationMs) : new Map<string, never>();
     // The confirmed calls run before any event of this run is noted.
-    for (const { calls } of findConfirmations(known, history.runtimeEventIds, taskAnswers))
+    for (const { calls } of findConfirmations(conversation, history.runtimeEventIds, taskAnswers))
       running.handOver.begin(calls);
     // A resumed run records no tape: without its first steps a replay would report them as missing.
-    running.recorder = recovery ? undefined : new TapeRecorder(known.length, state, request.overrides);
+    running.recorder = recovery ? undefined : new TapeRecorder(conversation.length, state, request.overrides);
     const steps = answer({
       agent: prepared,
       session: key,
       invocationId,
-      history: known,
+      history: conversation,
       runtimeEventIds: history.runtimeEventIds,
       taskAnswers,
       state,

@@ -150,7 +150,7 @@ class FollowedSession {
   readonly #database: DatabasePool;
   /** Reads in progress, by the sequence they start after. */
   #reads = new SingleFlight<EventsAfter | undefined>();
-  #seen: SessionEnd | undefined;
+  #lastEnd: SessionEnd | undefined;
   #textReads = new SingleFlight<SessionText | undefined>();
   /** The deltas of the last read. */
   #text: SessionText['deltas'] = [];
@@ -188,16 +188,16 @@ class FollowedSession {
 
   /** Wakes the followers a moment later if the session has changed, because the notification may still arrive. */
   compare(end: SessionEnd | undefined): void {
-    const seen = this.#seen;
-    if (end?.lastSequence === seen?.lastSequence && end?.createTime === seen?.createTime) return;
+    const before = this.#lastEnd;
+    if (end?.lastSequence === before?.lastSequence && end?.createTime === before?.createTime) return;
     setTimeout(() => {
-      if (this.#seen === seen) this.wake();
+      if (this.#lastEnd === before) this.wake();
     }, NOTICE_MS).unref();
   }
 
   read(after: number): Promise<EventsAfter | undefined> {
     return this.#reads.run(String(after), () =>
-      listEventsAfter(this.#database.reads, this.key, after, PAGE).then((update) => (this.#seen = update)),
+      listEventsAfter(this.#database.reads, this.key, after, PAGE).then((update) => (this.#lastEnd = update)),
     );
   }
 

@@ -40,17 +40,17 @@ const PASSING: ReadonlySet<string> = new Set<ErrorCode>([
 ]);
 /** Pause between two polls while another process runs the invocation or the database is away. */
 const POLL_MS = 500;
-const LEFT: Attempt = { kind: 'left', invocationId: undefined };
+const HANDED_OVER: Attempt = { kind: 'handed-over', invocationId: undefined };
 const LOST = 'The run is, or will be, taken over by another process.';
 const WAITS_FOR_A_PERSON = { code: 'paused', message: 'The invocation waits for a person, in its session.' };
 
 /** The result of one attempt. */
 interface Attempt extends Omit<RunOutcome, 'status'> {
   /**
-   * `passing`: failed, but a retry may succeed. `again`: nothing was done. `left`: this process stops, and another one
+   * `passing`: failed, but a retry may succeed. `again`: nothing was done. `handed-over`: this process stops, and another one
    * continues the run.
    */
-  kind: 'success' | 'failed' | 'passing' | 'cancelled' | 'again' | 'left';
+  kind: 'success' | 'failed' | 'passing' | 'cancelled' | 'again' | 'handed-over';
 }
 
 /**
@@ -104,14 +104,14 @@ async function attemptRun(
     } catch (error) {
       const isRepeated = error instanceof RepeatedInvocationError;
       // The run waited or was handed over, and continues elsewhere. A retry would give the prompt twice.
-      if (error instanceof UnavailableError && context.draining.aborted) return LEFT;
+      if (error instanceof UnavailableError && context.draining.aborted) return HANDED_OVER;
       const attempt = isRepeated ? await findEarlier(context, claimed, signal) : toFailure(error);
       if (attempt) return attempt;
     }
     // Another process runs it, or the database is away. Leases limit both waits.
     const woken = AbortSignal.any([context.draining, ...(signal.aborted ? [] : [signal])]);
     await sleep(POLL_MS, undefined, { signal: woken }).catch(() => undefined);
-    if (context.draining.aborted) return LEFT;
+    if (context.draining.aborted) return HANDED_OVER;
   }
 }
 
@@ -194,7 +194,7 @@ async function settle(
   cronjob: CronjobRow,
   { kind, ...outcome }: Attempt,
 ): Promise<void> {
-  if (kind === 'left') {
+  if (kind === 'handed-over') {
     await releaseRun(database.db, run);
     return notifications.publish(CRONJOBS_TOPIC);
   }

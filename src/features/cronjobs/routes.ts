@@ -130,12 +130,12 @@ export const cronjobOperations = [
     run: async (context, { body, principal }) => {
       const userId = requireOwner(principal, body.ownerId, 'body');
       const appName = body.appName ?? HARNESS_APP;
-      const made = await context.database.transaction(async (tx) => {
+      const newCronjob = await context.database.transaction(async (tx) => {
         const key = { id: context.newId(), userId, now: await findTime(tx) };
-        const given = await withWebhook(tx, context, { appName, userId }, body);
-        return insertCronjob(tx, toNewCronjob(given, key, context.config), context.config.CRONJOBS_MAX_PER_USER);
+        const settings = await withWebhook(tx, context, { appName, userId }, body);
+        return insertCronjob(tx, toNewCronjob(settings, key, context.config), context.config.CRONJOBS_MAX_PER_USER);
       });
-      return toCronjobWire({ cronjob: made, latestRun: null });
+      return toCronjobWire({ cronjob: newCronjob, latestRun: null });
     },
   }),
   cronjob.list({
@@ -167,8 +167,8 @@ export const cronjobOperations = [
     run: (context, call) =>
       change(context, call, async (tx, row) => {
         // Another prompt for a changed agent is a changed agent too.
-        const kept = call.body.harness === undefined ? overrideDemands(toHarness(row)) : [];
-        for (const demand of kept) requireScope(call.principal, demand);
+        const demands = call.body.harness === undefined ? overrideDemands(toHarness(row)) : [];
+        for (const demand of demands) requireScope(call.principal, demand);
         await changeCronjob(tx, row, await withWebhook(tx, context, row, call.body), context.config);
       }),
   }),

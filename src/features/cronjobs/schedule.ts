@@ -51,7 +51,7 @@ const weekly = z
     timezone,
   })
   .refine(
-    (given) => (given.weekday === undefined) !== (given.weekdays === undefined),
+    (schedule) => (schedule.weekday === undefined) !== (schedule.weekdays === undefined),
     'a weekly schedule has either `weekday` or `weekdays`',
   );
 const monthly = z.strictObject({

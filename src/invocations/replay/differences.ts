@@ -19,7 +19,7 @@ export class Differences {
   /** Number of compared events. */
   compared = 0;
   readonly #stored: StoredEvent[];
-  readonly #taken = new Set<StoredEvent>();
+  readonly #comparedEvents = new Set<StoredEvent>();
   /** Call numbers of both sides, by branch. */
   readonly #numbers = new Map<string, { stored: CallNumbers; replayed: CallNumbers }>();
   readonly #end: number;
@@ -31,12 +31,12 @@ export class Differences {
 
   /** Returns the first stored event that is not compared yet and matches. */
   next(counts: (event: Event) => boolean = () => true): StoredEvent | undefined {
-    return this.#stored.find((one) => !this.#taken.has(one) && counts(one.event));
+    return this.#stored.find((one) => !this.#comparedEvents.has(one) && counts(one.event));
   }
 
   /** Returns the first match among the next `places` stored events. */
   peek(places: number, isWanted: (event: Event) => boolean): Event | undefined {
-    const remaining = this.#stored.filter((one) => !this.#taken.has(one));
+    const remaining = this.#stored.filter((one) => !this.#comparedEvents.has(one));
     return remaining.slice(0, places).find(({ event }) => isWanted(event))?.event;
   }
 
@@ -49,7 +49,7 @@ export class Differences {
     const stored = this.next((one) => (one.branch ?? '') === branch);
     const after = toComparable(event, numbers.replayed);
     if (!stored) return this.#note(undefined, { path: '', before: null, after }, true);
-    this.#taken.add(stored);
+    this.#comparedEvents.add(stored);
     const difference = jsonDifference(toComparable(stored.event, numbers.stored), after);
     if (difference) this.#note(stored, difference, true);
   }
@@ -69,14 +69,14 @@ export class Differences {
   #note(stored: StoredEvent | undefined, difference: JsonDifference, isOfEvent: boolean): void {
     const { place: event = this.#end, sequence } = stored ?? {};
     const id = stored?.event.id;
-    const named = {
+    const entry = {
       event,
       ...(sequence === undefined ? {} : { sequence }),
       ...(id ? { eventId: id } : {}),
       ...difference,
     };
-    if (!this.first || event < this.first.event) this.first = named;
-    if (isOfEvent && (!this.firstEvent || event < this.firstEvent.event)) this.firstEvent = named;
+    if (!this.first || event < this.first.event) this.first = entry;
+    if (isOfEvent && (!this.firstEvent || event < this.firstEvent.event)) this.firstEvent = entry;
   }
 }
 

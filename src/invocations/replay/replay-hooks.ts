@@ -28,8 +28,8 @@ export const leavesHooksOut = ({ hooks = [] }: AgentNode, modes: ReplayModes): b
 export function toReplayHooks({ name, hooks = [] }: AgentNode, stored: Differences, modes: ReplayModes): Hooks[] {
   const modeOf = { input: modes.model, results: modes.tools };
   const live = hooks.map((own): Hooks => {
-    const kept = HOOKS.filter((kind) => own[kind] && isRun(kind, modes));
-    const members = Object.fromEntries(kept.map((kind) => [kind, own[kind]?.bind(own)])) as Partial<Hooks>;
+    const kinds = HOOKS.filter((kind) => own[kind] && isRun(kind, modes));
+    const members = Object.fromEntries(kinds.map((kind) => [kind, own[kind]?.bind(own)])) as Partial<Hooks>;
     const onError = (failure: HookedFailure, context: HookContext) =>
       modes[failure.during === 'model' ? 'model' : 'tools'] === 'live' ? own.onError?.(failure, context) : undefined;
     const { timeoutMs, passesText, guard } = own;

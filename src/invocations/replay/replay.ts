@@ -77,26 +77,26 @@ async function replayRuns(
   };
   const { runtimeEventIds } = history;
   const attendedCalls = listAttendedCalls(history);
-  const leftOut: Seen = { notCompared: new Set(), notMade: new Set(), hasHooks: false };
+  const omissions: Omissions = { notCompared: new Set(), notMade: new Set(), hasHooks: false };
   for (const run of runs) {
     const state = stateBefore(run, history.state, initial);
     const taskAnswers = await listTaskAnswers(reads, key, listAnsweredQuestions(run.history));
     const replayed = { run, key, invocationId, agent, state, runtimeEventIds, attendedCalls, taskAnswers };
     const player = await replayRun(context, replayed, options, signal);
     addRun(result, player, run);
-    for (const reason of player.notCompared) leftOut.notCompared.add(reason);
-    for (const name of player.notMade) leftOut.notMade.add(name);
-    leftOut.hasHooks ||= player.leftHooksOut;
+    for (const reason of player.notCompared) omissions.notCompared.add(reason);
+    for (const name of player.notMade) omissions.notMade.add(name);
+    omissions.hasHooks ||= player.leftHooksOut;
     if (result.eventDifference || result.stopped !== undefined) break;
   }
-  if (result.events === 0) leftOut.notCompared.add('No event was compared.');
+  if (result.events === 0) omissions.notCompared.add('No event was compared.');
   const { used } = options.liveTokens;
-  const notes = toNotes(history, invocationId, runs, leftOut, options);
-  return concluded({ ...result, notes, ...(used > 0 && { liveTokens: used }) }, leftOut.notCompared.size > 0);
+  const notes = toNotes(history, invocationId, runs, omissions, options);
+  return concluded({ ...result, notes, ...(used > 0 && { liveTokens: used }) }, omissions.notCompared.size > 0);
 }
 
 /** What all runs of the replay left out. */
-interface Seen {
+interface Omissions {
   notCompared: Set<string>;
   /** Tools whose live calls were not made. */
   notMade: Set<string>;
@@ -147,7 +147,7 @@ function toNotes(
   { events, runtimeEventIds }: SessionHistory,
   invocationId: string,
   runs: TapeRun[],
-  { notCompared, notMade, hasHooks }: Seen,
+  { notCompared, notMade, hasHooks }: Omissions,
   { model, tools }: ReplayOptions,
 ): string[] {
   const tapes = runs.flatMap(({ tape }) => tape ?? []);

@@ -115,8 +115,8 @@ async function findQuestion(
   { invocationId, callId }: ToolCallRow,
 ): Promise<string | undefined> {
   const events = await listInvocationEvents(tx, key, invocationId);
-  const asked = events.filter(isConfirmationRequest).flatMap(({ content }) => getFunctionCalls(content));
-  const question = asked.findLast(
+  const questions = events.filter(isConfirmationRequest).flatMap(({ content }) => getFunctionCalls(content));
+  const question = questions.findLast(
     ({ args }) => (args?.['originalFunctionCall'] as { id?: string } | undefined)?.id === callId,
   );
   return question?.id ?? undefined;

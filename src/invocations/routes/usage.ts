@@ -76,14 +76,14 @@ interface UsageContext {
   now: () => number;
 }
 
-type Named = typeof appPath | typeof userPath;
+type ReportPath = typeof appPath | typeof userPath;
 
 /** Defines the report of the application or user in the path. */
 const reportOperation = (
-  named: Named,
+  pathSchema: ReportPath,
   own: Pick<Operation, 'path' | 'operationId' | 'scope' | 'summary'> & { owner: 'service' | 'path' },
 ) =>
-  operation<UsageContext, Named, typeof usageQuery, z.ZodObject, z.ZodUndefined, z.ZodString>({
+  operation<UsageContext, ReportPath, typeof usageQuery, z.ZodObject, z.ZodUndefined, z.ZodString>({
     ...own,
     area: 'Service and applications',
     method: 'get',
@@ -91,7 +91,7 @@ const reportOperation = (
     description:
       'Sums over pages are those of `inspect.usage`, whatever the rows are by; rows of models those of ' +
       '`inspect.invocation_costs`. Deleted sessions are left out. How much is kept is at `getUserStorage`.',
-    parameters: { path: named, query: usageQuery },
+    parameters: { path: pathSchema, query: usageQuery },
     success: {
       schema: z.string(),
       description: 'The report.',

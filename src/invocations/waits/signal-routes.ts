@@ -52,7 +52,7 @@ const sendSignal = operation({
   },
 });
 
-interface SentSignal {
+interface Message {
   sender: Person;
   payload: JsonObject;
 }
@@ -61,14 +61,14 @@ async function deliver(
   context: TaskContext,
   key: SessionKey,
   name: string,
-  sent: SentSignal,
+  message: Message,
   notFound: () => NotFoundError,
 ): Promise<z.output<typeof outcomeSchema>> {
   const { db } = context.database;
   for (let tries = 0; tries < TRIES; tries += 1) {
     const task = await findWaitingTask(db, key, name);
-    if (task) return await answer(context, task, sent);
-    const { sender, payload } = sent;
+    if (task) return await answer(context, task, message);
+    const { sender, payload } = message;
     const outcome = await keepSignal(db, key, name, payload, sender.isVouchedFor ? null : sender.groups);
     if (outcome === 'kept') return { kept: true };
     if (outcome === 'absent') throw notFound();
@@ -77,7 +77,7 @@ async function deliver(
   throw new ConflictError('Other answers came at the same time. Try again.');
 }
 
-async function answer(context: TaskContext, task: TaskRow, { sender, payload }: SentSignal) {
+async function answer(context: TaskContext, task: TaskRow, { sender, payload }: Message) {
   await signal(context.database.db, task, sender, payload);
   context.notifications.publish(TASKS_TOPIC);
   return { taskId: task.id, kept: false };

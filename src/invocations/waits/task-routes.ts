@@ -71,8 +71,8 @@ export const taskOperations = [
       example: { items: [TASK_EXAMPLE] },
     },
     run: async ({ database }, { query: { limit, cursor, ...filter }, principal }) => {
-      const found = await listTasks(database.reads, toViewer(principal), filter, limit + 1, toPlace(cursor));
-      return toPage(found, limit, (row) => toWire(principal, row));
+      const rows = await listTasks(database.reads, toViewer(principal), filter, limit + 1, toPlace(cursor));
+      return toPage(rows, limit, (row) => toWire(principal, row));
     },
   }),
   task.read({
@@ -135,13 +135,13 @@ const toWire = (principal: Principal, { userId, sessionId, invocationId, callId,
  */
 export function toPerson(
   principal: Principal,
-  named: string | undefined,
+  by: string | undefined,
   { userId }: Pick<TaskRow, 'userId'>,
 ): Person & { by: string } {
   const isBound = principal.kind === 'key' && (principal.users ?? principal.apps) !== undefined;
   const own = isBound ? userId : visibleTo(principal);
-  if (own !== undefined && named !== undefined && named !== own) throw new ForbiddenError('`by` is another user.');
-  return { by: own ?? named ?? userId, groups: toViewer(principal).groups, isVouchedFor: own === undefined };
+  if (own !== undefined && by !== undefined && by !== own) throw new ForbiddenError('`by` is another user.');
+  return { by: own ?? by ?? userId, groups: toViewer(principal).groups, isVouchedFor: own === undefined };
 }
 
 /** Validates a change. @returns what is written @throws {InvalidError} if something is missing or does not match */

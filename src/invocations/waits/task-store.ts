@@ -250,7 +250,7 @@ export async function refuseAnswered(db: Database, key: SessionKey, callIds: str
   const { id, state, decidedBy, decidedVia, decideTime } = tasks;
   const answerText = sql<string>`answered_text(${id}, ${state}, ${decidedBy}, ${decidedVia}, ${decideTime})`;
   const newest = db
-    .selectDistinctOn([tasks.callId], { state, text: answerText.as('said') })
+    .selectDistinctOn([tasks.callId], { state, text: answerText.as('text') })
     .from(tasks)
     .where(and(isSession(key, tasks), sql`${tasks.callId} = any(${sql.param(callIds)}::text[])`))
     .orderBy(tasks.callId, sql`${tasks.createTime} desc`)
@@ -328,7 +328,7 @@ export async function wakeForgotten(db: Database): Promise<number> {
  * Removes a user's name from other users' tasks: assignees, answers, approvals and comments. @returns how many tasks
  */
 export async function forgetInTasks(db: Database, { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) {
-  const named = sql`jsonb_build_array(jsonb_build_object('by', ${userId}::text))`;
+  const byUser = sql`jsonb_build_array(jsonb_build_object('by', ${userId}::text))`;
   const without = (list: typeof tasks.comments | typeof tasks.approvals) => sql`(
     select coalesce(jsonb_agg(entry order by place), '[]')
     from jsonb_array_elements(${list}) with ordinality as of_list (entry, place) where entry ->> 'by' <> ${userId})`;
@@ -344,7 +344,7 @@ export async function forgetInTasks(db: Database, { appName, userId }: Pick<Sess
       and(
         eq(tasks.appName, appName),
         sql`(${tasks.assignedUsers} @> array[${userId}::text] or ${tasks.decidedBy} = ${userId}
-          or ${tasks.approvals} @> ${named} or ${tasks.comments} @> ${named})`,
+          or ${tasks.approvals} @> ${byUser} or ${tasks.comments} @> ${byUser})`,
       ),
     );
   return rowCount ?? 0;

@@ -80,8 +80,8 @@ export const webhookOperations = [
       const { href: url, host } = toAddress(body.url, toEgressPolicy(config));
       const secret = newSecret();
       const includesOutput = body.includeOutput ?? false;
-      const made = { appName, userId, id: newId(), url, host, secret, includesOutput };
-      const row = await database.transaction((tx) => insertWebhook(tx, made, config.WEBHOOKS_MAX_PER_USER));
+      const newWebhook = { appName, userId, id: newId(), url, host, secret, includesOutput };
+      const row = await database.transaction((tx) => insertWebhook(tx, newWebhook, config.WEBHOOKS_MAX_PER_USER));
       return { ...toWebhookWire(row), secret };
     },
   }),
@@ -139,11 +139,11 @@ export const webhookOperations = [
     run: ({ database }, call) =>
       database.transaction(async (tx) => {
         const row = await webhook.get(tx, call);
-        const found = await findDelivery(tx, row, call.path.deliveryId);
-        if (!found) throw call.notFound();
-        if (found.status !== 'pending' && (await countPending(tx, row)) >= MAX_PENDING_DELIVERIES)
+        const delivery = await findDelivery(tx, row, call.path.deliveryId);
+        if (!delivery) throw call.notFound();
+        if (delivery.status !== 'pending' && (await countPending(tx, row)) >= MAX_PENDING_DELIVERIES)
           throw new ConflictError(`${MAX_PENDING_DELIVERIES} deliveries of the user wait, the maximum.`);
-        await replayDelivery(tx, found);
+        await replayDelivery(tx, delivery);
         const replayed = await findDelivery(tx, row, call.path.deliveryId);
         return replayed && toDeliveryWire(replayed);
       }),

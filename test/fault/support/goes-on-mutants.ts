@@ -109,7 +109,7 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'tells a client of a failure where another process goes on',
-    changes: change('toLeft', 'if (!isThere) return error;', 'if (isThere) return error;'),
+    changes: change('toLossError', 'if (!isThere) return error;', 'if (isThere) return error;'),
     tests: ['left-runs'],
   },
   {
@@ -184,7 +184,7 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'takes a transaction for lost that was committed',
-    changes: change('InvocationLedger', "kept?.state === 'done'", "kept?.state === 'settled'"),
+    changes: change('InvocationLedger', "ledgerCall?.state === 'done'", "ledgerCall?.state === 'settled'"),
     tests: ['fault/goes-on'],
     only: 'whose connection breaks',
   },

@@ -215,7 +215,7 @@ export const MUTANTS: Mutant[] = [
   // What is done twice.
   {
     name: 'ignores what the idempotency key came with',
-    changes: change('findRepeated', 'found && found.hash !== request.hash', 'false'),
+    changes: change('findRepeated', 'invocation && invocation.hash !== request.hash', 'false'),
     tests: ['invocations'],
     only: 'a retry with the same key',
   },
