@@ -1,6 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 
-/** A read that may be sent to a replica. */
 interface ReplicaRead {
   /** Log position (LSN) of the primary that the replica must have replayed, e.g. `16/B374D848`. */
   position: string;

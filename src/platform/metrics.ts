@@ -20,12 +20,8 @@ export interface Metrics {
   foundForgotten(answers: number): void;
   /** Counts tool calls with unknown outcome: they may have had effects. */
   unknownCalls(count: number): void;
-  /** Records a wait for a database connection. */
   lent: (pool: 'main' | 'reads', seconds: number) => void;
-  /** Records a cronjob's delay after its due time. */
   fired(latenessSeconds: number): void;
-  /** Counts an attempt of a webhook delivery. */
   delivered(outcome: 'delivered' | 'postponed' | 'failed'): void;
-  /** Counts scores made or skipped by rules. */
   scored(outcome: 'passed' | 'failed' | 'not_evaluated' | 'skipped', count?: number): void;
 }

@@ -104,7 +104,6 @@ export async function saveArtifactVersion(
   return unescapeJson(row.text);
 }
 
-/** Finds one ArtifactVersion as JSON without reading the content. */
 export async function findArtifactVersionText(
   db: Database,
   key: ArtifactKey,

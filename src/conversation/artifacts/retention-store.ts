@@ -8,7 +8,6 @@ import { isOnHold } from '../holds/hold-store.ts';
 const BATCH_ROWS = 100;
 
 const v = artifactVersions;
-/** Splits all versions into ranges of users. */
 export const rangesOfVersions = (db: Database, signal?: AbortSignal): AsyncGenerator<SQL, void, void> =>
   userRanges(db, v, { signal });
 

@@ -33,7 +33,6 @@ export async function listBudgets(db: Database, appName: string): Promise<Budget
   return rows.map(({ userId: forUser, ...row }) => ({ ...row, forUser: forUser === '' ? null : forUser }));
 }
 
-/** Deletes a budget; succeeds if there is none. */
 export async function deleteBudget(db: Database, appName: string, budget: BudgetKey): Promise<void> {
   const { appName: app, userId, appliesTo, period } = budgets;
   const key = toKey(appName, budget);

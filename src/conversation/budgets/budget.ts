@@ -45,7 +45,6 @@ export const modelPriceSchema = z
   .describe('Prices in the currency of the operator.');
 export type ModelPrice = z.infer<typeof modelPriceSchema>;
 
-/** Tokens used with one model. */
 export interface ModelUse {
   /** The model's name in the agent's request. */
   model: string;

@@ -87,7 +87,6 @@ export async function replaceGrant(
     .where(and(isAt(key), isSame));
 }
 
-/** Deletes a grant and a pending consent. */
 export async function deleteGrant(db: Database, key: CredentialKey): Promise<void> {
   await db.delete(userCredentials).where(isAt(key));
 }

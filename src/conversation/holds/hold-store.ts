@@ -11,7 +11,6 @@ export interface HoldKey {
   sessionId: string | undefined;
 }
 
-/** Columns that identify the owner of a row. */
 interface OwnerColumns {
   appName: SQLWrapper;
   userId: SQLWrapper;
@@ -37,7 +36,6 @@ export async function saveHold(tx: Database, key: HoldKey, reason: string): Prom
     });
 }
 
-/** Removes a hold, if there is one. */
 export async function deleteHold(db: Database, { appName, userId, sessionId }: HoldKey): Promise<void> {
   await db
     .delete(legalHolds)
@@ -46,7 +44,6 @@ export async function deleteHold(db: Database, { appName, userId, sessionId }: H
     );
 }
 
-/** Lists holds of an application by user and session. */
 export async function listHolds(
   db: Database,
   appName: string,

@@ -87,7 +87,6 @@ export async function refuseForgottenKey(
   if (row) throw new NotFoundError(sessionNotFound(row.sessionId ?? ''));
 }
 
-/** Deletes keys older than `hours`, with their answers, in batches. */
 export async function deleteOldKeys(db: Database, hours: number, signal?: AbortSignal): Promise<void> {
   const isOld = lt(idempotencyKeys.createTime, sql`statement_timestamp() - ${hours} * interval '1 hour'`);
   const isNext = isInBatch(idempotencyKeys, isOld, idempotencyKeys.createTime);

@@ -60,7 +60,6 @@ export function idempotent<Context extends IdempotentContext>(plain: Operation<C
   return { ...plain, parameters: { ...plain.parameters, headers }, handler };
 }
 
-/** The parts of a request that {@link once} reads. */
 interface RequestParts {
   path: Subject;
   query: unknown;

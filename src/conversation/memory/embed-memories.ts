@@ -14,9 +14,7 @@ import { rememberInvocation } from './remember.ts';
 
 /** Published when memory jobs are added. */
 export const MEMORY_TOPIC = 'memory';
-/** Concurrent jobs of this process. */
 const MAX_JOBS = 4;
-/** Memories per embedding call. */
 const MAX_BATCH = 16;
 /** A call times out well before its lease, so that no other process repeats it. A search falls back to words sooner. */
 const CALL_MS = 60_000;
@@ -27,7 +25,6 @@ const MAX_ATTEMPTS = 10;
 const BACK_OFF = { firstMs: 10_000, maxMs: 3_600_000 };
 /** Longest pause between polls, because nothing is published when a job becomes due again. */
 const MAX_PAUSE_MS = 5_000;
-/** Maximum dimensions of a pgvector column. */
 const MAX_DIMENSIONS = 16_000;
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;

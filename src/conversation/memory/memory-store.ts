@@ -80,7 +80,6 @@ export async function addToMemory(
   return rows[0]?.last;
 }
 
-/** Schedules embedding of a user's memories. */
 export async function embedLater(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -92,7 +91,6 @@ export async function embedLater(
     .onConflictDoUpdate({ target, set: { attempts: 0 } });
 }
 
-/** Deletes the memories of a session. */
 export async function deleteMemories(db: Database, key: SessionKey): Promise<void> {
   await db.delete(memories).where(isSession(key, memories));
 }

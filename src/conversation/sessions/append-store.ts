@@ -44,7 +44,6 @@ export interface AppendOptions {
   calls?: readonly CallRecord[] | undefined;
 }
 
-/** Usage counters of an invocation's row. */
 export type InvocationCounts = Record<'llmCalls' | 'toolCalls' | 'promptTokens' | 'outputTokens', number>;
 
 /** SQL parameters for functions that count an invocation's usage. */

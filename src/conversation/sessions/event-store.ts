@@ -166,13 +166,11 @@ export async function findEventsById(db: Database, key: SessionKey, ids: string[
 
 /** The end of a session, and the creation time that tells it from an earlier session with the same id. */
 export interface SessionEnd {
-  /** Sequence of the last event; 0 if there is none. */
   lastSequence: number;
   /** Exact Unix seconds, as text. */
   createTime: string;
 }
 
-/** An event as sent to followers of a session. */
 export type FollowedEvent = StoredEvent & { id: string; invocationId: string };
 
 export interface EventsAfter extends SessionEnd {
@@ -265,13 +263,11 @@ const selectOfInvocation = statement<StoredEvent>(
     where e.bytes_before < ${MAX_BYTES} order by e.sequence`,
 );
 
-/** Which events of an invocation to read. */
 export interface EventSelection {
   sessionId: string;
   invocationId: string;
   /** Number of user events, newest first; undefined: all. */
   maxUserEvents?: number | undefined;
-  /** True: include the agents' events. */
   agentEvents: boolean;
   /** True: include events with tool calls or their answers, by any author. */
   calls: boolean;

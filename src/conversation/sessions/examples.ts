@@ -26,7 +26,6 @@ export const eventStream = {
   mediaType: 'text/event-stream',
 } as const;
 
-/** A session as listed, without events. */
 export const exampleListedSession = {
   id: 's1',
   appName: 'harness_agent',

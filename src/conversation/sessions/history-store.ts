@@ -22,7 +22,6 @@ export interface SessionHistory {
 /** The part of a history after a known sequence, with the data to check that the known part is still valid. */
 export interface HistoryPart {
   events: Event[];
-  /** Ids of its events made by the runtime. */
   runtimeEventIds: string[];
   state: JsonObject;
   /** Characters of the events' JSON. */
@@ -34,7 +33,6 @@ export interface HistoryPart {
 
 /** The end of a history, and the edition of the session. */
 export interface HistoryPlace {
-  /** Sequence of the last event; 0 if there is none. */
   last: number;
   /** Creation time and version of the events; differs after deletion and re-creation, or a rewrite of events. */
   edition: string;

@@ -1,7 +1,7 @@
 /** JSON text in pieces, because it may be too long for one string. The sender empties the arrays to free memory. */
 export interface JsonStream {
   first: string[];
-  /** Absent if `first` is complete. */
+  /** Further pieces; absent if `first` is the whole text. */
   rest?: AsyncIterable<string[]>;
 }
 

@@ -45,7 +45,6 @@ export const ifMatch = z.object({
   ),
 });
 
-/** True if the reader's tags include the current ETag. */
 export const isUnchanged = (etag: string, readerTags: Tags): boolean =>
   readerTags === '*' || readerTags.includes(etag.slice(1, -1));
 

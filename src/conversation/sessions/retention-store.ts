@@ -16,7 +16,6 @@ export interface SessionRetention {
   count: number;
 }
 
-/** Splits all sessions into ranges of users. */
 export const rangesOfSessions = (db: Database, signal?: AbortSignal): AsyncGenerator<SQL, void, void> =>
   userRanges(db, sessions, { signal });
 
@@ -35,7 +34,6 @@ const oldSessions = ({ days, count }: SessionRetention, range: SQL, isKept: Keep
     -- What runs stays, and so does what is on hold, or kept.
     and ranked.lease_token is null and not ${isKept(ranked)} and not ${isOnHold(ranked)}`;
 
-/** Counts the expired sessions of a range. */
 export async function countOldSessions(
   db: Database,
   retention: SessionRetention,

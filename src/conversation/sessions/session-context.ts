@@ -52,7 +52,6 @@ export const session = room.resource({
   example: exampleSession,
 });
 
-/** The 404 message for a session. */
 export const absentSession = ({ sessionId }: { sessionId: string }): string => sessionNotFound(sessionId);
 
 /** @throws {TooLargeError} if the event exceeds `maxBytes` */

@@ -130,7 +130,6 @@ interface ListShape extends SessionOrder {
 
 const lists = new Map<string, ReturnType<typeof statement<ListRow>>>();
 
-/** Returns the cached statement for a list's shape. */
 function selectSessions(shape: ListShape): ReturnType<typeof statement<ListRow>> {
   const name = JSON.stringify(shape);
   const select = lists.get(name) ?? statement<ListRow>(() => listText(shape));

@@ -16,9 +16,7 @@ import { isSession, KEY } from './session-key.ts';
 import { firstTextAt, s, sequenceAt, sessionEtag, sessionTexts, stateAt, timeAt, withStates } from './session-text.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Part of a session; default: all of it. */
 export interface SessionRange {
-  /** Only events after this sequence. */
   afterSequence?: number | undefined;
   /** At most the newest N, oldest first. */
   numRecentEvents?: number | undefined;
@@ -185,7 +183,6 @@ function withoutChanged(state: JsonObject, events: NewEvent[]): JsonObject {
   return Object.fromEntries(Object.entries(state).filter(([name]) => !changed.has(name)));
 }
 
-/** A session's own state before its first event. */
 export async function findInitialState(db: Database, key: SessionKey): Promise<JsonObject | undefined> {
   const [row] = await db
     .select({ text: sql<string>`${sessions.initialState}::text` })

@@ -61,7 +61,6 @@ const tokensOfCalls = (name: string, labels: string[], description: string): Ins
   buckets: TOKENS,
 });
 
-/** Counters of tokens, by kind. */
 export const TOKEN_COUNTERS = {
   input_tokens: usedTokens('input_tokens', 'Prompt tokens of model calls, cached ones included.'),
   'cache_read.input_tokens': usedTokens('cache_read.input_tokens', "Those from a provider's cache."),
@@ -199,7 +198,6 @@ export function toCounter(
   return (labels, count = 1) => created.add(count, labels);
 }
 
-/** Registers a value that is read at each collection. */
 export function observeValue(
   meter: Meter,
   instrument: Instrument,

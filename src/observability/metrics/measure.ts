@@ -25,7 +25,6 @@ export interface Measures extends Metrics {
   observe: () => InvocationObserver;
   /** Adds metrics of parts that exist only after the start. */
   watch(sources: Sources, names: KnownNames): void;
-  /** Stops the event loop monitor. */
   close(): void;
 }
 
@@ -215,7 +214,6 @@ function createCallMeasure(meter: Meter, alsoOld: boolean): MeasureCall {
   };
 }
 
-/** Returns a function that gives the seconds since this call. */
 function stopwatch(): () => number {
   const startedAt = performance.now();
   return () => (performance.now() - startedAt) / 1000;

@@ -17,7 +17,6 @@ import { listenAt } from '../../platform/net/network.ts';
 import { toPrometheusName } from './instruments.ts';
 import { createMeasures, type Measures } from './measure.ts';
 
-/** Time-out of a request to the collector. */
 const TIMEOUT_MS = 5_000;
 /** Longest wait for the collector when the process stops. */
 const CLOSE_MS = 2_000;
@@ -28,7 +27,6 @@ export interface OpenMetrics {
   measures: Measures;
   /** URL of `/metrics`; undefined if it is not served. */
   url: string | undefined;
-  /** Never throws. */
   close(): Promise<void>;
 }
 

@@ -139,7 +139,7 @@ export class InvocationTrace implements InvocationObserver {
   }
 }
 
-/** Used if the invocation ended elsewhere. */
+/** Error of a trace whose invocation ended in another process. */
 const UNKNOWN_END = { code: 'unknown_end' };
 
 /** OpenTelemetry's error status, and the error code for people. */
@@ -168,7 +168,6 @@ function toContext(traceparent: string | undefined): Context {
   return trace.setSpanContext(ROOT_CONTEXT, parent);
 }
 
-/** The `traceparent` header that makes the span the parent. */
 function toTraceparent(span: Span): string {
   const { traceId, spanId, traceFlags } = span.spanContext();
   return `00-${traceId}-${spanId}-${(traceFlags & TraceFlags.SAMPLED) === 0 ? '00' : '01'}`;

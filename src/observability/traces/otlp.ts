@@ -26,7 +26,6 @@ const TIMEOUT_MS = 5_000;
 /** `ExportResultCode.SUCCESS` of @opentelemetry/core, which is not our dependency. */
 const SUCCESS = 0;
 
-/** Sends spans to the collector in the background. */
 export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Promise<SpanProcessor> {
   const { OTLPTraceExporter } =
     settings.OTEL_EXPORTER_OTLP_PROTOCOL === 'http/json'

@@ -2,7 +2,6 @@ import { type Attributes, ROOT_CONTEXT, type Tracer } from '@opentelemetry/api';
 import type { SessionKey } from '../../core/session.ts';
 import { invocationAttributes, SCORE_SPAN } from './span.ts';
 
-/** Scores of a session or of one invocation. */
 export interface TracedScore {
   key: SessionKey;
   invocationId: string;

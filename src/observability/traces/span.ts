@@ -154,7 +154,6 @@ export const toolResponseAttributes = (response: JsonObject): Attributes => ({
 
 export const getCallIds = (event: Event): string[] => getFunctionCalls(event.content).map(({ id }) => id ?? '');
 
-/** Maximum UTF-8 bytes of a JSON attribute. */
 const MAX_JSON_BYTES = 32 * 1024;
 /** Limits tried in turn until the text fits: characters per string, and elements per array (the last ones stay). */
 const SHORTER: [characters: number, elements: number][] = [

@@ -34,11 +34,9 @@ export interface TracingOptions {
   lingerMs?: number;
   /** Maximum number of waiting spans; further ones are dropped and counted in the log. Default: 5000. */
   maxWaiting?: number;
-  /** Also sends the spans elsewhere; default: nowhere. */
+  /** Also exports spans, in addition to storing them; default: no export. */
   exporting?: SpanProcessor | undefined;
-  /** Which invocations are traced; default: all. */
   sampler?: Sampler;
-  /** The OpenTelemetry resource of exported spans. */
   resource?: Resource;
   /** Whether spans contain content of users, models and tools; default: true. */
   keepsContent?: boolean;

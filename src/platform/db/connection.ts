@@ -1,7 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { ConfigError } from '../../core/errors.ts';
 
-/** A database address and how to connect to it. */
 export interface DatabaseAddress {
   /** One or several servers, in the format of `DATABASE_URL`. */
   url: string;
@@ -17,7 +16,6 @@ export interface DatabaseAddress {
   setting?: string | undefined;
 }
 
-/** One server, in the form that node-postgres takes. */
 export interface ServerAddress {
   connectionString: string;
   /** Session settings in the format of `postgres -c`. */

@@ -45,7 +45,6 @@ export interface DatabasePool {
   query: Query;
   /** Runs `work` in a transaction; any throw rolls back. Retries after a deadlock. */
   transaction<T>(work: (tx: Database) => Promise<T>, texts?: Texts): Promise<T>;
-  /** Current pool usage, for metrics. */
   use(): PoolUse[];
   close(): Promise<void>;
 }

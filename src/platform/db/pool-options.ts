@@ -22,9 +22,7 @@ export interface RowLimits {
 export interface PoolOptions extends DatabaseAddress, RowLimits {
   /** Connections of this process; a quarter, at least one, is reserved for reads. */
   size: number;
-  /** Statement time-out. */
   statementTimeoutMs: number;
-  /** Row lock time-out. */
   lockTimeoutMs: number;
   /** Pending webhook deliveries of a user (`insert_webhook_delivery`). */
   maxPendingDeliveries: number;
@@ -38,7 +36,6 @@ export interface PoolOptions extends DatabaseAddress, RowLimits {
   security?: RowSecurity;
   /** Streaming replica for plain reads, with its own pool of the same size; default: none. */
   replica?: DatabaseAddress | undefined;
-  /** Called with the time that a caller waited for a connection. */
   onLent?: ((pool: 'main' | 'reads', seconds: number) => void) | undefined;
   /** Called when an idle connection broke; the pool has dropped it. */
   onIdleError: (error: Error) => void;
@@ -47,7 +44,6 @@ export interface PoolOptions extends DatabaseAddress, RowLimits {
 /** Minimum time-out of an idle transaction; the statement time-out applies if it is longer. */
 const IDLE_IN_TRANSACTION_MS = 10_000;
 
-/** Settings that limit the pool's statements. */
 export const ownSettings = (options: PoolOptions) => ({
   statement_timeout: String(options.statementTimeoutMs),
   lock_timeout: String(options.lockTimeoutMs),

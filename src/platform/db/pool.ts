@@ -15,9 +15,7 @@ interface Loan {
 export interface ServerPoolOptions {
   config: PoolConfig & { max: number; connectionTimeoutMillis: number };
   settings: SessionSettings;
-  /** True: use named prepared statements. */
   preparesStatements: boolean;
-  /** Called with the time that a caller waited for a connection. */
   onLent: (seconds: number) => void;
   /** If set, no caller may exceed its share; the error message after the time-out. */
   busyText?: string;
@@ -29,7 +27,7 @@ export interface ServerPoolOptions {
 
 /** The message of node-postgres's pool for the same condition. */
 const NO_FREE_CONNECTION = 'timeout exceeded when trying to connect';
-/** Caller key of the process's own work. */
+/** Caller under which the process's own work is counted. */
 const OF_PROCESS = '';
 
 /** A connection pool that is fair between callers. */

@@ -10,7 +10,6 @@ import { connect } from './client.ts';
  * Journal of applied migrations. It is in the schema that it describes, so that both are dumped and restored together.
  */
 export const JOURNAL = 'agent_runtime_migrations';
-/** Our tables, without the journal. */
 const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
   is(each, PgTable) ? [getTableName(each)] : [],
 );
@@ -105,7 +104,6 @@ export async function grantRights(client: Client, schema: string, role: string):
   for (const { name } of rows) await client.query(`grant execute on function ${name} to ${toRole}`);
 }
 
-/** The role that an address logs in as. */
 export const findRole = (address: DatabaseAddress, config: ClientConfig): Promise<string> =>
   withConnection(address, config, async (client) => {
     const { rows } = await client.query<{ role: string }>('select current_user as role');

@@ -2,7 +2,6 @@ import { type SQL, type SQLWrapper, getTableColumns, sql } from 'drizzle-orm';
 import { type AnyPgColumn, getTableConfig, type PgTable } from 'drizzle-orm/pg-core';
 
 type Value = SQLWrapper | string | number | boolean | Buffer | null;
-/** Values by column name of the schema. */
 type Values<Table extends PgTable> = Partial<Record<keyof Table['$inferInsert'] & string, Value>>;
 
 const withCommas = (parts: SQLWrapper[]): SQL => sql.join(parts as SQL[], sql`, `);

@@ -39,7 +39,6 @@ const MAX_RESPONSE_BYTES = INPUT_LIMITS.fetchedAnswer.bytes;
 const METADATA_ADDRESSES = new Set(['168.63.129.16']);
 const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR('2000::/3');
 
-/** Connections to checked addresses. */
 export interface Sockets {
   open: () => Promise<Agent>;
   close: () => Promise<void>;

@@ -40,7 +40,6 @@ export async function* mapEvents(
 
 const toEvents = (texts: string[]) => texts.map((text) => `data: ${text}\n\n`).join('');
 
-/** Replaces the body of a response. */
 export function withBody({ status, statusText, headers }: Response, body: AsyncIterable<string>): Response {
   // Length and encoding belong to the old body.
   const { 'content-length': _length, 'content-encoding': _encoding, ...left } = Object.fromEntries(headers);

@@ -12,12 +12,10 @@ const BLOCKED_PAUSE_MS = 1_000;
 const MAX_LOSSES = 2;
 const GIVEN_UP = 'Given up after two processes ended while they ran it.';
 
-/** The queue's request for jobs. */
 export interface ClaimRequest<Job> {
   /** Maximum number of jobs; 0 if the process is at its limit. */
   slots: number;
   held: readonly Job[];
-  /** Triggers another poll. */
   wake: () => void;
 }
 
@@ -49,7 +47,6 @@ export interface LeasedQueue<Job> {
   name: string;
   /** Published when there may be jobs. */
   topic: string;
-  /** Concurrent jobs of this process. */
   maxJobs: number;
   /** Shortest pause between two claims; default: 0. */
   minPauseMs?: number;
@@ -87,7 +84,6 @@ export interface LeasedQueue<Job> {
   deleteOld?: () => Promise<unknown>;
 }
 
-/** The process, as a queue needs it. */
 export interface QueueContext {
   notifications: { subscribe(topic: string, listener: () => void): () => void };
   log: Log;

@@ -12,17 +12,14 @@ export class WaitingQueue<Value> {
     this.#changed.resolve();
   }
 
-  /** Settles when there is a value. */
   ready(): Promise<void> {
     return this.#values.length > 0 ? Promise.resolve() : this.#changed.promise;
   }
 
-  /** The oldest value, without removing it. */
   peek(): Value | undefined {
     return this.#values[0];
   }
 
-  /** Removes and returns the oldest value. */
   shift(): Value | undefined {
     const value = this.#values.shift();
     if (this.#values.length === 0) this.#changed = Promise.withResolvers();

@@ -9,7 +9,6 @@ import { newProcessName } from './process-name.ts';
 const PLATFORM = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
 const INSTEAD = 'Or set DATABASE_URL=postgres://user:password@host:5432/database to use a PostgreSQL of your own.';
 
-/** Numeric user and group of the server process. */
 export interface Account {
   uid: number;
   gid: number;

@@ -10,7 +10,6 @@ import { Client } from 'pg';
 import type { Account } from './binaries.ts';
 import { isPidAlive, newProcessName } from './process-name.ts';
 
-/** Files of an embedded PostgreSQL, and how to run its programs. */
 export interface Cluster {
   home: string;
   data: string;
@@ -174,7 +173,7 @@ export async function launch(cluster: Cluster, password: string, owner: string):
   }
 }
 
-/** Also covers `process.exit` and fatal errors. */
+/** Stops the server when this process exits, even by `process.exit` or a fatal error. */
 function endWithProcess(server: ChildProcess): void {
   const end = () => void server.kill('SIGINT'); // PostgreSQL's fast shutdown, which needs no waiter
   process.once('exit', end);
