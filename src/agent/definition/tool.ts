@@ -23,12 +23,12 @@ export interface ToolServices {
 /** The service's log for one tool call: each line names the call, request, session and invocation. */
 export type ToolLog = Record<'debug' | 'info' | 'warn' | 'error', (message: string, fields?: JsonObject) => void>;
 
-/** Returns the service's log for code of an agent's author; each line contains `named`. */
-export function toToolLog(log: Log | undefined, fields: JsonObject): ToolLog {
+/** Returns the service's log for code of an agent's author; each line contains `context`. */
+export function toToolLog(log: Log | undefined, context: JsonObject): ToolLog {
   const at =
     (level: keyof ToolLog): ToolLog[keyof ToolLog] =>
     (message, fields) =>
-      log?.[level]({ ...fields, ...fields }, message);
+      log?.[level]({ ...fields, ...context }, message);
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
 

@@ -4,24 +4,27 @@ import type { CallOptions, ProviderName } from './provider.ts';
 
 type Schema = Extract<NonNullable<CallOptions['responseFormat']>, { type: 'json' }>['schema'] & JsonObject;
 
-/** The form of an answer on its way to a provider. */
+/** The output form of an answer, as sent to a provider. */
 export interface AnswerForm {
   schema: Schema;
-  /** True where the provider is asked in its own way: it lets the model say nothing else. */
+  /** True: uses the provider's structured output, which constrains the model; false: instructions only. */
   isNative: boolean;
 }
 
-/** Returns the form that a request wants. Servers of the compatible wire would call no tools under a form. */
+/**
+ * Returns the output form of a request. OpenAI-compatible servers would not call tools with structured output, so with
+ * tools they get instructions.
+ */
 export function toForm(
   { outputSchema, tools, toolChoice }: ModelRequest,
   provider: ProviderName,
 ): AnswerForm | undefined {
-  // An answer that has to be a call has no form.
+  // An answer that must be a call has no form.
   if (!outputSchema || toolChoice) return undefined;
   return { schema: outputSchema, isNative: provider !== 'openai-compatible' || tools.length === 0 };
 }
 
-/** Returns the request with words for the form, where the provider's own way is not sure to work. */
+/** Adds instructions for the form, unless the provider's structured output is reliable. */
 export function withForm(
   request: ModelRequest,
   provider: ProviderName,
@@ -32,17 +35,17 @@ export function withForm(
   return { ...request, instruction: [request.instruction, words].filter(Boolean).join('\n\n') };
 }
 
-/** Keywords that OpenAI knows in its strict form. */
+/** Keywords that OpenAI supports in strict schemas. */
 const STRICT = new Set(
   'type properties required additionalProperties items enum const anyOf $ref $defs description title'.split(' '),
 );
 
-/** True for a schema that OpenAI can enforce: it refuses others, but as a hint. */
+/** True for a schema that OpenAI can enforce; other schemas are sent as a hint, because strict mode rejects them. */
 export function isStrict(schema: JsonObject): boolean {
   try {
     return schema['type'] === 'object' && isStrictPart(schema);
   } catch {
-    // A member of another type than the keyword's.
+    // A keyword's value has the wrong type.
     return false;
   }
 }
@@ -53,7 +56,7 @@ function isStrictPart(value: unknown): boolean {
   const { type, properties = {}, required = [], additionalProperties, items = {}, anyOf = [], $defs = {} } = schema;
   const parts = [...Object.values(properties as JsonObject), ...Object.values($defs as JsonObject)];
   const all = [...parts, ...(anyOf as unknown[]), ...(Object.hasOwn(schema, 'items') ? [items] : [])];
-  const named = Object.keys(properties as JsonObject).every((name) => (required as unknown[]).includes(name));
-  const isClosed = type !== 'object' || (additionalProperties === false && named);
+  const allRequired = Object.keys(properties as JsonObject).every((name) => (required as unknown[]).includes(name));
+  const isClosed = type !== 'object' || (additionalProperties === false && allRequired);
   return isClosed && Object.keys(schema).every((name) => STRICT.has(name)) && all.every(isStrictPart);
 }

@@ -11,35 +11,37 @@ import { fromStreamError, ModelFailure } from './model-error.ts';
 import type { ProviderName } from './provider.ts';
 
 /**
- * The answers of providers, read leniently. The packages end an answer for one member or event that their schemas do
- * not know, so each event is written anew before they read it, with what they know of it. In order: an error is a
- * failure; a reason to finish, or the end mark behind something of the answer, ends it; without either it has broken
- * off; what else is not understood is passed over and counted.
+ * Reads providers' answers leniently. The AI SDK packages abort an answer for one member or event that their schemas do
+ * not know, so each event is rewritten with known members before they read it. Rules, in order: an error fails the
+ * call; a finish reason, or the end mark after some of the answer, completes it; without either the answer was cut off;
+ * anything else unknown is skipped and counted.
  */
 export interface Cleaner {
-  /** Returns the events that the package gets in place of one; `undefined` for one that is not understood. */
+  /** Returns the events that replace this one for the package; `undefined` if the event is unknown. */
   read(event: JsonObject): object[] | undefined;
-  /** Returns further events at the end, of the stream or, with `isMarked`, at a mark that says so. */
+  /** Returns further events at the end of the stream or, with `isMarked`, at the stream's end mark. */
   end(isMarked: boolean): object[];
-  /** Returns the events of an answer that came as one JSON value; `undefined` for none. */
+  /** Returns the events of an answer that came as one JSON value; `undefined` if it is not an answer. */
   readWhole(answer: JsonObject): object[] | undefined;
 }
 
-/** What is heard of one answer beside its stream. */
+/** Receives what happens to one answer outside its stream of events. */
 export interface Listener {
-  /** Called with each piece of the body: it lives. */
+  /** Called with each piece of the body, to reset the idle timeout. */
   touch(): void;
-  /** Called when the first of a call has come, which the package tells at its end. */
+  /** Called when a call's first piece arrives, because the package reports a call only at its end. */
   begin(): void;
-  /** Called with each part of the stream that is not understood. */
+  /** Called with each unknown part of the stream. */
   passOver(what: string): void;
-  /** Called with what ends the answer: an error of a stream would drop what came before it. */
+  /**
+   * Called with the failure that ends the answer, because an error inside the stream would discard what came before.
+   */
   fail(failure: ModelFailure): void;
 }
 
 const listeners = new AsyncLocalStorage<Listener>();
 
-/** Runs a request whose answer is listened to. */
+/** Runs a request with a listener for its answer. */
 export const listenWith = <Value>(listener: Listener, run: () => Value): Value => listeners.run(listener, run);
 
 const CLEANERS: Record<ProviderName, new (listener: Listener) => Cleaner> = {
@@ -49,7 +51,7 @@ const CLEANERS: Record<ProviderName, new (listener: Listener) => Cleaner> = {
   google: GoogleCleaner,
 };
 
-/** Returns the answer as the provider's package takes it. */
+/** Returns the response with a body rewritten for the provider's package. */
 export function cleanAnswer(response: Response, provider: ProviderName): Response {
   const listener = listeners.getStore();
   if (!response.body || !listener) return response;
@@ -64,12 +66,12 @@ async function* clean(text: AsyncIterable<string>, cleaner: Cleaner, listener: L
     start += piece;
     if (start.trim() !== '') break;
   }
-  // No line of a stream of events begins so: a server that knows no streams, or Google's list of chunks.
+  // No event stream begins with a bracket: a server without streaming, or Google's list of chunks.
   if (/^\s*[[{]/.test(start)) yield* cleanWhole(start, pieces, cleaner, listener);
   else yield* cleanStream(start, pieces, cleaner, listener);
 }
 
-/** Not a generator's own loop: it is read in two places, and a loop that ends closes what it reads. */
+/** Not a generator, because two loops read it in turn and a loop that ends would close a generator. */
 function touching(text: AsyncIterable<string>, listener: Listener): AsyncIterable<string> {
   const pieces = text[Symbol.asyncIterator]();
   const next = async () => {
@@ -99,7 +101,7 @@ async function* cleanWhole(
   if (events) yield toText(events);
 }
 
-/** Returns what is read; `undefined` after a failure, which is told. */
+/** Returns the result; `undefined` after a failure, which goes to the listener. */
 function orFailed<Value>(listener: Listener, read: () => Value): Value | undefined {
   try {
     return read();
@@ -118,8 +120,8 @@ async function* cleanStream(
   cleaner: Cleaner,
   listener: Listener,
 ): AsyncGenerator<string> {
-  let isKnown = false;
-  let isOther = false;
+  let hasKnown = false;
+  let hasUnknown = false;
   const write = (events: object[]) => events.map((event) => JSON.stringify(event));
   const read = (data: string): string[] => {
     if (data.trim() === '[DONE]') return write(cleaner.end(true));
@@ -127,16 +129,16 @@ async function* cleanStream(
     if (event) readError(event);
     const events = event && cleaner.read(event);
     if (events) {
-      isKnown = true;
+      hasKnown = true;
       return write(events);
     }
-    isOther = true;
+    hasUnknown = true;
     listener.passOver(typeof event?.['type'] === 'string' ? event['type'] : data);
     return [];
   };
   const atEnd = () => {
-    // Where nothing is understood this is no such provider.
-    if (isOther && !isKnown) throw new ModelFailure('model_bad_response');
+    // If no event was known, this is not such a provider.
+    if (hasUnknown && !hasKnown) throw new ModelFailure('model_bad_response');
     return write(cleaner.end(false));
   };
   const toData = (data: string) => orFailed(listener, () => read(data));
@@ -156,7 +158,7 @@ function parse(text: string): unknown {
   }
 }
 
-/** @throws {ModelFailure} for an error, wherever the provider has put it */
+/** @throws {ModelFailure} for an error, wherever the provider put it */
 function readError(event: JsonObject): void {
   const { error, object, type, response } = event;
   const isFlat = object === 'error' || object === 'Error' || type === 'error';

@@ -3,7 +3,7 @@ import type { Cleaner, Listener } from './clean-answer.ts';
 import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './clean-members.ts';
 import { ModelFailure } from './model-error.ts';
 
-/** A block that is open: its place for the package, and what has come of a call. */
+/** An open content block: its index for the package, and the call's text so far. */
 interface Block {
   kind: 'text' | 'thinking' | 'redacted_thinking' | 'call' | 'unknown';
   index: number;
@@ -13,10 +13,10 @@ interface Block {
 }
 
 const MAX_ARGUMENTS = 33_554_432;
-/** Counts that the package requires; 0 stands for one that did not come. */
+/** Counts that the package requires; 0 if missing. */
 const NO_INPUT = { input_tokens: 0, output_tokens: 0 };
 
-/** Anthropic's messages. Their rule for versions: events, blocks and deltas of new kinds are to be passed over. */
+/** Anthropic's messages. Its versioning policy says that clients must ignore unknown events, blocks and deltas. */
 export class AnthropicCleaner implements Cleaner {
   readonly #listener: Listener;
   #blocks = new Map<number, Block>();
@@ -73,7 +73,7 @@ export class AnthropicCleaner implements Cleaner {
     return [...this.#begin(answer), ...blocks, ...finish, ...this.end(true)];
   }
 
-  /** A second one begins anew: a call that was open is dropped. */
+  /** A second `message_start` starts over: open calls are dropped. */
   #begin(message: JsonObject): object[] {
     this.#blocks = new Map();
     if (this.#isBegun) return [];
@@ -101,11 +101,11 @@ export class AnthropicCleaner implements Cleaner {
     }
     if (kind === 'redacted_thinking') return [start({ type: kind, data: toWord(block['data']) ?? '' })];
     const first = kind === 'text' ? start({ type: kind, text: '' }) : start({ type: kind, thinking: '' });
-    const said = toWord(block[kind]);
+    const text = toWord(block[kind]);
     const signature = toWord(block['signature']);
     return [
       first,
-      ...(said === undefined ? [] : (this.#add(place, { type: `${kind}_delta`, [kind]: said }) ?? [])),
+      ...(text === undefined ? [] : (this.#add(place, { type: `${kind}_delta`, [kind]: text }) ?? [])),
       ...(signature === undefined ? [] : (this.#add(place, { type: 'signature_delta', signature }) ?? [])),
     ];
   }
@@ -113,7 +113,7 @@ export class AnthropicCleaner implements Cleaner {
   #add(place: number, delta: JsonObject): object[] | undefined {
     const { type } = delta;
     const open = this.#blocks.get(place);
-    // Those of a block that was passed over.
+    // Deltas of an unknown block are skipped with it.
     if (open?.kind === 'unknown') return [];
     if (type === 'input_json_delta' && open?.kind === 'call') {
       open.text += toArgumentsText(delta['partial_json']);
@@ -181,7 +181,7 @@ const KINDS: Record<string, Block['kind']> = {
   redacted_thinking: 'redacted_thinking',
   tool_use: 'call',
 };
-/** The kind of block that a delta is of, and the member with its words. */
+/** The block kind of each delta, and the member with its text. */
 const DELTAS: Record<string, ['text' | 'thinking', string]> = {
   text_delta: ['text', 'text'],
   thinking_delta: ['thinking', 'thinking'],

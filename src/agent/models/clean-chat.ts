@@ -3,7 +3,7 @@ import type { Cleaner, Listener } from './clean-answer.ts';
 import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './clean-members.ts';
 import { ModelFailure } from './model-error.ts';
 
-/** A call as far as its pieces have come. */
+/** A call whose pieces are still arriving. */
 interface OpenCall {
   index: number | undefined;
   id: string | undefined;
@@ -12,7 +12,7 @@ interface OpenCall {
   extra: unknown;
 }
 
-/** Reasons to finish in the words of other wires. */
+/** Finish reasons of other APIs, mapped to OpenAI's. */
 const REASONS: Record<string, string> = {
   model_length: 'length',
   max_tokens: 'length',
@@ -24,7 +24,7 @@ const REASONS: Record<string, string> = {
   safety: 'content_filter',
 };
 
-/** Chat completions, as OpenAI and the servers that are compatible with it send them. */
+/** Chat completions, as OpenAI and compatible servers send them. */
 export class ChatCleaner implements Cleaner {
   readonly #listener: Listener;
   readonly #calls: OpenCall[] = [];
@@ -44,10 +44,10 @@ export class ChatCleaner implements Cleaner {
     const delta = choice ? (toObject(choice['delta']) ?? toObject(choice['message']) ?? {}) : {};
     this.#readCalls(delta);
     this.#readReason(choice);
-    const told = this.#toDelta(delta);
+    const content = this.#toDelta(delta);
     const [id, model] = [toWord(chunk['id']), toWord(chunk['model'])];
-    const named = { ...(id !== undefined && { id }), ...(model !== undefined && { model }) };
-    return [{ ...named, choices: choice ? [{ delta: told }] : [], ...(usage && { usage }) }];
+    const identity = { ...(id !== undefined && { id }), ...(model !== undefined && { model }) };
+    return [{ ...identity, choices: choice ? [{ delta: content }] : [], ...(usage && { usage }) }];
   }
 
   end(isMarked: boolean): object[] {
@@ -55,20 +55,20 @@ export class ChatCleaner implements Cleaner {
     const calls = this.#calls.filter(({ name }) => name !== undefined);
     const isWhole = isMarked && (this.#hasAnswered || calls.length > 0);
     const reason = this.#reason ?? (isWhole ? 'stop' : undefined);
-    // Without a reason it has broken off, in the middle of a call perhaps.
+    // Without a finish reason the answer was cut off, perhaps within a call.
     if (reason === undefined) return [];
     this.#isOver = true;
     if (reason === 'insufficient_system_resource' && !this.#hasAnswered && calls.length === 0)
       throw new ModelFailure('model_unavailable', { detail: reason, retryAfterMs: 0 });
     if (calls.length < this.#calls.length) this.#listener.passOver('a call without a name');
-    const told = calls.map(({ id, name, text, extra }, index) => ({
+    const toolCalls = calls.map(({ id, name, text, extra }, index) => ({
       index,
       ...(id !== undefined && { id }),
       type: 'function',
       function: { name, arguments: text.trim() === '' ? '{}' : text },
       ...(toExtra(extra) && { extra_content: toExtra(extra) }),
     }));
-    const delta = told.length > 0 ? { tool_calls: told } : {};
+    const delta = toolCalls.length > 0 ? { tool_calls: toolCalls } : {};
     const finish = calls.length > 0 && reason === 'stop' ? 'tool_calls' : reason;
     return [{ choices: [{ delta, finish_reason: finish }] }];
   }
@@ -79,19 +79,19 @@ export class ChatCleaner implements Cleaner {
   }
 
   #readReason(choice: JsonObject | undefined): void {
-    const sent = toWord(choice?.['finish_reason'])?.toLowerCase();
-    if (sent === undefined) return;
-    if (sent === 'error') throw new ModelFailure('model_unavailable', { detail: 'error', retryAfterMs: 0 });
-    this.#reason = REASONS[sent] ?? sent;
+    const reason = toWord(choice?.['finish_reason'])?.toLowerCase();
+    if (reason === undefined) return;
+    if (reason === 'error') throw new ModelFailure('model_unavailable', { detail: 'error', retryAfterMs: 0 });
+    this.#reason = REASONS[reason] ?? reason;
   }
 
   #toDelta(delta: JsonObject): object {
     const { refusal } = delta;
     const [thoughts, texts] = this.#readContent(delta['content']);
     const details = toObjects(delta['reasoning_details']);
-    const spelled = [delta['reasoning_content'], delta['reasoning'], delta['thinking']].map(toWord);
-    const ofDetails = details.map(({ text, summary }) => toWord(text) ?? toWord(summary) ?? '').join('');
-    const thought = (spelled.find((text) => text !== undefined) ?? ofDetails) + thoughts;
+    const spellings = [delta['reasoning_content'], delta['reasoning'], delta['thinking']].map(toWord);
+    const fromDetails = details.map(({ text, summary }) => toWord(text) ?? toWord(summary) ?? '').join('');
+    const thought = (spellings.find((text) => text !== undefined) ?? fromDetails) + thoughts;
     if (texts !== '' || toWord(refusal) !== undefined) this.#hasAnswered = true;
     return {
       ...(texts !== '' && { content: texts }),
@@ -101,7 +101,7 @@ export class ChatCleaner implements Cleaner {
     };
   }
 
-  /** Content may be a list of texts and thoughts. */
+  /** Content may be a string, or a list of texts and thoughts. */
   #readContent(content: unknown): [thoughts: string, texts: string] {
     if (typeof content === 'string') return ['', content];
     if (content === undefined || content === null) return ['', ''];
@@ -124,8 +124,8 @@ export class ChatCleaner implements Cleaner {
   }
 
   #addPiece(piece: JsonObject): void {
-    const { name: sentName, arguments: sent } = toObject(piece['function']) ?? piece;
-    const [index, id, name] = [toNumber(piece['index']), toWord(piece['id']), toWord(sentName)];
+    const { name: rawName, arguments: text } = toObject(piece['function']) ?? piece;
+    const [index, id, name] = [toNumber(piece['index']), toWord(piece['id']), toWord(rawName)];
     if (this.#calls.length === 0) this.#listener.begin();
     let call = this.#findCall(index, id, name);
     if (!call) {
@@ -134,13 +134,15 @@ export class ChatCleaner implements Cleaner {
     }
     call.id ??= id;
     call.name ??= name;
-    call.text += toArgumentsText(sent);
+    call.text += toArgumentsText(text);
     call.extra ??= piece['extra_content'] ?? undefined;
     if (call.text.length > MAX_ARGUMENTS)
       throw new ModelFailure('model_bad_response', { detail: `more than ${MAX_ARGUMENTS} characters` });
   }
 
-  /** Some servers send no index, or the same one with each call; later pieces may lack the id, or repeat all. */
+  /**
+   * Some servers send no index, or the same index for every call; later pieces may lack the id, or repeat everything.
+   */
   #findCall(index: number | undefined, id: string | undefined, name: string | undefined): OpenCall | undefined {
     if (index !== undefined) {
       const call = this.#calls.findLast((each) => each.index === index);
@@ -151,32 +153,32 @@ export class ChatCleaner implements Cleaner {
     return name === undefined ? this.#calls.at(-1) : undefined;
   }
 
-  /** The last call, if it still waits for its id. */
+  /** Returns the last call if it has no id yet. */
   #waiting(name: string | undefined): OpenCall | undefined {
     const last = this.#calls.at(-1);
     return last && last.id === undefined && name === undefined ? last : undefined;
   }
 }
 
-/** Characters of the arguments of one call. */
+/** Maximum length of one call's arguments, in characters. */
 const MAX_ARGUMENTS = 33_554_432;
 
-/** Returns a text, or the texts of a list of parts. */
+/** Returns a text, or the joined texts of a list of parts. */
 function toWords(value: unknown): string | undefined {
   if (typeof value === 'string') return value;
   if (!Array.isArray(value)) return undefined;
   return value.map((each) => toWord(each) ?? toWord(toObject(each)?.['text']) ?? '').join('');
 }
 
-/** Returns Gemini's signature of a call. */
+/** Returns Gemini's thought signature of a call. */
 function toExtra(extra: unknown): object | undefined {
   const signature = toWord(toObject(toObject(extra)?.['google'])?.['thought_signature']);
   return signature === undefined ? undefined : { google: { thought_signature: signature } };
 }
 
-/** Returns the counts, wherever a server has put them. */
+/** Returns the token counts, wherever the server put them. */
 function toUsage(chunk: JsonObject, choice: JsonObject | undefined): JsonObject | undefined {
-  const sent = toNumbers(chunk['usage']) ?? toNumbers(toObject(chunk['x_groq'])?.['usage']);
-  const usage = sent ?? toNumbers(choice?.['usage']);
+  const counts = toNumbers(chunk['usage']) ?? toNumbers(toObject(chunk['x_groq'])?.['usage']);
+  const usage = counts ?? toNumbers(choice?.['usage']);
   return usage && Object.keys(usage).length > 0 ? usage : undefined;
 }

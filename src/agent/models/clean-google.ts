@@ -4,10 +4,10 @@ import type { Cleaner, Listener } from './clean-answer.ts';
 import { toNumber, toObject, toObjects, toWord } from './clean-members.ts';
 import { ModelFailure } from './model-error.ts';
 
-/** The only member of arguments whose integers the package would round: their text. */
+/** Single member that carries the arguments as text if they contain integers that the package would round. */
 const PACKED = 'agent-runtime/packed';
 
-/** Gemini's chunks. */
+/** Gemini's stream chunks. */
 export class GoogleCleaner implements Cleaner {
   readonly #listener: Listener;
   #hasAnswered = false;
@@ -68,7 +68,7 @@ export class GoogleCleaner implements Cleaner {
     const data = toObject(part['inlineData']);
     if (typeof data?.['mimeType'] === 'string' && typeof data['data'] === 'string')
       return { inlineData: { mimeType: data['mimeType'], data: data['data'] }, ...signed };
-    // Code that ran there.
+    // Code that ran at Google, and its result.
     if (toObject(part['executableCode']) ?? toObject(part['codeExecutionResult'])) return part;
     const { text } = part;
     if (typeof text === 'string' || signature !== undefined)
@@ -96,8 +96,8 @@ function toCall(call: JsonObject): object {
   };
 }
 
-function toArguments(sent: unknown): unknown {
-  const args = typeof sent === 'string' ? (toObject(parse(sent)) ?? {}) : toObject(sent);
+function toArguments(value: unknown): unknown {
+  const args = typeof value === 'string' ? (toObject(parse(value)) ?? {}) : toObject(value);
   return args && hasExactIntegers(args) ? { [PACKED]: JSON.stringify(args) } : args;
 }
 
@@ -109,14 +109,14 @@ function parse(text: string): unknown {
   }
 }
 
-/** Returns the text of the arguments that a call came with. */
+/** Returns the original text of a call's arguments. */
 export function unpackArguments(input: string): string {
   if (!input.startsWith(`{"${PACKED}":`)) return input;
   const { [PACKED]: text } = JSON.parse(input) as JsonObject;
   return typeof text === 'string' ? text : input;
 }
 
-/** Counts, with lists of them by kind. */
+/** Returns the counts; lists of counts by kind stay unchanged. */
 function toCounts(usage: JsonObject): JsonObject {
   const members = Object.entries(usage).flatMap(([name, value]): [string, unknown][] => {
     if (!name.endsWith('Count')) return [[name, value]];

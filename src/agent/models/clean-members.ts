@@ -1,30 +1,30 @@
 import type { JsonObject } from '../../core/content.ts';
 import { isExactInteger } from '../../core/exact-json.ts';
 
-/** Reads members of a provider's answer, each of which may be missing, null or of another type. */
+/** Readers for members of a provider's answer, each of which may be missing, null or of another type. */
 
 export const toObject = (value: unknown): JsonObject | undefined =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
     ? (value as JsonObject)
     : undefined;
 
-/** Returns the objects of a list, of which one may stand alone. */
+/** Returns the objects of a list, or a single object as a list. */
 export function toObjects(value: unknown): JsonObject[] {
   const list: unknown[] = Array.isArray(value) ? value : [value];
   return list.map(toObject).filter((each) => each !== undefined);
 }
 
-/** Returns a text that is not empty. */
+/** Returns a non-empty text. */
 export const toWord = (value: unknown): string | undefined =>
   typeof value === 'string' && value !== '' ? value : undefined;
 
-/** Returns a number, also one that is written as a text. */
+/** Returns a number, also if it is written as text. */
 export function toNumber(value: unknown): number | undefined {
   const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
   return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
 }
 
-/** Returns the numbers of an object, those of objects within it too. */
+/** Returns the numbers of an object, including those of nested objects. */
 export function toNumbers(value: unknown): JsonObject | undefined {
   const object = toObject(value);
   if (!object) return undefined;
@@ -35,7 +35,7 @@ export function toNumbers(value: unknown): JsonObject | undefined {
   return Object.fromEntries(members);
 }
 
-/** Returns the text of a call's arguments. */
+/** Returns a call's arguments as text. */
 export function toArgumentsText(value: unknown): string {
   if (typeof value === 'string') return value.trim() === 'null' ? '' : value;
   return value === undefined || value === null ? '' : JSON.stringify(value);

@@ -2,17 +2,17 @@ import type { JsonObject } from '../../core/content.ts';
 import type { Cleaner, Listener } from './clean-answer.ts';
 import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './clean-members.ts';
 
-/** Events that repeat what others say. */
+/** Events that only repeat others. */
 const REPEATING =
   /^response\.(?:in_progress|queued|content_part\.\w+|(?:output|reasoning|reasoning_summary)_text\.done|function_call_arguments\.\w+)$/;
 const ANNOTATIONS = new Set(['url_citation', 'file_citation', 'container_file_citation', 'file_path']);
-/** Items that an answer may have without tools of the provider's own. */
+/** Item types of an answer without provider-run tools. */
 const ITEMS = new Set(['message', 'reasoning', 'function_call']);
 
-/** OpenAI's Responses. */
+/** OpenAI's Responses API. */
 export class ResponsesCleaner implements Cleaner {
   readonly #listener: Listener;
-  /** Places of the items of which something has come. */
+  /** Output indexes of items that were announced, got text, or are complete. */
   readonly #added = new Set<number>();
   readonly #spoken = new Set<number>();
   readonly #done = new Set<number>();
@@ -66,21 +66,21 @@ export class ResponsesCleaner implements Cleaner {
   }
 
   #add(place: number, item: JsonObject | undefined): object[] | undefined {
-    const told = item && toItem(place, item);
-    if (!told) return undefined;
+    const known = item && toItem(place, item);
+    if (!known) return undefined;
     this.#added.add(place);
-    if (told['type'] === 'function_call') this.#hasAnswered = true;
-    return [{ type: 'response.output_item.added', output_index: place, item: told }];
+    if (known['type'] === 'function_call') this.#hasAnswered = true;
+    return [{ type: 'response.output_item.added', output_index: place, item: known }];
   }
 
-  /** An item may come whole, without the events before. */
+  /** An item may arrive complete, without earlier events. */
   #finishItem(place: number, item: JsonObject | undefined): object[] | undefined {
-    const told = item && toItem(place, item);
-    if (!told) return undefined;
+    const known = item && toItem(place, item);
+    if (!known) return undefined;
     this.#done.add(place);
     const before = this.#added.has(place) ? [] : (this.#add(place, item) ?? []);
-    const said = this.#spoken.has(place) ? [] : toTexts(item).flatMap((delta) => this.#toWords(place, told, delta));
-    return [...before, ...said, { type: 'response.output_item.done', output_index: place, item: told }];
+    const texts = this.#spoken.has(place) ? [] : toTexts(item).flatMap((delta) => this.#toWords(place, known, delta));
+    return [...before, ...texts, { type: 'response.output_item.done', output_index: place, item: known }];
   }
 
   #toWords(place: number, item: JsonObject, delta: string): object[] {
@@ -98,7 +98,7 @@ export class ResponsesCleaner implements Cleaner {
     return [...this.#begin(place, { type: 'message', id }), ...this.#toWords(place, { type: 'message', id }, delta)];
   }
 
-  /** Thoughts of open models, which the package does not know. */
+  /** Reasoning of open models, in an event that the package does not know. */
   #think(place: number, event: JsonObject): object[] | undefined {
     const { delta } = event;
     if (typeof delta !== 'string') return undefined;
@@ -134,8 +134,8 @@ export class ResponsesCleaner implements Cleaner {
     const usage = toNumbers(response['usage']);
     const reason = toWord(toObject(response['incomplete_details'])?.['reason']);
     const isCounted = usage?.['input_tokens'] !== undefined && usage['output_tokens'] !== undefined;
-    const told = { ...(isCounted && { usage }), ...(reason !== undefined && { incomplete_details: { reason } }) };
-    return [...items, { type, response: told }];
+    const summary = { ...(isCounted && { usage }), ...(reason !== undefined && { incomplete_details: { reason } }) };
+    return [...items, { type, response: summary }];
   }
 
   #passOver(item: JsonObject): [] {
@@ -170,7 +170,7 @@ function toItem(place: number, item: JsonObject): JsonObject | undefined {
   return { type, id, call_id: toWord(item['call_id']) ?? id, name, arguments: args, status: 'completed' };
 }
 
-/** Returns the texts of an item that came whole. */
+/** Returns the texts of an item that arrived complete. */
 function toTexts(item: JsonObject): string[] {
   const parts = item['type'] === 'reasoning' ? (item['summary'] ?? item['content']) : item['content'];
   if (typeof parts === 'string') return [parts];

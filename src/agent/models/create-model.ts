@@ -3,19 +3,19 @@ import type { GoogleLiveSettings } from './google-live.ts';
 import { offlineModel } from './offline.ts';
 import { providerModel, type ProviderSettings } from './provider-model.ts';
 
-/** Which provider answers, and how it is reached; `offline` needs nothing else. */
+/** Settings of a model; `offline` needs no others. */
 export type ModelSettings = Omit<ProviderSettings, 'provider'> & {
   provider: ProviderSettings['provider'] | 'offline';
-  /** The model of its live API [no live API]. */
+  /** Model of the live API [no live API]. */
   live?: Pick<GoogleLiveSettings, 'modelName'>;
 };
 
-/** Maximum time until a live session is set up where nothing else is said. */
+/** Default time limit for setting up a live session. */
 const LIVE_TIMEOUT_MS = 120_000;
 
 /**
- * The model of these settings; nothing is contacted before its first call.
- * @throws {TypeError} for `openai-compatible` without a base URL, and for a live API of another provider than Google.
+ * Creates a model; it connects to nothing before the first call.
+ * @throws {TypeError} for `openai-compatible` without a base URL, and for a live API of a provider other than Google
  */
 export function createModel({ provider, live, ...settings }: ModelSettings): Model {
   if (live && provider !== 'google') throw new TypeError(`${provider} has no live API that this runtime speaks.`);

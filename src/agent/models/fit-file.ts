@@ -6,39 +6,38 @@ import type { CallOptions } from './provider.ts';
 
 type Message = CallOptions['prompt'][number];
 type UserPart = Extract<Message, { role: 'user' }>['content'][number];
-/** A file on its way to a provider. */
 export type FilePart = Extract<UserPart, { type: 'file' }>;
 
-/** A file as a provider takes it, or as text: its own, or words for it. */
+/** A file that the provider accepts, or text: the file's own, or a description. */
 export type Fitted = { file: FilePart } | { text: string };
 
-/** The files that one request may still carry. */
+/** How many more files the request may carry. */
 export interface Room {
   files: number;
 }
 
 /**
- * Fits a part with a file to a provider: as a file where the provider takes its kind, as text where it is text, else
- * as its name, type and size in words. `facts` undefined: no files are taken.
+ * Converts a file part for a provider: a file if the type is accepted, the file's text if it is text, else a
+ * description with name, type and size. `facts` undefined: no files are accepted.
  */
 export function fitFile({ inlineData, fileData }: Part, facts: FileFacts | undefined, room: Room): Fitted {
-  const given = inlineData?.mimeType ?? fileData?.mimeType ?? '';
+  const declared = inlineData?.mimeType ?? fileData?.mimeType ?? '';
   const name = (inlineData?.displayName ?? fileData?.displayName ?? '').toWellFormed();
-  if (!inlineData) return fitAddress(fileData?.fileUri ?? '', given, name, facts, room);
+  if (!inlineData) return fitAddress(fileData?.fileUri ?? '', declared, name, facts, room);
   const data = toStandard(inlineData.data ?? '');
-  if (data === '') return words({ name, type: toEssence(given), what: 'it is empty' });
+  if (data === '') return words({ name, type: toEssence(declared), what: 'it is empty' });
   const head = Buffer.from(data.slice(0, 64), 'base64');
-  const type = toType(head, given);
+  const type = toType(head, declared);
   const size = Math.floor((data.length * 3) / 4) - (data.endsWith('==') ? 2 : data.endsWith('=') ? 1 : 0);
-  if (isTextType(type === toEssence(given) ? given : type) || isUnnamedText(type, data)) {
-    const text = decodeText(Buffer.from(data, 'base64'), given);
+  if (isTextType(type === toEssence(declared) ? declared : type) || isUnnamedText(type, data)) {
+    const text = decodeText(Buffer.from(data, 'base64'), declared);
     return { text: name ? `File ${name}:\n${text}` : text };
   }
   const what = refuse(type, head, data, facts, room);
   if (what !== undefined || !facts) return words({ name, type, size, what: what ?? NOT_TAKEN });
   room.files -= 1;
-  const named = name ? { filename: name } : {};
-  return { file: { type: 'file', mediaType: type, data: { type: 'data', data }, ...named } };
+  const filename = name ? { filename: name } : {};
+  return { file: { type: 'file', mediaType: type, data: { type: 'data', data }, ...filename } };
 }
 
 const NOT_TAKEN = 'this model does not take files of this type';
@@ -58,18 +57,18 @@ function refuse(
 
 const has = (types: ReadonlySet<string>, type: string) => types.has(type) || types.has(type.replace(/\/.*/, '/*'));
 
-/** The provider fetches the address, never this service. */
-function fitAddress(uri: string, given: string, name: string, facts: FileFacts | undefined, room: Room): Fitted {
-  const type = ALIASES.get(toEssence(given)) ?? toEssence(given);
+/** Sends a URL for the provider to fetch; this service never fetches it. */
+function fitAddress(uri: string, declared: string, name: string, facts: FileFacts | undefined, room: Room): Fitted {
+  const type = ALIASES.get(toEssence(declared)) ?? toEssence(declared);
   const url = URL.parse(uri);
   const isTaken = url && facts && facts.addresses.test(url.protocol) && has(facts.addressTypes, type);
   if (!isTaken || room.files <= 0) return words({ name, type, uri, what: 'this model does not fetch it' });
   room.files -= 1;
-  const named = name ? { filename: name } : {};
-  return { file: { type: 'file', mediaType: type, data: { type: 'url', url }, ...named } };
+  const filename = name ? { filename: name } : {};
+  return { file: { type: 'file', mediaType: type, data: { type: 'url', url }, ...filename } };
 }
 
-/** Says in words what a file is that a model is not given. */
+/** Describes a file that the model does not receive. */
 function words({
   name,
   type,
@@ -83,13 +82,13 @@ function words({
   uri?: string;
   what: string;
 }) {
-  const told = [
+  const pieces = [
     name === '' ? 'A file' : `The file ${name}`,
     type === '' ? '' : ` of the type ${type}`,
     size === undefined ? '' : `, ${size} bytes`,
     uri === undefined ? '' : ` at ${uri === '' ? 'no address' : uri}`,
   ];
-  return { text: `(${told.join('')}, is not shown: ${what}.)` };
+  return { text: `(${pieces.join('')}, is not shown: ${what}.)` };
 }
 
 const ALIASES = new Map([
@@ -104,9 +103,9 @@ const ALIASES = new Map([
   ['application/x-pdf', 'application/pdf'],
 ]);
 
-/** The type of a file: that of its bytes for images, whatever they are called, and for what has no type. */
-function toType(head: Buffer, given: string): string {
-  const essence = toEssence(given);
+/** Returns a file's media type. For images, and if no type is declared, the bytes decide. */
+function toType(head: Buffer, declared: string): string {
+  const essence = toEssence(declared);
   const type = ALIASES.get(essence) ?? essence;
   const isUnnamed = type === '' || !type.includes('/') || type === 'application/octet-stream';
   if (!isUnnamed && !type.startsWith('image/')) return type;
@@ -122,7 +121,7 @@ const isUnnamedText = (type: string, data: string) => {
   return isUtf8(bytes) && !bytes.includes(0);
 };
 
-/** The type of an image by its first bytes. */
+/** Detects an image type by its first bytes. */
 function sniff(head: Buffer): string | undefined {
   const text = head.toString('latin1');
   if (text.startsWith('\x89PNG\r\n\x1a\n')) return 'image/png';
@@ -134,9 +133,9 @@ function sniff(head: Buffer): string | undefined {
   return brand === 'mif1' || brand === 'msf1' ? 'image/heif' : undefined;
 }
 
-/** Returns base64 in the standard alphabet, padded and without anything else; `''` where it holds no byte. */
-function toStandard(given: string): string {
-  const data = given.startsWith('data:') ? given.slice(given.indexOf(',') + 1) : given;
+/** Returns base64 in the standard alphabet, padded, without other characters; `''` if it contains no byte. */
+function toStandard(text: string): string {
+  const data = text.startsWith('data:') ? text.slice(text.indexOf(',') + 1) : text;
   if (data.length % 4 === 0 && /^[A-Za-z0-9+/]+={0,2}$/.test(data)) return data;
   return Buffer.from(data, 'base64').toString('base64');
 }

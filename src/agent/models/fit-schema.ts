@@ -4,50 +4,53 @@ import type { ProviderFacts } from '../providers/facts.ts';
 
 type Facts = Pick<ProviderFacts, 'argumentName' | 'schemas'>;
 
-/** A schema as a provider takes it, and the way of arguments between the two. */
+/** A schema as sent to a provider, and how arguments convert between it and the tool's schema. */
 export interface FittedSchema {
   /** [the provider is told of no arguments] */
   schema: JsonObject | undefined;
-  /** Sets of arguments of which one is to be given: the provider's schema cannot say so [none]. */
+  /** Alternative sets of required arguments, which the provider's schema cannot express [none]. */
   alternatives: string[][];
-  /** Where arguments differ between the two schemas [nowhere]. */
+  /** How arguments differ between the two schemas [they do not]. */
   code: Code | undefined;
 }
 
 /**
- * How values of one place of a schema are written for the provider: members under other names, and values as JSON
- * text. What the schema says nothing of stays as it is.
+ * How values at one place of a schema are encoded for the provider: members under other names, values as JSON text.
+ * Undescribed values stay unchanged.
  */
 interface Code {
-  /** By the name that the provider is told. */
+  /** By the provider's name. */
   members: Map<string, { name: string; code: Code | undefined }>;
-  /** The provider's name by that of the schema. */
+  /** Maps the schema's name to the provider's. */
   names: Map<string, string>;
   items?: Code | undefined;
-  /** Of members that have no name in the schema. */
+  /** For members that the schema does not name. */
   others?: Code | undefined;
-  /** The value is a text of JSON. */
+  /** The value is encoded as JSON text. */
   isText?: boolean;
-  /** The whole value is this member's text of JSON. */
+  /** The whole value is encoded as JSON text in this member. */
   wrap?: string;
-  /** Schemas that hold for the same value. */
+  /** Further codes that apply to the same value. */
   also: Code[];
 }
 
 const MAX_NODES = 4_000;
-/** How often a schema may stand below itself where references cannot be told. */
+/** How often a schema may recur within itself if references must be expanded. */
 const MAX_TURNS = 2;
 const MAX_DEPTH = 24;
 
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value);
 
-const fittedBefore = new WeakMap<JsonObject, Map<Facts, FittedSchema | string>>();
+const cache = new WeakMap<JsonObject, Map<Facts, FittedSchema | string>>();
 
-/** Returns the schema of a tool's arguments as a provider takes it, or why that cannot be. Kept by the schema. */
+/**
+ * Converts the schema of a tool's arguments for a provider; returns a string with the reason if that is impossible.
+ * Cached by schema.
+ */
 export function fitSchema(schema: JsonObject, facts: Facts): FittedSchema | string {
-  const byFacts = fittedBefore.get(schema) ?? new Map<Facts, FittedSchema | string>();
-  fittedBefore.set(schema, byFacts);
+  const byFacts = cache.get(schema) ?? new Map<Facts, FittedSchema | string>();
+  cache.set(schema, byFacts);
   const before = byFacts.get(facts);
   if (before !== undefined) return before;
   const fitted = fit(schema, facts);
@@ -65,17 +68,17 @@ function fit(schema: JsonObject, facts: Facts): FittedSchema | string {
   }
 }
 
-/** Why a schema cannot be fitted. */
+/** The reason why a schema cannot be converted. */
 class UnfitError extends Error {}
 
-/** Members of a schema that hold one schema, a list of them, or schemas by name. */
+/** Keywords whose value is one schema, a list of schemas, or schemas by name. */
 const ONE = ['additionalProperties', 'contains', 'propertyNames', 'not', 'if', 'then', 'else', 'unevaluatedProperties'];
 const LISTS = ['anyOf', 'oneOf', 'allOf', 'prefixItems'];
 const NAMED = ['properties', 'patternProperties', 'dependentSchemas', '$defs', 'definitions'];
 const COMBINED = ['anyOf', 'oneOf', 'allOf', 'enum', 'const', 'not', '$ref'];
 const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
 
-/** True for a schema that every provider of JSON Schema takes as it is. */
+/** True for a schema that every provider with JSON Schema accepts unchanged. */
 function isPlainTop(schema: JsonObject, facts: Facts): boolean {
   const isTop = schema['type'] === 'object' && isObject(schema['properties']);
   return isTop && COMBINED.every((name) => !Object.hasOwn(schema, name)) && isPlain(schema, schema, facts, 0);
@@ -122,7 +125,7 @@ const isListOfNames = (required: unknown, properties: unknown) =>
   new Set(required).size === required.length &&
   (properties === undefined || required.every((name) => Object.hasOwn(toMembers(properties), name)));
 
-/** Follows a reference within the document; `undefined` where it leads nowhere. */
+/** Follows a reference within the document; `undefined` if it is broken. */
 function resolve(root: JsonObject, ref: string): JsonObject | undefined {
   const id = typeof root['$id'] === 'string' ? root['$id'].replace(/#$/, '') : undefined;
   const local = id && ref.startsWith(`${id}#`) ? ref.slice(id.length) : ref;
@@ -151,21 +154,21 @@ function findAnchor(value: unknown, anchor: string, depth: number): JsonObject |
   if (typeof value !== 'object' || value === null || depth > MAX_DEPTH) return undefined;
   if (isObject(value) && (value['$anchor'] === anchor || value['$id'] === `#${anchor}`)) return value;
   for (const member of Object.values(value)) {
-    const found = findAnchor(member, anchor, depth + 1);
-    if (found) return found;
+    const match = findAnchor(member, anchor, depth + 1);
+    if (match) return match;
   }
   return undefined;
 }
 
-/** A schema and how its values are written. */
-interface Made {
+/** A converted schema, and how its values are encoded. */
+interface Converted {
   schema: JsonObject;
   code: Code;
 }
 
 const newCode = (): Code => ({ members: new Map(), names: new Map(), also: [] });
 
-/** The arguments that a schema speaks of, however it is put together. */
+/** The arguments that a schema describes, however it is composed. */
 interface Arguments {
   properties: Map<string, unknown[]>;
   required: Set<string>;
@@ -174,16 +177,16 @@ interface Arguments {
   isOpen: boolean;
 }
 
-/** One schema on its way to a provider. */
+/** Conversion of one schema. */
 class Fitting {
   readonly #root: JsonObject;
   readonly #facts: Facts;
-  /** The provider's name of each argument, the same at any depth. */
+  /** The provider's name of each argument, the same at every depth. */
   readonly #names = new Map<string, string>();
   readonly #taken = new Set<string>();
   readonly #definitions = new Map<string, { name: string; schema: JsonObject | undefined; code: Code }>();
   #nodes = 0;
-  /** True where arguments are written in another way than the schema of the tool says. */
+  /** True if arguments are encoded differently from the tool's schema. */
   #differs = false;
 
   constructor(root: JsonObject, facts: Facts) {
@@ -193,70 +196,70 @@ class Fitting {
   }
 
   fitTop(): FittedSchema {
-    const found: Arguments = {
+    const args: Arguments = {
       properties: new Map(),
       required: new Set(),
       alternatives: [],
       isClosed: false,
       isOpen: false,
     };
-    this.#collect(this.#root, found, new Set());
-    const properties = [...found.properties].map(([name, schemas]): [string, unknown] => [
+    this.#collect(this.#root, args, new Set());
+    const properties = [...args.properties].map(([name, schemas]): [string, unknown] => [
       name,
       schemas.length === 1 ? schemas[0] : { anyOf: schemas },
     ]);
-    const required = [...found.required];
+    const required = [...args.required];
     const isGoogle = this.#facts.schemas === 'google';
-    if (isGoogle && properties.length === 0) return found.isOpen ? wrapped() : none();
+    if (isGoogle && properties.length === 0) return args.isOpen ? wrapped() : none();
     const rest = Object.fromEntries(
       Object.entries(this.#root).filter(([name]) => !COMBINED.includes(name) && name !== 'nullable'),
     );
     const top = { ...rest, type: 'object', properties: Object.fromEntries(properties), required };
     const { schema, code } = isGoogle ? this.#ofType('object', top, []) : this.#makeOpen(top, []);
     if (!isGoogle) {
-      if (found.isClosed && schema['additionalProperties'] === undefined) schema['additionalProperties'] = false;
+      if (args.isClosed && schema['additionalProperties'] === undefined) schema['additionalProperties'] = false;
       const defined = [...this.#definitions.values()].map(({ name, schema: its }) => [name, its ?? {}] as const);
       if (defined.length > 0) schema['$defs'] = Object.fromEntries(defined);
     }
-    const alternatives = found.alternatives.map((set) => set.map((name) => this.#nameOf(name)));
+    const alternatives = args.alternatives.map((set) => set.map((name) => this.#nameOf(name)));
     return { schema, alternatives, code: this.#differs ? code : undefined };
   }
 
-  /** Gathers what a schema says of arguments: its own, those of all parts, and those of the parts that are a choice. */
-  #collect(value: unknown, found: Arguments, seen: Set<unknown>): void {
+  /** Collects the arguments of a schema: its own, those of `allOf`, and those of alternatives. */
+  #collect(value: unknown, args: Arguments, seen: Set<unknown>): void {
     if (!isObject(value) || seen.has(value)) return;
     seen.add(value);
     const { type, properties, required, $ref } = value;
     if (type !== undefined && type !== 'object' && !(Array.isArray(type) && type.includes('object')))
       throw new UnfitError('its arguments are no object');
     for (const [name, member] of Object.entries(toMembers(properties)))
-      if (member !== false) add(found.properties, name, member);
-    for (const name of Array.isArray(required) ? required : []) if (typeof name === 'string') found.required.add(name);
-    if (value['additionalProperties'] === false) found.isClosed = true;
-    else if (value['additionalProperties'] || value['patternProperties']) found.isOpen = true;
-    if (typeof $ref === 'string') this.#collect(resolve(this.#root, $ref), found, seen);
-    for (const part of toList(value['allOf'])) this.#collect(part, found, seen);
+      if (member !== false) add(args.properties, name, member);
+    for (const name of Array.isArray(required) ? required : []) if (typeof name === 'string') args.required.add(name);
+    if (value['additionalProperties'] === false) args.isClosed = true;
+    else if (value['additionalProperties'] || value['patternProperties']) args.isOpen = true;
+    if (typeof $ref === 'string') this.#collect(resolve(this.#root, $ref), args, seen);
+    for (const part of toList(value['allOf'])) this.#collect(part, args, seen);
     for (const part of [value['then'], value['else'], ...Object.values(toMembers(value['dependentSchemas']))])
-      this.#collectOptional(part, found, seen);
+      this.#collectOptional(part, args, seen);
     for (const choice of ['anyOf', 'oneOf']) {
-      const parts = toList(value[choice]).map((part) => this.#collectOptional(part, found, seen));
+      const parts = toList(value[choice]).map((part) => this.#collectOptional(part, args, seen));
       const sets = parts.flatMap((part) => (part ? [[...part.required]] : []));
-      if (parts.length > 1) found.alternatives.push(...sets);
-      if (parts.length === 1) for (const name of sets[0] ?? []) found.required.add(name);
-      // A choice of closed schemas is closed, but to what all of them know together.
-      if (parts.length > 0 && parts.every((part) => part?.isClosed)) found.isClosed = true;
+      if (parts.length > 1) args.alternatives.push(...sets);
+      if (parts.length === 1) for (const name of sets[0] ?? []) args.required.add(name);
+      // If all choices are closed, the whole is closed: it allows the union of their arguments.
+      if (parts.length > 0 && parts.every((part) => part?.isClosed)) args.isClosed = true;
       const all = sets.length === parts.length ? sets : [];
-      for (const name of all[0] ?? []) if (all.every((set) => set.includes(name))) found.required.add(name);
+      for (const name of all[0] ?? []) if (all.every((set) => set.includes(name))) args.required.add(name);
     }
     const values = [...toList(value['enum']), value['const']].filter(isObject);
     for (const each of values)
-      for (const [name, member] of Object.entries(each)) add(found.properties, name, { const: member });
-    // Names that are asked for and not described.
-    for (const name of found.required) if (!found.properties.has(name)) add(found.properties, name, {});
+      for (const [name, member] of Object.entries(each)) add(args.properties, name, { const: member });
+    // Arguments that are required but not described.
+    for (const name of args.required) if (!args.properties.has(name)) add(args.properties, name, {});
   }
 
-  /** As `#collect`, for a part that need not hold; `undefined` for one that is no object. */
-  #collectOptional(value: unknown, found: Arguments, seen: Set<unknown>): Arguments | undefined {
+  /** Like `#collect`, for a part that need not apply; `undefined` if it is not an object. */
+  #collectOptional(value: unknown, args: Arguments, seen: Set<unknown>): Arguments | undefined {
     const part: Arguments = {
       properties: new Map(),
       required: new Set(),
@@ -272,14 +275,14 @@ class Fitting {
     }
     for (const [name, schemas] of part.properties) {
       const isBare = schemas.every((schema) => isObject(schema) && Object.keys(schema).length === 0);
-      if (!isBare || !found.properties.has(name)) for (const schema of schemas) add(found.properties, name, schema);
+      if (!isBare || !args.properties.has(name)) for (const schema of schemas) add(args.properties, name, schema);
     }
-    found.isOpen ||= part.isOpen;
-    found.alternatives.push(...part.alternatives);
+    args.isOpen ||= part.isOpen;
+    args.alternatives.push(...part.alternatives);
     return part;
   }
 
-  /** Names that are good stay; the others get one that no argument of the tool has. */
+  /** Valid names are reserved; each invalid name gets a new one that no argument of the tool has. */
   #takeNames(value: unknown, depth: number): void {
     if (typeof value !== 'object' || value === null || depth > 200) return;
     if (isObject(value))
@@ -292,23 +295,26 @@ class Fitting {
     const before = this.#names.get(name);
     if (before !== undefined) return before;
     const isGood = this.#facts.argumentName.test(name);
-    const made = isGood ? name : toFreeName(name, this.#taken, 64);
-    this.#taken.add(made);
-    this.#names.set(name, made);
+    const free = isGood ? name : toFreeName(name, this.#taken, 64);
+    this.#taken.add(free);
+    this.#names.set(name, free);
     if (!isGood) this.#differs = true;
-    return made;
+    return free;
   }
 
-  /** Fits a member of an object and notes its name. */
+  /** Converts a member of an object and records its name. */
   #member(name: string, schema: unknown, code: Code, path: unknown[]): [string, JsonObject] {
-    const made = this.#make(schema, path);
-    const told = this.#nameOf(name);
-    code.members.set(told, { name, code: made.code });
-    code.names.set(name, told);
-    return [told, told === name ? made.schema : describe(made.schema, `Named \`${name.slice(0, 200)}\`.`)];
+    const converted = this.#make(schema, path);
+    const sentName = this.#nameOf(name);
+    code.members.set(sentName, { name, code: converted.code });
+    code.names.set(name, sentName);
+    return [
+      sentName,
+      sentName === name ? converted.schema : describe(converted.schema, `Named \`${name.slice(0, 200)}\`.`),
+    ];
   }
 
-  #make(value: unknown, path: unknown[]): Made {
+  #make(value: unknown, path: unknown[]): Converted {
     this.#nodes += 1;
     if (this.#nodes > 20 * MAX_NODES) throw new UnfitError('its schema is too large');
     if (this.#facts.schemas === 'google') return this.#makeClosed(value, path);
@@ -318,7 +324,7 @@ class Fitting {
 
   // JSON Schema
 
-  #makeOpen(value: JsonObject, path: unknown[]): Made {
+  #makeOpen(value: JsonObject, path: unknown[]): Converted {
     const code = newCode();
     const made: JsonObject = {};
     const part = (name: string, schema: unknown): JsonObject => {
@@ -419,7 +425,7 @@ class Fitting {
     if (items === false && Array.isArray(value['prefixItems'])) made['maxItems'] ??= value['prefixItems'].length;
   }
 
-  /** Makes a definition of what a reference leads to, once. */
+  /** Converts a reference's target to a definition, once. */
   #define(ref: string): { name: string; code: Code } | undefined {
     const before = this.#definitions.get(ref);
     if (before) return before;
@@ -441,7 +447,7 @@ class Fitting {
 
   // Google's closed list of words
 
-  #makeClosed(value: unknown, path: unknown[]): Made {
+  #makeClosed(value: unknown, path: unknown[]): Converted {
     if (!isObject(value)) return { schema: {}, code: newCode() };
     if (this.#nodes > MAX_NODES || path.length > MAX_DEPTH) return this.#asText(value);
     const whole = this.#whole(value, path);
@@ -472,7 +478,7 @@ class Fitting {
     return this.#ofType(told[0], node, below);
   }
 
-  /** Follows references and puts the parts of `allOf` together; `undefined` where it would never end. */
+  /** Resolves references and merges `allOf`; `undefined` if the schema is endlessly recursive. */
   #whole(value: JsonObject, path: unknown[]): { node: JsonObject; path: unknown[] } | undefined {
     let node: JsonObject = value;
     const below = [...path, value];
@@ -491,7 +497,7 @@ class Fitting {
     return undefined;
   }
 
-  /** A part of `allOf`: what it refers to, beside its own. */
+  /** Returns a part of `allOf`, merged with the target of its reference. */
   #followed(part: unknown, below: unknown[]): JsonObject {
     if (!isObject(part)) return {};
     const { $ref, ...rest } = part;
@@ -502,18 +508,18 @@ class Fitting {
     return mergeNodes(rest, target);
   }
 
-  #choice(choices: JsonObject[], node: JsonObject, path: unknown[]): Made {
+  #choice(choices: JsonObject[], node: JsonObject, path: unknown[]): Converted {
     const code = newCode();
     const made: JsonObject[] = [];
     for (const choice of choices) {
       const { schema, code: its } = this.#make(choice, path);
-      // A choice within a choice is one more choice.
+      // Nested choices are flattened.
       for (const each of Array.isArray(schema['anyOf']) ? (schema['anyOf'] as JsonObject[]) : [schema])
         if (!made.some((other) => isSame(other, each))) made.push(each);
       code.also.push(its);
     }
     const texts = code.also.filter(({ isText }) => isText);
-    // A text that may be JSON or not: only where all choices are such texts it is known to be one.
+    // A value that is JSON text in only some of the choices cannot be decoded, so the whole becomes JSON text.
     if (texts.length > 0 && texts.length < code.also.length) return this.#asText(node);
     if (texts.length > 0) return this.#asText(node);
     if (made.length === 1 && made[0]) return { schema: made[0], code };
@@ -523,7 +529,7 @@ class Fitting {
     return { schema: { anyOf: [told, ...others] }, code };
   }
 
-  #values(values: unknown[], node: JsonObject): Made {
+  #values(values: unknown[], node: JsonObject): Converted {
     const { description } = node;
     const byType = new Map<string, unknown[]>();
     for (const value of values) {
@@ -544,7 +550,7 @@ class Fitting {
     return { schema: others.length === 0 ? start : { anyOf: [start, ...others] }, code: newCode() };
   }
 
-  #ofType(type: string | undefined, node: JsonObject, path: unknown[]): Made {
+  #ofType(type: string | undefined, node: JsonObject, path: unknown[]): Converted {
     const code = newCode();
     const { description, title, format } = node;
     const made: JsonObject = type === undefined ? {} : { type };
@@ -586,8 +592,8 @@ class Fitting {
     return { schema: made, code };
   }
 
-  /** What the provider's words cannot say is asked for as JSON text. */
-  #asText(node: JsonObject): Made {
+  /** What the provider's schema cannot express is requested as JSON text. */
+  #asText(node: JsonObject): Converted {
     this.#differs = true;
     const { description } = node;
     const words = typeof description === 'string' && description !== '' ? `${description} ` : '';
@@ -601,7 +607,7 @@ class Fitting {
   }
 }
 
-/** Members that are made from others, or say nothing to a provider. */
+/** Keywords that are derived from others, or that providers ignore. */
 const SKIPPED = new Set(
   (
     'type properties required items additionalItems nullable dependencies $ref $schema $id id $anchor $defs definitions ' +
@@ -631,7 +637,7 @@ function isPattern(pattern: string): boolean {
   }
 }
 
-/** False for a member that the meta-schema of its draft refuses. */
+/** False for a keyword whose value its draft's meta-schema rejects. */
 function isWellTyped(name: string, value: unknown): boolean {
   if (/^(?:min|max)(?:Length|Items|Properties|Contains)$/.test(name)) return isCount(value);
   if (/^(?:exclusiveM|m)(?:inimum|aximum)$/.test(name)) return isNumber(value);
@@ -671,7 +677,7 @@ const describeFirst = (schema: JsonObject, words: string): JsonObject => {
 const withoutChoice = (node: JsonObject): JsonObject =>
   Object.fromEntries(Object.entries(node).filter(([name]) => name !== 'anyOf' && name !== 'oneOf'));
 
-/** Puts two schemas of one value together; the first wins where both say something else. */
+/** Merges two schemas of one value; the first wins where they conflict. */
 function mergeNodes(one: JsonObject, other: unknown): JsonObject {
   if (!isObject(other)) return one;
   const merged: JsonObject = { ...other, ...one };
@@ -686,7 +692,7 @@ function mergeNodes(one: JsonObject, other: unknown): JsonObject {
   return merged;
 }
 
-/** The types of a schema that names none. */
+/** Infers the types of a schema that declares none. */
 function guessTypes(node: JsonObject): string[] {
   if (isObject(node['properties'])) return ['object'];
   if (node['items'] !== undefined || node['prefixItems'] !== undefined) return ['array'];
@@ -710,27 +716,27 @@ const wrapped = (): FittedSchema => ({
 
 const join = (one: Code | undefined, other: Code): Code => (one ? { ...newCode(), also: [one, other] } : other);
 
-/** Returns a name of letters, digits and `_` that is not taken. */
+/** Returns an unused name of letters, digits and `_`. */
 export function toFreeName(name: string, taken: ReadonlySet<string>, maximum: number): string {
   const plain = name.replaceAll(/[^a-zA-Z0-9_]+/g, '_').replace(/^_+(?=.)|_+$/g, '');
   const start = /^[a-zA-Z_]/.test(plain) ? plain : `_${plain}`;
   const short = start.slice(0, maximum);
   for (let number = 1; ; number += 1) {
     const end = number === 1 ? '' : `_${number}`;
-    const made = short.slice(0, maximum - end.length) + end;
-    if (!taken.has(made)) return made;
+    const candidate = short.slice(0, maximum - end.length) + end;
+    if (!taken.has(candidate)) return candidate;
   }
 }
 
-/** Returns arguments as the tool's own schema names them. */
+/** Converts a call's arguments from the provider's encoding to the tool's schema. */
 export const decodeArguments = (args: JsonObject, code: Code | undefined): JsonObject =>
   code ? toMembers(decodeValue(args, [code])) : args;
 
-/** Returns arguments as the provider was told of them. */
+/** Converts arguments from the tool's schema to the provider's encoding. */
 export const encodeArguments = (args: JsonObject, code: Code | undefined): JsonObject =>
   code ? toMembers(encodeValue(args, [code])) : args;
 
-/** All schemas that hold for one value. */
+/** Returns all codes that apply to one value. */
 function spread(codes: Code[]): Code[] {
   const seen = new Set<Code>();
   const open = [...codes];
@@ -742,11 +748,11 @@ function spread(codes: Code[]): Code[] {
   return [...seen];
 }
 
-const found = <T>(values: (T | undefined)[]): T[] => values.filter((value): value is T => value !== undefined);
+const defined = <T>(values: (T | undefined)[]): T[] => values.filter((value): value is T => value !== undefined);
 
-function decodeValue(value: unknown, given: Code[]): unknown {
-  if (given.length === 0) return value;
-  const codes = spread(given);
+function decodeValue(value: unknown, outer: Code[]): unknown {
+  if (outer.length === 0) return value;
+  const codes = spread(outer);
   const wrap = codes.find((code) => code.wrap !== undefined)?.wrap;
   if (wrap !== undefined && isObject(value)) {
     const parsed = Object.keys(value).length === 1 ? parse(value[wrap]) : undefined;
@@ -757,34 +763,34 @@ function decodeValue(value: unknown, given: Code[]): unknown {
     return parsed ? parsed.value : value;
   }
   if (Array.isArray(value)) {
-    const items = found(codes.map((code) => code.items));
+    const items = defined(codes.map((code) => code.items));
     return items.length === 0 ? value : value.map((each) => decodeValue(each, items));
   }
   if (!isObject(value)) return value;
-  const members = Object.entries(value).map(([told, member]): [string, unknown] => {
-    const known = found(codes.map((code) => code.members.get(told)));
-    if (known.length === 0) return [told, decodeValue(member, found(codes.map((code) => code.others)))];
-    return [known[0]?.name ?? told, decodeValue(member, found(known.map(({ code }) => code)))];
+  const members = Object.entries(value).map(([sentName, member]): [string, unknown] => {
+    const matches = defined(codes.map((code) => code.members.get(sentName)));
+    if (matches.length === 0) return [sentName, decodeValue(member, defined(codes.map((code) => code.others)))];
+    return [matches[0]?.name ?? sentName, decodeValue(member, defined(matches.map(({ code }) => code)))];
   });
   return Object.fromEntries(members);
 }
 
-function encodeValue(value: unknown, given: Code[]): unknown {
-  if (given.length === 0) return value;
-  const codes = spread(given);
+function encodeValue(value: unknown, outer: Code[]): unknown {
+  if (outer.length === 0) return value;
+  const codes = spread(outer);
   const wrap = codes.find((code) => code.wrap !== undefined)?.wrap;
   if (wrap !== undefined) return { [wrap]: JSON.stringify(value) };
   if (codes.some(({ isText }) => isText)) return JSON.stringify(value);
   if (Array.isArray(value)) {
-    const items = found(codes.map((code) => code.items));
+    const items = defined(codes.map((code) => code.items));
     return items.length === 0 ? value : value.map((each) => encodeValue(each, items));
   }
   if (!isObject(value)) return value;
   const members = Object.entries(value).map(([name, member]): [string, unknown] => {
-    const told = codes.map((code) => code.names.get(name)).find((each) => each !== undefined);
-    if (told === undefined) return [name, encodeValue(member, found(codes.map((code) => code.others)))];
-    const its = found(codes.map((code) => code.members.get(told)?.code));
-    return [told, encodeValue(member, its)];
+    const sentName = codes.map((code) => code.names.get(name)).find((each) => each !== undefined);
+    if (sentName === undefined) return [name, encodeValue(member, defined(codes.map((code) => code.others)))];
+    const its = defined(codes.map((code) => code.members.get(sentName)?.code));
+    return [sentName, encodeValue(member, its)];
   });
   return Object.fromEntries(members);
 }

@@ -6,50 +6,50 @@ import type { CallOptions } from './provider.ts';
 
 type ProviderTool = NonNullable<CallOptions['tools']>[number];
 
-/** Tools as a provider takes them. */
+/** Tools as sent to a provider. */
 export interface FittedTools {
   tools: ProviderTool[];
-  /** What the model has to know of the tools beside them [nothing]. */
+  /** Further notes on the tools for the instruction [none]. */
   notes: string;
-  /** The provider's name of a tool, also of one that is no longer there. */
+  /** Returns the provider's name of a tool, also of a tool that no longer exists. */
   toName: (name: string) => string;
-  /** Arguments as the provider was told of them. */
+  /** Encodes arguments for the provider. */
   toArguments(name: string, args: JsonObject): JsonObject;
-  /** Returns an answer with the calls as the tools know them. */
+  /** Decodes the calls of an answer. */
   readCalls(content: Content): Content;
-  /** As `readCalls`, of one call. */
+  /** Decodes one call. */
   readCall<Call extends FunctionCall>(call: Call): Call;
 }
 
-/** A tool that a model is not told of, and why. */
-export interface LeftOut {
+/** A tool that is omitted from a request, and why. */
+export interface OmittedTool {
   tool: string;
   reason: string;
 }
 
-/** Maximum length of what the instruction says of one tool. */
+/** Maximum length of the instruction's notes on one tool, in characters. */
 const MAX_NOTE = 8_000;
 
-/** Fits the tools of a request to a provider. `onLeftOut` is told of those that cannot be. */
+/** Converts a request's tools for a provider; omitted tools are reported to `onLeftOut`. */
 export function fitTools(
   { tools, outputSchema }: Pick<ModelRequest, 'tools' | 'outputSchema'>,
   facts: ProviderFacts,
-  onLeftOut?: (left: LeftOut) => void,
+  onLeftOut?: (omitted: OmittedTool) => void,
 ): FittedTools {
   const names = new Map<string, string>();
   const owners = new Map<string, string>();
   const schemas = new Map<string, FittedSchema>();
   const notes: string[] = [];
   const taken = new Set([...UNSAFE, ...(outputSchema ? facts.formTools : [])]);
-  // Some packages ask for a form by a tool of their own.
+  // Some packages implement structured output by a tool of their own, which counts.
   const maximum = facts.tools - (outputSchema ? 1 : 0);
-  const given = tools.slice(0, maximum);
-  for (const { name } of given) if (facts.toolName.test(name) && !taken.has(name)) names.set(name, name);
+  const candidates = tools.slice(0, maximum);
+  for (const { name } of candidates) if (facts.toolName.test(name) && !taken.has(name)) names.set(name, name);
   for (const name of names.values()) taken.add(name);
   const leaveOut = (tool: string, reason: string) => {
     onLeftOut?.({ tool, reason });
   };
-  const fitted = given.flatMap((tool): ProviderTool[] => {
+  const fitted = candidates.flatMap((tool): ProviderTool[] => {
     if (schemas.has(tool.name)) {
       leaveOut(tool.name, 'another tool has its name');
       return [];
@@ -64,10 +64,10 @@ export function fitTools(
     taken.add(name);
     names.set(tool.name, name);
     owners.set(name, tool.name);
-    const { told, rest } = describe(tool, schema, facts);
+    const { description, rest } = describe(tool, schema, facts);
     if (rest !== '') notes.push(`More of the tool \`${name}\`: ${rest}`);
-    // Left out for a provider that wants no schema of no arguments.
-    return [{ type: 'function', name, description: told, inputSchema: schema.schema as JsonObject }];
+    // `undefined` for a provider that accepts no empty schema.
+    return [{ type: 'function', name, description, inputSchema: schema.schema as JsonObject }];
   });
   const more = tools.slice(maximum).map(({ name }) => name);
   for (const name of more) leaveOut(name, `the provider takes ${maximum} tools`);
@@ -75,7 +75,8 @@ export function fitTools(
     notes.push(
       `These tools are too many to be used here: ${more.join(', ').slice(0, MAX_NOTE)}. Say so where one is needed.`,
     );
-  const isSame = [...names].every(([name, told]) => name === told) && [...schemas.values()].every(({ code }) => !code);
+  const isSame =
+    [...names].every(([name, sentName]) => name === sentName) && [...schemas.values()].every(({ code }) => !code);
   const readCall = <Call extends FunctionCall>(call: Call): Call => {
     if (isSame) return call;
     const name = owners.get(call.name ?? '') ?? call.name ?? '';
@@ -92,20 +93,23 @@ export function fitTools(
   };
 }
 
-/** The packages look names up in objects that have these members. */
+/** Members of every object, because the packages look tool names up in plain objects. */
 const UNSAFE: ReadonlySet<string> = new Set(Object.getOwnPropertyNames(Object.prototype));
 
-/** The description within the provider's limit, with what the schema could not say; and what is left of it. */
+/**
+ * Returns the description within the provider's limit, including alternatives that the schema cannot express; `rest` is
+ * the overflow.
+ */
 function describe({ description }: ToolDeclaration, { alternatives }: FittedSchema, facts: ProviderFacts) {
   const sets = [
     ...new Set(alternatives.filter((set) => set.length > 0).map((set) => set.map((name) => `\`${name}\``).join(', '))),
   ];
   const choice = sets.length > 1 ? `Give one of these sets of arguments: ${sets.join('; or ')}.`.slice(0, 500) : '';
   const whole = [description, choice].filter(Boolean).join(' ');
-  if (whole.length <= facts.description) return { told: whole, rest: '' };
+  if (whole.length <= facts.description) return { description: whole, rest: '' };
   const end = facts.description - choice.length - 20;
-  const told = [`${description.slice(0, end).toWellFormed()} …`, choice].filter(Boolean).join(' ');
-  return { told, rest: `… ${description.slice(end, end + MAX_NOTE).toWellFormed()}` };
+  const short = [`${description.slice(0, end).toWellFormed()} …`, choice].filter(Boolean).join(' ');
+  return { description: short, rest: `… ${description.slice(end, end + MAX_NOTE).toWellFormed()}` };
 }
 
 function readCalls(content: Content, readCall: (call: FunctionCall) => FunctionCall): Content {

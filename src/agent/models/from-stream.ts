@@ -10,24 +10,24 @@ import { toSignature, type ProviderData } from './signature.ts';
 
 type Finish = Extract<StreamPart, { type: 'finish' }>;
 
-/** An answer as far as it has come. */
+/** An answer that is still streaming. */
 interface StreamedAnswer {
   provider: ProviderName;
   parts: Part[];
-  /** Parts whose block is still open, by the block's id. */
+  /** Parts whose block is still open, by block id. */
   open: Map<string, Part>;
   citations: { uri?: string; title?: string }[];
   modelVersion: string | undefined;
   grounding: ModelAnswer['groundingMetadata'];
   finish: Finish | undefined;
   tags: ThoughtTags;
-  /** The id of the block of text that came last. */
+  /** Id of the newest text block. */
   textId: string;
 }
 
 /**
- * Yields a stream's new text and returns the whole answer; `modelName` stands in for a version that is not told.
- * @throws {ModelFailure} or the stream's own error, also where the stream ends without a finish.
+ * Yields a stream's new text and returns the complete answer. `modelName` is used if the provider reports no version.
+ * @throws {ModelFailure} or the stream's own error, also if the stream ends without a finish
  */
 export async function* readStream(
   stream: AsyncIterable<StreamPart>,
@@ -45,20 +45,20 @@ export async function* readStream(
     tags: new ThoughtTags(),
     textId: '',
   };
-  const told = (part: Part): ModelDelta => ({
+  const toDelta = (part: Part): ModelDelta => ({
     content: { role: 'model', parts: [part] },
     modelVersion: answer.modelVersion ?? modelName,
   });
   for await (const part of stream) {
     if (part.type === 'error') throw part.error;
-    for (const delta of addPart(answer, part)) yield told(delta);
+    for (const delta of addPart(answer, part)) yield toDelta(delta);
   }
-  for (const delta of addText(answer, answer.tags.end())) yield told(delta);
+  for (const delta of addText(answer, answer.tags.end())) yield toDelta(delta);
   settleThoughts(answer);
   return toAnswer(answer, modelName);
 }
 
-/** Adds one part of the stream to the answer; returns the texts that it adds. */
+/** Adds one part of the stream to the answer; returns the new texts. */
 function addPart(answer: StreamedAnswer, part: StreamPart): Part[] {
   if (part.type === 'text-delta') {
     answer.textId = part.id;
@@ -80,7 +80,7 @@ function addPart(answer: StreamedAnswer, part: StreamPart): Part[] {
   return [];
 }
 
-/** Adds text of the block that came last, of which some is a thought in tags. */
+/** Adds text to the newest block; text within thought tags becomes a thought. */
 function addText(answer: StreamedAnswer, pieces: Part[]): Part[] {
   for (const { text = '', thought = false } of pieces) {
     const block = thought ? getTagged(answer) : getBlock(answer, answer.textId, false);
@@ -89,7 +89,7 @@ function addText(answer: StreamedAnswer, pieces: Part[]): Part[] {
   return pieces;
 }
 
-/** The thought stands before the text whose block it came in. */
+/** Returns the thought for tagged text; it is placed before the text block that it came in. */
 function getTagged(answer: StreamedAnswer): Part {
   const key = `tagged:${answer.textId}`;
   const open = answer.open.get(key);
@@ -102,12 +102,15 @@ function getTagged(answer: StreamedAnswer): Part {
   return block;
 }
 
-/** What only the end of the answer tells: whether its thought was one, and where it ended without having begun. */
+/**
+ * Corrects thoughts at the end of the answer: an unclosed thought may be the answer itself, and a thought may be closed
+ * without having been opened.
+ */
 function settleThoughts(answer: StreamedAnswer): void {
   const { tags, parts, finish } = answer;
   const isAnswer = (part: Part) => (part.text && part.thought !== true) || part.functionCall !== undefined;
   if (tags.isOpen && finish?.finishReason.unified === 'stop' && !parts.some(isAnswer)) {
-    // The model has said nothing else.
+    // The model said nothing else, so the unclosed thought is the answer.
     const thought = answer.open.get(`tagged:${answer.textId}`);
     if (!thought) return;
     delete thought.thought;
@@ -116,11 +119,11 @@ function settleThoughts(answer: StreamedAnswer): void {
     return;
   }
   const first = parts.findIndex((part) => part.text && part.thought !== true);
-  const found = answer.provider === 'openai-compatible' ? splitUnopened(parts[first]?.text ?? '') : undefined;
-  if (!found) return;
-  const thought: Part = { text: found.thought, thought: true };
+  const split = answer.provider === 'openai-compatible' ? splitUnopened(parts[first]?.text ?? '') : undefined;
+  if (!split) return;
+  const thought: Part = { text: split.thought, thought: true };
   sign(answer, thought, undefined);
-  parts.splice(first, 1, thought, { ...parts[first], text: found.text });
+  parts.splice(first, 1, thought, { ...parts[first], text: split.text });
 }
 
 function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
@@ -142,7 +145,7 @@ function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
   }
 }
 
-/** Thoughts that go back unchanged stand with the first thought, or with one of their own where none is shown. */
+/** Stores reasoning that must be sent back unchanged on the first thought; without one, on a new empty thought. */
 function addDetails(answer: StreamedAnswer, { providerMetadata }: Finish): void {
   const reasoningDetails = providerMetadata?.['compatible']?.['reasoningDetails'];
   if (answer.provider !== 'openai-compatible' || reasoningDetails === undefined) return;
@@ -154,7 +157,7 @@ function addDetails(answer: StreamedAnswer, { providerMetadata }: Finish): void 
   } as unknown as ProviderData);
 }
 
-/** Gemini's own chunk names the version that answered and the sources of its claims; the package leaves some out. */
+/** Reads the version and the grounding from Gemini's raw chunk, because the package omits some of them. */
 function readRawChunk(answer: StreamedAnswer, raw: unknown): void {
   const chunk = raw as
     | { modelVersion?: string; candidates?: { groundingMetadata?: StreamedAnswer['grounding'] }[] }
@@ -173,7 +176,7 @@ function getBlock(answer: StreamedAnswer, id: string, thought: boolean): Part {
   return block;
 }
 
-/** Thoughts always say who made them; other parts keep a signature only where the provider gave one. */
+/** A thought always records its provider; other parts keep a signature only if the provider gave one. */
 function sign(answer: StreamedAnswer, part: Part, metadata: Record<string, JsonObject> | undefined): void {
   const data = metadata as ProviderData | undefined;
   const isSigned = Object.values(metadata ?? {}).some((namespace) => namespace?.['thoughtSignature'] !== undefined);
@@ -182,11 +185,11 @@ function sign(answer: StreamedAnswer, part: Part, metadata: Record<string, JsonO
 }
 
 function toCall(call: Extract<StreamPart, { type: 'tool-call' }>): Part {
-  const named = { id: call.toolCallId, name: call.toolName };
+  const identity = { id: call.toolCallId, name: call.toolName };
   const input = unpackArguments(call.input);
   const args = parseArguments(input);
-  if (args) return { functionCall: { ...named, args } };
-  return { functionCall: { ...named, args: {} }, partMetadata: { invalidArguments: input.slice(0, 2_000) } };
+  if (args) return { functionCall: { ...identity, args } };
+  return { functionCall: { ...identity, args: {} }, partMetadata: { invalidArguments: input.slice(0, 2_000) } };
 }
 
 function toAnswer(answer: StreamedAnswer, modelName: string): ModelAnswer {
@@ -204,7 +207,7 @@ function toAnswer(answer: StreamedAnswer, modelName: string): ModelAnswer {
   };
 }
 
-/** Gemini's names, which the wire uses; other providers' reasons are translated. */
+/** Uses Gemini's finish reasons, as ADK does; other providers' reasons are translated. */
 function toFinishReason({ unified, raw }: Finish['finishReason'], provider: ProviderName): string {
   if (provider === 'google' && raw && /^[A-Z_]+$/.test(raw)) return raw;
   if (unified === 'length') return 'MAX_TOKENS';
@@ -227,8 +230,8 @@ const GEMINI_COUNTS = [
 ] as const;
 
 /**
- * Counts as the wire does: prompt tokens include cached ones, answer tokens leave thoughts out. The packages, but for
- * Gemini's, count output with thoughts and input with cache reads and writes.
+ * Counts as ADK does: prompt tokens include cached ones, answer tokens exclude thoughts. All packages except Gemini's
+ * include thoughts in output, and cache reads and writes in input.
  */
 function toUsage(usage: Finish['usage'], provider: ProviderName): UsageMetadata | undefined {
   if (provider === 'google' && usage.raw) {
@@ -236,7 +239,7 @@ function toUsage(usage: Finish['usage'], provider: ProviderName): UsageMetadata 
     return Object.fromEntries(GEMINI_COUNTS.flatMap((name) => (raw[name] === undefined ? [] : [[name, raw[name]]])));
   }
   const { inputTokens, outputTokens } = usage;
-  // Anthropic's package has 0 for counts that did not come.
+  // Anthropic's package reports missing counts as 0.
   if (!inputTokens.total && !outputTokens.total) return undefined;
   const prompt = inputTokens.total ?? 0;
   const output = outputTokens.total ?? 0;

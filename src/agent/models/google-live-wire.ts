@@ -5,15 +5,15 @@ import type { FittedTools } from './fit-tools.ts';
 import type { LiveInput, LiveMessage, LiveRequest } from '../definition/live.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/*
+/**
  * The messages of Google's live API (`BidiGenerateContent`), https://ai.google.dev/api/live: JSON objects with one
- * member that says what they are.
+ * member, whose name is the message type.
  */
 
-/** The first message: the model and everything that holds to the end. */
+/** Returns the first message: the model and all settings that are fixed for the session. */
 export function toSetup(modelName: string, request: LiveRequest, fitted: FittedTools): object {
   const { instruction, sampling, modality, proactiveAudio, affectiveDialog } = request;
-  const told = [instruction, fitted.notes].filter((text) => text.trim() !== '').join('\n\n');
+  const text = [instruction, fitted.notes].filter((each) => each.trim() !== '').join('\n\n');
   return {
     setup: {
       model: `models/${modelName}`,
@@ -22,7 +22,7 @@ export function toSetup(modelName: string, request: LiveRequest, fitted: FittedT
         ...sampling,
         ...(affectiveDialog ? { enableAffectiveDialog: true } : {}),
       },
-      ...(told === '' ? {} : { systemInstruction: { parts: [{ text: told }] } }),
+      ...(text === '' ? {} : { systemInstruction: { parts: [{ text }] } }),
       ...(fitted.tools.length === 0 ? {} : { tools: [{ functionDeclarations: fitted.tools.flatMap(toDeclaration) }] }),
       ...(proactiveAudio ? { proactivity: { proactiveAudio: true } } : {}),
       inputAudioTranscription: {},
@@ -36,14 +36,14 @@ const toDeclaration = (tool: FittedTools['tools'][number]) =>
     ? [{ name: tool.name, description: tool.description, parametersJsonSchema: tool.inputSchema }]
     : [];
 
-/** Converts the earlier conversation to a first message; the model answers at once if the user's message is last. */
+/** Converts the earlier conversation to a message; the model answers at once if the user's message is last. */
 export function toHistory(contents: Content[]): object | undefined {
   const turns = contents.map(toTurn).filter(({ parts }) => parts.length > 0);
   if (turns.length === 0) return undefined;
   return { clientContent: { turns, turnComplete: turns.at(-1)?.role === 'user' } };
 }
 
-/** Media are left out: the API takes none in contents (ADK `_filter_media_parts`). */
+/** Without media, because the API accepts none in contents (ADK `_filter_media_parts`). */
 const toTurn = (content: Content) => ({
   role: content.role ?? 'user',
   parts: getParts(content).flatMap((part): Part[] => {
@@ -53,7 +53,7 @@ const toTurn = (content: Content) => ({
   }),
 });
 
-/** A message of the client. */
+/** Converts a client input to a message. */
 export function toClientMessage(input: LiveInput, fitted: Pick<FittedTools, 'toName'>): object {
   if (input.kind === 'content') return { clientContent: { turns: [toTurn(input.content)], turnComplete: true } };
   if (input.kind === 'responses') {
@@ -93,17 +93,17 @@ const serverMessageSchema = z.object({
     .extend({ responseTokenCount: z.number().optional(), responseTokensDetails: z.array(jsonObject).optional() })
     .strip()
     .optional()
-    // A count that is new to this runtime ends no session.
+    // Unknown counts must not end the session.
     .catch(undefined),
 });
 
-/** The members of a server's message that are read here. */
+/** The members of a server's message that are used here. */
 export type ServerMessage = z.output<typeof serverMessageSchema>;
 
-/** Reads a message of the server. @throws {Error} for what is none. */
+/** @throws {Error} for an invalid message */
 export const readServerMessage = (text: string): ServerMessage => serverMessageSchema.parse(parseExactJson(text));
 
-/** Converts a message of the server; `undefined` for one that only concerns the connection. */
+/** Converts a server's message; `undefined` if it only concerns the connection. */
 export function toLiveMessage({ serverContent, toolCall, usageMetadata }: ServerMessage): LiveMessage | undefined {
   if (!serverContent && !toolCall && !usageMetadata) return undefined;
   const { modelTurn, inputTranscription, outputTranscription, groundingMetadata, ...flags } = serverContent ?? {};
@@ -118,7 +118,7 @@ export function toLiveMessage({ serverContent, toolCall, usageMetadata }: Server
   };
 }
 
-/** The live API has names of its own for the tokens of an answer. */
+/** Renames the live API's own names for answer tokens. */
 function toUsage(usage: NonNullable<ServerMessage['usageMetadata']>): NonNullable<LiveMessage['usageMetadata']> {
   const { responseTokenCount, responseTokensDetails, ...rest } = usage;
   return {

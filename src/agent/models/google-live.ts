@@ -9,27 +9,27 @@ import { fitTools } from './fit-tools.ts';
 import { readServerMessage, toClientMessage, toHistory, toLiveMessage, toSetup } from './google-live-wire.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 
-/** How to reach the live API. */
+/** Settings of the live API. */
 export interface GoogleLiveSettings {
   modelName: string;
   apiKey: string | undefined;
-  /** As of the other calls of the provider; its path is of no meaning here. */
+  /** Base URL of the provider; its path is ignored. */
   baseUrl: string | undefined;
-  /** Maximum time until the session is set up. */
+  /** Maximum time for setting up a session, milliseconds. */
   timeoutMs: number;
 }
 
 const BASE_URL = 'https://generativelanguage.googleapis.com';
-/** `v1alpha`, as ADK: `proactivity` and `enableAffectiveDialog` are in no other. */
+/** `v1alpha`, as in ADK, because other versions lack `proactivity` and `enableAffectiveDialog`. */
 const PATH = '/ws/google.ai.generativelanguage.v1alpha.GenerativeService.BidiGenerateContent';
-/** Messages that wait to be read; then the socket is not read any further. */
+/** Maximum number of unread messages; beyond it the socket is paused. */
 const { bytes: MAX_MESSAGE_BYTES, count: MAX_WAITING } = INPUT_LIMITS.modelLiveMessage;
-/** Bytes that the provider may leave unread. */
+/** Maximum bytes that wait to be sent to the provider. */
 const MAX_UNREAD_BYTES = 8 * 1024 * 1024;
 
 /**
- * Google's live API over its documented WebSocket. Not through the package `@google/genai` (3.1): 41 packages, 32 MB,
- * 101 ms and 30 MB of memory to load.
+ * Google's live API over its documented WebSocket. The package `@google/genai` (3.1) is not used because of 41
+ * packages, 32 MB on disk, 101 ms load time and 30 MB of memory.
  */
 export const googleLive = (settings: GoogleLiveSettings): LiveModel => ({
   modelName: settings.modelName,
@@ -49,7 +49,7 @@ class Connection implements LiveConnection {
   readonly #settings: GoogleLiveSettings;
   readonly #messages = new WaitingQueue<LiveMessage>();
   readonly #isSetUp = Promise.withResolvers<void>();
-  #calls: { ids: string[]; taken: AbortController } | undefined;
+  #calls: { ids: string[]; cancelled: AbortController } | undefined;
   #socket: WebSocket | undefined;
   #tools = fitTools({ tools: [] }, GOOGLE);
   #hasAnswered = false;
@@ -59,11 +59,11 @@ class Connection implements LiveConnection {
     this.#settings = settings;
   }
 
-  /** Opens the socket and sets the session up. @throws {AgentError} */
+  /** Opens the socket and sets up the session. @throws {AgentError} if that fails */
   async open(request: LiveRequest): Promise<void> {
     const { baseUrl = BASE_URL, apiKey, timeoutMs, modelName } = this.#settings;
     const address = new URL(PATH, baseUrl.replace(/^http/, 'ws'));
-    // Not in the query, as the package of the provider has it: addresses get into logs.
+    // The key is not sent in the query as Google's package does, because addresses are logged.
     const headers = apiKey === undefined ? {} : { 'x-goog-api-key': apiKey };
     const socket = new WebSocket(address, {
       headers,
@@ -118,9 +118,9 @@ class Connection implements LiveConnection {
   }
 
   cancelled(ids: string[]): AbortSignal {
-    const taken = new AbortController();
-    this.#calls = { ids, taken };
-    return taken.signal;
+    const cancelled = new AbortController();
+    this.#calls = { ids, cancelled };
+    return cancelled.signal;
   }
 
   close(): void {
@@ -131,7 +131,7 @@ class Connection implements LiveConnection {
   #receive(data: RawData): void {
     if (this.#hasEnded) return;
     try {
-      // The server sends its JSON in binary messages; ws hands on one Buffer unless told otherwise.
+      // The server sends its JSON in binary messages; ws delivers each as one Buffer by default.
       const message = readServerMessage((data as Buffer).toString());
       if (message.setupComplete) this.#isSetUp.resolve();
       this.#cancel(message.toolCallCancellation?.ids ?? []);
@@ -149,7 +149,7 @@ class Connection implements LiveConnection {
 
   #cancel(ids: string[]): void {
     if (this.#calls && ids.some((id) => this.#calls?.ids.includes(id)))
-      this.#calls.taken.abort(new AgentError('interrupted', 'The model took the call back.'));
+      this.#calls.cancelled.abort(new AgentError('interrupted', 'The model took the call back.'));
   }
 
   #end(error: AgentError): void {
@@ -159,7 +159,7 @@ class Connection implements LiveConnection {
     this.#messages.push({ closed: error });
   }
 
-  /** The reason is the provider's own words, which may quote what was sent: only what kind it is goes on. */
+  /** Classifies a close reason. The reason itself is not passed on, because it may quote what was sent. */
   #fromClose(code: number, reason: string): ModelFailure {
     const options = { detail: `closed with ${code}`, cause: reason };
     if (/api key|credential|permission/i.test(reason)) return new ModelFailure('model_unauthorized', options);

@@ -15,11 +15,11 @@ const SENTENCES = {
   model_stream_cut: 'broke off in the middle of its answer. Try again.',
 };
 
-/** A failed model call before anyone is notified; `detail` holds a status and a code word, or a plain text, of the provider. */
+/** A failed model call. `detail` is the provider's status and code word, or a short plain text. */
 export class ModelFailure extends Error {
   readonly code: ModelFailureCode;
   readonly detail: string;
-  /** Wait before a retry in milliseconds; `undefined`: the failure is no passing one. */
+  /** Wait before a retry, milliseconds; `undefined`: retrying is useless. */
   readonly retryAfterMs: number | undefined;
   constructor(code: ModelFailureCode, options: { detail?: string; retryAfterMs?: number; cause?: unknown } = {}) {
     super(code, { cause: options.cause });
@@ -29,14 +29,17 @@ export class ModelFailure extends Error {
   }
 }
 
-/** The failure as a sentence: names provider and model, never the key, the prompt or the provider's own words. */
+/**
+ * Converts a failure to a sentence that names provider and model, never the key, the prompt or the provider's own
+ * words.
+ */
 export function toModelError(failure: ModelFailure, provider: string, modelName: string): AgentError {
   const detail = failure.detail === '' ? '' : ` (${failure.detail})`;
   const text = `The model \`${modelName}\` of ${provider} ${SENTENCES[failure.code]}${detail}`;
   return new AgentError(failure.code, text, { cause: failure.cause });
 }
 
-/** The members of an `AI_APICallError` that are read here. */
+/** The members of an `AI_APICallError` that are used here. */
 interface CallError {
   name?: string;
   statusCode?: number;
@@ -47,14 +50,14 @@ interface CallError {
 }
 
 /**
- * Sorts an error of a provider package, of the network or of a stream; `hasAnswered`: some of the answer had come;
- * `key`: is never told, whatever the provider says.
+ * Classifies an error of a provider package, the network or a stream. `hasAnswered`: part of the answer had arrived;
+ * `key` is removed from the detail.
  */
 export function toFailure(error: unknown, hasAnswered: boolean, key?: string): ModelFailure {
   if (error instanceof ModelFailure) return error;
   const call = (typeof error === 'object' && error !== null ? error : {}) as CallError;
   const status = call.name === 'AI_APICallError' ? call.statusCode : undefined;
-  // A good status and a network error is a connection that broke, before or after the first words.
+  // A success status with a network error: the connection broke, before or after the first words.
   const isBroken = status !== undefined && status < 400 && call.isRetryable === true;
   if (status !== undefined && !isBroken) return fromStatus(call, status, key);
   const isUnreadable = call.name === 'AI_JSONParseError' || call.name === 'AI_TypeValidationError';
@@ -62,7 +65,7 @@ export function toFailure(error: unknown, hasAnswered: boolean, key?: string): M
     return new ModelFailure('model_bad_response', { cause: error });
   if (call.name === 'AI_UnsupportedFunctionalityError')
     return new ModelFailure('model_rejected', { detail: 'it does not take this kind of content', cause: error });
-  // The OpenAI-compatible package reports a stream without a finish reason so.
+  // The OpenAI-compatible package's error for a stream without a finish reason.
   if (hasAnswered || call.name === 'AI_InvalidResponseDataError')
     return new ModelFailure('model_stream_cut', { cause: error });
   return new ModelFailure('model_unavailable', { detail: findWord(call), retryAfterMs: 0, cause: error });
@@ -71,23 +74,26 @@ export function toFailure(error: unknown, hasAnswered: boolean, key?: string): M
 function fromStatus(call: CallError, status: number, key: string | undefined): ModelFailure {
   const body = readBody(call);
   const word = typeof body === 'string' ? '' : findWord(body);
-  // Refusals of a key like to quote it.
-  const said = word === '' && status !== 401 && status !== 403 ? toSaid(body, key) : word;
-  const detail = `HTTP ${status}${said === '' ? '' : `, ${said}`}`;
+  // Not for 401 and 403, because such errors often quote the key.
+  const detailText = word === '' && status !== 401 && status !== 403 ? toDetail(body, key) : word;
+  const detail = `HTTP ${status}${detailText === '' ? '' : `, ${detailText}`}`;
   const options = { detail, cause: call };
   if (status === 401 || status === 403) return new ModelFailure('model_unauthorized', options);
   if (status === 404) return new ModelFailure('model_not_found', options);
-  const passing = { ...options, retryAfterMs: retryAfter(call.responseHeaders) ?? toWait(body) ?? 0 };
-  if (status === 429) return new ModelFailure('model_rate_limited', isUsedUp(body, word) ? options : passing);
-  // Groq says so of a call that the model got wrong: the next one may be right.
-  if (status === 400 && word === 'tool_use_failed') return new ModelFailure('model_rejected', passing);
+  const retryable = { ...options, retryAfterMs: retryAfter(call.responseHeaders) ?? toWait(body) ?? 0 };
+  if (status === 429) return new ModelFailure('model_rate_limited', isUsedUp(body, word) ? options : retryable);
+  // Groq's code for a call that the model got wrong: a retry may succeed.
+  if (status === 400 && word === 'tool_use_failed') return new ModelFailure('model_rejected', retryable);
   if (isOfTemplate(body, status)) return new ModelFailure('model_rejected', options);
-  if (status >= 500 || status === 408 || status === 409) return new ModelFailure('model_unavailable', passing);
+  if (status >= 500 || status === 408 || status === 409) return new ModelFailure('model_unavailable', retryable);
   if (status >= 400) return new ModelFailure('model_rejected', options);
   return new ModelFailure('model_bad_response', options);
 }
 
-/** Kinds of errors within a stream, by the providers' code words; any other passes, as most do once they answer. */
+/**
+ * Classifies errors within a stream by the provider's code word; `passes`: a retry may help. Unknown errors are
+ * retried, because most failures after a success status are temporary.
+ */
 const WORDS: [RegExp, ModelFailureCode, passes: boolean][] = [
   [/insufficient_quota|billing/i, 'model_rate_limited', false],
   [/rate_?limit|resource_exhausted|too_many_requests|throttl/i, 'model_rate_limited', true],
@@ -100,7 +106,7 @@ const WORDS: [RegExp, ModelFailureCode, passes: boolean][] = [
   ],
 ];
 
-/** Sorts an error that came within a stream, after a good status: an object, or words. */
+/** Classifies an error that came within a stream after a success status: an object, or text. */
 export function fromStreamError(error: unknown): ModelFailure {
   const { code, status } = (typeof error === 'object' && error !== null ? error : {}) as Record<string, unknown>;
   const asStatus = [code, status].map(Number).find((number) => number >= 400 && number < 600);
@@ -118,7 +124,7 @@ const toRetry = ({ retryAfterMs, cause }: ModelFailure) => ({
   ...(retryAfterMs !== undefined && { retryAfterMs }),
 });
 
-/** The body of a refusal: JSON whatever its media type, the only one of a list, or the text that it is. */
+/** Returns an error response's body: parsed JSON whatever its media type, the first element of a list, or the text. */
 function readBody({ responseBody, data }: CallError): unknown {
   const parsed = parse(responseBody) ?? data;
   const body: unknown = Array.isArray(parsed) && parsed.length > 0 ? parsed[0] : parsed;
@@ -134,7 +140,7 @@ function parse(text: unknown): unknown {
   }
 }
 
-/** `retry-after-ms`, or `retry-after` in seconds or as a date; `undefined` where neither says when. */
+/** Reads `retry-after-ms`, or `retry-after` in seconds or as a date; returns milliseconds, `undefined` if absent. */
 function retryAfter(headers: Record<string, string> | undefined): number | undefined {
   const ms = Number(headers?.['retry-after-ms'] ?? Number.NaN);
   if (ms >= 0) return ms;
@@ -142,9 +148,9 @@ function retryAfter(headers: Record<string, string> | undefined): number | undef
   if (after === undefined || after.trim() === '') return undefined;
   const seconds = Number(after);
   if (!Number.isNaN(seconds)) return seconds >= 0 ? seconds * 1_000 : undefined;
-  // By the clock of the server where it tells it.
-  const told = Date.parse(headers?.['date'] ?? '');
-  const wait = Date.parse(after) - (Number.isNaN(told) ? Date.now() : told);
+  // Relative to the server's clock if it sends a `date`.
+  const serverTime = Date.parse(headers?.['date'] ?? '');
+  const wait = Date.parse(after) - (Number.isNaN(serverTime) ? Date.now() : serverTime);
   return Number.isNaN(wait) ? undefined : Math.max(wait, 0);
 }
 
@@ -153,19 +159,19 @@ const detailsOf = (body: unknown): Record<string, unknown>[] => {
   return Array.isArray(details) ? details.map(toMembers) : [];
 };
 
-/** Gemini says in the body how long to wait: `retryDelay: "45.8s"`. */
+/** Gemini sends the delay in the body: `retryDelay: "45.8s"`. */
 function toWait(body: unknown): number | undefined {
   const delay = detailsOf(body).find(({ retryDelay }) => typeof retryDelay === 'string')?.['retryDelay'];
   const seconds = /^(\d+(?:\.\d+)?)s$/.exec(String(delay))?.[1];
   return seconds === undefined ? undefined : Math.ceil(Number(seconds) * 1_000);
 }
 
-/** True for a quota that is not back within the time of a request. */
+/** True for a quota that does not recover within a request's time. */
 const isUsedUp = (body: unknown, word: string): boolean =>
   word === 'insufficient_quota' ||
   detailsOf(body).some(({ violations }) => /PerDay/.test(JSON.stringify(violations ?? '')));
 
-/** llama.cpp answers 500 where the model's template or the context does not take the request: it never will. */
+/** llama.cpp answers 500 if the model's template or context size rejects the request; a retry cannot succeed. */
 function isOfTemplate(body: unknown, status: number): boolean {
   const error = toMembers(toMembers(body)['error']);
   const { code, type, message } = error;
@@ -178,11 +184,11 @@ const isWord = (one: unknown): one is string =>
   typeof one === 'string' && /^[A-Za-z][A-Za-z0-9_.-]{1,63}$/.test(one) && !/^sk-|key-/.test(one);
 
 /**
- * The provider's code word such as `context_length_exceeded`; only a short identifier: messages may quote a secret.
- * Gateways carry the body of the provider behind them as text.
+ * Returns the provider's code word, such as `context_length_exceeded`. Only a short identifier qualifies, because
+ * messages may quote a secret. Gateways carry the inner provider's body as text.
  */
-function findWord(given: unknown, depth = 0): string {
-  const body = toMembers(given);
+function findWord(value: unknown, depth = 0): string {
+  const body = toMembers(value);
   const error = toMembers(body['error']);
   const raw = parse(toMembers(error['metadata'])['raw']) ?? parse(error['message']);
   const inner = raw !== undefined && depth < 3 ? findWord(raw, depth + 1) : '';
@@ -190,14 +196,14 @@ function findWord(given: unknown, depth = 0): string {
   return [error['code'], error['status'], error['type'], body['code'], body['status'], body['type']].find(isWord) ?? '';
 }
 
-/** Maximum length of what a provider's own words are told of. */
-const MAX_SAID = 200;
+/** Maximum length of quoted provider text, in characters. */
+const MAX_DETAIL = 200;
 
 /**
- * What a provider says that has no code word: plain text, or `error` or `detail` as a text. Neither a page of
- * HTML nor anything that looks like a key is told.
+ * Returns the plain text of an error without code word: the body, or its `error` or `detail`. HTML pages are dropped,
+ * and anything that looks like a key is masked.
  */
-function toSaid(body: unknown, key: string | undefined): string {
+function toDetail(body: unknown, key: string | undefined): string {
   const { error, detail } = toMembers(body);
   const first = toMembers(Array.isArray(detail) ? detail[0] : undefined);
   const text = [body, error, detail, first['msg']].find((one) => typeof one === 'string' && one.trim() !== '');
@@ -206,5 +212,5 @@ function toSaid(body: unknown, key: string | undefined): string {
     .replaceAll(/[\p{Cc}\s]+/gu, ' ')
     .replaceAll(/\b(?:sk|pk|key|gsk|xai|AIza)[-_]?[A-Za-z0-9_-]{6,}|\bbearer\s+\S+/gi, '…')
     .trim();
-  return plain.length > MAX_SAID ? `${plain.slice(0, MAX_SAID).toWellFormed()}…` : plain;
+  return plain.length > MAX_DETAIL ? `${plain.slice(0, MAX_DETAIL).toWellFormed()}…` : plain;
 }

@@ -23,8 +23,8 @@ import { parseExactJson } from '../../core/exact-json.ts';
 const OFFLINE = 'offline';
 
 /**
- * The built-in model that needs no key and no network. It is honest about what it is: deterministic rules, no language
- * understanding. It calls the tools that a prompt names, so that a newcomer sees a whole invocation.
+ * The built-in model, which needs no key and no network. It consists of deterministic rules and understands no
+ * language. It calls the tools that a prompt names, so that a newcomer sees a complete invocation.
  */
 export function offlineModel(): Model {
   return { provider: OFFLINE, generate };
@@ -52,31 +52,34 @@ function answer(request: ModelRequest): Content {
   return { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
 }
 
-/** The calls that a prompt requests of what it has to call; where it requests none, one with an example of arguments. */
+/**
+ * Returns the requested calls among the tools that may be called; if the prompt requests none, one call with example
+ * arguments.
+ */
 function chooseCalls(prompt: string, tools: ToolDeclaration[], choice: ToolChoice): FunctionCall[] {
-  const may = choice === 'required' ? tools : tools.filter(({ name }) => name === choice.name);
-  const calls = toolCallsFor(prompt, may);
-  // The tools of a client come last.
-  const last = may.at(-1);
+  const allowed = choice === 'required' ? tools : tools.filter(({ name }) => name === choice.name);
+  const calls = toolCallsFor(prompt, allowed);
+  // The client's tools come last.
+  const last = allowed.at(-1);
   if (calls.length > 0 || !last) return calls;
   return [{ name: last.name, args: firstObject(prompt, 0)?.value ?? toMembers(exampleOf(last.parameters)) }];
 }
 
-/** Answers in the form that is asked for: a JSON object at the end of the prompt, else an example of the schema. */
+/** Answers in the requested form: with a JSON object from the prompt, else an example of the schema. */
 function toForm(prompt: string, { outputSchema, tools }: ModelRequest): string | undefined {
   if (!outputSchema) return undefined;
-  const said = toolCallsFor(prompt, tools).length === 0 ? firstObject(prompt, 0)?.value : undefined;
-  return JSON.stringify(said ?? exampleOf(outputSchema));
+  const value = toolCallsFor(prompt, tools).length === 0 ? firstObject(prompt, 0)?.value : undefined;
+  return JSON.stringify(value ?? exampleOf(outputSchema));
 }
 
-/** References are not followed: an example is no larger than its schema. */
+/** Builds an example. References are not followed, so an example is no larger than its schema. */
 function exampleOf(schema: JsonObject): unknown {
   const { type, properties, required, items, anyOf, oneOf } = schema;
-  const [given] = [schema['const'], schema['default'], first(schema['enum']), first(schema['examples'])].filter(
+  const [declared] = [schema['const'], schema['default'], first(schema['enum']), first(schema['examples'])].filter(
     (value) => value !== undefined,
   );
   const choice = first(anyOf) ?? first(oneOf);
-  if (given !== undefined) return given;
+  if (declared !== undefined) return declared;
   if (isObject(choice)) return exampleOf(choice);
   const kind = first(type) ?? type;
   if (isObject(properties)) {
@@ -98,19 +101,19 @@ const getText = (content: Content | undefined) =>
     .join('\n')
     .trim();
 
-/** True for what the user said: no responses of tools, and no context that other agents left. */
+/** True for a user message: neither tool responses nor other agents' context. */
 const isPrompt = (content: Content) =>
   content.role === 'user' && getFunctionResponses(content).length === 0 && !getText(content).startsWith(CONTEXT_PREFIX);
 
 const toContent = (value: string): Content => ({ role: 'model', parts: [{ text: value }] });
 
-/** Says what a tool answered; a lone `result` is shown as it is. */
+/** Describes a tool's answer; a single `result` is shown unwrapped. */
 function toSentence({ name, response }: FunctionResponse): string {
   if (typeof response?.['error'] === 'string') return `The tool \`${name}\` failed: ${response['error']}`;
   const [only, ...others] = Object.entries(response ?? {});
   const isLone = only !== undefined && others.length === 0 && only[0] === 'result';
-  const shown: unknown = isLone ? only[1] : (response ?? {});
-  return `The tool \`${name}\` answered: ${typeof shown === 'string' ? shown : JSON.stringify(shown)}`;
+  const value: unknown = isLone ? only[1] : (response ?? {});
+  return `The tool \`${name}\` answered: ${typeof value === 'string' ? value : JSON.stringify(value)}`;
 }
 
 /** Maximum length of a prompt that is repeated in full, in characters. */
@@ -128,10 +131,10 @@ function introduction(prompt: string, { contents, tools }: ModelRequest): string
 
 const names = (tools: ToolDeclaration[]) => tools.map((tool) => `\`${tool.name}\``).join(', ');
 
-/** These take 2 ms. */
+/** Tokens counted without a pause; they take 2 ms. */
 const TOKENS_AT_ONCE = 200_000;
 
-/** Counted, not measured by a tokenizer: one token for every four characters of each word. */
+/** Estimates one token for every four characters of each word. */
 function countTokens(value: string): number {
   const words = value.match(/\S+/g) ?? [];
   return words.reduce((sum, word) => sum + Math.ceil(word.length / 4), 0);
@@ -151,7 +154,7 @@ async function countUsage({ instruction, contents }: ModelRequest, content: Cont
     promptTokenCount += count;
     sinceTurn += count;
     if (sinceTurn < TOKENS_AT_ONCE) continue;
-    // A long session has megabytes of words: others are served in between.
+    // Yields to other requests, because a long session has megabytes of text.
     await setImmediate();
     sinceTurn = 0;
   }
@@ -160,20 +163,20 @@ async function countUsage({ instruction, contents }: ModelRequest, content: Cont
 }
 
 /**
- * The tool calls that a prompt requests, in its order: a tool that it names as a whole word, with the JSON object
- * behind the name as arguments, else `{}`. For the calculator any arithmetic in the prompt does as well. Without ids.
+ * Returns the tool calls that a prompt requests, in order: a tool named as a whole word, with the following JSON object
+ * as arguments, else `{}`. The calculator also accepts arithmetic from the prompt. Calls have no ids.
  */
 export function toolCallsFor(prompt: string, tools: ToolDeclaration[]): FunctionCall[] {
-  const named = tools
+  const mentions = tools
     .map(({ name }) => ({ name, place: prompt.search(wholeWord(name)) }))
     .filter(({ place }) => place >= 0)
     .sort((one, other) => one.place - other.place);
   let end = 0;
-  return named.flatMap(({ name, place }, index) => {
-    // A name inside the arguments of another call requests nothing.
+  return mentions.flatMap(({ name, place }, index) => {
+    // A name within another call's arguments does not count.
     if (place < end) return [];
     const object = firstObject(prompt, place);
-    const isOwn = object && object.start < (named[index + 1]?.place ?? prompt.length);
+    const isOwn = object && object.start < (mentions[index + 1]?.place ?? prompt.length);
     if (isOwn) end = object.end;
     return [{ name, args: isOwn ? object.value : defaultArguments(name, prompt) }];
   });
@@ -182,18 +185,18 @@ export function toolCallsFor(prompt: string, tools: ToolDeclaration[]): Function
 const wholeWord = (name: string) =>
   new RegExp(`(?<![A-Za-z0-9_])${name.replaceAll(/[^A-Za-z0-9_]/g, String.raw`\$&`)}(?![A-Za-z0-9_])`, 'i');
 
-/** The first JSON object of a text from a place on, and where it starts and ends. */
+/** Returns the first JSON object of a text from an index on, with its start and end. */
 function firstObject(text: string, from: number): { value: JsonObject; start: number; end: number } | undefined {
   const start = text.indexOf('{', from);
   let end = start;
-  // Ends are tried from the left, at most 20 of them: a prompt full of braces must not cost quadratic time.
+  // Tries at most 20 closing braces from the left, because a prompt full of braces must not cost quadratic time.
   for (let tries = 0; start >= 0 && tries < 20; tries += 1) {
     end = text.indexOf('}', end) + 1;
     if (end === 0) return undefined;
     try {
       return { value: parseExactJson(text.slice(start, end)) as JsonObject, start, end };
     } catch {
-      // Not the end of the object yet.
+      // The object does not end here.
     }
   }
   return undefined;
@@ -209,7 +212,7 @@ function defaultArguments(name: string, prompt: string): JsonObject {
   return { expression: withoutEnd(longest) };
 }
 
-/** Without dots, commas and blanks at its end. A pattern for that takes quadratic time: 18 s for 100,000 dots. */
+/** Removes trailing dots, commas and blanks. A pattern would take quadratic time: 18 s for 100,000 dots. */
 function withoutEnd(text: string): string {
   let end = text.length;
   while (end > 0 && /[.,\s]/.test(text.charAt(end - 1))) end -= 1;

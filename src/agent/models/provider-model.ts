@@ -21,23 +21,22 @@ import {
 import { type AnswerForm, toForm, withForm } from './answer-form.ts';
 import { toPrompt } from './to-prompt.ts';
 
-/** How to reach a provider, and for how long to try. */
 export interface ProviderSettings {
   provider: ProviderName;
   apiKey?: string;
   baseUrl?: string;
-  /** Maximum wait for the next bytes of an answer [120,000]. */
+  /** Maximum wait for the next bytes of an answer, milliseconds [120,000]. */
   timeoutMs?: number;
-  /** Retries after 429, 5xx and network failures, before any of the answer has come [3]. */
+  /** Retries after 429, 5xx and network failures, if none of the answer has arrived [3]. */
   maxRetries?: number;
-  /** First back-off; doubles with each retry [500]. */
+  /** First back-off, milliseconds; doubles with each retry [500]. */
   retryDelayMs?: number;
 }
 
-/** Maximum single back-off; where a provider demands more, the call fails at once. */
+/** Maximum single back-off; if a provider demands more, the call fails at once. */
 const MAX_RETRY_DELAY_MS = 20_000;
 
-/** A model behind one of the AI SDK's provider packages, called one step at a time through their provider interface. */
+/** A model of one of the AI SDK's provider packages, called through their low-level provider interface. */
 export function providerModel(settings: ProviderSettings): Model {
   const { provider, maxRetries = 3, retryDelayMs = 500 } = settings;
   let loading: ReturnType<typeof loadProvider> | undefined;
@@ -74,10 +73,10 @@ export function providerModel(settings: ProviderSettings): Model {
       }
       if (request.signal.aborted) throw abortError(request.signal);
       const { failure, hasAnswered } = result;
-      const less =
-        failure.code === 'model_rejected' && !hasAnswered ? toLess(fitted, request, provider, facts) : undefined;
-      if (less) {
-        fitted = less;
+      const reduced =
+        failure.code === 'model_rejected' && !hasAnswered ? reduceRequest(fitted, request, provider, facts) : undefined;
+      if (reduced) {
+        fitted = reduced;
         continue;
       }
       const waitMs = Math.max(failure.retryAfterMs ?? 0, retryDelayMs * 2 ** attempt);
@@ -93,38 +92,43 @@ export function providerModel(settings: ProviderSettings): Model {
   return { provider, generate, ...vectors, lacksKey: needsKey(settings), breaker: new CircuitBreaker() };
 }
 
-/** Only the public addresses are sure to ask for a key. */
+/** Only the providers' public addresses certainly require a key. */
 const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
   provider !== 'openai-compatible' && !apiKey && baseUrl === undefined;
 
-/** A request as a provider takes it. */
+/** A request converted for a provider. `omissions`: what was removed after a rejection. */
 interface FittedRequest {
   options: Omit<CallOptions, 'abortSignal' | 'headers'>;
   tools: ReturnType<typeof fitTools>;
   form: AnswerForm | undefined;
-  left: { withoutThoughts: boolean; withoutFiles: boolean };
+  omissions: { withoutThoughts: boolean; withoutFiles: boolean };
   hasThoughts: boolean;
   hasFiles: boolean;
 }
 
 /**
- * Returns the request with less in it, for a provider that refuses it: what others, or another model of this provider,
- * signed cannot be known, nor whether a model sees pictures. A stored event must not be refused for ever.
+ * Returns a reduced request after a rejection; `undefined` if nothing can be removed. It is unknown whether the
+ * provider accepts signatures of other models, or whether the model sees pictures, and a stored event must not make
+ * every later request fail.
  */
-function toLess(
+function reduceRequest(
   fitted: FittedRequest,
   request: ModelRequest,
   provider: ProviderName,
   facts: ProviderFacts,
 ): FittedRequest | undefined {
-  const { form, left, hasThoughts, hasFiles } = fitted;
-  // Providers know parts of JSON Schema only, and servers of this wire need not know it at all.
-  if (form?.isNative) return fitRequest(request, provider, facts, { ...form, isNative: false }, left);
-  if (hasThoughts) return fitRequest(request, provider, facts, form, { ...left, withoutThoughts: true });
-  return hasFiles ? fitRequest(request, provider, facts, form, { ...left, withoutFiles: true }) : undefined;
+  const { form, omissions, hasThoughts, hasFiles } = fitted;
+  // Providers support parts of JSON Schema only, and compatible servers may support none, so structured output goes
+  // first.
+  if (form?.isNative) return fitRequest(request, provider, facts, { ...form, isNative: false }, omissions);
+  if (hasThoughts) return fitRequest(request, provider, facts, form, { ...omissions, withoutThoughts: true });
+  return hasFiles ? fitRequest(request, provider, facts, form, { ...omissions, withoutFiles: true }) : undefined;
 }
 
-/** Beside tools the package of Google's older models makes a tool of the form, whose schema is held to the same words. */
+/**
+ * With tools, the package for Google's older models turns the form into a tool, whose schema has the same restrictions
+ * as tool schemas.
+ */
 function toFormSchema(
   { schema }: AnswerForm,
   { tools }: FittedRequest['tools'],
@@ -140,17 +144,17 @@ function fitRequest(
   provider: ProviderName,
   facts: ProviderFacts,
   form = toForm(request, provider),
-  left: FittedRequest['left'] = { withoutThoughts: false, withoutFiles: false },
+  omissions: FittedRequest['omissions'] = { withoutThoughts: false, withoutFiles: false },
 ): FittedRequest {
   const tools = fitTools(request, facts, request.onLeftOut);
   const formed = form ? withForm(request, provider, form) : request;
   const instruction = [formed.instruction, tools.notes].filter(Boolean).join('\n\n');
-  const told = toPrompt({ ...formed, instruction }, { provider, facts, tools, ...left });
+  const conversation = toPrompt({ ...formed, instruction }, { provider, facts, tools, ...omissions });
   const { promptCaching: _, reasoningEffort, stopSequences, maxOutputTokens, ...sampling } = request.sampling;
   const stops = stopSequences?.filter((text) => text.trim() !== '').slice(0, facts.stops);
   return {
     options: {
-      prompt: told.prompt,
+      prompt: conversation.prompt,
       ...toTools(request.toolChoice, tools, facts),
       ...sampling,
       ...(stops && stops.length > 0 && { stopSequences: stops }),
@@ -162,18 +166,18 @@ function fitRequest(
     },
     tools,
     form,
-    left,
-    hasThoughts: told.hasThoughts,
-    hasFiles: told.hasFiles,
+    omissions,
+    hasThoughts: conversation.hasThoughts,
+    hasFiles: conversation.hasFiles,
   };
 }
 
 type Attempt = { answer: ModelAnswer } | { failure: ModelFailure; hasAnswered: boolean };
 
-/** Characters that are told of what was passed over. */
-const MAX_TOLD = 100;
+/** Maximum length of a reported unknown part, in characters. */
+const MAX_REPORTED = 100;
 
-/** One request. A failure is returned, so that the caller may try again while nothing was yielded. */
+/** Makes one request. A failure is returned, so that the caller may retry if nothing was yielded. */
 async function* attemptOnce(
   model: ProviderModel,
   request: ModelRequest,
@@ -188,12 +192,12 @@ async function* attemptOnce(
   const listener: Listener = {
     touch: idle.touch,
     begin: () => request.onBegin?.(),
-    passOver: (what) => request.onPassedOver?.(what.slice(0, MAX_TOLD)),
+    passOver: (what) => request.onPassedOver?.(what.slice(0, MAX_REPORTED)),
     fail: (failure) => void (failed ??= failure),
   };
   try {
-    const sent = { ...options, ...withTrace(), abortSignal };
-    const { stream } = await listenWith(listener, () => model.doStream(sent));
+    const callOptions = { ...options, ...withTrace(), abortSignal };
+    const { stream } = await listenWith(listener, () => model.doStream(callOptions));
     const watched = untilAborted(stream, abortSignal, idle.touch, () => request.onBegin?.());
     const parts = readStream(watched, provider, request.modelName);
     for (;;) {
@@ -220,8 +224,8 @@ function withTrace(): Pick<CallOptions, 'headers'> {
 }
 
 /**
- * The tools and the choice among them. A tool is named as the provider knows it; a provider that takes no names is told
- * of that tool alone. A tool that the provider is not told of cannot be chosen.
+ * Returns the tools and the tool choice. If the provider cannot choose by name, it receives only the chosen tool. An
+ * omitted tool cannot be chosen.
  */
 function toTools(
   choice: ToolChoice | undefined,
@@ -237,15 +241,15 @@ function toTools(
   return { tools: choice === 'required' ? tools : chosen, toolChoice: { type: 'required' } };
 }
 
-/** Maximum size of what an answer brings, in characters, with 100 for each piece of it. */
+/** Maximum size of an answer, in characters; each part counts 100 more. */
 const MAX_ANSWER = 33_554_432;
 
 const getSize = (part: StreamPart) => 100 + ('delta' in part ? part.delta.length : 0);
 
-/** Parts that come before there is any answer. */
+/** Parts that precede the answer. */
 const BEFORE_ANSWER = new Set<StreamPart['type']>(['stream-start', 'response-metadata', 'raw']);
 
-/** The stream's parts; ends with the signal's reason as soon as it is aborted, and always lets the connection go. */
+/** Yields the stream's parts. Throws the signal's reason on an abort, and always releases the connection. */
 async function* untilAborted(
   stream: ReadableStream<StreamPart>,
   signal: AbortSignal,

@@ -15,31 +15,29 @@ import { ModelFailure } from './model-error.ts';
 /** The providers that are reached over HTTP. */
 export type ProviderName = 'openai' | 'openai-compatible' | 'anthropic' | 'google';
 
-/** A model of an AI SDK provider package, called one step at a time. */
+/** A model of an AI SDK provider package. */
 export type ProviderModel = ReturnType<ReturnType<typeof createAnthropic>>;
-/** The models of a provider by name, with those that make vectors. */
+/** A provider's models by name, including embedding models. */
 type ProviderModels = ((modelName: string) => ProviderModel) &
   Pick<ReturnType<typeof createAnthropic>, 'embeddingModel'>;
-/** Options of one call of a provider's model. */
 export type CallOptions = Parameters<ProviderModel['doStream']>[0];
-/** One part of a provider's stream. */
 export type StreamPart =
   Awaited<ReturnType<ProviderModel['doStream']>>['stream'] extends ReadableStream<infer Part> ? Part : never;
 
-/** The providers' addresses without a `baseUrl`; given explicitly, since the packages else read the environment. */
+/** Default addresses, set explicitly because the packages would read the environment otherwise. */
 const BASE_URLS = {
   openai: 'https://api.openai.com/v1',
   anthropic: 'https://api.anthropic.com/v1',
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
 
-/** Returns what a provider takes. */
+/** Returns the limits of a provider's requests. */
 export function factsOf(name: ProviderName, baseUrl: string | undefined, modelName: string): ProviderFacts {
   if (name === 'openai-compatible') return compatibleFacts(baseUrl, modelName);
   return { openai: OPENAI, anthropic: ANTHROPIC, google: GOOGLE }[name];
 }
 
-/** JSON writes half of a surrogate pair as an escape, and only that: no provider takes it for text. */
+/** A lone surrogate, which JSON.stringify writes as an escape and providers reject. */
 const HALF = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g;
 
 function withWholeText(init: RequestInit | undefined): RequestInit | undefined {
@@ -48,12 +46,12 @@ function withWholeText(init: RequestInit | undefined): RequestInit | undefined {
   return { ...init, body: body.replaceAll(HALF, '$1\\ufffd') };
 }
 
-/** A provider that never ends a line, or nests it without end, ends the call and not the process. */
+/** Bounds and rewrites responses, so that a provider with endless lines or nesting fails the call, not the process. */
 const fetchFrom =
   (provider: ProviderName): typeof fetch =>
   async (input, init) => {
     const response = await fetch(input, withWholeText(init));
-    // The packages read every answer but a refusal and vectors as a stream, whatever its media type.
+    // The packages read every response except errors and embeddings as a stream, whatever its media type.
     const isStream = response.ok && !/(?:\/embeddings|mbedContents?)$/.test(response.url);
     const toError = (excess: string) => new ModelFailure('model_bad_response', { detail: excess });
     const bounded = boundedResponse(response, isStream, INPUT_LIMITS.modelAnswer, toError);
@@ -61,8 +59,8 @@ const fetchFrom =
   };
 
 /**
- * OpenRouter's thoughts (`reasoning_details`), which the package does not know: pieces of a stream are put together by
- * their place, and the finish carries them.
+ * OpenRouter's reasoning (`reasoning_details`), which the package does not know: streamed pieces are merged by index,
+ * and the finish part carries them.
  */
 const DETAILS: NonNullable<Parameters<typeof createOpenAICompatible>[0]['metadataExtractor']> = {
   extractMetadata: () => Promise.resolve(undefined),
@@ -72,26 +70,26 @@ const DETAILS: NonNullable<Parameters<typeof createOpenAICompatible>[0]['metadat
       processChunk(chunk) {
         const { choices } = toMembers(chunk);
         const { delta } = toMembers(Array.isArray(choices) ? choices[0] : undefined);
-        const { reasoning_details: given } = toMembers(delta);
-        for (const each of Array.isArray(given) ? given : []) addDetail(details, toMembers(each));
+        const { reasoning_details: pieces } = toMembers(delta);
+        for (const each of Array.isArray(pieces) ? pieces : []) addDetail(details, toMembers(each));
       },
       buildMetadata: () => (details.length > 0 ? { compatible: { reasoningDetails: details as never } } : undefined),
     };
   },
 };
 
-/** Returns a request with members under the names that a server knows. */
+/** Renames or drops request members as the server requires. */
 const withMembers = (body: JsonObject, members: ProviderFacts['members']): JsonObject =>
   members === undefined
     ? body
     : Object.fromEntries(
         Object.entries(body).flatMap(([name, value]) => {
-          const known = Object.hasOwn(members, name) ? members[name] : name;
-          return known === undefined ? [] : [[known, value]];
+          const sentName = Object.hasOwn(members, name) ? members[name] : name;
+          return sentName === undefined ? [] : [[sentName, value]];
         }),
       );
 
-/** Members of a detail that come in pieces. */
+/** Members of a detail that arrive in pieces. */
 const PIECES = ['text', 'summary', 'data'];
 
 function addDetail(details: JsonObject[], detail: JsonObject): void {
@@ -110,7 +108,7 @@ function addDetail(details: JsonObject[], detail: JsonObject): void {
   }
 }
 
-/** Gives the provider's models by name. The package is loaded here, so that a start with another does not pay. */
+/** Loads the provider's package on demand, so that other providers do not slow the start. */
 export async function loadProvider(
   name: ProviderName,
   apiKey: string | undefined,
@@ -136,7 +134,7 @@ export async function loadProvider(
   return (await import('@ai-sdk/google')).createGoogle(settings);
 }
 
-/** Options of every call of a provider: OpenAI is to keep nothing, so reasoning travels encrypted with the history. */
+/** Returns provider options. OpenAI must store nothing, so its reasoning travels encrypted with the history. */
 export function providerOptions(
   name: ProviderName,
   schema: JsonObject | undefined,

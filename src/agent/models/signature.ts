@@ -5,17 +5,17 @@ export type ProviderData = Record<string, Record<string, never>>;
 
 const signatureSchema = z.tuple([z.string(), z.record(z.string(), z.record(z.string(), z.unknown())).nullable()]);
 
-/** Encodes a provider's name and data as a `thoughtSignature`: base64, since clients of the wire expect bytes. */
+/** Encodes a provider's name and data as a `thoughtSignature`, in base64 because clients expect bytes. */
 export function toSignature(provider: string, data: ProviderData | undefined): string {
   return Buffer.from(JSON.stringify([provider, data ?? null])).toString('base64');
 }
 
-/** Returns this provider's data of a signature, `{}` where there was none; `undefined` for another provider's. */
+/** Decodes a signature: this provider's data, `{}` if it had none, `undefined` if another provider made it. */
 export function fromSignature(provider: string, signature: string | null | undefined): ProviderData | undefined {
   if (!signature) return undefined;
   const parsed = signatureSchema.safeParse(parseBase64(signature));
   if (parsed.success) return parsed.data[0] === provider ? ((parsed.data[1] ?? {}) as ProviderData) : undefined;
-  // A session that came from ADK carries Gemini's own signatures.
+  // A session imported from ADK has Gemini's own signatures.
   return provider === 'google' ? ({ google: { thoughtSignature: signature } } as unknown as ProviderData) : undefined;
 }
 

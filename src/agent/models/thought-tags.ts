@@ -1,6 +1,6 @@
 /**
- * Thoughts in tags: servers of open models that do not part them from the answer send `<think>We add.</think>4`. Only
- * what an answer begins with is a thought; a text that speaks of such tags stays as it is.
+ * Reads thoughts in tags: some servers of open models send `<think>We add.</think>4` as one text. Only tags at the
+ * start of an answer count; a text that mentions such tags stays unchanged.
  */
 
 /** A piece of an answer. */
@@ -10,27 +10,27 @@ interface Piece {
 }
 
 const TAGS = ['think', 'thinking', 'thought', 'reasoning'];
-/** What opens a thought, with what closes it. */
+/** Closing tags by opening tag. */
 const CLOSINGS = new Map([
   ...TAGS.map((tag): [string, string] => [`<${tag}>`, `</${tag}>`]),
   ['[think]', '[/think]'] as const,
 ]);
 
-/** Reads the text of one answer as it comes, also where a tag is cut. */
+/** Splits the text of one answer while it streams, even if a chunk ends within a tag. */
 export class ThoughtTags {
-  /** `start`: nothing but thoughts and blanks so far; `thought`: in a thought; `text`: in the answer itself. */
+  /** `start`: only thoughts and blanks so far; `thought`: inside a thought; `text`: in the answer. */
   #place: 'start' | 'thought' | 'text' = 'start';
   #held = '';
-  /** The opening tag of the thought that is open, or was last. */
+  /** The opening tag of the current or last thought. */
   opening = '';
   #hasThought = false;
 
-  /** True where a thought has not been closed. */
+  /** True if a thought is not closed yet. */
   get isOpen(): boolean {
     return this.#place === 'thought';
   }
 
-  /** Takes the next text; returns what is known to be thought or answer. */
+  /** Adds text; returns the pieces that are certainly thought or answer. */
   read(delta: string): Piece[] {
     if (this.#place === 'text') return delta === '' ? [] : [{ text: delta }];
     this.#held += delta;
@@ -39,7 +39,7 @@ export class ThoughtTags {
     return pieces;
   }
 
-  /** Returns what was held back. */
+  /** Returns the text that was held back. */
   end(): Piece[] {
     const text = this.#held;
     this.#held = '';
@@ -49,27 +49,27 @@ export class ThoughtTags {
     return this.#hasThought && text.trim() === '' ? [] : [{ text }];
   }
 
-  /** Returns true where there may be more to do. */
+  /** Returns true if more can be read. */
   #step(pieces: Piece[]): boolean {
     return this.#place === 'thought' ? this.#readThought(pieces) : this.#readStart(pieces);
   }
 
   #readStart(pieces: Piece[]): boolean {
-    const said = this.#held.trimStart();
-    if (said === '') return false;
-    const lower = said.slice(0, 16).toLowerCase();
+    const trimmed = this.#held.trimStart();
+    if (trimmed === '') return false;
+    const lower = trimmed.slice(0, 16).toLowerCase();
     const opening = [...CLOSINGS.keys()].find((tag) => lower.startsWith(tag));
     if (opening !== undefined) {
       this.#place = 'thought';
-      this.opening = said.slice(0, opening.length);
+      this.opening = trimmed.slice(0, opening.length);
       this.#hasThought = true;
-      this.#held = said.slice(opening.length);
+      this.#held = trimmed.slice(opening.length);
       return true;
     }
     if ([...CLOSINGS.keys()].some((tag) => tag.startsWith(lower))) return false;
     this.#place = 'text';
-    // Blanks between a thought and its answer are of neither.
-    pieces.push({ text: this.#hasThought ? said : this.#held });
+    // Blanks between a thought and the answer belong to neither.
+    pieces.push({ text: this.#hasThought ? trimmed : this.#held });
     this.#held = '';
     return false;
   }
@@ -87,7 +87,7 @@ export class ThoughtTags {
   }
 }
 
-/** How much of the end of a text may be the beginning of a tag. */
+/** Returns the length of the text's end that may begin the tag. */
 function overlap(text: string, tag: string): number {
   for (let length = Math.min(tag.length - 1, text.length); length > 0; length--)
     if (text.endsWith(tag.slice(0, length))) return length;
@@ -95,8 +95,8 @@ function overlap(text: string, tag: string): number {
 }
 
 /**
- * Divides an answer whose thought is only closed: templates of some models open it in the prompt. The tag ends its
- * line, and nothing before it speaks of one.
+ * Splits an answer whose thought is closed but not opened, because some models' templates open it in the prompt. The
+ * closing tag must end its line, and the text before it must not mention such a tag.
  */
 export function splitUnopened(text: string): { thought: string; text: string } | undefined {
   const [closing] = /<\/think(?:ing)?>(?=[^\S\n]*\n)/i.exec(text) ?? [];

@@ -21,50 +21,50 @@ type UserPart = Extract<Message, { role: 'user' }>['content'][number];
 type ToolPart = Extract<Extract<Message, { role: 'tool' }>['content'][number], { type: 'tool-result' }>;
 type Json = Extract<ToolPart['output'], { type: 'json' }>['value'];
 
-/** What stands for a message without anything that can be sent: most providers refuse one. */
+/** Placeholder text of an empty message, which most providers reject. */
 const EMPTY = '(empty)';
 
-/** How to tell a provider of a conversation. */
-export interface Telling {
+/** How a conversation is converted for a provider. */
+export interface PromptOptions {
   provider: ProviderName;
   facts: ProviderFacts;
   tools: Pick<FittedTools, 'toName' | 'toArguments'>;
-  /** True: no thoughts go back, whoever made them [false]. */
+  /** True: no thoughts are sent back [false]. */
   withoutThoughts?: boolean;
-  /** True: files are told in words [false]. */
+  /** True: files are described in words [false]. */
   withoutFiles?: boolean;
 }
 
-/** A conversation as a provider takes it, and what could be left out where the provider refuses it nevertheless. */
-export interface Told {
+/** A converted conversation, and whether it has thoughts or files that could be removed after a rejection. */
+export interface ConvertedPrompt {
   prompt: Prompt;
   hasThoughts: boolean;
   hasFiles: boolean;
 }
 
 /**
- * Returns the conversation as the packages take it and the provider takes it from them: instruction first, contents of
- * a role joined, each call with one result behind it, under ids that the provider takes. What the provider does not
- * take is told in words.
+ * Converts a conversation to the AI SDK's prompt, within the provider's limits: instruction first, contents of one role
+ * joined, each call followed by one result, with call ids that the provider accepts. What the provider does not accept
+ * is described in words.
  */
-export function toPrompt({ instruction, contents, sampling }: ModelRequest, telling: Telling): Told {
-  const teller = new Teller(telling);
+export function toPrompt({ instruction, contents, sampling }: ModelRequest, options: PromptOptions): ConvertedPrompt {
+  const builder = new PromptBuilder(options);
   for (const content of joinRoles(contents)) {
-    if (content.role === 'model') teller.addModel(content);
-    else teller.addUser(content);
+    if (content.role === 'model') builder.addModel(content);
+    else builder.addUser(content);
   }
-  const messages = teller.end();
+  const messages = builder.end();
   const system: Prompt = isBlank(instruction) ? [] : [{ role: 'system', content: instruction.toWellFormed() }];
   const prompt = [...system, ...messages];
-  const isMarked = sampling.promptCaching === true && telling.provider === 'anthropic';
+  const isMarked = sampling.promptCaching === true && options.provider === 'anthropic';
   return {
     prompt: isMarked ? withCacheMarks(prompt) : prompt,
-    hasThoughts: teller.hasThoughts,
-    hasFiles: teller.hasFiles,
+    hasThoughts: builder.hasThoughts,
+    hasFiles: builder.hasFiles,
   };
 }
 
-/** Marks where what is kept ends: behind the instruction, which tools stand before, and behind the history. */
+/** Marks the ends of the cached prefixes: after the instruction, which includes the tools, and after the history. */
 const withCacheMarks = (prompt: Prompt): Prompt =>
   prompt.map((message, index) =>
     message.role === 'system' || index === prompt.length - 1
@@ -74,7 +74,10 @@ const withCacheMarks = (prompt: Prompt): Prompt =>
 
 const isBlank = (text: string) => text.trim() === '';
 
-/** Local servers refuse a conversation whose roles do not alternate (chat templates of Mistral and Gemma). */
+/**
+ * Joins contents of one role, because local servers reject conversations whose roles do not alternate (chat templates
+ * of Mistral and Gemma).
+ */
 function joinRoles(contents: Content[]): Content[] {
   const joined: Content[] = [];
   for (const content of contents) {
@@ -85,7 +88,10 @@ function joinRoles(contents: Content[]): Content[] {
   return joined;
 }
 
-/** A blank line keeps two texts apart: not every wire shows where a part ends. Signed texts stay as signed. */
+/**
+ * Joins parts with a blank line between texts, because not every provider shows where a part ends. A signed text stays
+ * unchanged, because its signature covers it.
+ */
 function joinParts(before: Part[], [first, ...others]: Part[]): Part[] {
   const isText = (part: Part | undefined) => Boolean(part?.text) && part?.thought !== true && !part?.thoughtSignature;
   const apart = isText(before.at(-1)) && isText(first) ? { ...first, text: `\n\n${first?.text}` } : first;
@@ -94,14 +100,14 @@ function joinParts(before: Part[], [first, ...others]: Part[]): Part[] {
 
 /** A call that waits for its result. */
 interface OpenCall {
-  /** Its id in the conversation, and in the request. */
+  /** Id in the conversation; `sentId` is the id in the request. */
   id: string;
   sentId: string;
   name: string;
 }
 
-class Teller {
-  readonly #telling: Telling;
+class PromptBuilder {
+  readonly #options: PromptOptions;
   readonly #messages: Message[] = [];
   readonly #room: Room;
   readonly #ids = new Set<string>();
@@ -109,27 +115,27 @@ class Teller {
   hasThoughts = false;
   hasFiles = false;
 
-  constructor(telling: Telling) {
-    this.#telling = telling;
-    this.#room = { files: telling.facts.files.count };
+  constructor(options: PromptOptions) {
+    this.#options = options;
+    this.#room = { files: options.facts.files.count };
   }
 
   addModel(content: Content): void {
-    // Only a broken conversation has two contents of the model with a call that nothing answers between them.
+    // Only a broken conversation has two model contents with an unanswered call between them.
     if (this.#messages.length === 0) this.#say('(The start of the conversation is left out.)');
     const parts: AssistantPart[] = [];
     const details: JsonObject[] = [];
     for (const part of getParts(content)) this.#addModelPart(part, parts, details);
-    const spoken = withoutLastThoughts(joinTexts(parts, false)).filter(isSaying);
-    if (spoken.length === 0) spoken.push({ type: 'text', text: EMPTY });
+    const sent = withoutLastThoughts(joinTexts(parts, false)).filter(isSaying);
+    if (sent.length === 0) sent.push({ type: 'text', text: EMPTY });
     const options = details.length > 0 ? { providerOptions: { openaiCompatible: { reasoning_details: details } } } : {};
-    this.#messages.push({ role: 'assistant', content: spoken, ...options } as AssistantMessage);
+    this.#messages.push({ role: 'assistant', content: sent, ...options } as AssistantMessage);
   }
 
   #addModelPart(part: Part, parts: AssistantPart[], details: JsonObject[]): void {
-    const { provider, facts, tools } = this.#telling;
+    const { provider, facts, tools } = this.#options;
     const data = fromSignature(provider, part.thoughtSignature);
-    const isKept = data !== undefined && facts.takesThoughts && !this.#telling.withoutThoughts;
+    const isKept = data !== undefined && facts.takesThoughts && !this.#options.withoutThoughts;
     const signed = isKept && Object.keys(data).length > 0 ? { providerOptions: data } : {};
     if (isKept && (part.thought === true || 'providerOptions' in signed)) this.hasThoughts = true;
     if (part.functionCall) {
@@ -138,113 +144,113 @@ class Teller {
       const input = toWellFormed(tools.toArguments(part.functionCall.name ?? '', args ?? {}));
       parts.push({ type: 'tool-call', toolCallId: sentId, toolName: name, input, ...signed });
     } else if (part.thought === true) {
-      // A thought goes back only to the provider that made it: others refuse its signature or take it for an answer.
+      // A thought is sent back only to its own provider: others reject its signature or take it for an answer.
       if (!isKept) return;
       const its = provider === 'openai-compatible' ? getDetails(data) : [];
       if (its.length > 0) details.push(...its);
       else if (isThought(provider, part, data))
         parts.push({ type: 'reasoning', text: toText(part.text ?? ''), ...signed });
-    } else if (part.inlineData ?? part.fileData) parts.push(this.#toMade(part, signed));
+    } else if (part.inlineData ?? part.fileData) parts.push(this.#toModelFile(part, signed));
     else {
       const text = toText(getText(part));
       const last = parts.at(-1);
-      // The signature of an empty text is that of the text before it.
+      // The signature of an empty text belongs to the text before it.
       if (text === '' && 'providerOptions' in signed && last?.type === 'text' && !last.providerOptions)
         parts[parts.length - 1] = { ...last, ...signed };
       else if (text !== '') parts.push({ type: 'text', text, ...signed });
     }
   }
 
-  /** A file that the model made. */
-  #toMade(part: Part, signed: { providerOptions?: ProviderData }): AssistantPart {
-    const fitted = this.#fit(part, this.#telling.facts.answerFiles);
+  /** Converts a file that the model made. */
+  #toModelFile(part: Part, signed: { providerOptions?: ProviderData }): AssistantPart {
+    const fitted = this.#fit(part, this.#options.facts.answerFiles);
     if ('file' in fitted) return { ...fitted.file, ...signed };
     return { type: 'text', text: `(a file that you made) ${fitted.text}` };
   }
 
   #fit(part: Part, files: ProviderFacts['resultFiles']): { file: FilePart } | { text: string } {
-    const fitted = fitFile(part, this.#telling.withoutFiles ? undefined : files, this.#room);
+    const fitted = fitFile(part, this.#options.withoutFiles ? undefined : files, this.#room);
     if ('file' in fitted) this.hasFiles = true;
     return 'file' in fitted ? fitted : { text: toText(fitted.text) };
   }
 
   #openCall({ id, name }: FunctionCall): OpenCall {
-    const { facts, tools } = this.#telling;
-    const given = id ?? '';
-    const isGood = facts.callIds.fits.test(given) && !this.#ids.has(given);
-    const sentId = isGood ? given : this.#newId(given);
+    const { facts, tools } = this.#options;
+    const ownId = id ?? '';
+    const isGood = facts.callIds.fits.test(ownId) && !this.#ids.has(ownId);
+    const sentId = isGood ? ownId : this.#newId(ownId);
     this.#ids.add(sentId);
-    const call = { id: given, sentId, name: tools.toName(name ?? '') };
+    const call = { id: ownId, sentId, name: tools.toName(name ?? '') };
     this.#open.push(call);
     return call;
   }
 
-  /** An id of letters and digits, the same in each request that tells of the same calls. */
-  #newId(given: string): string {
-    const { length } = this.#telling.facts.callIds;
-    const start = given.replaceAll(/[^a-zA-Z0-9]/g, '').slice(0, length - 6) || 'c';
+  /** Returns an id of letters and digits; requests with the same calls get the same ids. */
+  #newId(ownId: string): string {
+    const { length } = this.#options.facts.callIds;
+    const start = ownId.replaceAll(/[^a-zA-Z0-9]/g, '').slice(0, length - 6) || 'c';
     for (let number = this.#ids.size; ; number += 1) {
-      const made = start + String(number).padStart(length - start.length, '0');
-      if (!this.#ids.has(made)) return made;
+      const candidate = start + String(number).padStart(length - start.length, '0');
+      if (!this.#ids.has(candidate)) return candidate;
     }
   }
 
   addUser(content: Content): void {
     const responses: FunctionResponse[] = [];
-    const said: Part[] = [];
+    const others: Part[] = [];
     for (const part of getParts(content)) {
       if (part.functionResponse) responses.push(part.functionResponse);
-      else said.push(part);
+      else others.push(part);
     }
     const strangers = this.#answer(responses);
     const parts = [
       ...strangers.flatMap((response) => this.#toStranger(response)),
-      ...said.flatMap((part) => this.#toUserPart(part)),
+      ...others.flatMap((part) => this.#toUserPart(part)),
     ];
     if (parts.length > 0 || responses.length === 0) this.#addUserParts(parts);
   }
 
-  /** Answers all open calls, and returns the responses that answer none. */
+  /** Answers all open calls; returns the responses that answer none. */
   #answer(responses: FunctionResponse[]): FunctionResponse[] {
     const calls = this.#open;
     this.#open = [];
-    const left = [...responses];
-    const taken = calls.map((call) => {
+    const unmatched = [...responses];
+    const matches = calls.map((call) => {
       const isOf = ({ id, name }: FunctionResponse) =>
-        id && call.id ? id === call.id : this.#telling.tools.toName(name ?? '') === call.name;
-      const place = left.findIndex(isOf);
-      return place < 0 ? undefined : left.splice(place, 1)[0];
+        id && call.id ? id === call.id : this.#options.tools.toName(name ?? '') === call.name;
+      const place = unmatched.findIndex(isOf);
+      return place < 0 ? undefined : unmatched.splice(place, 1)[0];
     });
-    if (calls.length === 0) return left;
+    if (calls.length === 0) return unmatched;
     const media: Part[] = [];
-    const results = calls.map((call, place) => this.#toResult(call, taken[place], media));
+    const results = calls.map((call, place) => this.#toResult(call, matches[place], media));
     this.#messages.push({ role: 'tool', content: results });
     const parts = media.flatMap((part) => this.#toUserPart(part));
     if (parts.length > 0) this.#addUserParts(parts);
-    return left;
+    return unmatched;
   }
 
   #toResult({ sentId, name }: OpenCall, response: FunctionResponse | undefined, media: Part[]): ToolPart {
-    const { resultFiles } = this.#telling.facts;
+    const { resultFiles } = this.#options.facts;
     const value = toWellFormed((response ? (response.response ?? {}) : { error: 'interrupted' }) as JsonObject & Json);
-    const named = { type: 'tool-result', toolCallId: sentId, toolName: name } as const;
+    const identity = { type: 'tool-result', toolCallId: sentId, toolName: name } as const;
     const isError = typeof value['error'] === 'string';
     const files: FilePart[] = [];
     const texts: string[] = [];
     for (const part of (response?.parts ?? []) as Part[]) {
-      const fitted = this.#fit(part, resultFiles ?? this.#telling.facts.files);
+      const fitted = this.#fit(part, resultFiles ?? this.#options.facts.files);
       if ('text' in fitted) texts.push(fitted.text);
       else if (resultFiles) files.push(fitted.file);
       else media.push(part);
     }
     if (files.length === 0 && texts.length === 0)
-      return { ...named, output: { type: isError ? 'error-json' : 'json', value } };
+      return { ...identity, output: { type: isError ? 'error-json' : 'json', value } };
     const text = [JSON.stringify(value), ...texts].join('\n\n');
-    if (files.length === 0) return { ...named, output: { type: isError ? 'error-text' : 'text', value: text } };
-    return { ...named, output: { type: 'content', value: [{ type: 'text', text }, ...files] } };
+    if (files.length === 0) return { ...identity, output: { type: isError ? 'error-text' : 'text', value: text } };
+    return { ...identity, output: { type: 'content', value: [{ type: 'text', text }, ...files] } };
   }
 
-  /** A response whose call the request does not have. */
+  /** Converts a response whose call is not in the request. */
   #toStranger({ name, response, parts }: FunctionResponse): UserPart[] {
     const text = `The tool \`${name ?? ''}\` returned: ${JSON.stringify(toWellFormed(response ?? {}))}`;
     return [{ type: 'text', text }, ...((parts ?? []) as Part[]).flatMap((part) => this.#toUserPart(part))];
@@ -252,7 +258,7 @@ class Teller {
 
   #toUserPart(part: Part): UserPart[] {
     if (part.inlineData ?? part.fileData) {
-      const fitted = this.#fit(part, this.#telling.facts.files);
+      const fitted = this.#fit(part, this.#options.facts.files);
       return ['file' in fitted ? fitted.file : { type: 'text', text: fitted.text }];
     }
     if (part.functionCall) return [{ type: 'text', text: toText(`(a call) ${JSON.stringify(part.functionCall)}`) }];
@@ -261,7 +267,7 @@ class Teller {
   }
 
   #addUserParts(parts: UserPart[]): void {
-    const { afterResults } = this.#telling.facts;
+    const { afterResults } = this.#options.facts;
     const last = this.#messages.at(-1);
     const joined = joinTexts(parts, true).filter(isSaying);
     const content: UserPart[] = joined.length > 0 ? joined : [{ type: 'text', text: EMPTY }];
@@ -279,7 +285,10 @@ class Teller {
     this.#addUserParts([{ type: 'text', text }]);
   }
 
-  /** Providers refuse a conversation that ends with the model's own words, and calls without results. */
+  /**
+   * Completes the prompt, because providers reject calls without results and a conversation that ends with the model's
+   * message.
+   */
   end(): Message[] {
     this.#answer([]);
     const last = this.#messages.at(-1)?.role;
@@ -289,7 +298,10 @@ class Teller {
   }
 }
 
-/** Texts beside each other become one: some servers take text alone only as a string. Signed texts stay as signed. */
+/**
+ * Joins neighbouring texts, because some servers accept text-only contents only as one string. A signed text stays
+ * unchanged, because its signature covers it.
+ */
 function joinTexts<Some extends AssistantPart | UserPart>(parts: Some[], isApart: boolean): Some[] {
   const joined: Some[] = [];
   for (const part of parts) {
@@ -304,16 +316,16 @@ function joinTexts<Some extends AssistantPart | UserPart>(parts: Some[], isApart
   return joined;
 }
 
-/** False for a blank text, which several providers refuse. */
+/** False for a blank text, which several providers reject. */
 const isSaying = (part: AssistantPart | UserPart) => part.type !== 'text' || !isBlank(part.text);
 
-/** A thought that nothing follows is refused: it belongs to an answer that broke off. */
+/** Removes trailing thoughts, which providers reject: they belong to an answer that was cut off. */
 function withoutLastThoughts(parts: AssistantPart[]): AssistantPart[] {
   const last = parts.findLastIndex((part) => part.type !== 'reasoning' && isSaying(part));
   return parts.filter((part, place) => part.type !== 'reasoning' || place < last);
 }
 
-/** False for thoughts that their own provider refuses: what makes them its own is missing. */
+/** False for thoughts that their own provider would reject, because its signature data is missing. */
 function isThought(provider: ProviderName, part: Part, data: ProviderData): boolean {
   const its = (data as Record<string, JsonObject | undefined>)[provider];
   if (provider === 'openai') return Boolean(its?.['reasoningEncryptedContent']);
@@ -321,23 +333,23 @@ function isThought(provider: ProviderName, part: Part, data: ProviderData): bool
   return Boolean(part.text);
 }
 
-/** OpenRouter's thoughts, which go back unchanged. */
+/** Returns OpenRouter's reasoning details, which are sent back unchanged. */
 function getDetails(data: ProviderData): JsonObject[] {
   const details: unknown = (data as Record<string, JsonObject | undefined>)['compatible']?.['reasoningDetails'];
   return Array.isArray(details) ? (details as JsonObject[]) : [];
 }
 
-/** Text of a part; code that ran at a provider becomes text, since only that provider knows its own form. */
+/** Returns a part's text. Code that ran at a provider becomes text, because only that provider knows its own form. */
 function getText(part: Part): string {
   if (part.executableCode) return `\`\`\`\n${part.executableCode.code ?? ''}\n\`\`\``;
   if (part.codeExecutionResult) return `Result of the code: ${part.codeExecutionResult.output ?? ''}`;
   return part.text ?? '';
 }
 
-/** Half of a pair of surrogates is no text: providers refuse it. */
+/** Replaces lone surrogates, which providers reject. */
 const toText = (text: string): string => (text.isWellFormed() ? text : text.toWellFormed());
 
-/** Returns a JSON value without halves of surrogates; the same one where there are none. */
+/** Returns a JSON value without lone surrogates; the same object if there are none. */
 function toWellFormed<Value>(value: Value): Value {
   if (typeof value === 'string') return toText(value) as Value & string;
   if (typeof value !== 'object' || value === null) return value;
