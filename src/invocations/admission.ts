@@ -13,7 +13,6 @@ export interface Admission {
   admit<T>(userId: string, work: () => Promise<T>, bytes?: number): Promise<T>;
   /** Number of invocations that run or wait. */
   count(): number;
-  /** Settles when no invocation is left. */
   whenIdle(): Promise<void>;
 }
 

@@ -219,7 +219,6 @@ async function takeTurn(context: InvocationContext, head: QueueHead, passed: Pas
   }
 }
 
-/** Logs and counts a turn that failed. */
 function reportRefusal(
   { log, metrics }: Pick<InvocationContext, 'log' | 'metrics'>,
   { key: { appName }, invocationId }: Pick<Lease, 'key' | 'invocationId'>,
@@ -257,7 +256,6 @@ async function runQueued(
   );
 }
 
-/** Begins a background invocation whose turn has come. */
 async function begin(
   context: InvocationContext,
   request: InvocationRequest,
@@ -365,7 +363,6 @@ async function endQueued(
 
 /** How long an invocation waits for a process that serves its application. Long enough for holidays. */
 const UNSERVED_DAYS = 7;
-/** Maximum number of invocations per sweep. */
 const MAX_UNSERVED = 100;
 
 /** Ends invocations of applications that no process has served for a long time. */

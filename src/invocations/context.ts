@@ -45,7 +45,6 @@ export interface InvocationContext {
   feeds: SessionFeeds;
   /** The requests of this process that queue for a busy session. */
   waitQueue: WaitQueue;
-  /** Stores the bytes of artifacts. */
   contentStore: ContentStore;
   notifications: Notifications;
   admission: Admission;
@@ -80,7 +79,6 @@ export interface InvocationContext {
   stopping: AbortSignal;
 }
 
-/** Returns a new invocation id in ADK's format. */
 export const newInvocationId = ({ newId }: Pick<InvocationContext, 'newId'>): string => `e-${newId()}`;
 
 export interface InvocationRequest {
@@ -127,11 +125,9 @@ export interface InvocationRequest {
   steps?: (input: RunInput) => AsyncGenerator<NewEvent, RunEnd, void>;
 }
 
-/** The result of an invocation. */
 export interface InvocationEnd {
   output: string;
   error: InvocationError | undefined;
-  /** True if the invocation waits for a person. */
   paused?: boolean;
   /** The structured answer, checked against the output schema. */
   value?: unknown;

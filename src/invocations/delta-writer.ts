@@ -12,13 +12,13 @@ const BATCH_CHARACTERS = 4_096;
 
 /** The streamed text of an event that is not complete yet. */
 interface OpenText {
-  /** Its newest partial event. */
+  /** The newest partial event of this text. */
   event: NewEvent;
   /** Parts that are not stored yet. `undefined` when storing has stopped; the deltas are then a prefix of the event. */
   parts: Part[] | undefined;
   /** Characters received so far. */
   size: number;
-  /** Number of its last stored delta. */
+  /** Number of the last stored delta of this text. */
   last?: number;
 }
 
@@ -76,7 +76,6 @@ export class DeltaWriter {
     });
   }
 
-  /** Stops storing. */
   async end(): Promise<void> {
     clearTimeout(this.#timer);
     this.#close();

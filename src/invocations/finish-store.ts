@@ -23,7 +23,6 @@ import { markKept, toTapeParameters } from './tape-store.ts';
 import type { Tape } from './tape.ts';
 import { toTasksParameter } from './waits/task.ts';
 
-/** The result of an invocation, for its row. */
 export interface InvocationOutcome {
   status: InvocationStatus;
   error?: InvocationError | undefined;
@@ -37,9 +36,8 @@ export interface InvocationOutcome {
   calls?: readonly CallRecord[] | undefined;
   /** Calls that stay open as tasks while the invocation is paused. */
   waits?: readonly OpenWait[] | undefined;
-  /** Counts the calls that became unknown. */
+  /** Receives the number of calls that became unknown. */
   metrics?: Metrics | undefined;
-  /** The tape of the run, for replays. */
   tape?: Tape | undefined;
   /** True if streamed deltas of its events may be stored; they are deleted. */
   hasDeltas?: boolean;

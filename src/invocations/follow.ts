@@ -13,7 +13,6 @@ const RETRY_PAUSE_MS = 1_000;
 
 /** Options of following a session. By default it lasts until `signal` aborts. */
 export interface FollowOptions {
-  /** If true, yields the deltas of incomplete events too. */
   withText?: boolean;
   /** Ends with this invocation: after all events so far, once `isOver` returns true. */
   until?: { invocationId: string; isOver: () => Promise<boolean> };

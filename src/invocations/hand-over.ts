@@ -8,7 +8,6 @@ import type { Lease } from './lock-store.ts';
 import { persist } from './persist.ts';
 import { leaveRun } from './take-over.ts';
 
-/** A run that its process may hand over. */
 interface LeavableRun {
   context: InvocationContext;
   request: Pick<InvocationRequest, 'inBackground' | 'waitsForBudget' | 'idempotency'>;
@@ -31,7 +30,6 @@ export class HandOver {
     this.#run = run;
   }
 
-  /** Marks calls as open. */
   begin(calls: readonly { id?: string | null | undefined }[]): void {
     for (const { id } of calls) this.#open.add(id);
   }

@@ -46,7 +46,6 @@ const invocationText = sql`
   coalesce(',"error":{"code":' || to_json(${i.errorCode}) || ',"message":' || to_json(${i.errorMessage}) || '}', '') ||
   '}'`;
 
-/** Returns the JSON of one invocation, or `undefined`. */
 export async function findInvocationText(db: Database, key: SessionKey, id: string): Promise<string | undefined> {
   const { rows } = await db.execute<{ text: string }>(
     sql`select ${invocationText} as text from ${invocations} ${i} where ${isSession(key, i)} and ${i.id} = ${id}`,

@@ -74,7 +74,6 @@ export async function invoke(
   });
 }
 
-/** An invocation that holds its session. */
 interface ClaimedInvocation {
   context: InvocationContext;
   request: InvocationRequest;
@@ -83,7 +82,6 @@ interface ClaimedInvocation {
   listener: EventListener;
 }
 
-/** A claimed invocation with its limits. */
 interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'endTime'> {
   /** User events that are not stored yet; emptied when they are. */
   userEvents: NewEvent[];

@@ -31,7 +31,6 @@ export interface Lease {
   webhookUrl?: string | undefined;
   /** The request as stored in the row, for a process that resumes it ({@link toClaimedRequest}). */
   storedRequest?: JsonObject | undefined;
-  /** The application version that runs it. */
   version?: string | undefined;
   /** Calls that the message answers. The claim closes their tasks, or fails. */
   answers?: CallAnswer[] | undefined;

@@ -20,7 +20,7 @@ export function parsePosition(text: string): Position {
 
 /** What one reader has received of events that are not complete yet. */
 export class OpenText {
-  /** Ids of the incomplete events of which the reader has text. */
+  /** Ids of incomplete events whose text the reader has. */
   readonly #eventIds = new Set<string>();
   /** Number of the last delta that the reader has; 0 for none. */
   delta: number;

@@ -95,9 +95,7 @@ export function finishOnce(
 
 /** Model and tool usage of an invocation, and how much of it is not stored yet. */
 export interface Usage {
-  /** The total so far. */
   readonly used: InvocationCounts;
-  /** Called after each model call. */
   add(use: ModelUse): void;
   /** Takes the uses that budgets must be charged with now, each once. */
   take(): ModelUse[];

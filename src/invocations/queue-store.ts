@@ -14,7 +14,7 @@ export interface Waiter {
   status: InvocationStatus;
   /** The status that a stop request asked for. */
   stopAs: 'interrupted' | 'cancelled' | null;
-  /** True if its row still carries the token of the lease. */
+  /** True if the row still has the token of the lease. */
   isMine: boolean;
 }
 
@@ -38,17 +38,16 @@ export async function dequeueInvocation(db: Database, lease: Lease): Promise<voi
 
 /** A background invocation that may run now: the first in the queue of an idle session. */
 export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
-  /** How many processes have begun it. */
+  /** How many processes have begun the invocation. */
   attempts: number;
-  /** Seconds since it was created. */
+  /** Seconds since the invocation was created. */
   age: number;
   /** Seconds in the queue; 0 for a resumed invocation, which was paused and does not queue again. */
   waited: number;
-  /** Approximate size of its stored request. */
+  /** Approximate size of the stored request. */
   bytes: number;
 }
 
-/** What a process may take from the queue. */
 export interface HeadChoice {
   /** The applications that this process serves. */
   appNames: readonly string[];
@@ -79,7 +78,6 @@ const isDue = sql`(${invocations.stopRequestedAs} is not null or ${invocations.l
 
 /** Rows read per statement, in addition to four for each requested one. */
 const SPARE_ROWS = 100;
-/** Maximum number of statements per poll. */
 const MAX_ROUNDS = 3;
 
 /**
@@ -216,7 +214,6 @@ export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> 
 
 /** A background invocation, queued for any process. */
 export interface Queued {
-  /** Parsed by {@link readStoredRequest}. */
   request: unknown;
   /** The token of its row; it changes each time the invocation is put back or woken. */
   token: string;

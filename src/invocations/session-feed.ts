@@ -40,7 +40,6 @@ export interface Feed {
   end(): void;
 }
 
-/** An invocation that a follower watches. */
 interface Watcher {
   key: SessionKey;
   invocationId: string;

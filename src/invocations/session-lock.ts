@@ -30,14 +30,12 @@ export interface LeaseTimes {
   durationMs: number;
   /** Time between renewals. At most a third of the duration, so that two may fail. */
   renewalMs: number;
-  /** Longest wait for a busy session. */
   waitMs: number;
 }
 
 /** Longest pause between two polls of a busy session: notifications only save time, because they may be lost. */
 const POLL_MS = 1_000;
 
-/** What it takes to claim a session. */
 export interface SessionClaim {
   lease: Lease;
   /** The first events of the invocation, stored with the claim. */
@@ -54,7 +52,6 @@ export interface SessionClaim {
   signal: AbortSignal;
   /** The stored request of a background start. If the session is busy it waits in the database, not in this process. */
   body?: unknown;
-  /** Called when the request is queued. */
   onQueued?: (() => void) | undefined;
 }
 

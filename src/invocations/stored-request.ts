@@ -53,7 +53,6 @@ const storedRequestSchema = z.object({
     .optional(),
 });
 
-/** Stands in for a request that cannot be parsed. */
 const NOTHING: z.output<typeof storedRequestSchema> = { version: VERSION, overrides: {}, streaming: false };
 
 /** The state of a session and an invocation when a run began. */

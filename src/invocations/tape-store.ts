@@ -12,7 +12,6 @@ import { parseExactJson } from '../core/exact-json.ts';
 const MAX_PROMPT = 262_144;
 /** How long a process assumes that a prompt is stored. Far shorter than any retention time. */
 const KNOWN_MS = 3_600_000;
-/** Maximum number of prompts that a process remembers. */
 const MAX_KNOWN = 1_000;
 
 /** When this process last stored each prompt, by application and hash. Saves writes, because prompts rarely change. */

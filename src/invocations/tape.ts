@@ -53,7 +53,6 @@ const MAX_VALUES = 16_384;
 const DIGEST_LENGTH = 16;
 
 const sha256 = (text: string) => createHash('sha256').update(text).digest('hex');
-/** Returns a short digest of a resolved instruction. */
 export const instructionDigest = (instruction: string): string => sha256(instruction).slice(0, DIGEST_LENGTH);
 
 /** A running hash over the first contents of a conversation. */
@@ -130,7 +129,6 @@ export function toPrompt(
   return { prompt, hash: sha256(JSON.stringify(prompt)) };
 }
 
-/** Records the tape of one run. */
 export class TapeRecorder implements RunObserver {
   readonly #start: number;
   readonly #state: JsonObject;
@@ -166,7 +164,6 @@ export class TapeRecorder implements RunObserver {
     // Events are stored anyway.
   }
 
-  /** Returns the tape recorded so far. */
   toTape(): Tape {
     return { start: this.#start, payload: this.#payload, prompts: this.#prompts };
   }

@@ -19,7 +19,6 @@ export interface QueuePlace {
 export class WaitQueue {
   readonly #byTopic = new Map<string, Waiter[]>();
 
-  /** Adds a request to the queue of the session that `topic` names. */
   enqueue(topic: string, waiter: Waiter): QueuePlace {
     const queue = this.#byTopic.get(topic) ?? [];
     const behind = queue.findIndex(({ position }) => isBefore(waiter.position, position));

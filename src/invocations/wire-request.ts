@@ -154,7 +154,6 @@ const toRequest = (
   streaming: false,
 });
 
-/** The headers of every operation that runs an agent. */
 export const invocationHeaders = idempotencyHeaders.extend({
   'x-double-texting': z
     .enum(BUSY_POLICIES)

@@ -2,20 +2,20 @@ import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { createPages, type Pages } from '../../platform/http/pages.ts';
 
-/** Facts that the console needs before anyone has logged in; none of them is a secret. */
+/** What the console needs before a login. None of it is secret. */
 interface ConsoleOptions {
   version: string;
   auth: { mode: 'local' | 'key' } | { mode: 'jwt'; issuer: string; audience: string | undefined; userClaim: string };
-  /** The client of the issuer [a token is pasted]. */
+  /** OAuth client id for the login. Absent: the user pastes a token. */
   clientId: string | undefined;
-  /** The optional operations that there are. */
+  /** Which optional operations this service has. */
   features: { devUi: boolean; cronjobs: boolean; webhooks: boolean; evals: boolean };
 }
 
 /** File names with a hash of their content, as Vite writes them. */
 const HASHED_NAME = /-[\w-]{8}\.(?:js|css)$/;
 
-/** The console: the committed build of `console/` under `/console/`, without credentials. It calls the API alone. */
+/** Serves the build of `console/` under `/console/`, without credentials: the pages are static and call the API. */
 export function consolePages({ version, auth, clientId, features }: ConsoleOptions): Pages {
   const login =
     auth.mode === 'jwt'
@@ -31,14 +31,14 @@ export function consolePages({ version, auth, clientId, features }: ConsoleOptio
 }
 
 /**
- * Allows the files and answers of this origin, and what it has loaded as data: pictures and PDF of artifacts. No inline
- * script, no inline style, and nobody else but the issuer that a login asks.
+ * Content security policy. Allows files and API answers of this origin, blobs for pictures and PDFs of artifacts, and
+ * requests to the issuer for the login. No inline script or style, no other origin.
  */
 const toPolicy = (issuer: string) =>
   `default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self' ${issuer}; ` +
   "frame-src blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/** In the package and the container the build is beside this file, where `npm run build` has put it. */
+/** Finds the build: beside this file in the package and the container, in `console/dist` in a checkout. */
 function findFolder(): string {
   const built = fileURLToPath(new URL('pages', import.meta.url));
   return existsSync(built) ? built : fileURLToPath(new URL('../../../console/dist', import.meta.url));

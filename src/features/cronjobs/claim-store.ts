@@ -12,11 +12,11 @@ const expiry = (durationMs: number) => sql`${now} + ${durationMs} * interval '1 
 
 /** When the scheduler's next work is due, in milliseconds from now by the database's clock; negative if overdue. */
 export interface Agenda {
-  /** The next due cronjob. */
+  /** When the next cronjob is due. */
   dueMs: number | undefined;
   /** The next waiting run. A run that waits for another run or a free slot counts as overdue. */
   waitingMs: number | undefined;
-  /** The first lease of a running run that expires. */
+  /** When the first lease of a running run expires. */
   leaseMs: number | undefined;
 }
 
@@ -32,7 +32,6 @@ export async function findAgenda(db: Database): Promise<Agenda> {
   return { dueMs: ms(rows[0]?.due), waitingMs: ms(rows[0]?.waiting), leaseMs: ms(rows[0]?.lease) };
 }
 
-/** A due cronjob, locked until the transaction ends. */
 export interface DueCronjob {
   cronjob: CronjobRow;
   /** Time of the lock. */
@@ -70,7 +69,6 @@ export interface Advance {
   runs: number;
 }
 
-/** Stores the next due times of locked cronjobs. */
 export async function advanceCronjobs(tx: Database, advances: Advance[]): Promise<void> {
   const column = (of: (advance: Advance) => unknown) => sql.param(advances.map(of));
   await tx.execute(sql`
@@ -85,7 +83,6 @@ export async function advanceCronjobs(tx: Database, advances: Advance[]): Promis
     where ${cronjobs.appName} = moved.app_name and ${cronjobs.userId} = moved.user_id and ${cronjobs.id} = moved.id`);
 }
 
-/** A claimed run with its cronjob. */
 export interface ClaimedRun {
   run: RunRow;
   cronjob: CronjobRow;
@@ -94,7 +91,6 @@ export interface ClaimedRun {
 }
 
 export interface ClaimLimits {
-  /** Maximum number of runs to claim. */
   slots: number;
   /** Maximum number of concurrent runs per user, over all processes. */
   perUser: number;

@@ -124,7 +124,7 @@ export async function updateCronjob(tx: Database, key: CronjobKey, changes: Cron
   return updated as CronjobRow;
 }
 
-/** Deletes a cronjob with its runs, unless one of them runs. @returns false where one does, or it is absent. */
+/** Deletes a cronjob and its runs. @returns false if one of the runs is running, or there is no such cronjob */
 export async function deleteCronjob(tx: Database, key: CronjobKey): Promise<boolean> {
   const running = tx
     .select({ one: sql`1` })

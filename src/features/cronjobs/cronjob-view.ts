@@ -10,7 +10,6 @@ import type { RunRow } from './run-store.ts';
 import type { Schedule } from './schedule.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Escapes a value for a jsonb column. */
 export const toStored = (value: unknown): unknown => parseExactJson(escapeJson(value));
 
 export const toSchedule = ({ schedule }: Pick<CronjobRow, 'schedule'>): Schedule => unescapeValue(schedule) as Schedule;

@@ -44,7 +44,6 @@ const HANDED_OVER: Attempt = { kind: 'handed-over', invocationId: undefined };
 const LOST = 'The run is, or will be, taken over by another process.';
 const WAITS_FOR_A_PERSON = { code: 'paused', message: 'The invocation waits for a person, in its session.' };
 
-/** The result of one attempt. */
 interface Attempt extends Omit<RunOutcome, 'status'> {
   /**
    * `passing`: failed, but a retry may succeed. `again`: nothing was done. `handed-over`: this process stops, and another one

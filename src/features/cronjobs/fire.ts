@@ -67,7 +67,6 @@ interface PlannedRun {
   skipped?: string;
 }
 
-/** The runs to queue for a due cronjob, and its next due time. */
 interface Firing {
   runs: PlannedRun[];
   /** If true, active runs are cancelled. */
@@ -77,7 +76,6 @@ interface Firing {
   reason?: string;
 }
 
-/** Plans the runs of a due cronjob. */
 function planFiring({ cronjob, now, activeRuns }: DueCronjob): Firing {
   const schedule = toSchedule(cronjob);
   const last = cronjob.until && cronjob.until <= now ? new Date(cronjob.until.getTime() - 1) : now;

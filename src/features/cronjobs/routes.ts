@@ -33,7 +33,7 @@ import { requireWebhook } from '../../invocations/webhooks/address.ts';
 
 const PREVIEWED_TIMES = 10;
 
-/** The cronjobs of all users: the same objects for other callers are another resource. */
+/** The cronjobs of all users. A resource of its own, because other callers may use it. */
 const everyCronjob = area<CronjobContext>('Harness cronjobs', {
   read: 'admin',
   write: 'admin',
@@ -47,7 +47,7 @@ const everyCronjob = area<CronjobContext>('Harness cronjobs', {
   example: CRONJOB_EXAMPLE,
 });
 
-/** The body with the address of its webhook as that is registered. @throws {ValidationFailedError} where it is not. */
+/** Returns the body with its webhook's address as registered. @throws {ValidationFailedError} if it is not registered */
 async function withWebhook<Body extends { webhookUrl?: string | null | undefined }>(
   tx: Database,
   { config }: CronjobContext,
@@ -61,7 +61,6 @@ async function withWebhook<Body extends { webhookUrl?: string | null | undefined
 const cronjobsQuery = pageQuery('cronjobs');
 const onePage = { schema: cronjobPageSchema, example: { items: [CRONJOB_EXAMPLE] } };
 
-/** Returns a page of the cronjobs of a user, or of all users. */
 async function listPage(
   { database }: CronjobContext,
   userId: string | undefined,
@@ -70,7 +69,7 @@ async function listPage(
   return toPage(await listCronjobs(database.reads, userId, limit + 1, toPlace(cursor)), limit, toCronjobWire);
 }
 
-/** Locks a cronjob, changes it, and returns what it is then. */
+/** Locks and changes a cronjob, and returns its new state. */
 async function change(
   { database }: CronjobContext,
   { principal, path: { jobId } }: { principal: Principal; path: { jobId: string } },
@@ -166,7 +165,7 @@ export const cronjobOperations = [
     errors: { 409: 'It has another revision by now.' },
     run: (context, call) =>
       change(context, call, async (tx, row) => {
-        // Another prompt for a changed agent is a changed agent too.
+        // Changing the prompt of a cronjob with overrides needs the scopes of these overrides.
         const demands = call.body.harness === undefined ? overrideDemands(toHarness(row)) : [];
         for (const demand of demands) requireScope(call.principal, demand);
         await changeCronjob(tx, row, await withWebhook(tx, context, row, call.body), context.config);

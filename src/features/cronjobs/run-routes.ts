@@ -7,7 +7,7 @@ import { findTime } from './cronjob-store.ts';
 import { type CronjobContext, getCronjob, getLockedCronjob, toRunWire } from './cronjob-view.ts';
 import { cancelRun, countActiveRuns, findRun, insertManualRun, listRuns } from './run-store.ts';
 
-/** Runs of one cronjob that may wait when another one is asked for. */
+/** Number of active runs of a cronjob at which a manual run is refused. */
 const MAX_ACTIVE_RUNS = 100;
 
 /** The operations on cronjobs, for their owners. */
@@ -41,7 +41,6 @@ const run = room.resource({
 
 const errors = { 404: 'No such cronjob or run.' };
 
-/** The runs of cronjobs: run now, list, get, cancel. */
 export const cronjobRunOperations = [
   cronjob.action('run')({
     operationId: 'runCronjob',

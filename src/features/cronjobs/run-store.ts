@@ -46,7 +46,6 @@ export async function forgetRunOutputs(tx: Database, keys: readonly SessionKey[]
   await tx.update(cronjobRuns).set({ output: null, errorMessage: null }).where(isOfSessions);
 }
 
-/** Counts the runs that have not ended. */
 export const countActiveRuns = (db: Database, key: CronjobKey): Promise<number> =>
   db.$count(cronjobRuns, and(isRunForCronjob(key), isNull(cronjobRuns.endTime)));
 

@@ -127,7 +127,6 @@ function getLastTimes(schedule: Schedule, first: Date, last: Date, count: number
   return times.filter((time) => time >= first).toReversed();
 }
 
-/** Converts a calendar schedule to a cron expression. */
 function toCron(schedule: Exclude<Schedule, { type: 'once' | 'interval' }>): string {
   if (schedule.type === 'cron') return schedule.cron;
   if (schedule.type === 'daily') return `${clock(schedule.time)} * * *`;

@@ -13,7 +13,6 @@ const MAX_PAUSE_MS = 30_000;
 const CLEANING_BATCH = 10_000;
 
 export interface SchedulerSettings {
-  /** Maximum number of concurrent runs in this process. */
   maxRuns: number;
   /** Maximum number of concurrent runs per user, over all processes. */
   maxRunsPerUser: number;

@@ -9,7 +9,6 @@ import { pageQuery } from '../../platform/http/operation/cursor.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { SCOPES } from '../../platform/http/operation/principal.ts';
 
-/** The parts of the process that its operators look at. */
 interface OperatorContext {
   config: Pick<Config, 'auth'>;
   database: DatabasePool;
@@ -137,5 +136,5 @@ const listAudit = room.operation({
   },
 });
 
-/** The service as its operators see it: replicas and queues, keys without secrets, the audit. */
+/** For operators: replicas and queues, API keys without secrets, the audit log. */
 export const operatorOperations = [getState, listAudit];

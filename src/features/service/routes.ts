@@ -6,18 +6,17 @@ import { checkDatabase } from './service-store.ts';
 
 const open = { area: 'Service and applications', scope: 'none', owner: 'open' } as const;
 
-/** The parts of the process that the service operations use. */
 interface ServiceContext {
   database: DatabasePool;
   version: string;
-  /** False from the moment on that the process is told to stop. */
+  /** False once shutdown has begun. */
   isAccepting: () => boolean;
 }
 
 const health = operation({
   method: 'get',
   path: '/health',
-  // What the AgentKit command line asks first.
+  // The AgentKit command line calls this before anything else.
   aliases: ['/ping'],
   operationId: 'health',
   wire: 'ADK',
@@ -74,5 +73,4 @@ const version = operation({
   }),
 });
 
-/** The service itself: is it alive, is it ready, which version. */
 export const serviceOperations = [health, ready, version];

@@ -23,7 +23,6 @@ import type { SessionKey } from '../../core/session.ts';
 import { addCounts, type Counts, endErasure, listAbandonedErasures, markErasure } from './erasure-store.ts';
 import { countRows, deleteRows, OPERATORS_TABLES, type User, USER_TABLES } from './user-tables.ts';
 
-/** Finds and deletes the evaluation data of a user. */
 interface EvaluationData {
   countEvaluations(db: Database, user: User): Promise<Counts>;
   /** Deletes a batch of run cases. The caller must also delete the returned sessions, which these cases created. */
@@ -199,7 +198,6 @@ const STEPS: readonly Step[] = [
     runAsSystem(() => database.transaction(async (tx) => ({ app_states: await deleteAppStateKeys(tx, user) }))),
   ({ database }, user) => runAsSystem(async () => ({ tasks: await forgetInTasks(database.db, user) })),
   deleteObjects,
-  // Revokes them at their issuers first.
   async (context, user) => ({ user_credentials: await deleteGrants(context, user) }),
   ...USER_TABLES.toReversed().map((table): Step => {
     const limit = CASCADING.has(table.name) ? SMALL_BATCH_ROWS : BATCH_ROWS;

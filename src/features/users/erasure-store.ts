@@ -3,7 +3,6 @@ import type { Database } from '../../platform/db/database.ts';
 import { userErasures } from '../../platform/db/schema/schema.ts';
 import type { User } from './user-tables.ts';
 
-/** Numbers of deleted rows by table. */
 export type Counts = Record<string, number>;
 
 const belongsTo = ({ appName, userId }: User) =>

@@ -80,7 +80,7 @@ const listApps = room.operation({
   parameters: { path: userPath.pick({ userId: true }) },
   success: { schema: z.array(z.string()), description: 'By name.', example: ['harness_agent'] },
   handler: async (context, { path, principal, notFound }) => {
-    // Which applications there are is more than a key of some may know.
+    // Hide whether the application exists, because a key may be bound to other applications.
     if (principal.apps) throw notFound();
     return { kind: 'value', value: await listUserApps(context.database.reads, path.userId) };
   },
@@ -166,5 +166,4 @@ const showRetention = room.operation({
   }),
 });
 
-/** Operations on all data of a user, for operators with the scope `admin`. */
 export const userOperations = [listUsers, eraseOne, listApps, exportOne, importOne, showRetention];

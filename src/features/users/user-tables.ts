@@ -8,7 +8,6 @@ import { getKey, names } from '../../platform/db/sql.ts';
 
 export type User = Pick<SessionKey, 'appName' | 'userId'>;
 
-/** A table with user data. */
 export interface UserTable {
   name: string;
   table: PgTable;
@@ -44,7 +43,6 @@ export const USER_TABLES: readonly UserTable[] = Object.values(schema)
   .filter(({ name, columns }) => columns['userId'] && columns['appName'] && !MARKS.has(name))
   .toSorted((one, other) => one.depth - other.depth || (one.name < other.name ? -1 : 1));
 
-/** SQL condition: rows of this user. */
 const belongsTo = ({ appName, userId }: User, { columns }: UserTable): SQL =>
   sql`${columns['appName']} = ${appName} and ${columns['userId']} = ${userId}`;
 
@@ -75,7 +73,7 @@ export async function listRows(
   table: UserTable,
   after: ExportedRow['place'] | undefined,
 ): Promise<ExportedRow[]> {
-  // The key without application and user.
+  // The primary key's columns after application and user.
   const key = getKey(table.table).slice(2);
   const list = (parts: SQLWrapper[]) => sql.join(parts, sql`, `);
   const columns = Object.values(table.columns).filter(

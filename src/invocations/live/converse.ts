@@ -148,7 +148,6 @@ const liveFrameSchema = z.looseObject({
   close: z.boolean().nullish(),
 });
 
-/** The parsed content of a frame. */
 type LiveFrame =
   | { kind: 'content'; content: Content }
   | { kind: 'media'; input: LiveInput }

@@ -17,7 +17,6 @@ import { parseExactJson } from '../../core/exact-json.ts';
 /** Maximum number of typed messages that wait for a turn. */
 const MAX_CONTENTS = 8;
 
-/** Options of a live session with audio. */
 export interface CallOptions extends Pick<LiveRequest, 'modality' | 'proactiveAudio' | 'affectiveDialog'> {
   key: SessionKey;
   /** If true, the audio of both sides is saved as artifacts. */

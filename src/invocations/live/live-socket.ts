@@ -126,7 +126,6 @@ export class LiveSocket {
     else this.#socket.resume();
   }
 
-  /** Closes the session and drops waiting frames. */
   close(code: number, reason: string): void {
     this.#waiting.length = 0;
     this.#socket.resume();

@@ -33,7 +33,6 @@ such session), 1008 (no such application, a limit of live sessions, a frame of t
 that is not valid any more), 1009 (a frame is larger than 1 MiB) or 1011 (the model failed, or has no live API). The
 reason is a sentence where there is something to say.`;
 
-/** One text frame from the service. */
 const liveFrameSchema = z
   .union([
     eventSchema,

@@ -14,9 +14,7 @@ export type ReplayDifference = z.infer<typeof replayDifferenceSchema>;
 export class Differences {
   /** The first difference, in a model request or in an event. */
   first: ReplayDifference | undefined;
-  /** The first difference in an event. */
   firstEvent: ReplayDifference | undefined;
-  /** Number of compared events. */
   compared = 0;
   readonly #stored: StoredEvent[];
   readonly #comparedEvents = new Set<StoredEvent>();

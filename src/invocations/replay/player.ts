@@ -28,7 +28,6 @@ interface PlayerOptions extends ReplayModes {
   services: ToolServices;
   /** Ids of the calls that people confirmed or answered, see {@link listAttendedCalls}. */
   attendedCalls: ReadonlySet<string>;
-  /** Maximum number of live model calls. */
   maxLiveCalls: number;
   /** Reserves a live call, or returns the reason if a budget has too few tokens left. */
   reserve: (request: ModelRequest) => Promise<LiveCall | string>;
@@ -55,7 +54,6 @@ const forever = <Result>() => new Promise<Result>(() => undefined);
 interface MadeCall {
   /** The event that this call produced in the stored run. */
   stored: StoredEvent | undefined;
-  /** Settles when the request was compared. */
   compared: Promise<void>;
 }
 
@@ -76,7 +74,6 @@ export class Player implements RunObserver {
   leftHooksOut = false;
   /** Tools whose live calls were replaced by stored answers, see {@link Player.#mayMake}. */
   readonly notMade = new Set<string>();
-  /** Ends the loop. */
   readonly #ending = new AbortController();
   readonly #options: PlayerOptions;
   readonly #answers: StoredAnswers;
@@ -84,7 +81,6 @@ export class Player implements RunObserver {
   readonly #callCounts = new Map<string, number>();
   /** By the signal of the request, because a hook may replace every other member of it. */
   readonly #calls = new Map<AbortSignal, MadeCall>();
-  /** The hooks of the deployed agents. */
   readonly #hooks = new Map<string, ObservedAgent['hooks']>();
   readonly #isParallel: boolean;
 
@@ -317,7 +313,7 @@ export class Player implements RunObserver {
     const { response } = answer.part.functionResponse ?? {};
     if (event.errorCode && response?.['error'] === 'interrupted' && isSameModel) {
       if (isStoppedBySibling(event)) return forever();
-      // Let the answered calls of this step finish first.
+      // Let the other tool calls of this step, which have answers, finish first.
       await nextTurn();
       this.#abort(event);
       return forever();

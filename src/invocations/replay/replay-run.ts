@@ -34,7 +34,6 @@ export interface ReplayOptions extends ReplayModes {
   liveTokens: { max: number | undefined; used: number };
 }
 
-/** A stored run and what it started from. */
 interface Replayed {
   run: TapeRun;
   key: SessionKey;

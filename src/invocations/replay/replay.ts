@@ -100,7 +100,6 @@ interface Omissions {
   notCompared: Set<string>;
   /** Tools whose live calls were not made. */
   notMade: Set<string>;
-  /** True if hooks of the agent did not run. */
   hasHooks: boolean;
 }
 
@@ -113,7 +112,6 @@ function checkServers(runs: TapeRun[], { tools, overrides }: ReplayOptions): voi
   );
 }
 
-/** Adds the result of one run. */
 function addRun(result: Replay, player: Player, { events }: TapeRun): void {
   const { first, firstEvent, compared } = player.differences;
   result.events += compared;

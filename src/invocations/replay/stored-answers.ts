@@ -15,7 +15,6 @@ interface StoredAnswer {
   part: Part;
 }
 
-/** The tool answers of a stored run. */
 export class StoredAnswers {
   readonly #responses: Map<string, StoredAnswer>;
   readonly #calls: ToolRun[];

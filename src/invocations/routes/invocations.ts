@@ -113,7 +113,7 @@ export const invocationOperations = [
     handler: async (context, { path, notFound }) => {
       const { invocationId } = path;
       if (!(await cancel(context, path, invocationId))) throw notFound();
-      // Not of a replica, which may lag behind the end.
+      // Read from the primary, because a replica may lag behind the end.
       const text = await findInvocationText(context.database.db, path, invocationId);
       if (text === undefined) throw notFound();
       return { kind: 'json', text };

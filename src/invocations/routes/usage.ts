@@ -78,7 +78,6 @@ interface UsageContext {
 
 type ReportPath = typeof appPath | typeof userPath;
 
-/** Defines the report of the application or user in the path. */
 const reportOperation = (
   pathSchema: ReportPath,
   own: Pick<Operation, 'path' | 'operationId' | 'scope' | 'summary'> & { owner: 'service' | 'path' },

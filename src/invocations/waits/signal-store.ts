@@ -9,10 +9,8 @@ import { callFunction } from '../../platform/db/statement.ts';
 import { TASK_COLUMNS, type TaskRow } from './task-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Maximum number of stored signals per session. */
 const MAX_KEPT = 100;
 
-/** Finds the oldest task that waits for a signal. */
 export async function findWaitingTask(db: Database, key: SessionKey, name: string): Promise<TaskRow | undefined> {
   const [row] = await db
     .select(TASK_COLUMNS)

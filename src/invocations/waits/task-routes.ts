@@ -119,7 +119,6 @@ export const taskOperations = [
 
 const toEtag = ({ version }: TaskRow) => `"${version}"`;
 
-/** Returns which tasks a caller may see. */
 export const toViewer = (principal: Principal): Viewer => ({
   userId: visibleTo(principal),
   groups: (principal.kind === 'user' && principal.groups) || [],

@@ -24,7 +24,6 @@ export interface Viewer {
   groups: readonly string[];
 }
 
-/** A task with its key and version. */
 export interface TaskRow extends SessionKey {
   id: string;
   invocationId: string;
@@ -272,7 +271,6 @@ export const hasYetToWake = ({ appName, userId, sessionId }: Record<keyof Sessio
   select from ${tasks} where ${tasks.appName} = ${appName} and ${tasks.userId} = ${userId}
     and ${tasks.sessionId} = ${sessionId} and ${tasks.dueTime} is not null)`;
 
-/** Lists the tasks that are due next. */
 export const listDueTasks = (db: Database, limit: number): Promise<DueTask[]> =>
   db
     .select({

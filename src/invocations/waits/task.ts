@@ -148,7 +148,6 @@ function toTask({ callId, callName, about, tool, args, asked, wait }: OpenWait) 
   };
 }
 
-/** Returns the function response for an answered task. */
 export function toCallResponse(
   { callName, kind }: { callName: string; kind: Task['kind'] },
   isYes: boolean,

@@ -20,7 +20,6 @@ export type DeliveryRow = typeof webhookDeliveries.$inferSelect;
 
 const d = webhookDeliveries;
 const now = sql`statement_timestamp()`;
-/** How long a delivery is retried. */
 const RETRY_TIME = sql`interval '24 hours'`;
 
 const isOfUser = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) =>
@@ -29,7 +28,6 @@ const isItsWebhook = and(eq(webhooks.appName, d.appName), eq(webhooks.userId, d.
 const isForWebhook = (webhook: WebhookKey) => and(isOfUser(webhook), eq(d.webhookId, webhook.id));
 const isDelivery = (delivery: DeliveryRow) => and(isOfUser(delivery), eq(d.id, delivery.id));
 
-/** Adds a delivery to the outbox. */
 export async function insertDelivery(
   tx: Database,
   webhook: WebhookKey & Pick<WebhookRow, 'url' | 'push'>,
@@ -51,7 +49,6 @@ export async function findNextDueMs(db: Database): Promise<number | undefined> {
 }
 
 export interface SendLimits {
-  /** Free slots of this process. */
   slots: number;
   /** Maximum number of concurrent deliveries per host, over all processes. */
   perHost: number;
@@ -61,7 +58,6 @@ export interface SendLimits {
   leaseMs: number;
 }
 
-/** A claimed delivery with its webhook. */
 export interface ClaimedDelivery {
   delivery: DeliveryRow;
   webhook: WebhookRow;

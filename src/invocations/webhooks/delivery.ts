@@ -14,7 +14,6 @@ export const MAX_PENDING_DELIVERIES = 1_000;
 
 const FIRST_PAUSE_MS = 5_000;
 const MAX_PAUSE_MS = 4 * 3_600_000;
-/** Maximum number of answers stored per delivery. */
 const MAX_ANSWERS = 20;
 
 /** Returns the pause after an attempt (from 1) in milliseconds, with jitter. 24 hours take 17 to 23 attempts. */

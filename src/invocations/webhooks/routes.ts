@@ -49,7 +49,7 @@ const webhook = room.resource({
   find: (db, path, principal) => findWebhook(db, path.webhookId, visibleTo(principal)),
 });
 
-// No `find`: a delivery is read and replayed in one transaction, which also counts those that wait.
+// No `find`: one transaction reads a delivery, counts the waiting ones and replays it.
 const delivery = room.resource({
   noun: 'webhook delivery',
   plural: 'deliveries',

@@ -30,12 +30,10 @@ const GONE = 410;
 
 export interface SenderSettings {
   policy: EgressPolicy;
-  /** Maximum number of concurrent deliveries in this process. */
   maxSending: number;
   /** Maximum number of concurrent deliveries per host and per user, over all processes. */
   perHost: number;
   perUser: number;
-  /** Time limit of one attempt. */
   timeoutMs: number;
   /** How long ended deliveries are kept, and how many per webhook. */
   retentionDays: number;
@@ -96,7 +94,6 @@ export async function sendDeliveries(context: SenderContext, settings: SenderSet
   await egress.close();
 }
 
-/** Makes one attempt and stores its result. */
 async function deliver(
   { database, stopping, metrics }: SenderContext,
   egress: Egress,
@@ -154,7 +151,6 @@ async function post(egress: Egress, claimed: ClaimedDelivery, url: string, signa
   return { status: response.status, ...(body === '' ? {} : { body }) };
 }
 
-/** Reads the beginning of a response body. */
 async function readBeginning({ body }: Response): Promise<string> {
   if (!body) return '';
   const decoder = new TextDecoder();

@@ -30,7 +30,6 @@ export async function insertWebhook(
   return inserted;
 }
 
-/** Finds a user's webhook by its address. */
 export async function findWebhookByUrl(
   db: Database,
   { appName, userId }: Pick<WebhookKey, 'appName' | 'userId'>,
