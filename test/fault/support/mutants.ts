@@ -179,7 +179,7 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'runs a session of another user who is named in the body',
-    changes: change('routes/runAgent', 'owner: ownedByBody', "owner: 'service'"),
+    changes: change('adk/runAgent', 'owner: ownedByBody', "owner: 'service'"),
     tests: OWNERS,
   },
   {
