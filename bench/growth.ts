@@ -14,7 +14,8 @@ import { type ServerProcess, startServer } from './processes.ts';
 import { createKey } from '../src/platform/http/access/key-ring.ts';
 import { installVectors } from '../test/support/vectors.ts';
 import { USER_SCOPES } from '../src/platform/http/operation/principal.ts';
-import openapi from '../src/platform/http/openapi/openapi.json' with { type: 'json' };
+import { listRoutes } from '../src/platform/http/operation/paths.ts';
+import { listAllOperations } from '../src/process/app.ts';
 
 /**
  * What operations of one user cost where others have little and where they have much: `npm run bench:growth`. Two
@@ -211,15 +212,12 @@ async function compare(
   return least;
 }
 
-/** The operations of the OpenAPI document that have neither a row nor a reason, by their id. */
+/** The operations that have neither a row nor a reason, by their id. */
 function listForgotten(): string[] {
-  const toId = (id: string) => id.replace(/(OfApp|Alias\d+)$/, '');
-  const documented = Object.entries(openapi.paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, { operationId }]) => ({
-      id: toId(operationId),
-      pattern: new RegExp(`^${method} ${path.replaceAll(/\{\w+\}/g, '[^/]+').replaceAll('.', '\\.')}$`, 'i'),
-    })),
-  );
+  const served = listRoutes(listAllOperations()).map(({ path, operation: { method, operationId } }) => ({
+    id: operationId,
+    pattern: new RegExp(`^${method} ${path.replaceAll(/\{\w+\}/g, '[^/]+').replaceAll('.', '\\.')}$`, 'i'),
+  }));
   const sent = Object.values({ ...OPERATIONS, ...BOUND }).map((operation) => {
     const { method, path } = operation(0);
     return `${method} ${path.split('?')[0]}`;
@@ -228,12 +226,12 @@ function listForgotten(): string[] {
   const measured = new Set(
     sent.map(
       (line) =>
-        documented
+        served
           .filter(({ pattern }) => pattern.test(line))
           .toSorted((a, b) => a.pattern.source.split('[').length - b.pattern.source.split('[').length)[0]?.id,
     ),
   );
-  return [...new Set(documented.map(({ id }) => id))].filter((id) => !measured.has(id) && !(id in UNMEASURED));
+  return [...new Set(served.map(({ id }) => id))].filter((id) => !measured.has(id) && !(id in UNMEASURED));
 }
 
 const forgotten = listForgotten();

@@ -11,10 +11,10 @@ const route = getRouteApi('/quality/$appName/$runId');
 
 const percent = (part: number) => `${Math.round(part * 100)} %`;
 
-/** Where evaluation is answered: below `/apps` with `EVALS`, below `/dev` with `DEV_UI` alone. The shapes are the same. */
+/** Where evaluation is answered: below `/apps` with `EVALS`, below `/dev`, as the document has it, with `DEV_UI` alone. */
 function usePlace() {
   const { features } = useViewer().settings;
-  return <const Path extends string>(path: Path) => (features.evals ? path : `/dev${path}`) as Path;
+  return <const Path extends string>(path: Path) => (features.evals ? path.replace(/^\/dev/, '') : path) as Path;
 }
 
 /** How good the answers are: sets, runs, and scores of stored sessions. */
@@ -38,7 +38,7 @@ function OfApp({ app }: { app: string }) {
     queryKey: ['eval-sets', app],
     queryFn: () =>
       ask(
-        api.GET(place('/apps/{app_name}/eval-sets'), {
+        api.GET(place('/dev/apps/{app_name}/eval-sets'), {
           params: { path: { app_name: app }, query: { limit: 1000 } },
         }),
       ),
@@ -47,7 +47,7 @@ function OfApp({ app }: { app: string }) {
     queryKey: ['eval-runs', app, set],
     queryFn: () =>
       ask(
-        api.GET(place('/apps/{app_name}/eval-runs'), {
+        api.GET(place('/dev/apps/{app_name}/eval-runs'), {
           params: { path: { app_name: app }, query: { evalSetId: set, limit: 50 } },
         }),
       ),
@@ -121,7 +121,7 @@ function Trend({ app, set }: { app: string; set: string }) {
     queryKey: ['trend', app, set],
     queryFn: () =>
       ask(
-        api.GET(place('/apps/{app_name}/eval-sets/{eval_set_id}/trend'), {
+        api.GET(place('/dev/apps/{app_name}/eval-sets/{eval_set_id}/trend'), {
           params: { path: { app_name: app, eval_set_id: set }, query: { limit: 100 } },
         }),
       ),
@@ -151,7 +151,7 @@ function Scores({ app }: { app: string }) {
     queryKey: ['scores', app],
     queryFn: () =>
       ask(
-        api.GET(place('/apps/{app_name}/session-scores'), {
+        api.GET(place('/dev/apps/{app_name}/session-scores'), {
           params: { path: { app_name: app }, query: { limit: 50 } },
         }),
       ),
@@ -207,20 +207,20 @@ export function RunPage() {
   const path = { app_name: app, run_id: runId };
   const run = useQuery({
     queryKey: ['eval-run', app, runId],
-    queryFn: () => ask(api.GET(place('/apps/{app_name}/eval-runs/{run_id}'), { params: { path } })),
+    queryFn: () => ask(api.GET(place('/dev/apps/{app_name}/eval-runs/{run_id}'), { params: { path } })),
     refetchInterval: ({ state: { data } }) => (data && /done|cancelled/.test(data.status) ? false : 2_000),
   });
   const summary = useQuery({
     queryKey: ['eval-summary', app, runId, baseline],
     queryFn: () =>
-      ask(api.GET(place('/apps/{app_name}/eval-runs/{run_id}/summary'), { params: { path, query: { baseline } } })),
+      ask(api.GET(place('/dev/apps/{app_name}/eval-runs/{run_id}/summary'), { params: { path, query: { baseline } } })),
     enabled: run.data !== undefined && run.data.status !== 'queued',
   });
   const others = useQuery({
     queryKey: ['eval-runs', app, run.data?.evalSetId],
     queryFn: () =>
       ask(
-        api.GET(place('/apps/{app_name}/eval-runs'), {
+        api.GET(place('/dev/apps/{app_name}/eval-runs'), {
           params: { path: { app_name: app }, query: { evalSetId: run.data?.evalSetId, limit: 50 } },
         }),
       ),
@@ -332,7 +332,7 @@ function Case({ app, result, evalId }: { app: string; result: string; evalId: st
     queryKey: ['eval-result', app, result],
     queryFn: () =>
       ask(
-        api.GET(place('/apps/{app_name}/eval-results/{eval_result_id}'), {
+        api.GET(place('/dev/apps/{app_name}/eval-results/{eval_result_id}'), {
           params: { path: { app_name: app, eval_result_id: result } },
         }),
       ),

@@ -13,6 +13,8 @@ import type { Log } from '../platform/log.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import { consolePages } from '../features/console/routes.ts';
 import { cronjobOperations } from '../features/cronjobs/routes.ts';
+import { ALIASES } from '../features/doors/adk/aliases.ts';
+import { adkEvalOperations } from '../features/doors/adk/eval-routes.ts';
 import { telemetryOperations } from '../features/doors/adk/telemetry-routes.ts';
 import { devUiPages } from '../features/doors/adk/web-ui.ts';
 import { a2aOperations } from '../features/doors/a2a/routes.ts';
@@ -26,6 +28,7 @@ import { createHttpApp, type HttpAppOptions } from '../platform/http/http-app.ts
 import type { Audit } from '../platform/http/audit/audit.ts';
 import type { Sockets } from '../platform/http/operation/sockets.ts';
 import { onWire, type Operation } from '../platform/http/operation/operation.ts';
+import { withAliases } from '../platform/http/operation/paths.ts';
 import { idempotent } from '../conversation/idempotency/operations.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { holdOperations } from '../conversation/holds/routes.ts';
@@ -139,10 +142,11 @@ function listOperations(mode: {
     ...sessionEventOperations,
     // The specification: deployments with shared OAuth do not expose the harness operation.
     ...(mode.isShared ? [] : [harnessInvoke]),
-    ...(mode.isDevelopment ? [...evalOperations, ...traceOperations, ...graphOperations] : []),
+    ...(mode.isDevelopment ? [...evalOperations, ...adkEvalOperations, ...traceOperations, ...graphOperations] : []),
     ...DOOR_NAMES.flatMap((name) => (mode.doors.has(name) ? DOOR_OPERATIONS[name] : [])),
   ];
-  return operations.map((each) => (each.isIdempotent ? idempotent(each) : each));
+  const served = operations.map((each) => (each.isIdempotent ? idempotent(each) : each));
+  return withAliases(served, ALIASES);
 }
 
 /** Every operation of every mode. */

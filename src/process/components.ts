@@ -1,4 +1,23 @@
 import type { z } from 'zod';
+import type { Components } from '../platform/http/openapi/document.ts';
+import { idempotencyHeaders } from '../conversation/idempotency/operations.ts';
+import { doorQuery } from '../features/doors/start-turn.ts';
+import { invocationHeaders } from '../invocations/wire-request.ts';
+import { cursorSchema } from '../platform/http/operation/cursor.ts';
+import {
+  appPath,
+  artifactPath,
+  cronjobPath,
+  evalCasePath,
+  evalRunPath,
+  evalSetPath,
+  eventPath,
+  invocationPath,
+  sessionPath,
+  taskPath,
+  userPath,
+  webhookPath,
+} from '../platform/http/operation/parameters.ts';
 import { structureNodeSchema } from '../features/doors/adk/graph.ts';
 import { spanSchema } from '../observability/traces/span.ts';
 import { artifactVersionSchema, saveArtifactSchema } from '../conversation/artifacts/artifact-version.ts';
@@ -24,8 +43,7 @@ import {
   validationErrorSchema,
 } from '../platform/http/operation/request-errors.ts';
 
-/** The named schemas of the OpenAPI document; others are written out, and one that contains itself must be here. */
-export const COMPONENTS: Record<string, z.ZodType> = {
+const schemas: Record<string, z.ZodType> = {
   Session: sessionSchema,
   Event: eventSchema,
   Content: contentSchema,
@@ -61,3 +79,26 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   ValidationError: validationErrorSchema,
   HTTPValidationError: httpValidationErrorSchema,
 };
+
+/** Parameters that several operations have; one with the name of another in the document is not the same. */
+const parameters: Record<string, z.ZodType> = {
+  AppName: appPath.shape.appName,
+  UserId: userPath.shape.userId,
+  SessionId: sessionPath.shape.sessionId,
+  EventId: eventPath.shape.eventId,
+  InvocationId: invocationPath.shape.invocationId,
+  ArtifactName: artifactPath.shape.artifactName,
+  TaskId: taskPath.shape.taskId,
+  CronjobId: cronjobPath.shape.jobId,
+  WebhookId: webhookPath.shape.webhookId,
+  EvalSetId: evalSetPath.shape.evalSetId,
+  EvalId: evalCasePath.shape.evalId,
+  EvalRunId: evalRunPath.shape.runId,
+  DoorUserId: doorQuery.shape.user_id,
+  Cursor: cursorSchema,
+  IdempotencyKey: idempotencyHeaders.shape['idempotency-key'],
+  XDoubleTexting: invocationHeaders.shape['x-double-texting'],
+};
+
+/** The named parts of the OpenAPI document. */
+export const COMPONENTS: Components = { schemas, parameters };

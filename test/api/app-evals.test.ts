@@ -132,7 +132,7 @@ test('the paths of the development server stay its own', async () => {
 test('each operation but those of older spellings is at both', () => {
   const isOld = /_(?!\w*\})/;
   const paths = evalOperations.filter(({ path }) => !isOld.test(path)).map(({ method, path }) => `${method} ${path}`);
-  const both = appEvalOperations.filter(({ operationId }) => operationId.endsWith('OfApp'));
+  const both = appEvalOperations.filter(({ isCopy }) => isCopy);
   expect(both.map(({ method, path }) => `${method} /dev${path}`)).toEqual(paths);
   expect(paths.length).toBeGreaterThan(20);
 });

@@ -19,7 +19,6 @@ const FRAMES: Record<string, string> = {
   invokeLegacy: 'Event',
   streamEvents: 'Event',
   streamEvalRun: 'EvalRun',
-  streamEvalRunOfApp: 'EvalRun',
 };
 
 /** A check of the answers of one operation. */

@@ -1,7 +1,7 @@
 import fc, { type Arbitrary } from 'fast-check';
 import { toHandle } from '../../src/features/doors/handle.ts';
 import { toConversationId, toResponseId } from '../../src/features/doors/openai/ids.ts';
-import { type Names, sameAs } from '../security/support/requests.ts';
+import type { Names } from '../security/support/requests.ts';
 
 /** What values of members and parameters with these names usually are, so that requests name things that exist. */
 export type Hints = Record<string, string>;
@@ -61,7 +61,7 @@ export function hintsOf(names: Names, operationId: string): Hints {
     ...(operationId.includes('AiSdk') ? { version: '7', id: sessionId } : {}),
     ...(operationId.includes('OpenAi') ? { model: appName } : {}),
     ...(operationId.includes('AgUi') ? { threadId: sessionId } : {}),
-    ...CREATED[sameAs(operationId)],
+    ...CREATED[operationId],
   };
 }
 

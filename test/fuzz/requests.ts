@@ -28,7 +28,6 @@ interface Media {
 /** An operation as the document has it. */
 export interface Documented {
   operationId: string;
-  deprecated?: boolean;
   parameters?: Parameter[];
   requestBody?: { required?: boolean; content: Record<string, Media> };
   responses: Record<string, { content?: Record<string, Media> }>;

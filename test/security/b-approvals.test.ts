@@ -17,7 +17,7 @@ import { openLive } from '../support/live-client.ts';
 import { rpc } from '../support/mcp-client.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 import { ABSENT } from './support/fixture.ts';
-import { sameAs, toRequest } from './support/requests.ts';
+import { toRequest } from './support/requests.ts';
 
 /**
  * A tool that two others have to allow, against one user with every scope: each operation that may copy what is said,
@@ -438,7 +438,7 @@ const NEITHER = new Set(
 
 const all = listRoutes(listAllOperations() as Operation<unknown>[]);
 const changes = all.filter(({ operation: { method, operationId } }) => method !== 'get' || operationId === 'runLive');
-const idsOf = (routes: typeof all) => [...new Set(routes.map(({ operation }) => sameAs(operation.operationId)))];
+const idsOf = (routes: typeof all) => [...new Set(routes.map(({ operation }) => operation.operationId))];
 
 test('every operation that changes something is named here, and nothing else is', () => {
   const named = [...Object.keys(COPIES), ...Object.keys(ANSWERS), ...TEXTS, ...NEITHER];
@@ -462,7 +462,7 @@ test('what is said to write no event writes none, and begins nothing', async () 
   let tried = 0;
   // What is deleted is gone for the others.
   const deletes = ({ operation }: (typeof changes)[number]) => Number(/^(?:delete|erase)/.test(operation.operationId));
-  const ways = changes.filter((each) => NEITHER.has(sameAs(each.operation.operationId)));
+  const ways = changes.filter((each) => NEITHER.has(each.operation.operationId));
   for (const { operation, path } of ways.toSorted((one, other) => deletes(one) - deletes(other))) {
     const before = await sql.query<{ id: string }>('select id from events');
     const known = new Set(before.rows.map(({ id }) => id));

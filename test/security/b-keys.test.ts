@@ -153,7 +153,7 @@ describe('a key that is revoked', () => {
   const open: Record<string, (url: string, headers: Record<string, string>, runId: string) => Promise<unknown>> = {
     streamEvents: (url, headers) => readAll(`${url}${session('alice')}/events/stream`, { headers }),
     streamEvalRun: (url, headers, runId) => readAll(`${url}${EVALS}/eval-runs/${runId}/stream`, { headers }),
-    streamEvalRunOfApp: (url, headers, runId) =>
+    'streamEvalRun, a copy': (url, headers, runId) =>
       readAll(`${url}${EVALS.replace('/dev', '')}/eval-runs/${runId}/stream`, { headers }),
     runAgentSse: (url, headers) => {
       const body = { appName: 'harness_agent', userId: 'alice', sessionId: 'sse', newMessage: HELLO };
@@ -200,7 +200,11 @@ describe('a key that is revoked', () => {
 
   test('ends what it has open, of every kind of stream, within seconds', async () => {
     expect(Object.keys(open).toSorted()).toEqual(
-      operations.flatMap(({ isStream, operationId }) => (isStream ? [operationId] : [])).toSorted(),
+      operations
+        .flatMap(({ isCopy, isStream, operationId }) =>
+          isStream ? [isCopy ? `${operationId}, a copy` : operationId] : [],
+        )
+        .toSorted(),
     );
     const gone = made({ id: 'streaming' });
     write([...Object.values(keys).map(({ entry }) => entry), gone.entry]);
@@ -236,7 +240,7 @@ describe('a key that is revoked', () => {
     expect(Object.fromEntries(Object.keys(open).map((kind, index) => [kind, ended[index]]))).toEqual({
       streamEvents: event,
       streamEvalRun: event,
-      streamEvalRunOfApp: event,
+      'streamEvalRun, a copy': event,
       runAgentSse: frame,
       invokeLegacy: frame,
       readSessionStream: event,

@@ -4,7 +4,7 @@ import { listAllOperations } from '../../src/process/app.ts';
 import { isEnd, openLive, say } from '../support/live-client.ts';
 import { startWatched, type WatchedService } from '../support/watched-service.ts';
 import { insertOthers, makeOneOfEach } from './support/fixture.ts';
-import { sameAs, type Names, type Sent, toRequest } from './support/requests.ts';
+import { type Names, type Sent, toRequest } from './support/requests.ts';
 import { deep, documented, long, worstObjects, worstOf } from './support/worst-values.ts';
 
 /**
@@ -148,8 +148,7 @@ const BY_HAND: Record<string, (usual: Sent) => Input[]> = {
 
 /** Without those of evaluation below `/apps`, which are others of these, and those that only answer 404 here. */
 const operations = listAllOperations().filter(
-  ({ operationId }) =>
-    sameAs(operationId) === operationId && !['getMcpMetadata', 'finishConsent'].includes(operationId),
+  ({ isCopy, operationId }) => !isCopy && !['getMcpMetadata', 'finishConsent'].includes(operationId),
 );
 let service: WatchedService;
 let names: Names;

@@ -15,6 +15,7 @@ import {
   sessionPath,
   userPath,
 } from '../../src/platform/http/operation/parameters.ts';
+import { withAliases } from '../../src/platform/http/operation/paths.ts';
 import { createSessionSchema, sessionSchema } from '../../src/core/session.ts';
 
 const SESSIONS = '/apps/{app_name}/users/{user_id}/sessions';
@@ -56,8 +57,7 @@ const sampleSchema = z.looseObject({
 
 const strict = z.strictObject({ text: z.string(), role: z.string().nullish() });
 
-/** Operations of every shape; all of them echo what they were called with unless they say otherwise. */
-export const sampleOperations: Operation<unknown>[] = onWire('ADK', [
+const declared: Operation<unknown>[] = onWire('ADK', [
   operation({
     method: 'get',
     path: '/health',
@@ -123,7 +123,6 @@ export const sampleOperations: Operation<unknown>[] = onWire('ADK', [
   operation({
     method: 'post',
     path: '/dev/apps/{app_name}/eval-sets/{eval_set_id}/add-session',
-    aliases: ['/apps/{app_name}/eval_sets/{eval_set_id}/add_session'],
     operationId: 'addSession',
     area: 'Evaluation (development server)',
     summary: 'Add',
@@ -176,6 +175,11 @@ export const sampleOperations: Operation<unknown>[] = onWire('ADK', [
     handler: echo,
   }),
 ]);
+
+/** Operations of every shape; all of them echo what they were called with unless they say otherwise. */
+export const sampleOperations = withAliases(declared, {
+  '/apps/{app_name}/eval_sets/{eval_set_id}/add_session': ['addSession'],
+});
 
 function artifactOperations(): Operation<unknown>[] {
   const read = (path: string, operationId: string, parameters: z.ZodObject = artifactPath) =>

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
+import { writtenOut } from '../support/document.ts';
 
 /** The document's requests: nothing in them is as long as its sender likes. */
 
@@ -17,9 +18,11 @@ interface Document {
 // Any text is taken, and most mean nothing, so their bound is that of headers: 16 KiB.
 const ANY_TEXT = ['X-Read-Position', 'X-Requested-With'];
 
-const document = JSON.parse(
-  readFileSync(new URL('../../src/platform/http/openapi/openapi.json', import.meta.url), 'utf8'),
-) as Document;
+const document = writtenOut(
+  JSON.parse(
+    readFileSync(new URL('../../src/platform/http/openapi/openapi.json', import.meta.url), 'utf8'),
+  ) as Document,
+);
 
 /** A pattern bounds a text where it covers all of it and repeats nothing without end. */
 const isBounding = (pattern: string) =>

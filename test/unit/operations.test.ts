@@ -5,6 +5,9 @@ import type { z } from 'zod';
 import { getChildren, unwrap } from '../../src/core/zod-graph.ts';
 import { listAllOperations } from '../../src/process/app.ts';
 import { SCOPES } from '../../src/platform/http/operation/principal.ts';
+import { ALIASES } from '../../src/features/doors/adk/aliases.ts';
+import { COMPONENTS } from '../../src/process/components.ts';
+import { openApiDocument } from '../../src/platform/http/openapi/document.ts';
 import { pathParameters, listRoutes } from '../../src/platform/http/operation/paths.ts';
 
 const operations = listAllOperations();
@@ -122,9 +125,9 @@ const BOUNDS = {
 };
 
 test('every read says what bounds the bytes of its answer', () => {
-  // Those of evaluation below /apps are others of these, at another path.
+  // A copy is another one of these, at another path.
   const reads = operations
-    .filter(({ method, operationId }) => method === 'get' && !operationId.endsWith('OfApp'))
+    .filter(({ method, isCopy }) => method === 'get' && !isCopy)
     .map(({ operationId }) => operationId);
   expect(
     Object.values(BOUNDS)
@@ -182,19 +185,71 @@ describe('every body and every answer', () => {
 /** The state of a session is the one body whose members are data. */
 const isMap = (schema: object) => !('properties' in schema) && 'description' in schema;
 
+describe('the document', () => {
+  test('has each operation once, at its own path', () => {
+    const own = operations.filter(({ isCopy }) => !isCopy);
+    expect(documented.map(({ operationId }) => operationId).toSorted()).toEqual(
+      own.map(({ operationId }) => operationId).toSorted(),
+    );
+    for (const { method, operationId, path } of own)
+      expect([path, document.paths[path]?.[method]?.operationId]).toEqual([path, operationId]);
+    expect(documented.filter(({ deprecated }) => deprecated !== undefined)).toEqual([]);
+  });
+});
+
 describe('aliases', () => {
-  test('are published as deprecated operations with ids of their own', () => {
-    const routes = listRoutes(operations);
-    const aliases = routes.filter(({ path, operation }) => path !== operation.path);
-    expect(aliases.length).toBeGreaterThan(15);
-    for (const { path, operation } of routes) {
-      const { operationId, deprecated } = document.paths[path]?.[operation.method] ?? {};
-      const isAlias = path !== operation.path;
-      expect([path, deprecated === true]).toEqual([path, isAlias]);
-      if (isAlias) expect(operationId).toMatch(new RegExp(`^${operation.operationId}Alias\\d$`));
-      else expect(operationId).toBe(operation.operationId);
+  const rows = Object.entries(ALIASES).flatMap(([path, ids]) => ids.map((id) => [id, path] as const));
+  const isPublished = (method: string, path: string) => document.paths[path]?.[method] !== undefined;
+
+  test('are there, and no operation has one that the table does not have', () => {
+    expect(rows.length).toBeGreaterThan(30);
+    const served = listRoutes(operations).filter(({ path, operation }) => path !== operation.path);
+    const toLine = ([id, path]: readonly [string, string]) => `${id} ${path}`;
+    expect(served.map(({ path, operation }) => toLine([operation.operationId, path])).toSorted()).toEqual(
+      rows.map(toLine).toSorted(),
+    );
+  });
+
+  test.each(rows)('%s at %s is the operation itself, and not published', (id, path) => {
+    const [route, ...others] = listRoutes(operations).filter(
+      ({ path: at, operation }) => at === path && operation.operationId === id,
+    );
+    expect(others).toEqual([]);
+    // The very same object: rights, limits, names in metrics and audit, and its idempotency cannot differ.
+    expect(operations).toContain(route?.operation);
+    expect(pathParameters(path).toSorted()).toEqual(pathParameters(route?.operation.path ?? '').toSorted());
+    expect(isPublished(route?.operation.method ?? '', path)).toBe(false);
+  });
+
+  test('none is what the specification names', () => {
+    for (const path of [
+      '/dev/apps/{app_name}/eval-sets/{eval_set_id}/add-session',
+      '/dev/apps/{app_name}/eval_sets/{eval_set_id}/evals',
+    ]) {
+      expect(Object.keys(ALIASES)).not.toContain(path);
+      expect(document.paths).toHaveProperty([path]);
     }
-    expect(documented).toHaveLength(routes.length);
-    expect(new Set(documented.map(({ operationId }) => operationId)).size).toBe(routes.length);
+  });
+});
+
+describe('evaluation below /apps', () => {
+  const copies = operations.filter(({ isCopy }) => isCopy);
+
+  test('is what the development server has, with rights of its own', () => {
+    expect(copies.length).toBeGreaterThan(20);
+    for (const copy of copies) {
+      const own = operations.find(({ isCopy, operationId }) => !isCopy && operationId === copy.operationId);
+      expect(own).toMatchObject({ method: copy.method, path: `/dev${copy.path}`, owner: copy.owner, scope: 'develop' });
+      expect([copy.scope, copy.wire]).toEqual([copy.method === 'get' ? 'read' : 'develop', undefined]);
+    }
+  });
+
+  test('is what a document names where there is no development server', () => {
+    const served = operations.filter(({ isCopy, path }) => isCopy || !path.startsWith('/dev/'));
+    const { paths } = openApiDocument(served, { authMode: 'key', components: COMPONENTS }) as typeof document;
+    for (const { method, operationId, path } of copies) {
+      expect(paths[path]?.[method]?.operationId).toBe(operationId);
+      expect(document.paths).not.toHaveProperty([path, method]);
+    }
   });
 });

@@ -16,20 +16,19 @@ export const evalOperations = [
   ...judgingOperations,
 ];
 
-/** ADK's older spellings of what has a path of hyphens too. */
+/** True of what has an older spelling of ADK alone, as the specification has it. */
 const isOldSpelling = ({ path }: { path: string }) => path.replaceAll(/\{\w+\}/g, '').includes('_');
 
 /**
  * The same where people log in: below `/apps`, for those who may `read` or `develop`, each of whom sees their own sets
  * and runs.
  */
-const sameOfApp = evalOperations
+const copiesBelowApps = evalOperations
   .filter((each) => !isOldSpelling(each))
   .map((each): (typeof evalOperations)[number] => ({
     ...each,
-    aliases: [],
+    isCopy: true,
     path: each.path.replace(/^\/dev/, ''),
-    operationId: `${each.operationId}OfApp`,
     // Only ADK's own paths have its clients.
     wire: undefined,
     area: 'Agent execution',
@@ -37,4 +36,4 @@ const sameOfApp = evalOperations
   }));
 
 /** Evaluation below `/apps`: what the development server has too, and scores of sessions as users have them. */
-export const appEvalOperations = [...sameOfApp, ...onlineOperations];
+export const appEvalOperations = [...copiesBelowApps, ...onlineOperations];

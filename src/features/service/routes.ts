@@ -16,8 +16,6 @@ interface ServiceContext {
 const health = operation({
   method: 'get',
   path: '/health',
-  // The AgentKit command line calls this before anything else.
-  aliases: ['/ping'],
   operationId: 'health',
   wire: 'ADK',
   ...open,

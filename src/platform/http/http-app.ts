@@ -1,10 +1,9 @@
 import express, { type Express, type RequestHandler } from 'express';
-import type { z } from 'zod';
 import type { Metrics } from '../metrics.ts';
 import { type AuthOptions, authentication } from './access/bearer.ts';
 import type { Audit } from './audit/audit.ts';
 import { docsPage } from './openapi/docs-page.ts';
-import { checkOperations, openApiDocument } from './openapi/document.ts';
+import { checkOperations, type Components, openApiDocument } from './openapi/document.ts';
 import { type EdgeLog, errorHandler } from './error-handler.ts';
 import { createGuards, type OriginOptions, type ProxyOptions } from './guards.ts';
 import type { LoginLimit } from './limits/login-limit.ts';
@@ -27,8 +26,8 @@ export interface HttpAppOptions<Context = unknown> {
   appAliases?: ReadonlyMap<string, string>;
   /** The hosted applications; changes within others are refused [all are hosted]. */
   apps?: { has(appName: string): boolean };
-  /** The named schemas of the document. */
-  components: Record<string, z.ZodType>;
+  /** The named parts of the document. */
+  components: Components;
   auth: AuthOptions;
   /** Where clients reach the service, without a trailing slash [as each request says]. */
   publicUrl?: string | undefined;
@@ -61,8 +60,8 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
   const { operations, log, origins, proxies, maxBodyBytes, metrics, publicUrl, appAliases = new Map() } = options;
   checkOperations(operations);
   // Made on demand and not kept: it takes 40 ms of CPU and 9 MB.
-  const document = () =>
-    openApiDocument(operations, { authMode: options.auth.mode, components: options.components, publicUrl });
+  const document = (hasCopies: boolean) => () =>
+    openApiDocument(operations, { authMode: options.auth.mode, components: options.components, publicUrl, hasCopies });
   const app = express();
   app.disable('x-powered-by');
   app.disable('etag');
@@ -79,12 +78,12 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
       appAliases,
       readJsonBody: readJsonBody(maxBodyBytes),
       readTextBody: readTextBody(maxBodyBytes),
-      createValidate: createValidation(document, appAliases, log),
+      createValidate: createValidation(document(true), appAliases, log),
     }),
   );
   const { pages = [], version = '', auth } = options;
   for (const { handler } of pages) app.use(handler);
-  app.use(docsPage(document, { version, mode: auth.mode, pages }));
+  app.use(docsPage(document(false), { version, mode: auth.mode, pages }));
   app.use(() => {
     throw new RequestRefusedError('unknown_path', 'Not Found');
   });

@@ -170,9 +170,6 @@ export const NAMED_OPERATIONS = [BODIES, FREE_IN_PATH, QUERIES, HEADERS, SHARED_
   Object.keys(each),
 );
 
-/** The operation that one of evaluation below `/apps` is otherwise. */
-export const sameAs = (operationId: string): string => operationId.replace(/OfApp$/, '');
-
 /** True where an operation can write shared state. @throws Error for one that is unknown here */
 export function writesSharedState({ operationId, demands }: Operation<unknown>): boolean {
   if (!demands || WITHOUT_SHARED_STATE.has(operationId)) return false;
@@ -185,8 +182,7 @@ export function writesSharedState({ operationId, demands }: Operation<unknown>):
  * @throws Error for a parameter of the path that nothing here names: a new operation must be given one
  */
 export function toRequest(operation: Operation<unknown>, path: string, names: Names, isShared: boolean): Sent {
-  const { method, body } = operation;
-  const operationId = sameAs(operation.operationId);
+  const { method, body, operationId } = operation;
   const free = FREE_IN_PATH[operationId];
   const inPath: Names = free ? { ...names, [free]: FREE } : names;
   const filled = pathParameters(path).reduce(

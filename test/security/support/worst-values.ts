@@ -1,8 +1,9 @@
 import documentOfFile from '../../../src/platform/http/openapi/openapi.json' with { type: 'json' };
 import { resolved, type Schema } from '../../fuzz/arbitrary.ts';
 import type { OpenApi } from '../../fuzz/requests.ts';
+import { writtenOut } from '../../support/document.ts';
 
-const document = documentOfFile as unknown as OpenApi;
+const document = writtenOut(documentOfFile as unknown as OpenApi);
 const { schemas } = document.components;
 /** The operations of the document by their id, each with its path. */
 export const documented = new Map(

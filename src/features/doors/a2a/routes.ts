@@ -85,7 +85,6 @@ function rest(
     refusal,
     toRefusal,
     path: `${APP}${address}`,
-    aliases: [`${APP}/v1${address}`],
     operationId,
     summary,
     parameters: { path: inTask, query: doorQuery },
@@ -177,7 +176,6 @@ export const a2aOperations: Operation<A2aContext>[] = [
     success: shown('An empty object.', {}),
   }),
   rest('GetExtendedAgentCard', '/extendedAgentCard', 'getExtendedA2aCard', 'Get the extended agent card', {
-    aliases: [`${APP}/v1/card`],
     description: 'With the skills of the application.',
     parameters: { path: appPath, query: doorQuery },
     errors: {},

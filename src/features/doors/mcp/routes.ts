@@ -96,7 +96,6 @@ const metadataSchema = z
 const getMcpMetadata = operation({
   method: 'get',
   path: METADATA_PATH,
-  aliases: ['/.well-known/oauth-protected-resource'],
   operationId: 'getMcpMetadata',
   scope: 'none',
   owner: 'open',

@@ -4,16 +4,7 @@ import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { sessionNotFound } from '../../../core/session.ts';
 import { evalCasePath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import {
-  DEV_APP_PATH,
-  evalOperation,
-  getRequester,
-  idsSchema,
-  ofSet,
-  OLD_SET_PATHS,
-  SET_PATH,
-  toOwnKey,
-} from '../sets/context.ts';
+import { DEV_APP_PATH, evalOperation, getRequester, idsSchema, ofSet, SET_PATH, toOwnKey } from '../sets/context.ts';
 import { evalCaseSchema, exampleEvalCase } from '../sets/eval-set.ts';
 import { withToolUses } from '../sets/intermediate-data.ts';
 import { addSession, listInstructions } from './add-sessions.ts';
@@ -21,13 +12,12 @@ import { addSessionSchema } from './eval-case.ts';
 import { deleteEvalCase, findEvalCase, listEvalCaseIds, replaceEvalCase } from './eval-case-store.ts';
 
 const CASE_PATH = `${SET_PATH}/eval-cases/{eval_id}`;
-const OLD_CASE_PATHS = OLD_SET_PATHS.map((path) => `${path}/evals/{eval_id}`);
-const [OLD_ADD_PATH = '', ...OLDER_ADD_PATHS] = OLD_SET_PATHS.map((path) => `${path}/add_session`);
 
-const ofCase = { path: CASE_PATH, aliases: OLD_CASE_PATHS, parameters: { path: evalCasePath } };
+const ofCase = { path: CASE_PATH, parameters: { path: evalCasePath } };
 
 type SentSession = z.input<typeof addSessionSchema>;
-const fromSession = {
+/** Members of each operation that makes a session a case. */
+export const ofAddedSession = {
   method: 'post',
   owner: {
     user: ({ body }: { body: SentSession }) => body.userId,
@@ -36,13 +26,14 @@ const fromSession = {
   parameters: { path: evalSetPath },
   body: { schema: addSessionSchema, required: true, example: { evalId: 'case1', sessionId: 's1', userId: 'u1' } },
 } as const;
-const noSession = {
+/** Why a session is made no case. */
+export const noSession = {
   400: 'The session has not reached `fromSequence`, or that is within an invocation.',
   404: 'No such session, or the set is another user’s.',
 };
 
 const addSessionToEvalSet = evalOperation({
-  ...fromSession,
+  ...ofAddedSession,
   path: `${SET_PATH}/add-session`,
   operationId: 'addSessionToEvalSet',
   wire: 'ADK',
@@ -56,36 +47,14 @@ const addSessionToEvalSet = evalOperation({
   },
 });
 
-/** The spelling that only the UI uses: it asks whether to overwrite and then sends the very same request. */
-const overwriteEvalCase = evalOperation({
-  ...fromSession,
-  path: OLD_ADD_PATH,
-  aliases: OLDER_ADD_PATHS,
-  operationId: 'overwriteEvalCase',
-  wire: 'ADK',
-  summary: 'Add a session as an evaluation case, in the place of one of this id',
-  description: 'As `add-session`, for the ADK Web UI: a case of this id is overwritten.',
-  errors: noSession,
-  handler: async ({ database, agents }, { path, body, principal }) => {
-    const set = { ...path, ownerId: getOwner(principal, body.userId) };
-    const instructions = listInstructions(agents.get(path.appName));
-    await database.transaction(async (tx) => {
-      await deleteEvalCase(tx, set, body.evalId).catch((error: unknown) => {
-        if (!(error instanceof NotFoundError)) throw error;
-      });
-      await addSession(tx, { ...path, ...body }, set, { ...body, instructions });
-    });
-  },
-});
-
 /** The owner of a set that a case is added to: a key that is bound to users acts for the one that it names. */
-const getOwner = (principal: Principal, userId: string) => (getRequester(principal) === undefined ? undefined : userId);
+export const getOwner = (principal: Principal, userId: string) =>
+  getRequester(principal) === undefined ? undefined : userId;
 
 /** The list of cases has the older spellings only (specification). */
 const listEvalCases = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/evals`,
-  aliases: ['/apps/{app_name}/eval_sets/{eval_set_id}/evals'],
   operationId: 'listEvalCases',
   wire: 'ADK',
   summary: 'List evaluation cases',
@@ -147,7 +116,6 @@ const deleteEvalCaseOperation = evalOperation({
 /** Evaluation cases: made from a session, list, get, replace, delete. */
 export const evalCaseOperations = [
   addSessionToEvalSet,
-  overwriteEvalCase,
   listEvalCases,
   getEvalCase,
   updateEvalCase,

@@ -10,8 +10,6 @@ import {
   getRequester,
   DEV_APP_PATH,
   type EvalContext,
-  idsSchema,
-  OLD_SET_PATHS,
   SET_PATH,
   takePage,
   toDisconnectSignal,
@@ -42,7 +40,7 @@ const evalResultSchema = looseObject('What one run of an evaluation set gave.', 
   creationTimestamp: z.number().nullish().describe('When the run began, Unix seconds.'),
 });
 
-const exampleResultIds = ['harness_agent_arithmetic_1767225800.5'];
+export const exampleResultIds = ['harness_agent_arithmetic_1767225800.5'];
 
 const resultsQuery = pageQuery('results').extend({
   cursor: z
@@ -51,7 +49,8 @@ const resultsQuery = pageQuery('results').extend({
     .optional()
     .describe('The header `X-Next-Cursor` of the page before.'),
 });
-const listed = {
+/** Members of each operation that lists the results of an application. */
+export const ofResultList = {
   description:
     'Newest last. The clients of ADK, of which its Web UI then reads each one, get the last 100; the header ' +
     '`X-Next-Cursor` is the `cursor` of those before.',
@@ -65,7 +64,7 @@ const listEvalResults = evalOperation({
   wire: 'ADK',
   load: 'heavy',
   summary: 'List evaluation results',
-  ...listed,
+  ...ofResultList,
   success: {
     schema: z.looseObject({ evalResultIds: z.array(z.string()).describe('Newest last.') }),
     description: 'The identifiers, in an object.',
@@ -74,26 +73,13 @@ const listEvalResults = evalOperation({
   },
   handler: async ({ database }, call) => ({
     kind: 'value',
-    value: { evalResultIds: await readIds(database.reads, call) },
+    value: { evalResultIds: await readResultIds(database.reads, call) },
   }),
-});
-
-const listEvalResultIdsOperation = evalOperation({
-  method: 'get',
-  path: `${DEV_APP_PATH}/eval_results`,
-  aliases: ['/apps/{app_name}/eval_results'],
-  operationId: 'listEvalResultIds',
-  wire: 'ADK',
-  summary: 'List evaluation results as a bare array',
-  ...listed,
-  success: { schema: idsSchema, description: 'The identifiers.', example: exampleResultIds, headers: nextCursorHeader },
-  handler: async ({ database }, call) => ({ kind: 'value', value: await readIds(database.reads, call) }),
 });
 
 const getEvalResult = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/eval-results/{eval_result_id}`,
-  aliases: [`${DEV_APP_PATH}/eval_results/{eval_result_id}`, '/apps/{app_name}/eval_results/{eval_result_id}'],
   operationId: 'getEvalResult',
   wire: 'ADK',
   load: 'heavy',
@@ -131,7 +117,10 @@ const getEvalResult = evalOperation({
 type ListCall = Call<z.output<typeof appPath>, z.output<typeof resultsQuery>, unknown, unknown>;
 
 /** The ids of a page of the caller's results; its cursor is the moment that its first one began. */
-async function readIds(db: Database, { path: { appName }, query, principal, response }: ListCall): Promise<string[]> {
+export async function readResultIds(
+  db: Database,
+  { path: { appName }, query, principal, response }: ListCall,
+): Promise<string[]> {
   const before = query.cursor === undefined ? undefined : Number(query.cursor);
   const filter = { appName, requestedBy: getRequester(principal), before, limit: query.limit + 1 };
   const found = await listResultMoments(db, filter);
@@ -145,7 +134,8 @@ function parseMoment(evalResultId: string): number | undefined {
   return seconds === undefined ? undefined : Math.round(Number(seconds) * 1_000_000);
 }
 
-const waiting = {
+/** Members of each operation that runs a set and waits for the end. */
+export const ofAwaitedRun = {
   method: 'post',
   parameters: { path: evalSetPath, headers: idempotencyHeaders },
   body: { schema: runEvalSchema, required: true, example: { evalMetrics: exampleMetrics } },
@@ -154,7 +144,7 @@ const waiting = {
 } as const;
 
 const runEvalSet = evalOperation({
-  ...waiting,
+  ...ofAwaitedRun,
   path: `${SET_PATH}/run`,
   operationId: 'runEvalSet',
   wire: 'ADK',
@@ -173,26 +163,8 @@ const runEvalSet = evalOperation({
     ),
 });
 
-const runEvalSetAsList = evalOperation({
-  ...waiting,
-  path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/run_eval`,
-  aliases: OLD_SET_PATHS.slice(1).map((path) => `${path}/run_eval`),
-  operationId: 'runEvalSetAsList',
-  wire: 'ADK',
-  summary: 'Run an evaluation set, the answer a bare array',
-  success: { schema: caseResultsSchema, description: 'The results.', example: [exampleCaseResult] },
-  handler: async (context, call) =>
-    sendCompressed(call.request, call.response, await streamList(await runAndRead(context, 'runEvalSetAsList', call))),
-});
-
 /** Evaluation results, and runs whose end the client waits for, as the clients of ADK do. */
-export const evalResultOperations = [
-  runEvalSet,
-  runEvalSetAsList,
-  listEvalResults,
-  listEvalResultIdsOperation,
-  getEvalResult,
-];
+export const evalResultOperations = [runEvalSet, listEvalResults, getEvalResult];
 
 type RunCall = Call<
   z.output<typeof evalSetPath>,
@@ -205,7 +177,11 @@ type RunCall = Call<
  * Starts a run, waits for its end and reads its results; none for a set without cases. Started once per
  * `Idempotency-Key`, in a transaction of its own: the workers see the run only when that has ended.
  */
-async function runAndRead(context: EvalContext, operationId: string, call: RunCall): Promise<AsyncGenerator<string[]>> {
+export async function runAndRead(
+  context: EvalContext,
+  operationId: string,
+  call: RunCall,
+): Promise<AsyncGenerator<string[]>> {
   const { path, principal, response } = call;
   const start = async (inside: EvalContext) => (await startRun(inside, path, call.body, principal, isOfAdk)) ?? '';
   const runId = await once(context, { operationId }, call, start);
@@ -224,7 +200,7 @@ async function* noPages(): AsyncGenerator<string[]> {}
 const MIN_LENGTH = 32_768;
 
 /** Sends JSON, compressed where it is long and the client takes gzip: results repeat their members per case. */
-async function sendCompressed(request: Request, response: Response, text: JsonStream): Promise<Answer> {
+export async function sendCompressed(request: Request, response: Response, text: JsonStream): Promise<Answer> {
   response.vary('Accept-Encoding');
   const isShort = !text.rest && text.first.reduce((sum, { length }) => sum + length, 0) < MIN_LENGTH;
   if (isShort || request.acceptsEncodings('gzip', 'identity') !== 'gzip') return sendText(response, text);

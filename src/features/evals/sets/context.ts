@@ -14,8 +14,6 @@ export interface EvalContext extends InvocationContext {
 
 export const DEV_APP_PATH = '/dev/apps/{app_name}';
 export const SET_PATH = `${DEV_APP_PATH}/eval-sets/{eval_set_id}`;
-/** ADK's older spellings: underscores, and in ADK 1.x no `/dev` prefix. */
-export const OLD_SET_PATHS = [`${DEV_APP_PATH}/eval_sets/{eval_set_id}`, '/apps/{app_name}/eval_sets/{eval_set_id}'];
 
 export const ofSet = {
   parameters: { path: evalSetPath },

@@ -8,17 +8,7 @@ import { textFormat } from '../../../core/text-format.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import { appPath, evalSetPath, pageSize } from '../../../platform/http/operation/parameters.ts';
-import {
-  DEV_APP_PATH,
-  evalOperation,
-  getRequester,
-  idsSchema,
-  ofSet,
-  OLD_SET_PATHS,
-  SET_PATH,
-  takePage,
-  toOwnKey,
-} from './context.ts';
+import { DEV_APP_PATH, evalOperation, getRequester, ofSet, SET_PATH, takePage, toOwnKey } from './context.ts';
 import {
   checkSetId,
   createEvalSetSchema,
@@ -34,9 +24,9 @@ import { collect, type JsonStream } from '../../../conversation/sessions/json-st
 import { sendText } from '../../../conversation/sessions/send-text.ts';
 import { nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
 
-const exampleIds = ['arithmetic', 'small_talk'];
+export const exampleIds = ['arithmetic', 'small_talk'];
 const TOO_LARGE = 'A case is too large, or there are too many.';
-const INVALID_ID = 'The id has other characters than letters, digits and `_`.';
+export const INVALID_ID = 'The id has other characters than letters, digits and `_`.';
 
 const createEvalSet = evalOperation({
   method: 'post',
@@ -79,34 +69,19 @@ const setsQuery = z.object({
     .optional()
     .describe('The header `X-Next-Cursor` of the page before.'),
 });
-const listed = {
+/** Members of each operation that lists the sets of an application. */
+export const ofSetList = {
   description: 'The clients of ADK get the first 300; the header `X-Next-Cursor` is the `cursor` of the next ones.',
   parameters: { path: appPath, query: setsQuery },
 };
 type ListCall = Call<z.output<typeof appPath>, z.output<typeof setsQuery>, unknown, unknown>;
 
 /** The ids of a page of the caller's sets. */
-async function readIds(db: Database, { path, query: { cursor, limit }, principal, response }: ListCall) {
+export async function readSetIds(db: Database, { path, query: { cursor, limit }, principal, response }: ListCall) {
   const after = cursor === undefined ? undefined : readSetCursor(cursor);
   const filter = { ownerId: getRequester(principal), after, limit: limit + 1 };
   return takePage(response, await listEvalSetIds(db, path.appName, filter), limit, encodeURIComponent);
 }
-
-const createEvalSetWithId = evalOperation({
-  method: 'post',
-  path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}`,
-  aliases: ['/apps/{app_name}/eval_sets/{eval_set_id}'],
-  operationId: 'createEvalSetWithId',
-  wire: 'ADK',
-  summary: 'Create an empty evaluation set',
-  parameters: { path: evalSetPath },
-  errors: { 400: INVALID_ID, 409: 'The id is taken.' },
-  handler: async ({ database }, { path, principal }) => {
-    checkSetId(path.evalSetId);
-    await insertEvalSet(database.db, toOwnKey(path, principal), { eval_cases: [] });
-    return { kind: 'value', value: null };
-  },
-});
 
 const listEvalSets = evalOperation({
   method: 'get',
@@ -114,7 +89,7 @@ const listEvalSets = evalOperation({
   operationId: 'listEvalSets',
   wire: 'ADK',
   summary: 'List evaluation sets',
-  ...listed,
+  ...ofSetList,
   success: {
     schema: z.looseObject({ evalSetIds: z.array(z.string()).describe('Sorted by code point.') }),
     description: 'The identifiers, in an object.',
@@ -123,31 +98,13 @@ const listEvalSets = evalOperation({
   },
   handler: async ({ database }, call) => ({
     kind: 'value',
-    value: { evalSetIds: await readIds(database.reads, call) },
+    value: { evalSetIds: await readSetIds(database.reads, call) },
   }),
-});
-
-const listEvalSetIdsOperation = evalOperation({
-  method: 'get',
-  path: `${DEV_APP_PATH}/eval_sets`,
-  aliases: ['/apps/{app_name}/eval_sets'],
-  operationId: 'listEvalSetIds',
-  wire: 'ADK',
-  summary: 'List evaluation sets as a bare array',
-  ...listed,
-  success: {
-    schema: idsSchema,
-    description: 'The identifiers, sorted by code point.',
-    example: exampleIds,
-    headers: nextCursorHeader,
-  },
-  handler: async ({ database }, call) => ({ kind: 'value', value: await readIds(database.reads, call) }),
 });
 
 const getEvalSet = evalOperation({
   method: 'get',
   path: SET_PATH,
-  aliases: OLD_SET_PATHS,
   operationId: 'getEvalSet',
   wire: 'ADK',
   load: 'heavy',
@@ -164,7 +121,6 @@ const getEvalSet = evalOperation({
 const deleteEvalSetOperation = evalOperation({
   method: 'delete',
   path: SET_PATH,
-  aliases: OLD_SET_PATHS,
   operationId: 'deleteEvalSet',
   summary: 'Delete an evaluation set',
   description: 'With its cases.',
@@ -263,9 +219,7 @@ const importSet = evalOperation({
 /** Evaluation sets: create, list, get, delete; export and import as files. */
 export const evalSetOperations = [
   createEvalSet,
-  createEvalSetWithId,
   listEvalSets,
-  listEvalSetIdsOperation,
   getEvalSet,
   deleteEvalSetOperation,
   exportSet,

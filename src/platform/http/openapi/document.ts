@@ -7,7 +7,7 @@ import {
   type Operation,
   READ_POSITION,
 } from '../operation/operation.ts';
-import { camelCase, pathParameters, type Route, listRoutes } from '../operation/paths.ts';
+import { camelCase, listRoutes, pathParameters } from '../operation/paths.ts';
 
 /** How callers prove who they are; decides the document's `security` (see `bearer.ts`). */
 export type AuthMode = 'local' | 'key' | 'jwt';
@@ -23,11 +23,27 @@ export interface DocumentOptions {
   authMode: AuthMode;
   /** Where clients reach the service [where the document comes from]. */
   publicUrl?: string | undefined;
-  /** The schemas that have a name; others are written out wherever they are used. A recursive one must be here. */
-  components: Record<string, z.ZodType>;
+  components: Components;
+  /** True: operations that stand a second time are in it too, because bodies are judged by it [each operation once]. */
+  hasCopies?: boolean;
 }
 
-type SchemaOf = (schema: z.ZodType, isClosed?: boolean) => JsonSchema;
+/** What stands once in the document, under a name, and is referred to. What is not here is written out. */
+export interface Components {
+  /** A schema that contains itself must be here. */
+  schemas: Record<string, z.ZodType>;
+  /** Parameters by the schema that declares them. */
+  parameters: Record<string, z.ZodType>;
+}
+
+/** The parts of the document that operations refer to. */
+interface Parts {
+  schemaOf: (schema: z.ZodType, isClosed?: boolean) => JsonSchema;
+  answers: NamedParts;
+  parameters: NamedParts;
+  /** The names of parameters by the schema that declares them. */
+  parameterNames: Map<z.core.$ZodType, string>;
+}
 
 /**
  * The OpenAPI 3.1.0 document of these operations, the same for the same ones, key for key. @throws Error when an
@@ -35,12 +51,18 @@ type SchemaOf = (schema: z.ZodType, isClosed?: boolean) => JsonSchema;
  */
 export function openApiDocument(operations: Operation[], options: DocumentOptions): object {
   checkOperations(operations);
-  const schemas = namedSchemas(operations, options.components);
+  const schemas = namedSchemas(operations, options.components.schemas);
+  const answers = namedParts('responses');
+  const parameters = namedParts('parameters');
+  const parameterNames = new Map<z.core.$ZodType, string>(
+    Object.entries(options.components.parameters).map(([name, schema]) => [schema, name]),
+  );
+  const parts = { schemaOf: schemas.of, answers, parameters, parameterNames };
   const secured = options.authMode === 'local' ? [{}, { RuntimeBearer: [] }] : [{ RuntimeBearer: [] }];
   const paths: Record<string, Record<string, object>> = {};
-  for (const route of listRoutes(operations)) {
-    const item = (paths[route.path] ??= {});
-    item[route.operation.method] = operationObject(route, schemas.of);
+  for (const operation of options.hasCopies ? operations : eachOnce(operations)) {
+    const item = (paths[operation.path] ??= {});
+    item[operation.method] = operationObject(operation, parts);
   }
   return {
     openapi: '3.1.0',
@@ -60,18 +82,47 @@ export function openApiDocument(operations: Operation[], options: DocumentOption
         RuntimeBearer: { type: 'http', scheme: 'bearer', description: 'A runtime API key or a user-pool JWT.' },
       },
       schemas: schemas.named,
+      ...(Object.keys(parameters.named).length > 0 && { parameters: parameters.named }),
+      responses: answers.named,
     },
   };
 }
 
-function operationObject({ path, operation }: Route, schemaOf: SchemaOf): object {
-  const { body, description, owner } = operation;
+/** Leaves out the copies of what is there itself. */
+function eachOnce(operations: Operation[]): Operation[] {
+  const own = new Set(operations.filter(({ isCopy }) => !isCopy).map(({ operationId }) => operationId));
+  return operations.filter(({ isCopy, operationId }) => !isCopy || !own.has(operationId));
+}
+
+/** Parts of a document under names. */
+interface NamedParts {
+  named: Record<string, object>;
+  /** Returns a reference to a part. @throws Error if the name is that of another part */
+  refer(name: string, part: object): object;
+}
+
+function namedParts(kind: 'responses' | 'parameters'): NamedParts {
+  const named: Record<string, object> = {};
   return {
-    ...labels(operation, path),
+    named,
+    refer(name, part) {
+      if (JSON.stringify((named[name] ??= part)) !== JSON.stringify(part))
+        throw new Error(`Two ${kind} of the document are named ${name}.`);
+      return { $ref: `#/components/${kind}/${name}` };
+    },
+  };
+}
+
+function operationObject(operation: Operation, parts: Parts): object {
+  const { area, body, description, operationId, owner } = operation;
+  const { schemaOf } = parts;
+  return {
+    tags: [area],
+    operationId,
     summary: operation.summary,
     ...(description === undefined ? {} : { description }),
     ...(owner === 'open' ? { security: [] } : {}),
-    parameters: toParameters(operation, path),
+    parameters: toParameters(operation, parts),
     ...(body && {
       requestBody: {
         required: body.required,
@@ -84,15 +135,8 @@ function operationObject({ path, operation }: Route, schemaOf: SchemaOf): object
         },
       },
     }),
-    responses: responses(operation, schemaOf),
+    responses: responses(operation, parts),
   };
-}
-
-/** An alias is an operation of its own to readers: deprecated, and its id is that of the operation with a number. */
-function labels({ area, operationId, aliases = [], path: main }: Operation, path: string): object {
-  if (path === main) return { tags: [area], operationId };
-  const id = `${operationId}Alias${aliases.indexOf(path) + 1}`;
-  return { tags: ['Compatibility endpoints'], operationId: id, deprecated: true };
 }
 
 const readPosition = {
@@ -113,50 +157,91 @@ const deliberate = {
 };
 const CHANGE_POSITION = 'The place of the change in the log of the database. Only where plain reads go to a replica.';
 
-function toParameters(operation: Operation, path: string): object[] {
+function toParameters(operation: Operation, { parameters, parameterNames }: Parts): object[] {
   const { path: inPath, query, headers } = operation.parameters ?? {};
   const described = (place: string, name: string, schema: z.core.$ZodType) => {
     const { description, ...rest } = toJsonSchema(schema);
     // 'optional' or 'defaulted'.
     const required = schema._zod.optin === undefined;
-    return { name, in: place, required, ...(description === undefined ? {} : { description }), schema: rest };
+    const parameter = {
+      name,
+      in: place,
+      required,
+      ...(description === undefined ? {} : { description }),
+      schema: rest,
+    };
+    const shared = parameterNames.get(schema);
+    return shared === undefined ? parameter : parameters.refer(shared, parameter);
   };
   const all = (place: string, declared: z.ZodObject | undefined) =>
     Object.entries(declared?.shape ?? {}).map(([name, schema]) => described(place, name, schema));
   return [
-    ...pathParameters(path).flatMap((name) => {
+    ...pathParameters(operation.path).flatMap((name) => {
       const schema = inPath?.shape[camelCase(name)];
       return schema ? [described('path', name, schema)] : [];
     }),
     ...all('query', query),
     ...all('header', headers),
-    ...(operation.body?.isText && operation.method === 'post' ? [deliberate] : []),
-    ...(operation.owner !== 'open' && isPlainRead(operation) ? [readPosition] : []),
+    ...(operation.body?.isText && operation.method === 'post' ? [parameters.refer('XRequestedWith', deliberate)] : []),
+    ...(operation.owner !== 'open' && isPlainRead(operation) ? [parameters.refer('XReadPosition', readPosition)] : []),
   ];
 }
 
-function responses(operation: Operation, schemaOf: SchemaOf): object {
+/** Refusals that do not depend on what an operation does: status and reason by the name in the document. */
+const REFUSALS: Record<string, [status: number | 'default', reason: string]> = {
+  Unauthenticated: [401, 'The credential is missing or not valid.'],
+  Forbidden: [403, 'The credential does not allow it.'],
+  NoSuchApplication: [404, 'No such application.'],
+  BodyTooLarge: [413, 'The body is larger than allowed.'],
+  NotJson: [415, 'The body is not `application/json`.'],
+  TextOfForm: [415, 'The body is of a type that a form can send, and no header came that none can.'],
+  SentByForm: [415, 'A form could have sent the request.'],
+  Invalid: [422, 'The request does not match its schema.'],
+  InvalidForDoor: [400, 'The request does not match its schema.'],
+  LimitReached: [429, 'A limit of the caller is reached: `limit` and the header `X-Limit` name it.'],
+  Failed: ['default', 'Any other failure.'],
+};
+
+/** The refusals of every operation of a kind; an operation may word one of a status itself. */
+function refusalsOf(operation: Operation): [status: string, reason: string][] {
+  const { body, method, owner, parameters, path, toRefusal, wire } = operation;
+  const isChecked = body !== undefined || parameters !== undefined || wire === undefined;
+  const applies: Record<string, boolean> = {
+    Unauthenticated: owner !== 'open',
+    Forbidden: owner !== 'open',
+    LimitReached: owner !== 'open',
+    NoSuchApplication: path.includes('{app_name}') && needsHostedApp(operation),
+    BodyTooLarge: body !== undefined,
+    NotJson: body !== undefined && !body.isText,
+    TextOfForm: body?.isText === true,
+    SentByForm: body === undefined && method === 'post',
+  };
+  const common = Object.entries(REFUSALS).flatMap(([name, [status, reason]]) =>
+    applies[name] ? [[String(status), reason] as const] : [],
+  );
+  const invalid = REFUSALS[toRefusal ? 'InvalidForDoor' : 'Invalid'];
+  return Object.entries({
+    ...Object.fromEntries(common),
+    ...operation.errors,
+    ...(isChecked && invalid ? { [invalid[0]]: invalid[1] } : {}),
+    default: 'Any other failure.',
+  });
+}
+
+function responses(operation: Operation, { schemaOf, answers }: Parts): object {
   const json = (description: string, schema: object, mediaType = 'application/json') => ({
     description,
     content: { [mediaType]: schema },
   });
-  const refusal = (description: string, name = 'ApiError') =>
-    json(description, { schema: operation.refusal ?? { $ref: `#/components/schemas/${name}` } });
-  const { method, success, body, owner, parameters, wire } = operation;
-  const refusals: Record<number, string> = {
-    ...(owner === 'open'
-      ? {}
-      : {
-          401: 'The credential is missing or not valid.',
-          403: 'The credential does not allow it.',
-          429: 'A limit of the caller is reached: `limit` and the header `X-Limit` name it.',
-        }),
-    ...(operation.path.includes('{app_name}') && needsHostedApp(operation) ? { 404: 'No such application.' } : {}),
-    ...(body ? { 413: 'The body is larger than allowed.' } : {}),
-    ...(body && !body.isText ? { 415: 'The body is not `application/json`.' } : {}),
-    ...(body?.isText ? { 415: 'The body is of a type that a form can send, and no header came that none can.' } : {}),
-    ...(!body && method === 'post' ? { 415: 'A form could have sent the request.' } : {}),
-    ...operation.errors,
+  const { method, refusal, success, owner, wire = '' } = operation;
+  const toAnswer = (status: string, reason: string) => {
+    const schema = refusal ?? { $ref: `#/components/schemas/${status === '422' ? 'HTTPValidationError' : 'ApiError'}` };
+    const answer = json(reason, { schema });
+    const isNamed = ([, refused]: [string, [number | 'default', string]]) =>
+      String(refused[0]) === status && refused[1] === reason;
+    const [name] = Object.entries(REFUSALS).find(isNamed) ?? [];
+    // Doors that refuse in words of their own have their own.
+    return name === undefined ? answer : answers.refer(refusal ? `${wire.replaceAll(/\W/g, '')}${name}` : name, answer);
   };
   const done = success
     ? json(success.description, { schema: schemaOf(success.schema), example: success.example }, success.mediaType)
@@ -165,7 +250,7 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
   const isChange = owner !== 'open' && method !== 'get';
   const described = {
     ...(isChange && { [READ_POSITION]: CHANGE_POSITION }),
-    ...(wire !== undefined && { [IGNORED_MEMBERS]: IGNORED }),
+    ...(operation.wire !== undefined && { [IGNORED_MEMBERS]: IGNORED }),
     ...success?.headers,
   };
   const headers = Object.entries(described).map(([name, description]) => [
@@ -177,11 +262,7 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
     ...Object.fromEntries(
       Object.entries(operation.bare ?? {}).map(([status, description]) => [status, { description }]),
     ),
-    ...Object.fromEntries(Object.entries(refusals).map(([status, reason]) => [status, refusal(reason)])),
-    ...(body || parameters || wire === undefined
-      ? { [operation.toRefusal ? 400 : 422]: refusal('The request does not match its schema.', 'HTTPValidationError') }
-      : {}),
-    default: refusal('Any other failure.'),
+    ...Object.fromEntries(refusalsOf(operation).map(([status, reason]) => [status, toAnswer(status, reason)])),
   };
 }
 
@@ -303,7 +384,7 @@ export function checkOperations(operations: Operation[]): void {
     if (taken.has(what)) throw new Error(`${by}: ${what} is taken.`);
     taken.add(what);
   };
-  for (const { operationId } of operations) take(operationId, operationId);
+  for (const { isCopy, operationId } of operations) if (!isCopy) take(operationId, operationId);
   for (const { path, operation } of listRoutes(operations)) {
     const { method, operationId, owner, parameters, scope } = operation;
     if (operation.area === undefined) throw new Error(`${operationId}: it is in no area.`);

@@ -13,7 +13,7 @@ export interface ListPlace {
 }
 
 /** The cursor of a query; one of a time and an id is shorter. */
-const cursorSchema = z.string().max(2_048).optional().describe('The `nextCursor` of the page before.');
+export const cursorSchema = z.string().max(2_048).optional().describe('The `nextCursor` of the page before.');
 
 /** The query of a list in pages: of 100 things each, unless it says otherwise. */
 export const pageQuery = (things: string) =>

@@ -148,8 +148,6 @@ export interface OperationBase {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
   /** OpenAPI template, e.g. `/apps/{app_name}/users/{user_id}/sessions`. */
   path: string;
-  /** Further templates of the same operation, with the same parameters; published as deprecated. */
-  aliases?: string[];
   operationId: string;
   /** [that of its room, see `area.ts`] */
   area?: Area;
@@ -193,6 +191,10 @@ export const needsHostedApp = ({ method, isForFormerApps }: OperationBase): bool
  * the handler uses of the process.
  */
 export interface Operation<Context = never> extends OperationBase {
+  /** Further templates that it is served at, with the same parameters: see `withAliases`. They are not published. */
+  aliases?: string[];
+  /** True of an operation that stands a second time, at another path with other rights: the document has the first. */
+  isCopy?: true;
   owner: Owner;
   /** Further scopes that a validated request needs, by what it says. */
   demands?: (sent: SentUser<never, never, never, never>) => Demand[];

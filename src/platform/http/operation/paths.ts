@@ -9,6 +9,15 @@ export interface Route<Context = never> {
   operation: Operation<Context>;
 }
 
+/** Path templates → the ids of the operations that are served there too. */
+export type Aliases = Readonly<Record<string, readonly string[]>>;
+
+/** Gives operations the further paths that a table has for them; a copy has none. */
+export const withAliases = <Context>(operations: Operation<Context>[], table: Aliases): Operation<Context>[] => {
+  const pathsOf = (id: string) => Object.keys(table).filter((path) => table[path]?.includes(id));
+  return operations.map((each) => (each.isCopy ? each : { ...each, aliases: pathsOf(each.operationId) }));
+};
+
 /** Every path of every operation, aliases after the path that they are another spelling of. */
 export const listRoutes = <Context>(operations: Operation<Context>[]): Route<Context>[] =>
   operations.flatMap((operation) =>

@@ -22,7 +22,7 @@ interface OpenApiDocument {
   openapi: string;
   info: object;
   paths: Record<string, Record<string, OperationObject>>;
-  components?: { schemas?: Record<string, JsonSchema> };
+  components?: { schemas?: Record<string, JsonSchema>; parameters?: Record<string, object> };
 }
 
 interface OperationObject {
@@ -185,7 +185,10 @@ function onlyBodies(document: OpenApiDocument): OpenApiDocument {
     });
     return [path, Object.fromEntries(operations)];
   });
-  return withPaths(document, Object.fromEntries(paths));
+  return withPaths(
+    { ...document, components: { schemas: document.components?.schemas ?? {} } },
+    Object.fromEntries(paths),
+  );
 }
 
 /** A document of some paths, with the schemas that they name and that those name in turn. */
@@ -201,7 +204,7 @@ function withPaths({ openapi, info, components }: OpenApiDocument, paths: OpenAp
     }
   };
   take(paths);
-  return { openapi, info, paths, components: { schemas } };
+  return { openapi, info, paths, components: { schemas, parameters: components?.parameters ?? {} } };
 }
 
 /** True for a bound that the body as a whole keeps: counting its characters again would cost as much as parsing it. */

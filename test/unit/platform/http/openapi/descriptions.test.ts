@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
+import { writtenOut } from '../../../../support/document.ts';
 
 interface Schema {
   description?: string;
@@ -20,12 +21,14 @@ interface Operation {
   responses: Record<string, Content>;
 }
 
-const document = JSON.parse(
-  readFileSync(new URL('../../../../../src/platform/http/openapi/openapi.json', import.meta.url), 'utf8'),
-) as {
-  paths: Record<string, Record<string, Operation>>;
-  components: { schemas: Record<string, Schema> };
-};
+const document = writtenOut(
+  JSON.parse(
+    readFileSync(new URL('../../../../../src/platform/http/openapi/openapi.json', import.meta.url), 'utf8'),
+  ) as {
+    paths: Record<string, Record<string, Operation>>;
+    components: { schemas: Record<string, Schema> };
+  },
+);
 
 /** Every member of a schema and of those written out inside of it, with the way to it; references are not followed. */
 function* membersOf(schema: Schema, path: string): Generator<[path: string, name: string, member: Schema]> {

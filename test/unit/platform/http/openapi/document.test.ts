@@ -5,6 +5,7 @@ import { COMPONENTS } from '../../../../../src/process/components.ts';
 import { type AuthMode, openApiDocument } from '../../../../../src/platform/http/openapi/document.ts';
 import { AREAS, operation } from '../../../../../src/platform/http/operation/operation.ts';
 import { createSessionSchema } from '../../../../../src/core/session.ts';
+import { writtenOut } from '../../../../support/document.ts';
 import { sampleOperations } from '../../../../support/edge-operations.ts';
 
 interface Document {
@@ -35,7 +36,7 @@ const EVENT = 'components.schemas.Event.additionalProperties';
 const CONTENTS = new Set(['Content', 'Part', 'content', 'compactedContent', 'newMessage', 'artifact', 'EvalCase']);
 
 const documentOf = (authMode: AuthMode = 'local', operations = sampleOperations) =>
-  openApiDocument(operations, { authMode, components: COMPONENTS }) as Document;
+  writtenOut(openApiDocument(operations, { authMode, components: COMPONENTS }) as Document);
 const allOperations = (document: Document) => Object.values(document.paths).flatMap((item) => Object.values(item));
 const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` });
 

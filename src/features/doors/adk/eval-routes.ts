@@ -1,0 +1,103 @@
+import { nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
+import { NotFoundError } from '../../../core/errors.ts';
+import { evalSetPath } from '../../../platform/http/operation/parameters.ts';
+import { addSession, listInstructions } from '../../evals/cases/add-sessions.ts';
+import { deleteEvalCase } from '../../evals/cases/eval-case-store.ts';
+import { getOwner, noSession, ofAddedSession } from '../../evals/cases/routes.ts';
+import { caseResultsSchema, exampleCaseResult } from '../../evals/runs/eval-run.ts';
+import {
+  exampleResultIds,
+  ofAwaitedRun,
+  ofResultList,
+  readResultIds,
+  runAndRead,
+  sendCompressed,
+} from '../../evals/runs/result-routes.ts';
+import { streamList } from '../../evals/sets/bounds.ts';
+import { DEV_APP_PATH, evalOperation, idsSchema, toOwnKey } from '../../evals/sets/context.ts';
+import { checkSetId } from '../../evals/sets/eval-set.ts';
+import { insertEvalSet } from '../../evals/sets/eval-set-store.ts';
+import { exampleIds, INVALID_ID, ofSetList, readSetIds } from '../../evals/sets/routes.ts';
+
+const createEvalSetWithId = evalOperation({
+  method: 'post',
+  path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}`,
+  operationId: 'createEvalSetWithId',
+  wire: 'ADK',
+  summary: 'Create an empty evaluation set',
+  parameters: { path: evalSetPath },
+  errors: { 400: INVALID_ID, 409: 'The id is taken.' },
+  handler: async ({ database }, { path, principal }) => {
+    checkSetId(path.evalSetId);
+    await insertEvalSet(database.db, toOwnKey(path, principal), { eval_cases: [] });
+    return { kind: 'value', value: null };
+  },
+});
+
+const listEvalSetIds = evalOperation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/eval_sets`,
+  operationId: 'listEvalSetIds',
+  wire: 'ADK',
+  summary: 'List evaluation sets as a bare array',
+  ...ofSetList,
+  success: {
+    schema: idsSchema,
+    description: 'The identifiers, sorted by code point.',
+    example: exampleIds,
+    headers: nextCursorHeader,
+  },
+  handler: async ({ database }, call) => ({ kind: 'value', value: await readSetIds(database.reads, call) }),
+});
+
+/** The spelling that only the UI uses: it asks whether to overwrite and then sends the very same request. */
+const overwriteEvalCase = evalOperation({
+  ...ofAddedSession,
+  path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/add_session`,
+  operationId: 'overwriteEvalCase',
+  wire: 'ADK',
+  summary: 'Add a session as an evaluation case, in the place of one of this id',
+  description: 'As `add-session`, for the ADK Web UI: a case of this id is overwritten.',
+  errors: noSession,
+  handler: async ({ database, agents }, { path, body, principal }) => {
+    const set = { ...path, ownerId: getOwner(principal, body.userId) };
+    const instructions = listInstructions(agents.get(path.appName));
+    await database.transaction(async (tx) => {
+      await deleteEvalCase(tx, set, body.evalId).catch((error: unknown) => {
+        if (!(error instanceof NotFoundError)) throw error;
+      });
+      await addSession(tx, { ...path, ...body }, set, { ...body, instructions });
+    });
+  },
+});
+
+const runEvalSetAsList = evalOperation({
+  ...ofAwaitedRun,
+  path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/run_eval`,
+  operationId: 'runEvalSetAsList',
+  wire: 'ADK',
+  summary: 'Run an evaluation set, the answer a bare array',
+  success: { schema: caseResultsSchema, description: 'The results.', example: [exampleCaseResult] },
+  handler: async (context, call) =>
+    sendCompressed(call.request, call.response, await streamList(await runAndRead(context, 'runEvalSetAsList', call))),
+});
+
+const listEvalResultIds = evalOperation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/eval_results`,
+  operationId: 'listEvalResultIds',
+  wire: 'ADK',
+  summary: 'List evaluation results as a bare array',
+  ...ofResultList,
+  success: { schema: idsSchema, description: 'The identifiers.', example: exampleResultIds, headers: nextCursorHeader },
+  handler: async ({ database }, call) => ({ kind: 'value', value: await readResultIds(database.reads, call) }),
+});
+
+/** Evaluation as only ADK's clients ask for it: empty sets, bare arrays, a case in the place of another. */
+export const adkEvalOperations = [
+  createEvalSetWithId,
+  listEvalSetIds,
+  overwriteEvalCase,
+  runEvalSetAsList,
+  listEvalResultIds,
+];
