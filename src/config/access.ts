@@ -4,7 +4,7 @@ import { ConfigError } from '../core/errors.ts';
 import { choice, flag, list, text, textOr, url } from './setting-schemas.ts';
 import type { environmentSchema } from './settings.ts';
 
-/** The settings of access; `toAuth` makes an access mode of them. */
+/** {@link toAuth} makes an access mode of these settings. */
 export const ACCESS = {
   AUTH_MODE: choice(
     ['local', 'key', 'jwt'],
@@ -38,7 +38,6 @@ export const ACCESS = {
 
 type Environment = z.output<typeof environmentSchema>;
 
-/** The access mode and what it needs. */
 export type AuthSettings =
   | { mode: 'local' }
   | { mode: 'key'; keys: string[]; file?: string }
@@ -56,7 +55,7 @@ const LOOPBACK_HOSTS = new Set(['127.0.0.1', '::1', 'localhost']);
 /** True for an address that only this machine reaches. */
 export const isLoopbackHost = (host: string) => LOOPBACK_HOSTS.has(host);
 const MIN_KEY_LENGTH = 16;
-/** A key with fewer different characters is no random one: `openssl rand -hex 16` has 8 in all but 1 of 10^8 cases. */
+/** A random key has more: `openssl rand -hex 16` has 8 different characters in all but 1 of 10^8 cases. */
 const MIN_DIFFERENT_CHARACTERS = 8;
 const PLACEHOLDER = /change[-_ ]?me|your[-_ ]|placeholder|replace[-_ ]|example|insert[-_ ]/i;
 /** Characters of a bearer credential (RFC 6750 §2.1); others never arrive. */
@@ -64,8 +63,7 @@ const SENDABLE = /^[\w~+/.-]+=*$/;
 const MAKE_ONE = 'make one with `openssl rand -hex 32`.';
 
 /**
- * The access mode of an environment and what it needs.
- * @throws {ConfigError} where a part is missing or unsafe, or the settings are those of two modes
+ * @throws {ConfigError} if a part is missing or unsafe, or the settings are those of two modes
  */
 export function toAuth(env: Environment): AuthSettings {
   const hasKeys = env.RUNTIME_API_KEYS.length > 0 || env.RUNTIME_API_KEYS_FILE !== undefined;
@@ -106,7 +104,7 @@ function toJwt(env: Environment): AuthSettings {
   return { mode: 'jwt', issuer, audience, jwksUrl, userClaim, ...claims };
 }
 
-/** A party that can change what travels over http would choose the keys that tokens are verified with. */
+/** Over http, a party in between could replace the keys that verify tokens. */
 function requireSecure(name: string, address: string): void {
   const { protocol, hostname } = new URL(address);
   const host = hostname.replace(/^\[(.*)\]$/, '$1');
@@ -115,7 +113,7 @@ function requireSecure(name: string, address: string): void {
   throw new ConfigError(`${name}: found an address that is not https; only one of this machine may be http.`);
 }
 
-/** @throws {ConfigError} where a key of a setting is no secret */
+/** @throws {ConfigError} if a key is easy to guess */
 export function checkKeys(
   keys: string[],
   modelKey: string | undefined,
@@ -127,7 +125,7 @@ export function checkKeys(
   }
 }
 
-/** Says why a key is no secret; the key itself is never shown. */
+/** Says why a key is easy to guess, without the key itself. */
 function findFault(key: string, modelKey: string | undefined): string | undefined {
   if (key.length < MIN_KEY_LENGTH) return `a key of fewer than ${MIN_KEY_LENGTH} characters`;
   if (!SENDABLE.test(key)) return 'a key with characters that no Authorization header can carry';
@@ -160,7 +158,7 @@ export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Environm
   }
 }
 
-/** Says who may use a service that asks nobody for a credential and listens beyond loopback [it does not]. */
+/** Says who may use a service without credentials that listens beyond loopback; `undefined` for any other service. */
 export const describeAnonymous = ({
   auth,
   HOST,
@@ -172,6 +170,6 @@ export const describeAnonymous = ({
       'RUNTIME_API_KEYS or JWT_ISSUER where others reach it'
     : undefined;
 
-/** All addresses of a machine (`0.0.0.0`) count as private: those of a container are. */
+/** `0.0.0.0` counts as private, because the addresses of a container are. */
 const PRIVATE_RANGES = new Set(['unspecified', 'loopback', 'private', 'linkLocal', 'uniqueLocal', 'carrierGradeNat']);
 const isPublicAddress = (host: string) => ipaddr.isValid(host) && !PRIVATE_RANGES.has(ipaddr.process(host).range());

@@ -1,6 +1,5 @@
 import { list, text, textOr, url } from './setting-schemas.ts';
 
-/** The agent, its tools and the applications beside it. */
 export const AGENT = {
   HARNESS_FILE: text(
     'YAML file that [describes the agent](agents.md#the-agent-harnessyaml); a variable wins over its member ' +

@@ -8,46 +8,42 @@ import { environmentSchema } from './settings.ts';
 
 type Environment = z.output<typeof environmentSchema>;
 
-/** The settings of a process, checked and with defaults. */
 export type Config = Environment & {
   auth: AuthSettings;
-  /** True where the console is served. */
   hasConsole: boolean;
-  /** The doors that are open. */
   doors: ReadonlySet<DoorName>;
-  /** The limits of one user. */
   fairness: UserLimits;
-  /** A sentence for each variable that is no setting and resembles one. */
+  /** Sentences about variables that are no setting and resemble one. */
   misspelt: string[];
-  /** The whole environment: `${NAME}` in headers of MCP servers is filled from it. */
+  /** The whole environment, for `${NAME}` in headers of MCP servers. */
   variables: Readonly<Record<string, string | undefined>>;
 };
 
 const SETTINGS = Object.keys(environmentSchema.shape);
-/** What is read beside the settings: by commands, and by PostgreSQL's clients. */
+/** Variables that commands and PostgreSQL's clients read beside the settings. */
 const OTHERS = /^(?:AGENT_RUNTIME_KEY|AGENT_RUNTIME_URL|IMPORT_KEY|PG[A-Z]+)$/;
 
 /** Variables whose value is never shown. */
 const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;
 
 /**
- * Reads the settings; an empty variable counts as unset. Work that does not `listens` takes any HOST without a key.
- * @throws {ConfigError} that names each wrong variable, what was found and what is allowed.
+ * Reads the settings; an empty variable counts as unset. Any HOST needs no key if nothing `listens`.
+ * @throws {ConfigError} that names each wrong variable, its value and the allowed ones
  */
 export function readConfig(environment: Record<string, string | undefined>, { listens = true } = {}): Config {
-  const given = Object.fromEntries(
+  const variables = Object.fromEntries(
     Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
   );
-  const parsed = environmentSchema.safeParse(given);
+  const parsed = environmentSchema.safeParse(variables);
   if (!parsed.success)
-    throw new ConfigError(parsed.error.issues.map((issue) => describeIssue(issue, given)).join('\n'));
+    throw new ConfigError(parsed.error.issues.map((issue) => describeIssue(issue, variables)).join('\n'));
   const auth = toAuth(parsed.data);
   checkKeys(parsed.data.RUNTIME_SECRET_KEY, parsed.data.MODEL_API_KEY, 'RUNTIME_SECRET_KEY');
   const fairness = toUserLimits(parsed.data, auth.mode !== 'local' || parsed.data.ALLOW_ANONYMOUS);
   const doors = toDoors(parsed.data, auth);
   const hasConsole = parsed.data.CONSOLE ?? isLaptop(parsed.data, auth);
-  const misspelt = Object.keys(given).flatMap(describeMisspelt);
-  const config = { ...parsed.data, auth, hasConsole, doors, fairness, misspelt, variables: given };
+  const misspelt = Object.keys(variables).flatMap(describeMisspelt);
+  const config = { ...parsed.data, auth, hasConsole, doors, fairness, misspelt, variables };
   if (listens) {
     checkListening(config);
     checkSigning(config);
@@ -55,7 +51,7 @@ export function readConfig(environment: Record<string, string | undefined>, { li
   return config;
 }
 
-/** What the operator signs says where the service is, and only the operator knows. @throws {ConfigError} */
+/** A signed card names the address of the service, which only the operator knows. @throws {ConfigError} */
 function checkSigning({ A2A_CARD_KEY, PUBLIC_URL }: Environment): void {
   if (A2A_CARD_KEY && PUBLIC_URL === undefined)
     throw new ConfigError(
@@ -66,14 +62,14 @@ function checkSigning({ A2A_CARD_KEY, PUBLIC_URL }: Environment): void {
 
 const isLaptop = ({ HOST }: Environment, auth: AuthSettings) => auth.mode === 'local' && isLoopbackHost(HOST);
 
-/** All doors are open to the one developer of a laptop; elsewhere the operator opens each. */
+/** All doors are open on a laptop, because its user is the developer; elsewhere the operator opens each. */
 function toDoors(environment: Environment, auth: AuthSettings): ReadonlySet<DoorName> {
-  const { DOORS: named } = environment;
-  if (!named) return new Set(isLaptop(environment, auth) ? DOOR_NAMES : []);
-  return new Set(DOOR_NAMES.filter((name) => named.includes(name)));
+  const { DOORS: names } = environment;
+  if (!names) return new Set(isLaptop(environment, auth) ? DOOR_NAMES : []);
+  return new Set(DOOR_NAMES.filter((name) => names.includes(name)));
 }
 
-/** Says what a variable may have been meant to be; the environment has many that are none of ours. */
+/** Names the setting that a variable may have been meant to be. Most variables of an environment are not ours. */
 function describeMisspelt(name: string): string[] {
   if (SETTINGS.includes(name) || OTHERS.test(name)) return [];
   const meant = nearestName(name, SETTINGS, false);
@@ -81,8 +77,8 @@ function describeMisspelt(name: string): string[] {
   return !isAlike ? [] : [`${name} is no setting and has no effect; did you mean ${meant}?`];
 }
 
-function describeIssue(issue: z.core.$ZodIssue, given: Record<string, string | undefined>): string {
+function describeIssue(issue: z.core.$ZodIssue, variables: Record<string, string | undefined>): string {
   const name = String(issue.path[0]);
-  const found = SECRET.test(name) ? 'a wrong value' : JSON.stringify(given[name]);
-  return `${name}: found ${found}; allowed: ${issue.message}.`;
+  const value = SECRET.test(name) ? 'a wrong value' : JSON.stringify(variables[name]);
+  return `${name}: found ${value}; allowed: ${issue.message}.`;
 }

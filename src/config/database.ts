@@ -4,7 +4,6 @@ import { choice, choiceOr, documented, text, textOr, whole } from './setting-sch
 /** A name that needs no quotes, short enough for `<schema>_inspect`. */
 const SCHEMA = /^(?!pg_)[a-z_][a-z0-9_]{0,54}$/;
 
-/** Where the database is, who uses it, and how. */
 export const DATABASE = {
   DATABASE_URL: text(
     'The PostgreSQL database; of several servers, separated by commas, the one that takes writes.',

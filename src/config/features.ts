@@ -2,7 +2,6 @@ import { createPrivateKey, type JsonWebKey } from 'node:crypto';
 import { z } from 'zod';
 import { documented, flag, list, splitAtCommas, text, whole } from './setting-schemas.ts';
 
-/** Cronjobs. */
 export const CRONJOBS = {
   CRONJOBS: flag(false, 'Whether [cronjobs](cronjobs.md) are served, and run in this process.'),
   CRONJOBS_MAX_PER_USER: whole(100, [1, 100_000], 'Cronjobs of one user.'),
@@ -15,34 +14,31 @@ export const CRONJOBS = {
   CRONJOBS_MAX_RUNS_PER_USER: whole(5, [1, 10_000], 'Runs of one user at once, in all processes; others wait.'),
 };
 
-/** Names of the doors: protocols of other clients, each a view of the same sessions. */
+/** A door is the protocol of other clients, a view of the same sessions. */
 export const DOOR_NAMES = ['a2a', 'ag-ui', 'ai-sdk', 'durable-streams', 'mcp', 'openai'] as const;
-/** One of {@link DOOR_NAMES}. */
 export type DoorName = (typeof DOOR_NAMES)[number];
 
-/** The words of the setting. */
 const DOORS_ALLOWED = [...DOOR_NAMES, 'none'] as const;
 
-/** Algorithms of signatures by the curve of a key. */
+/** By the curve of the key. */
 const ALGORITHMS: Record<string, string> = { 'P-256': 'ES256', 'P-384': 'ES384', 'P-521': 'ES512', Ed25519: 'EdDSA' };
 const CARD_KEY = 'a private JWK (EC, Ed25519, or RSA with `alg`) with a `kid`';
 
-/** Returns the key of a JWK and the header of what it signs, or nothing where it cannot sign. */
+/** Returns the key of a JWK and the header of its signatures, or nothing if it cannot sign. */
 function readCardKey(value: string) {
   try {
     const { kid, alg, ...jwk } = JSON.parse(value) as JsonWebKey;
-    const known = jwk.kty === 'RSA' ? /^[PR]S(?:256|384|512)$/.exec(String(alg))?.[0] : ALGORITHMS[String(jwk.crv)];
+    const algorithm = jwk.kty === 'RSA' ? /^[PR]S(?:256|384|512)$/.exec(String(alg))?.[0] : ALGORITHMS[String(jwk.crv)];
     const key = createPrivateKey({ key: jwk, format: 'jwk' });
     const { modulusLength = 2_048 } = key.asymmetricKeyDetails ?? {};
-    if (!known || (alg ?? known) !== known || modulusLength < 2_048 || !kid || typeof kid !== 'string')
+    if (!algorithm || (alg ?? algorithm) !== algorithm || modulusLength < 2_048 || !kid || typeof kid !== 'string')
       return undefined;
-    return { key, header: { alg: known, kid, typ: 'JOSE' } };
+    return { key, header: { alg: algorithm, kid, typ: 'JOSE' } };
   } catch {
     return undefined;
   }
 }
 
-/** Doors. */
 export const DOORS = {
   DOORS: documented(
     z
@@ -62,7 +58,6 @@ export const DOORS = {
   ),
 };
 
-/** Webhooks: where and how the ends of invocations and of cronjob runs are sent. */
 export const WEBHOOKS = {
   WEBHOOKS: flag(false, 'Whether [webhooks](webhooks.md) are served, and sent by this process.'),
   WEBHOOKS_ALLOWED_HOSTS: list(
@@ -72,7 +67,6 @@ export const WEBHOOKS = {
   WEBHOOKS_MAX_PER_USER: whole(10, [1, 1_000], 'Webhooks of one user.'),
 };
 
-/** Evaluation. */
 export const EVALUATION = {
   EVALS: flag(
     false,

@@ -2,16 +2,14 @@ import { choiceOr, documented, integer, rangeText, whole } from './setting-schem
 
 const MAX_LLM_CALLS_RANGE: [number, number] = [1, 1_000_000];
 
-/** Said of a lease that a statement may outlive: what a session is held for is then another's before it is done. */
+/** The warning if a statement may outlive the lease: another process can take the session before the statement ends. */
 export const SHORT_LEASE =
   'SESSION_LEASE_MS is shorter than DATABASE_STATEMENT_TIMEOUT_MS: while one statement is slow, another process may ' +
   'take its work over; make the lease the longer one.';
 
-/** Returns whether a lease may end within a statement. */
 export const isShorterThanStatements = (times: { SESSION_LEASE_MS: number; DATABASE_STATEMENT_TIMEOUT_MS: number }) =>
   times.SESSION_LEASE_MS < times.DATABASE_STATEMENT_TIMEOUT_MS;
 
-/** Invocations, their order in a session, and the sizes of what they store. */
 export const INVOCATIONS = {
   DOUBLE_TEXTING: choiceOr(
     'enqueue',

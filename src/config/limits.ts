@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { documented, integer, rangeText } from './setting-schemas.ts';
 
-/** Defaults where several callers share the service. */
+/** Defaults for a service that several callers share. */
 const DEFAULTS = {
   MAX_INVOCATIONS_PER_USER: 50,
   MAX_REQUESTS_PER_USER: 100,
@@ -50,10 +50,10 @@ export const LIMITS = {
 };
 
 type Given = Partial<{ [Name in keyof typeof DEFAULTS]: z.output<(typeof LIMITS)[Name]> }>;
-/** The limits of one user as they hold; infinite where there is none. */
+/** The limits of one user; infinite if there is none. */
 export type UserLimits = Record<keyof typeof DEFAULTS, number>;
 
-/** Returns the limits that apply: `isShared` is false where only the users of this machine use the service. */
+/** @param isShared false if only the users of this machine use the service */
 export function toUserLimits(given: Given, isShared: boolean): UserLimits {
   const entries = Object.entries(DEFAULTS).map(([name, shared]) => [
     name,

@@ -1,6 +1,5 @@
 import { choice, text, url, whole } from './setting-schemas.ts';
 
-/** The provider of the model. */
 export const MODEL = {
   MODEL_PROVIDER: choice(
     ['offline', 'openai', 'openai-compatible', 'anthropic', 'google'],
@@ -14,7 +13,6 @@ export const MODEL = {
   MODEL_MAX_RETRIES: whole(3, [0, 20], 'Further tries of a model call after 429, 5xx and network failures.'),
 };
 
-/** Live sessions, `/run_live`. */
 export const LIVE = {
   MODEL_LIVE_NAME: text(
     'Model for sound and pictures in live sessions, of a provider with a live API (`google`, at the host of ' +

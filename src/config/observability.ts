@@ -7,10 +7,10 @@ const PORTS: [number, number] = [0, 65_535];
 export const pairs = z
   .string()
   .transform((text, context) => {
-    const found = text.split(',').map((pair) => /^\s*([\w!#$%&'*+.^`|~-]+)\s*=\s*(.*?)\s*$/.exec(pair));
+    const matches = text.split(',').map((pair) => /^\s*([\w!#$%&'*+.^`|~-]+)\s*=\s*(.*?)\s*$/.exec(pair));
     try {
-      if (found.every((pair) => pair !== null))
-        return Object.fromEntries(found.map(([, name = '', value = '']) => [name, decodeURIComponent(value)]));
+      if (matches.every((pair) => pair !== null))
+        return Object.fromEntries(matches.map(([, name = '', value = '']) => [name, decodeURIComponent(value)]));
     } catch {
       // A broken percent-escape.
     }
@@ -27,10 +27,9 @@ const SAMPLERS = [
   'parentbased_always_off',
   'parentbased_traceidratio',
 ] as const;
-/** OpenTelemetry's names of what decides which traces are kept. */
+/** OpenTelemetry's names of samplers, which decide what traces are kept. */
 export type SamplerName = (typeof SAMPLERS)[number];
 
-/** Logs, metrics and traces. */
 export const OBSERVABILITY = {
   LOG_LEVEL: choiceOr(
     'warn',
@@ -83,7 +82,7 @@ export const OBSERVABILITY = {
   ),
 };
 
-/** The settings of the collector, where there is one. */
+/** The settings of a collector. */
 export interface OtlpSettings {
   OTEL_EXPORTER_OTLP_ENDPOINT: string;
   OTEL_EXPORTER_OTLP_HEADERS: Record<string, string>;
@@ -92,12 +91,11 @@ export interface OtlpSettings {
   OTEL_SEMCONV_STABILITY_OPT_IN: string[];
 }
 
-/** True where the older names of OpenTelemetry's conventions are wanted beside the current ones. */
+/** True if the older names of OpenTelemetry's conventions are written beside the current ones. */
 export const hasOldNames = ({
-  OTEL_SEMCONV_STABILITY_OPT_IN: wanted,
-}: Pick<OtlpSettings, 'OTEL_SEMCONV_STABILITY_OPT_IN'>) => wanted.includes('gen_ai/dup');
+  OTEL_SEMCONV_STABILITY_OPT_IN: conventions,
+}: Pick<OtlpSettings, 'OTEL_SEMCONV_STABILITY_OPT_IN'>) => conventions.includes('gen_ai/dup');
 
-/** How an exporter of OpenTelemetry reaches the collector. */
 export const toOtlpOptions = (settings: OtlpSettings, signal: 'traces' | 'metrics') => ({
   url: `${settings.OTEL_EXPORTER_OTLP_ENDPOINT.replace(/\/$/, '')}/v1/${signal}`,
   headers: settings.OTEL_EXPORTER_OTLP_HEADERS,

@@ -1,7 +1,6 @@
 import { z } from 'zod';
 import { choice, choiceOr, documented, textOr, url, whole } from './setting-schemas.ts';
 
-/** The bytes of artifacts. */
 export const ARTIFACTS = {
   ARTIFACT_STORE: documented(
     z
@@ -22,7 +21,7 @@ export const ARTIFACTS = {
   AWS_ENDPOINT_URL: url('Address of a store that is not Amazon S3.', 'Amazon S3'),
 };
 
-/** Retention of user data; off unless set. */
+/** Off unless set. */
 export const RETENTION = {
   SESSION_RETENTION_DAYS: whole(
     0,
@@ -38,7 +37,6 @@ export const RETENTION = {
   ),
 };
 
-/** The audit log. */
 export const AUDIT = {
   AUDIT: choiceOr(
     'off',

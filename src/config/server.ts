@@ -12,7 +12,6 @@ import {
   whole,
 } from './setting-schemas.ts';
 
-/** The addresses and time limits of the server, its start and its stop. */
 export const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
   PORT: whole(8000, [0, 65_535], 'Port to listen on; 0 takes a free one.'),

@@ -30,7 +30,7 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Logs, metrics and traces', OBSERVABILITY],
 ];
 
-/** Every environment variable that the runtime reads, with its default and meaning. */
+/** Every environment variable that the runtime reads. */
 export const environmentSchema = z.object({
   ...SERVER,
   ...DATABASE,

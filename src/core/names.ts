@@ -4,7 +4,7 @@ import type { SessionKey } from './session.ts';
 /** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification). */
 export const HARNESS_APP = 'harness_agent';
 
-/** The topic of new events of a session. A digest, because the payload of a notification is bounded. */
+/** The topic of new events of a session. A digest, so that its length does not depend on the names. */
 export function sessionTopic({ appName, userId, sessionId }: SessionKey): string {
   return createHash('sha256')
     .update(JSON.stringify([appName, userId, sessionId]))

@@ -60,36 +60,32 @@ import * as evaluations from '../features/evals/erase-store.ts';
 import { userOperations } from '../features/users/routes.ts';
 import { webhookOperations } from '../invocations/webhooks/routes.ts';
 
-/** All that the application needs; tests give their own. */
+/** Tests give their own. */
 export interface Context extends InvocationContext {
   config: Config;
-  /** Version of the runtime. */
   version: string;
-  /** False from the moment on that the process is told to stop. */
+  /** False once the process is told to stop. */
   isAccepting: () => boolean;
-  /** Longest time between two looks for invocations of dead processes. */
+  /** Maximum time between two looks for invocations of dead processes. */
   sweepIntervalMs: number;
-  /** Time at which this process last succeeded with each job of the sweep, monotonic, milliseconds. */
+  /** Time of the last success of each job of the sweep in this process: monotonic, milliseconds. */
   sweeps: Map<string, number>;
-  /** The way in which users grant access to MCP servers. */
+  /** Lets users grant access to MCP servers. */
   grants: CredentialContext['grants'];
-  /** Where decisions on requests are kept; without it nowhere. */
+  /** Without it no decision on a request is recorded. */
   audit?: Audit | undefined;
-  /** The WebSockets of the server. */
   sockets: Sockets;
-  /** The bounds of one live session. */
   liveLimits: LiveLimits;
 }
 
 /** Dependencies of all operations: the context, and functions that one feature lends another. */
 interface OperationContext extends Context {
-  /** Sessions stand below what quotes them. */
+  /** Lent, because sessions may not import the features that quote them. */
   forgetSessions: ForgetSessions;
   copyArtifacts: SessionContext['copyArtifacts'];
   evaluations: typeof evaluations;
 }
 
-/** The operations behind each door. */
 const DOOR_OPERATIONS: Record<DoorName, Operation<OperationContext>[]> = {
   a2a: onWire('A2A', a2aOperations),
   'ag-ui': onWire('AG-UI', agUiOperations),
@@ -100,7 +96,7 @@ const DOOR_OPERATIONS: Record<DoorName, Operation<OperationContext>[]> = {
 };
 
 /**
- * The route table: every operation that exists in a mode.
+ * Returns the route table of a mode.
  * @param mode `isDevelopment`: with the development UI's operations; `isShared`: users of a user pool share the
  * deployment; `hasCronjobs`: with the cronjobs; `hasWebhooks`: with the webhooks; `hasEvals`: with
  * evaluation below `/apps`; `doors`: with these doors
@@ -140,7 +136,7 @@ function listOperations(mode: {
     ...signalOperations,
     ...replayOperations,
     ...sessionEventOperations,
-    // The specification: deployments with shared OAuth do not expose the harness operation.
+    // By the specification, deployments with shared OAuth do not expose the harness operation.
     ...(mode.isShared ? [] : [harnessInvoke]),
     ...(mode.isDevelopment ? [...evalOperations, ...adkEvalOperations, ...traceOperations, ...graphOperations] : []),
     ...DOOR_NAMES.flatMap((name) => (mode.doors.has(name) ? DOOR_OPERATIONS[name] : [])),
@@ -160,10 +156,10 @@ export const listAllOperations = (isShared = false) =>
     doors: new Set(DOOR_NAMES),
   });
 
-/** Another name of `harness_agent`, which AgentKit's command line has built in, unless an application has it. */
+/** The name of `harness_agent` in AgentKit's command line, unless an application has that name. */
 const ALIAS = 'harness';
 
-/** The HTTP application. @throws Error when the operations contradict each other. */
+/** @throws {Error} if operations contradict each other */
 export function createApp(context: Context): Express {
   const { config, log } = context;
   const { auth, CRONJOBS, DEV_UI, EVALS, WEBHOOKS, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
@@ -207,7 +203,7 @@ export function createApp(context: Context): Express {
   });
 }
 
-/** Lists the console first: it is what a visitor of the service's address wants. */
+/** The console is first, because a visitor of the service's address wants it. */
 function listPages({ config, version }: Context) {
   const { auth, CRONJOBS, DEV_UI, EVALS, WEBHOOKS } = config;
   const features = { devUi: DEV_UI, cronjobs: CRONJOBS, webhooks: WEBHOOKS, evals: EVALS };
@@ -215,7 +211,7 @@ function listPages({ config, version }: Context) {
   return [...(config.hasConsole ? [consolePages(console)] : []), ...(DEV_UI ? [devUiPages(config.PUBLIC_URL)] : [])];
 }
 
-/** Logs that an issuer is down: until its keys are an hour old nothing else shows it. */
+/** Logs that an issuer is down, because nothing else shows it until its keys are an hour old. */
 const withReport = (auth: Config['auth'], log: Log): HttpAppOptions['auth'] =>
   auth.mode === 'jwt'
     ? { ...auth, onFailure: (err) => log.warn({ err }, 'the keys of the issuer cannot be fetched') }

@@ -9,7 +9,7 @@ import { deleteSessionSpans } from '../observability/traces/span-store.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import { deleteSessionDeliveries } from '../invocations/webhooks/delivery-store.ts';
 
-/** Deletes what other features hold of sessions, in the transaction that has deleted them. */
+/** Deletes other features' data about sessions, in the transaction that deleted the sessions. */
 export type ForgetSessions = (
   tx: Database,
   keys: readonly SessionKey[],
@@ -17,12 +17,12 @@ export type ForgetSessions = (
 ) => Promise<void>;
 
 /**
- * Deletes data that quotes sessions without being part of them: kept answers, traces, outputs of cronjob runs,
+ * Deletes data that quotes sessions without being part of them: stored answers, traces, outputs of cronjob runs,
  * deliveries; with `copiesToo` also deliberate copies: memories, and evaluation cases with the sessions of their runs.
  */
 export function createForgetSessions(tracing: Tracing | undefined): ForgetSessions {
   return async (tx, keys, { copiesToo }) => {
-    // What this process has not stored yet would come after the deletion.
+    // Traces that this process has not stored yet would be stored after the deletion.
     await tracing?.flush();
     await forgetAnswers(tx, keys);
     await deleteSessionSpans(tx, keys);

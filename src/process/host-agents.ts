@@ -26,12 +26,11 @@ import { describeAgent } from '../conversation/apps/agent-description.ts';
 import { toAgentVersion } from '../conversation/apps/agent-version.ts';
 import { VERSION } from '../platform/version.ts';
 
-/** Where the agent is described when `HARNESS_FILE` names no other place. */
 const DEFAULT_HARNESS_FILE = 'harness.yaml';
 
 /**
- * The agent `harness_agent` as deployed: that of `agents/harness_agent/agent.ts` or of the harness file, and the
- * variables that win over its members. `modules` are the agents in code [those of `AGENTS_DIR`].
+ * Reads the agent `harness_agent` from `agents/harness_agent/agent.ts` or the harness file. Variables override its
+ * members. `modules` are the agents in code [those of `AGENTS_DIR`].
  */
 export async function readHarnessAgent(
   config: Config,
@@ -46,8 +45,8 @@ export async function readHarnessAgent(
     {
       modelName: model.name,
       instruction: config.SYSTEM_PROMPT,
-      tools: given(config.TOOLS),
-      skills: given(config.SKILLS),
+      tools: unlessEmpty(config.TOOLS),
+      skills: unlessEmpty(config.SKILLS),
       mcpServers: config.MCP_SERVERS === undefined ? undefined : parseMcpServers(config.MCP_SERVERS, config.variables),
       maxLlmCalls: config.MAX_LLM_CALLS,
     },
@@ -57,22 +56,20 @@ export async function readHarnessAgent(
   return { definition, model };
 }
 
-/** Applications in code, for those who embed the runtime. */
+/** For those who embed the runtime. */
 export interface HostedSources {
-  /** By name, `harness_agent` too, beside those of `AGENTS_DIR`; one of the same name takes the place of that. */
+  /** Agents by name, `harness_agent` too; they take precedence over those of `AGENTS_DIR`. */
   agents?: Record<string, AgentSource>;
-  /** Answers instead of the provider of the settings, in tests for instance. */
+  /** Replaces the provider of the settings, in tests for instance. */
   model?: Model;
-  /** Waits for MCP servers, longer in tests on a busy machine, and the effect of one that is away. */
+  /** Time-outs of MCP servers, longer in tests on a busy machine, and the effect of an unreachable one. */
   mcp?: Pick<McpSettings, 'timeouts' | 'onFailure'>;
 }
 
 /**
- * The applications that this process serves, by name: `harness_agent`, and those of `AGENTS_DIR`.
- * `warn` receives what is worth a look.
- * @param openGrants opens what a user has granted to an application [nothing can be granted]
- * @throws {ConfigError} for what cannot work: a wrong file, a tool or skill that does not exist, a model without a
- * name.
+ * Returns the applications that this process serves, by name: `harness_agent`, and those of `AGENTS_DIR`.
+ * @param openGrants opens the access that a user has granted to an application [nothing can be granted]
+ * @throws {ConfigError} for a wrong file, an unknown tool or skill, a model without a name
  */
 export async function hostAgents(
   config: Config,
@@ -102,7 +99,7 @@ export async function hostAgents(
   return hosted;
 }
 
-/** Each invocation finds the same faults of a skill or a server: they are told when they come, and an hour later. */
+/** Repeats a warning after an hour at the earliest, because each invocation finds the same fault of a skill or server. */
 function once(warn: (text: string) => void): (text: string) => void {
   const told = new BoundedCache<number>();
   return (text) => {
@@ -112,7 +109,7 @@ function once(warn: (text: string) => void): (text: string) => void {
   };
 }
 
-/** Returns the output of `check`: applications, model, and `harness_agent` as YAML. @throws as {@link hostAgents} */
+/** Writes applications, model, and `harness_agent` as YAML, for `check`. @throws as {@link hostAgents} */
 export async function describeHarness(config: Config, warn?: (text: string) => void): Promise<string> {
   const agents = await hostAgents(config, warn);
   const { definition, model } = await readHarnessAgent(config);
@@ -121,22 +118,22 @@ export async function describeHarness(config: Config, warn?: (text: string) => v
   return `# Applications: ${names}. Model: ${modelText(model)}.\n${toDefinitionText(definition)}`;
 }
 
-/** Returns the definition with the operations of its APIs among its tools. @throws {ConfigError} for a document */
+/** Adds the operations of its OpenAPI documents to an agent's tools. @throws {ConfigError} for a wrong document */
 async function readApis(definition: AgentDefinition, settings: McpSettings) {
   const tools = new Map<string, Tool>();
   const read = async (agent: AgentDefinition): Promise<AgentDefinition> => {
-    const named: string[] = [];
+    const names: string[] = [];
     for (const source of agent.openapi ?? []) {
       const { openApiTools, readDocument } = await import('../agent/tools/openapi.ts');
       for (const tool of openApiTools(source, await readDocument(source), settings)) {
         if (tools.has(tool.name))
           throw new ConfigError(`openapi ${source.name}: two tools are named \`${tool.name}\`.`);
         tools.set(tool.name, tool);
-        named.push(tool.name);
+        names.push(tool.name);
       }
     }
     const subAgents = agent.subAgents && (await Promise.all(agent.subAgents.map(read)));
-    return { ...agent, tools: [...agent.tools, ...named], ...(subAgents && { subAgents }) };
+    return { ...agent, tools: [...agent.tools, ...names], ...(subAgents && { subAgents }) };
   };
   return { definition: await read(definition), tools };
 }
@@ -158,7 +155,7 @@ async function host(definition: AgentDefinition, environment: AgentEnvironment):
   };
 }
 
-/** Prepares the agent once without its MCP servers, which may be away now and there when they are needed. */
+/** Prepares the agent once without its MCP servers, which may be reachable later. */
 async function check(definition: AgentDefinition, environment: AgentEnvironment): Promise<PreparedAgent> {
   const { signal } = new AbortController();
   try {
@@ -172,7 +169,7 @@ async function check(definition: AgentDefinition, environment: AgentEnvironment)
   }
 }
 
-/** @throws {ConfigError} for an output schema that is none */
+/** @throws {ConfigError} for an invalid output schema */
 async function checkSchemas(
   { name, outputSchema, subAgents = [] }: AgentDefinition,
   signal: AbortSignal,
@@ -189,19 +186,17 @@ async function readHarnessFile({ HARNESS_FILE }: Config, warn?: (text: string) =
   const path = HARNESS_FILE ?? DEFAULT_HARNESS_FILE;
   if (HARNESS_FILE === undefined && !existsSync(path)) return {};
   if (!existsSync(path)) throw new ConfigError(`HARNESS_FILE: there is no file ${path}.`);
-  // YAML is loaded where there is a file.
+  // YAML is loaded only for a file.
   const { parseHarnessFile } = await import('../agent/definition/harness-yaml.ts');
   return parseHarnessFile(readFileSync(path, 'utf8'), path, warn);
 }
 
-/** Which model of which provider. */
 export interface ModelChoice {
   provider: NonNullable<Config['MODEL_PROVIDER']>;
   name: string;
   baseUrl: string | undefined;
 }
 
-/** A model as one or two words for people. */
 export const modelText = ({ provider, name }: ModelChoice): string =>
   provider === name ? name : `${provider} ${name}`;
 
@@ -224,10 +219,10 @@ function chooseModel(config: Config, file: HarnessFile): ModelChoice {
   return { provider, name, baseUrl };
 }
 
-/** Connections of one user to one MCP server: no user takes all that a server accepts from this process. */
+/** Bounds one user's connections to one MCP server, so that others get some. */
 const MCP_CONNECTIONS_PER_USER = 32;
 
-/** Opens what users grant to the applications. A browser that an issuer sends back brings no credential of ours. */
+/** Users grant applications access. A browser that an issuer redirects back has no credential of ours. */
 export function openAccess(config: Config, database: DatabasePool) {
   const base = config.PUBLIC_URL ?? `http://localhost:${config.PORT}`;
   const own = config.auth.mode === 'local' ? `${base}${CALLBACK_PATH}` : undefined;
@@ -237,7 +232,7 @@ export function openAccess(config: Config, database: DatabasePool) {
 }
 
 const toMcpEgress = ({ auth, ALLOW_ANONYMOUS, MCP_ALLOWED_HOSTS: allowedHosts }: Config): EgressPolicy => ({
-  // Callers from elsewhere must not reach what listens on this machine for itself.
+  // Callers from elsewhere must not reach services on this machine's loopback.
   allowLoopback: auth.mode === 'local' && !ALLOW_ANONYMOUS,
   ...(allowedHosts.length > 0 && { allowedHosts }),
 });
@@ -269,9 +264,9 @@ function toEnvironment(
   };
 }
 
-/** Models of other providers than that of all, each made once: what is counted of a provider holds for all agents. */
+/** Makes each model once, so that counts of a provider's failures and calls are shared by all agents. */
 function toFindModel(config: Config, all: ModelChoice): NonNullable<AgentEnvironment['findModel']> {
-  const known = new Map<string, Model>();
+  const models = new Map<string, Model>();
   return ({ provider = all.provider, baseUrl, apiKey }) => {
     if (typeof provider === 'object') return provider;
     const isOfAll = provider === all.provider && (baseUrl ?? all.baseUrl) === all.baseUrl;
@@ -279,7 +274,7 @@ function toFindModel(config: Config, all: ModelChoice): NonNullable<AgentEnviron
     const address = baseUrl ?? (isOfAll ? all.baseUrl : undefined);
     const id = JSON.stringify([provider, address, key]);
     const model =
-      known.get(id) ??
+      models.get(id) ??
       createModel({
         provider,
         ...(key === undefined ? {} : { apiKey: key }),
@@ -287,7 +282,7 @@ function toFindModel(config: Config, all: ModelChoice): NonNullable<AgentEnviron
         timeoutMs: config.MODEL_TIMEOUT_MS,
         maxRetries: config.MODEL_MAX_RETRIES,
       });
-    known.set(id, model);
+    models.set(id, model);
     return model;
   };
 }
@@ -297,4 +292,4 @@ const withTools = (environment: AgentEnvironment, tools: ReadonlyMap<string, Too
   builtInTools: new Map([...environment.builtInTools, ...tools]),
 });
 
-const given = (list: string[]) => (list.length > 0 ? list : undefined);
+const unlessEmpty = (list: string[]) => (list.length > 0 ? list : undefined);

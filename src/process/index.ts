@@ -69,16 +69,14 @@ export type { SessionKey } from '../core/session.ts';
 export type { AgentError } from '../core/errors.ts';
 export type { ToolSql } from '../core/tool-sql.ts';
 
-/** A session on the wire. */
 export type Session = output<typeof sessionSchema>;
 
-/** How a runtime inside of your own process is made. */
 export interface CreateRuntimeOptions {
   /** The settings by the names of docs/configuration.md [the environment and `.env`]. */
   settings?: Record<string, string | undefined>;
   /** Your agents by the name of their application, beside those of `AGENTS_DIR`. */
   agents?: Record<string, AgentSource>;
-  /** Answers in place of the provider that the settings name. */
+  /** Replaces the provider of the settings. */
   model?: Model;
 }
 
@@ -90,11 +88,11 @@ export interface EmbeddedRuntime {
   attach(server: Server): void;
   /** The database for people, without a password. */
   database: string;
-  /** Lets what runs end within `SHUTDOWN_GRACE_MS`, then ends everything. Safe to call twice. */
+  /** Waits at most `SHUTDOWN_GRACE_MS` for running work, then ends everything. Idempotent. */
   close(): Promise<void>;
 }
 
-/** Starts the whole service but nothing that listens. @throws {Error} with a sentence that says what to do. */
+/** Starts the whole service without a server. @throws {Error} with a sentence that says what to do */
 export async function createRuntime(options: CreateRuntimeOptions = {}): Promise<EmbeddedRuntime> {
   const { settings = processEnvironment(), ...sources } = options;
   const config = readConfig(settings);

@@ -10,7 +10,7 @@ import type { OpenMetrics } from '../observability/metrics/open-metrics.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import { VERSION } from '../platform/version.ts';
 
-/** Opens the metrics of this process; `undefined`, at no cost, where they are neither served nor exported. */
+/** `undefined`, at no cost, if metrics are neither served nor exported. */
 export async function openMetricsIfWanted(config: Config, log: Log): Promise<OpenMetrics | undefined> {
   if (config.METRICS_PORT === undefined && config.OTEL_EXPORTER_OTLP_ENDPOINT === undefined) return undefined;
   // OpenTelemetry's packages take 15 MB and a quarter of a second.
@@ -18,11 +18,11 @@ export async function openMetricsIfWanted(config: Config, log: Log): Promise<Ope
   return openMetrics(config, VERSION, log);
 }
 
-/** Opens the traces for the development UI and a collector; `undefined` where there is neither. */
+/** `undefined` if there is neither a development UI nor a collector. */
 export async function openTracingIfWanted(config: Config, db: Database, log: Log): Promise<Tracing | undefined> {
   const { DEV_UI, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint } = config;
   if (!DEV_UI && endpoint === undefined) return undefined;
-  // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
+  // Loaded only if it is used, because the OpenTelemetry SDK takes 50 to 100 ms of the start.
   const { createTracing } = await import('../observability/traces/tracing.ts');
   if (endpoint === undefined) return createTracing(db, log);
   const [{ createOtlpProcessor, toSampler }, { toResource }] = await Promise.all([
@@ -33,12 +33,12 @@ export async function openTracingIfWanted(config: Config, db: Database, log: Log
     exporting: await createOtlpProcessor({ ...config, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint }, log),
     keepsContent: DEV_UI || config.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT,
     resource: toResource(config, VERSION),
-    // What the development UI shows is kept of every invocation, by the same tracer.
+    // The development UI shows every invocation, through the same tracer.
     ...(DEV_UI ? {} : { sampler: toSampler(config.OTEL_TRACES_SAMPLER, config.OTEL_TRACES_SAMPLER_ARG) }),
   });
 }
 
-/** Says at level `info` how each invocation ended, and nothing of what was said. */
+/** Logs at level `info` how each invocation ended, without contents. */
 export function logInvocations(log: Log): Observe | undefined {
   if (!log.isLevelEnabled('info')) return undefined;
   return ({ key, invocationId }) => {
@@ -64,7 +64,7 @@ export function logInvocations(log: Log): Observe | undefined {
 
 type Observe = NonNullable<InvocationContext['observe']>;
 
-/** Observes an invocation in several ways at once; `undefined` where there is none. Its first end counts. */
+/** Combines observers; `undefined` if there is none. The first end of an invocation counts. */
 export function observeInvocations(ways: (Observe | undefined)[]): Observe | undefined {
   const present = ways.filter((way) => way !== undefined);
   if (present.length === 0) return undefined;
@@ -79,7 +79,6 @@ export function observeInvocations(ways: (Observe | undefined)[]): Observe | und
   };
 }
 
-/** Names of models and tools that the deployed agents have. */
 export function toKnownNames(agents: ReadonlyMap<string, Pick<HostedAgent, 'describe'>>): KnownNames {
   const described = [...agents.values()].flatMap((agent) => listAgents(agent.describe()));
   return {

@@ -14,29 +14,27 @@ import { checkToolDatabase, openToolDatabase, type ToolDatabase } from '../platf
 import { checkServingRole, findRole } from '../platform/db/rights.ts';
 import { prepareRowSecurity, type RowSecurity } from '../platform/db/row-security.ts';
 
-/** The ways to one database. */
 export interface DatabaseAccess {
-  /** As the role that serves, for statements and transactions. */
+  /** For statements and transactions. */
   serving: DatabaseAddress;
-  /** The same past a pooler, for LISTEN and for locks [`serving`]. */
+  /** Bypasses a pooler, for LISTEN and for locks [`serving`]. */
   direct?: DatabaseAddress | undefined;
-  /** As the role that owns the tables, where that is another one. */
+  /** As the owner of the tables, if that is another role. */
   migration?: DatabaseAddress | undefined;
-  /** A replica for plain reads, as the role that serves. */
+  /** A replica for plain reads. */
   replica?: DatabaseAddress | undefined;
-  /** As a role of transactional tools [`serving`]. */
+  /** For transactional tools [`serving`]. */
   tools?: DatabaseAddress | undefined;
 }
 
-/** A database and what ends it. */
 export interface DatabaseSource {
   access: DatabaseAccess;
-  /** For people: where it is, without a password. */
+  /** Its address for people, without a password. */
   shown: string;
   stop(): Promise<void>;
 }
 
-/** The database of the settings; the embedded one is started. @throws {ConfigError} for a URL that is none. */
+/** Starts the database if it is the embedded one. @throws {ConfigError} for an invalid URL */
 export async function findDatabase(config: Config): Promise<DatabaseSource> {
   const { DATABASE_URL, DATA_DIR } = config;
   const schema = config.DATABASE_SCHEMA;
@@ -69,7 +67,7 @@ export async function findDatabase(config: Config): Promise<DatabaseSource> {
   };
 }
 
-/** @throws {ConfigError} where it cannot be read: each connection would fail. */
+/** @throws {ConfigError} if the file cannot be read, because each connection would fail */
 function checkCaFile(file: string | undefined): void {
   if (file === undefined) return;
   try {
@@ -80,12 +78,12 @@ function checkCaFile(file: string | undefined): void {
   }
 }
 
-/** Keys of the state of a session, a user or an application: every write of a state counts them. */
+/** Keys of the state of a session, a user or an application. */
 const MAX_STATE_KEYS = 10_000;
-/** Bytes of JSON that agents may write into the `app:` state for one user, who must not fill what all share. */
+/** Bytes of JSON that agents may write into the shared `app:` state for one user. */
 const MAX_APP_STATE_BYTES_PER_USER = 65_536;
 
-/** Opens the pool of the service; warns where the database does not keep users apart. */
+/** Warns if the database does not isolate users. */
 export async function openPool(
   config: Config,
   { serving, replica }: DatabaseAccess,
@@ -101,7 +99,7 @@ export async function openPool(
     onLent,
     security,
     isOnCluster,
-    // The plan of a cluster depends on the user that a statement names: none is good for all.
+    // On a cluster a plan depends on the user that the statement names, so that none suits all.
     preparesStatements: mayPrepare,
   });
 }
@@ -123,7 +121,7 @@ const toPoolOptions = (config: Config, address: DatabaseAddress, log: Log): Pool
   preparesStatements: false,
 });
 
-/** Opens the pool of transactional tools, where there are any. @throws {ConfigError} where they cannot work here */
+/** `undefined` if there are no transactional tools. @throws {ConfigError} if they cannot work on this database */
 export async function openTools(
   config: Config,
   { serving, tools = serving }: DatabaseAccess,
@@ -136,7 +134,7 @@ export async function openTools(
   return openToolDatabase({ ...toPoolOptions(config, tools, log), schema });
 }
 
-/** Checks the database of transactional tools. @returns its schema, and what their role should not be */
+/** @returns the schema of transactional tools, and the excess rights of their role */
 export async function checkTools({
   serving,
   tools = serving,
@@ -150,17 +148,17 @@ export async function checkTools({
   return { schema, warning };
 }
 
-/** Returns the longest wait for a row lock or a connection, in ms: half of a statement's, whose end names no reason. */
+/** Maximum wait for a row lock or a connection, in ms: half of a statement's, whose time-out would name no reason. */
 export const toWaitMs = (config: Config) => config.DATABASE_STATEMENT_TIMEOUT_MS / 2;
 
-/** A replica may come later, so its absence is a warning. @throws {ConfigError} for one of another server */
+/** Only warns of an absent replica, because it may come later. @throws {ConfigError} for one of another server */
 async function checkReplica(serving: DatabaseAddress, replica: DatabaseAddress, log: Log): Promise<void> {
   const fault = await findReplicaFault(serving, replica, CHECKING);
   if (fault?.isOther) throw new ConfigError(`DATABASE_READ_URL: ${fault.reason}.`);
   if (fault) log.warn(fault, 'plain reads are of the primary: DATABASE_READ_URL leads to no replica that answers');
 }
 
-/** Finds the role for one user's statements; warns where it restricts nothing. @throws {ConfigError} */
+/** Finds the role for one user's statements; warns if it restricts nothing. @throws {ConfigError} */
 async function findRowSecurity(
   config: Config,
   address: DatabaseAddress,
@@ -170,7 +168,7 @@ async function findRowSecurity(
   const {
     isVoid,
     isOnCluster = false,
-    ...found
+    ...security
   } = await prepareRowSecurity(address, {
     application_name: 'agent-runtime roles',
     ...connecting,
@@ -187,14 +185,14 @@ async function findRowSecurity(
         'the migrator makes where it may; connect as a role without SUPERUSER and BYPASSRLS',
     );
   }
-  return { ...found, isOnCluster };
+  return { ...security, isOnCluster };
 }
 
 const CHECKING = { application_name: 'agent-runtime check', connectionTimeoutMillis: 10_000, keepAlive: true };
 
 /**
- * Migrates the database (`on-start`), checks it (`check`) or looks only whether it is empty (`off`).
- * @returns the names of what was applied
+ * Migrates the database (`on-start`), checks it (`check`) or only whether it is empty (`off`).
+ * @returns the names of the applied migrations
  * @throws {ConfigError}
  */
 export async function migrate(

@@ -52,51 +52,52 @@ import type { OpenMetrics } from '../observability/metrics/open-metrics.ts';
 import { toEgressPolicy } from '../invocations/webhooks/address.ts';
 import { sendDeliveries, type SenderSettings } from '../invocations/webhooks/sender.ts';
 
-/** A runtime that listens. */
 export interface Runtime {
-  /** Where it listens, e.g. `http://127.0.0.1:8000`. */
+  /** E.g. `http://127.0.0.1:8000`. */
   url: string;
-  /** The database for people: where it is, without a password. */
+  /** Address of the database for people, without a password. */
   database: string;
-  /** The applications that it serves, by name. */
+  /** The served applications by name. */
   agents: Context['agents'];
-  /** Address of the metrics; `undefined` where they are not served. */
+  /** Address of the metrics; `undefined` if they are not served. */
   metrics: string | undefined;
-  /** Stops: no new work, a grace period for what runs, then everything that was started ends. Safe to call twice. */
+  /** Stops: takes no new work, waits a grace period for running work, then ends everything. Idempotent. */
   close(): Promise<void>;
 }
 
-/** A runtime that gets its requests from another server of the process. */
+/** A runtime without a server; another one of the process hands it requests. */
 export interface OpenRuntime extends Omit<Runtime, 'url'> {
   app: Express;
-  /** Lets the WebSockets of a server in. */
+  /** Takes the WebSockets of a server. */
   attach(server: Server): void;
-  /** Stops as `close` does, and with it what listens. */
+  /** Stops as `close` does, and ends the server that listens. */
   closeWith(end: (options: CloseOptions) => Promise<void>): Promise<void>;
 }
 
-/** Options of a runtime; tests replace parts of the context. */
+/** Tests replace parts of the context. */
 export interface RuntimeOptions extends HostedSources {
   config: Config;
   log: Log;
   overrides?: Partial<Context>;
 }
 
-/** Time between two looks for requests that take too long to arrive; Node's own is 30 seconds. */
+/** Interval of checks for requests that take too long to arrive; Node's default is 30 seconds. */
 const REQUEST_CHECK_MS = 1_000;
 
-/** Refusals of one caller that the audit keeps in a minute: a client in a loop must not fill the table. */
+/** Maximum of one caller's refusals in the audit per minute, so that a client in a loop does not fill the table. */
 const AUDITED_REFUSALS_PER_MINUTE = 60;
-/** Bytes of JSON of the histories that are kept parsed; in memory they take about three times as much. */
+/** Bytes of JSON of the cached histories; parsed they take about three times as much memory. */
 const HISTORY_CACHE_BYTES = 16_777_216;
 /** Replays of one caller at once: a replay costs as much CPU as its invocation, and waits for no model. */
 const REPLAYS_PER_USER = 2;
-/** Ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set that are kept, newest first. */
+/** Maximum of stored ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set. */
 const MAX_KEPT = 1_000;
-/** Longest attempt to deliver, where requests have no less; days that its end is kept, to see why it failed. */
-const [DELIVERY_MS, DELIVERY_DAYS] = [15_000, 7];
+/** Time-out of an attempt to deliver; `REQUEST_TIMEOUT_MS` if that is shorter. */
+const DELIVERY_MS = 15_000;
+/** Days that an ended delivery is stored, to see why it failed. */
+const DELIVERY_DAYS = 7;
 
-/** Starts everything: embedded PostgreSQL, migrations, agents, server. @throws {ConfigError} with what to do. */
+/** Starts embedded PostgreSQL, migrations, agents, server. @throws {ConfigError} with a remedy */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const runtime = await openRuntime(options);
   const shouldUpgradeCallback = isWebSocketUpgrade(runLive.path);
@@ -113,7 +114,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   }
 }
 
-/** Starts everything but a server of its own. @throws {ConfigError} as {@link startRuntime} does. */
+/** Starts everything except a server. @throws {ConfigError} with a remedy */
 export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime> {
   const { config, log } = options;
   if (config.misspelt.length > 0) log.warn(config.misspelt.join(' '));
@@ -151,7 +152,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   }
 }
 
-/** Starts the queues and the sweeper; `worked` settles when no job is left, `swept` after the last sweep. */
+/** Starts the queues and the sweeper; `worked` settles when no job runs any more, `swept` after the last sweep. */
 function startBackground(
   context: Context,
   { serving, direct: address = serving }: DatabaseAccess,
@@ -159,7 +160,7 @@ function startBackground(
 ) {
   const { config } = context;
   const connection = { address, connectTimeoutMs: toWaitMs(config) };
-  const kept = { retention: toRetention(config), evalRuns: { days: config.RUN_RETENTION_DAYS, count: MAX_KEPT } };
+  const retentions = { retention: toRetention(config), evalRuns: { days: config.RUN_RETENTION_DAYS, count: MAX_KEPT } };
   const worked = Promise.all([
     runBackgroundQueue(context),
     wakeTasks(context),
@@ -169,10 +170,12 @@ function startBackground(
     (config.DEV_UI || config.EVALS) && runEvalCases(context),
     config.EVALS && runScoreRules(context),
   ]);
-  return { worked, swept: sweepRegularly({ ...context, ...connection, ...kept }, context.sweepIntervalMs, signal) };
+  return {
+    worked,
+    swept: sweepRegularly({ ...context, ...connection, ...retentions }, context.sweepIntervalMs, signal),
+  };
 }
 
-/** Resources that are open as long as the runtime runs. */
 interface Resources extends Pick<Context, 'database' | 'notifications' | 'admission' | 'tracing' | 'audit'> {
   source: DatabaseSource;
   metrics: OpenMetrics | undefined;
@@ -195,7 +198,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   const tracing = await openTracingIfWanted(config, database.db, log);
   const audit = await openAuditLog(config, database, log);
   const close = async () => {
-    // A collector that does not answer holds up each of them.
+    // At once, because a collector that does not answer delays each of them.
     await Promise.all([metrics?.close(), tracing?.close()]);
     await audit?.close();
     await notifications.close();
@@ -207,7 +210,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   return { source, database, notifications, tracing, metrics, admission, audit, close };
 }
 
-/** From now on the metrics show what is there only when the process has started. */
+/** Adds the metrics of parts that exist only after the start. */
 function watch(metrics: OpenMetrics | undefined, { database, admission, sockets, agents }: Context): void {
   metrics?.measures.watch(
     { pools: () => database.use(), activeInvocations: () => admission.count(), openSockets: () => sockets.count() },
@@ -227,7 +230,6 @@ async function openAuditLog(config: Config, database: Context['database'], log: 
   return openAudit(database, settings, log);
 }
 
-/** Builds the context of the operations from resources, agents and settings. */
 async function toContext(
   { config, log, overrides, ...sources }: RuntimeOptions,
   { source, database, notifications, admission, tracing, metrics, audit }: Resources,
@@ -293,7 +295,7 @@ const toSchedulerSettings = (config: Config): SchedulerSettings => ({
 const toSenderSettings = (config: Config): SenderSettings => ({
   policy: toEgressPolicy(config),
   maxSending: 20,
-  // A receiver or a user that is slow leaves four fifths of the places to others.
+  // One slow receiver or user holds at most 4 of the 20 places.
   perHost: 4,
   perUser: 4,
   timeoutMs: Math.min(DELIVERY_MS, config.REQUEST_TIMEOUT_MS),

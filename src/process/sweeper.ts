@@ -28,48 +28,44 @@ import { createForgetSessions } from './forget-session.ts';
 import { type Retention, applyRetention } from '../features/users/retention.ts';
 import { continueErasures } from '../features/users/erase-user.ts';
 
-/** Dependencies of the sweeper. */
 export interface SweepContext {
   database: DatabasePool;
-  /** For the lock that one sweeper of all replicas holds. */
+  /** For the advisory locks. */
   address: DatabaseAddress;
   connectTimeoutMs: number;
   notifications: Notifications;
-  /** Where the artifacts of users that are being erased are. */
+  /** For the artifacts of users under erasure. */
   contentStore: ContentStore;
   tracing?: Tracing | undefined;
   log: Log;
   metrics?: Metrics | undefined;
   newId: () => string;
   secrets: CredentialContext['secrets'];
-  /** The applications that this process serves. */
   agents: InvocationContext['agents'];
   grants: CredentialContext['grants'];
   limits: Pick<InvocationLimits, 'attempts'>;
   leaseTimes: Pick<LeaseTimes, 'durationMs'>;
-  /** Which evaluation runs are kept. */
   evalRuns: RunRetention;
-  /** Retention of users' data. */
   retention: Retention;
-  /** Time at which each job succeeded last, by the monotonic clock, milliseconds. */
+  /** Time of the last success of each job: monotonic, milliseconds. */
   sweeps?: Map<string, number> | undefined;
-  /** Ends the sweeps, each after the batch under way. */
+  /** Ends each sweep after its current batch. */
   signal?: AbortSignal | undefined;
 }
 
 const IDEMPOTENCY_HOURS = 24;
-/** Traces hold prompts and answers, for the person who develops an agent: a weekend has 72 hours. */
+/** A weekend of an agent's developer; not longer, because traces contain prompts and answers. */
 const TRACE_HOURS = 72;
-/** The agent's instruction and tools after their last use: replays of older invocations name no change of them. */
+/** Days after the last use of an instruction and tools; replays of older invocations name no change of them. */
 const PROMPT_DAYS = 90;
 
-/** Jobs that one process does at a time, one after the other. */
+/** Jobs that one process does at a time, in sequence. */
 interface Sweep {
-  /** Any number does, as long as every version uses the same. */
+  /** Any number that all versions use. */
   lock: number;
   /** Milliseconds between two sweeps. */
   pauseMs: number;
-  /** Looks whether there is anything to do, and how many milliseconds later at the latest to look again. */
+  /** `nextMs` is the maximum time until the next look. */
   look?: () => Promise<{ isDue: boolean; nextMs: number }>;
   jobs: [name: string, run: () => Promise<unknown>][];
 }
@@ -77,9 +73,9 @@ interface Sweep {
 const MINUTE_MS = 60_000;
 
 /**
- * Sweeps that no request waits for: each has a lock, and most go on for as long as there is something old. Processes
- * divide them among each other. One process does them in turn, on one connection beside the pool, but for the one that
- * looks first: it seldom has anything to do, and then at once.
+ * Background sweeps, each under an advisory lock, so that processes share them. Most continue until nothing old is left.
+ * One process does them in turn, on one connection outside of the pool. The sweep with `look` needs none until it finds
+ * work, which is rare and urgent.
  */
 function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
   const { signal } = context;
@@ -116,7 +112,7 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
       pauseMs: Math.max(intervalMs, MINUTE_MS),
       jobs: [['going on with erasures', () => continueErasures({ ...context, evaluations })]],
     },
-    // Both read everything, in pieces.
+    // Both read whole tables, in batches.
     {
       lock: 7_240_006,
       pauseMs: HOUR_MS,
@@ -135,7 +131,7 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
   ];
 }
 
-/** Has answers brought that wait for nothing: none should be, and the log and a metric say so. */
+/** Delivers answers that nothing else will deliver. There should be none, so the log and a metric report them. */
 async function bringForgotten({ database, notifications, log, metrics }: SweepContext): Promise<void> {
   const answers = await wakeForgotten(database.db);
   if (answers === 0) return;
@@ -144,7 +140,7 @@ async function bringForgotten({ database, notifications, log, metrics }: SweepCo
   notifications.publish(TASKS_TOPIC);
 }
 
-/** Sweeps unless another process does, or there is nothing to do. @returns milliseconds until the next time */
+/** @returns milliseconds until the next time */
 async function sweepOnce(context: SweepContext, { lock, pauseMs, look, jobs }: Sweep): Promise<number> {
   const { log, signal, sweeps } = context;
   const { isDue, nextMs } = (await look?.()) ?? { isDue: true, nextMs: pauseMs };
@@ -159,12 +155,12 @@ async function sweepOnce(context: SweepContext, { lock, pauseMs, look, jobs }: S
   return Math.min(pauseMs, nextMs);
 }
 
-/** Does every job once, but those that another process does. */
+/** Skips jobs that another process is doing. */
 export async function sweepAll(context: SweepContext): Promise<void> {
   for (const sweep of listSweeps(context, 0)) await sweepOnce(context, sweep);
 }
 
-/** Sweeps at intervals until `signal` aborts; a database that is away is tried again the next time. */
+/** Sweeps until `signal` aborts. A failure of the database is retried at the next interval. */
 export async function sweepRegularly(context: SweepContext, intervalMs: number, signal: AbortSignal): Promise<void> {
   const all = { ...context, signal };
   const onError = (error: unknown) => report(context.log, 'locking', error);

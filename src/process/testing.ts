@@ -18,10 +18,10 @@ import { parseExactJson } from '../core/exact-json.ts';
 
 export type { ModelRequest } from '../agent/definition/model.ts';
 
-/** One answer of a script: its parts, or a function of the request, or an error to throw. */
+/** An error is thrown. */
 export type ScriptedAnswer = Part[] | Error | ((request: ModelRequest) => Part[] | Promise<Part[]>);
 
-/** A model that gives the scripted answers in order and keeps every request it got; the last answer is repeated. */
+/** Makes a model that gives the scripted answers in order and keeps all requests; the last answer is repeated. */
 export function scriptedModel(script: ScriptedAnswer[]): Model & { requests: ModelRequest[] } {
   const requests: ModelRequest[] = [];
   async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
@@ -42,7 +42,7 @@ export function scriptedModel(script: ScriptedAnswer[]): Model & { requests: Mod
   return { provider: 'scripted', generate, requests };
 }
 
-/** A request as a recording knows it again: without ids, which are new in each run. */
+/** Identifies a request in a recording, without ids because they are new in each run. */
 const toDigest = ({ modelName, instruction, contents, tools, toolChoice, outputSchema }: ModelRequest) =>
   createHash('sha256')
     .update(
@@ -53,8 +53,8 @@ const toDigest = ({ modelName, instruction, contents, tools, toolChoice, outputS
     .digest('hex');
 
 /**
- * A model that gives the answers of a file, in order, each to the request that it was recorded for. Where there is no
- * file yet, `live` is asked, and the file is written.
+ * Makes a model that gives the answers of a file, in order, each to the request that it was recorded for. If there is no
+ * file yet, `live` answers, and the file is written.
  */
 export function recordedModel(path: string, live?: Model): Model {
   const isRecording = live !== undefined && !existsSync(path);
@@ -80,23 +80,19 @@ export function recordedModel(path: string, live?: Model): Model {
   return { provider: live?.provider ?? 'recorded', generate };
 }
 
-/** A part with a function call. */
 export const callPart = (name: string, args: Record<string, unknown> = {}, id?: string): Part => ({
   functionCall: { ...(id === undefined ? {} : { id }), name, args },
 });
 
-/** Outcome of one message to an agent. */
 export interface TestAnswer {
   events: Event[];
   /** Text of the last event that has any. */
   output: string;
-  /** The value of an answer that has a form. */
+  /** The value of an answer with an output schema. */
   value: unknown;
-  /** Code and message of what ended it. */
   error: { code: string; message: string } | undefined;
-  /** Calls of tools in order, each with its response; none where it is open. */
+  /** Calls of tools in order, each with its response, unless it is open. */
   calls: { name: string; args: JsonObject; response: JsonObject | undefined }[];
-  /** Changes of the state. */
   state: JsonObject;
   /** Versions of artifacts that it saved, by name. */
   artifacts: Record<string, unknown>;
@@ -105,15 +101,13 @@ export interface TestAnswer {
 /** An evaluation set, or the path of its file. */
 export type EvalSetSource = string | { eval_set_id: string; eval_cases: object[] };
 
-/** One case of an evaluation set. */
 export interface TestCase {
   evalId: string;
   passed: boolean;
-  /** By the name of the metric; `null` where it could not be scored. */
+  /** By the name of the metric; `null` if it could not be scored. */
   scores: Record<string, number | null>;
 }
 
-/** How a runtime for a test is made. */
 export interface TestRuntimeOptions {
   /** Your agents by the name of their application. */
   agents?: Record<string, AgentSource>;
@@ -123,24 +117,22 @@ export interface TestRuntimeOptions {
   settings?: Record<string, string>;
 }
 
-/** A runtime for a test. */
 export interface TestRuntime {
-  /** Where it listens. */
   url: string;
-  /** Sends JSON and gives the answer's JSON. @throws {Error} with status and text of an answer that is no success. */
+  /** Sends and returns JSON. @throws {Error} with status and text of an answer that is no success */
   send<Body>(method: string, path: string, body?: unknown): Promise<Body>;
-  /** Asks an agent, in a session that is made where it is not there, and tells all that it did. */
+  /** Sends a message to an agent. A missing session is created. */
   ask(message: string | Part[], where?: { app?: string; user?: string; session?: string }): Promise<TestAnswer>;
-  /** Runs an evaluation set, as ADK writes them, and gives each case with its scores. */
+  /** Runs an evaluation set in ADK's format. */
   evaluate(set: EvalSetSource, criteria: Record<string, number>, app?: string): Promise<TestCase[]>;
-  /** Ends it and removes its database. */
+  /** Removes its database too. */
   close(): Promise<void>;
 }
 
 /**
- * Starts the whole service on a free port, with a PostgreSQL of its own in a temporary directory, or a database of
- * yours where `settings.DATABASE_URL` names one.
- * @throws {Error} with a sentence, where the optional package of the embedded PostgreSQL is missing for instance.
+ * Starts the whole service on a free port, with a PostgreSQL of its own in a temporary directory, or your database if
+ * `settings.DATABASE_URL` names one.
+ * @throws {Error} with a sentence, for instance if the optional package of the embedded PostgreSQL is missing
  */
 export async function startTestRuntime(options: TestRuntimeOptions = {}): Promise<TestRuntime> {
   const { settings = {}, ...sources } = options;
@@ -164,9 +156,9 @@ export async function startTestRuntime(options: TestRuntimeOptions = {}): Promis
 
 const sender = (url: string): TestRuntime['send'] =>
   async function send<Body>(method: string, path: string, body?: unknown): Promise<Body> {
-    const sent = body === undefined ? {} : { body: JSON.stringify(body) };
+    const json = body === undefined ? {} : { body: JSON.stringify(body) };
     const headers = { 'content-type': 'application/json' };
-    const response = await fetch(url + path, { method, headers, ...sent });
+    const response = await fetch(url + path, { method, headers, ...json });
     const text = await response.text();
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
     return (text === '' ? undefined : parseExactJson(text)) as Body;
@@ -177,7 +169,7 @@ const createAsk = (send: TestRuntime['send']): TestRuntime['ask'] =>
     const parts = typeof message === 'string' ? [{ text: message }] : message;
     const sessions = `/apps/${app}/users/${encodeURIComponent(user)}/sessions`;
     await send('POST', sessions, { sessionId: session }).catch((error: unknown) => {
-      // It is there already.
+      // The session exists already.
       if (!(error instanceof Error && error.message.includes(': 409 '))) throw error;
     });
     const at = { appName: app, userId: user, sessionId: session };
@@ -214,7 +206,7 @@ interface EvalResults {
   }[];
 }
 
-/** The status of a case that passed, as ADK counts them. */
+/** ADK's status of a case that passed. */
 const PASSED = 1;
 
 const evaluator = (send: TestRuntime['send']): TestRuntime['evaluate'] =>
