@@ -32,7 +32,7 @@ export const llmCallLimitSchema = z.union([
   limit,
   textFormat(
     'positive-integer',
-    (text) => (/^0*[1-9][0-9]{0,8}$/.test(text) ? undefined : 'a whole number from 1 to 999999999'),
+    (digits) => (/^0*[1-9][0-9]{0,8}$/.test(digits) ? undefined : 'a whole number from 1 to 999999999'),
     z.string().max(32, { abort: true }),
   ),
 ]);

@@ -32,8 +32,8 @@ interface OperationObject {
 /**
  * express-openapi-validator as the judge of every body, by the published document.
  *
- * The package gets a request made for it, with eight fixed members, the body and one media type, and judges nothing
- * else, for these reasons:
+ * The package gets a request made for it, with eight fixed members and the body, and judges nothing else, because the
+ * client's own request costs too much or is judged otherwise:
  * - It compiles a validator for each distinct `Content-Type` and keeps it: 232 MB for 300 requests.
  * - It routes again by `originalUrl`, where a name of an artifact may have raw slashes.
  * - It redefines `query` on the request, parses JSON in elements of arrays and refuses reserved characters with 400.
@@ -67,7 +67,7 @@ function gateFor(document: OpenApiDocument, method: string, path: string): BodyG
   const key = hash('sha256', JSON.stringify(single), 'base64');
   const gate = gates.get(key) ?? {
     check: createCheck(single, method, path),
-    explain: (body, most) => explain(bodySchema(single, method, path), body, (each) => resolve(single, each), most),
+    explain: (body, most) => explain(bodySchema(single, method, path), body, (each) => resolveIn(single, each), most),
   };
   gates.set(key, gate);
   return gate;
@@ -76,7 +76,7 @@ function gateFor(document: OpenApiDocument, method: string, path: string): BodyG
 const bodySchema = ({ paths }: OpenApiDocument, method: string, path: string) =>
   paths[path]?.[method]?.requestBody?.content['application/json']?.schema ?? {};
 
-const resolve = ({ components }: OpenApiDocument, schema: JsonSchema) => {
+const resolveIn = ({ components }: OpenApiDocument, schema: JsonSchema) => {
   const { $ref: reference } = schema;
   return typeof reference === 'string' ? (components?.schemas?.[reference.slice(REFERENCE.length)] ?? {}) : schema;
 };
