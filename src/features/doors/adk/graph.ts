@@ -76,8 +76,8 @@ export function toDot(
   const colors = PALETTES[dark ? 'dark' : 'light'];
   const agents = new Map(listAgents(agent).map((each) => [each.name, each]));
   const touched = new Set(steps.flatMap(({ from, to }) => (to === undefined ? [from] : [from, to])));
-  const known = [...agents.values()].flatMap((each) => each.tools.map(({ name }) => name));
-  const tools = [...new Set([...known, ...touched])].filter((name) => !agents.has(name));
+  const toolNames = [...agents.values()].flatMap((each) => each.tools.map(({ name }) => name));
+  const tools = [...new Set([...toolNames, ...touched])].filter((name) => !agents.has(name));
   const highlight = (name: string): Style =>
     touched.has(name) ? { fillcolor: colors.active, color: colors.active, fontcolor: colors.onActive } : {};
   const base = { color: colors.line, fontcolor: colors.text, fontname: 'Helvetica' };
@@ -129,7 +129,8 @@ function toFlow({ name, kind, subAgents }: AgentDescription): [from: string, to:
   const children = subAgents.map((child) => child.name);
   if (kind === 'llm' || kind === 'parallel') return children.map((child) => [name, child]);
   const row = children.map((child, index): [string, string] => [children[index - 1] ?? name, child]);
-  const [first, last] = [children[0], children.at(-1)];
+  const first = children[0];
+  const last = children.at(-1);
   return kind === 'loop' && first !== undefined && last !== undefined ? [...row, [last, first]] : row;
 }
 
@@ -140,7 +141,7 @@ const toAttributes = (style: Style) =>
     .map(([name, value]) => `${name}=${quoted(value)}`)
     .join(', ')}]`;
 
-/** Quotes a DOT string; a backslash would start an escape. */
+/** Quotes a DOT string, in which a backslash would start an escape. */
 const quoted = (text: string) =>
   `"${text
     .replaceAll('\\', '\\\\')

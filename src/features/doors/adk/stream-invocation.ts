@@ -87,12 +87,12 @@ async function attach(
 ): Promise<void> {
   if (!run.idempotency) return;
   const request = run.idempotency;
-  const found = await findRepeated(context, run.key, request);
-  if (!found) throw abandonedError();
-  const { key, invocationId } = found;
+  const earlier = await findRepeated(context, run.key, request);
+  if (!earlier) throw abandonedError();
+  const { key, invocationId } = earlier;
   const stream = open();
   const signal = AbortSignal.any([stream.signal, context.draining]);
-  let last: KeyedInvocation | undefined = found;
+  let last: KeyedInvocation | undefined = earlier;
   const isOver = async () => {
     last = await findRepeated(context, run.key, request);
     return !last || !isActive(last);

@@ -5,15 +5,15 @@ import { fileURLToPath } from 'node:url';
 import { type RequestHandler, Router } from 'express';
 import { createPages, type Pages } from '../../../platform/http/pages.ts';
 
-/** Where the UI lives: on one page, whose addresses are relative. */
+/** Path of the UI: a single page with relative URLs. */
 const HOME = '/dev-ui/';
-/** Path below it. */
+/** Path below `HOME`. */
 const ICON_FONT = 'fonts/icons.woff2';
 
 /**
- * Allows what the UI needs and nothing else: files and answers of this origin, a WebAssembly module that draws graphs,
- * styles that Angular writes into the page, media that a conversation carries as data. Nothing a conversation shows
- * can call out.
+ * Content security policy that allows only what the UI needs: files and responses of this origin, a WebAssembly module
+ * that draws graphs, styles that Angular writes into the page, and media that a conversation contains as data. Content
+ * of a conversation cannot call other servers.
  */
 const PAGE_POLICY =
   "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; " +
@@ -22,28 +22,28 @@ const PAGE_POLICY =
   "frame-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'none'";
 
 /**
- * Without a `backendUrl` the API is at the root of the host that the page came from; without `telemetry` newer UIs ask
- * on each load.
+ * Without a `backendUrl` the API is at the root of the host that served the page; without `telemetry` newer UIs ask for
+ * consent on each load.
  */
 const toRuntimeConfig = (publicUrl: string | undefined) => ({
   backendUrl: publicUrl !== undefined && new URL(publicUrl).pathname !== '/' ? publicUrl : '',
   telemetry: false,
-  // Otherwise the name of another product stands over our version; the UI wants both or none.
+  // Without a logo the UI shows another product's name over our version; it requires both members or none.
   logo: {
     text: 'Agent runtime',
     imageUrl:
       "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'><circle cx='50%25' cy='50%25' r='9' fill='%237c8cff'/></svg>",
   },
 });
-/** ADK's own: the logo to show instead of the built-in one. */
+/** ADK's configuration file: the logo to show instead of the built-in one. */
 const UI_CONFIG = { logo_text: null, logo_image_url: null };
 
-/** File names with a hash of their content, as Angular's builder writes them: what they hold never changes. */
+/** File names with a content hash, as Angular's builder writes them; such files never change. */
 const HASHED_NAME = /-[A-Z0-9]{8}\.(?:js|css)$/;
 
 /**
- * The development UI: the prebuilt ADK Web UI under `/dev-ui/`, without credentials.
- * @param publicUrl - where clients reach the service [where the page came from]
+ * The prebuilt ADK Web UI under `/dev-ui/`, without credentials.
+ * @param publicUrl - public address of the service; default: the origin of the page
  */
 export function devUiPages(publicUrl?: string): Pages {
   const pages = createPages('Development UI', HOME, {
@@ -64,9 +64,9 @@ export function devUiPages(publicUrl?: string): Pages {
 }
 
 /**
- * The files of the UI: beside this file in the package and the container, where `npm run build` has put them; in a
- * clone those of the development dependency, which exports its server only and needs 18 packages for that. Each of
- * them is replaced by an empty one in package.json `overrides`, which only a clone heeds.
+ * Finds the files of the UI. In the package and the container `npm run build` has put them beside this file. A clone
+ * uses those of the development dependency, which exports only its server and needs 18 packages for that; each of them
+ * is replaced by an empty one in package.json `overrides`, which apply in a clone only.
  */
 function findBrowserFolder(): string {
   const built = fileURLToPath(new URL('browser', import.meta.url));
@@ -75,38 +75,40 @@ function findBrowserFolder(): string {
   return join(dirname(server), '..', 'browser');
 }
 
-/** The font of the UI's icons, which its package loads from elsewhere; found as the files of the UI are. */
+/**
+ * Serves the font of the UI's icons, which the UI's package loads from another origin; found like the files of the UI.
+ */
 function sendIconFont(): RequestHandler {
   const built = fileURLToPath(new URL('icons.woff2', import.meta.url));
   const name = '@fontsource/material-symbols-outlined/files/material-symbols-outlined-latin-400-normal.woff2';
   const path = existsSync(built) ? built : createRequire(import.meta.url).resolve(name);
-  // By name below a root: of a whole path every directory with a dot in front would make it a 404.
+  // Sent by name below a root, because Express answers 404 for a full path with any directory that starts with a dot.
   const options = { root: dirname(path), headers: { 'cache-control': 'no-cache' } };
   return (_request, response) => response.sendFile(basename(path), options);
 }
 
-/** `@font-face` rules; all of those in the prebuilt page load from another origin. */
+/** `@font-face` rules; all those in the prebuilt page load from another origin. */
 const FONT_FACE = /@font-face\s*\{[^}]*\}/g;
 const PRECONNECT = /\s*<link rel="preconnect"[^>]*>/g;
 /** Angular loads its style sheet through an inline event handler, which the page's policy forbids. */
 const DEFERRED_STYLES = / media="print" onload="this\.media='all'"/g;
 
-/** Text fonts that machines have. */
+/** Text fonts that are usually installed. */
 const SANS = ['Roboto', 'Segoe UI', 'Helvetica Neue', 'Arial', 'Liberation Sans', 'DejaVu Sans'];
 const MONO = ['Roboto Mono', 'Menlo', 'Consolas', 'Liberation Mono', 'DejaVu Sans Mono'];
-/** The text fonts that the UI asks for, often without a fallback. */
+/** Text fonts that the UI requests, often without a fallback. */
 const TEXT_FONTS: [family: string, local: string[]][] = [
   ['Google Sans', SANS],
   ['Roboto', SANS],
   ['Google Sans Mono', MONO],
   ['Roboto Mono', MONO],
 ];
-/** The UI writes icons as words (`more_vert`) in one of these fonts, whose ligatures draw them. */
+/** The UI writes icons as words (`more_vert`) in one of these fonts, whose ligatures draw the icon. */
 const ICON_FONTS = ['Material Icons', 'Material Symbols Outlined'];
 
 /**
- * The UI's prebuilt page made to work on a machine without a network: fonts of this machine and of this server
- * instead of ones from elsewhere, no inline handlers, and a base that makes its relative addresses right.
+ * Makes the prebuilt page work without a network: it uses local fonts and those of this server, has no inline handlers,
+ * and gets a base for its relative URLs.
  */
 function toOfflinePage(html: string, iconFont: string): string {
   return html
@@ -129,7 +131,7 @@ function fontFaces(iconFont: string): string {
 const fontFace = (family: string, weight: string, source: string) =>
   `@font-face{font-family:'${family}';font-weight:${weight};font-display:block;src:${source}}`;
 
-/** Colours of code by kinds of tokens, in the words of Prism. */
+/** Colours of code by token kind, as Prism names them. */
 const LIGHT = {
   text: '#24292e',
   comment: '#6a737d',
@@ -149,7 +151,7 @@ const DARK: typeof LIGHT = {
 
 const CSS = 'text/css; charset=utf-8';
 
-/** The style sheets of highlighted code by file name, which the package of the UI (2.0.0) lacks. */
+/** Style sheets for highlighted code by file name, which the UI's package (2.0.0) lacks. */
 const CODE_THEMES: Record<string, [type: string, text: string]> = {
   'prism-light.css': [CSS, toStyles(LIGHT)],
   'prism-dark.css': [CSS, toStyles(DARK)],

@@ -69,11 +69,11 @@ export async function callTool(
     return task ? (toTask(task) as unknown as CallToolResult) : await wait(call, run, request);
   } catch (error) {
     if (error instanceof ProtocolError) throw error;
-    return failed(toSentence(call, error).sentence);
+    return toErrorResult(toSentence(call, error).sentence);
   }
 }
 
-const failed = (text: string): CallToolResult => ({ content: [{ type: 'text', text }], isError: true });
+const toErrorResult = (text: string): CallToolResult => ({ content: [{ type: 'text', text }], isError: true });
 
 async function start(call: McpCall, appName: string, input: unknown, meta: JsonObject = {}): Promise<ToolRun> {
   const { data, error } = callArguments.safeParse(input ?? {});
@@ -148,7 +148,7 @@ async function wait(
   const advice = isRepeatable
     ? 'The same call with its idempotency key waits for the answer.'
     : 'Do not call again: its answer will be in that session.';
-  return failed(
+  return toErrorResult(
     `The service is stopping, and another process goes on with invocation ${invocationId} in session ` +
       `${key.sessionId}. ${advice}`,
   );

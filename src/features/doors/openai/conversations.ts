@@ -92,8 +92,10 @@ export async function addItems(
   if (!(await findLabels(context.database.db, key))) throw call.notFound();
   const utterances = toTimeline(call.body.items, 'items');
   // Of the stored history only the calls that are answered here are read.
-  const own = new Set(utterances.flatMap(getFunctionCalls).map(({ id }) => id));
-  const answeredIds = utterances.flatMap(getFunctionResponses).flatMap(({ id }) => (id && !own.has(id) ? id : []));
+  const ownCallIds = new Set(utterances.flatMap(getFunctionCalls).map(({ id }) => id));
+  const answeredIds = utterances
+    .flatMap(getFunctionResponses)
+    .flatMap(({ id }) => (id && !ownCallIds.has(id) ? id : []));
   const storedCalls = await listCallsById(context.database.db, key, answeredIds);
   const events = toOwnEvents(context, key, utterances, call.principal, storedCalls);
   await appendEvents(context.database.db, key, events);

@@ -52,15 +52,15 @@ export const toRefusal: ToRefusal = (
 ) => {
   const isUnknown = error instanceof RequestRefusedError && /^(?:unknown_path|method_not_allowed)$/.test(error.reason);
   const detail = isUnknown ? `There is no ${method} ${path} here.` : originalDetail;
-  const own: Reason = error instanceof RequestError ? error.reason : {};
-  const status = own.status ?? (originalStatus === 422 ? 400 : originalStatus);
+  const reason: Reason = error instanceof RequestError ? error.reason : {};
+  const status = reason.status ?? (originalStatus === 422 ? 400 : originalStatus);
   const [first] = typeof detail === 'string' ? [] : detail;
   const place = first && toPlace(first.loc.slice(1));
   const message = typeof detail === 'string' ? detail : `${place || 'request'}: ${first?.msg ?? 'not valid'}`;
   const isModel = status === 404 && message.startsWith('App not found');
   const [type, defaultCode] = KINDS[status] ?? [status >= 500 ? 'server_error' : 'invalid_request_error', null];
-  const code = own.code ?? (isModel ? 'model_not_found' : (limit ?? defaultCode));
-  const param = own.param ?? (isModel ? 'model' : (place ?? null));
+  const code = reason.code ?? (isModel ? 'model_not_found' : (limit ?? defaultCode));
+  const param = reason.param ?? (isModel ? 'model' : (place ?? null));
   // OpenAI's client library retries a POST by itself; it must not do so if the first attempt may have started
   // something.
   const hasBegun = status === 409 || status === 500 || error instanceof HandedOverError;

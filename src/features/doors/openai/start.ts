@@ -50,18 +50,18 @@ export function toOverrides(request: CreateResponse | ChatRequest): AgentOverrid
  */
 function toTools(body: OpenAiCall['body']): Pick<AgentOverrides, 'clientTools' | 'toolChoice'> {
   const { tool_choice: choice } = body;
-  const own = choice === 'none' ? undefined : toOwnTools(body);
+  const clientTools = choice === 'none' ? undefined : toOwnTools(body);
   if (choice == null || typeof choice === 'string')
-    return { ...(own && { clientTools: own }), ...(own && choice === 'required' && { toolChoice: choice }) };
+    return { ...(clientTools && { clientTools }), ...(clientTools && choice === 'required' && { toolChoice: choice }) };
   const { mode, tools = [] } = choice.type === 'allowed_tools' ? (choice.allowed_tools ?? choice) : { tools: [choice] };
   const names = (tools ?? []).map(({ type, ...tool }) => (type === 'function' ? readName(tool) : undefined));
-  const chosenTools = own?.filter(({ name }) => names.includes(name)) ?? [];
+  const chosenTools = clientTools?.filter(({ name }) => names.includes(name)) ?? [];
   if (chosenTools.length === 0 || chosenTools.length < new Set(names).size) {
     const message = 'A choice names tools of `tools`; which of its own tools an agent calls is not chosen.';
     throw new RequestError(message, { param: 'tool_choice' });
   }
   if (choice.type !== 'allowed_tools')
-    return { clientTools: own ?? [], toolChoice: { name: chosenTools[0]?.name ?? '' } };
+    return { clientTools: clientTools ?? [], toolChoice: { name: chosenTools[0]?.name ?? '' } };
   return { clientTools: chosenTools, ...(mode === 'required' && { toolChoice: mode }) };
 }
 

@@ -48,23 +48,24 @@ export async function insertEvalCase(
     version: nextVersion({ appName, evalSetId }, sql`${evalCase.evalId}`),
     sourceUserId: source.userId,
     sourceSessionId: source.sessionId,
-    ownerId: sql`set_used.owner_id`,
+    ownerId: sql`used_set.owner_id`,
   });
   // An existing set is locked by an update without effect, which returns it only if it belongs to the caller. This also
   // covers a set that a concurrent statement has just created.
-  const { rows } = await db.execute<{ held: boolean; made: boolean; full: boolean }>(sql`
-    with held as (${sessionLock({ appName, ...source })}), set_used as (
-      ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })} from held
+  const { rows } = await db.execute<{ hasSession: boolean; isCreated: boolean; isFull: boolean }>(sql`
+    with source_session as (${sessionLock({ appName, ...source })}), used_set as (
+      ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })} from source_session
       on conflict (${names(evalSets.appName, evalSets.id)})
       do update set ${assignments(evalSets, { id: excluded(evalSets.id) })}
       where ${isOwn} returning ${evalSets.ownerId} as owner_id),
-    created as (${insert} from set_used where ${count} < ${MAX_CASES} on conflict do nothing ${returnCase}),
-    said as (${insertVersion({ appName, evalSetId }, sql`${escapeJson(evalCase)}::jsonb || ${time}`)} from created)
-    select exists (select from held) as held, exists (select from created) as made, ${count} >= ${MAX_CASES} as full`);
-  const [{ held, made, full } = { held: false, made: false, full: false }] = rows;
-  if (made || !held) return made;
+    created as (${insert} from used_set where ${count} < ${MAX_CASES} on conflict do nothing ${returnCase}),
+    new_version as (${insertVersion({ appName, evalSetId }, sql`${escapeJson(evalCase)}::jsonb || ${time}`)} from created)
+    select exists (select from source_session) as "hasSession", exists (select from created) as "isCreated",
+           ${count} >= ${MAX_CASES} as "isFull"`);
+  const [{ hasSession, isCreated, isFull } = { hasSession: false, isCreated: false, isFull: false }] = rows;
+  if (isCreated || !hasSession) return isCreated;
   if (!(await evalSetExists(db, key))) throw new NotFoundError(evalSetNotFound(key));
-  if (full) throw new TooLargeError(`The eval set \`${evalSetId}\` has ${MAX_CASES} cases, and may have no more.`);
+  if (isFull) throw new TooLargeError(`The eval set \`${evalSetId}\` has ${MAX_CASES} cases, and may have no more.`);
   throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
 }
 
@@ -102,7 +103,7 @@ export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: E
   const update = sql`(
     update ${evalCases} set ${names(evalCases.version)} = ${evalCases.version} + 1
     where ${isCase(key, evalCase.evalId)} ${returnCase})`;
-  const insertion = sql`, said as (${insertVersion(key, payload)} from changed as created)`;
+  const insertion = sql`, new_version as (${insertVersion(key, payload)} from changed as created)`;
   await changeEvalCase(db, key, evalCase.evalId, update, insertion);
 }
 

@@ -40,8 +40,8 @@ const FORM = '{"verdicts": [{"id": "<id of the property>", "reason": "<one sente
  * id.
  */
 function rubricsInForce(metric: RubricMetric, criterion: Criterion<'rubrics'>, pair: TurnPair | undefined): Rubric[] {
-  const own = (pair?.rubrics ?? []).filter(({ type }) => type === metric.type);
-  const rubrics = [...criterion.rubrics, ...own];
+  const turnRubrics = (pair?.rubrics ?? []).filter(({ type }) => type === metric.type);
+  const rubrics = [...criterion.rubrics, ...turnRubrics];
   const twice = rubrics.find(({ rubricId }, place) => rubrics.findIndex((each) => each.rubricId === rubricId) < place);
   if (twice) throw new MetricError(`${metric.metricName} has the rubric \`${twice.rubricId}\` twice.`);
   if (rubrics.length > 0) return rubrics;
@@ -64,8 +64,8 @@ async function judgeRubrics(
   const turn = toTurnScore(samples, decideRubrics);
   if (turn.score === null) return turn;
   const decidedIds = new Set(turn.rubricScores?.flatMap(({ rubricId, score }) => (score === null ? [] : [rubricId])));
-  const silent = rubrics.flatMap(({ rubricId }) => (decidedIds.has(rubricId) ? [] : [`\`${rubricId}\``]));
-  return silent.length === 0 ? turn : { ...turn, failure: `The judge gave no verdict on ${silent.join(', ')}.` };
+  const undecided = rubrics.flatMap(({ rubricId }) => (decidedIds.has(rubricId) ? [] : [`\`${rubricId}\``]));
+  return undecided.length === 0 ? turn : { ...turn, failure: `The judge gave no verdict on ${undecided.join(', ')}.` };
 }
 
 /** Takes the majority of the samples for each rubric, in first-seen order; the score is the mean of the rubrics. */

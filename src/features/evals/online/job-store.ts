@@ -39,15 +39,15 @@ export async function claimJobs(db: Database, { slots, appNames, full, leaseMs }
   const column = (place: 0 | 1) => sql`${sql.param(full.map((each) => each[place]))}::text[]`;
   const { rows } = await db.execute<Omit<ScoreJob, 'rule'> & { definition: unknown }>(sql`
     with due as (
-      select found.*, r.definition, row_number() over (partition by r.app_name, r.id order by found.due_time) as turn
+      select job.*, r.definition, row_number() over (partition by r.app_name, r.id order by job.due_time) as turn
       from ${scoreRules} r cross join lateral (
         select ${key}, ${j.dueTime} from ${j} left join ${session.table} on ${session.on}
         where ${j.appName} = r.app_name and ${j.ruleId} = r.id and ${j.dueTime} <= ${now}
           and (${j.invocationId} <> '' or ${session.isFree})
-        order by ${j.dueTime} limit ${slots} for update of ${j} skip locked) found
+        order by ${j.dueTime} limit ${slots} for update of ${j} skip locked) job
       where r.app_name = any(${sql.param(appNames)}::text[])
         and (r.app_name, r.id) not in (select * from unnest(${column(0)}, ${column(1)}))
-      order by turn, found.due_time limit ${slots})
+      order by turn, job.due_time limit ${slots})
     update ${j} set lease_token = gen_random_uuid(), due_time = ${leaseEnd(leaseMs)},
                     losses = ${j.losses} + (${j.leaseToken} is not null)::int
     from due where (${key}) = (${sql.join(

@@ -92,8 +92,8 @@ async function scoreJob(context: EvalContext, job: ScoreJob, signal: AbortSignal
   if (!session || !isOfRule) {
     await endJob(db, job);
   } else if (await countScore(db, appName, ruleId, rule.maxPerDay)) {
-    const scored = await scoreOrSayWhy(context, job, session.lastSequence, signal);
-    if (scored) await save(context, job, session.lastSequence, scored);
+    const result = await scoreOrSayWhy(context, job, session.lastSequence, signal);
+    if (result) await save(context, job, session.lastSequence, result);
   } else {
     const skippedCount = await skipDue(db, job);
     await countSkipped(db, appName, ruleId, skippedCount);

@@ -44,17 +44,17 @@ export async function saveSessionVerdict(db: Database, key: SessionKey, verdict:
   });
   const change = removes
     ? sql`delete from ${v} where ${isThis} returning 1`
-    : sql`${insert} from held where held.others < ${MAX_VERDICTS}
+    : sql`${insert} from locked_session where locked_session.others < ${MAX_VERDICTS}
           on conflict (${names(...getKey(v))}) do update set
             passed = excluded.passed, label = excluded.label, comment = excluded.comment,
             create_time = excluded.create_time
           returning 1`;
   const { rows } = await db.execute<{ changed: number }>(sql`
-    with held as materialized (
+    with locked_session as materialized (
       select (select count(*) from ${v} where ${isSession(key, v)} and not (${isThis})) as others
       from (${sessionLock(key)}) session),
     changed as (${change})
-    select (select count(*)::int from changed) as changed from held`);
+    select (select count(*)::int from changed) as changed from locked_session`);
   if (rows[0]?.changed === 0 && !removes)
     throw new ConflictError(`Session ${sessionId} has ${MAX_VERDICTS} verdicts, as many as it may.`);
   return rows.length > 0;

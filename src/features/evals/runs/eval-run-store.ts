@@ -62,28 +62,28 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
   const insertCases = insertSelect(evalRunCases, {
     appName,
     runId: sql`created.id`,
-    place: sql`given.place`,
-    trial: sql`given.trial`,
+    place: sql`new_cases.place`,
+    trial: sql`new_cases.trial`,
     evalSetId,
-    evalId: sql`given.eval_id`,
-    caseVersion: sql`given.case_version`,
-    sessionUserId: sql`given.session_user_id`,
+    evalId: sql`new_cases.eval_id`,
+    caseVersion: sql`new_cases.case_version`,
+    sessionUserId: sql`new_cases.session_user_id`,
     ownerId: requestedBy,
-    sessionId: sql`given.session_id`,
-    sessionCount: sql`given.session_count`,
-    lastSequence: sql`given.last_sequence`,
+    sessionId: sql`new_cases.session_id`,
+    sessionCount: sql`new_cases.session_count`,
+    lastSequence: sql`new_cases.last_sequence`,
   });
   return sql`
     with open as (
       select count(*)::int as count from ${evalRuns} where ${isOpen} and ${evalRuns.appName} = ${appName}
         and ${evalRuns.requestedBy} is not distinct from ${requestedBy}::text),
-    given as (${selectNewCases(appName, cases, run.trials)}),
+    new_cases as (${selectNewCases(appName, cases, run.trials)}),
     created as (
       ${insertRun} from open, (select clock_timestamp() as now) moment
-      where open.count < ${maxOpen} and exists (select from given)
+      where open.count < ${maxOpen} and exists (select from new_cases)
       on conflict on constraint eval_runs_result_time_key do nothing returning ${evalRuns.id} as id),
-    filled as (${insertCases} from created, given returning 1)
-    select open.count as open, (select count(*)::int from given) as cases,
+    inserted as (${insertCases} from created, new_cases returning 1)
+    select open.count as open, (select count(*)::int from new_cases) as cases,
            (select count(*)::int from created) as created from open`;
 }
 
@@ -178,9 +178,9 @@ export const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.app
 export function listRunCases(db: Database, key: EvalRunKey): Promise<(RunCase & { bytes: number })[]> {
   const { appName, sessionUserId, sessionId, result } = evalRunCases;
   const session = joinEventBytes({ appName, userId: sessionUserId, sessionId });
-  const own = sql`${estimatedBytes(evalCaseVersions.payload)} + coalesce(${estimatedBytes(result)}, 0)`;
+  const caseBytes = sql`${estimatedBytes(evalCaseVersions.payload)} + coalesce(${estimatedBytes(result)}, 0)`;
   return db
-    .select({ ...RUN_CASE, bytes: sql<number>`(${own} + ${session.bytes})::float8` })
+    .select({ ...RUN_CASE, bytes: sql<number>`(${caseBytes} + ${session.bytes})::float8` })
     .from(evalRunCases)
     .innerJoin(evalCaseVersions, isItsVersion)
     .leftJoin(session.table, session.on)

@@ -53,7 +53,7 @@ export async function* listVerdicts(db: Database, { appName, runId }: EvalRunKey
         from ${evalRunCases} c
         join ${evalVerdicts} v
           on v.app_name = c.app_name and v.user_id = c.session_user_id and v.session_id = c.session_id
-        where c.app_name = ${appName} and c.run_id = ${runId}::uuid) said
+        where c.app_name = ${appName} and c.run_id = ${runId}::uuid) verdict
       where ${after === undefined} or (place, trial, turn, "metricName", author) > (
         ${after?.place ?? 0}::int, ${after?.trial ?? 0}::int, ${after?.turn ?? 0}::int,
         ${after?.metricName ?? ''}, ${after?.author ?? ''})

@@ -49,8 +49,8 @@ export async function listMetrics(
   const prepared = await agents.get(HARNESS_APP)?.prepare({ mcpServers: [] }, new AbortController().signal, NO_USER);
   await prepared?.close();
   const canJudge = prepared && prepared.model.provider !== 'offline' && prepared.model.lacksKey !== true;
-  const own = [...(agents.get(appName)?.evals?.metrics ?? [])].map(([name, { description }]) =>
+  const ownMetrics = [...(agents.get(appName)?.evals?.metrics ?? [])].map(([name, { description }]) =>
     info(name, description),
   );
-  return [...PLAIN_METRICS, ...(canJudge ? JUDGED_METRICS : []), ...own];
+  return [...PLAIN_METRICS, ...(canJudge ? JUDGED_METRICS : []), ...ownMetrics];
 }

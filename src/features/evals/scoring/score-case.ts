@@ -150,13 +150,15 @@ export async function scoreCase(
   }
   const overall = scores.map(({ result }) => result);
   const status = toFinalStatus(overall.map((result) => result.status));
-  const failed = scores.flatMap(({ result, failure }) => (failure === undefined ? [] : [result.metricName]));
-  const silent = overall.flatMap((result) => (result.status === 'NOT_EVALUATED' ? [result.metricName] : []));
+  const failedMetrics = scores.flatMap(({ result, failure }) => (failure === undefined ? [] : [result.metricName]));
+  const unevaluatedMetrics = overall.flatMap((result) =>
+    result.status === 'NOT_EVALUATED' ? [result.metricName] : [],
+  );
   return {
-    finalStatus: failed.length > 0 ? withoutPass(status) : status,
+    finalStatus: failedMetrics.length > 0 ? withoutPass(status) : status,
     overall,
     turns: pairs.map((_, place) => scores.flatMap(({ turns }) => turns[place] ?? [])),
-    notEvaluated: [...new Set([...silent, ...failed])],
+    notEvaluated: [...new Set([...unevaluatedMetrics, ...failedMetrics])],
     efficiency: toEfficiency(pairs.map(({ actual }) => actual)),
   };
 }

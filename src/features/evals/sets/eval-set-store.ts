@@ -110,7 +110,7 @@ export async function insertEvalSet(
     with set_created as (
       ${insertSet} on conflict do nothing returning ${evalSets.id} as id, ${evalSets.createTime} as create_time),
     created as (${insertCases} from ${elements} ${returnCase}),
-    said as (${insertVersion(key, sql`${time} || payload`)} from created, ${elements} where ${evalId} = created.id)
+    new_versions as (${insertVersion(key, sql`${time} || payload`)} from created, ${elements} where ${evalId} = created.id)
     select from set_created`);
   if (rows.length === 0) throw new ConflictError(`EvalSet ${evalSetId} already exists for app ${appName}.`);
 }
