@@ -11,15 +11,12 @@ interface Action {
 export const ACTIONS = {
   /** Runs an agent, or answers a call that it waits for. */
   run: { scope: 'invoke', load: 'invoke' },
-  /** Cancels an invocation. */
   cancel: { scope: 'invoke', load: 'write' },
-  /** Lists agents or tools. */
   offer: { scope: 'invoke', load: 'read' },
   /** Reads one small row, or the operator's settings. */
   look: { scope: 'read', load: 'read' },
   /** Reads content of any size: events, messages, artifacts. */
   read: { scope: 'read', load: 'heavy' },
-  /** Creates or deletes a user's data. */
   change: { scope: 'write', load: 'write' },
 } as const satisfies Record<string, Action>;
 

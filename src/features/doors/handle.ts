@@ -3,7 +3,6 @@ import { type SessionKey, storedIdentifierSchema } from '../../core/session.ts';
 /** An invocation, or the part of it that follows the answer to one call. */
 export interface InvocationRef {
   key: SessionKey;
-  /** Empty for a whole session. */
   invocationId: string;
   /** Id of the call whose answer starts the part; absent for the whole invocation. */
   answeredCallId?: string | undefined;

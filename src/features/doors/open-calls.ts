@@ -7,7 +7,6 @@ import { isExactInteger } from '../../core/exact-json.ts';
 /** A tool call that a person or the client has to answer, or has answered. */
 export interface ExternalCall {
   invocationId: string;
-  /** Id of the function call to answer. */
   id: string;
   name: string;
   /** `client`: a tool that the front end runs; `question`: a tool of the agent that is answered from outside. */

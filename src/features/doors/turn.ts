@@ -114,5 +114,4 @@ function* takeEvent(event: Event, sequence: number, open?: OpenEvent): Generator
   yield { kind: 'event', event, sequence };
 }
 
-/** Yields the steps of one complete event. */
 export const readWhole = (event: Event, sequence = 0): Generator<TurnStep> => takeEvent(event, sequence);

@@ -476,12 +476,12 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: hides the metrics that could not run',
-    changes: change('scoreCase', '[...new Set([...silent, ...failed])]', '[]'),
+    changes: change('scoreCase', '[...new Set([...unevaluatedMetrics, ...failedMetrics])]', '[]'),
     tests: ['score-case'],
   },
   {
     name: 'evaluation: lets a case pass that a metric could not be computed of',
-    changes: change('scoreCase', 'failed.length > 0 ? withoutPass(status) : status', 'status'),
+    changes: change('scoreCase', 'failedMetrics.length > 0 ? withoutPass(status) : status', 'status'),
     tests: ['score-case'],
   },
   {

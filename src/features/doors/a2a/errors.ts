@@ -16,7 +16,6 @@ export class A2aError extends InvalidError {
 /** An error as sent: HTTP+JSON 1.0 shows the status; JSON-RPC and HTTP+JSON 0.3 show the code. */
 type ErrorView = { status: number; code: number; message: string; reason: string };
 
-/** Schema of errors in the OpenAPI document. */
 export const refusal = { type: 'object', properties: {}, description: 'An error of JSON-RPC, or of HTTP+JSON.' };
 
 /** Status names that HTTP+JSON sends, by HTTP status. */
@@ -52,7 +51,6 @@ export function speaksOld({ headers, query }: Partial<Pick<Parameters<ToRefusal>
   return typeof version !== 'string' || !version.startsWith(VERSION);
 }
 
-/** True for an HTTP+JSON path of version 0.3. */
 export const isOldPath = (path: string): boolean => /^\/a2a\/[^/]+\/v1\//.test(path);
 
 export const toRestError = ({ status, code, message, reason }: ErrorView, isOld: boolean) =>

@@ -44,13 +44,11 @@ export interface A2aCall extends TurnCall {
   principal: Principal;
   appName: string;
   userId: string;
-  /** Public address of this service. */
   base: string;
   /** True: the client speaks version 0.3. */
   isOld: boolean;
 }
 
-/** Sends a message, and registers its push configuration. */
 async function begin(call: A2aCall, { message, configuration }: z.output<typeof sendParams>): Promise<Task> {
   const push = configuration?.taskPushNotificationConfig;
   if (push) checkPush(call, push);
@@ -242,7 +240,6 @@ export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskPara
   return toTask(await readTask(call, { key: task.key, invocationId: task.invocation.id }, STATE), STATE);
 }
 
-/** Lists a user's tasks with an application, most recently changed first. */
 export async function listTasks(call: A2aCall, params: z.output<typeof listParams>): Promise<JsonObject> {
   const { pageSize, pageToken, status, statusTimestampAfter: since, ...view } = params;
   const statuses = status ? toStatuses(status.replace('AUTH', 'INPUT')) : undefined;

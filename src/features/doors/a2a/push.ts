@@ -18,7 +18,6 @@ import type { A2aCall } from './methods.ts';
 import type { A2aPush, createPushParams, pushParams } from './params.ts';
 import { toRef } from './task.ts';
 
-/** Maximum push configurations per task. */
 const MAX_PUSHES = 10;
 
 const NO_PUSH = 'Push notifications are not supported here: subscribe to the task.';

@@ -18,9 +18,7 @@ import type { A2aMessage, A2aPart } from './params.ts';
 export interface Task extends InvocationRef {
   invocation: Invocation;
   events: Event[];
-  /** Sequence of the last event; `undefined` if there is none. */
   sequence: number | undefined;
-  /** Public address of this service. */
   base: string;
 }
 
@@ -46,7 +44,6 @@ export function toRef({ appName, userId }: { appName: string; userId: string }, 
   return ref;
 }
 
-/** Lists the invocation statuses that a task state stands for. */
 export const toStatuses = (state: string): Invocation['status'][] =>
   (Object.keys(STATES) as Invocation['status'][]).filter((status) => STATES[status] === state);
 
@@ -66,7 +63,6 @@ function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayNa
   return { fileData: { fileUri: url, mimeType, displayName } };
 }
 
-/** Returns the client's message id that a user's event stores. */
 export const getMessageId = ({ content }: Event): string | undefined =>
   getParts(content).flatMap(({ partMetadata }) => partMetadata?.[NOTE] ?? [])[0] as string | undefined;
 

@@ -7,7 +7,6 @@ import { createPages, type Pages } from '../../../platform/http/pages.ts';
 
 /** Path of the UI: a single page with relative URLs. */
 const HOME = '/dev-ui/';
-/** Path below `HOME`. */
 const ICON_FONT = 'fonts/icons.woff2';
 
 /**

@@ -24,7 +24,6 @@ const NOTE = 'agUiMessage';
 /** Marks a part that belongs to no message, such as the context that the application gives the model. */
 const NO_MESSAGE = '';
 
-/** Stores the id of the message that a part belongs to. */
 export const withMessageId = (part: Part, messageId = NO_MESSAGE): Part => ({
   ...part,
   partMetadata: { [NOTE]: messageId },

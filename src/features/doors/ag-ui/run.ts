@@ -24,7 +24,6 @@ type Frame = { type: string } & JsonObject;
 interface Run {
   key: SessionKey;
   runId: string;
-  /** The thread before the run. */
   history: SessionHistory | undefined;
   /** The run's invocation; `undefined` if there is only history to send. */
   invocationId: string | undefined;
@@ -139,7 +138,6 @@ async function* toFrames(context: InvocationContext, run: Run, signal: AbortSign
   yield { type: 'RUN_FINISHED', ...ids, outcome: toOutcome(end.status, calls), ...usage };
 }
 
-/** The steps of a run without an invocation. */
 const IDLE = [{ kind: 'end', invocation: { status: 'succeeded' } as Invocation } as const];
 
 const isAnswer = ({ author, content }: Event) => author === 'user' && getFunctionResponses(content).length > 0;
@@ -201,13 +199,11 @@ class Writer {
     if (isOwn && !messages.some(({ toolCalls }) => toolCalls)) yield* this.#leave();
   }
 
-  /** Ends the open text and the open step. */
   *close(): Generator<Frame> {
     yield* this.#endText();
     yield* this.#leave();
   }
 
-  /** Returns the tokens used so far, by model. */
   listUsage(): { usage?: JsonObject[] } {
     const usage = [...this.#usage].map(([model, counts]) => ({ ...(model !== '' && { model }), ...counts }));
     return usage.length > 0 ? { usage } : {};

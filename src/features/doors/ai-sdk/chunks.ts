@@ -17,7 +17,6 @@ export type UiChunk = { type: string } & JsonObject;
 /** Major version of the client's package `ai`. A client rejects a stream with a chunk type that its version lacks. */
 export type AiVersion = '5' | '6' | '7';
 
-/** First version with tool approvals. */
 const APPROVALS_SINCE = '6';
 /** First version that can reset a step, and that accepts the decision about an approval. */
 const RESETS_SINCE = '7';
@@ -31,7 +30,6 @@ export class ChunkWriter {
   /** Id of the event that opened the current step. */
   #step: string | undefined;
   #text: { id: string; kind: string } | undefined;
-  /** Ids of the calls sent so far. */
   readonly #calls = new Set<string>();
   /** Ids of calls that wait for approval, by the id of the approval. */
   readonly #approvals = new Map<string, string>();

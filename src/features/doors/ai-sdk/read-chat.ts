@@ -95,7 +95,6 @@ class RunReader {
   #isShown: boolean;
   #hasBegun = false;
   #isOver = false;
-  /** Sequence of the last event read. */
   #after: number | undefined;
 
   constructor(context: InvocationContext, run: InvocationRef, version: AiVersion) {

@@ -42,7 +42,6 @@ interface Page {
   messages: Message[];
   next: string;
   isUpToDate: boolean;
-  /** True if no message will follow. */
   isClosed: boolean;
   /** Creation time of the session: a later session with the same name is another stream. */
   created: string;

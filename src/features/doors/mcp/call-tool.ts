@@ -19,7 +19,6 @@ import { type McpCall, toSentence } from './mcp-call.ts';
 import { hasForms, listQuestions, toInputRequests } from './questions.ts';
 import { findTask, type Task, hasTasks, readTask, resumeTask, toResult, toTask } from './tasks.ts';
 
-/** Maximum characters of a prompt. */
 const MAX_PROMPT = 1_000_000;
 /** Member of `_meta` with the idempotency key of a call. */
 const IDEMPOTENCY_KEY = 'agent-runtime/idempotency-key';

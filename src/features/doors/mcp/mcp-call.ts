@@ -11,11 +11,9 @@ import type { TurnCall } from '../start-turn.ts';
 export interface McpCall extends TurnCall {
   context: InvocationContext;
   userId: string;
-  /** Applications that the message may use. */
   appNames: string[];
   /** True for clients of protocol version 2026-07-28. */
   isModern: boolean;
-  /** Version of the runtime. */
   version: string;
   /** Aborts if the client disconnects before the answer. */
   disconnect: AbortSignal;

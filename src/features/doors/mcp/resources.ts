@@ -6,7 +6,6 @@ import { type ArtifactPlace, listArtifactsOfUser } from '../../../conversation/a
 import { loadArtifact } from '../../../conversation/artifacts/artifacts.ts';
 import type { McpCall } from './mcp-call.ts';
 
-/** Resources per page. */
 const PAGE = 100;
 /** Maximum bytes of an artifact that is read as a resource. */
 const MAX_BYTES = 4_194_304;

@@ -8,7 +8,6 @@ import { cancelTask, getTask, requireTasks, TASKS, updateTask } from './tasks.ts
 
 const taskParams = z.looseObject({ taskId: z.string().max(4_096) });
 
-/** Creates the server for a single message. */
 export function createServer(call: McpCall): Server {
   const hasPrompts = call.appNames.some((name) => call.context.agents.get(name)?.listSkills);
   const server = new Server(

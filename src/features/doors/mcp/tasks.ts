@@ -29,7 +29,6 @@ export interface Task extends InvocationRef {
   events: Event[];
 }
 
-/** True if the client supports tasks. */
 export const hasTasks = (request: ServerContext['mcpReq']): boolean =>
   getCapabilities(request).extensions?.[TASKS] !== undefined;
 

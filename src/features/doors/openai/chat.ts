@@ -103,7 +103,6 @@ async function answerHere(
   return toAnswer(ref, state);
 }
 
-/** Members that a completion and its chunks share. */
 const toFrame = (ref: InvocationRef, created: number) => ({
   id: `chatcmpl-${toHandle(ref)}`,
   model: ref.key.appName,

@@ -4,7 +4,6 @@ import { looseObject } from '../../../core/members.ts';
 import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
 import { RequestRefusedError } from '../../../platform/http/operation/request-errors.ts';
 
-/** Members of an error beside its message. */
 interface Reason {
   /** The request member that is wrong. */
   param?: string;
@@ -12,7 +11,6 @@ interface Reason {
   status?: 400 | 404 | 409 | 500;
 }
 
-/** An error with a code of the OpenAI API. */
 export class RequestError extends InvalidError {
   readonly reason: Reason;
 
@@ -31,7 +29,6 @@ export const openAiErrorSchema = looseObject('A refusal in the form of the OpenA
   }),
 });
 
-/** Types of errors by status, and their default codes. */
 const KINDS: Record<number, [type: string, code: string | null]> = {
   400: ['invalid_request_error', 'invalid_value'],
   401: ['authentication_error', 'invalid_api_key'],

@@ -15,7 +15,6 @@ import { joinTexts } from '../text-cutter.ts';
 import { RequestError } from './errors.ts';
 import type { InputItem, Page } from './schemas.ts';
 
-/** Types of parts that are text. */
 const TEXT = /^(?:(?:in|out)put_)?text$/;
 
 /** Consecutive messages of one side. */
@@ -292,7 +291,6 @@ export function toTextItem(id: string, isThought: boolean, text: string): Item {
 
 const toCallMembers = ({ name, args }: FunctionCall) => ({ name: name ?? '', arguments: JSON.stringify(args ?? {}) });
 
-/** Converts a call that the client or a person answers. */
 function toCallItem(id: string, call: FunctionCall, server_label: string): Item {
   if (call.name !== CONFIRMATION_CALL)
     return { id: `fc_${id}`, type: 'function_call', call_id: id, ...toCallMembers(call), status: 'completed' };
@@ -300,7 +298,6 @@ function toCallItem(id: string, call: FunctionCall, server_label: string): Item 
   return { id, type: 'mcp_approval_request', server_label, ...toCallMembers(confirmedCall) };
 }
 
-/** Converts a call that the service has answered. */
 function toResultItem(id: string, call: FunctionCall, response: JsonObject, server_label: string): Item {
   const item = { id, type: 'mcp_call', server_label, ...toCallMembers(call), approval_request_id: null } as const;
   const { error } = response;

@@ -51,12 +51,10 @@ const LIMITS = new Set<string | undefined>(['budget_exceeded', 'model_rate_limit
 
 /** Builds a response from the steps of its invocation; the same steps always give the same response. */
 export class ResponseState {
-  /** Items that the user sent. */
   readonly input: Item[] = [];
   readonly output: Item[] = [];
   /** False until the answer that starts this response has come. */
   isShown: boolean;
-  /** Sequence of the last event of the response. */
   lastSequence = 0;
   /** End of the invocation, or of the part that is this response; `undefined` while it continues. */
   end: Pick<Invocation, 'status' | 'error' | 'endTime'> | undefined;
@@ -275,7 +273,6 @@ class EventWriter extends ResponseState {
   }
 }
 
-/** Returns the only part of a text item. */
 const getPart = (item: Item) => (item.type === 'reasoning' ? item.summary[0] : 'content' in item && item.content?.[0]);
 
 /**

@@ -82,7 +82,6 @@ const user = optional(
   'The owner [of a token: its user; of a key that acts for all, and locally: `user`].',
 );
 
-/** Members that requests of both APIs share. */
 const common = {
   model: identifierSchema.describe('The application that answers: an `id` of `/v1/models`.'),
   stream: flag('True: the answer comes as a stream.'),

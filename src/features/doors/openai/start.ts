@@ -84,14 +84,12 @@ function toOwnTools({ model, tools }: OpenAiCall['body']): ClientTool[] | undefi
   return toClientTools(data);
 }
 
-/** The session in which a request is answered. */
 export interface Place {
   key: SessionKey;
   /** Its events; `null`: the session must be new; absent: nothing waits in it. */
   history?: SessionHistory | null;
 }
 
-/** How a request is answered. */
 interface AnswerPlan {
   timeline: Utterance[];
   streaming: boolean;
@@ -167,7 +165,6 @@ const toAnswered = (parts: Utterance['parts'] = []) => getFunctionResponses({ pa
 
 const toRequested = (call: OpenAiCall) => [call.userId, call.body, toSessionName(call)];
 
-/** Returns the name that a front end gives its conversation. */
 export const toSessionName = ({ headers, body: { metadata } }: OpenAiCall): string | undefined =>
   headers['x-session-id'] ?? headers['x-openwebui-chat-id'] ?? metadata?.['session_id'];
 

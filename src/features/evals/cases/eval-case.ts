@@ -43,13 +43,11 @@ export interface StoredCase {
   conversation?: Turn[] | null;
   scenario?: Scenario;
   rubrics?: Rubric[] | null;
-  /** Initial state of the session. */
   state: JsonObject;
   /** History before the first turn: the leading `sequence` events of a session of the same user. */
   history?: { sessionId: string; sequence: number };
 }
 
-/** Drops the history that the case starts with. */
 export const withoutHistory = ({ history }: Pick<StoredCase, 'history'>, events: Event[]): Event[] =>
   events.slice(history?.sequence ?? 0);
 

@@ -3,7 +3,6 @@ import { type Event, isFinalResponse, withoutRewound } from '../../../core/event
 import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
 import type { Turn } from '../metrics/turn.ts';
 
-/** One turn of a case that was made from a session. */
 export interface EvalInvocation {
   invocationId: string;
   userContent: Content;
@@ -66,7 +65,6 @@ function splitByPrompts(group: Event[]): Event[][] {
 const isPrompt = (event: Event): boolean =>
   isOfUser(event) && getParts(event.content).some((part) => !part.functionResponse && !part.functionCall);
 
-/** Joins the prompts of a turn into one question. */
 function toQuestion(events: Event[]): Event | undefined {
   const prompts = events.filter(isPrompt);
   const [first] = prompts;

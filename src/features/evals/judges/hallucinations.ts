@@ -50,7 +50,6 @@ export function readLabels(answer: string): (0 | 1)[] {
   });
 }
 
-/** A text of an agent, with the earlier steps of its turn. */
 interface AgentText {
   text: string;
   before: ReturnType<typeof toSteps>;

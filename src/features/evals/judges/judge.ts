@@ -109,7 +109,6 @@ export function toWord(value: unknown): string | undefined {
   return typeof value === 'string' ? value.trim().toLowerCase() : undefined;
 }
 
-/** Returns the objects of a list; `undefined` for other values. */
 export function toObjects(value: unknown): JsonObject[] | undefined {
   if (!Array.isArray(value)) return undefined;
   return value.filter((each): each is JsonObject => typeof each === 'object' && each !== null);

@@ -1,7 +1,6 @@
 import { getFunctionCalls, getFunctionResponses } from '../../../core/content.ts';
 import { getCalls, getContents, getResponses, getText, type Turn } from '../metrics/turn.ts';
 
-/** A step between question and answer, as a judge sees it. */
 interface Step {
   agent: string;
   text?: string;

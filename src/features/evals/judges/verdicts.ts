@@ -66,7 +66,6 @@ export function readValidity(answer: string): 0 | 1 | undefined {
 const takeVerdict = async (judge: Judge, prompt: string, options: Sampling, read: typeof readValidity) =>
   toTurnScore(await takeSamples(judge, prompt, options, read), (votes) => ({ score: majority(votes) }));
 
-/** Builds a metric that judges each turn by itself. */
 const ofEachTurn =
   (toTurnPrompt: (pair: TurnPair, whole: boolean) => string, read: typeof readValidity) =>
   async (

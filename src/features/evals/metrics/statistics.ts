@@ -33,7 +33,6 @@ function allFrom(these: number, total: number, count: number): number {
 export const estimatePassAll = ({ trials, passed }: Trials, count: number): number | null =>
   count > trials ? null : allFrom(passed, trials, count);
 
-/** True if a case passes in some trials only. */
 export const isFlaky = ({ trials, passed }: Trials): boolean => passed > 0 && passed < trials;
 
 /** McNemar's exact two-sided sign test on the changed pairs; 1 if nothing changed. */
@@ -59,7 +58,6 @@ export interface ComparedCase {
 export interface Comparison {
   won: string[];
   lost: string[];
-  /** Sign test of won and lost cases. */
   pTwoSided: number;
   /** Cases whose interval lies entirely below the earlier one. */
   worse: string[];
@@ -88,7 +86,6 @@ export interface Verdicts {
   bothFail: number;
 }
 
-/** Share of equal verdicts; null without verdicts. */
 export function agreement({ bothPass, onlyJudgePasses, onlyHumanPasses, bothFail }: Verdicts): number | null {
   const all = bothPass + onlyJudgePasses + onlyHumanPasses + bothFail;
   return all === 0 ? null : (bothPass + bothFail) / all;

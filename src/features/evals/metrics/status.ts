@@ -24,7 +24,6 @@ export interface MetricScore {
   rubricScores?: RubricScore[] | undefined;
 }
 
-/** Status numbers on the wire. */
 export const STATUS_NUMBERS: Record<EvalStatus, number> = { PASSED: 1, FAILED: 2, NOT_EVALUATED: 3, INFORMATIONAL: 4 };
 
 /** A score passes at the threshold exactly, without tolerance; a null score is never evaluated. */

@@ -1,7 +1,6 @@
 import type { FunctionCall } from '../../../core/content.ts';
 import { isExactInteger } from '../../../core/exact-json.ts';
 
-/** How a turn's calls are compared with the expected ones. */
 export type MatchType = 'EXACT' | 'IN_ORDER' | 'ANY_ORDER';
 
 /** Canonical text of a JSON value: key order is ignored, list order is not; `true` and 1 differ. */

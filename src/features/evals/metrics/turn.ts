@@ -52,7 +52,6 @@ export interface Turn {
 export interface TurnPair {
   actual: Turn;
   expected?: Turn | undefined;
-  /** Rubrics of the case and of the expected turn. */
   rubrics?: Rubric[] | undefined;
 }
 

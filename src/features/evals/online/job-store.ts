@@ -12,7 +12,6 @@ const j = scoreJobs;
 const now = sql`clock_timestamp()`;
 const leaseEnd = (leaseMs: number) => sql`${now} + ${leaseMs} * interval '1 millisecond'`;
 
-/** A score job claimed by this process. */
 export interface ScoreJob extends SessionKey {
   ruleId: string;
   /** Invocation whose turn is scored; empty for the whole session. */
@@ -24,7 +23,6 @@ export interface ScoreJob extends SessionKey {
 
 export interface JobLimits {
   slots: number;
-  /** Applications that this process hosts. */
   appNames: string[];
   /** Rules that already use their maximum of this process's slots, by application and id. */
   full: [appName: string, ruleId: string][];

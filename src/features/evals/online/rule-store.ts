@@ -12,7 +12,6 @@ const today = sql`(statement_timestamp() at time zone 'utc')::date`;
 const isRule = (appName: string, id: string) => and(eq(r.appName, appName), eq(r.id, id));
 const scoredToday = sql<number>`case when ${r.day} = ${today} then ${r.scored} else 0 end`;
 
-/** Daily budget of the judges of a rule. */
 const toBudget = (id: string, rule?: ScoreRule) => ({
   appliesTo: 'user' as const,
   forUser: toPayer(id),
@@ -48,7 +47,6 @@ export async function deleteRule(tx: Database, appName: string, id: string): Pro
   return rows.length > 0;
 }
 
-/** Lists an application's rules by id, with today's usage. */
 export async function listRules(db: Database, appName: string) {
   const { id, definition, skipped } = r;
   const rows = await db

@@ -13,7 +13,6 @@ const v = sessionVerdicts;
 /** Maximum verdicts of a session, because they do not count for its user's storage quota. */
 export const MAX_VERDICTS = 500;
 
-/** A person's verdict on a session, or on one of its events. */
 export interface SessionVerdict {
   eventId: string | null;
   author: string;

@@ -39,7 +39,6 @@ export interface ClaimLimits {
   slots: number;
   /** Cases that this process already holds: it never takes over its own. */
   held: readonly ClaimedCase[];
-  /** Applications that this process hosts. */
   appNames: string[];
   leaseMs: number;
 }
@@ -125,7 +124,6 @@ async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }
   return rows.map((row) => ({ ...row, ...ofRun, caseText: unescapeJson(row.caseText) }));
 }
 
-/** Key of a claimed case, with its lease token. */
 type Claim = Pick<ClaimedCase, 'appName' | 'runId' | 'place' | 'trial' | 'leaseToken'>;
 
 const isCase = ({ appName, runId, place, trial }: Claim): SQL => sql`

@@ -13,7 +13,6 @@ import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, CaseTexts, Outcome, Ru
 /** Retries if another run of the application has the same timestamp. */
 const MAX_TRIES = 10;
 
-/** True for a run that has not ended. */
 export const isOpen = inArray(evalRuns.status, ['queued', 'running']);
 
 /**
@@ -87,7 +86,6 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
            (select count(*)::int from created) as created from open`;
 }
 
-/** Query for the cases of a new run. */
 function selectNewCases(appName: string, cases: NewEvalRun['cases'], trials: number): SQL {
   if ('judgedRunId' in cases)
     return sql`
@@ -102,7 +100,6 @@ function selectNewCases(appName: string, cases: NewEvalRun['cases'], trials: num
            with ordinality as one(eval_id, case_version, session_user_id, place)`;
 }
 
-/** True for a case that has not ended. */
 export const isOpenCase = inArray(evalRunCases.status, ['waiting', 'running']);
 
 const microseconds = sql<string>`(extract(epoch from ${evalRuns.resultTime}) * 1000000)::bigint`;
@@ -168,7 +165,6 @@ const RUN_CASE = {
 const isOfRun = ({ appName, runId }: EvalRunKey) =>
   sql`${evalRunCases.appName} = ${appName} and ${evalRunCases.runId} = ${runId}::uuid`;
 
-/** Joins a case of a run to its version. */
 export const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.appName}
   and ${evalCaseVersions.evalSetId} = ${evalRunCases.evalSetId}
   and ${evalCaseVersions.evalId} = ${evalRunCases.evalId}
@@ -215,7 +211,6 @@ export async function readRunCases<Some extends RunCase>(
   });
 }
 
-/** Maximum characters of a reason in a summary. */
 const MAX_REASON = 1_000;
 
 /** Lists the cases of a run with the data of their summary. */

@@ -40,7 +40,6 @@ export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, 
   return rows.length > 0;
 }
 
-/** Rows per page. */
 const PAGE_ROWS = 1_000;
 
 /** Lists people's verdicts on a run as JSON, ordered by case, trial, turn, metric and author, page by page. */

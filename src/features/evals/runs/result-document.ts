@@ -23,7 +23,6 @@ export interface FinishedCase {
   /** The turns that took place, even if the case failed in between. */
   pairs: TurnPair[];
   scored?: ScoredCase | undefined;
-  /** Cost of its models, if known. */
   cost?: number | undefined;
   /** Message of the failure, and the index of the failed turn from 0. */
   error?: { message: string; failedTurn: number } | undefined;

@@ -44,7 +44,6 @@ export type TurnsEnd =
   /** This process stops; another one continues the case. */
   | { kind: 'stopped' };
 
-/** The simulated user, for cases without a conversation. */
 export interface Speaker {
   config: SimulatedUser;
   model: Judge;
@@ -141,7 +140,6 @@ interface NextTurn {
   /** Index from 0. */
   turn: number;
   createSession: boolean;
-  /** The expected turn; a simulated conversation has none. */
   expected: Turn | undefined;
 }
 

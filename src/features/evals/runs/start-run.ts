@@ -125,7 +125,6 @@ function chooseUser({ appName, evalSetId }: EvalSetKey, one: RunnableCase, princ
   throw new InvalidError(`The session input of eval case \`${one.evalId}\` names a user that cannot be one.`);
 }
 
-/** Finds a run that the caller may see. */
 export async function findRun(
   { database }: Pick<InvocationContext, 'database'>,
   { appName, runId }: EvalRunKey,

@@ -39,7 +39,6 @@ export class StoredTurn {
     this.#calls = pairCalls(turn);
   }
 
-  /** Returns the agent with its models and tools replaced. */
   wrap<Node extends AgentNode>(node: Node): Node {
     return {
       ...node,

@@ -22,21 +22,16 @@ import { type JsonDifference, jsonDifference } from '../../../core/json-differen
 
 export type CaseSummary = ReturnType<typeof toSummaries>[number];
 
-/** Comparison of a run with an earlier one on the same cases. */
 export interface RunComparison extends Comparison {
-  /** Number of cases with a verdict in both runs. */
   compared: number;
   /** Cases with a verdict in the earlier run only: their present result is unknown. */
   missing: string[];
-  /** Cases with a verdict in this run only. */
   added: string[];
-  /** Metrics with verdicts in the earlier run only. */
   missingMetrics: string[];
   /** First difference between the first trials of each won or lost case. */
   differences: ({ evalId: string } & Difference)[];
 }
 
-/** Summarizes the trials of each case, in the order of the set. */
 export async function summarizeRun(db: Database, key: EvalRunKey): Promise<CaseSummary[]> {
   return toSummaries(await listOutcomes(db, key), await listModelPrices(db));
 }
@@ -85,7 +80,6 @@ function toReason({ error, scored }: CaseOutcome): string | undefined {
   return partial && `A part of ${partial.metricName} was not evaluated: ${partial.explanation}`;
 }
 
-/** Compares a run with an earlier one. */
 export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalRunKey): Promise<RunComparison> {
   const after = await listOutcomes(db, key);
   const before = await listOutcomes(db, baseline);
@@ -127,7 +121,6 @@ export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalR
   return { ...comparison, ...coverage, differences };
 }
 
-/** Names of the metrics that gave a verdict. */
 const listMetrics = (cases: CaseOutcome[]): Set<string> =>
   new Set(
     cases
@@ -143,7 +136,6 @@ async function firstTrial(db: Database, { appName }: EvalRunKey, cases: RunCase[
   return (history?.events ?? []).slice(0, one.lastSequence ?? 0);
 }
 
-/** First difference between two sequences of events. */
 export interface Difference extends JsonDifference {
   /** Index of the event in its session, from 0; the path is empty if only one sequence has the event. */
   event: number;

@@ -82,10 +82,8 @@ async function listNotHeld(db: Database, keys: SessionKey[]): Promise<SessionKey
   return rows;
 }
 
-/** Joins a case to its run, in queries for runs. */
 const isItsCase = sql`${evalRunCases.appName} = ${evalRuns.appName} and ${evalRunCases.runId} = ${evalRuns.id}`;
 
-/** Query for the counts of a run's cases, as JSON. */
 export function selectCounts(): SQL {
   const c = evalRunCases;
   const count = (condition: SQL) => sql`count(*) filter (where ${condition})::int`;

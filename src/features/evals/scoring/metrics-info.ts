@@ -10,7 +10,6 @@ const info = (metricName: string, description: string) => ({
   requiresThreshold: true,
 });
 
-/** Metrics that need no judge. */
 export const PLAIN_METRICS = [
   info(
     'tool_trajectory_avg_score',

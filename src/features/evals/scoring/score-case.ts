@@ -42,7 +42,6 @@ import { toActualTurns } from '../cases/turns.ts';
 import { toUses } from './cost.ts';
 import type { EvalContext } from '../sets/context.ts';
 
-/** Creates the judge that a criterion asks for. */
 type JudgeOf = (options: Criterion<'judge'>['judgeModelOptions'], between?: string) => Judge;
 
 export interface ScoringContext {
@@ -50,7 +49,6 @@ export interface ScoringContext {
   judgeModel: string;
   judgeFor: JudgeOf;
   scenario?: Scenario | undefined;
-  /** The application's own metrics, by name. */
   own?: EvalModule['metrics'] | undefined;
 }
 
@@ -250,7 +248,6 @@ function findEvaluator(metricName: string, { own }: Pick<ScoringContext, 'own'>)
   throw new MetricError(unknownMetric(metricName, own));
 }
 
-/** Names of all metrics of an application that give a score. */
 const listScored = (own: EvalModule['metrics'] | undefined): string[] => [...METRICS.keys(), ...(own?.keys() ?? [])];
 
 function unknownMetric(metricName: string, own: EvalModule['metrics'] | undefined): string {

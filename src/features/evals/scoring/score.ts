@@ -10,7 +10,6 @@ export interface MetricResult {
   criterion?: unknown;
   score: number | null;
   status: EvalStatus;
-  /** Why the metric could not be evaluated. */
   explanation?: string | undefined;
   rubricScores?: RubricScore[] | undefined;
   /** The judge model, and a version that changes with the wording of its prompts. */
@@ -27,7 +26,6 @@ export interface ScoredCase {
   efficiency: Efficiency;
   /** Model use of the case's agents, from the events of the session. */
   uses?: ModelUse[];
-  /** Input of the agents that spoke, by name. */
   agents?: JsonObject;
 }
 

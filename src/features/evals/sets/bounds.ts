@@ -30,7 +30,6 @@ export function checkMetricsSize(...values: unknown[]): void {
 /** Members with base64 data, which cannot be truncated because a half is unreadable. */
 const BYTES = new Set(['data', 'thoughtSignature']);
 const LENGTHS = [16_384, 1_024, 256];
-/** Maximum characters of one case's stored scores. */
 export const MAX_SCORES = 1_048_576;
 
 /**

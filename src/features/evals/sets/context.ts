@@ -68,7 +68,6 @@ export function getRequester(principal: Principal): string | undefined {
   return principal.kind === 'key' && principal.users ? `\u0001key ${principal.id ?? ''}` : undefined;
 }
 
-/** Returns the caller's name for a verdict. */
 export function getAuthor(principal: Principal): string {
   if (principal.kind === 'user') return principal.userId;
   return principal.kind === 'key' ? `key ${principal.id ?? ''}`.trim() : 'local';
@@ -77,7 +76,6 @@ export function getAuthor(principal: Principal): string {
 /** Restricts a set's key to sets that the caller may see. */
 export const toOwnKey = <Path>(path: Path, principal: Principal) => ({ ...path, ownerId: getRequester(principal) });
 
-/** Aborts when the client disconnects. */
 export function toDisconnectSignal(response: Response): AbortSignal {
   const controller = new AbortController();
   response.on('close', () => controller.abort());

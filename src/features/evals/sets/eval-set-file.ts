@@ -70,15 +70,12 @@ const fileCaseSchema = z.looseObject({
   finalSessionState: jsonObject.nullish(),
 });
 
-/** Options of a traversal of a case. */
 interface Pass {
-  /** Returns the new name of a member. */
   rename: (name: string) => string;
   /** True for records whose unknown members are kept. */
   isOpen: (schema: z.core.$ZodType) => boolean;
   /** True for members to omit silently, because readers fill them in again. */
   isDefault: (name: string, value: unknown) => boolean;
-  /** Paths of the dropped members. */
   droppedPaths: string[];
 }
 
@@ -145,7 +142,6 @@ const toUrlSafe = (base64: string) => base64.replaceAll('+', '-').replaceAll('/'
 /** Members of a set that no version of ADK knows. */
 const MODES = ['model_execution_mode', 'tool_execution_mode'] as const;
 
-/** Maximum number of dropped members that a file lists. */
 const MAX_DROPPED = 1_000;
 
 /**

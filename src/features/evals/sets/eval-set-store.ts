@@ -42,9 +42,7 @@ export const insertVersion = ({ appName, evalSetId }: EvalSetKey, payload: SQL):
     ownerId: sql`created.owner_id`,
   });
 
-/** Joins a case to its set. */
 export const isOfSet = sql`${evalCases.appName} = ${evalSets.appName} and ${evalCases.evalSetId} = ${evalSets.id}`;
-/** Joins a case to its newest version. */
 export const isNewest = sql`${evalCaseVersions.appName} = ${evalCases.appName}
   and ${evalCaseVersions.evalSetId} = ${evalCases.evalSetId} and ${evalCaseVersions.evalId} = ${evalCases.id}
   and ${evalCaseVersions.version} = ${evalCases.version}`;
