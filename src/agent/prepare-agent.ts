@@ -26,7 +26,6 @@ import { limitTool } from './tools/limit-tool.ts';
 import { findTools } from './tools/registry.ts';
 import { promptPerson } from './tools/waits.ts';
 
-/** Services of the process that every agent uses. */
 export interface AgentEnvironment {
   model: Model;
   /** Model name for agents that neither set nor inherit one. */
@@ -156,7 +155,6 @@ async function setOutputSchema(root: AgentNode, schema: JsonObject, signal: Abor
   set(root);
 }
 
-/** Maximum number of MCP servers in an agent tree. */
 const MAX_MCP_SERVERS = 16;
 const PUBLIC_ONLY: McpSettings = { egress: { allowLoopback: false } };
 

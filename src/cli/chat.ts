@@ -99,8 +99,8 @@ async function show(api: Api, options: GlobalOptions, message: Message, lines: L
 
 async function confirm({ call, hint }: Confirmation, lines: Lines): Promise<boolean> {
   const about = hint === '' ? '' : ` (${hint})`;
-  const asked = toShown(`${call.name} ${JSON.stringify(call.args)}${about}`);
-  const question = `${style('yellow', 'Confirm')} ${asked}? [y/N] `;
+  const callText = toShown(`${call.name} ${JSON.stringify(call.args)}${about}`);
+  const question = `${style('yellow', 'Confirm')} ${callText}? [y/N] `;
   return /^y(es)?$/i.test((await lines.next(question))?.trim() ?? '');
 }
 

@@ -48,25 +48,25 @@ async function runBridge(target: URL): Promise<void> {
   const waiting = new Set<Waiting>();
   // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's transport is no EventTarget
   service.onmessage = (message) => {
-    const asked = 'method' in message ? undefined : [...waiting].find(({ id }) => id === message.id);
-    if (asked) asked.settle(message as Message);
+    const waiter = 'method' in message ? undefined : [...waiting].find(({ id }) => id === message.id);
+    if (waiter) waiter.settle(message as Message);
     else void write(message);
   };
   await service.start();
   const send = async (message: Message) => {
     const { id, method } = message;
     const { promise, resolve: settle } = Promise.withResolvers<Message | undefined>();
-    const asked = { id, gone: new AbortController(), settle };
-    const requestSignal = asked.gone.signal;
+    const waiter = { id, gone: new AbortController(), settle };
+    const requestSignal = waiter.gone.signal;
     const onRequestStreamEnd = () => settle(toError(id, 'The service ended its answer too early.'));
-    waiting.add(asked);
+    waiting.add(waiter);
     try {
       await service.send(message as JSONRPCMessage, { requestSignal, onRequestStreamEnd });
     } catch (error) {
       settle(requestSignal.aborted ? undefined : await toAnswer(target, id, error, key));
     }
     const answer = id === undefined ? undefined : await promise;
-    waiting.delete(asked);
+    waiting.delete(waiter);
     const version = method === 'initialize' && answer?.result?.protocolVersion;
     if (version) service.setProtocolVersion(version);
     if (answer) await write(answer);

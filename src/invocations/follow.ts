@@ -61,9 +61,9 @@ export async function* followSession(
       const text = withText ? await readPatiently(() => feed.readText(), signal) : undefined;
       const isHere = text?.lastSequence === after && text.createTime === view.createTime;
       // While text streams the invocation is not over, unless its process has died.
-      const isAsked = until && (mayBeOver || !isHere || text.deltas.length === 0);
+      const isDue = until && (mayBeOver || !isHere || text.deltas.length === 0);
       mayBeOver = false;
-      const over = isAsked ? await readPatiently(() => until.isOver(), signal) : false;
+      const over = isDue ? await readPatiently(() => until.isOver(), signal) : false;
       // Before the events, which could not replace a reader's orphaned text.
       if (text && (isHere || open.isUnknown) && !open.matches(text.deltas)) yield takeBack(open, key, after);
       if (text && isHere && !over) yield* takeText(open, text.deltas, after);

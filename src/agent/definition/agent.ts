@@ -35,7 +35,6 @@ export type HarnessFile = z.output<typeof harnessSchema>;
  * An agent application defined in code and named by its directory. Omitted members have the defaults of a definition.
  */
 export interface AgentSource extends Partial<Omit<AgentDefinition, 'name' | 'tools' | 'subAgents' | 'outputSchema'>> {
-  /** Names of built-in tools, and the agent's own tools. */
   tools?: (string | Tool)[];
   subAgents?: (AgentSource & { name: string })[];
   /** Form of the answer, a zod schema or JSON Schema: an answer that violates it is requested again [text]. */
@@ -130,7 +129,6 @@ export interface ModelTarget {
   apiKey?: string;
 }
 
-/** An agent's model, and its fallbacks. */
 export interface AgentModel extends ModelTarget {
   fallbacks?: ModelTarget[];
   /** Maximum time until an answer begins, in milliseconds, if a fallback remains [only the provider's limit]. */
@@ -139,7 +137,6 @@ export interface AgentModel extends ModelTarget {
 
 export type NamedModel = { model: Model; modelName: string };
 
-/** One agent of a prepared tree, with its tools resolved. */
 export interface AgentNode {
   name: string;
   description: string;

@@ -27,7 +27,6 @@ export const clientToolsSchema = z
   .refine((tools) => JSON.stringify(tools).length <= MAX_CHARACTERS, `at most ${MAX_CHARACTERS} characters of JSON`)
   .refine((tools) => new Set(tools.map(({ name }) => name)).size === tools.length, 'two tools have one name');
 
-/** A tool that the model may call and the client runs. */
 export interface ClientTool {
   name: string;
   description: string;

@@ -28,7 +28,6 @@ export interface HookedCall {
   args: JsonObject;
 }
 
-/** The context of a `beforeTool` hook. */
 export interface CallContext extends HookContext {
   /** Pauses the invocation until a person has allowed the call; ignored if a hook answers the call. */
   requestConfirmation(hint: string): void;

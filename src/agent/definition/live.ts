@@ -69,7 +69,6 @@ export interface LiveConnection {
    * Returns a signal that aborts when the provider cancels one of these calls. Calls of earlier messages are forgotten.
    */
   cancelled(callIds: string[]): AbortSignal;
-  /** Closes the connection. Idempotent. */
   close(): void;
 }
 

@@ -54,7 +54,6 @@ export interface ModelRequest {
   contents: Content[];
   tools: ToolDeclaration[];
   sampling: Sampling;
-  /** What the model must call [nothing]. */
   toolChoice?: ToolChoice;
   /** JSON Schema of the answer, checked by the loop; tool calls may come before the answer [text]. */
   outputSchema?: JsonObject;
@@ -116,7 +115,6 @@ export type ModelDelta = { content: Content; modelVersion: string };
  * @throws {AgentError} with a sentence that a user can act on; never with the key, the prompt or the request body
  */
 export interface Model {
-  /** As `MODEL_PROVIDER` spells it. */
   provider: string;
   /** True if the provider needs a key and none is set: every call fails. */
   lacksKey?: boolean;

@@ -125,7 +125,6 @@ function toNames(names: string | string[] | null | undefined): string[] | undefi
   return list.map((name) => name.trim()).filter(Boolean);
 }
 
-/** Returns both lists as one; `undefined` if neither is present. */
 const joined = (one: string[] | undefined, other: string[] | undefined) =>
   one || other ? [...(one ?? []), ...(other ?? [])] : undefined;
 

@@ -8,7 +8,6 @@ import type { ToolDeclaration } from './model.ts';
 
 /** Services of the runtime for tools, bound to the session's user. */
 export interface ToolServices {
-  /** Saves a new version; returns the version's number. */
   saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
   /**
    * Loads the latest or the given version; `undefined` if it does not exist. @throws {TooLargeError} above `maxBytes`
@@ -72,7 +71,6 @@ export interface ToolContext {
 /** The answer of an agent that was called as a tool. */
 export interface AgentReply {
   text: string;
-  /** The checked value, if the answer has a form. */
   value?: unknown;
   actions: Pick<EventActions, 'stateDelta' | 'artifactDelta'>;
 }
@@ -175,7 +173,6 @@ export const toParameters = (properties: JsonObject, ...required: string[]): Jso
   additionalProperties: false,
 });
 
-/** The effect of a call in the ledger. */
 export type LedgerEffect = Effect | 'transactional';
 
 /**

@@ -32,7 +32,6 @@ export const toJsonSchema = (parameters: z.ZodObject): JsonObject =>
     },
   });
 
-/** Error for the model. */
 export const TOO_MANY_DIGITS =
   'The tool cannot hold a number of that many digits. Pass it as a text if its schema allows that.';
 

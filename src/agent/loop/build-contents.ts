@@ -98,7 +98,6 @@ function findCached(history: Event[], length: number, { agentName, branch }: Aud
   return undefined;
 }
 
-/** Contents of consecutive events. */
 interface BuiltContents {
   contents: Content[];
   /** True if an event rewinds, summarises or refuses earlier events. */

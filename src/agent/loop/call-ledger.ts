@@ -16,7 +16,6 @@ export interface LedgerAnswer {
 /** State of a call: running; ended; interrupted without a known outcome; outcome established by a check or a person. */
 export type CallState = 'started' | 'done' | 'unknown' | 'settled';
 
-/** A tool call in the ledger. */
 export interface CallRecord {
   id: string;
   tool: string;
@@ -25,7 +24,6 @@ export interface CallRecord {
   operationId: string;
   /** Undefined: the record is only read. */
   state?: CallState;
-  /** Number of attempts so far. */
   attempt: number;
   /** The answer, until the step's event stores it; or what the tool stored with `keep`. */
   response?: LedgerAnswer | Kept | undefined;
@@ -54,7 +52,7 @@ export interface OpenWait {
   tool: string;
   args: JsonObject;
   /** The tool's own confirmation request, if it made one. */
-  asked?: { hint?: string; schema?: JsonObject } | undefined;
+  request?: { hint?: string; schema?: JsonObject } | undefined;
   wait: Wait;
 }
 
@@ -174,7 +172,7 @@ export function noteWaits(
         ...open,
         callId: id ?? '',
         callName: callName ?? '',
-        asked: members?.['toolConfirmation'] as object,
+        request: members?.['toolConfirmation'] as object,
       });
     }
     if (!answered.has(about) && tool?.isOfClient !== true) ledger.waitFor({ ...open, callId: about, callName: name });

@@ -45,7 +45,6 @@ export type CallAgent = (
   parentCall: ParentCall,
 ) => Promise<AgentReply>;
 
-/** One agent's turn within an invocation. */
 export interface AgentTurn {
   /** The tree within which the agent can transfer. */
   root: AgentNode;

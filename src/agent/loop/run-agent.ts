@@ -56,7 +56,6 @@ async function* runSteps(invocation: InvocationState): Steps {
   return yield* runNode(invocation, turn, confirmed);
 }
 
-/** Returns how an invocation ended. */
 export function toEnd(invocation: InvocationState, { event, paused }: Outcome): RunEnd {
   const { output, used, cause } = invocation;
   if (!event?.errorCode) {

@@ -59,7 +59,6 @@ export interface RunInput {
     | undefined;
 }
 
-/** Model calls and tokens of an invocation so far. */
 export type UsedSoFar = Pick<RunEnd, 'llmCalls' | 'promptTokens' | 'outputTokens'>;
 
 /** An agent as an observer sees it: the instruction still has its placeholders. */
@@ -94,7 +93,6 @@ export interface RunObserver {
   request?(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): void;
   /** A model call begins; its result is the event. `sent` is the request after the hooks. */
   modelCall(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): ObservedStep<NewEvent>;
-  /** A tool call begins; its result is the response. */
   toolCall(agentName: string, call: { id: string; name: string; args: JsonObject }): ObservedStep<JsonObject>;
   event(event: NewEvent): void;
 }
@@ -138,7 +136,6 @@ export interface RunEnd {
   error: { code: ErrorCode; message: string /** For the log only. */; cause?: unknown } | undefined;
   /** True if the invocation waits for a person: a confirmation or a long-running tool. */
   paused: boolean;
-  /** The checked value, if the answer has a form. */
   value?: unknown;
   llmCalls: number;
   promptTokens: number;

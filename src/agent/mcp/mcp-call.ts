@@ -91,7 +91,7 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
       };
       // Without the output schema, because the client would compile it.
       const toolDefinition = { name, inputSchema: inputSchema as never };
-      const { result, asked: questions } = await callTool(connected, name, context, (more, requestOptions) => {
+      const { result, pending } = await callTool(connected, name, context, (more, requestOptions) => {
         const params = { name, arguments: args, _meta, ...more };
         const options = { ...requestOptions, allowInputRequired: true };
         const { client } = connected;
@@ -99,7 +99,7 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
           ? client.callTool(params, { ...options, toolDefinition }).then(unpack)
           : client.request({ method: 'tools/call', params }, answered, options);
       });
-      if (!result) return questions && promptPerson(connected.server, questions, context);
+      if (!result) return pending && promptPerson(connected.server, pending, context);
       const { structuredContent: value, isError } = result;
       const answer = toToolResult(result, context.attachments);
       if (!outputSchema || value === undefined || isError) return answer;
@@ -116,30 +116,30 @@ async function callTool(
   name: string,
   context: ToolContext,
   send: (more: JsonObject, options: RequestOptions) => Promise<JsonObject>,
-): Promise<{ result?: CallResult; asked?: OpenQuestions }> {
+): Promise<{ result?: CallResult; pending?: OpenQuestions }> {
   const isModern = connected.client.getProtocolEra() === 'modern';
   const before = readAnswers(context);
-  const earlier = before?.asked.taskId ?? context.kept?.['taskId'];
+  const earlier = before?.pending.taskId ?? context.kept?.['taskId'];
   if (typeof earlier === 'string') return followTask(connected, name, context, earlier, before);
-  const answers = { ...before?.asked.answers, ...before?.answers };
+  const answers = { ...before?.pending.answers, ...before?.answers };
   const own: Parameters<typeof sendRequest>[4] = { Unsure: UnknownOutcomeError, ...(!isModern && { answers }) };
-  let more: JsonObject = isModern && before ? toRetry(before.asked, before.answers) : {};
+  let more: JsonObject = isModern && before ? toRetry(before.pending, before.answers) : {};
   for (let round = 0; round < MAX_ROUNDS; round += 1) {
     const work = async (options: RequestOptions) => {
       const result: JsonObject = await send(more, options).catch((error: unknown): JsonObject => {
         if (!own.question) throw error;
         return {};
       });
-      if (own.question) return { asked: toOpenQuestions(fromParams(own.question), { answers }) };
+      if (own.question) return { pending: toOpenQuestions(fromParams(own.question), { answers }) };
       if (result['resultType'] !== 'input_required') return { result: checkResult(result), taskId: getTaskId(result) };
       const { inputRequests, requestState } = inputRequired.parse(result);
-      return { asked: toOpenQuestions(inputRequests, requestState === undefined ? {} : { requestState }) };
+      return { pending: toOpenQuestions(inputRequests, requestState === undefined ? {} : { requestState }) };
     };
     const outcome = await sendRequest(connected, `\`${name}\``, context, work, own);
     if (outcome.taskId !== undefined) return followTask(connected, name, context, outcome.taskId, undefined);
-    if (!outcome.asked || Object.keys(outcome.asked.questions).length > 0) return outcome;
+    if (!outcome.pending || Object.keys(outcome.pending.questions).length > 0) return outcome;
     await sleep(ROUND_MS, undefined, { signal: context.signal });
-    more = toRetry(outcome.asked);
+    more = toRetry(outcome.pending);
   }
   const endless = tooMuch(`more than ${MAX_ROUNDS} rounds for one call`);
   throw toMcpError(connected.server, `failed in \`${name}\``, endless, context.signal);

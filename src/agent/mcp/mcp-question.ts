@@ -53,8 +53,8 @@ export function toOpenQuestions(
  * Puts questions to the session's user instead of returning an answer: the invocation pauses as for a confirmation,
  * whose `payload` brings the answers. The server's text is shown as a quotation.
  */
-export function promptPerson({ name }: McpServer, asked: OpenQuestions, context: ToolContext): JsonObject {
-  const all = Object.entries(asked.questions);
+export function promptPerson({ name }: McpServer, open: OpenQuestions, context: ToolContext): JsonObject {
+  const all = Object.entries(open.questions);
   const lines = all.map(([, { message, url }]) => (url === undefined ? message : `${message} Open ${url}`));
   const forms = all.filter(([, { url }]) => url === undefined);
   const one = all.length === 1 ? forms[0] : undefined;
@@ -63,7 +63,7 @@ export function promptPerson({ name }: McpServer, asked: OpenQuestions, context:
     : { type: 'object', properties: Object.fromEntries(forms.map(([key, form]) => [key, form.requestedSchema])) };
   const payload = one ? toTemplate(one[1]) : Object.fromEntries(forms.map(([key, form]) => [key, toTemplate(form)]));
   const hint = `The MCP server \`${name}\` asks: ${lines.join('\n')}`;
-  return requestConfirmation(context, { hint, ...(forms.length > 0 && { payload, schema }), kept: asked });
+  return requestConfirmation(context, { hint, ...(forms.length > 0 && { payload, schema }), kept: open });
 }
 
 /**
@@ -83,10 +83,10 @@ const toTemplate = ({ requestedSchema }: Question): JsonObject =>
 /** Returns the questions of the earlier attempt with the person's answers; `undefined` if there were no questions. */
 export function readAnswers({
   confirmation,
-}: ToolContext): { asked: OpenQuestions; answers: Record<string, Answer> } | undefined {
-  const asked = confirmation && openQuestionsSchema.safeParse(confirmation.kept).data;
-  if (!asked) return undefined;
-  const all = Object.entries(asked.questions);
+}: ToolContext): { pending: OpenQuestions; answers: Record<string, Answer> } | undefined {
+  const open = confirmation && openQuestionsSchema.safeParse(confirmation.kept).data;
+  if (!open) return undefined;
+  const all = Object.entries(open.questions);
   const toAnswer = (key: string, form: Question): Answer => {
     if (!confirmation.confirmed) return { action: 'decline' };
     if (form.url !== undefined) return { action: 'accept' };
@@ -94,5 +94,5 @@ export function readAnswers({
     const content = Object.entries({ ...toTemplate(form), ...(input as JsonObject | undefined) });
     return { action: 'accept', content: Object.fromEntries(content.filter(([, value]) => value !== null)) };
   };
-  return { asked, answers: Object.fromEntries(all.map(([key, form]) => [key, toAnswer(key, form)])) };
+  return { pending: open, answers: Object.fromEntries(all.map(([key, form]) => [key, toAnswer(key, form)])) };
 }

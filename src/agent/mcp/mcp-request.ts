@@ -64,7 +64,6 @@ export function checkResult({ content, structuredContent, isError }: Record<stri
   };
 }
 
-/** True for a JSON object. */
 export const isMembers = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value);
 const toPlainText = (value: unknown): string => (typeof value === 'string' ? value : getText(value));

@@ -38,7 +38,7 @@ export async function followTask(
   context: ToolContext,
   taskId: string,
   before: ReturnType<typeof readAnswers>,
-): Promise<{ result?: CallResult; asked?: OpenQuestions }> {
+): Promise<{ result?: CallResult; pending?: OpenQuestions }> {
   const { signal } = context;
   const send = <Result>(method: string, more: JsonObject, toResult: (answer: Record<string, unknown>) => Result) =>
     sendRequest(
@@ -52,9 +52,9 @@ export async function followTask(
       { Unsure: UnknownOutcomeError },
     );
   await context.keep({ taskId });
-  const answers = { ...before?.asked.answers, ...before?.answers };
+  const answers = { ...before?.pending.answers, ...before?.answers };
   try {
-    if (before?.asked.taskId !== undefined) await send('tasks/update', { inputResponses: before.answers }, () => {});
+    if (before?.pending.taskId !== undefined) await send('tasks/update', { inputResponses: before.answers }, () => {});
     for (let failures = 0; ; ) {
       const step = await send('tasks/get', {}, (state) => toStep(state, taskId, answers)).catch((error: unknown) => {
         failures += 1;
@@ -75,7 +75,7 @@ export async function followTask(
   }
 }
 
-type Step = { result: CallResult } | { asked: OpenQuestions } | { failure: AgentError } | { waitMs: number };
+type Step = { result: CallResult } | { pending: OpenQuestions } | { failure: AgentError } | { waitMs: number };
 
 function toStep(state: Record<string, unknown>, taskId: string, answers: NonNullable<OpenQuestions['answers']>): Step {
   const { status, result, error, inputRequests = {}, pollIntervalMs } = task.parse(state);
@@ -86,6 +86,6 @@ function toStep(state: Record<string, unknown>, taskId: string, answers: NonNull
   }
   const open = Object.entries(inputRequests).filter(([key]) => !Object.hasOwn(answers, key));
   if (status === 'input_required' && open.length > 0)
-    return { asked: toOpenQuestions(Object.fromEntries(open), { taskId, answers }) };
+    return { pending: toOpenQuestions(Object.fromEntries(open), { taskId, answers }) };
   return { waitMs: Math.min(Math.max(pollIntervalMs ?? POLL_MS.usual, POLL_MS.least), POLL_MS.most) };
 }

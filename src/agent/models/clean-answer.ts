@@ -41,7 +41,6 @@ export interface Listener {
 
 const listeners = new AsyncLocalStorage<Listener>();
 
-/** Runs a request with a listener for its answer. */
 export const listenWith = <Value>(listener: Listener, run: () => Value): Value => listeners.run(listener, run);
 
 const CLEANERS: Record<ProviderName, new (listener: Listener) => Cleaner> = {

@@ -35,7 +35,6 @@ export function toNumbers(value: unknown): JsonObject | undefined {
   return Object.fromEntries(members);
 }
 
-/** Returns a call's arguments as text. */
 export function toArgumentsText(value: unknown): string {
   if (typeof value === 'string') return value.trim() === 'null' ? '' : value;
   return value === undefined || value === null ? '' : JSON.stringify(value);

@@ -9,7 +9,6 @@ const ANNOTATIONS = new Set(['url_citation', 'file_citation', 'container_file_ci
 /** Item types of an answer without provider-run tools. */
 const ITEMS = new Set(['message', 'reasoning', 'function_call']);
 
-/** OpenAI's Responses API. */
 export class ResponsesCleaner implements Cleaner {
   readonly #listener: Listener;
   /** Output indexes of items that were announced, got text, or are complete. */
@@ -170,7 +169,6 @@ function toItem(place: number, item: JsonObject): JsonObject | undefined {
   return { type, id, call_id: toWord(item['call_id']) ?? id, name, arguments: args, status: 'completed' };
 }
 
-/** Returns the texts of an item that arrived complete. */
 function toTexts(item: JsonObject): string[] {
   const parts = item['type'] === 'reasoning' ? (item['summary'] ?? item['content']) : item['content'];
   if (typeof parts === 'string') return [parts];

@@ -3,7 +3,6 @@ import type { GoogleLiveSettings } from './google-live.ts';
 import { offlineModel } from './offline.ts';
 import { providerModel, type ProviderSettings } from './provider-model.ts';
 
-/** Settings of a model; `offline` needs no others. */
 export type ModelSettings = Omit<ProviderSettings, 'provider'> & {
   provider: ProviderSettings['provider'] | 'offline';
   /** Model of the live API [no live API]. */

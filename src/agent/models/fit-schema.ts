@@ -68,7 +68,6 @@ function fit(schema: JsonObject, facts: Facts): FittedSchema | string {
   }
 }
 
-/** The reason why a schema cannot be converted. */
 class UnfitError extends Error {}
 
 /** Keywords whose value is one schema, a list of schemas, or schemas by name. */
@@ -177,7 +176,6 @@ interface Arguments {
   isOpen: boolean;
 }
 
-/** Conversion of one schema. */
 class Fitting {
   readonly #root: JsonObject;
   readonly #facts: Facts;

@@ -6,7 +6,6 @@ import type { CallOptions } from './provider.ts';
 
 type ProviderTool = NonNullable<CallOptions['tools']>[number];
 
-/** Tools as sent to a provider. */
 export interface FittedTools {
   tools: ProviderTool[];
   /** Further notes on the tools for the instruction [none]. */
@@ -17,11 +16,9 @@ export interface FittedTools {
   toArguments(name: string, args: JsonObject): JsonObject;
   /** Decodes the calls of an answer. */
   readCalls(content: Content): Content;
-  /** Decodes one call. */
   readCall<Call extends FunctionCall>(call: Call): Call;
 }
 
-/** A tool that is omitted from a request, and why. */
 export interface OmittedTool {
   tool: string;
   reason: string;

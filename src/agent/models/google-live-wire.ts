@@ -53,7 +53,6 @@ const toTurn = (content: Content) => ({
   }),
 });
 
-/** Converts a client input to a message. */
 export function toClientMessage(input: LiveInput, fitted: Pick<FittedTools, 'toName'>): object {
   if (input.kind === 'content') return { clientContent: { turns: [toTurn(input.content)], turnComplete: true } };
   if (input.kind === 'responses') {

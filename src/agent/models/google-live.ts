@@ -9,7 +9,6 @@ import { fitTools } from './fit-tools.ts';
 import { readServerMessage, toClientMessage, toHistory, toLiveMessage, toSetup } from './google-live-wire.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 
-/** Settings of the live API. */
 export interface GoogleLiveSettings {
   modelName: string;
   apiKey: string | undefined;

@@ -134,7 +134,6 @@ const names = (tools: ToolDeclaration[]) => tools.map((tool) => `\`${tool.name}\
 /** Tokens counted without a pause; they take 2 ms. */
 const TOKENS_AT_ONCE = 200_000;
 
-/** Estimates one token for every four characters of each word. */
 function countTokens(value: string): number {
   const words = value.match(/\S+/g) ?? [];
   return words.reduce((sum, word) => sum + Math.ceil(word.length / 4), 0);

@@ -12,12 +12,9 @@ import { isStrict } from './answer-form.ts';
 import { cleanAnswer } from './clean-answer.ts';
 import { ModelFailure } from './model-error.ts';
 
-/** The providers that are reached over HTTP. */
 export type ProviderName = 'openai' | 'openai-compatible' | 'anthropic' | 'google';
 
-/** A model of an AI SDK provider package. */
 export type ProviderModel = ReturnType<ReturnType<typeof createAnthropic>>;
-/** A provider's models by name, including embedding models. */
 type ProviderModels = ((modelName: string) => ProviderModel) &
   Pick<ReturnType<typeof createAnthropic>, 'embeddingModel'>;
 export type CallOptions = Parameters<ProviderModel['doStream']>[0];

@@ -3,7 +3,6 @@
  * start of an answer count; a text that mentions such tags stays unchanged.
  */
 
-/** A piece of an answer. */
 interface Piece {
   text: string;
   thought?: true;

@@ -24,7 +24,6 @@ type Json = Extract<ToolPart['output'], { type: 'json' }>['value'];
 /** Placeholder text of an empty message, which most providers reject. */
 const EMPTY = '(empty)';
 
-/** How a conversation is converted for a provider. */
 export interface PromptOptions {
   provider: ProviderName;
   facts: ProviderFacts;
@@ -161,7 +160,6 @@ class PromptBuilder {
     }
   }
 
-  /** Converts a file that the model made. */
   #toModelFile(part: Part, signed: { providerOptions?: ProviderData }): AssistantPart {
     const fitted = this.#fit(part, this.#options.facts.answerFiles);
     if ('file' in fitted) return { ...fitted.file, ...signed };

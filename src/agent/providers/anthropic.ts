@@ -8,7 +8,6 @@ const FILES: FileFacts = {
   count: 100,
 };
 
-/** Anthropic's Messages API. */
 export const ANTHROPIC: ProviderFacts = {
   callIds: { fits: /^[a-zA-Z0-9_-]{1,64}$/, length: 24 },
   toolName: /^[a-zA-Z0-9_-]{1,64}$/,

@@ -4,7 +4,6 @@
  */
 export interface ProviderFacts {
   callIds: CallIdFacts;
-  /** Allowed names of tools. */
   toolName: RegExp;
   /** Allowed names of arguments, at any depth. */
   argumentName: RegExp;
@@ -27,9 +26,7 @@ export interface ProviderFacts {
   afterResults: string | undefined;
   /** False if the provider rejects its own thoughts in a history. */
   takesThoughts: boolean;
-  /** Minimum of `maxOutputTokens`. */
   outputTokens: number;
-  /** Maximum number of stop sequences. */
   stops: number;
   /** Members that the server knows by another name (string) or not at all (undefined) [all are known]. */
   members?: Readonly<Record<string, string | undefined>>;
@@ -38,7 +35,6 @@ export interface ProviderFacts {
 /** Ids that pair calls with results; unique within a request. */
 interface CallIdFacts {
   fits: RegExp;
-  /** Length of generated ids. */
   length: number;
 }
 
@@ -48,7 +44,6 @@ export interface FileFacts {
   types: ReadonlySet<string>;
   /** Media types that may be sent as a URL. */
   addressTypes: ReadonlySet<string>;
-  /** Allowed URL schemes. */
   addresses: RegExp;
   /** Maximum length of one file, in characters of base64. */
   size: number;

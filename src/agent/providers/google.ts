@@ -11,7 +11,6 @@ const FILES: FileFacts = {
   count: 3_000,
 };
 
-/** Google's Gemini API. */
 export const GOOGLE: ProviderFacts = {
   callIds: { fits: /^[a-zA-Z0-9_-]{1,64}$/, length: 24 },
   toolName: TOOL_NAME,

@@ -8,7 +8,6 @@ const FILES: FileFacts = {
   count: 500,
 };
 
-/** OpenAI's Responses API. */
 export const OPENAI: ProviderFacts = {
   // 64 in the Responses API, 40 in chat completions.
   callIds: { fits: /^[a-zA-Z0-9_-]{1,40}$/, length: 24 },

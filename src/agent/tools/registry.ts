@@ -8,7 +8,6 @@ import { promptPerson, sleepFor, sleepUntil, waitForSignal } from './waits.ts';
 import { webFetch } from './web-fetch.ts';
 
 export interface ToolSettings {
-  /** The clock [the system's]. */
   now?: () => Date;
   /** Addresses that `web_fetch` may reach [public addresses, https only]. */
   egress?: EgressPolicy;

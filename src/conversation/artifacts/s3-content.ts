@@ -91,9 +91,9 @@ async function readObject(client: S3Client, command: GetObjectCommand, bytes: nu
 }
 
 /** Checks that the bucket exists. 403 is ignored, because the right to use objects need not include HeadBucket. */
-async function checkBucket(ask: () => Promise<unknown>, bucket: string): Promise<void> {
+async function checkBucket(send: () => Promise<unknown>, bucket: string): Promise<void> {
   try {
-    await ask();
+    await send();
   } catch (error) {
     if (getStatus(error) === 403) return;
     const reason = getStatus(error) === 404 ? 'there is none' : `the store does not answer (${getName(error)})`;

@@ -183,13 +183,13 @@ export class Player implements RunObserver {
   }
 
   #toModel(node: AgentNode): Model {
-    const ask = (request: ModelRequest) => this.#ask(node, request);
+    const callModel = (request: ModelRequest) => this.#callModel(node, request);
     const stop = (reason: string) => this.stop(reason);
     const { reserve } = this.#options;
     return {
       provider: node.model.provider,
       async *generate(request): AsyncGenerator<ModelDelta, ModelAnswer, void> {
-        const answer = await ask(request);
+        const answer = await callModel(request);
         if (answer !== 'live') return answer;
         const reserved = await reserve(request);
         if (typeof reserved === 'string') throw stop(reserved);
@@ -204,7 +204,7 @@ export class Player implements RunObserver {
     };
   }
 
-  async #ask({ name }: AgentNode, request: ModelRequest): Promise<ModelAnswer | 'live'> {
+  async #callModel({ name }: AgentNode, request: ModelRequest): Promise<ModelAnswer | 'live'> {
     const { model, maxLiveCalls } = this.#options;
     if (request.instruction === SUMMARY_INSTRUCTION) return this.#summarise();
     const call = this.#calls.get(request.signal);

@@ -123,20 +123,20 @@ export function toTasksParameter(waits: readonly OpenWait[] = []): string | null
   return waits.length > 0 ? escapeJson(waits.map(toTask)) : null;
 }
 
-function toTask({ callId, callName, about, tool, args, asked, wait }: OpenWait) {
+function toTask({ callId, callName, about, tool, args, request, wait }: OpenWait) {
   const { kind, hint, schema, users = [], groups = [], signal, expiresAfter, expiresAt, timeZone, ...rules } = wait;
   const isConfirmation = callName === CONFIRMATION_CALL;
-  const asks = asked?.schema === undefined ? 'confirmation' : 'question';
+  const confirmationKind = request?.schema === undefined ? 'confirmation' : 'question';
   return {
     callId,
     callName,
     about,
-    kind: isConfirmation ? asks : (kind ?? 'call'),
+    kind: isConfirmation ? confirmationKind : (kind ?? 'call'),
     form: {
       tool,
       args: JSON.stringify(args).length > MAX_ARGS ? undefined : args,
-      hint: hint ?? asked?.hint,
-      schema: asked?.schema ?? schema,
+      hint: hint ?? request?.hint,
+      schema: request?.schema ?? schema,
     },
     rules,
     users,
