@@ -50,15 +50,15 @@ export const cronjobRunOperations = [
     success: { schema: cronjobRunSchema, description: 'The run.', example: RUN_EXAMPLE, status: 202 },
     errors: { 409: 'It is disabled, or too many of its runs wait.' },
     run: async ({ database, newId }, { path, principal }) => {
-      const run = await database.transaction(async (tx) => {
+      const manualRun = await database.transaction(async (tx) => {
         const row = await getLockedCronjob(tx, principal, path.jobId);
         if (!row.enabled) throw new ConflictError('Enable this cronjob before running it.');
         if ((await countActiveRuns(tx, row)) >= MAX_ACTIVE_RUNS)
           throw new ConflictError(`${MAX_ACTIVE_RUNS} runs of this cronjob wait already.`);
         return insertManualRun(tx, row, newId(), await findTime(tx));
       });
-      if (!run) throw new ConflictError('Another run was requested in this very millisecond. Try again.');
-      return toRunWire(run);
+      if (!manualRun) throw new ConflictError('Another run was requested in this very millisecond. Try again.');
+      return toRunWire(manualRun);
     },
   }),
   run.list({
@@ -79,9 +79,9 @@ export const cronjobRunOperations = [
     errors,
     run: async ({ database: { reads } }, { path, principal, notFound }) => {
       const { cronjob: row } = await getCronjob(reads, principal, path.jobId);
-      const run = await findRun(reads, row, path.runId);
-      if (!run) throw notFound();
-      return toRunWire(run);
+      const runRow = await findRun(reads, row, path.runId);
+      if (!runRow) throw notFound();
+      return toRunWire(runRow);
     },
   }),
   run.action('cancel')({

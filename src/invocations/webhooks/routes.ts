@@ -139,11 +139,11 @@ export const webhookOperations = [
     run: ({ database }, call) =>
       database.transaction(async (tx) => {
         const row = await webhook.get(tx, call);
-        const delivery = await findDelivery(tx, row, call.path.deliveryId);
-        if (!delivery) throw call.notFound();
-        if (delivery.status !== 'pending' && (await countPending(tx, row)) >= MAX_PENDING_DELIVERIES)
+        const deliveryRow = await findDelivery(tx, row, call.path.deliveryId);
+        if (!deliveryRow) throw call.notFound();
+        if (deliveryRow.status !== 'pending' && (await countPending(tx, row)) >= MAX_PENDING_DELIVERIES)
           throw new ConflictError(`${MAX_PENDING_DELIVERIES} deliveries of the user wait, the maximum.`);
-        await replayDelivery(tx, delivery);
+        await replayDelivery(tx, deliveryRow);
         const replayed = await findDelivery(tx, row, call.path.deliveryId);
         return replayed && toDeliveryWire(replayed);
       }),
