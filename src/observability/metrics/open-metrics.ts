@@ -27,6 +27,7 @@ export interface OpenMetrics {
   measures: Measures;
   /** URL of `/metrics`; undefined if it is not served. */
   url: string | undefined;
+  /** Never throws. */
   close(): Promise<void>;
 }
 

@@ -7,6 +7,7 @@ const MIGRATION_LOCK = 7_240_001;
 
 export interface Migration {
   name: string;
+  /** SHA-256 of the file, hexadecimal. */
   hash: string;
   statements: string[];
 }

@@ -37,7 +37,9 @@ export interface PollLoop {
   notify?: ((wake: () => void) => () => void) | undefined;
   /** Shortest pause between two polls; default: 0. */
   minPauseMs?: number | undefined;
+  /** Ends the loop after the current poll. */
   signal: AbortSignal;
+  /** Called with failures that are not temporary. */
   onError: (error: unknown) => void;
 }
 
