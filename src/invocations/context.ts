@@ -149,7 +149,7 @@ export interface EventFrame {
 /** Called with each event of the agent: complete events after they were stored, partial events at once. */
 export type EventListener = (frame: EventFrame) => void;
 
-/** Passes stored events to a listener. `delta` is that of {@link EventFrame}. */
+/** Passes stored events to a listener. `delta` has the meaning of {@link EventFrame}'s. */
 export function notifyListener(
   listener: EventListener,
   stored: StoredEvent[],

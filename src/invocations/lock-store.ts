@@ -21,7 +21,7 @@ export interface Lease {
   key: SessionKey;
   invocationId: string;
   token: string;
-  /** The token its queued row had when it was read. Any process may claim the row, so the claim compares it. */
+  /** Token of the queued row when it was read. The claim compares it, because any process may claim the row. */
   readToken?: string;
   /** How long the lease lasts without a renewal. */
   durationMs: number;

@@ -73,10 +73,10 @@ const isFirst = notExists(
 
 /** SQL condition: a process has begun it and put it back, or died. */
 const hasBegun = isNotNull(invocations.startTime);
-/** SQL condition: its pause is over. An invocation whose processes died backs off first, unless it is to be stopped. */
+/** SQL condition: the back-off after the death of its process is over, or the invocation is to be stopped. */
 const isDue = sql`(${invocations.stopRequestedAs} is not null or ${invocations.leaseExpireTime} <= clock_timestamp())`;
 
-/** Rows read per statement, in addition to four for each requested one. */
+/** Spare rows read per statement, in addition to four per requested invocation. */
 const SPARE_ROWS = 100;
 const MAX_ROUNDS = 3;
 
@@ -217,7 +217,7 @@ export interface Queued {
   request: unknown;
   /** The token of its row; it changes each time the invocation is put back or woken. */
   token: string;
-  /** True if a process has begun it before. */
+  /** True if a process has begun the invocation before. */
   hasBegun: boolean;
   stopAs: 'interrupted' | 'cancelled' | null;
   llmCalls: number;

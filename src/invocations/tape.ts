@@ -161,7 +161,7 @@ export class TapeRecorder implements RunObserver {
   }
 
   event(): void {
-    // Events are stored anyway.
+    // Not recorded, because events are stored anyway.
   }
 
   toTape(): Tape {

@@ -3,7 +3,7 @@ import { type HookContext, type HookedFailure, HOOKS, type Hooks } from '../../a
 import { isOfAgentHook } from '../../agent/loop/hooks.ts';
 import type { Differences } from './differences.ts';
 
-/** Where the answers of a replay come from. */
+/** Whether a replay uses stored or live answers, for models and for tools. */
 export interface ReplayModes {
   model: 'stored' | 'live';
   tools: 'stored' | 'live';

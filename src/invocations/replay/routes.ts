@@ -67,7 +67,7 @@ const sampleInvocations = room.operation({
   }),
 });
 
-/** Needs the scope `develop`, because differences show instructions and tools. */
+/** Replays an invocation. Needs the scope `develop`, because differences show instructions and tools. */
 const replayInvocation = room.operation({
   method: 'post',
   path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/replay',

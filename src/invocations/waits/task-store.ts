@@ -146,7 +146,7 @@ export async function findTaskOfCall(
 }
 
 export interface Person {
-  /** `undefined`: whoever has the public address. */
+  /** The person's name. `undefined`: anybody who has the public address of the task. */
   by: string | undefined;
   groups: readonly string[];
   /** True if a credential of the operator vouches for the person. */
