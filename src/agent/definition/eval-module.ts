@@ -4,7 +4,6 @@ import { ConfigError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { importFile } from './import-file.ts';
 
-/** One turn as a custom metric sees it. */
 export interface MetricTurn {
   question: string;
   answer: string;

@@ -5,7 +5,6 @@ import type { AgentDefinition, HarnessFile } from './agent.ts';
 import { FOREIGN_MEMBERS, harnessSchema } from './harness-schema.ts';
 import type { OutputSchema } from './output-schema.ts';
 
-/** Maximum number of problems listed in one error. */
 const MAX_PROBLEMS = 20;
 
 type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];

@@ -61,9 +61,7 @@ export interface LiveConnection {
   send(input: LiveInput): void;
   /** Settles when a message is waiting. */
   ready(): Promise<void>;
-  /** Returns the oldest message without removing it. */
   peek(): LiveMessage | undefined;
-  /** Removes and returns the oldest message. */
   shift(): LiveMessage | undefined;
   /**
    * Returns a signal that aborts when the provider cancels one of these calls. Calls of earlier messages are forgotten.

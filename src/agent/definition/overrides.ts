@@ -37,9 +37,8 @@ export const llmCallLimitSchema = z.union([
   ),
 ]);
 
-/** Returns the limit as a number; `undefined` if none was sent. */
-export const toLlmCallLimit = (limit: z.output<typeof llmCallLimitSchema> | null | undefined): number | undefined =>
-  limit === null || limit === undefined ? undefined : Number(limit);
+export const toLlmCallLimit = (value: z.output<typeof llmCallLimitSchema> | null | undefined): number | undefined =>
+  value === null || value === undefined ? undefined : Number(value);
 
 const mcpServerSchema = looseObject('A remote MCP server.', {
   name: text('Appears in errors; by default the host of the URL.', 1_024),
@@ -64,7 +63,6 @@ const builtInTool = z.looseObject({ id: z.string().max(MAX_NAME_LENGTH).describe
 const UNSUPPORTED = ['mcp_router_id', 'registry', 'knowledgebase', 'longterm_memory', 'runtime'] as const;
 const unsupported = z.unknown().optional().describe('Of VeADK. Not supported: `error` says so; null is as if absent.');
 
-/** The overrides of one request, for `/harness/invoke` and the agent run operations. */
 export const harnessOverridesSchema = looseObject(
   'Changes of the deployed agent for this invocation only; what is left out stays as deployed.',
   {
@@ -119,9 +117,9 @@ export function toAgentOverrides(harness: HarnessOverrides | null | undefined): 
   });
 }
 
-function toNames(names: string | string[] | null | undefined): string[] | undefined {
-  if (names === null || names === undefined) return undefined;
-  const list = typeof names === 'string' ? names.split(',') : names;
+function toNames(value: string | string[] | null | undefined): string[] | undefined {
+  if (value === null || value === undefined) return undefined;
+  const list = typeof value === 'string' ? value.split(',') : value;
   return list.map((name) => name.trim()).filter(Boolean);
 }
 

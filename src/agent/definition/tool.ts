@@ -68,7 +68,6 @@ export interface ToolContext {
   callAgent(agent: AgentNode, request: string): Promise<AgentReply>;
 }
 
-/** The answer of an agent that was called as a tool. */
 export interface AgentReply {
   text: string;
   value?: unknown;

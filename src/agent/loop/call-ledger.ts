@@ -34,7 +34,6 @@ interface Kept {
   kept: JsonObject;
 }
 
-/** A ledger entry before this write. */
 export type EarlierCall = Pick<CallRecord, 'attempt'> & {
   state: CallState;
   response: (Partial<LedgerAnswer> & Partial<Kept>) | null;
@@ -42,7 +41,6 @@ export type EarlierCall = Pick<CallRecord, 'attempt'> & {
 
 export type EarlierCalls = ReadonlyMap<string, EarlierCall>;
 
-/** A call that stays open until it is answered. */
 export interface OpenWait {
   /** Id of the function call that the answer goes to; for a confirmation, the confirmation's own call. */
   callId: string;

@@ -13,7 +13,6 @@ const REQUEST_ERRORS = new Set(['model_rejected', 'model_not_found']);
 /** How the answer came about, if not by the first attempt. */
 export interface ModelNotes {
   failedTries: FailedTry[];
-  /** The fallback that answered. */
   answeredBy?: { provider: string; model: string };
 }
 

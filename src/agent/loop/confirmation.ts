@@ -16,7 +16,6 @@ export const CONFIRMATION_CALL = 'adk_request_confirmation';
 
 /** A task's accepted answer to a question; the task's rules decided who may give it. */
 interface TaskAnswer {
-  /** The invocation that made the request. */
   invocationId: string;
   response: JsonObject;
 }

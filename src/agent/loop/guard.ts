@@ -20,12 +20,10 @@ import { listRuns, withoutTexts, withRedacted } from './outside-texts.ts';
 
 /** Characters that a judge reads in one call. */
 const MAX_JUDGED = 8_000;
-/** Concurrent checks by a function. */
 const MAX_CONCURRENT_CHECKS = 8;
 /** Verdicts of functions and judges that one guardrail caches; least recently used are evicted. */
 const MAX_CACHED_VERDICTS = 10_000;
 
-/** Cached verdicts of one guardrail. */
 interface Verdicts {
   /** By frozen event, then by agent name: true if the event must not pass. */
   events: WeakMap<Event, Map<string, boolean>>;
@@ -73,7 +71,6 @@ function isOfHistory(history: Event[], event: Event): boolean {
   return events.has(event);
 }
 
-/** True for an event that a client or a person brought. */
 function isFromOutside({ input }: InvocationState, event: Event): boolean {
   if (isOfHistory(input.history, event)) return event.author === 'user' || !input.runtimeEventIds.has(event.id ?? '');
   // Within this run only transcribed speech is from outside; the request to an agent used as a tool comes from a model.
@@ -86,7 +83,6 @@ function listOutside(invocation: InvocationState, { agent, branch }: AgentTurn, 
   return events.filter((event) => (shown.has(event) || event.actions?.compaction) && isFromOutside(invocation, event));
 }
 
-/** Returns the ids of the events that guardrails blocked earlier. */
 const listBlockedBefore = (invocation: InvocationState): Set<string> =>
   new Set(
     invocation.events.flatMap((event) =>

@@ -28,13 +28,10 @@ const MAX_INSTRUCTION_BYTES = 262_144;
 /** A piece of a rendered instruction: template text, or the value of a placeholder. */
 export interface InstructionPiece {
   text: string;
-  /** The state key that the text came from. */
   key?: string;
-  /** The artifact that the text came from. */
   artifact?: string;
 }
 
-/** Renders an instruction as one string, like {@link renderPieces}. */
 export const renderInstruction = async (...args: Parameters<typeof renderPieces>): Promise<string> =>
   (await renderPieces(...args)).map(({ text }) => text).join('');
 

@@ -12,7 +12,6 @@ import { type ModelAnswer, type Sampling, toCallUse, type ToolChoice } from '../
 /** The progress of one invocation, shared by all agents of its tree. */
 export interface InvocationState {
   readonly input: RunInput;
-  /** The history and the events of this invocation, in order. */
   events: Event[];
   /** The state as the invocation sees it, including `temp:` keys. It has no prototype, so that any key is data. */
   state: JsonObject;
@@ -118,7 +117,6 @@ export function recordEvent(invocation: InvocationState, event: NewEvent): NewEv
   return event;
 }
 
-/** Adds the tokens of a model call. */
 export function countTokens(
   { used, input }: InvocationState,
   model: string,

@@ -8,7 +8,6 @@ import type { RunInput } from './run.ts';
  */
 const MAX_BYTES = 10 * 1024 * 1024;
 
-/** Audio of one side since it was last saved. */
 interface Track {
   kind: 'input_audio' | 'output_audio';
   mimeType: string;
@@ -18,7 +17,6 @@ interface Track {
   startTime: number;
 }
 
-/** Saved audio: its speaker, and the event part that refers to it. */
 interface SavedAudio {
   role: 'user' | 'model';
   part: Part;

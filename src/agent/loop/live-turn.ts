@@ -23,11 +23,9 @@ export interface LiveTurn {
   content: NonNullable<Event['content']> | undefined;
   /** Transcript of the user's speech before the turn began. */
   inputTranscript: string;
-  /** Set if the audio is to be saved. */
   audio: LiveAudio | undefined;
 }
 
-/** The progress of a turn. */
 interface OpenTurn {
   invocation: InvocationState;
   turn: AgentTurn;
@@ -39,7 +37,6 @@ interface OpenTurn {
   outputTranscript: string;
   usage: LiveMessage['usageMetadata'];
   grounding: LiveMessage['groundingMetadata'];
-  /** True if a call waits for a person. */
   paused: boolean;
 }
 

@@ -219,17 +219,13 @@ const logLeftOut =
     input.log?.warn({ agent, tool, reason }, 'a tool is left out: the provider of the model would refuse it');
   };
 
-/** A model call whose event is not complete yet. */
 interface OpenModelCall {
-  /** Set if the agent has hooks. */
   marks: HookMarks | undefined;
   notes: ModelNotes;
-  /** Id of its partial events. */
   id: string | undefined;
   request: ModelRequest | undefined;
 }
 
-/** Returns the event of an answer after hooks and the output form. */
 async function toAnswered(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -319,7 +315,6 @@ const withCallIds = (invocation: InvocationState, { agent }: AgentTurn, content:
   }),
 });
 
-/** True if there are only blank text and thoughts. */
 const isEmpty = (content: Content | undefined) =>
   getParts(content).every(
     (part) =>

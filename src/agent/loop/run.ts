@@ -43,7 +43,6 @@ export interface RunInput {
   services: ToolServices;
   /** Receives what tools log and where their code failed [nothing is logged]. */
   log?: Log | undefined;
-  /** Returns a fresh event or call id. */
   newId(): string;
   observer?: RunObserver | undefined;
   /**
@@ -67,7 +66,6 @@ export type ObservedAgent = Pick<
   'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model' | 'outputSchema' | 'hooks'
 >;
 
-/** A running step. */
 export interface ObservedStep<Result> {
   /** W3C trace context for systems that do part of the step. */
   traceparent?: string | undefined;
@@ -104,7 +102,6 @@ export interface InvocationObserver extends RunObserver {
   end(ending: Pick<RunEnd, 'error' | 'paused'> | undefined): void;
 }
 
-/** Step of a run without an observer. */
 export const UNOBSERVED: ObservedStep<unknown> = { end: () => undefined };
 
 /** Combines several observers; the first trace context wins. */

@@ -50,7 +50,6 @@ function parse(text: string): unknown {
 /** JSON values of one answer that are checked against the schema. */
 const MAX_VALUES = 10;
 
-/** A JSON value with its text, and its first violation. */
 interface Candidate {
   text: string;
   value?: unknown;

@@ -13,7 +13,6 @@ const MAX_RESPONSE_CHARACTERS = 500_000;
 export interface Answer extends LedgerAnswer {
   /** [`done`] */
   state?: CallState;
-  /** Hooks that changed the answer. */
   hooks?: string[];
   /** Where the tool's own code failed: for its author, never for the model or a user. */
   stack?: string;

@@ -25,7 +25,6 @@ export async function within<Result>(
   }
 }
 
-/** The error of a server that exceeds a limit. */
 export const tooMuch = (what: string) => new AgentError('mcp_failed', `It has ${what}.`);
 
 /** Returns the HTTP status in an error of the SDK's transports. */

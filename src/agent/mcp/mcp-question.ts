@@ -23,15 +23,14 @@ export type Answer = { action: 'accept' | 'decline' | 'cancel'; content?: JsonOb
 const openQuestionsSchema = z.object({
   questions: z.record(z.string(), question),
   requestState: z.string().optional(),
-  /** The MCP task that asks. */
   taskId: z.string().optional(),
   answers: z.record(z.string(), z.custom<Answer>()).optional(),
 });
 export type OpenQuestions = z.output<typeof openQuestionsSchema>;
 
 /** Derives a key for a question of the older protocol, which has none. */
-export const toKey = (question: JsonObject): string =>
-  JSON.stringify([question['message'], question['requestedSchema'], question['url']]);
+export const toKey = (params: JsonObject): string =>
+  JSON.stringify([params['message'], params['requestedSchema'], params['url']]);
 
 /**
  * Reads a request for input. @throws {AgentError} for input that no person can give, or questions that are too large

@@ -45,7 +45,6 @@ export const answered = received(z.looseObject({}));
 
 export const getText = (value: unknown): string => JSON.stringify(value) ?? '';
 
-/** A tool's answer, as far as it can be read. */
 export interface CallResult {
   /** Blocks of text, media, resources and links; unknown blocks stay as they are. */
   content: JsonObject[];

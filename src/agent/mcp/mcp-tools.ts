@@ -24,7 +24,6 @@ export interface McpTimeouts {
 /** Defaults if neither the settings nor the server set them. */
 const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 15_000, listMs: 15_000, callMs: 60_000 };
 
-/** Settings for reaching MCP servers. */
 export interface McpSettings {
   egress: EgressPolicy;
   timeouts?: Partial<McpTimeouts>;

@@ -4,7 +4,6 @@ import type { CallOptions, ProviderName } from './provider.ts';
 
 type Schema = Extract<NonNullable<CallOptions['responseFormat']>, { type: 'json' }>['schema'] & JsonObject;
 
-/** The output form of an answer, as sent to a provider. */
 export interface AnswerForm {
   schema: Schema;
   /** True: uses the provider's structured output, which constrains the model; false: instructions only. */

@@ -3,7 +3,6 @@ import type { Cleaner, Listener } from './clean-answer.ts';
 import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './clean-members.ts';
 import { ModelFailure } from './model-error.ts';
 
-/** A call whose pieces are still arriving. */
 interface OpenCall {
   index: number | undefined;
   id: string | undefined;
@@ -24,7 +23,6 @@ const REASONS: Record<string, string> = {
   safety: 'content_filter',
 };
 
-/** Chat completions, as OpenAI and compatible servers send them. */
 export class ChatCleaner implements Cleaner {
   readonly #listener: Listener;
   readonly #calls: OpenCall[] = [];
@@ -163,14 +161,12 @@ export class ChatCleaner implements Cleaner {
 /** Maximum length of one call's arguments, in characters. */
 const MAX_ARGUMENTS = 33_554_432;
 
-/** Returns a text, or the joined texts of a list of parts. */
 function toWords(value: unknown): string | undefined {
   if (typeof value === 'string') return value;
   if (!Array.isArray(value)) return undefined;
   return value.map((each) => toWord(each) ?? toWord(toObject(each)?.['text']) ?? '').join('');
 }
 
-/** Returns Gemini's thought signature of a call. */
 function toExtra(extra: unknown): object | undefined {
   const signature = toWord(toObject(toObject(extra)?.['google'])?.['thought_signature']);
   return signature === undefined ? undefined : { google: { thought_signature: signature } };

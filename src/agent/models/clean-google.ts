@@ -7,7 +7,6 @@ import { ModelFailure } from './model-error.ts';
 /** Single member that carries the arguments as text if they contain integers that the package would round. */
 const PACKED = 'agent-runtime/packed';
 
-/** Gemini's stream chunks. */
 export class GoogleCleaner implements Cleaner {
   readonly #listener: Listener;
   #hasAnswered = false;

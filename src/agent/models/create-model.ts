@@ -5,7 +5,6 @@ import { providerModel, type ProviderSettings } from './provider-model.ts';
 
 export type ModelSettings = Omit<ProviderSettings, 'provider'> & {
   provider: ProviderSettings['provider'] | 'offline';
-  /** Model of the live API [no live API]. */
   live?: Pick<GoogleLiveSettings, 'modelName'>;
 };
 

@@ -159,7 +159,6 @@ function findAnchor(value: unknown, anchor: string, depth: number): JsonObject |
   return undefined;
 }
 
-/** A converted schema, and how its values are encoded. */
 interface Converted {
   schema: JsonObject;
   code: Code;
@@ -300,7 +299,6 @@ class Fitting {
     return free;
   }
 
-  /** Converts a member of an object and records its name. */
   #member(name: string, schema: unknown, code: Code, path: unknown[]): [string, JsonObject] {
     const converted = this.#make(schema, path);
     const sentName = this.#nameOf(name);

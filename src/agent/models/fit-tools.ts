@@ -14,7 +14,6 @@ export interface FittedTools {
   toName: (name: string) => string;
   /** Encodes arguments for the provider. */
   toArguments(name: string, args: JsonObject): JsonObject;
-  /** Decodes the calls of an answer. */
   readCalls(content: Content): Content;
   readCall<Call extends FunctionCall>(call: Call): Call;
 }

@@ -10,7 +10,6 @@ import { toSignature, type ProviderData } from './signature.ts';
 
 type Finish = Extract<StreamPart, { type: 'finish' }>;
 
-/** An answer that is still streaming. */
 interface StreamedAnswer {
   provider: ProviderName;
   parts: Part[];

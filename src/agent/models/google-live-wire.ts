@@ -117,7 +117,6 @@ export function toLiveMessage({ serverContent, toolCall, usageMetadata }: Server
   };
 }
 
-/** Renames the live API's own names for answer tokens. */
 function toUsage(usage: NonNullable<ServerMessage['usageMetadata']>): NonNullable<LiveMessage['usageMetadata']> {
   const { responseTokenCount, responseTokensDetails, ...rest } = usage;
   return {

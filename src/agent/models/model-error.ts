@@ -39,7 +39,6 @@ export function toModelError(failure: ModelFailure, provider: string, modelName:
   return new AgentError(failure.code, text, { cause: failure.cause });
 }
 
-/** The members of an `AI_APICallError` that are used here. */
 interface CallError {
   name?: string;
   statusCode?: number;

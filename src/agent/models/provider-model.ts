@@ -246,7 +246,6 @@ const MAX_ANSWER = 33_554_432;
 
 const getSize = (part: StreamPart) => 100 + ('delta' in part ? part.delta.length : 0);
 
-/** Parts that precede the answer. */
 const BEFORE_ANSWER = new Set<StreamPart['type']>(['stream-start', 'response-metadata', 'raw']);
 
 /** Yields the stream's parts. Throws the signal's reason on an abort, and always releases the connection. */

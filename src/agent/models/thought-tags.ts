@@ -24,7 +24,6 @@ export class ThoughtTags {
   opening = '';
   #hasThought = false;
 
-  /** True if a thought is not closed yet. */
   get isOpen(): boolean {
     return this.#place === 'thought';
   }
@@ -38,7 +37,6 @@ export class ThoughtTags {
     return pieces;
   }
 
-  /** Returns the text that was held back. */
   end(): Piece[] {
     const text = this.#held;
     this.#held = '';

@@ -97,7 +97,6 @@ function joinParts(before: Part[], [first, ...others]: Part[]): Part[] {
   return [...before, ...(apart ? [apart] : []), ...others];
 }
 
-/** A call that waits for its result. */
 interface OpenCall {
   /** Id in the conversation; `sentId` is the id in the request. */
   id: string;
