@@ -4,7 +4,7 @@ import { join, relative, sep } from 'node:path';
 import { type Api, sessionsPath } from './api.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** A version of an artifact as ADK's file service keeps it: the bytes, and `metadata.json` beside them. */
+/** A version of an artifact in ADK's file service: the bytes, and `metadata.json` beside them. */
 interface StoredVersion {
   path: string;
   fileName: string;
@@ -14,7 +14,7 @@ interface StoredVersion {
 
 /**
  * Saves the artifacts of a session, and those of its user, that ADK's `FileArtifactService` keeps below a directory:
- * `[apps/<app>/]users/<user>/[sessions/<session>/]artifacts/<name>/versions/<n>/`. Versions that are there stay.
+ * `[apps/<app>/]users/<user>/[sessions/<session>/]artifacts/<name>/versions/<n>/`. Existing versions stay.
  * @returns how many were saved
  */
 export async function importArtifacts(
@@ -30,7 +30,7 @@ export async function importArtifacts(
   const own = await findVersions(join(base, 'sessions', key.sessionId, 'artifacts'));
   const shared = await findVersions(join(base, 'artifacts'));
   let saved = 0;
-  for (const [name, versions] of [...own, ...[...shared].map(([each, found]) => [`user:${each}`, found] as const)]) {
+  for (const [name, versions] of [...own, ...[...shared].map(([each, list]) => [`user:${each}`, list] as const)]) {
     const present = await api.send<number[]>('GET', `${path}/${encodeURIComponent(name)}/versions`).catch(() => []);
     for (const version of versions.slice(present.length)) {
       await api.send('POST', path, await toRequest(name, version));
@@ -47,10 +47,10 @@ async function toRequest(name: string, { path, fileName, mimeType, customMetadat
   return { filename: name, artifact, customMetadata };
 }
 
-/** The versions of every artifact below a directory in their order, by the name of the artifact. */
+/** Returns the versions of every artifact below a directory, in order, by the name of the artifact. */
 async function findVersions(root: string): Promise<Map<string, StoredVersion[]>> {
-  const found = new Map<string, StoredVersion[]>();
-  if (!existsSync(root)) return found;
+  const byName = new Map<string, StoredVersion[]>();
+  if (!existsSync(root)) return byName;
   const entries = await readdir(root, { withFileTypes: true, recursive: true });
   const files = entries.filter((entry) => entry.isFile() && entry.name === 'metadata.json');
   for (const { parentPath } of files) {
@@ -59,14 +59,14 @@ async function findVersions(root: string): Promise<Map<string, StoredVersion[]>>
     const metadata = parseExactJson(
       await readFile(join(parentPath, 'metadata.json'), 'utf8'),
     ) as Partial<StoredVersion>;
-    const versions = found.get(artifact) ?? [];
+    const versions = byName.get(artifact) ?? [];
     versions[Number(version)] = {
       path: parentPath,
       fileName: artifact.split('/').at(-1) ?? artifact,
       mimeType: metadata.mimeType ?? null,
       customMetadata: metadata.customMetadata ?? {},
     };
-    found.set(artifact, versions);
+    byName.set(artifact, versions);
   }
-  return new Map([...found].map(([name, versions]) => [name, versions.filter((each) => each !== undefined)]));
+  return new Map([...byName].map(([name, versions]) => [name, versions.filter((each) => each !== undefined)]));
 }

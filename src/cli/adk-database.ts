@@ -4,23 +4,23 @@ import { CommandError } from './output.ts';
 import { type SessionSource, type SourceSession, toBody } from './import-source.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** A query and its rows, as both kinds of databases answer it; parameters are written `$1`, `$2` and `$3`. */
+/** Both kinds of databases take `$1`, `$2` and `$3` as parameters. */
 type Query = (text: string, values?: string[]) => Promise<Record<string, string>[]>;
 
-/** A connection to a database that is only read. */
+/** A read-only connection. */
 interface Connection {
   query: Query;
   close(): Promise<void>;
-  /** An SQL expression of a column that gives its JSON as text. */
+  /** Returns an SQL expression: the JSON of a column as text. */
   toText: (column: string) => string;
-  /** Breaks ties of time in the order in which the events were written. */
+  /** SQL that orders events of the same time as they were written. */
   order: string;
 }
 
 /**
- * The store of ADK Python's `DatabaseSessionService` (schema 1), in PostgreSQL or a SQLite file, or that of its
+ * Opens the store of ADK Python's `DatabaseSessionService` (schema 1), in PostgreSQL or a SQLite file, or that of its
  * `SqliteSessionService`.
- * @throws {CommandError} for a database that is none, and for schema 0, whose events hold Python objects
+ * @throws {CommandError} for any other database, and for schema 0, whose events hold Python objects
  */
 export async function openAdkDatabase(place: string): Promise<SessionSource> {
   const connection = /^postgres(ql)?:/.test(place) ? await openPostgres(place) : await openSqlite(place);
@@ -72,7 +72,7 @@ async function* readSessions(connection: Connection): AsyncGenerator<SourceSessi
   }
 }
 
-/** States by their owner, as members of a JSON text whose names have the prefix of their scope. */
+/** Reads states by owner, as members of a JSON text. `prefix` is that of their scope. */
 async function readStates(reading: Promise<Record<string, string>[]>, prefix: string): Promise<Map<string, string[]>> {
   const rows = await reading;
   return new Map(rows.map(({ id = '', state = '{}' }) => [id, toMembers(state, prefix)]));

@@ -4,14 +4,14 @@ import { HARNESS_APP } from '../core/names.ts';
 import { CommandError } from './output.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Maximum wait for a service on this machine to answer. */
+/** Time-out of a service on this machine. */
 const PROBE_MS = 1_000;
 const DEFAULT_PORT = '8000';
 /** The user of commands that name none. */
 export const DEFAULT_USER = 'user';
 const DEFAULTS: Record<string, string> = { app: HARNESS_APP, user: DEFAULT_USER };
 
-/** The options that every command has. */
+/** Options of every command. */
 export interface GlobalOptions {
   url?: string;
   app: string;
@@ -19,39 +19,36 @@ export interface GlobalOptions {
   json?: boolean;
 }
 
-/** A service that commands talk to. */
 export interface Api {
   url: string;
-  /** Returns the answer's JSON. @throws {CommandError} with the service's sentence where the request fails */
+  /** Returns the answer's JSON. @throws {CommandError} with the service's sentence if the request fails */
   send<Body>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Body>;
   /** Sends a body that is JSON text already. @throws {CommandError} as `send` */
   sendText(method: string, path: string, body: string): Promise<void>;
-  /** Posts lines of text. @throws {CommandError} as `send` */
+  /** @throws {CommandError} as `send` */
   sendLines<Body>(path: string, lines: string): Promise<Body>;
   /** Returns the response with its body unread. @throws {CommandError} as `send` */
   open(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response>;
 }
 
-/** Returns the options that another command needs to mean the same user, application and service. */
+/** Returns the options for another command about the same user, application and service. */
 export const toOptions = ({ app, user, url }: GlobalOptions): string =>
   Object.entries({ app, user, url })
     .flatMap(([name, value]) => (value === undefined || value === DEFAULTS[name] ? [] : [[name, value] as const]))
     .map(([name, value]) => `--${name} ${/^[\w@:./-]+$/.test(value) ? value : `'${value.replaceAll("'", `'\\''`)}'`} `)
     .join('');
 
-/** The path of the sessions of `--user` with `--app`. */
 export const sessionsPath = ({ app, user }: Pick<GlobalOptions, 'app' | 'user'>): string =>
   `/apps/${encodeURIComponent(app)}/users/${encodeURIComponent(user)}/sessions`;
 
-/** The path of one of these sessions. */
 export const sessionPath = (options: Pick<GlobalOptions, 'app' | 'user'>, id: string): string =>
   `${sessionsPath(options)}/${encodeURIComponent(id)}`;
 
 /**
  * Runs `work` with a service: the one of `--url`, else one on this machine at `PORT`, else a new one on the database
  * of the settings, which stops after the work.
- * @param needs.running does not start a service, because that would do more than the command says
- * @throws {CommandError} where there is no service
+ * @param needs.running true: starts no service, because that would do more than the command says
+ * @throws {CommandError} if there is no service
  */
 export async function withApi<Result>(
   options: GlobalOptions,
@@ -63,7 +60,7 @@ export async function withApi<Result>(
   if (url !== undefined) return work(createApi(url, environment['AGENT_RUNTIME_KEY']));
   if (needs.running) throw new CommandError('No service answers on this machine: start one, or name it with --url.', 2);
   const key = randomUUID();
-  // Closed to others by a random key; cronjobs are left to services that stay.
+  // A random key keeps others out; cronjobs need a service that stays.
   const own = { HOST: '127.0.0.1', PORT: '0', DEV_UI: 'true', AUTH_MODE: 'key', RUNTIME_API_KEYS: key };
   // Loaded on demand: a command that uses a running service takes 0.15 s of CPU, a start 0.5.
   const [{ readConfig }, { createLog }, { startRuntime }] = await Promise.all([
@@ -91,7 +88,7 @@ async function findLocal(port: string): Promise<string | undefined> {
   }
 }
 
-/** The address of a path of a service, which may itself be below a path. */
+/** The service itself may be below a path. */
 export const toTarget = (url: string, path: string): URL =>
   new URL(new URL(url).pathname.replace(/\/+$/, '') + path, url);
 
@@ -104,17 +101,17 @@ function createApi(url: string, key: string | undefined): Api {
     signal?: AbortSignal,
     type = 'application/json',
   ) => {
-    const sent = body === undefined ? {} : { body };
+    const content = body === undefined ? {} : { body };
     const target = toTarget(url, path);
     const headers = { 'content-type': type, ...authorization };
-    const response = await fetch(target, { method, headers, ...sent, ...(signal ? { signal } : {}) }).catch(
+    const response = await fetch(target, { method, headers, ...content, ...(signal ? { signal } : {}) }).catch(
       (error: unknown) => {
         if (signal?.aborted) throw error;
         throw new CommandError(`${target.origin} cannot be reached: ${toReason(error)}.`, 2);
       },
     );
     if (!response.ok) throw new CommandError(await readRefusal(response, key), 1, response.status);
-    // On every answer of a runtime: a page of another server is not taken for a list.
+    // Every answer of a runtime has it. Without it, a page of another server would pass for a list.
     if (!response.headers.has('x-request-id')) throw new CommandError(`${target.origin} is no agent runtime.`);
     return response;
   };
@@ -130,7 +127,7 @@ function createApi(url: string, key: string | undefined): Api {
   return { url, send, sendText, sendLines, open };
 }
 
-/** The service's refusal: `detail` as a sentence, or a line for each fault of the request. */
+/** Reads a refusal: `detail` as a sentence, or a line for each fault of the request. */
 export async function readRefusal(response: Response, key: string | undefined): Promise<string> {
   const text = await response.text();
   if (response.status === 401) return readLoginFailure(key);
@@ -149,12 +146,11 @@ function readLoginFailure(key: string | undefined): string {
     const { exp } = JSON.parse(Buffer.from(key.split('.')[1] ?? '', 'base64url').toString()) as { exp?: number };
     if (exp !== undefined && exp * 1000 <= Date.now()) return 'The token in AGENT_RUNTIME_KEY has expired.';
   } catch {
-    // It is no token.
+    // The credential is no token.
   }
   return 'The service does not accept the credential in AGENT_RUNTIME_KEY.';
 }
 
-/** Returns why a service could not be reached. */
 export function toReason(error: unknown): string {
   const { cause, message } = error as Error;
   if ((cause as NodeJS.ErrnoException | undefined)?.code === 'ERR_SSL_WRONG_VERSION_NUMBER')
@@ -162,7 +158,6 @@ export function toReason(error: unknown): string {
   return cause instanceof Error ? cause.message || (cause as NodeJS.ErrnoException).code || message : message;
 }
 
-/** Lists all items of a list that comes in pages. */
 export async function listPages<Item>(api: Api, path: string): Promise<Item[]> {
   const items: Item[] = [];
   for (let cursor: string | undefined = ''; cursor !== undefined; ) {

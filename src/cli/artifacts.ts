@@ -5,14 +5,12 @@ import { print } from './output.ts';
 
 const artifactsPath = (options: GlobalOptions, session: string) => `${sessionPath(options, session)}/artifacts`;
 
-/** Prints the names of a session's artifacts. */
 export const listArtifacts = (session: string, options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const names = await api.send<string[]>('GET', artifactsPath(options, session));
     print(options.json ? JSON.stringify(names) : names.join('\n'));
   });
 
-/** Writes the bytes of a version to the output. */
 export const getArtifact = (
   session: string,
   name: string,

@@ -5,13 +5,12 @@ import { type Api, type GlobalOptions, sessionPath, toOptions, withApi } from '.
 import { type Confirmation, type Message, type RunEnd, runMessage, toAnswer, toLines } from './conversation.ts';
 import { CommandError, print, style, toShown } from './output.ts';
 
-/** Events of a resumed session that are shown again. */
+/** Maximum events of a resumed session to show again. */
 const RESUMED_EVENTS = 20;
 
-/** Options of a message or a conversation. */
 type TalkOptions = GlobalOptions & { session?: string };
 
-/** Sends one message and prints the answer. @throws {CommandError} when it fails */
+/** Prints the answer. @throws {CommandError} if the invocation fails */
 export async function invoke(words: string[], options: TalkOptions): Promise<void> {
   const sessionId = options.session ?? randomUUID();
   await withApi(options, async (api) => {
@@ -54,7 +53,7 @@ async function converse(api: Api, options: GlobalOptions, sessionId: string, lin
     if (line.trim() !== '') await talk(api, options, { sessionId, parts: [{ text: line }] }, lines);
 }
 
-/** Sends a message, and then the answers to confirmations until no call waits any more. */
+/** Sends a message, and then the answers to confirmations until no call waits. */
 async function talk(api: Api, options: GlobalOptions, message: Message, lines: Lines): Promise<void> {
   let next: Message | undefined = message;
   while (next) {
@@ -104,11 +103,11 @@ async function confirm({ call, hint }: Confirmation, lines: Lines): Promise<bool
   return /^y(es)?$/i.test((await lines.next(question))?.trim() ?? '');
 }
 
-/** Returns the events of the session and creates it where it does not exist. */
+/** Returns the events of the session; creates a missing one. */
 async function ensureSession(api: Api, options: GlobalOptions, sessionId: string): Promise<Event[]> {
   const path = sessionPath(options, sessionId);
-  const found = await api.send<{ events: Event[] }>('GET', path).catch(() => undefined);
-  if (found) return found.events;
+  const session = await api.send<{ events: Event[] }>('GET', path).catch(() => undefined);
+  if (session) return session.events;
   await api.send('POST', path, {});
   return [];
 }
@@ -122,7 +121,7 @@ interface Lines {
   close(): void;
 }
 
-/** Reads the input of the process. Lines that arrive early are kept: a pipe sends all of them at once. */
+/** Buffers lines that arrive early, because a pipe sends all of them at once. */
 function readLines(): Lines {
   const terminal = process.stdin.isTTY;
   const input = createInterface({ input: process.stdin, output: process.stdout, terminal });

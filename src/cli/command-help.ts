@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 
-/** An example of each command, by the command's path; one that has others below it shows that of the first. */
+/** Examples by a command's path; a command with subcommands shows the example of the first. */
 const EXAMPLES: Record<string, string> = {
   '': 'agent-runtime --url https://agents.example.com sessions list --json | jq .',
   start: 'PORT=8080 agent-runtime start',
@@ -42,14 +42,13 @@ const EXAMPLES: Record<string, string> = {
   'users export': 'agent-runtime users export ann > ann.jsonl',
 };
 
-/** Returns a command's name after those of the commands above it; of the program nothing. */
+/** Returns the names of a command's parents and its own, without the program's. */
 const toPath = (command: Command): string =>
   command.parent ? `${toPath(command.parent)} ${command.name()}`.trim() : '';
 
-/** Lists a command and all below it. */
 const withSubcommands = (command: Command): Command[] => [command, ...command.commands.flatMap(withSubcommands)];
 
-/** Lets every command throw where it would end the process, and show an example in its help. */
+/** Lets every command throw instead of ending the process, and show an example in its help. */
 export function finishCommands(program: Command): void {
   for (const command of withSubcommands(program)) {
     command.exitOverride();
@@ -58,7 +57,7 @@ export function finishCommands(program: Command): void {
   }
 }
 
-/** Lines for fish, whose conditions look at the commands that were typed. */
+/** fish completes by conditions on the typed commands. */
 function toFish(program: Command): string {
   const quote = (text: string) => `'${text.replaceAll(/['\\\\]/g, '\\\\$&')}'`;
   const lines = withSubcommands(program).flatMap((command) => {
@@ -77,13 +76,12 @@ function toFish(program: Command): string {
   return lines.map((line) => `complete -c agent-runtime${line}`).join('\n');
 }
 
-/** How each shell calls the function, what it has been given, and how it takes the words. */
+/** By shell: the call of the function, the typed words, and the syntax of the answer. */
 const SHELLS = {
   bash: [`\${COMP_WORDS[*]:1}`, `COMPREPLY=($(compgen -W "$list" -- "\${COMP_WORDS[COMP_CWORD]}"))`, 'complete -F'],
   zsh: [`\${words[2,-1]}`, `compadd -- \${=list}`, 'compdef'],
 } as const;
 
-/** Prints the script that completes commands and options in a shell. */
 export function printCompletion(program: Command, shell: keyof typeof SHELLS | 'fish'): void {
   if (shell === 'fish') return console.log(toFish(program));
   const [typed, answer, register] = SHELLS[shell];

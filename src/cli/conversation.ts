@@ -19,11 +19,10 @@ export interface Confirmation {
   call: { name: string; args: unknown };
 }
 
-/** The result of a run. */
 export interface RunEnd {
-  /** The text of the last answer. */
+  /** Text of the last answer. */
   output: string;
-  /** The sentence of a failure. */
+  /** Sentence of a failure. */
   error?: string;
   confirmations: Confirmation[];
 }
@@ -35,8 +34,8 @@ export interface Message {
 }
 
 /**
- * Sends a message and shows the events as they arrive: `onText` gets pieces of the answer, `onLine` the tool calls.
- * @throws {CommandError} when the service refuses it
+ * Sends a message and shows the events as they arrive: `onText` gets chunks of the answer, `onLine` the tool calls.
+ * @throws {CommandError} if the service refuses it
  */
 export async function runMessage(
   api: Api,
@@ -78,7 +77,7 @@ const cancelRun = (api: Api, options: GlobalOptions, sessionId: string, invocati
     ? undefined
     : api.send('POST', `${sessionPath(options, sessionId)}/invocations/${invocationId}/cancel`).catch(() => undefined);
 
-/** Shows one event. @returns true where pieces of an answer were shown and its whole is still to come */
+/** @returns true if chunks of an answer were shown and the whole answer is still to come */
 function showEvent(
   event: Event,
   hasPieces: boolean,
@@ -107,7 +106,7 @@ const toCallLine = ({ name, args }: FunctionCall) =>
 const toResponseLine = ({ name, response }: FunctionResponse) =>
   `← ${toLine(name ?? '')} ${toLine(JSON.stringify(response ?? {}), TOOL_TEXT)}`;
 
-/** Returns the text of a content, without the model's thoughts. */
+/** Leaves thoughts out. */
 const toText = (content: Content | null | undefined): string =>
   (content?.parts ?? []).flatMap(({ text, thought }) => (text && thought !== true ? [text] : [])).join('');
 
@@ -120,7 +119,6 @@ function toConfirmation({ id, args }: NonNullable<Part['functionCall']>): Confir
   return { id: id ?? '', hint: toolConfirmation?.hint ?? '', call };
 }
 
-/** The message that answers a confirmation. */
 export const toAnswer = ({ id }: Confirmation, confirmed: boolean): Part => ({
   functionResponse: { id, name: CONFIRMATION_CALL, response: { confirmed } },
 });

@@ -1,7 +1,7 @@
 import { type GlobalOptions, listPages, withApi } from './api.ts';
 import { print, printList } from './output.ts';
 
-/** The members of a cronjob that are shown. */
+/** The shown members. */
 interface CronjobBody {
   jobId: string;
   ownerId: string;
@@ -11,7 +11,7 @@ interface CronjobBody {
   latestRun: { status: string } | null;
 }
 
-/** Only a service that stays fires cronjobs. */
+/** Cronjobs need a service that stays. */
 const RUNNING = { running: true };
 
 /** Prints the cronjobs of `--user`, or of all. */

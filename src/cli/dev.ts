@@ -6,18 +6,18 @@ import { ConfigError } from '../core/errors.ts';
 import { startEmbedded } from '../platform/db/embedded/embedded.ts';
 import { watchFiles } from './watch-files.ts';
 
-/** Settings for a restart after a change: running work is cut off soon. */
+/** Settings of the child, so that a restart after a change does not wait for running work. */
 const IMPATIENT = { DRAIN_DELAY_MS: '0', SHUTDOWN_GRACE_MS: '1000' };
 
 /**
- * Runs the service with the development UI in a child process, which is replaced when a file of the agent changes and
- * what is there then passes the check. The embedded database keeps running.
- * @throws {ConfigError} when the settings are wrong
+ * Runs the service with the development UI in a child process. When a file of the agent changes and the new state passes
+ * the check, another child replaces it. The embedded database keeps running.
+ * @throws {ConfigError} if the settings are wrong
  */
 export async function dev(opensBrowser: boolean): Promise<void> {
   let embedded: Awaited<ReturnType<typeof startEmbedded>> | undefined;
   let places: string[] = [];
-  // Of `.env` only what this process needs: the child reads it anew.
+  // The child reads `.env` anew, so this process passes on no more of it than it needs itself.
   const prepare = async () => {
     const { own, all } = freshEnvironment();
     const config = readConfig({ ...all, DEV_UI: 'true' });
@@ -38,7 +38,7 @@ export async function dev(opensBrowser: boolean): Promise<void> {
 
 type Environment = Record<string, string | undefined>;
 
-/** Runs a command of this program in a process of its own: Ctrl-C is for this one, which stops the child in order. */
+/** Runs a command of this program in another process group, so that Ctrl-C reaches this process, which stops the child. */
 const runChild = (env: Environment, output: 'pipe' | 'ignore', ...args: string[]): ChildProcess =>
   spawn(process.execPath, [...process.execArgv, process.argv[1] ?? '', ...args], {
     env,
@@ -69,7 +69,7 @@ function createService(first: Environment, prepare: () => Promise<Environment>, 
     child.kill('SIGTERM');
     await ended;
   };
-  /** Checks what is there now, which says on standard error what is wrong. */
+  /** Checks the current files. The check writes faults to standard error. */
   const check = async (): Promise<Environment | undefined> => {
     try {
       const env = await prepare();
@@ -96,7 +96,7 @@ function createService(first: Environment, prepare: () => Promise<Environment>, 
   };
 }
 
-/** Opens a page in the browser, where there is one. */
+/** Does nothing without a browser. */
 function openBrowser(url: string): void {
   const [program, args] =
     process.platform === 'darwin'

@@ -3,35 +3,35 @@ import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.
 import { toJunitXml } from './junit.ts';
 import { toColumns } from './output.ts';
 
-/** When the cases of a run pass. */
+/** The conditions under which the cases of a run pass. */
 export interface Gate {
-  /** The share of its trials that must pass. */
+  /** The share of a case's trials that must pass. */
   threshold: number;
-  /** True: trials of which no metric says anything do not keep a case from passing. */
+  /** True: a trial without the result of a metric does not keep its case from passing. */
   allowNotEvaluated: boolean;
 }
 
-/** True for a case that got through: enough trials passed, and all of them came to an end. */
+/** True if enough trials passed and all of them ended. */
 export function isThrough({ trials, passRate, errors, notEvaluated, unfinished }: CaseSummary, gate: Gate): boolean {
   if (errors > 0 || unfinished > 0) return false;
   if (notEvaluated > 0 && !gate.allowNotEvaluated) return false;
   return trials === 0 ? notEvaluated > 0 : (passRate ?? 0) >= gate.threshold;
 }
 
-/** Exit code of a gate in which nothing is worse, and not everything was compared that should have been. */
+/** Exit code of a gate without a regression that could not compare everything. */
 export const NOT_COMPARED = 3;
 
-/** A comparison as a service answers it; one of a version before does not say what it left out. */
+/** A service of an earlier version does not name what it left out. */
 type Compared = Omit<RunComparison, keyof Unseen> & Partial<Unseen>;
 type Unseen = Pick<RunComparison, 'compared' | 'missing' | 'added' | 'missingMetrics'>;
 
-/** The exit code of a comparison: 1 for a regression, 3 where something of the baseline was not compared. */
+/** 1 for a regression, 3 if something of the baseline was not compared. */
 export function toComparisonCode({ regression, compared, missing = [], missingMetrics = [] }: Compared): 0 | 1 | 3 {
   if (regression) return 1;
   return compared === 0 || missing.length > 0 || missingMetrics.length > 0 ? NOT_COMPARED : 0;
 }
 
-/** The exit code of a run: 1 where a case did not get through, or there is none; else that of its comparison. */
+/** 1 if a case did not pass, or there is none; else the code of the comparison. */
 export function toExitCode(cases: CaseSummary[], gate: Gate, comparison?: Compared): 0 | 1 | 3 {
   if (cases.length === 0 || !cases.every((one) => isThrough(one, gate))) return 1;
   return comparison ? toComparisonCode(comparison) : 0;
@@ -39,7 +39,7 @@ export function toExitCode(cases: CaseSummary[], gate: Gate, comparison?: Compar
 
 const percent = (share: number | null) => (share === null ? '–' : `${Math.round(share * 100)} %`);
 
-/** The cases as a table to read, each with the reason why it did not get through; then what changed. */
+/** Writes the cases as a table, each with the reason why it did not pass, and then the changes. */
 export function toTable(cases: CaseSummary[], gate: Gate, comparison?: Compared): string {
   const metrics = [...new Set(cases.flatMap(({ scores }) => Object.keys(scores)))];
   const head = ['', 'case', 'passed', '95 %', ...metrics];
@@ -83,7 +83,7 @@ function toChanges(comparison: Compared): string[] {
   ];
 }
 
-/** The cases as a JUnit report, as CI systems read it: one test each. */
+/** One test for each case. */
 export const toJunit = (evalSetId: string, cases: CaseSummary[], gate: Gate): string =>
   toJunitXml(
     evalSetId,

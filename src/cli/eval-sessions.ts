@@ -6,7 +6,6 @@ import { findDatabase, migrate, openPool } from '../process/open-database.ts';
 import { type GlobalOptions, withApi } from './api.ts';
 import { CommandError, print } from './output.ts';
 
-/** Filters of sessions, as given on the command line. */
 interface AddSessionsOptions extends GlobalOptions {
   where?: string;
   tool?: string;
@@ -28,10 +27,10 @@ export async function addSessions(set: string, options: AddSessionsOptions): Pro
   if (!Number.isInteger(limit) || limit < 1 || limit > MAX_SESSIONS)
     throw new CommandError(`--limit is a whole number from 1 to ${MAX_SESSIONS}.`, 2);
   const sessions = options.where === undefined ? undefined : await choose(options.where, options.app, limit);
-  const wanted = { limit, sessions, tool: options.tool, labels: options.label, hasError: options.error };
+  const selection = { limit, sessions, tool: options.tool, labels: options.label, hasError: options.error };
   await withApi(options, async (api) => {
     const path = `/dev/apps/${encodeURIComponent(options.app)}/eval-sets/${encodeURIComponent(set)}/add-sessions`;
-    const { evalIds } = await api.send<{ evalIds: string[] }>('POST', path, wanted);
+    const { evalIds } = await api.send<{ evalIds: string[] }>('POST', path, selection);
     print(options.json ? JSON.stringify({ evalIds }) : evalIds.join('\n') || 'No session was chosen.');
   });
 }
@@ -55,7 +54,7 @@ async function choose(predicate: string, appName: string, limit: number) {
   }
 }
 
-/** The message of PostgreSQL's error, which the query builder wraps. */
+/** Unwraps PostgreSQL's error from that of the query builder. */
 function toReason(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   return error.cause instanceof Error ? toReason(error.cause) : error.message;

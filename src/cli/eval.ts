@@ -6,7 +6,6 @@ import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from '../features
 import { type Api, type GlobalOptions, readFrames, withApi } from './api.ts';
 import { cannotRun, CommandError, print, printList, readJsonFile, toBar } from './output.ts';
 
-/** Options of a run, as given on the command line. */
 interface EvalOptions extends GlobalOptions {
   config?: string;
   trials: string;
@@ -28,8 +27,8 @@ const runsPath = ({ app }: GlobalOptions) => `/dev/apps/${encodeURIComponent(app
 
 /**
  * Runs sets and prints for each a table or a line of JSON.
- * @returns 0 when all cases passed, 1 when one did not or got worse, 3 when not all of a baseline was compared
- * @throws {CommandError} with exit code 2 where a set cannot be run
+ * @returns 0 if all cases passed, 1 if one did not or got worse, 3 if not all of a baseline was compared
+ * @throws {CommandError} with exit code 2 if a set cannot be run
  */
 export async function runSets(sets: string[], options: EvalOptions): Promise<number> {
   const gate: Gate = { threshold: Number(options.threshold), allowNotEvaluated: options.allowNotEvaluated ?? false };
@@ -39,7 +38,7 @@ export async function runSets(sets: string[], options: EvalOptions): Promise<num
   const work = async () => {
     const file: unknown = options.config ? readJsonFile(options.config) : DEFAULT_TEST_CONFIG;
     const { metrics, userSimulator } = readTestConfig(file);
-    const wanted = {
+    const request = {
       evalMetrics: metrics,
       userSimulatorConfig: userSimulator,
       trials: Number(options.trials),
@@ -52,7 +51,7 @@ export async function runSets(sets: string[], options: EvalOptions): Promise<num
     return withApi(options, async (api) => {
       const codes: number[] = [];
       for (const [evalSetId, evalCaseIds] of selected)
-        codes.push(await runSet(api, options, gate, { evalSetId, evalCaseIds, ...wanted }));
+        codes.push(await runSet(api, options, gate, { evalSetId, evalCaseIds, ...request }));
       return codes.includes(1) ? 1 : Math.max(0, ...codes);
     });
   };
@@ -65,19 +64,19 @@ async function runSet(
   api: Api,
   options: EvalOptions,
   gate: Gate,
-  wanted: { evalSetId: string; evalCaseIds: string[]; [member: string]: unknown },
+  request: { evalSetId: string; evalCaseIds: string[]; [member: string]: unknown },
 ): Promise<number> {
   const runs = runsPath(options);
-  const { runId } = await api.send<{ runId: string }>('POST', runs, wanted);
+  const { runId } = await api.send<{ runId: string }>('POST', runs, request);
   await follow(api, `${runs}/${runId}`);
   const { cases, comparison: whole } = await getSummary(api, options, runId, options.baseline);
-  const { evalCaseIds } = wanted;
-  // Of some cases the others of the baseline were not to be run.
+  const { evalCaseIds } = request;
+  // A run of some cases is not compared with the other cases of the baseline.
   const isWanted = (evalId: string) => evalCaseIds.length === 0 || evalCaseIds.includes(evalId);
   const comparison = whole && { ...whole, missing: whole.missing.filter(isWanted) };
-  if (options.json) print(JSON.stringify({ evalSetId: wanted.evalSetId, runId, cases, comparison }));
-  else print(`${wanted.evalSetId}, run ${runId}\n\n${toTable(cases, gate, comparison)}\n`);
-  if (options.junit) writeFileSync(options.junit, toJunit(wanted.evalSetId, cases, gate));
+  if (options.json) print(JSON.stringify({ evalSetId: request.evalSetId, runId, cases, comparison }));
+  else print(`${request.evalSetId}, run ${runId}\n\n${toTable(cases, gate, comparison)}\n`);
+  if (options.junit) writeFileSync(options.junit, toJunit(request.evalSetId, cases, gate));
   return toExitCode(cases, gate, comparison);
 }
 
@@ -98,7 +97,7 @@ export const listRuns = (set: string | undefined, options: GlobalOptions): Promi
     });
   });
 
-/** Prints a set as a file, or writes it [`--out`]; what the file lacks is said on standard error. */
+/** Prints a set as a file, or writes it [`--out`]; standard error names what the file lacks. */
 export const exportSet = (set: string, options: GlobalOptions & { out?: string }): Promise<void> =>
   withApi(options, async (api) => {
     const path = `/dev/apps/${encodeURIComponent(options.app)}/eval-sets/${encodeURIComponent(set)}/file`;
@@ -109,7 +108,7 @@ export const exportSet = (set: string, options: GlobalOptions & { out?: string }
     else writeFileSync(options.out, `${text}\n`);
   }).catch(cannotRun);
 
-/** Compares a run with an earlier one. @returns the exit code: 1 for a regression, 3 for what was not compared */
+/** @returns the exit code: 1 for a regression, 3 if something was not compared */
 export const compareRuns = (run: string, baseline: string, options: GlobalOptions): Promise<number> =>
   withApi(options, async (api) => {
     const { cases, comparison } = await getSummary(api, options, run, baseline);
@@ -118,7 +117,7 @@ export const compareRuns = (run: string, baseline: string, options: GlobalOption
     return comparison ? toComparisonCode(comparison) : NOT_COMPARED;
   }).catch(cannotRun);
 
-/** Waits for the end of a run; shows its progress in a terminal. */
+/** Waits for the end of a run and shows its progress in a terminal. */
 async function follow(api: Api, path: string): Promise<void> {
   for await (const { counts } of readFrames<EvalRun>(await api.open('GET', `${path}/stream`)))
     if (process.stderr.isTTY) showProgress(counts);

@@ -3,26 +3,26 @@ import { createInterface } from 'node:readline';
 import { toTarget } from './api.ts';
 import { CommandError } from './output.ts';
 
-/** A session of another store, ready to be created here. */
+/** A session of another store. */
 export interface SourceSession {
   appName: string;
   userId: string;
   sessionId: string;
-  /** The body of its creation as JSON text: its id, its state in all three scopes, its events as they were written. */
+  /** The request body that creates it, as JSON text: its id, its state in all three scopes, its events as written. */
   body: () => Promise<string>;
 }
 
-/** Sessions of another store, in an order that is the same each time. */
+/** Sessions of another store in a stable order. */
 export interface SessionSource {
-  /** A name of the source for people. */
+  /** For people. */
   name: string;
-  /** The number of sessions; `undefined` where it is only known at the end. */
+  /** The number of sessions; `undefined` if it is known only at the end. */
   total: number | undefined;
   sessions(): AsyncIterable<SourceSession>;
   close(): Promise<void>;
 }
 
-/** Builds a session's body from JSON texts, unparsed, so that numbers keep their digits. */
+/** Takes unparsed JSON texts, so that numbers keep their digits. */
 export const toBody = (sessionId: string, state: string, events: string[]): string =>
   `{"sessionId":${JSON.stringify(sessionId)},"state":${state},"events":[${events.join(',')}]}`;
 
@@ -47,7 +47,7 @@ function readKey(line: string, place: string) {
     if (typeof id === 'string' && typeof appName === 'string' && typeof userId === 'string')
       return { sessionId: id, appName, userId };
   } catch {
-    // Invalid JSON is reported below, like a line without a session.
+    // Reported below, like a line without a session.
   }
   throw new CommandError(`${place}: this is no session; \`sessions export\` writes one a line.`, 2);
 }
@@ -83,7 +83,7 @@ async function* readUser(
 ): AsyncGenerator<SourceSession, void, void> {
   const path = `/apps/${encodeURIComponent(appName)}/users/${encodeURIComponent(userId)}/sessions`;
   const listed = JSON.parse(await get(path)) as { id: string; lastUpdateTime: number }[];
-  // The oldest first: shared state ends as the newest session has it.
+  // The oldest first, so that the newest session decides the shared state.
   for (const { id } of listed.toSorted((one, other) => one.lastUpdateTime - other.lastUpdateTime))
     yield { appName, userId, sessionId: id, body: () => get(`${path}/${encodeURIComponent(id)}`) };
 }

@@ -7,7 +7,6 @@ import { importArtifacts } from './adk-artifacts.ts';
 import { openAdkServer, openJsonLines, type SessionSource, type SourceSession } from './import-source.ts';
 import { EXPORT_HEAD, importUser } from './users.ts';
 
-/** Options of an import, as given on the command line. */
 interface ImportOptions extends GlobalOptions {
   as?: string;
   users?: string;
@@ -15,24 +14,23 @@ interface ImportOptions extends GlobalOptions {
   dryRun?: boolean;
 }
 
-/** The result of an import. */
 interface Report {
   imported: number;
   present: number;
   artifacts: number;
-  /** Sessions that were left out, by reason, each as `app/user/session`. */
+  /** By reason, each as `app/user/session`. */
   leftOut: Record<string, string[]>;
 }
 
 /** The first bytes of a SQLite file. */
 const SQLITE_HEAD = 'SQLite format 3';
-/** Maximum sessions that are named per reason. */
+/** Maximum sessions to name per reason. */
 const NAMED = 3;
 
 /**
- * Imports the sessions of another store into a service. Existing sessions stay as they are, so an import that was cut
- * off can be run again.
- * @returns the exit code: 1 where a session was left out
+ * Imports the sessions of another store into a service. Existing sessions stay as they are, so an interrupted import can
+ * be run again.
+ * @returns the exit code: 1 if a session was left out
  * @throws {CommandError} for a source that cannot be read
  */
 export async function importFrom(place: string, options: ImportOptions): Promise<number> {
@@ -97,12 +95,12 @@ async function copySession(
   options: ImportOptions,
 ): Promise<'imported' | 'present'> {
   const path = sessionsPath({ app: options.as ?? appName, user: userId });
-  const found = await api
+  const existing = await api
     .send<object>('GET', `${path}/${encodeURIComponent(sessionId)}?numRecentEvents=0`)
     .catch((error: CommandError) => {
       if (error.status !== 404) throw error;
     });
-  if (found) return 'present';
+  if (existing) return 'present';
   if (!options.dryRun) await api.sendText('POST', path, await body());
   return 'imported';
 }

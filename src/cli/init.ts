@@ -4,21 +4,21 @@ import { basename, dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CommandError } from './output.ts';
 
-/** Where this installation lies: below `node_modules`, or a clone. */
+/** Directory of this installation: below `node_modules`, or a clone. */
 const HOME = fileURLToPath(new URL('../..', import.meta.url));
-/** The files of a new project; a dot that npm would leave out of a package is written as `_`. */
+/** The files of a new project. `_` stands for a dot, because npm leaves dot files out of a package. */
 const TEMPLATE = join(HOME, 'template');
-/** The agent and its test: one that is there is neither replaced nor mixed with ours. */
+/** The agent and its test. An existing agent is neither replaced nor mixed with ours. */
 const AGENT = 'agents/harness_agent';
 
-/** A package.json, as far as it is merged. */
+/** The merged part of a package.json. */
 type Manifest = Partial<Record<'scripts' | 'dependencies' | 'devDependencies', Record<string, string>>> & {
   name?: string;
 };
 
 /**
- * Makes a project of a directory: adds what it does not have, replaces nothing, and prints both. Can be run again.
- * @throws {CommandError} for a file in the place of the directory, and for a package.json that cannot be read
+ * Makes a project of a directory: adds missing files, replaces none, and prints both. Idempotent.
+ * @throws {CommandError} if the directory is a file, or its package.json cannot be read
  */
 export async function init(directory: string): Promise<void> {
   const target = resolve(directory);
@@ -44,7 +44,7 @@ export async function init(directory: string): Promise<void> {
   console.log([...lines, `Now: ${[...build, ...go, 'npm install', start].join(' && ')}`].join('\n'));
 }
 
-/** Adds to package.json what it does not have. @returns the names of what was added, and of scripts of another text */
+/** Adds missing members to package.json. @returns the names of the additions, and of scripts with another text */
 async function mergeManifest(target: string): Promise<{ added: string[]; kept: string[] }> {
   const path = join(target, 'package.json');
   const present = existsSync(path) ? await readManifest(path) : undefined;
@@ -53,16 +53,19 @@ async function mergeManifest(target: string): Promise<{ added: string[]; kept: s
     .toLowerCase()
     .replaceAll(/[^a-z0-9-]/g, '-');
   const merged: Manifest = present ? { ...present } : { ...ours, name };
-  const [added, kept]: [string[], string[]] = [present ? [] : ['package.json'], []];
+  const added: string[] = present ? [] : ['package.json'];
+  const kept: string[] = [];
   ours.dependencies = { 'agent-runtime': await findSpecifier(target) };
   for (const part of ['scripts', 'dependencies', 'devDependencies'] as const) {
-    const known = { ...present?.dependencies, ...present?.devDependencies, ...present?.[part] };
+    const existing = { ...present?.dependencies, ...present?.devDependencies, ...present?.[part] };
     const names = Object.keys(ours[part] ?? {});
-    const absent = names.filter((each) => known[each] === undefined);
+    const absent = names.filter((each) => existing[each] === undefined);
     if (present) added.push(...absent.map((each) => `${part}.${each} of package.json`));
     if (part === 'scripts')
       kept.push(
-        ...names.filter((each) => known[each] && known[each] !== ours[part]?.[each]).map((each) => `scripts.${each}`),
+        ...names
+          .filter((each) => existing[each] && existing[each] !== ours[part]?.[each])
+          .map((each) => `scripts.${each}`),
       );
     const additions = Object.fromEntries(absent.map((each) => [each, ours[part]?.[each] ?? '']));
     if (absent.length > 0) merged[part] = { ...present?.[part], ...additions };
@@ -80,12 +83,14 @@ async function readManifest(path: string): Promise<Manifest> {
   }
 }
 
-/** Returns what `npm install` takes: the specifier by which this was installed, also by npx, else where it lies. */
+/** Returns the argument of `npm install`: the specifier of this installation, also by npx, or else its directory. */
 async function findSpecifier(target: string): Promise<string> {
   const root = join(HOME, '../..');
   const isInstalled = basename(dirname(HOME)) === 'node_modules' && existsSync(join(root, 'package.json'));
   const { dependencies = {} } = isInstalled ? await readManifest(join(root, 'package.json')) : {};
-  const given = dependencies['agent-runtime'] ?? `file:${HOME}`;
+  const specifier = dependencies['agent-runtime'] ?? `file:${HOME}`;
   const from = isInstalled ? root : '/';
-  return given.startsWith('file:') ? `file:${relative(target, resolve(from, given.slice(5))) || '.'}` : given;
+  return specifier.startsWith('file:')
+    ? `file:${relative(target, resolve(from, specifier.slice(5))) || '.'}`
+    : specifier;
 }

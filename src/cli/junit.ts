@@ -1,11 +1,11 @@
-/** A test of a report for CI, and why it did not pass: a `failure`, or an `error` where it could not be run. */
+/** `failure`: the test did not pass; `error`: it could not be run. */
 interface JunitTest {
   name: string;
   kind?: 'failure' | 'error' | undefined;
   message?: string;
 }
 
-/** Writes out what XML and HTML take for marks; characters that XML 1.0 cannot have are replaced. */
+/** Escapes for XML and HTML, and replaces characters that XML 1.0 cannot have. */
 export const escaped = (text: string): string =>
   text
     // oxlint-disable-next-line no-control-regex
@@ -15,7 +15,7 @@ export const escaped = (text: string): string =>
     .replaceAll('>', '&gt;')
     .replaceAll('"', '&quot;');
 
-/** Returns a JUnit report, as CI systems read it. */
+/** A JUnit report for CI systems. */
 export function toJunitXml(suite: string, tests: readonly JunitTest[]): string {
   const count = (wanted: JunitTest['kind']) => tests.filter(({ kind }) => kind === wanted).length;
   const counts = `tests="${tests.length}" failures="${count('failure')}" errors="${count('error')}"`;

@@ -5,10 +5,10 @@ import { processEnvironment } from '../config/environment.ts';
 import { type GlobalOptions, readRefusal, toReason, toTarget, withApi } from './api.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Longest line that is read, characters, and most messages under way. */
+/** Characters of a line. */
 const MAX_LINE = 16_777_216;
 const MAX_UNDER_WAY = 100;
-/** Codes of JSON-RPC. */
+/** JSON-RPC. */
 const PARSE_ERROR = -32_700;
 const INTERNAL_ERROR = -32_603;
 
@@ -19,7 +19,7 @@ interface Message {
   result?: { protocolVersion?: string };
 }
 
-/** A message on its way; it gets its answer, or none where it is cancelled. */
+/** A message under way. Without an answer it was cancelled. */
 interface Waiting {
   id: Message['id'];
   gone: AbortController;
@@ -27,8 +27,8 @@ interface Waiting {
 }
 
 /**
- * Hands the messages of a client on standard input to the MCP door of a service, and what comes back to standard
- * output. A fault of the service is the answer to its message; the command ends with its input.
+ * Bridges a client on standard input and output to the MCP door of a service. A failed request answers its message with
+ * an error. The command ends with its input.
  */
 export async function bridgeMcp(options: GlobalOptions, command: Command): Promise<void> {
   const isGiven = (name: string) => command.getOptionValueSourceWithGlobals(name) === 'cli';
@@ -77,7 +77,7 @@ async function runBridge(target: URL): Promise<void> {
     if (!message)
       await write(toError(undefined, `A line is no message, or has over ${MAX_LINE} characters.`, PARSE_ERROR));
     else if (message.method === 'notifications/cancelled') {
-      // In 2026 leaving is what cancels; before that the service could not tell which message is meant.
+      // Since the version of 2026 a disconnect cancels; before, the service could not tell which message is meant.
       for (const { id, gone, settle } of waiting) {
         if (id !== message.params?.requestId) continue;
         gone.abort();
@@ -93,7 +93,7 @@ async function runBridge(target: URL): Promise<void> {
   await Promise.all(works);
 }
 
-/** Returns what a client is told of a message that the service refused, or did not get. */
+/** Returns the error for a message that the service refused or did not get. */
 async function toAnswer({ origin }: URL, id: Message['id'], error: unknown, key: string | undefined): Promise<Message> {
   if (!(error instanceof SdkHttpError)) return toError(id, `${origin} cannot be reached: ${toReason(error)}.`);
   const { status, text } = error.data as { status: number; text: string };
@@ -108,7 +108,7 @@ const toError = (id: Message['id'], message: string, code = INTERNAL_ERROR) => (
   error: { code, message },
 });
 
-/** Writes a message, no faster than it is read. */
+/** Waits until the reader has taken the message. */
 async function write(message: object): Promise<void> {
   if (!process.stdout.write(`${JSON.stringify(message)}\n`)) await once(process.stdout, 'drain');
 }
@@ -122,7 +122,7 @@ function toMessage(line: string): Message | undefined {
   }
 }
 
-/** Yields the lines of a stream that are not empty; `undefined` for one that is too long. */
+/** Yields the lines of a stream except empty ones; `undefined` for a line that is too long. */
 async function* readLines(input: NodeJS.ReadStream): AsyncGenerator<string | undefined> {
   let [text, isTooLong] = ['', false];
   for await (const chunk of input.setEncoding('utf8') as AsyncIterable<string>) {

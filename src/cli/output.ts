@@ -2,12 +2,12 @@ import { readFileSync } from 'node:fs';
 import { styleText } from 'node:util';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Control characters but tabs and ends of lines, line separators, marks of direction: a terminal obeys them. */
+/** Characters that a terminal obeys: controls except tabs and line ends, line separators, marks of direction. */
 const OBEYED = /(?!\r?\n|\t)[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu;
 
 /**
- * Writes out control characters, as `\x1b`: texts of users and models must not move, clear or title a terminal. JSON
- * stays JSON: there those of ASCII are written out already.
+ * Escapes control characters, as `\x1b`: texts of users and models must not move, clear or title a terminal. JSON stays
+ * JSON, because it escapes those of ASCII itself.
  */
 export const toShown = (text: string): string =>
   text.replaceAll(OBEYED, (mark) => {
@@ -15,10 +15,10 @@ export const toShown = (text: string): string =>
     return mark < ' ' ? `\\x${code.padStart(2, '0')}` : `\\u${code.padStart(4, '0')}`;
   });
 
-/** Prints a text that holds words of users, models or servers. */
+/** For texts of users, models or servers. */
 export const print = (text: string): void => console.log(toShown(text));
 
-/** Colours a text for people, or leaves it plain where the output is no terminal or `NO_COLOR` is set. */
+/** Leaves a text plain if the output is no terminal or `NO_COLOR` is set. */
 export const style = (format: Parameters<typeof styleText>[0], text: string): string =>
   styleText(format, toShown(text), { stream: process.stdout });
 
@@ -65,10 +65,10 @@ export function toLine(text: string, length = Number.POSITIVE_INFINITY): string 
 /** Width of a progress bar, characters. */
 const BAR = 30;
 
-/** Draws a progress bar for a share from 0 to 1. */
+/** @param share from 0 to 1 */
 export const toBar = (share: number): string => '█'.repeat(Math.floor(share * BAR)).padEnd(BAR, '░');
 
-/** A failed command; the message is for people. */
+/** The message is for people. */
 export class CommandError extends Error {
   /** 1: it failed; 2: it could not start. */
   readonly exitCode: 1 | 2;
@@ -82,12 +82,12 @@ export class CommandError extends Error {
   }
 }
 
-/** Ends a command with exit code 2, not 1: what it was to say something about could not be run. */
+/** Ends a command with exit code 2, not 1, because the run or replay itself failed. */
 export const cannotRun = (error: unknown): never => {
   throw new CommandError(error instanceof Error ? error.message : String(error), 2);
 };
 
-/** Reads a file of JSON. @throws {CommandError} where it is none */
+/** @throws {CommandError} if the file is no JSON */
 export function readJsonFile(file: string): unknown {
   const text = readFileSync(file, 'utf8');
   try {

@@ -9,7 +9,7 @@ import { addServiceCommands } from './service-commands.ts';
 import { addArtifactCommands, addSessionCommands, addUserCommands } from './session-commands.ts';
 import { addCronCommands, addEvalCommands, addPastCommands, addTaskCommands } from './work-commands.ts';
 
-/** Exit code of an invalid command line, and of work that could not start. */
+/** For an invalid command line, and for work that could not start. */
 const USAGE_EXIT_CODE = 2;
 
 const SETTINGS = `
@@ -27,7 +27,7 @@ const endOnError = (error: NodeJS.ErrnoException) => process.exit(Number(error.c
 export async function runProgram(args: string[]): Promise<number> {
   const exit = { code: 0 };
   const isService = ['start', 'dev'].includes(args[0] ?? 'start');
-  // A reader that has seen enough, as `head` has, is no failure of a command; a service goes on as its logs do.
+  // A closed pipe, as by `head`, is no failure of a command. A service continues without its logs.
   if (!isService) process.stdout.off('error', endOnError).once('error', endOnError);
   const program = createProgram((code) => (exit.code = code));
   try {
@@ -36,7 +36,7 @@ export async function runProgram(args: string[]): Promise<number> {
   } catch (error) {
     // Help and version end like this too; commander has printed its message.
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
-    // A file that is absent or may not be read: the system's words name it.
+    // An absent or unreadable file: the system's message names it.
     const isAboutFile = error instanceof Error && 'syscall' in error && 'path' in error;
     const isForPeople = error instanceof AppError || error instanceof CommandError || isAboutFile;
     console.error(isForPeople ? toShown(error.message) : error);
@@ -50,7 +50,7 @@ function toUrl(text: string): string {
   throw new InvalidArgumentError('It begins with http:// or https://.');
 }
 
-/** Returns the command line; `end` receives the exit code of a command that has one of its own. */
+/** @param end receives the exit code of a command that sets one */
 export function createProgram(end: (code: number) => void): Command {
   const program = new Command('agent-runtime')
     .description('An HTTP service that hosts an agent and keeps its sessions in PostgreSQL.')

@@ -6,7 +6,6 @@ import { cannotRun, CommandError, print, toBar } from './output.ts';
 import type { ReplayOptions } from './replay.ts';
 import { type GateReport, type Outcome, type Sampled, toExitCode, toHtml, toJunit, toText } from './replay-report.ts';
 
-/** Options of a gate, as given on the command line. */
 export interface GateOptions extends ReplayOptions {
   since: string;
   sample: string;
@@ -16,16 +15,16 @@ export interface GateOptions extends ReplayOptions {
   html?: string;
 }
 
-/** Replays at once: as many as the service lets one caller have. */
+/** Replays at once, as many as the service allows one caller. */
 const PARALLEL = 2;
-/** Errors for a service without room, and for a caller that has had its share of this minute. */
+/** Back-off after 429 and 503. */
 const RETRY_MS = 1_000;
 const MAX_RETRIES = 90;
 const MINUTES: Record<string, number> = { m: 1, h: 60, d: 1_440 };
 
 /**
- * Replays a sample of the stored invocations of an application and prints where they differ, by place; Ctrl-C ends it
- * with a report of what was done.
+ * Replays a sample of the stored invocations of an application and prints the places where they differ. Ctrl-C ends it
+ * with a report of the replays so far.
  * @returns the exit code: 0 all the same, 1 a difference, 2 something could not be replayed, 3 not compared
  */
 export const runGate = (options: GateOptions): Promise<number> =>
@@ -72,7 +71,7 @@ function write(report: GateReport, { json, junit, html }: GateOptions): number {
   return toExitCode(report);
 }
 
-/** Replays the first ones live, one after the other within the budget, then all others side by side. */
+/** Replays the first ones live, in sequence within the budget, then all others in parallel. */
 async function replayAll(
   api: Api,
   options: GateOptions,
@@ -80,26 +79,26 @@ async function replayAll(
   signal: AbortSignal,
 ): Promise<Outcome[]> {
   const outcomes: Outcome[] = [];
-  const left = { tokens: budget };
+  const remainder = { tokens: budget };
   const isShown = process.stderr.isTTY;
   const work = async (some: Iterable<Sampled>, isLive: boolean) => {
     for (const item of some) {
       if (signal.aborted) return;
-      const outcome = await replayOne(api, options, item, isLive ? left : undefined, signal);
+      const outcome = await replayOne(api, options, item, isLive ? remainder : undefined, signal);
       if (outcome) outcomes.push(outcome);
       const share = outcomes.length / items.length;
       if (isShown) process.stderr.write(`\r${toBar(share)} ${outcomes.length}/${items.length}`);
     }
   };
   await work(items.slice(0, live), true);
-  // One iterator: each takes the next one.
+  // One iterator, from which each worker takes the next item.
   const others = items.slice(live).values();
   await Promise.all(Array.from({ length: PARALLEL }, () => work(others, false)));
   if (isShown) process.stderr.write('\n');
   return outcomes;
 }
 
-/** Replays one invocation; with a budget, live. @returns `undefined` where it was stopped */
+/** Replays live if there is a budget. @returns `undefined` if it was stopped */
 async function replayOne(
   api: Api,
   { app, systemPrompt }: GateOptions,
@@ -120,7 +119,7 @@ async function replayOne(
       return { ...outcome, result };
     } catch (error) {
       if (signal.aborted) return undefined;
-      // Before it began; a live one that broke off is not repeated, and may have used all that it was given.
+      // These refuse before the replay begins. An interrupted live replay is not retried, and may have used its budget.
       const { status, message } = error as CommandError;
       if (tries < MAX_RETRIES && (status === 429 || (status === 503 && !budget)))
         await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined);

@@ -2,7 +2,7 @@ import type { Replay } from '../invocations/replay/replay.ts';
 import { escaped, toJunitXml } from './junit.ts';
 import { style, toLine, toShown } from './output.ts';
 
-/** A stored invocation that a gate has chosen. */
+/** A stored invocation in a gate's sample. */
 export interface Sampled {
   userId: string;
   sessionId: string;
@@ -10,10 +10,10 @@ export interface Sampled {
   agentVersion?: string;
 }
 
-/** The outcome of the replay of one invocation: a result, or why there is none. */
+/** A result, or the reason why there is none. */
 export type Outcome = Sampled & { isLive: boolean; result?: Replay; failure?: string };
 
-/** The outcomes of a gate; those that are missing were not begun. */
+/** A replay without an outcome did not begin. */
 export interface GateReport {
   app: string;
   chosen: number;
@@ -21,22 +21,22 @@ export interface GateReport {
   outcomes: Outcome[];
 }
 
-/** Outcomes that differ at one place, or that one reason kept from their end. */
+/** Outcomes that differ at one place, or failed for one reason. */
 interface Group {
   kind: 'failure' | 'error' | 'unseen';
   place: string;
   outcomes: Outcome[];
 }
 
-/** Maximum characters of a value in a difference. */
+/** Characters of a value in a difference. */
 export const SHOWN = 300;
-/** Invocations of a group that the text names. */
+/** Maximum invocations of a group to name. */
 const NAMED = 5;
 
-/** The exit codes of replays; the last one is that of `eval run` and `eval compare` too. */
+/** Exit codes of replays; `eval run` and `eval compare` share the last one. */
 export const EXIT = { same: 0, different: 1, failed: 2, notCompared: 3 } as const;
 
-/** Returns the exit code of a gate: a difference first, then what could not be replayed, then what was not compared. */
+/** A difference takes precedence over a failed replay, and that over one that was not compared. */
 export function toExitCode({ chosen, outcomes }: GateReport): number {
   const kinds = outcomes.map((outcome) => toGroup(outcome)?.kind);
   if (kinds.includes('failure')) return EXIT.different;
@@ -44,7 +44,7 @@ export function toExitCode({ chosen, outcomes }: GateReport): number {
   return kinds.includes('unseen') || outcomes.length === 0 ? EXIT.notCompared : EXIT.same;
 }
 
-/** The group of an outcome; `undefined` where the replay is the same. */
+/** `undefined` if the replay is the same. */
 function toGroup({ result, failure }: Outcome): Omit<Group, 'outcomes'> | undefined {
   const { status, difference, notes = [], stopped = failure ?? '' } = result ?? {};
   if (status === 'same') return undefined;
@@ -68,7 +68,6 @@ function toGroups(outcomes: Outcome[]): Group[] {
 const toName = ({ userId, sessionId, id, isLive }: Outcome) => `${userId}/${sessionId}/${id}${isLive ? ' (live)' : ''}`;
 const toValue = (value: unknown) => JSON.stringify(value) ?? 'nothing';
 
-/** Returns both values of a difference as lines to read. */
 export function toDifferenceLines({ before, after }: { before?: unknown; after?: unknown }): string[] {
   return [`  before  ${toLine(toValue(before), SHOWN)}`, `  after   ${toLine(toValue(after), SHOWN)}`];
 }
@@ -80,7 +79,7 @@ function toSummary({ chosen, outcomes, seconds }: GateReport): string {
   return `${outcomes.length} of ${chosen} invocations replayed in ${seconds.toFixed(1)} s: ${counts}.`;
 }
 
-/** The report to read: what differs, by place, the most frequent first, with an example of each. */
+/** Lists differences by place, the most frequent first, with an example of each. */
 export function toText(report: GateReport): string {
   const groups = toGroups(report.outcomes).flatMap(({ kind, place, outcomes }) => {
     const [first] = outcomes;
@@ -96,7 +95,7 @@ export function toText(report: GateReport): string {
   return [toSummary(report), ...groups].join('\n');
 }
 
-/** The report as CI systems read it: one test each. */
+/** One test for each replay. */
 export const toJunit = ({ app, outcomes }: GateReport): string =>
   toJunitXml(
     `replay.${app}`,

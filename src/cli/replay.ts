@@ -3,7 +3,6 @@ import { type GlobalOptions, sessionPath, withApi } from './api.ts';
 import { EXIT, SHOWN, toDifferenceLines } from './replay-report.ts';
 import { cannotRun, CommandError, style, toLine, toShown } from './output.ts';
 
-/** Options of a replay, as given on the command line. */
 export interface ReplayOptions extends GlobalOptions {
   model: 'stored' | 'live';
   tools: 'stored' | 'live';
@@ -13,7 +12,7 @@ export interface ReplayOptions extends GlobalOptions {
 /**
  * Replays a stored invocation [the latest one of the session] and prints the first difference.
  * @returns the exit code: 0 the same, 1 different, 3 not compared
- * @throws {CommandError} with exit code 2 where the replay cannot reach its end
+ * @throws {CommandError} with exit code 2 if the replay cannot reach its end
  */
 export const replay = (session: string, invocation: string | undefined, options: ReplayOptions): Promise<number> =>
   withApi(options, async (api) => {

@@ -1,12 +1,11 @@
 import { Argument, type Command, Option } from 'commander';
 import { printCompletion } from './command-help.ts';
 
-/** The commands that run, prepare and describe the service. */
 export function addServiceCommands(program: Command, end: (code: number) => void): void {
   program
     .command('start')
     .description('start the service, also without a command')
-    // Of `dev`, for the line that a reload prints.
+    // From `dev`, for the line that a reload prints.
     .addOption(new Option('--changed <file>').hideHelp())
     .action(async ({ changed }: { changed?: string }) => (await import('./start.ts')).start(changed));
   program

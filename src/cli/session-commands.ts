@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 
-/** The commands for conversations and sessions. @param end receives the exit code of a comparison */
+/** @param end receives the exit code of a comparison */
 export function addSessionCommands(program: Command, end: (code: number) => void): void {
   program
     .command('chat')
@@ -74,7 +74,6 @@ function addChangesOfSessions(sessions: Command, end: (code: number) => void): v
     );
 }
 
-/** The commands for the files of a session. */
 export function addArtifactCommands(program: Command): void {
   const artifacts = program.command('artifacts').description('the artifacts of a session');
   artifacts
@@ -99,7 +98,6 @@ export function addArtifactCommands(program: Command): void {
     );
 }
 
-/** The commands for all data of one user. */
 export function addUserCommands(program: Command): void {
   program
     .command('retention')

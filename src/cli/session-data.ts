@@ -1,7 +1,7 @@
 import { type GlobalOptions, sessionPath, withApi } from './api.ts';
 import { CommandError, print, style, toLine, toShown } from './output.ts';
 
-/** Maximum characters of a value in a difference. */
+/** Characters of a value in a difference. */
 const SHOWN = 300;
 
 /** Parses an option as a whole number from 0. @throws {CommandError} for anything else */
@@ -23,7 +23,6 @@ function toLabels(texts: readonly string[]): Record<string, string> {
   );
 }
 
-/** Options of a fork, as given on the command line. */
 interface ForkOptions extends GlobalOptions {
   at?: string;
   id?: string;
@@ -40,7 +39,6 @@ export async function forkSession(session: string, options: ForkOptions): Promis
   });
 }
 
-/** Sets and removes labels of a session and prints the result. */
 export async function labelSession(
   session: string,
   labels: string[],
@@ -71,7 +69,6 @@ interface SessionDiff {
   state: ({ key: string } & Side)[];
 }
 
-/** Options of a comparison, as given on the command line. */
 interface DiffOptions extends GlobalOptions {
   at?: string;
   otherAt?: string;

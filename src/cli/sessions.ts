@@ -4,7 +4,6 @@ import { CommandError, print, printList, toLine, toTime } from './output.ts';
 import { toLines } from './conversation.ts';
 import { toSequence } from './session-data.ts';
 
-/** A session on the wire. */
 interface SessionBody {
   id: string;
   state: object;
@@ -14,7 +13,6 @@ interface SessionBody {
   firstText?: string;
 }
 
-/** Options of `sessions list`, as given on the command line. */
 interface ListOptions extends GlobalOptions {
   limit: string;
   label?: string[];
@@ -23,10 +21,9 @@ interface ListOptions extends GlobalOptions {
   order?: string;
 }
 
-/** Maximum characters of the first text in a list. */
+/** Characters of the first text in a list. */
 const TEXT_SHOWN = 60;
 
-/** Maximum sessions of one request. */
 const PAGE = 200;
 
 /** Prints the user's sessions [the newest first]. */
@@ -40,8 +37,8 @@ export async function listSessions(options: ListOptions): Promise<void> {
       string,
       string,
     ][];
-    const wanted = label.map((each): [string, string] => ['label', each]);
-    const filter: [string, string][] = [['withDetails', 'true'], ...wanted, ...chosen];
+    const labelFilters = label.map((each): [string, string] => ['label', each]);
+    const filter: [string, string][] = [['withDetails', 'true'], ...labelFilters, ...chosen];
     for await (const session of allSessions(api, options, filter)) {
       sessions.push(session);
       if (sessions.length === limit) break;
@@ -86,7 +83,6 @@ async function* allIds(api: Api, options: GlobalOptions): AsyncGenerator<string,
   for await (const { id } of allSessions(api, options)) yield id;
 }
 
-/** Yields the user's sessions, reading page by page. */
 async function* allSessions(
   api: Api,
   options: GlobalOptions,

@@ -15,14 +15,14 @@ import { VERSION } from '../platform/version.ts';
 import { builtInTools } from '../agent/tools/registry.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 
-/** Signals that follow sooner repeat the first: npm forwards one that the terminal sent to the whole group. */
+/** A second signal within this time is the first again: npm forwards what the terminal sent to the whole group. */
 const SAME_SIGNAL_MS = 1000;
-/** Exit code of a process that got a second signal while it was stopping: 128 + SIGINT, as shells expect. */
+/** Exit code after a second signal while stopping: 128 + SIGINT, as shells expect. */
 const INTERRUPTED_EXIT_CODE = 130;
 
 /**
- * Runs the service until a signal. `changed` is the file because of which `dev` starts it again.
- * @throws {ConfigError} when it cannot start, with a remedy
+ * Runs the service until a signal. `changed` is the file whose change made `dev` restart it.
+ * @throws {ConfigError} with a remedy if it cannot start
  */
 export async function start(changed?: string): Promise<void> {
   const config = readConfig(processEnvironment());
@@ -38,7 +38,7 @@ export async function start(changed?: string): Promise<void> {
   flushCompileCache();
 }
 
-/** Applies the migrations and says which; `isCheck` only looks. @throws {ConfigError} as a start does */
+/** Names the migrations; `isCheck` does not apply them. @throws {ConfigError} as a start does */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
   const config = readConfig(processEnvironment(), { listens: false });
   const source = await findDatabase(config);
@@ -51,7 +51,7 @@ export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<vo
   }
 }
 
-/** Prints the effective configuration. @throws {ConfigError} where it cannot be served */
+/** Prints the effective configuration. @throws {ConfigError} if it cannot be served */
 export async function check(): Promise<void> {
   process.stdout.write(await describeHarness(readConfig(processEnvironment(), { listens: false }), console.error));
 }
@@ -61,7 +61,7 @@ const NO_LOGIN =
   'refuse them with 401; use AUTH_MODE local for them, or give the operations a key';
 const sendsNoKey = ({ DEV_UI, auth }: Config) => DEV_UI && auth.mode !== 'local';
 
-/** The address for a browser, which cannot open 0.0.0.0. */
+/** Browsers cannot open 0.0.0.0. */
 const toBrowserUrl = ({ url }: Runtime) => url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 
 async function printStart(config: Config, runtime: Runtime): Promise<void> {
@@ -80,13 +80,13 @@ async function printStart(config: Config, runtime: Runtime): Promise<void> {
   console.log(lines.join('\n'));
 }
 
-/** Returns commands that send a first message. */
+/** Commands that send a first message. */
 function toCommands(config: Config, runtime: Runtime): string[] {
   const url = toBrowserUrl(runtime);
   const { app, prompt } = findExample(runtime.agents);
   const authorization = config.auth.mode === 'key' ? " -H 'authorization: Bearer <a key of RUNTIME_API_KEYS>'" : '';
   const post = (path: string, body: object) => {
-    // A quote would end the argument of the shell.
+    // A quote would end the shell's argument.
     const text = JSON.stringify(body).replaceAll("'", '\\u0027');
     return `curl -s ${url}${path} -H 'content-type: application/json'${authorization} -d '${text}'`;
   };
@@ -103,8 +103,8 @@ function toCommands(config: Config, runtime: Runtime): string[] {
 
 /**
  * Drains and stops at the first SIGTERM or Ctrl-C, also during the start; a later one ends the process at once, and the
- * embedded PostgreSQL with it. An exception that nothing caught, as in a timer of a tool, stops it in the same way.
- * @returns a signal that aborts with the first one
+ * embedded PostgreSQL with it. An uncaught exception, as in a timer of a tool, stops it in the same way.
+ * @returns an abort signal for the first one
  */
 function stopOnSignals(starting: Promise<Runtime>, log: Log): AbortSignal {
   const stopping = new AbortController();
@@ -119,7 +119,7 @@ function stopOnSignals(starting: Promise<Runtime>, log: Log): AbortSignal {
     console.log('Stopping; running requests may finish. Once more to end at once.');
     starting.then(close, () => undefined); // a start that fails is reported by main
   };
-  // Rejections that nothing handles come here too. State of the process may be wrong, so it takes no new work.
+  // Unhandled rejections come here too. The state of the process may be wrong, so it takes no new work.
   process.on('uncaughtException', (err) => {
     const isFirst = process.exitCode !== 1;
     process.exitCode = 1;
@@ -141,7 +141,7 @@ async function close(runtime: Runtime): Promise<void> {
   }
 }
 
-/** Prints the document of all operations of all modes. @throws {Error} when it is not a valid OpenAPI document */
+/** Prints the operations of all modes. @throws {Error} if the document is not valid OpenAPI */
 export async function printOpenApi(): Promise<void> {
   const operations = listAllOperations();
   const document = openApiDocument(operations, { authMode: 'local', components: COMPONENTS });
@@ -149,7 +149,7 @@ export async function printOpenApi(): Promise<void> {
   process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
 }
 
-/** Returns an application with a prompt that it answers by a tool of its own, also with the offline model. */
+/** Finds an application with a prompt that makes it call its own tool, also with the offline model. */
 export function findExample(agents: ReadonlyMap<string, HostedAgent>): { app: string; prompt: string } {
   const builtIn = builtInTools();
   for (const [app, agent] of agents) {
@@ -159,7 +159,7 @@ export function findExample(agents: ReadonlyMap<string, HostedAgent>): { app: st
   return { app: HARNESS_APP, prompt: 'What is 17 * 23? Use the calculator.' };
 }
 
-/** The members of a JSON Schema that an example is made from. */
+/** The members of a JSON Schema that an example needs. */
 interface Schema extends Partial<Record<'default' | 'const' | 'type', unknown>> {
   examples?: unknown[];
   enum?: unknown[];
@@ -173,10 +173,10 @@ interface Schema extends Partial<Record<'default' | 'const' | 'type', unknown>> 
   minimum?: number;
 }
 
-/** Returns a value that fits a schema without patterns and formats; of an object the required members. */
+/** Returns a value that fits a schema without patterns and formats; objects have their required members only. */
 export function toExample(schema: Schema): unknown {
-  const given = schema.default ?? schema.const ?? schema.examples?.[0] ?? schema.enum?.[0];
-  if (given !== undefined) return given;
+  const value = schema.default ?? schema.const ?? schema.examples?.[0] ?? schema.enum?.[0];
+  if (value !== undefined) return value;
   const { type, anyOf, required = [], properties = {} } = schema;
   if (anyOf?.[0]) return toExample(anyOf[0]);
   if (type === 'string') return 'tea'.padEnd(schema.minLength ?? 0, '.').slice(0, schema.maxLength);

@@ -3,7 +3,7 @@ import { type Api, type GlobalOptions, listPages, withApi } from './api.ts';
 import { print, printList } from './output.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** The members of a task that are shown. */
+/** The shown members. */
 interface TaskBody {
   id: string;
   kind: string;
@@ -13,7 +13,7 @@ interface TaskBody {
   expireTime?: number;
 }
 
-/** Tasks are answered only at a service that stays. */
+/** An answered task continues only in a service that stays. */
 const RUNNING = { running: true };
 
 const listOpen = (api: Api, { all, user }: GlobalOptions & { all?: boolean }): Promise<TaskBody[]> =>
@@ -44,7 +44,6 @@ export const listOpenTasks = (options: GlobalOptions & { all?: boolean }): Promi
     RUNNING,
   );
 
-/** Pause between two looks of `tasks watch`. */
 const WATCH_MS = 2_000;
 
 /** Prints each open task of the sessions of `--user`, or of all, once, as it comes, until it is stopped. */
@@ -71,8 +70,8 @@ export const answerTask = (
   withApi(
     options,
     async (api) => {
-      const given = answer === undefined ? {} : { answer: parseExactJson(answer) };
-      const change = reject ? { action: 'reject', by } : { action: 'answer', by, ...given };
+      const content = answer === undefined ? {} : { answer: parseExactJson(answer) };
+      const change = reject ? { action: 'reject', by } : { action: 'answer', by, ...content };
       const task = await api.send<TaskBody>('PATCH', `/tasks/${encodeURIComponent(id)}`, change);
       print(options.json ? JSON.stringify(task) : `task ${task.id}: ${task.state}`);
     },

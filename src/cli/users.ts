@@ -4,27 +4,24 @@ import { createInterface } from 'node:readline';
 import { CommandError, print, printList } from './output.ts';
 import { type Api, type GlobalOptions, listPages, withApi } from './api.ts';
 
-/** The options of the commands on one user. */
 interface UserOptions extends GlobalOptions {
   allApps?: boolean;
   dryRun?: boolean;
 }
 
-/** An erasure on the wire. */
 interface ErasureBody {
   status: 'done' | 'running' | 'dryRun';
   counts: Record<string, number>;
 }
 
-/** The path of a user of an application. */
 const userPath = (app: string, user: string): string =>
   `/apps/${encodeURIComponent(app)}/users/${encodeURIComponent(user)}`;
 
-/** Lists the applications of a command: that of `--app`, or all that hold data of the user. */
+/** The application of `--app`, or with `--all-apps` all that have data of the user. */
 const listApps = async (api: Api, user: string, { app, allApps }: UserOptions): Promise<string[]> =>
   allApps ? api.send<string[]>('GET', `/users/${encodeURIComponent(user)}/apps`) : [app];
 
-/** Erases a user, in as many requests as it takes, and prints the counts. */
+/** Repeats the request until all data are erased, and prints the counts. */
 export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
   withApi(options, async (api) => {
     for (const app of await listApps(api, user, options)) {
@@ -33,7 +30,7 @@ export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
       while (erasure.status === 'running') {
         if (process.stderr.isTTY) process.stderr.write(`\r${countRows(erasure)} rows`);
         erasure = await api.send<ErasureBody>('DELETE', path);
-        // Clears the line of the progress.
+        // Clears the progress bar.
         if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
       }
       if (options.json) print(JSON.stringify({ app, ...erasure }));
@@ -41,7 +38,6 @@ export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
     }
   });
 
-/** Prints the users of `--app`. */
 export const listUsers = (options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const path = `/apps/${encodeURIComponent(options.app)}/users?limit=1000`;
@@ -64,7 +60,7 @@ export const exportUser = (user: string, options: UserOptions): Promise<void> =>
 
 /** The first bytes of a file of `users export`. */
 export const EXPORT_HEAD = '{"kind":"agent-runtime user export"';
-/** Maximum characters and lines of one request. */
+/** Bounds of one request. */
 const REQUEST_CHARACTERS = 4_000_000;
 const REQUEST_LINES = 1_000;
 
@@ -112,7 +108,6 @@ function toText(app: string, erasure: ErasureBody): string {
   return [`${app}: ${countRows(erasure)} ${verb}`, ...lines.map(([name, count]) => `  ${name}  ${count}`)].join('\n');
 }
 
-/** Prints the amount of data that retention would delete now. */
 export const showRetention = (options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const counts = await api.send<{ sessions: number; artifactVersions: number }>('GET', '/retention');

@@ -1,15 +1,14 @@
 import { existsSync, type FSWatcher, readdirSync, readFileSync, realpathSync, statSync, watch } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 
-/** Debounce of changes: editors write a file in several steps. */
+/** Debounce, because editors write a file in several steps. */
 const SETTLE_MS = 200;
-/** An import of another file of the project. */
 const IMPORT = /(?:from|import)\s*\(?\s*['"](\.{1,2}\/[^'"]+)['"]/g;
 
-/** Finds the files at and below places and those that they import, each with its state, and the directories of all. */
+/** Finds the files at and below places, the files that they import, and the directories of all. */
 function look(places: readonly string[]) {
   const files = new Map<string, string>();
-  /** By number and path: one that was made anew is another. */
+  /** By inode and path, because a recreated directory is another one. */
   const directories = new Map<string, string>();
   const addDirectory = (path: string) => directories.set(`${statSync(path).ino} ${path}`, path);
   const entered = new Set<string>();
@@ -19,7 +18,7 @@ function look(places: readonly string[]) {
     const path = realpathSync(there);
     const stats = statSync(path);
     addDirectory(stats.isDirectory() ? path : dirname(path));
-    // One that is absent may come: the nearest directory tells.
+    // For an absent file the nearest existing directory is watched.
     if (there !== resolve(place) || entered.has(path)) return;
     entered.add(path);
     if (stats.isDirectory()) {
@@ -35,12 +34,12 @@ function look(places: readonly string[]) {
 }
 
 /**
- * Calls `changed` with a file at or below places, or one that those import, when it came, went or has another content.
- * Directories are watched, so that it does not matter how a file is saved. @returns what ends it
+ * Calls `changed` with a file at or below places, or one that these import, when it appears, disappears or changes.
+ * Watches directories, so that it does not matter how a file is saved. @returns a function that stops watching
  */
 export function watchFiles(getPlaces: () => readonly string[], changed: (file: string) => void): () => void {
   const watchers = new Map<string, FSWatcher>();
-  let known = look(getPlaces());
+  let current = look(getPlaces());
   let timer: NodeJS.Timeout | undefined;
   const soon = () => {
     clearTimeout(timer);
@@ -48,26 +47,26 @@ export function watchFiles(getPlaces: () => readonly string[], changed: (file: s
   };
   const follow = () => {
     for (const [key, watcher] of watchers) {
-      if (known.directories.has(key)) continue;
+      if (current.directories.has(key)) continue;
       watcher.close();
       watchers.delete(key);
     }
-    for (const [key, path] of known.directories) {
+    for (const [key, path] of current.directories) {
       if (watchers.has(key)) continue;
       watchers.set(key, watch(path, soon).on('error', soon));
-      // A file may have come before.
+      // A file may have appeared before the watcher.
       soon();
     }
   };
   const update = () => {
-    const before = known.files;
+    const before = current.files;
     try {
-      known = look(getPlaces());
+      current = look(getPlaces());
       follow();
     } catch {
-      return soon(); // something went while it was looked at
+      return soon(); // A file disappeared meanwhile.
     }
-    const file = [...known.files, ...before].find(([path]) => known.files.get(path) !== before.get(path))?.[0];
+    const file = [...current.files, ...before].find(([path]) => current.files.get(path) !== before.get(path))?.[0];
     if (file !== undefined) changed(relative('', file));
   };
   follow();

@@ -2,10 +2,10 @@ import { type Command, Option } from 'commander';
 import type { GateOptions } from './replay-gate.ts';
 import type { ReplayOptions } from './replay.ts';
 
-/** Where the answers of a replay, or of a run of cases, come from. */
+/** Sources of the answers of a replay, or of a run of cases. */
 const MODES = ['stored', 'live'];
 
-/** The commands that run evaluations. @param end receives the exit code of a gate */
+/** @param end receives the exit code of a gate */
 export function addEvalCommands(program: Command, end: (code: number) => void): void {
   const evaluation = program.command('eval').description('evaluation sets');
   evaluation
@@ -60,7 +60,6 @@ export function addEvalCommands(program: Command, end: (code: number) => void): 
     );
 }
 
-/** The commands of schedules. */
 export function addCronCommands(program: Command): void {
   const cron = program.command('cron').description('cronjobs, of a service that runs');
   cron
@@ -76,7 +75,6 @@ export function addCronCommands(program: Command): void {
     );
 }
 
-/** The commands of tasks. */
 export function addTaskCommands(program: Command): void {
   const tasks = program.command('tasks').description('what waits for a person, of a service that runs');
   tasks
@@ -102,7 +100,7 @@ export function addTaskCommands(program: Command): void {
     );
 }
 
-/** The commands that look back: at what was, here and elsewhere. @param end receives the exit code */
+/** Commands about the past: replays and imports. @param end receives the exit code */
 export function addPastCommands(program: Command, end: (code: number) => void): void {
   program
     .command('replay')

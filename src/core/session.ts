@@ -9,7 +9,7 @@ export const MAX_IDENTIFIER_LENGTH = 256;
 /** Maximum size of an identifier in UTF-8: three of this size and an event id of 256 characters fit one index row. */
 export const MAX_IDENTIFIER_BYTES = 512;
 
-/** The store's escape mark (`db/json-escape.ts`): text may hold it, identifiers may not because their columns are unescaped. */
+/** The store's escape mark (`db/json-escape.ts`). Identifiers may not hold it, because their columns are unescaped. */
 export const STORE_MARK = '\uE000';
 
 /** Characters that a terminal or an editor acts on instead of showing them. */

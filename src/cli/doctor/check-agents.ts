@@ -41,12 +41,12 @@ export async function checkAgents(config: Config): Promise<Finding[]> {
   }
 }
 
-/** Checks what transactional tools need of a database that is there before the service. */
+/** Checks a database other than the embedded one, which exists only with the service. */
 async function checkSql(config: Config, agents: ReadonlyMap<string, HostedAgent>): Promise<Finding[]> {
   if (config.DATABASE_URL === undefined || ![...agents.values()].some((agent) => agent.hasTransactions)) return [];
   const { access } = await findDatabase(config);
-  const found = await checkTools(access);
-  return found.warning === undefined ? [] : [warning('agents', found.warning)];
+  const tools = await checkTools(access);
+  return tools.warning === undefined ? [] : [warning('agents', tools.warning)];
 }
 
 const TIMEOUT_MS = 10_000;
@@ -56,7 +56,7 @@ const BASE_URLS: Record<string, string> = {
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
 
-/** Checks that the provider answers, accepts the key and knows the model. It calls no model, so it costs nothing. */
+/** Checks that the provider answers, accepts the key and knows the model, at no cost because it calls no model. */
 export async function checkModel(config: Config): Promise<Finding> {
   const { provider, name, baseUrl } = (await readHarnessAgent(config)).model;
   if (provider === 'offline') return ok('model', 'offline, it needs nothing');

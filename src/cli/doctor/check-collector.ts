@@ -9,14 +9,14 @@ export async function checkCollector(config: Config): Promise<Finding> {
   const { OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL: protocol } = config;
   if (!OTEL_EXPORTER_OTLP_ENDPOINT) return skipped('collector', 'OTEL_EXPORTER_OTLP_ENDPOINT names none');
   const { url, headers } = toOtlpOptions({ ...config, OTEL_EXPORTER_OTLP_ENDPOINT }, 'traces');
-  // An empty message of Protocol Buffers has no byte.
+  // An empty message of Protocol Buffers has no bytes.
   const [type, body] = protocol === 'http/json' ? ['application/json', '{}'] : ['application/x-protobuf', ''];
   const { host } = new URL(url);
   const failed = (what: string) => fault('collector', `The collector at ${host} ${what}.`);
   try {
     const signal = AbortSignal.timeout(TIMEOUT_MS);
-    const sent = { method: 'POST', headers: { ...headers, 'content-type': type }, body, signal };
-    const { status } = await fetch(url, { ...sent, redirect: 'manual' });
+    const request = { method: 'POST', headers: { ...headers, 'content-type': type }, body, signal };
+    const { status } = await fetch(url, { ...request, redirect: 'manual' });
     if (status >= 200 && status < 300) return ok('collector', `${host} takes traces`);
     if (status === 401 || status === 403)
       return failed(`refuses the headers (HTTP ${status}); change OTEL_EXPORTER_OTLP_HEADERS`);

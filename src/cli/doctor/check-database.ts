@@ -7,11 +7,11 @@ import { findDatabase, migrate } from '../../process/open-database.ts';
 import { failing, fault, type FaultRule, type Finding, skipped, toFindings, toReason } from './finding.ts';
 
 const CHECKING = { application_name: 'agent-runtime doctor', connectionTimeoutMillis: 5_000, query_timeout: 5_000 };
-/** PostgreSQL 14, the oldest that the tests know. */
+/** PostgreSQL 14, the oldest tested version. */
 const MIN_VERSION = 140_000;
 /** Tolerated difference of the clocks of this machine and of the database, by which tokens and schedules are judged. */
 const MAX_CLOCK_DIFFERENCE_MS = 5_000;
-/** The shortest statement time-out of role or database; it applies where a pooler drops the service's own. */
+/** Minimum statement time-out of role or database, which applies if a pooler drops the service's own. */
 const MIN_STATEMENT_TIMEOUT_MS = 1_000;
 const NOTICE_MS = 2_000;
 const CHANNEL = 'agent_runtime_doctor';
@@ -19,14 +19,14 @@ const CHANNEL = 'agent_runtime_doctor';
 const FINE = 'reachable, up to date, with the rights it needs';
 const POLLED = 'news of other processes comes within a second, at once with DATABASE_DIRECT_URL';
 
-/** Checks that the database can be used, without changing it. */
+/** Changes nothing. */
 export async function checkDatabase(config: Config): Promise<Finding[]> {
   if (config.DATABASE_URL === undefined) return [skipped('database', 'embedded; it starts with the service')];
   try {
     const { access } = await findDatabase(config);
     await migrate(access, 'check');
     const { serving, direct = serving, replica } = access;
-    // A pooler without a direct address is a valid choice: the service polls every second then.
+    // A pooler without a direct address is valid: the service polls every second.
     const isPolled = direct.isPooled === true;
     const ofReplica = replica && (await findReplicaFault(serving, replica, CHECKING));
     const faults = [
@@ -47,11 +47,11 @@ async function checkServer(config: Config, address: DatabaseAddress): Promise<st
   });
   try {
     const sentMs = Date.now();
-    const found = await inspect(client);
-    const differenceMs = Math.abs(found.clockMs - (sentMs + Date.now()) / 2);
-    const wanted = config.DATABASE_POOL_SIZE + 2;
+    const server = await inspect(client);
+    const differenceMs = Math.abs(server.clockMs - (sentMs + Date.now()) / 2);
+    const connections = config.DATABASE_POOL_SIZE + 2;
     const rules: FaultRule[] = [
-      [found.version < MIN_VERSION, 'The server is older than PostgreSQL 14; DATABASE_URL needs a newer one.'],
+      [server.version < MIN_VERSION, 'The server is older than PostgreSQL 14; DATABASE_URL needs a newer one.'],
       [client.isReadOnly, 'The server takes no writes; let DATABASE_URL name the primary.'],
       [
         differenceMs > MAX_CLOCK_DIFFERENCE_MS,
@@ -59,17 +59,17 @@ async function checkServer(config: Config, address: DatabaseAddress): Promise<st
           'let both follow a time server (NTP).',
       ],
       [
-        found.room < wanted,
-        `The server has room for ${found.room} connections and this process wants ${wanted}; ` +
+        server.room < connections,
+        `The server has room for ${server.room} connections and this process wants ${connections}; ` +
           'lower DATABASE_POOL_SIZE or raise max_connections or the limit of the role.',
       ],
       [
-        found.statementTimeoutMs > 0 && found.statementTimeoutMs < MIN_STATEMENT_TIMEOUT_MS,
-        `The role or the database ends statements after ${found.statementTimeoutMs} ms, migrations too; ` +
+        server.statementTimeoutMs > 0 && server.statementTimeoutMs < MIN_STATEMENT_TIMEOUT_MS,
+        `The role or the database ends statements after ${server.statementTimeoutMs} ms, migrations too; ` +
           'alter role … reset statement_timeout (DATABASE_STATEMENT_TIMEOUT_MS is for the service).',
       ],
       [
-        found.setting !== 'on' && address.isPooled !== true,
+        server.setting !== 'on' && address.isPooled !== true,
         'What connections set does not arrive: a pooler stands between. Set DATABASE_POOLER=transaction, and ' +
           'DATABASE_DIRECT_URL past it.',
       ],
@@ -106,7 +106,7 @@ async function checkListen(address: DatabaseAddress): Promise<string[]> {
     connect(address, CHECKING, { acceptsReadOnly: true }),
   ]);
   try {
-    // A standby accepts no LISTEN; that it accepts no writes is a fault of its own.
+    // A standby accepts no LISTEN. Another check reports that it accepts no writes.
     if (listener.isReadOnly) return [];
     const heard = new Promise<boolean>((resolve) => listener.once('notification', () => resolve(true)));
     await listener.query(`listen ${CHANNEL}`);

@@ -5,13 +5,12 @@ import { dirname, join, resolve } from 'node:path';
 import type { Config } from '../../config/config.ts';
 import { failing, fault, type FaultRule, type Finding, ok, skipped, toFindings, toReason } from './finding.ts';
 
-/** Free bytes that an embedded database needs to grow for a while. */
+/** Minimum free bytes, so that an embedded database can grow for a while. */
 const MIN_FREE_BYTES = 1024 ** 3;
-/** The runtime uses about 100 MiB; half of the rest is for what requests bring. */
+/** The runtime uses about 100 MiB, and requests get half of the rest. */
 const MIN_MEMORY_BYTES = 256 * 1024 ** 2;
 const MIN_CPUS = 0.5;
 
-/** Checks that the ports of the service are free. */
 export async function checkPorts({ HOST, PORT, METRICS_HOST, METRICS_PORT }: Config): Promise<Finding[]> {
   const ports: [setting: string, host: string, port: number | undefined][] = [
     ['PORT', HOST, PORT],
@@ -37,7 +36,7 @@ export async function checkDisk({ DATABASE_URL, DATA_DIR }: Config): Promise<Fin
   if (DATABASE_URL !== undefined) return skipped('disk', 'DATABASE_URL says where the data is');
   try {
     let directory = resolve(DATA_DIR);
-    // A missing directory is created, which its closest existing parent must allow.
+    // The closest existing parent must allow the creation of a missing directory.
     while (!existsSync(directory)) directory = dirname(directory);
     if (!(await stat(directory)).isDirectory()) return fault('disk', `DATA_DIR: ${directory} is no directory.`);
     await access(directory, constants.W_OK);
@@ -50,7 +49,7 @@ export async function checkDisk({ DATABASE_URL, DATA_DIR }: Config): Promise<Fin
   }
 }
 
-/** Checks the limits of a container. @param root directory in which the kernel shows them (cgroup v2) */
+/** @param root directory of the container's limits (cgroup v2) */
 export function checkContainer(root = '/sys/fs/cgroup'): Finding[] {
   const read = (file: string) => (existsSync(join(root, file)) ? readFileSync(join(root, file), 'utf8').trim() : 'max');
   const [memory, [quota, period]] = [Number(read('memory.max')), read('cpu.max').split(' ').map(Number)];

@@ -25,8 +25,8 @@ export async function doctor({ json }: { json?: boolean }): Promise<number> {
 }
 
 /**
- * Checks everything that a service with these settings needs, before it starts; changes nothing and calls no model.
- * @param cgroup where the kernel shows the limits of the container
+ * Checks everything that a service with these settings needs. Changes nothing and calls no model.
+ * @param cgroup directory of the container's limits
  */
 export async function examine(
   environment: Record<string, string | undefined>,
@@ -40,7 +40,7 @@ export async function examine(
   return [...checkSettings(config), ...(await Promise.all(checks)).flat(), ...checkContainer(cgroup)];
 }
 
-/** Reads the settings; returns a fault for each that is wrong. */
+/** Returns a fault for each wrong setting. */
 function read(environment: Record<string, string | undefined>): Config | Finding[] {
   try {
     return readConfig(environment);
@@ -51,11 +51,11 @@ function read(environment: Record<string, string | undefined>): Config | Finding
   }
 }
 
-/** Checks the model; one that cannot be chosen is a fault too. */
+/** An invalid choice of a model is a fault, not an exception. */
 const model = (config: Config): Promise<Finding> =>
   checkModel(config).catch((error: unknown) => fault('model', toReason(error)));
 
-/** Finds settings that are each valid and contradict each other. */
+/** Finds valid settings that contradict each other. */
 function checkSettings(config: Config): Finding[] {
   const rules: FaultRule[] = [
     [

@@ -1,4 +1,4 @@
-/** The result of one check; a problem is a sentence that names the setting to change. */
+/** The detail of a problem names the setting to change. */
 export interface Finding {
   check: string;
   /** `skipped`: there is nothing to check, or another fault comes first; `warning`: a choice with a risk. */
@@ -6,26 +6,22 @@ export interface Finding {
   detail: string;
 }
 
-/** A check that found no fault. */
 export const ok = (check: string, detail: string): Finding => ({ check, status: 'ok', detail });
-/** A fault. */
 export const fault = (check: string, detail: string): Finding => ({ check, status: 'fault', detail });
-/** A choice of the operator that works, and what it risks. */
+/** A choice of the operator that works, and its risk. */
 export const warning = (check: string, detail: string): Finding => ({ check, status: 'warning', detail });
-/** A check that was not made. */
 export const skipped = (check: string, detail: string): Finding => ({ check, status: 'skipped', detail });
 
 /** A condition that is true for a fault, and the sentence about it. */
 export type FaultRule = [isFault: boolean, sentence: string];
 
-/** Returns the sentences of the rules that apply. */
 export const failing = (rules: FaultRule[]): string[] =>
   rules.filter(([isFault]) => isFault).map(([, sentence]) => sentence);
 
-/** Returns the findings of a check: its faults, or `ok` with the text `fine`. */
+/** @param fine text of the finding if there is no fault */
 export const toFindings = (check: string, faults: string[], fine: string): Finding[] =>
   faults.length === 0 ? [ok(check, fine)] : faults.map((detail) => fault(check, detail));
 
-/** Returns an error's message, or its code where it has none. */
+/** Returns an error's message, or its code if it has none. */
 export const toReason = (error: unknown): string =>
   error instanceof Error ? error.message || String((error as NodeJS.ErrnoException).code) : String(error);
