@@ -116,7 +116,7 @@ async function send(call: TaskCall, { sampling }: ModelRequest, members: JsonObj
   const timeMs = Math.max(1, Math.floor((endTime ?? Infinity) - performance.now()));
   const metadata = {
     [CHAIN]: [...chain, url],
-    [CALLS]: modelCalls.left,
+    [CALLS]: modelCalls.remaining,
     ...(endTime && { [TIME]: timeMs }),
     ...(sampling.maxOutputTokens && { [TOKENS]: sampling.maxOutputTokens }),
   };

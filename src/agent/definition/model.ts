@@ -86,7 +86,7 @@ export interface CallingInvocation {
   endTime?: number | undefined;
   modelCalls: {
     /** Model calls left to the invocation, including this one. */
-    left: number;
+    remaining: number;
     /** Charges the model calls that the other agent made; the first is this call, which is charged already. */
     count(made: number): void;
   };

@@ -242,8 +242,8 @@ function withoutCompacted(events: Event[], history: Event[]): Event[] {
 function keepOpenCalls(event: Event, isOpenCall: (id: unknown) => boolean): Event[] {
   const parts = getParts(event.content);
   if (!parts.some(({ functionCall }) => functionCall && isOpenCall(functionCall.id))) return [];
-  const kept = parts.filter(({ functionCall }) => !functionCall || isOpenCall(functionCall.id));
-  return [{ ...event, content: { ...event.content, parts: kept } }];
+  const openParts = parts.filter(({ functionCall }) => !functionCall || isOpenCall(functionCall.id));
+  return [{ ...event, content: { ...event.content, parts: openParts } }];
 }
 
 /** Removes calls without a response among these events, because a summary would report them as interrupted. */
@@ -251,8 +251,10 @@ export function withoutOpenCalls(events: Event[]): Event[] {
   const answered = new Set(events.flatMap(({ content }) => getFunctionResponses(content).map(({ id }) => id)));
   return events.map((event) => {
     const parts = getParts(event.content);
-    const kept = parts.filter(({ functionCall }) => !functionCall || answered.has(functionCall.id));
-    return kept.length === parts.length ? event : { ...event, content: { ...event.content, parts: kept } };
+    const closedParts = parts.filter(({ functionCall }) => !functionCall || answered.has(functionCall.id));
+    return closedParts.length === parts.length
+      ? event
+      : { ...event, content: { ...event.content, parts: closedParts } };
   });
 }
 

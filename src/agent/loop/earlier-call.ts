@@ -12,16 +12,16 @@ export async function settleEarlier(
   turn: AgentTurn,
   tool: Tool,
   call: OpenCall,
-  { state, response: kept }: EarlierCall,
+  { state, response: entry }: EarlierCall,
   decision: boolean | undefined,
   why = 'the process that ran it stopped.',
 ): Promise<Answer | undefined> {
-  if (kept?.response) {
-    const { response, actions = emptyActions(), attachments = [] } = kept;
+  if (entry?.response) {
+    const { response, actions = emptyActions(), attachments = [] } = entry;
     return { response, actions, attachments, state };
   }
   // The tool stored its progress with `keep`, so it continues from there.
-  if (state === 'started' && kept?.kept) return undefined;
+  if (state === 'started' && entry?.kept) return undefined;
   if (state === 'settled') return undefined;
   // A person allowed it to run again.
   if (state === 'unknown' && decision === true) return undefined;

@@ -43,7 +43,7 @@ export async function beginRemoteCall(invocation: InvocationState, turn: AgentTu
     state,
     endTime: input.endTime,
     modelCalls: {
-      left: input.agent.maxLlmCalls - used.llmCalls + 1,
+      remaining: input.agent.maxLlmCalls - used.llmCalls + 1,
       count: (made) => void (used.llmCalls += Math.max(made - 1, 0)),
     },
     kept: parentCall

@@ -85,7 +85,7 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
     const connection = await connect(server, around, egress, user, memory.eras.get(cachedKey ?? '')?.prior);
     const discover = connection.client.getDiscoverResult();
     const prior = discover ? { kind: 'modern' as const, discover } : { kind: 'legacy' as const };
-    // Not cached for a user's grant: it may be replaced, and the principal does not contain it.
+    // Not cached with a user's grant: grants differ by application and over time, and the key does not contain them.
     if (!cachedKey && !(user && discover) && getText(prior).length <= MAX_ERA)
       memory.eras.set(discover ? principal : address, { prior, until: performance.now() + ERA_MS });
     const { transport } = connection.bounded;
