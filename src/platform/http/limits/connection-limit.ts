@@ -9,8 +9,8 @@ interface Connecting {
 }
 
 /**
- * Closes at once the connections of one address beyond its maximum; of IPv6 a whole /64 network counts as one, which a
- * client has for itself. Behind a trusted proxy there are many clients.
+ * Closes the connections of one address beyond its maximum. An IPv6 /64 network counts as one address, because a client
+ * has one for itself. Trusted proxies are exempt, because many clients are behind them.
  * @param proxies addresses and networks (CIDR)
  */
 export function limitConnections(server: Connecting, max: number, proxies: string[]): void {

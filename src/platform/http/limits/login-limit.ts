@@ -4,10 +4,9 @@ import { BoundedCache } from '../../work/bounded-cache.ts';
 import { CallerCounts, FairSemaphore } from '../../work/fair-semaphore.ts';
 import { createRateLimit, type RateCounter } from './rates.ts';
 
-/** A credential on its way in. */
 export interface Login {
   credential: string;
-  /** The names whose failures it counts with: its address, the id of its key. */
+  /** Failures are counted by these names: the address, the id of the key. */
   names: string[];
 }
 
@@ -19,7 +18,7 @@ export interface LoginLimit {
    */
   admit(login: Login): Promise<() => void>;
   succeeded(login: Login): void;
-  /** Counts a wrong one. @throws {LimitError} if that is one too many */
+  /** @throws {LimitError} if that is one too many */
   failed(login: Login): Promise<void>;
 }
 
@@ -32,9 +31,9 @@ const PLACE_MS = 20;
 const MAX_WAITING = 100;
 
 /**
- * Counts wrong credentials by address and by key id. Only a wrong one costs a statement. At the limit those that were
- * not right in this process before are checked at a bounded pace, 200 a second of all names in turn, and the wrong ones
- * are refused: a neighbour's guesses shut out no other caller.
+ * Counts wrong credentials by address and by key id. Only a wrong one costs a statement. At the limit, wrong ones are
+ * refused, and credentials that were not right in this process before are checked at 200 a second, all names in turn.
+ * So a neighbour's guesses shut out no other caller.
  */
 export function createLoginLimit(points: number, counter: RateCounter): LoginLimit {
   const sentence = `There were more than ${points} wrong credentials in a minute.`;
