@@ -239,7 +239,7 @@ const REVOKED = 'the key that requested it is not valid any more';
  */
 async function runQueued(
   context: InvocationContext,
-  { key, invocationId, waited }: QueueHead,
+  { key, invocationId, waitSeconds }: QueueHead,
   onUsed: () => void,
 ): Promise<boolean> {
   const queued = await findQueued(context.database.db, { key, invocationId });
@@ -252,7 +252,7 @@ async function runQueued(
   return runWith(requestContext, () =>
     queued.hasBegun
       ? recover(context, request, queued, { began, refusal, onUsed })
-      : begin(context, request, queued, { waited, refusal, onUsed }),
+      : begin(context, request, queued, { waitSeconds, refusal, onUsed }),
   );
 }
 
@@ -260,7 +260,7 @@ async function begin(
   context: InvocationContext,
   request: InvocationRequest,
   queued: Queued,
-  { waited, refusal, onUsed }: { waited: number; refusal: string | undefined; onUsed: () => void },
+  { waitSeconds, refusal, onUsed }: { waitSeconds: number; refusal: string | undefined; onUsed: () => void },
 ): Promise<boolean> {
   const { token: readToken, stopAs } = queued;
   if (stopAs) return endQueued(context, request, queued, { code: stopAs, message: stoppedMessage(stopAs) });
@@ -279,7 +279,7 @@ async function begin(
     return refuse(context, request, queued, 'request', reason);
   }
   onUsed();
-  context.metrics?.queued('claimed', waited);
+  context.metrics?.queued('claimed', waitSeconds);
   await runHere(context, request, lease, context.stopping);
   return true;
 }

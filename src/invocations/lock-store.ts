@@ -199,9 +199,9 @@ export async function findLockHolder(tx: Database, key: SessionKey, skipLocked =
 }
 
 /**
- * Puts a running invocation back in the queue under a new token; a process may resume it after `pauseMs`. `isHandedOver`:
- * its process handed it over, which counts as no attempt. `isPaused`: it waits for a task first. The time spent so far
- * is stored, because the time limit covers all attempts.
+ * Puts a running invocation back in the queue under a new token; a process may resume it after `pauseMs`.
+ * `isHandedOver`: its process handed it over, which counts as no attempt. `isPaused`: it waits for a task first. The
+ * time spent so far is stored, because the time limit covers all attempts.
  * @returns false if it did not run under this lease
  */
 export async function putBack(

@@ -40,10 +40,10 @@ export async function dequeueInvocation(db: Database, lease: Lease): Promise<voi
 export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   /** How many processes have begun the invocation. */
   attempts: number;
-  /** Seconds since the invocation was created. */
-  age: number;
-  /** Seconds in the queue; 0 for a resumed invocation, which was paused and does not queue again. */
-  waited: number;
+  /** Age of the invocation. */
+  ageSeconds: number;
+  /** Time in the queue; 0 for a resumed invocation, which was paused and does not queue again. */
+  waitSeconds: number;
   /** Approximate size of the stored request. */
   bytes: number;
 }
@@ -106,7 +106,7 @@ export async function listWaitingHeads(db: Database, choice: HeadChoice): Promis
   }
   const inTurn = [...byUser.values()].flatMap((heads) => heads.map((head, place) => ({ head, place })));
   return inTurn
-    .toSorted((one, other) => one.place - other.place || other.head.age - one.head.age)
+    .toSorted((one, other) => one.place - other.place || other.head.ageSeconds - one.head.ageSeconds)
     .slice(0, choice.limit)
     .map(({ head }) => head);
 }
@@ -131,7 +131,7 @@ async function listHeads(
       sessionId,
       id,
       attempts: sql<number>`case when ${invocations.startTime} is null then 0 else ${invocations.attempt} end`,
-      age: sql`extract(epoch from clock_timestamp() - ${createTime})`.mapWith(Number),
+      ageSeconds: sql`extract(epoch from clock_timestamp() - ${createTime})`.mapWith(Number),
       wasPaused: sql<boolean>`${endTime} is not null`,
       bytes: estimatedBytes(invocations.request).mapWith(Number),
     })
@@ -150,12 +150,12 @@ async function listHeads(
     )
     .orderBy(order)
     .limit(limit);
-  return rows.map(({ id: invocationId, attempts, age, wasPaused, bytes, ...key }) => ({
+  return rows.map(({ id: invocationId, attempts, ageSeconds, wasPaused, bytes, ...key }) => ({
     key,
     invocationId,
     attempts,
-    age,
-    waited: wasPaused ? 0 : age,
+    ageSeconds,
+    waitSeconds: wasPaused ? 0 : ageSeconds,
     bytes,
   }));
 }

@@ -417,8 +417,8 @@ describe('races', () => {
       key: queued.key,
       invocationId: queued.invocationId,
       attempts: 0,
-      age: expect.any(Number) as unknown,
-      waited: expect.any(Number) as unknown,
+      ageSeconds: expect.any(Number) as unknown,
+      waitSeconds: expect.any(Number) as unknown,
       bytes: expect.any(Number) as unknown,
     };
     expect(await headsOf(queued.key)).toEqual([]);
