@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { InvalidError, NotFoundError } from '../../../core/errors.ts';
+import { InvalidError } from '../../../core/errors.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { sessionNotFound } from '../../../core/session.ts';
 import { evalCasePath, evalSetPath } from '../../../platform/http/operation/parameters.ts';

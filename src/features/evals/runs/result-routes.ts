@@ -19,7 +19,7 @@ import { idempotencyHeaders } from '../../../conversation/idempotency/operations
 import { once } from '../../../conversation/idempotency/operations.ts';
 import type { Call, Answer } from '../../../platform/http/operation/operation.ts';
 import { evalSetNotFound } from '../sets/eval-set-store.ts';
-import { exampleCaseResult, caseResultsSchema, runEvalSchema, runResultsSchema } from './eval-run.ts';
+import { exampleCaseResult, runEvalSchema, runResultsSchema } from './eval-run.ts';
 import { runErrors } from './routes.ts';
 import { type EvalMetric, exampleMetrics } from '../metrics/criteria.ts';
 import { startRun, waitForRun } from './start-run.ts';
