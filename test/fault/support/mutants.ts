@@ -190,7 +190,7 @@ export const MUTANTS: Mutant[] = [
   {
     name: 'copies a session of another user who is named in the body',
     changes: change(
-      'fromSession',
+      'ofAddedSession',
       'user: ({ body }: { body: SentSession }) => body.userId',
       'user: () => null as never',
     ),
