@@ -8,7 +8,7 @@ import { sessionPath, userPath } from '../../platform/http/operation/parameters.
 import { exampleSession } from './examples.ts';
 import type { ForkPoint } from './fork-store.ts';
 
-export const SESSIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions';
+const SESSIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions';
 export const SESSION_PATH = `${SESSIONS_PATH}/{session_id}`;
 
 /** Response header: cursor of the next page; absent on the last page. */

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import type { z } from 'zod';
 import { ConflictError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';

@@ -8,7 +8,7 @@ import { signalPath, tokenPath } from '../../platform/http/operation/parameters.
 import { signal, SYSTEM } from './deliver.ts';
 import { findTaskByToken, findWaitingTask, keepSignal } from './signal-store.ts';
 import { MAX_WAIT_SECONDS } from './task.ts';
-import { task, type TaskContext, toPerson } from './task-routes.ts';
+import { tasks, type TaskContext, toPerson } from './task-routes.ts';
 import { changeTask, type Person, type TaskRow, TASKS_TOPIC } from './task-store.ts';
 
 /** How often a signal retries while an invocation begins or ends to wait for it at the same moment. */
@@ -83,7 +83,7 @@ async function answer(context: TaskContext, task: TaskRow, { sender, payload }: 
   return { taskId: task.id, kept: false };
 }
 
-const createAddress = task.action('address')({
+const createAddress = tasks.action('address')({
   operationId: 'createTaskAddress',
   summary: 'Make a public address for a task',
   description:

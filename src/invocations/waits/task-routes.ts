@@ -35,7 +35,7 @@ const room = area<TaskContext & { config: Pick<Config, 'PUBLIC_URL'> }>('Agent e
   owner: 'caller',
 });
 
-export const task = room.resource({
+export const tasks = room.resource({
   noun: 'task',
   path: '/tasks',
   key: taskPath,
@@ -47,7 +47,7 @@ export const task = room.resource({
 const success = { headers: { ETag: 'Its version, for `If-Match`.' } };
 
 export const taskOperations = [
-  task.list({
+  tasks.list({
     description:
       'What waits for a person, a time or a signal, the next deadline first. A user sees the tasks of its own sessions ' +
       'and those that it, or a group of its token, is assigned to.',
@@ -75,14 +75,14 @@ export const taskOperations = [
       return toPage(rows, limit, (row) => toWire(principal, row));
     },
   }),
-  task.read({
+  tasks.read({
     success,
     run: async (_context, { principal, response }, row) => {
       response.setHeader('etag', toEtag(row));
       return toWire(principal, row);
     },
   }),
-  task.change({
+  tasks.change({
     operationId: 'changeTask',
     isIdempotent: true,
     summary: 'Answer, reject, assign, comment or postpone a task',
@@ -119,7 +119,7 @@ export const taskOperations = [
 
 const toEtag = ({ version }: TaskRow) => `"${version}"`;
 
-export const toViewer = (principal: Principal): Viewer => ({
+const toViewer = (principal: Principal): Viewer => ({
   userId: visibleTo(principal),
   groups: (principal.kind === 'user' && principal.groups) || [],
 });

@@ -6,7 +6,12 @@ import { ValidationFailedError } from '../../../platform/http/operation/request-
 import { parseBody } from '../../../platform/http/validation/json-body.ts';
 import { eventStream } from '../../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { BUSY_ERRORS, invocationHeaders, toInvocation, toInvocationOptions } from '../../../invocations/wire-request.ts';
+import {
+  BUSY_ERRORS,
+  invocationHeaders,
+  toInvocation,
+  toInvocationOptions,
+} from '../../../invocations/wire-request.ts';
 import { streamInvocation } from './stream-invocation.ts';
 
 const DEFAULT_USER = 'agentkit_user';

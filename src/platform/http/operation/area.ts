@@ -41,12 +41,12 @@ export function area<Context>(name: Area, access: Access) {
 
     /** Declares one kind of stored object. @returns its verbs, each of which makes an operation */
     resource: <
-      Wire extends z.ZodType,
+      Shown extends z.ZodType,
       Row = undefined,
       Within extends z.ZodObject = None,
       Key extends z.ZodObject = Within,
     >(
-      resource: Resource<Wire, Row, Within, Key> & Named,
-    ) => declareResource<Context, Wire, Row, Within, Key>(defaults, resource),
+      resource: Resource<Shown, Row, Within, Key> & Named,
+    ) => declareResource<Context, Shown, Row, Within, Key>(defaults, resource),
   };
 }

@@ -61,7 +61,7 @@ type Owner<Sent = SentUser<never, never, never, never>> =
   | { user: (sent: Sent) => string; app?: (sent: Sent) => string; absent: (sent: Sent) => string };
 
 /** Where a request that names its user may do so: in its path within the id of something. */
-export interface SentUser<Path, Query, Headers, Body> {
+interface SentUser<Path, Query, Headers, Body> {
   path: Path;
   query: Query;
   headers: Headers;
