@@ -126,55 +126,55 @@ export function declareResource<
     };
   };
 
+  // oxlint-disable typescript/no-unnecessary-type-parameters -- a verb fixes the outer ones, a declaration infers the inner
   const declare =
-    // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- a verb fixes them; a declaration infers the rest
-      <Path extends z.ZodObject, Found, Sent extends z.ZodType, Shown extends z.ZodType>(verb: VerbRow, below = '') =>
-      <
-        Query extends z.ZodObject = None,
-        Headers extends z.ZodObject = None,
-        Body extends z.ZodType = Sent,
-        Result extends z.ZodType = Shown,
-      >({
-        query,
-        headers,
-        body,
-        success,
-        run,
-        handler,
-        ...said
-      }: Verb<Context, Path, Query, Headers, Body, Result, Found>): Operation<Context> => {
-        const method = said.method ?? verb.method;
-        const inPath = verb.isOfOne && key ? key : within;
-        const finds = verb.finds && key !== undefined;
-        const parameters = { ...(inPath && { path: inPath }), ...(query && { query }), ...(headers && { headers }) };
-        const shown = {
-          ...(verb.answers === 'all' ? { schema: z.array(schema), example: [example] } : { schema, example }),
-          description: `The ${verb.answers === 'all' ? plural : noun}.`,
-          ...(verb.answers === 'new' && { status: 201 }),
-        };
-        const taken = body ?? (method === 'put' ? { schema, example } : undefined);
-        return {
-          ...defaults(method),
-          ...words(verb),
-          ...(finds && { absent }),
-          ...said,
-          method,
-          path: said.path ?? (verb.isOfOne ? onePath : path) + below,
-          ...(Object.keys(parameters).length > 0 && { parameters }),
-          ...(taken && { body: { required: true, ...taken } }),
-          ...((success ?? verb.answers !== 'nothing') && { success: { ...shown, ...success } }),
-          ...(finds && { errors: { 404: `No such ${noun}.`, ...said.errors } }),
-          handler: async (context: Context, call: Call<never, never, never, never>): Promise<Answer> => {
-            // The process gives each operation its whole context, whatever its room names of it.
-            const { database } = context as { database: DatabasePool };
-            const row = finds ? await get(method === 'get' ? database.reads : database.db, call) : undefined;
-            if (handler) return handler(context, call, row as Found);
-            const value = await run(context, call, row as Found);
-            if (verb.answers === 'nothing' && value === false) throw call.notFound();
-            return { kind: 'value', value: verb.answers === 'nothing' && !success ? null : (value ?? null) };
-          },
-        } as Operation<Context>;
+    <Path extends z.ZodObject, Found, Sent extends z.ZodType, Shown extends z.ZodType>(verb: VerbRow, below = '') =>
+    <
+      Query extends z.ZodObject = None,
+      Headers extends z.ZodObject = None,
+      Body extends z.ZodType = Sent,
+      Result extends z.ZodType = Shown,
+    >({
+      query,
+      headers,
+      body,
+      success,
+      run,
+      handler,
+      ...said
+    }: Verb<Context, Path, Query, Headers, Body, Result, Found>): Operation<Context> => {
+      const method = said.method ?? verb.method;
+      const inPath = verb.isOfOne && key ? key : within;
+      const finds = verb.finds && key !== undefined;
+      const parameters = { ...(inPath && { path: inPath }), ...(query && { query }), ...(headers && { headers }) };
+      const shown = {
+        ...(verb.answers === 'all' ? { schema: z.array(schema), example: [example] } : { schema, example }),
+        description: `The ${verb.answers === 'all' ? plural : noun}.`,
+        ...(verb.answers === 'new' && { status: 201 }),
       };
+      const taken = body ?? (method === 'put' ? { schema, example } : undefined);
+      return {
+        ...defaults(method),
+        ...words(verb),
+        ...(finds && { absent }),
+        ...said,
+        method,
+        path: said.path ?? (verb.isOfOne ? onePath : path) + below,
+        ...(Object.keys(parameters).length > 0 && { parameters }),
+        ...(taken && { body: { required: true, ...taken } }),
+        ...((success ?? verb.answers !== 'nothing') && { success: { ...shown, ...success } }),
+        ...(finds && { errors: { 404: `No such ${noun}.`, ...said.errors } }),
+        handler: async (context: Context, call: Call<never, never, never, never>): Promise<Answer> => {
+          // The process gives each operation its whole context, whatever its room names of it.
+          const { database } = context as { database: DatabasePool };
+          const row = finds ? await get(method === 'get' ? database.reads : database.db, call) : undefined;
+          if (handler) return handler(context, call, row as Found);
+          const value = await run(context, call, row as Found);
+          if (verb.answers === 'nothing' && value === false) throw call.notFound();
+          return { kind: 'value', value: verb.answers === 'nothing' && !success ? null : (value ?? null) };
+        },
+      } as Operation<Context>;
+    };
 
   return {
     onePath,
