@@ -24,6 +24,8 @@ const document = writtenOut(
   ) as Document,
 );
 
+/** Formats of texts of one length. */
+const BOUNDING_FORMATS = new Set<unknown>(['clock-time']);
 /** A pattern bounds a text where it covers all of it and repeats nothing without end. */
 const isBounding = (pattern: string) =>
   /^\^.*\$$/.test(pattern) && !/[*+]|\{\d+,\}/.test(pattern.replaceAll(/\[(?:\\.|[^\]\\])*\]|\\./g, ''));
@@ -34,7 +36,10 @@ function lacks(schema: Schema): string[] {
   const types = [schema.type].flat();
   const isMap = types.includes('object') && (schema['additionalProperties'] !== undefined || !('properties' in schema));
   const rules: [boolean, string][] = [
-    [types.includes('string') && !isBounding(schema.pattern ?? ''), 'maxLength'],
+    [
+      types.includes('string') && !isBounding(schema.pattern ?? '') && !BOUNDING_FORMATS.has(schema['format']),
+      'maxLength',
+    ],
     [types.includes('array'), 'maxItems'],
     [isMap && schema['additionalProperties'] !== false, 'maxProperties'],
   ];

@@ -75,7 +75,12 @@ const cron = z.strictObject({
 
 /** A schedule on the wire. Members of other schedule types are refused. */
 export const scheduleSchema = z
-  .discriminatedUnion('type', [once, interval, daily, weekly, monthly, cron])
+  .discriminatedUnion('type', [once, interval, daily, weekly, monthly, cron], {
+    error: ({ code }) =>
+      code === 'invalid_union'
+        ? "the type is one of 'once', 'interval', 'daily', 'weekly', 'monthly' and 'cron'"
+        : undefined,
+  })
   .describe(
     'When a cronjob fires, by the clock of `timezone`. A time that a change of the clocks leaves out fires at the ' +
       'first moment after the gap; a time that comes twice fires the first time only. A cron ' +
