@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { Config } from '../../../config/config.ts';
 import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
+import { area } from '../../../platform/http/operation/area.ts';
 import { evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { evalSetNotFound } from './eval-set-store.ts';
@@ -31,33 +31,13 @@ export function takePage<Row>(response: Response, rows: Row[], limit: number, to
   return page;
 }
 
-const SHARED = {
-  area: 'Evaluation (development server)',
-  scope: 'develop',
+/** Declares an operation of evaluation. It is for developers, each of whom sees only their own sets and runs. */
+export const { operation: evalOperation } = area<EvalContext>('Evaluation (development server)', {
+  read: 'develop',
+  write: 'develop',
   owner: 'caller',
   isIdempotent: true,
-} as const;
-type Definition<
-  Path extends z.ZodObject,
-  Query extends z.ZodObject,
-  Headers extends z.ZodObject,
-  Body extends z.ZodType,
-  Result extends z.ZodType,
-> = Parameters<typeof operation<EvalContext, Path, Query, Headers, Body, Result>>[0];
-
-/** Declares an operation of evaluation. It is for developers, each of whom sees only their own sets and runs. */
-export function evalOperation<
-  Path extends z.ZodObject = z.ZodObject<Record<string, never>>,
-  Query extends z.ZodObject = z.ZodObject<Record<string, never>>,
-  Headers extends z.ZodObject = z.ZodObject<Record<string, never>>,
-  Body extends z.ZodType = z.ZodUndefined,
-  Result extends z.ZodType = z.ZodNull,
->(
-  definition: Omit<Definition<Path, Query, Headers, Body, Result>, keyof typeof SHARED> &
-    Partial<Pick<Definition<Path, Query, Headers, Body, Result>, 'owner'>>,
-) {
-  return operation<EvalContext, Path, Query, Headers, Body, Result>({ ...SHARED, ...definition });
-}
+});
 
 /**
  * Returns the owner of the caller's sets and runs: a token's user, or a key limited to some users. `undefined` for a
