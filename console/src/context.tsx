@@ -79,7 +79,10 @@ export function useScope(): Scope {
   const { me } = useViewer();
   const chosen = useSearch({ strict: false }) as { app?: string; user?: string };
   const apps = useQuery(appsQuery);
-  const home = useQuery({ ...homeAppQuery(apps.data, me), enabled: apps.data !== undefined && chosen.app === undefined });
+  const home = useQuery({
+    ...homeAppQuery(apps.data, me),
+    enabled: apps.data !== undefined && chosen.app === undefined,
+  });
   const app = chosen.app ?? home.data ?? '';
   const users = useQuery(usersQuery(app, me === undefined));
   const isFirst = chosen.app === undefined && home.isPending;
