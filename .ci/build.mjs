@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { chmodSync, copyFileSync, cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -26,3 +26,15 @@ const font = join(root, 'node_modules/@fontsource/material-symbols-outlined');
 const weight = 'material-symbols-outlined-latin-400-normal.woff2';
 copyFileSync(join(font, 'files', weight), join(dist, 'features/doors/adk/icons.woff2'));
 copyFileSync(join(font, 'LICENSE'), join(dist, 'features/doors/adk/icons.LICENSE'));
+
+// Declarations that the entry points of the package do not reach describe nothing for its users.
+const reached = new Set();
+const reach = (file) => {
+  if (reached.has(file) || !existsSync(file)) return;
+  reached.add(file);
+  for (const [, path] of readFileSync(file, 'utf8').matchAll(/['"](\.{1,2}\/[^'"]+)\.(?:js|ts)['"]/g))
+    reach(join(dirname(file), `${path}.d.ts`));
+};
+for (const entry of ['index', 'testing']) reach(join(dist, `process/${entry}.d.ts`));
+for (const path of readdirSync(dist, { recursive: true }))
+  if (path.endsWith('.d.ts') && !reached.has(join(dist, path))) rmSync(join(dist, path));
