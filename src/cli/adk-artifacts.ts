@@ -4,7 +4,10 @@ import { join, relative, sep } from 'node:path';
 import { type Api, sessionsPath } from './api.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** A version of an artifact in ADK's file service: the bytes, and `metadata.json` beside them. */
+/**
+ * A stored version of an artifact. ADK's `FileArtifactService` keeps each version as a directory with a file of the
+ * bytes and a file `metadata.json`.
+ */
 interface StoredVersion {
   path: string;
   fileName: string;
@@ -13,9 +16,11 @@ interface StoredVersion {
 }
 
 /**
- * Saves the artifacts of a session, and those of its user, that ADK's `FileArtifactService` keeps below a directory:
- * `[apps/<app>/]users/<user>/[sessions/<session>/]artifacts/<name>/versions/<n>/`. Existing versions stay.
- * @returns how many were saved
+ * Imports the artifacts of a session, and the artifacts that its user's sessions share (`user:`). `root` is the
+ * directory of ADK's `FileArtifactService`, which has the layout
+ * `[apps/<app>/]users/<user>/[sessions/<session>/]artifacts/<name>/versions/<n>/`. Versions that the service already
+ * has are not replaced.
+ * @returns the number of imported versions
  */
 export async function importArtifacts(
   api: Api,
@@ -47,7 +52,9 @@ async function toRequest(name: string, { path, fileName, mimeType, customMetadat
   return { filename: name, artifact, customMetadata };
 }
 
-/** Returns the versions of every artifact below a directory, in order, by the name of the artifact. */
+/**
+ * Returns the stored versions of all artifacts below a directory, by the artifact's name, ordered by version number.
+ */
 async function findVersions(root: string): Promise<Map<string, StoredVersion[]>> {
   const byName = new Map<string, StoredVersion[]>();
   if (!existsSync(root)) return byName;

@@ -4,23 +4,26 @@ import { CommandError } from './output.ts';
 import { type SessionSource, type SourceSession, toBody } from './import-source.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Both kinds of databases take `$1`, `$2` and `$3` as parameters. */
+/** PostgreSQL and SQLite both take `$1`, `$2` and `$3` as parameters here. */
 type Query = (text: string, values?: string[]) => Promise<Record<string, string>[]>;
 
-/** A read-only connection. */
+/** A read-only connection to ADK's database. */
 interface Connection {
   query: Query;
   close(): Promise<void>;
-  /** Returns an SQL expression: the JSON of a column as text. */
+  /** Returns an SQL expression for the text of a column that holds JSON. */
   toText: (column: string) => string;
-  /** SQL that orders events of the same time as they were written. */
+  /**
+   * SQL to append to `order by timestamp`, so that events with the same timestamp keep the order of their insertion.
+   */
   order: string;
 }
 
 /**
- * Opens the store of ADK Python's `DatabaseSessionService` (schema 1), in PostgreSQL or a SQLite file, or that of its
- * `SqliteSessionService`.
- * @throws {CommandError} for any other database, and for schema 0, whose events hold Python objects
+ * Opens the database of ADK Python's `DatabaseSessionService` (in PostgreSQL or a SQLite file), or the SQLite file of
+ * its `SqliteSessionService`. The database must have ADK's schema 1.
+ * @throws {CommandError} for any other database; also for ADK's schema 0, because its events contain pickled Python
+ * objects
  */
 export async function openAdkDatabase(place: string): Promise<SessionSource> {
   const connection = /^postgres(ql)?:/.test(place) ? await openPostgres(place) : await openSqlite(place);
@@ -72,7 +75,10 @@ async function* readSessions(connection: Connection): AsyncGenerator<SourceSessi
   }
 }
 
-/** Reads states by owner, as members of a JSON text. `prefix` is that of their scope. */
+/**
+ * Reads the shared states of all applications or users. Returns them by owner, each as `"key":value` members of a JSON
+ * object. `prefix` is `app:` or `user:`.
+ */
 async function readStates(reading: Promise<Record<string, string>[]>, prefix: string): Promise<Map<string, string[]>> {
   const rows = await reading;
   return new Map(rows.map(({ id = '', state = '{}' }) => [id, toMembers(state, prefix)]));

@@ -4,14 +4,14 @@ import { HARNESS_APP } from '../core/names.ts';
 import { CommandError } from './output.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Time-out of a service on this machine. */
+/** Time-out of the request that checks whether a service runs on this machine, in milliseconds. */
 const PROBE_MS = 1_000;
 const DEFAULT_PORT = '8000';
-/** The user of commands that name none. */
+/** The user if a command has no `--user`. */
 export const DEFAULT_USER = 'user';
 const DEFAULTS: Record<string, string> = { app: HARNESS_APP, user: DEFAULT_USER };
 
-/** Options of every command. */
+/** Options that every command has. */
 export interface GlobalOptions {
   url?: string;
   app: string;
@@ -21,17 +21,23 @@ export interface GlobalOptions {
 
 export interface Api {
   url: string;
-  /** Returns the answer's JSON. @throws {CommandError} with the service's sentence if the request fails */
+  /**
+   * Returns the parsed JSON of the response. @throws {CommandError} with the service's error message if the request
+   * fails
+   */
   send<Body>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Body>;
-  /** Sends a body that is JSON text already. @throws {CommandError} as `send` */
+  /** Sends a body that is already JSON text. @throws {CommandError} as `send` does */
   sendText(method: string, path: string, body: string): Promise<void>;
-  /** @throws {CommandError} as `send` */
+  /** Sends JSON Lines and returns the parsed JSON of the response. @throws {CommandError} as `send` does */
   sendLines<Body>(path: string, lines: string): Promise<Body>;
-  /** Returns the response with its body unread. @throws {CommandError} as `send` */
+  /** Returns the response without reading its body. @throws {CommandError} as `send` does */
   open(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response>;
 }
 
-/** Returns the options for another command about the same user, application and service. */
+/**
+ * Returns command-line options that let a suggested command address the same service, application and user. Default
+ * values are left out.
+ */
 export const toOptions = ({ app, user, url }: GlobalOptions): string =>
   Object.entries({ app, user, url })
     .flatMap(([name, value]) => (value === undefined || value === DEFAULTS[name] ? [] : [[name, value] as const]))
@@ -45,9 +51,9 @@ export const sessionPath = (options: Pick<GlobalOptions, 'app' | 'user'>, id: st
   `${sessionsPath(options)}/${encodeURIComponent(id)}`;
 
 /**
- * Runs `work` with a service: the one of `--url`, else one on this machine at `PORT`, else a new one on the database
- * of the settings, which stops after the work.
- * @param needs.running true: starts no service, because that would do more than the command says
+ * Runs `work` with a service. The service is that of `--url`, or else one that runs on this machine at `PORT`, or else
+ * a new one on the database of the settings. A new service stops after the work.
+ * @param needs.running true: starts no service, because a started service would do more than the command says
  * @throws {CommandError} if there is no service
  */
 export async function withApi<Result>(
@@ -60,9 +66,10 @@ export async function withApi<Result>(
   if (url !== undefined) return work(createApi(url, environment['AGENT_RUNTIME_KEY']));
   if (needs.running) throw new CommandError('No service answers on this machine: start one, or name it with --url.', 2);
   const key = randomUUID();
-  // A random key keeps others out; cronjobs need a service that stays.
+  // The random key keeps other users of this machine out. Cronjobs are off, because this service stops after the
+  // command.
   const own = { HOST: '127.0.0.1', PORT: '0', DEV_UI: 'true', AUTH_MODE: 'key', RUNTIME_API_KEYS: key };
-  // Loaded on demand: a command that uses a running service takes 0.15 s of CPU, a start 0.5.
+  // Imported on demand, because a command takes 0.15 s of CPU with a running service, and 0.5 s with these modules.
   const [{ readConfig }, { createLog }, { startRuntime }] = await Promise.all([
     import('../config/config.ts'),
     import('../platform/log.ts'),
@@ -88,7 +95,7 @@ async function findLocal(port: string): Promise<string | undefined> {
   }
 }
 
-/** The service itself may be below a path. */
+/** Appends a path to the service's URL, which may itself have a path. */
 export const toTarget = (url: string, path: string): URL =>
   new URL(new URL(url).pathname.replace(/\/+$/, '') + path, url);
 
@@ -111,7 +118,7 @@ function createApi(url: string, key: string | undefined): Api {
       },
     );
     if (!response.ok) throw new CommandError(await readRefusal(response, key), 1, response.status);
-    // Every answer of a runtime has it. Without it, a page of another server would pass for a list.
+    // Every response of an agent runtime has this header. JSON of some other server must not be taken for a list.
     if (!response.headers.has('x-request-id')) throw new CommandError(`${target.origin} is no agent runtime.`);
     return response;
   };
@@ -127,7 +134,7 @@ function createApi(url: string, key: string | undefined): Api {
   return { url, send, sendText, sendLines, open };
 }
 
-/** Reads a refusal: `detail` as a sentence, or a line for each fault of the request. */
+/** Returns the message of an error response: its `detail`, or one line for each validation error. */
 export async function readRefusal(response: Response, key: string | undefined): Promise<string> {
   const text = await response.text();
   if (response.status === 401) return readLoginFailure(key);
@@ -146,7 +153,7 @@ function readLoginFailure(key: string | undefined): string {
     const { exp } = JSON.parse(Buffer.from(key.split('.')[1] ?? '', 'base64url').toString()) as { exp?: number };
     if (exp !== undefined && exp * 1000 <= Date.now()) return 'The token in AGENT_RUNTIME_KEY has expired.';
   } catch {
-    // The credential is no token.
+    // The credential is a key, not a JWT.
   }
   return 'The service does not accept the credential in AGENT_RUNTIME_KEY.';
 }
@@ -171,7 +178,7 @@ export async function listPages<Item>(api: Api, path: string): Promise<Item[]> {
   return items;
 }
 
-/** Yields the `data` of each frame of an event stream, parsed as JSON. */
+/** Yields the `data` of each server-sent event, parsed as JSON. */
 export async function* readFrames<Frame>(response: Response): AsyncGenerator<Frame, void, void> {
   let text = '';
   for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {

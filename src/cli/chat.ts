@@ -5,12 +5,12 @@ import { type Api, type GlobalOptions, sessionPath, toOptions, withApi } from '.
 import { type Confirmation, type Message, type RunEnd, runMessage, toAnswer, toLines } from './conversation.ts';
 import { CommandError, print, style, toShown } from './output.ts';
 
-/** Maximum events of a resumed session to show again. */
+/** Maximum number of events that are printed again when a session is resumed. */
 const RESUMED_EVENTS = 20;
 
 type TalkOptions = GlobalOptions & { session?: string };
 
-/** Prints the answer. @throws {CommandError} if the invocation fails */
+/** Sends one message and prints the agent's answer. @throws {CommandError} if the invocation fails */
 export async function invoke(words: string[], options: TalkOptions): Promise<void> {
   const sessionId = options.session ?? randomUUID();
   await withApi(options, async (api) => {
@@ -27,8 +27,8 @@ export async function invoke(words: string[], options: TalkOptions): Promise<voi
 }
 
 /**
- * Runs a conversation in the terminal: each line is a message, tool calls are confirmed with y. Ctrl-C cancels the
- * running invocation, or ends the conversation.
+ * Runs a conversation in the terminal. Each line is a message, and `y` confirms a tool call. Ctrl-C cancels the running
+ * invocation; if none runs, it ends the conversation.
  */
 export async function chat(options: TalkOptions): Promise<void> {
   const sessionId = options.session ?? randomUUID();
@@ -53,7 +53,7 @@ async function converse(api: Api, options: GlobalOptions, sessionId: string, lin
     if (line.trim() !== '') await talk(api, options, { sessionId, parts: [{ text: line }] }, lines);
 }
 
-/** Sends a message, and then the answers to confirmations until no call waits. */
+/** Sends a message. As long as tool calls wait for a confirmation, asks the person and sends the decisions. */
 async function talk(api: Api, options: GlobalOptions, message: Message, lines: Lines): Promise<void> {
   let next: Message | undefined = message;
   while (next) {
@@ -103,7 +103,7 @@ async function confirm({ call, hint }: Confirmation, lines: Lines): Promise<bool
   return /^y(es)?$/i.test((await lines.next(question))?.trim() ?? '');
 }
 
-/** Returns the events of the session; creates a missing one. */
+/** Returns the session's events. Creates the session if it does not exist. */
 async function ensureSession(api: Api, options: GlobalOptions, sessionId: string): Promise<Event[]> {
   const path = sessionPath(options, sessionId);
   const session = await api.send<{ events: Event[] }>('GET', path).catch(() => undefined);
@@ -112,16 +112,18 @@ async function ensureSession(api: Api, options: GlobalOptions, sessionId: string
   return [];
 }
 
-/** The lines of the input, typed or piped. */
+/** The lines of standard input, typed or piped. */
 interface Lines {
-  /** Shows the prompt and returns the next line; `undefined` at the end of the input. */
+  /** Shows the prompt and returns the next line. Returns `undefined` at the end of the input. */
   next(prompt: string): Promise<string | undefined>;
-  /** Sets the effect of Ctrl-C until `restore` is called [ends the input]. */
+  /** Sets what Ctrl-C does until the returned function is called. Default: Ctrl-C ends the input. */
   onInterrupt(call: () => void): () => void;
   close(): void;
 }
 
-/** Buffers lines that arrive early, because a pipe sends all of them at once. */
+/**
+ * Reads lines from standard input. Buffers lines that nobody has asked for yet, because a pipe sends all lines at once.
+ */
 function readLines(): Lines {
   const terminal = process.stdin.isTTY;
   const input = createInterface({ input: process.stdin, output: process.stdout, terminal });

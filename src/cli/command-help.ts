@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 
-/** Examples by a command's path; a command with subcommands shows the example of the first. */
+/** Examples by the command's full name. A command with subcommands shows the example of its first subcommand. */
 const EXAMPLES: Record<string, string> = {
   '': 'agent-runtime --url https://agents.example.com sessions list --json | jq .',
   start: 'PORT=8080 agent-runtime start',
@@ -42,13 +42,13 @@ const EXAMPLES: Record<string, string> = {
   'users export': 'agent-runtime users export ann > ann.jsonl',
 };
 
-/** Returns the names of a command's parents and its own, without the program's. */
+/** Returns a command's full name, such as `sessions list`, without the name of the program. */
 const toPath = (command: Command): string =>
   command.parent ? `${toPath(command.parent)} ${command.name()}`.trim() : '';
 
 const withSubcommands = (command: Command): Command[] => [command, ...command.commands.flatMap(withSubcommands)];
 
-/** Lets every command throw instead of ending the process, and show an example in its help. */
+/** Makes every command throw instead of ending the process, and adds the example to its help. */
 export function finishCommands(program: Command): void {
   for (const command of withSubcommands(program)) {
     command.exitOverride();
@@ -57,7 +57,7 @@ export function finishCommands(program: Command): void {
   }
 }
 
-/** fish completes by conditions on the typed commands. */
+/** Returns a completion script for fish, which completes by conditions on the words that are typed already. */
 function toFish(program: Command): string {
   const quote = (text: string) => `'${text.replaceAll(/['\\\\]/g, '\\\\$&')}'`;
   const lines = withSubcommands(program).flatMap((command) => {
@@ -76,7 +76,10 @@ function toFish(program: Command): string {
   return lines.map((line) => `complete -c agent-runtime${line}`).join('\n');
 }
 
-/** By shell: the call of the function, the typed words, and the syntax of the answer. */
+/**
+ * For each shell: the expression for the typed words, the statement that returns the completions, and the command that
+ * registers the completion function.
+ */
 const SHELLS = {
   bash: [`\${COMP_WORDS[*]:1}`, `COMPREPLY=($(compgen -W "$list" -- "\${COMP_WORDS[COMP_CWORD]}"))`, 'complete -F'],
   zsh: [`\${words[2,-1]}`, `compadd -- \${=list}`, 'compdef'],

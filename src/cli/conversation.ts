@@ -4,15 +4,15 @@ import { CONFIRMATION_CALL } from '../agent/loop/confirmation.ts';
 import { type Api, type GlobalOptions, readFrames, sessionPath } from './api.ts';
 import { style, toLine, toShown } from './output.ts';
 
-/** Maximum characters of a tool's arguments or response in a line. */
+/** Maximum number of characters of a tool's arguments or response that are printed. */
 const TOOL_TEXT = 200;
 
-/** A frame of a run: an event, or the error that ended it. */
+/** A server-sent event of `POST /run_sse`: an event of the session, or the error that ended the run. */
 type Frame = Event | { error: string };
 
 const isError = (frame: Frame): frame is { error: string } => 'error' in frame && typeof frame.error === 'string';
 
-/** A call that waits for a person. */
+/** A tool call that waits until a person confirms it. */
 export interface Confirmation {
   id: string;
   hint: string;
@@ -20,22 +20,23 @@ export interface Confirmation {
 }
 
 export interface RunEnd {
-  /** Text of the last answer. */
+  /** The text of the agent's last answer. */
   output: string;
-  /** Sentence of a failure. */
+  /** The error message if the run failed. */
   error?: string;
   confirmations: Confirmation[];
 }
 
-/** One message to the agent. */
+/** A message of the user to the agent. */
 export interface Message {
   sessionId: string;
   parts: Part[];
 }
 
 /**
- * Sends a message and shows the events as they arrive: `onText` gets chunks of the answer, `onLine` the tool calls.
- * @throws {CommandError} if the service refuses it
+ * Sends a message and shows its events while they arrive. `show.onText` receives chunks of the answer; `show.onLine`
+ * receives tool calls and tool responses.
+ * @throws {CommandError} if the service refuses the message
  */
 export async function runMessage(
   api: Api,
@@ -77,7 +78,10 @@ const cancelRun = (api: Api, options: GlobalOptions, sessionId: string, invocati
     ? undefined
     : api.send('POST', `${sessionPath(options, sessionId)}/invocations/${invocationId}/cancel`).catch(() => undefined);
 
-/** @returns true if chunks of an answer were shown and the whole answer is still to come */
+/**
+ * Shows one event and records it in `end`.
+ * @returns true if chunks of an answer were shown and the event with the whole answer has not arrived
+ */
 function showEvent(
   event: Event,
   hasPieces: boolean,
@@ -106,7 +110,7 @@ const toCallLine = ({ name, args }: FunctionCall) =>
 const toResponseLine = ({ name, response }: FunctionResponse) =>
   `← ${toLine(name ?? '')} ${toLine(JSON.stringify(response ?? {}), TOOL_TEXT)}`;
 
-/** Leaves thoughts out. */
+/** Returns the text of a content without the model's thoughts. */
 const toText = (content: Content | null | undefined): string =>
   (content?.parts ?? []).flatMap(({ text, thought }) => (text && thought !== true ? [text] : [])).join('');
 
@@ -123,7 +127,7 @@ export const toAnswer = ({ id }: Confirmation, confirmed: boolean): Part => ({
   functionResponse: { id, name: CONFIRMATION_CALL, response: { confirmed } },
 });
 
-/** Formats an event as lines: the author with the text, tool calls and responses, and an error. */
+/** Formats a stored event as lines: the author with the text, each tool call and tool response, and an error. */
 export function toLines(event: Event): string[] {
   const who = style('bold', event.author ?? 'user');
   const lines: string[] = [];

@@ -1,7 +1,7 @@
 import { type GlobalOptions, listPages, withApi } from './api.ts';
 import { print, printList } from './output.ts';
 
-/** The shown members. */
+/** The members of a cronjob that are printed. */
 interface CronjobBody {
   jobId: string;
   ownerId: string;
@@ -11,10 +11,10 @@ interface CronjobBody {
   latestRun: { status: string } | null;
 }
 
-/** Cronjobs need a service that stays. */
+/** These commands start no service, because cronjobs need a service that keeps running. */
 const RUNNING = { running: true };
 
-/** Prints the cronjobs of `--user`, or of all. */
+/** Prints the cronjobs of `--user`, or with `--all` those of all users. */
 export const listCronjobs = (options: GlobalOptions & { all?: boolean }): Promise<void> =>
   withApi(
     options,

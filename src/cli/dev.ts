@@ -6,18 +6,19 @@ import { ConfigError } from '../core/errors.ts';
 import { startEmbedded } from '../platform/db/embedded/embedded.ts';
 import { watchFiles } from './watch-files.ts';
 
-/** Settings of the child, so that a restart after a change does not wait for running work. */
+/** Settings of the child process that shorten its shutdown, so that a reload does not wait for running invocations. */
 const IMPATIENT = { DRAIN_DELAY_MS: '0', SHUTDOWN_GRACE_MS: '1000' };
 
 /**
- * Runs the service with the development UI in a child process. When a file of the agent changes and the new state passes
- * the check, another child replaces it. The embedded database keeps running.
- * @throws {ConfigError} if the settings are wrong
+ * Runs the service with the development UI in a child process. When a file of an agent or a setting changes,
+ * `agent-runtime check` runs with the new files. If the check passes, a new child process replaces the old one. The
+ * embedded database keeps running.
+ * @throws {ConfigError} if the settings are wrong at the start
  */
 export async function dev(opensBrowser: boolean): Promise<void> {
   let embedded: Awaited<ReturnType<typeof startEmbedded>> | undefined;
   let places: string[] = [];
-  // The child reads `.env` anew, so this process passes on no more of it than it needs itself.
+  // Variables of `.env` are not passed on, because the child process reads the current `.env` itself.
   const prepare = async () => {
     const { own, all } = freshEnvironment();
     const config = readConfig({ ...all, DEV_UI: 'true' });
@@ -38,7 +39,10 @@ export async function dev(opensBrowser: boolean): Promise<void> {
 
 type Environment = Record<string, string | undefined>;
 
-/** Runs a command of this program in another process group, so that Ctrl-C reaches this process, which stops the child. */
+/**
+ * Runs another command of this program in its own process group. Ctrl-C then reaches only this process, which stops the
+ * child process in order.
+ */
 const runChild = (env: Environment, output: 'pipe' | 'ignore', ...args: string[]): ChildProcess =>
   spawn(process.execPath, [...process.execArgv, process.argv[1] ?? '', ...args], {
     env,
@@ -48,7 +52,7 @@ const runChild = (env: Environment, output: 'pipe' | 'ignore', ...args: string[]
 
 const isRunning = ({ exitCode, signalCode }: ChildProcess) => exitCode === null && signalCode === null;
 
-/** Starts the service in a child process that can be replaced. */
+/** Starts the service in a child process. The result can replace that process or stop it. */
 function createService(first: Environment, prepare: () => Promise<Environment>, opensBrowser: boolean) {
   let isOpened = !opensBrowser;
   let turn = Promise.resolve();
@@ -69,7 +73,10 @@ function createService(first: Environment, prepare: () => Promise<Environment>, 
     child.kill('SIGTERM');
     await ended;
   };
-  /** Checks the current files. The check writes faults to standard error. */
+  /**
+   * Runs `agent-runtime check` on the current files; it writes faults to standard error. Returns the environment for a
+   * new child process, or `undefined` if there are faults.
+   */
   const check = async (): Promise<Environment | undefined> => {
     try {
       const env = await prepare();
@@ -96,7 +103,7 @@ function createService(first: Environment, prepare: () => Promise<Environment>, 
   };
 }
 
-/** Does nothing without a browser. */
+/** Opens a URL in the browser. Does nothing if the machine has no browser. */
 function openBrowser(url: string): void {
   const [program, args] =
     process.platform === 'darwin'

@@ -3,35 +3,35 @@ import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.
 import { toJunitXml } from './junit.ts';
 import { toColumns } from './output.ts';
 
-/** The conditions under which the cases of a run pass. */
+/** The conditions under which an evaluation case passes. */
 export interface Gate {
-  /** The share of a case's trials that must pass. */
+  /** The share of a case's trials that must pass, from 0 to 1. */
   threshold: number;
-  /** True: a trial without the result of a metric does not keep its case from passing. */
+  /** True: a case may pass although a metric could not score some of its trials. */
   allowNotEvaluated: boolean;
 }
 
-/** True if enough trials passed and all of them ended. */
+/** True if the case passed: all its trials ended, and enough of them passed. */
 export function isThrough({ trials, passRate, errors, notEvaluated, unfinished }: CaseSummary, gate: Gate): boolean {
   if (errors > 0 || unfinished > 0) return false;
   if (notEvaluated > 0 && !gate.allowNotEvaluated) return false;
   return trials === 0 ? notEvaluated > 0 : (passRate ?? 0) >= gate.threshold;
 }
 
-/** Exit code of a gate without a regression that could not compare everything. */
+/** Exit code if there is no regression, but a part of the baseline could not be compared. */
 export const NOT_COMPARED = 3;
 
-/** A service of an earlier version does not name what it left out. */
+/** A comparison as the service returns it. Services of earlier versions do not send the members of `Unseen`. */
 type Compared = Omit<RunComparison, keyof Unseen> & Partial<Unseen>;
 type Unseen = Pick<RunComparison, 'compared' | 'missing' | 'added' | 'missingMetrics'>;
 
-/** 1 for a regression, 3 if something of the baseline was not compared. */
+/** Returns the exit code of a comparison: 1 for a regression, 3 if a part of the baseline was not compared, else 0. */
 export function toComparisonCode({ regression, compared, missing = [], missingMetrics = [] }: Compared): 0 | 1 | 3 {
   if (regression) return 1;
   return compared === 0 || missing.length > 0 || missingMetrics.length > 0 ? NOT_COMPARED : 0;
 }
 
-/** 1 if a case did not pass, or there is none; else the code of the comparison. */
+/** Returns the exit code of a run: 1 if a case did not pass or the run has no cases, else that of the comparison. */
 export function toExitCode(cases: CaseSummary[], gate: Gate, comparison?: Compared): 0 | 1 | 3 {
   if (cases.length === 0 || !cases.every((one) => isThrough(one, gate))) return 1;
   return comparison ? toComparisonCode(comparison) : 0;
@@ -39,7 +39,10 @@ export function toExitCode(cases: CaseSummary[], gate: Gate, comparison?: Compar
 
 const percent = (share: number | null) => (share === null ? '–' : `${Math.round(share * 100)} %`);
 
-/** Writes the cases as a table, each with the reason why it did not pass, and then the changes. */
+/**
+ * Formats a run as text: a table of the cases, the reasons of those that did not pass, and the changes from the
+ * baseline.
+ */
 export function toTable(cases: CaseSummary[], gate: Gate, comparison?: Compared): string {
   const metrics = [...new Set(cases.flatMap(({ scores }) => Object.keys(scores)))];
   const head = ['', 'case', 'passed', '95 %', ...metrics];
@@ -83,7 +86,7 @@ function toChanges(comparison: Compared): string[] {
   ];
 }
 
-/** One test for each case. */
+/** Formats a run as a JUnit report with one test for each evaluation case. */
 export const toJunit = (evalSetId: string, cases: CaseSummary[], gate: Gate): string =>
   toJunitXml(
     evalSetId,

@@ -14,13 +14,14 @@ interface AddSessionsOptions extends GlobalOptions {
   limit: string;
 }
 
-/** Maximum sessions that one call copies, as over HTTP. */
+/** Maximum number of sessions that one command copies. The HTTP operation has the same limit. */
 const MAX_SESSIONS = 200;
 
 /**
- * Adds stored sessions to a set and prints the new cases. The predicate runs in the database of the settings, which
- * must be that of the service; the service applies the other filters and copies the sessions, masked.
- * @throws {CommandError} with exit code 2 for a predicate that fails
+ * Copies stored sessions into an evaluation set and prints the ids of the new cases. This command evaluates `--where`
+ * in the database of the settings, which must be the service's database. The service applies all other filters, and
+ * masks the copies.
+ * @throws {CommandError} with exit code 2 if the predicate of `--where` fails
  */
 export async function addSessions(set: string, options: AddSessionsOptions): Promise<void> {
   const limit = Number(options.limit);
@@ -54,7 +55,7 @@ async function choose(predicate: string, appName: string, limit: number) {
   }
 }
 
-/** Unwraps PostgreSQL's error from that of the query builder. */
+/** Returns PostgreSQL's error message, which the query builder's error has as its cause. */
 function toReason(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   return error.cause instanceof Error ? toReason(error.cause) : error.message;

@@ -26,8 +26,9 @@ interface Summary {
 const runsPath = ({ app }: GlobalOptions) => `/dev/apps/${encodeURIComponent(app)}/eval-runs`;
 
 /**
- * Runs sets and prints for each a table or a line of JSON.
- * @returns 0 if all cases passed, 1 if one did not or got worse, 3 if not all of a baseline was compared
+ * Runs evaluation sets. Prints a table for each set, or a line of JSON.
+ * @returns the exit code: 0 if all cases passed, 1 if a case failed or got worse, 3 if a part of a baseline was not
+ * compared
  * @throws {CommandError} with exit code 2 if a set cannot be run
  */
 export async function runSets(sets: string[], options: EvalOptions): Promise<number> {
@@ -71,7 +72,7 @@ async function runSet(
   await follow(api, `${runs}/${runId}`);
   const { cases, comparison: whole } = await getSummary(api, options, runId, options.baseline);
   const { evalCaseIds } = request;
-  // A run of some cases is not compared with the other cases of the baseline.
+  // Cases of the baseline that this run did not select do not count as missing.
   const isWanted = (evalId: string) => evalCaseIds.length === 0 || evalCaseIds.includes(evalId);
   const comparison = whole && { ...whole, missing: whole.missing.filter(isWanted) };
   if (options.json) print(JSON.stringify({ evalSetId: request.evalSetId, runId, cases, comparison }));
@@ -85,7 +86,7 @@ const getSummary = (api: Api, options: GlobalOptions, runId: string, baseline?: 
   return api.send<Summary>('GET', `${runsPath(options)}/${encodeURIComponent(runId)}/summary${query}`);
 };
 
-/** Prints the latest runs [of all sets]. */
+/** Prints the latest runs of an evaluation set. Default: of all sets. */
 export const listRuns = (set: string | undefined, options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const query = set === undefined ? '' : `&evalSetId=${encodeURIComponent(set)}`;
@@ -97,7 +98,10 @@ export const listRuns = (set: string | undefined, options: GlobalOptions): Promi
     });
   });
 
-/** Prints a set as a file, or writes it [`--out`]; standard error names what the file lacks. */
+/**
+ * Prints an evaluation set in ADK's file format, or writes it to the file of `--out`. Standard error names the members
+ * that were left out because a version of ADK refuses them.
+ */
 export const exportSet = (set: string, options: GlobalOptions & { out?: string }): Promise<void> =>
   withApi(options, async (api) => {
     const path = `/dev/apps/${encodeURIComponent(options.app)}/eval-sets/${encodeURIComponent(set)}/file`;
@@ -108,7 +112,10 @@ export const exportSet = (set: string, options: GlobalOptions & { out?: string }
     else writeFileSync(options.out, `${text}\n`);
   }).catch(cannotRun);
 
-/** @returns the exit code: 1 for a regression, 3 if something was not compared */
+/**
+ * Compares an evaluation run with a baseline run and prints the changes.
+ * @returns the exit code: 1 for a regression, 3 if a part of the baseline was not compared
+ */
 export const compareRuns = (run: string, baseline: string, options: GlobalOptions): Promise<number> =>
   withApi(options, async (api) => {
     const { cases, comparison } = await getSummary(api, options, run, baseline);
@@ -117,7 +124,7 @@ export const compareRuns = (run: string, baseline: string, options: GlobalOption
     return comparison ? toComparisonCode(comparison) : NOT_COMPARED;
   }).catch(cannotRun);
 
-/** Waits for the end of a run and shows its progress in a terminal. */
+/** Waits until an evaluation run ends. Shows its progress if standard error is a terminal. */
 async function follow(api: Api, path: string): Promise<void> {
   for await (const { counts } of readFrames<EvalRun>(await api.open('GET', `${path}/stream`)))
     if (process.stderr.isTTY) showProgress(counts);

@@ -3,30 +3,35 @@ import { createInterface } from 'node:readline';
 import { toTarget } from './api.ts';
 import { CommandError } from './output.ts';
 
-/** A session of another store. */
+/** A session that is to be imported from another store. */
 export interface SourceSession {
   appName: string;
   userId: string;
   sessionId: string;
-  /** The request body that creates it, as JSON text: its id, its state in all three scopes, its events as written. */
+  /**
+   * Returns the request body that creates the session, as JSON text: the id, the state with the `user:` and `app:`
+   * keys, and the events exactly as stored.
+   */
   body: () => Promise<string>;
 }
 
-/** Sessions of another store in a stable order. */
+/** The sessions of another store, always in the same order. */
 export interface SessionSource {
-  /** For people. */
+  /** Description of the source for the report. */
   name: string;
-  /** The number of sessions; `undefined` if it is known only at the end. */
+  /** The number of sessions. `undefined` if it is known only after all were read. */
   total: number | undefined;
   sessions(): AsyncIterable<SourceSession>;
   close(): Promise<void>;
 }
 
-/** Takes unparsed JSON texts, so that numbers keep their digits. */
+/** Joins JSON texts to a request body. They are not parsed, so that numbers keep all their digits. */
 export const toBody = (sessionId: string, state: string, events: string[]): string =>
   `{"sessionId":${JSON.stringify(sessionId)},"state":${state},"events":[${events.join(',')}]}`;
 
-/** Reads a file of `sessions export`, one session per line. @throws {CommandError} for a line without a session */
+/**
+ * Reads a file that `sessions export` wrote, one session per line. @throws {CommandError} for a line that is no session
+ */
 export const openJsonLines = (file: string): SessionSource => ({
   name: `sessions of ${file}`,
   total: undefined,
@@ -47,12 +52,12 @@ function readKey(line: string, place: string) {
     if (typeof id === 'string' && typeof appName === 'string' && typeof userId === 'string')
       return { sessionId: id, appName, userId };
   } catch {
-    // Reported below, like a line without a session.
+    // The error below also covers a line that is not JSON.
   }
   throw new CommandError(`${place}: this is no session; \`sessions export\` writes one a line.`, 2);
 }
 
-/** Reads the sessions of some users from a server with ADK's interface, such as `adk api_server`. */
+/** Reads the sessions of the named users from a server with ADK's HTTP API, such as `adk api_server`. */
 export async function openAdkServer(url: string, users: string[], key: string | undefined): Promise<SessionSource> {
   const headers = key === undefined ? {} : { authorization: `Bearer ${key}` };
   const get = async (path: string): Promise<string> => {
@@ -83,7 +88,7 @@ async function* readUser(
 ): AsyncGenerator<SourceSession, void, void> {
   const path = `/apps/${encodeURIComponent(appName)}/users/${encodeURIComponent(userId)}/sessions`;
   const listed = JSON.parse(await get(path)) as { id: string; lastUpdateTime: number }[];
-  // The oldest first, so that the newest session decides the shared state.
+  // The oldest session comes first, because each import overwrites the shared state, and the newest must win.
   for (const { id } of listed.toSorted((one, other) => one.lastUpdateTime - other.lastUpdateTime))
     yield { appName, userId, sessionId: id, body: () => get(`${path}/${encodeURIComponent(id)}`) };
 }

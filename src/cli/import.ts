@@ -18,20 +18,20 @@ interface Report {
   imported: number;
   present: number;
   artifacts: number;
-  /** By reason, each as `app/user/session`. */
+  /** The sessions that were not imported, by error message, each as `app/user/session`. */
   leftOut: Record<string, string[]>;
 }
 
-/** The first bytes of a SQLite file. */
+/** The bytes with which every SQLite file begins. */
 const SQLITE_HEAD = 'SQLite format 3';
-/** Maximum sessions to name per reason. */
+/** Maximum number of sessions that the report names for each error message. */
 const NAMED = 3;
 
 /**
- * Imports the sessions of another store into a service. Existing sessions stay as they are, so an interrupted import can
- * be run again.
- * @returns the exit code: 1 if a session was left out
- * @throws {CommandError} for a source that cannot be read
+ * Imports sessions from another store into a service. Sessions that exist already are not changed, so an interrupted
+ * import can be repeated.
+ * @returns the exit code: 1 if a session could not be imported
+ * @throws {CommandError} if the source cannot be read
  */
 export async function importFrom(place: string, options: ImportOptions): Promise<number> {
   if (place.endsWith('.evalset.json')) return importEvalSet(place, options);

@@ -4,21 +4,28 @@ import { basename, dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CommandError } from './output.ts';
 
-/** Directory of this installation: below `node_modules`, or a clone. */
+/** Directory of this installation: a directory in `node_modules`, or a clone of the repository. */
 const HOME = fileURLToPath(new URL('../..', import.meta.url));
-/** The files of a new project. `_` stands for a dot, because npm leaves dot files out of a package. */
+/**
+ * The files of a new project. A name that begins with `_` becomes one that begins with a dot, because npm leaves some
+ * dot files out of a package.
+ */
 const TEMPLATE = join(HOME, 'template');
-/** The agent and its test. An existing agent is neither replaced nor mixed with ours. */
+/**
+ * Directory of the example agent and its test. If the project already has this directory, no file of it is added or
+ * replaced.
+ */
 const AGENT = 'agents/harness_agent';
 
-/** The merged part of a package.json. */
+/** The members of package.json that `init` merges. */
 type Manifest = Partial<Record<'scripts' | 'dependencies' | 'devDependencies', Record<string, string>>> & {
   name?: string;
 };
 
 /**
- * Makes a project of a directory: adds missing files, replaces none, and prints both. Idempotent.
- * @throws {CommandError} if the directory is a file, or its package.json cannot be read
+ * Makes the directory a project for an agent. Adds missing files, replaces none, and prints which files were added and
+ * which were kept. Idempotent.
+ * @throws {CommandError} if the path is a file, or the directory's package.json cannot be read
  */
 export async function init(directory: string): Promise<void> {
   const target = resolve(directory);
@@ -44,7 +51,10 @@ export async function init(directory: string): Promise<void> {
   console.log([...lines, `Now: ${[...build, ...go, 'npm install', start].join(' && ')}`].join('\n'));
 }
 
-/** Adds missing members to package.json. @returns the names of the additions, and of scripts with another text */
+/**
+ * Adds missing members to package.json.
+ * @returns `added`: names of the added members; `kept`: names of scripts that exist with another text
+ */
 async function mergeManifest(target: string): Promise<{ added: string[]; kept: string[] }> {
   const path = join(target, 'package.json');
   const present = existsSync(path) ? await readManifest(path) : undefined;
@@ -83,7 +93,10 @@ async function readManifest(path: string): Promise<Manifest> {
   }
 }
 
-/** Returns the argument of `npm install`: the specifier of this installation, also by npx, or else its directory. */
+/**
+ * Returns the version specifier of `agent-runtime` for package.json: that by which this installation was installed (npx
+ * included), or else a `file:` path to it.
+ */
 async function findSpecifier(target: string): Promise<string> {
   const root = join(HOME, '../..');
   const isInstalled = basename(dirname(HOME)) === 'node_modules' && existsSync(join(root, 'package.json'));

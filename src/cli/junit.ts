@@ -1,11 +1,11 @@
-/** `failure`: the test did not pass; `error`: it could not be run. */
+/** A test in a JUnit report. `failure`: the test did not pass; `error`: the test could not be run. */
 interface JunitTest {
   name: string;
   kind?: 'failure' | 'error' | undefined;
   message?: string;
 }
 
-/** Escapes for XML and HTML, and replaces characters that XML 1.0 cannot have. */
+/** Escapes a text for XML and HTML. Replaces control characters, because XML 1.0 cannot contain them. */
 export const escaped = (text: string): string =>
   text
     // oxlint-disable-next-line no-control-regex
@@ -15,7 +15,7 @@ export const escaped = (text: string): string =>
     .replaceAll('>', '&gt;')
     .replaceAll('"', '&quot;');
 
-/** A JUnit report for CI systems. */
+/** Returns a JUnit report, which CI systems read. */
 export function toJunitXml(suite: string, tests: readonly JunitTest[]): string {
   const count = (wanted: JunitTest['kind']) => tests.filter(({ kind }) => kind === wanted).length;
   const counts = `tests="${tests.length}" failures="${count('failure')}" errors="${count('error')}"`;

@@ -1,10 +1,13 @@
 import { createKey } from '../platform/http/access/key-ring.ts';
 import { type Scope, USER_SCOPES } from '../platform/http/operation/principal.ts';
 
-/** Each is a comma-separated list. */
+/** Options of `keys create`. `scopes`, `users` and `apps` are comma-separated lists. */
 type KeyOptions = Partial<Record<'scopes' | 'users' | 'apps' | 'expires' | 'id', string>> & { json?: boolean };
 
-/** Prints a new key, which is not stored, and its line for the file. @throws {ConfigError} for a wrong option */
+/**
+ * Prints a new runtime key, which is stored nowhere, and its line for `RUNTIME_API_KEYS_FILE`.
+ * @throws {ConfigError} for a wrong option
+ */
 export function createKeys({ scopes, users, apps, expires, id, json }: KeyOptions): void {
   const { key, entry } = createKey({
     id,

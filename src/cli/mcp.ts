@@ -5,10 +5,10 @@ import { processEnvironment } from '../config/environment.ts';
 import { type GlobalOptions, readRefusal, toReason, toTarget, withApi } from './api.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Characters of a line. */
+/** Maximum length of a message on standard input, in characters. */
 const MAX_LINE = 16_777_216;
 const MAX_UNDER_WAY = 100;
-/** JSON-RPC. */
+/** Error codes of JSON-RPC 2.0. */
 const PARSE_ERROR = -32_700;
 const INTERNAL_ERROR = -32_603;
 
@@ -19,7 +19,10 @@ interface Message {
   result?: { protocolVersion?: string };
 }
 
-/** A message under way. Without an answer it was cancelled. */
+/**
+ * A message that was sent to the service and has no response yet. `settle` without an argument means that the client
+ * cancelled the message.
+ */
 interface Waiting {
   id: Message['id'];
   gone: AbortController;
@@ -27,8 +30,8 @@ interface Waiting {
 }
 
 /**
- * Bridges a client on standard input and output to the MCP door of a service. A failed request answers its message with
- * an error. The command ends with its input.
+ * Connects an MCP client that speaks over standard input and output with the service's MCP endpoint. If a request
+ * fails, the client receives a JSON-RPC error. The command ends at the end of its input.
  */
 export async function bridgeMcp(options: GlobalOptions, command: Command): Promise<void> {
   const isGiven = (name: string) => command.getOptionValueSourceWithGlobals(name) === 'cli';
@@ -77,7 +80,8 @@ async function runBridge(target: URL): Promise<void> {
     if (!message)
       await write(toError(undefined, `A line is no message, or has over ${MAX_LINE} characters.`, PARSE_ERROR));
     else if (message.method === 'notifications/cancelled') {
-      // Since the version of 2026 a disconnect cancels; before, the service could not tell which message is meant.
+      // Aborting the HTTP request cancels the message, since the MCP version of 2026. In earlier versions the service
+      // cannot tell which message a cancellation means.
       for (const { id, gone, settle } of waiting) {
         if (id !== message.params?.requestId) continue;
         gone.abort();
@@ -93,7 +97,7 @@ async function runBridge(target: URL): Promise<void> {
   await Promise.all(works);
 }
 
-/** Returns the error for a message that the service refused or did not get. */
+/** Returns the JSON-RPC error for a message that the service refused or that did not reach it. */
 async function toAnswer({ origin }: URL, id: Message['id'], error: unknown, key: string | undefined): Promise<Message> {
   if (!(error instanceof SdkHttpError)) return toError(id, `${origin} cannot be reached: ${toReason(error)}.`);
   const { status, text } = error.data as { status: number; text: string };
@@ -108,7 +112,7 @@ const toError = (id: Message['id'], message: string, code = INTERNAL_ERROR) => (
   error: { code, message },
 });
 
-/** Waits until the reader has taken the message. */
+/** Writes a message to standard output, and waits while the client does not read. */
 async function write(message: object): Promise<void> {
   if (!process.stdout.write(`${JSON.stringify(message)}\n`)) await once(process.stdout, 'drain');
 }
@@ -122,7 +126,7 @@ function toMessage(line: string): Message | undefined {
   }
 }
 
-/** Yields the lines of a stream except empty ones; `undefined` for a line that is too long. */
+/** Yields the non-empty lines of a stream; `undefined` for a line that is longer than `MAX_LINE`. */
 async function* readLines(input: NodeJS.ReadStream): AsyncGenerator<string | undefined> {
   let [text, isTooLong] = ['', false];
   for await (const chunk of input.setEncoding('utf8') as AsyncIterable<string>) {

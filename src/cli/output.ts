@@ -2,12 +2,16 @@ import { readFileSync } from 'node:fs';
 import { styleText } from 'node:util';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Characters that a terminal obeys: controls except tabs and line ends, line separators, marks of direction. */
+/**
+ * Characters that change how a terminal shows text: control characters except tabs and line ends, line separators, and
+ * marks of the writing direction.
+ */
 const OBEYED = /(?!\r?\n|\t)[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu;
 
 /**
- * Escapes control characters, as `\x1b`: texts of users and models must not move, clear or title a terminal. JSON stays
- * JSON, because it escapes those of ASCII itself.
+ * Escapes control characters, e.g. as `\x1b`, because texts of users and models must not move the cursor, clear the
+ * screen or set the title of a terminal. JSON stays valid, because JSON has its ASCII control characters escaped
+ * already.
  */
 export const toShown = (text: string): string =>
   text.replaceAll(OBEYED, (mark) => {
@@ -15,14 +19,14 @@ export const toShown = (text: string): string =>
     return mark < ' ' ? `\\x${code.padStart(2, '0')}` : `\\u${code.padStart(4, '0')}`;
   });
 
-/** For texts of users, models or servers. */
+/** Prints a text of a user, model or server, with control characters escaped. */
 export const print = (text: string): void => console.log(toShown(text));
 
-/** Leaves a text plain if the output is no terminal or `NO_COLOR` is set. */
+/** Formats a text for the terminal. Leaves it plain if the output is not a terminal or `NO_COLOR` is set. */
 export const style = (format: Parameters<typeof styleText>[0], text: string): string =>
   styleText(format, toShown(text), { stream: process.stdout });
 
-/** Aligns the columns of a table; the last one may have any length. */
+/** Aligns the columns of a table. The last column is not padded. */
 export function toColumns(rows: readonly (readonly string[])[]): string {
   const count = Math.max(0, ...rows.map((row) => row.length));
   const widths = Array.from({ length: count }, (_, column) =>
@@ -38,7 +42,7 @@ export function toColumns(rows: readonly (readonly string[])[]): string {
     .join('\n');
 }
 
-/** Prints a list: JSON with `--json`, else a table with a head, or the text `empty`. */
+/** Prints a list: as JSON with `--json`, else as a table with a head. Prints the text `empty` for an empty list. */
 export function printList<Item>(
   items: readonly Item[],
   options: { json?: boolean; head: string[]; toRow: (item: Item) => string[]; empty: string },
@@ -56,23 +60,23 @@ export function printList<Item>(
 export const toTime = (seconds: number | null | undefined): string =>
   seconds === null || seconds === undefined ? '–' : new Date(seconds * 1000).toLocaleString('sv-SE');
 
-/** Puts a text on one line of at most `length` characters. */
+/** Returns a text as one line of at most `length` characters. */
 export function toLine(text: string, length = Number.POSITIVE_INFINITY): string {
   const line = toShown(text.replaceAll(/\s+/g, ' ').trim());
   return line.length > length ? `${line.slice(0, length - 1)}…` : line;
 }
 
-/** Width of a progress bar, characters. */
+/** Width of a progress bar, in characters. */
 const BAR = 30;
 
 /** @param share from 0 to 1 */
 export const toBar = (share: number): string => '█'.repeat(Math.floor(share * BAR)).padEnd(BAR, '░');
 
-/** The message is for people. */
+/** An error of a command. Its message is printed without a stack. */
 export class CommandError extends Error {
-  /** 1: it failed; 2: it could not start. */
+  /** 1: the command failed; 2: the command could not start. */
   readonly exitCode: 1 | 2;
-  /** The HTTP status of the service's refusal. */
+  /** The HTTP status if the service refused the request. */
   readonly status: number | undefined;
 
   constructor(message: string, exitCode: 1 | 2 = 1, status?: number) {
@@ -82,7 +86,10 @@ export class CommandError extends Error {
   }
 }
 
-/** Ends a command with exit code 2, not 1, because the run or replay itself failed. */
+/**
+ * Rethrows an error with exit code 2, because exit code 1 of these commands means that a case failed or a comparison
+ * found a difference.
+ */
 export const cannotRun = (error: unknown): never => {
   throw new CommandError(error instanceof Error ? error.message : String(error), 2);
 };

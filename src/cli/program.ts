@@ -9,7 +9,7 @@ import { addServiceCommands } from './service-commands.ts';
 import { addArtifactCommands, addSessionCommands, addUserCommands } from './session-commands.ts';
 import { addCronCommands, addEvalCommands, addPastCommands, addTaskCommands } from './work-commands.ts';
 
-/** For an invalid command line, and for work that could not start. */
+/** Exit code for an invalid command line, and for a command that could not start. */
 const USAGE_EXIT_CODE = 2;
 
 const SETTINGS = `
@@ -21,22 +21,24 @@ The key for --url stands in AGENT_RUNTIME_KEY. NO_COLOR switches colours off.
 const endOnError = (error: NodeJS.ErrnoException) => process.exit(Number(error.code !== 'EPIPE'));
 
 /**
- * Runs one command line. Each command loads its code on demand, so that a start loads the service only.
- * @returns the exit code: 0 done, 1 it failed, 2 the command line is wrong or the work could not start
+ * Runs one command line. Each command imports its modules on demand, so that `start` loads only the service.
+ * @returns the exit code: 0 the command succeeded, 1 it failed, 2 the command line is wrong or the command could not
+ * start
  */
 export async function runProgram(args: string[]): Promise<number> {
   const exit = { code: 0 };
   const isService = ['start', 'dev'].includes(args[0] ?? 'start');
-  // A closed pipe, as by `head`, is no failure of a command. A service continues without its logs.
+  // Standard output that is closed early, as by `head`, is no failure of a command. The service keeps running without
+  // its logs.
   if (!isService) process.stdout.off('error', endOnError).once('error', endOnError);
   const program = createProgram((code) => (exit.code = code));
   try {
     await program.parseAsync(args.length === 0 ? ['start'] : args, { from: 'user' });
     return exit.code;
   } catch (error) {
-    // Help and version end like this too; commander has printed its message.
+    // commander also throws after `--help` and `--version`. It has printed its message already.
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
-    // An absent or unreadable file: the system's message names it.
+    // The error of Node for a missing or unreadable file names the file.
     const isAboutFile = error instanceof Error && 'syscall' in error && 'path' in error;
     const isForPeople = error instanceof AppError || error instanceof CommandError || isAboutFile;
     console.error(isForPeople ? toShown(error.message) : error);
@@ -50,7 +52,7 @@ function toUrl(text: string): string {
   throw new InvalidArgumentError('It begins with http:// or https://.');
 }
 
-/** @param end receives the exit code of a command that sets one */
+/** Defines all commands. @param end is called with the exit code by commands that return one */
 export function createProgram(end: (code: number) => void): Command {
   const program = new Command('agent-runtime')
     .description('An HTTP service that hosts an agent and keeps its sessions in PostgreSQL.')

@@ -15,17 +15,17 @@ export interface GateOptions extends ReplayOptions {
   html?: string;
 }
 
-/** Replays at once, as many as the service allows one caller. */
+/** Number of concurrent replays. The service allows one caller no more. */
 const PARALLEL = 2;
-/** Back-off after 429 and 503. */
+/** Pause before a retry after 429 or 503, in milliseconds. */
 const RETRY_MS = 1_000;
 const MAX_RETRIES = 90;
 const MINUTES: Record<string, number> = { m: 1, h: 60, d: 1_440 };
 
 /**
- * Replays a sample of the stored invocations of an application and prints the places where they differ. Ctrl-C ends it
- * with a report of the replays so far.
- * @returns the exit code: 0 all the same, 1 a difference, 2 something could not be replayed, 3 not compared
+ * Replays a sample of an application's stored invocations and prints the differences. Ctrl-C stops the replays; the
+ * command then reports those that ended.
+ * @returns the exit code: 0 no differences, 1 a difference, 2 a replay failed, 3 a replay could not be compared
  */
 export const runGate = (options: GateOptions): Promise<number> =>
   withApi(options, async (api) => {
@@ -71,7 +71,10 @@ function write(report: GateReport, { json, junit, html }: GateOptions): number {
   return toExitCode(report);
 }
 
-/** Replays the first ones live, in sequence within the budget, then all others in parallel. */
+/**
+ * Replays the first `live` invocations with the live model, one after the other because they share the token budget.
+ * Then replays all others in parallel with stored model answers.
+ */
 async function replayAll(
   api: Api,
   options: GateOptions,
@@ -91,14 +94,17 @@ async function replayAll(
     }
   };
   await work(items.slice(0, live), true);
-  // One iterator, from which each worker takes the next item.
+  // All workers share one iterator, so that each invocation is replayed once.
   const others = items.slice(live).values();
   await Promise.all(Array.from({ length: PARALLEL }, () => work(others, false)));
   if (isShown) process.stderr.write('\n');
   return outcomes;
 }
 
-/** Replays live if there is a budget. @returns `undefined` if it was stopped */
+/**
+ * Replays one invocation; with the live model if there is a token budget.
+ * @returns `undefined` if the command was stopped meanwhile
+ */
 async function replayOne(
   api: Api,
   { app, systemPrompt }: GateOptions,
@@ -119,7 +125,8 @@ async function replayOne(
       return { ...outcome, result };
     } catch (error) {
       if (signal.aborted) return undefined;
-      // These refuse before the replay begins. An interrupted live replay is not retried, and may have used its budget.
+      // With these statuses the service refuses a request before the replay begins. An interrupted live replay is not
+      // retried, and its budget counts as used up because it may have called the model.
       const { status, message } = error as CommandError;
       if (tries < MAX_RETRIES && (status === 429 || (status === 503 && !budget)))
         await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined);

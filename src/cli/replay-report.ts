@@ -2,7 +2,7 @@ import type { Replay } from '../invocations/replay/replay.ts';
 import { escaped, toJunitXml } from './junit.ts';
 import { style, toLine, toShown } from './output.ts';
 
-/** A stored invocation in a gate's sample. */
+/** A stored invocation that the sample contains. */
 export interface Sampled {
   userId: string;
   sessionId: string;
@@ -10,10 +10,13 @@ export interface Sampled {
   agentVersion?: string;
 }
 
-/** A result, or the reason why there is none. */
+/** The outcome of a replay: its result, or the error message if the replay failed. */
 export type Outcome = Sampled & { isLive: boolean; result?: Replay; failure?: string };
 
-/** A replay without an outcome did not begin. */
+/**
+ * The replays of a sample. `outcomes` has fewer elements than `chosen` if the command was stopped, because the
+ * remaining replays did not begin.
+ */
 export interface GateReport {
   app: string;
   chosen: number;
@@ -21,22 +24,25 @@ export interface GateReport {
   outcomes: Outcome[];
 }
 
-/** Outcomes that differ at one place, or failed for one reason. */
+/** Replays that differ from the recording at the same place of an event, or that failed for the same reason. */
 interface Group {
   kind: 'failure' | 'error' | 'unseen';
   place: string;
   outcomes: Outcome[];
 }
 
-/** Characters of a value in a difference. */
+/** Maximum number of characters that are printed of a value that differs. */
 export const SHOWN = 300;
-/** Maximum invocations of a group to name. */
+/** Maximum number of invocations that are named for each group. */
 const NAMED = 5;
 
-/** Exit codes of replays; `eval run` and `eval compare` share the last one. */
+/** Exit codes of the command `replay`. `eval run` and `eval compare` use the same code for `notCompared`. */
 export const EXIT = { same: 0, different: 1, failed: 2, notCompared: 3 } as const;
 
-/** A difference takes precedence over a failed replay, and that over one that was not compared. */
+/**
+ * Returns the exit code of all replays: a difference takes precedence over a failed replay, and a failed replay over
+ * one that could not be compared.
+ */
 export function toExitCode({ chosen, outcomes }: GateReport): number {
   const kinds = outcomes.map((outcome) => toGroup(outcome)?.kind);
   if (kinds.includes('failure')) return EXIT.different;
@@ -44,7 +50,7 @@ export function toExitCode({ chosen, outcomes }: GateReport): number {
   return kinds.includes('unseen') || outcomes.length === 0 ? EXIT.notCompared : EXIT.same;
 }
 
-/** `undefined` if the replay is the same. */
+/** Returns the group of a replay; `undefined` if the replay equals the recording. */
 function toGroup({ result, failure }: Outcome): Omit<Group, 'outcomes'> | undefined {
   const { status, difference, notes = [], stopped = failure ?? '' } = result ?? {};
   if (status === 'same') return undefined;
@@ -79,7 +85,7 @@ function toSummary({ chosen, outcomes, seconds }: GateReport): string {
   return `${outcomes.length} of ${chosen} invocations replayed in ${seconds.toFixed(1)} s: ${counts}.`;
 }
 
-/** Lists differences by place, the most frequent first, with an example of each. */
+/** Formats the report as text: the groups by size, the largest first, each with an example. */
 export function toText(report: GateReport): string {
   const groups = toGroups(report.outcomes).flatMap(({ kind, place, outcomes }) => {
     const [first] = outcomes;
@@ -95,7 +101,7 @@ export function toText(report: GateReport): string {
   return [toSummary(report), ...groups].join('\n');
 }
 
-/** One test for each replay. */
+/** Formats the report as JUnit with one test for each replay. */
 export const toJunit = ({ app, outcomes }: GateReport): string =>
   toJunitXml(
     `replay.${app}`,
@@ -112,7 +118,7 @@ const STYLE =
   'pre{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid #8884;padding:.5rem;border-radius:.3rem}' +
   'summary{cursor:pointer;font-weight:600}li{overflow-wrap:anywhere}';
 
-/** The report as one page that needs nothing else, without scripts. */
+/** Formats the report as an HTML page without scripts and without other files. */
 export function toHtml(report: GateReport): string {
   const groups = toGroups(report.outcomes).map(({ kind, place, outcomes }) => {
     const { before, after } = outcomes[0]?.result?.difference ?? {};

@@ -10,9 +10,9 @@ export interface ReplayOptions extends GlobalOptions {
 }
 
 /**
- * Replays a stored invocation [the latest one of the session] and prints the first difference.
- * @returns the exit code: 0 the same, 1 different, 3 not compared
- * @throws {CommandError} with exit code 2 if the replay cannot reach its end
+ * Replays a stored invocation and prints the first difference. Default: the session's latest invocation.
+ * @returns the exit code: 0 no difference, 1 a difference, 3 the replay could not be compared
+ * @throws {CommandError} with exit code 2 if the replay stops before its end
  */
 export const replay = (session: string, invocation: string | undefined, options: ReplayOptions): Promise<number> =>
   withApi(options, async (api) => {

@@ -5,7 +5,7 @@ export function addServiceCommands(program: Command, end: (code: number) => void
   program
     .command('start')
     .description('start the service, also without a command')
-    // From `dev`, for the line that a reload prints.
+    // The command `dev` sets this option, so that a reload prints the changed file.
     .addOption(new Option('--changed <file>').hideHelp())
     .action(async ({ changed }: { changed?: string }) => (await import('./start.ts')).start(changed));
   program

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 
-/** @param end receives the exit code of a comparison */
+/** @param end is called with the exit code of `sessions diff` */
 export function addSessionCommands(program: Command, end: (code: number) => void): void {
   program
     .command('chat')

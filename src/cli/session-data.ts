@@ -1,10 +1,10 @@
 import { type GlobalOptions, sessionPath, withApi } from './api.ts';
 import { CommandError, print, style, toLine, toShown } from './output.ts';
 
-/** Characters of a value in a difference. */
+/** Maximum number of characters that are printed of a value that differs. */
 const SHOWN = 300;
 
-/** Parses an option as a whole number from 0. @throws {CommandError} for anything else */
+/** Parses an option as a whole number of at least 0. @throws {CommandError} for any other text */
 export function toSequence(name: string, text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const sequence = Number(text);
@@ -29,7 +29,7 @@ interface ForkOptions extends GlobalOptions {
   label?: string[];
 }
 
-/** Creates a session from the beginning of another one and prints its id. */
+/** Copies a session up to an event to a new session (a fork), and prints the new session's id. */
 export async function forkSession(session: string, options: ForkOptions): Promise<void> {
   const atSequence = toSequence('--at', options.at);
   const body = { sessionId: options.id, atSequence, labels: toLabels(options.label ?? []) };
@@ -60,7 +60,7 @@ interface Side {
   value: unknown;
   other: unknown;
 }
-/** The service's comparison of two sessions. */
+/** The differences of two sessions, as the service returns them. */
 interface SessionDiff {
   sameEvents: number;
   differingEvents: number;
@@ -74,7 +74,7 @@ interface DiffOptions extends GlobalOptions {
   otherAt?: string;
 }
 
-/** Prints the differences of two sessions. @returns the exit code: 0 for none, 1 for any */
+/** Prints the differences of two sessions. @returns the exit code: 0 if they are equal, 1 if they differ */
 export async function diffSessions(session: string, other: string, options: DiffOptions): Promise<number> {
   const [at, otherAt] = [toSequence('--at', options.at), toSequence('--other-at', options.otherAt)];
   const query = new URLSearchParams({

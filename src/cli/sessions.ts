@@ -21,12 +21,12 @@ interface ListOptions extends GlobalOptions {
   order?: string;
 }
 
-/** Characters of the first text in a list. */
+/** Maximum number of characters of a session's first text that a list prints. */
 const TEXT_SHOWN = 60;
 
 const PAGE = 200;
 
-/** Prints the user's sessions [the newest first]. */
+/** Prints the user's sessions, at most `--limit`. Default order: the latest update first. */
 export async function listSessions(options: ListOptions): Promise<void> {
   const limit = Number(options.limit);
   if (!Number.isSafeInteger(limit) || limit < 1) throw new CommandError('--limit is a whole number from 1.', 2);
@@ -59,7 +59,7 @@ export async function listSessions(options: ListOptions): Promise<void> {
   });
 }
 
-/** Prints a conversation, or with `--json` the session as the service sent it. */
+/** Prints the conversation of a session, or with `--json` the session as the service returned it. */
 export async function showSession(id: string, options: GlobalOptions & { at?: string }): Promise<void> {
   const at = toSequence('--at', options.at);
   await withApi(options, async (api) => {
@@ -69,7 +69,7 @@ export async function showSession(id: string, options: GlobalOptions & { at?: st
   });
 }
 
-/** Writes sessions with their events to the output, one per line. */
+/** Writes sessions with their events to standard output, one JSON object per line. */
 export const exportSessions = (ids: string[], options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const chosen = ids.length > 0 ? ids : allIds(api, options);

@@ -15,14 +15,15 @@ import { VERSION } from '../platform/version.ts';
 import { builtInTools } from '../agent/tools/registry.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 
-/** A second signal within this time is the first again: npm forwards what the terminal sent to the whole group. */
+/** Signals within this time count as one, because npm forwards Ctrl-C to a process that has received it already. */
 const SAME_SIGNAL_MS = 1000;
-/** Exit code after a second signal while stopping: 128 + SIGINT, as shells expect. */
+/** Exit code if a second signal ends a process that is stopping: 128 + SIGINT, a convention of shells. */
 const INTERRUPTED_EXIT_CODE = 130;
 
 /**
- * Runs the service until a signal. `changed` is the file whose change made `dev` restart it.
- * @throws {ConfigError} with a remedy if it cannot start
+ * Runs the service until a signal stops it. `changed` is the file whose change made the command `dev` restart the
+ * service.
+ * @throws {ConfigError} with a remedy if the service cannot start
  */
 export async function start(changed?: string): Promise<void> {
   const config = readConfig(processEnvironment());
@@ -34,11 +35,14 @@ export async function start(changed?: string): Promise<void> {
   else if (!stopping.aborted) await printStart(config, runtime);
   if (sendsNoKey(config)) log.warn(NO_LOGIN);
   if (isShorterThanStatements(config)) log.warn(SHORT_LEASE);
-  // Node writes its compile cache only when a process ends by itself, which a container seldom does.
+  // Node writes its compile cache only when a process exits normally, which processes in containers seldom do.
   flushCompileCache();
 }
 
-/** Names the migrations; `isCheck` does not apply them. @throws {ConfigError} as a start does */
+/**
+ * Applies the missing migrations and prints their names. With `isCheck`, only checks that none is missing.
+ * @throws {ConfigError} if the database cannot be used, or with `isCheck` if a migration is missing
+ */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
   const config = readConfig(processEnvironment(), { listens: false });
   const source = await findDatabase(config);
@@ -51,7 +55,7 @@ export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<vo
   }
 }
 
-/** Prints the effective configuration. @throws {ConfigError} if it cannot be served */
+/** Prints the effective configuration of the agents. @throws {ConfigError} if the service could not start with it */
 export async function check(): Promise<void> {
   process.stdout.write(await describeHarness(readConfig(processEnvironment(), { listens: false }), console.error));
 }
@@ -61,7 +65,7 @@ const NO_LOGIN =
   'refuse them with 401; use AUTH_MODE local for them, or give the operations a key';
 const sendsNoKey = ({ DEV_UI, auth }: Config) => DEV_UI && auth.mode !== 'local';
 
-/** Browsers cannot open 0.0.0.0. */
+/** Returns the service's URL for a browser, which cannot open the address 0.0.0.0. */
 const toBrowserUrl = ({ url }: Runtime) => url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 
 async function printStart(config: Config, runtime: Runtime): Promise<void> {
@@ -80,13 +84,13 @@ async function printStart(config: Config, runtime: Runtime): Promise<void> {
   console.log(lines.join('\n'));
 }
 
-/** Commands that send a first message. */
+/** Returns shell commands that send a first message to an agent. */
 function toCommands(config: Config, runtime: Runtime): string[] {
   const url = toBrowserUrl(runtime);
   const { app, prompt } = findExample(runtime.agents);
   const authorization = config.auth.mode === 'key' ? " -H 'authorization: Bearer <a key of RUNTIME_API_KEYS>'" : '';
   const post = (path: string, body: object) => {
-    // A quote would end the shell's argument.
+    // A single quote would end the quoted argument of the shell.
     const text = JSON.stringify(body).replaceAll("'", '\\u0027');
     return `curl -s ${url}${path} -H 'content-type: application/json'${authorization} -d '${text}'`;
   };
@@ -102,9 +106,10 @@ function toCommands(config: Config, runtime: Runtime): string[] {
 }
 
 /**
- * Drains and stops at the first SIGTERM or Ctrl-C, also during the start; a later one ends the process at once, and the
- * embedded PostgreSQL with it. An uncaught exception, as in a timer of a tool, stops it in the same way.
- * @returns an abort signal for the first one
+ * Drains and stops the service at the first SIGTERM or Ctrl-C, even during its start. A second signal ends the process
+ * at once, together with the embedded PostgreSQL. An uncaught exception, e.g. in a timer of a tool, stops the service
+ * like a signal.
+ * @returns an abort signal that is aborted when the service begins to stop
  */
 function stopOnSignals(starting: Promise<Runtime>, log: Log): AbortSignal {
   const stopping = new AbortController();
@@ -119,7 +124,7 @@ function stopOnSignals(starting: Promise<Runtime>, log: Log): AbortSignal {
     console.log('Stopping; running requests may finish. Once more to end at once.');
     starting.then(close, () => undefined); // a start that fails is reported by main
   };
-  // Unhandled rejections come here too. The state of the process may be wrong, so it takes no new work.
+  // Node reports unhandled rejections here too. The state of the process may be corrupt, so it takes no new work.
   process.on('uncaughtException', (err) => {
     const isFirst = process.exitCode !== 1;
     process.exitCode = 1;
@@ -141,7 +146,9 @@ async function close(runtime: Runtime): Promise<void> {
   }
 }
 
-/** Prints the operations of all modes. @throws {Error} if the document is not valid OpenAPI */
+/**
+ * Prints the OpenAPI document with the operations of all modes. @throws {Error} if the document is not valid OpenAPI
+ */
 export async function printOpenApi(): Promise<void> {
   const operations = listAllOperations();
   const document = openApiDocument(operations, { authMode: 'local', components: COMPONENTS });
@@ -149,7 +156,7 @@ export async function printOpenApi(): Promise<void> {
   process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
 }
 
-/** Finds an application with a prompt that makes it call its own tool, also with the offline model. */
+/** Finds an application that has a tool of its own, and a prompt with which even the offline model calls that tool. */
 export function findExample(agents: ReadonlyMap<string, HostedAgent>): { app: string; prompt: string } {
   const builtIn = builtInTools();
   for (const [app, agent] of agents) {
@@ -159,7 +166,7 @@ export function findExample(agents: ReadonlyMap<string, HostedAgent>): { app: st
   return { app: HARNESS_APP, prompt: 'What is 17 * 23? Use the calculator.' };
 }
 
-/** The members of a JSON Schema that an example needs. */
+/** The members of a JSON Schema that {@link toExample} reads. */
 interface Schema extends Partial<Record<'default' | 'const' | 'type', unknown>> {
   examples?: unknown[];
   enum?: unknown[];
@@ -173,7 +180,10 @@ interface Schema extends Partial<Record<'default' | 'const' | 'type', unknown>> 
   minimum?: number;
 }
 
-/** Returns a value that fits a schema without patterns and formats; objects have their required members only. */
+/**
+ * Returns a value that satisfies a JSON Schema. Objects get only their required members. Patterns and formats are
+ * ignored.
+ */
 export function toExample(schema: Schema): unknown {
   const value = schema.default ?? schema.const ?? schema.examples?.[0] ?? schema.enum?.[0];
   if (value !== undefined) return value;

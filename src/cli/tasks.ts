@@ -3,7 +3,7 @@ import { type Api, type GlobalOptions, listPages, withApi } from './api.ts';
 import { print, printList } from './output.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** The shown members. */
+/** The members of a task that are printed. */
 interface TaskBody {
   id: string;
   kind: string;
@@ -13,7 +13,10 @@ interface TaskBody {
   expireTime?: number;
 }
 
-/** An answered task continues only in a service that stays. */
+/**
+ * These commands start no service, because the invocation of an answered task continues only in a service that keeps
+ * running.
+ */
 const RUNNING = { running: true };
 
 const listOpen = (api: Api, { all, user }: GlobalOptions & { all?: boolean }): Promise<TaskBody[]> =>
@@ -28,7 +31,7 @@ const toRow = ({ id, kind, requestedBy, expireTime, form }: TaskBody) => [
   form.hint ?? '',
 ];
 
-/** Prints the open tasks of the sessions of `--user`, or of all that the caller sees. */
+/** Prints the open tasks in the sessions of `--user`, or with `--all` every open task that the caller may see. */
 export const listOpenTasks = (options: GlobalOptions & { all?: boolean }): Promise<void> =>
   withApi(
     options,
@@ -46,7 +49,10 @@ export const listOpenTasks = (options: GlobalOptions & { all?: boolean }): Promi
 
 const WATCH_MS = 2_000;
 
-/** Prints each open task of the sessions of `--user`, or of all, once, as it comes, until it is stopped. */
+/**
+ * Prints each open task once, when it appears, until the command is stopped. The tasks are those in the sessions of
+ * `--user`, or with `--all` every task that the caller may see.
+ */
 export const watchTasks = (options: GlobalOptions & { all?: boolean }): Promise<void> =>
   withApi(
     options,
@@ -62,7 +68,10 @@ export const watchTasks = (options: GlobalOptions & { all?: boolean }): Promise<
     RUNNING,
   );
 
-/** Answers a task, with `--answer` or a plain yes, or rejects it, and prints its state. */
+/**
+ * Answers a task and prints its new state. The answer is that of `--answer`, else a plain yes; with `--reject` the task
+ * is rejected.
+ */
 export const answerTask = (
   id: string,
   { answer, reject, by, ...options }: GlobalOptions & { answer?: string; reject?: boolean; by?: string },

@@ -17,11 +17,14 @@ interface ErasureBody {
 const userPath = (app: string, user: string): string =>
   `/apps/${encodeURIComponent(app)}/users/${encodeURIComponent(user)}`;
 
-/** The application of `--app`, or with `--all-apps` all that have data of the user. */
+/** Returns the application of `--app`, or with `--all-apps` every application that has data of the user. */
 const listApps = async (api: Api, user: string, { app, allApps }: UserOptions): Promise<string[]> =>
   allApps ? api.send<string[]>('GET', `/users/${encodeURIComponent(user)}/apps`) : [app];
 
-/** Repeats the request until all data are erased, and prints the counts. */
+/**
+ * Erases a user's data: repeats the request until the service has erased everything, and prints the numbers of deleted
+ * rows.
+ */
 export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
   withApi(options, async (api) => {
     for (const app of await listApps(api, user, options)) {
@@ -30,7 +33,7 @@ export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
       while (erasure.status === 'running') {
         if (process.stderr.isTTY) process.stderr.write(`\r${countRows(erasure)} rows`);
         erasure = await api.send<ErasureBody>('DELETE', path);
-        // Clears the progress bar.
+        // Clears the line with the progress.
         if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
       }
       if (options.json) print(JSON.stringify({ app, ...erasure }));
@@ -50,7 +53,7 @@ export const listUsers = (options: GlobalOptions): Promise<void> =>
     });
   });
 
-/** Writes all data of a user to the output, one row per line. */
+/** Writes all data of a user to standard output, one row per line. */
 export const exportUser = (user: string, options: UserOptions): Promise<void> =>
   withApi(options, async (api) => {
     const response = await api.open('GET', `${userPath(options.app, user)}/export`);
@@ -58,13 +61,13 @@ export const exportUser = (user: string, options: UserOptions): Promise<void> =>
       if (!process.stdout.write(chunk)) await once(process.stdout, 'drain');
   });
 
-/** The first bytes of a file of `users export`. */
+/** The text with which every file of `users export` begins. */
 export const EXPORT_HEAD = '{"kind":"agent-runtime user export"';
-/** Bounds of one request. */
+/** Maximum size of one import request. Larger files are sent in several requests. */
 const REQUEST_CHARACTERS = 4_000_000;
 const REQUEST_LINES = 1_000;
 
-/** Imports a file of `users export` in bounded requests. @throws {CommandError} for a file that was cut off */
+/** Imports a file of `users export`. @throws {CommandError} for a truncated file, after its rows were imported */
 export async function importUser(
   file: string,
   options: GlobalOptions & { as?: string; dryRun?: boolean },

@@ -1,14 +1,14 @@
 import { existsSync, type FSWatcher, readdirSync, readFileSync, realpathSync, statSync, watch } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 
-/** Debounce, because editors write a file in several steps. */
+/** Waiting time (debounce) after a change, because editors write a file in several steps. Milliseconds. */
 const SETTLE_MS = 200;
 const IMPORT = /(?:from|import)\s*\(?\s*['"](\.{1,2}\/[^'"]+)['"]/g;
 
-/** Finds the files at and below places, the files that they import, and the directories of all. */
+/** Finds the files at and below the given paths, the files that they import, and the directories of all these files. */
 function look(places: readonly string[]) {
   const files = new Map<string, string>();
-  /** By inode and path, because a recreated directory is another one. */
+  /** Directories by inode and path, because a directory that was deleted and created again needs a new watcher. */
   const directories = new Map<string, string>();
   const addDirectory = (path: string) => directories.set(`${statSync(path).ino} ${path}`, path);
   const entered = new Set<string>();
@@ -18,7 +18,7 @@ function look(places: readonly string[]) {
     const path = realpathSync(there);
     const stats = statSync(path);
     addDirectory(stats.isDirectory() ? path : dirname(path));
-    // For an absent file the nearest existing directory is watched.
+    // The nearest existing directory of a missing file is watched, to notice when the file appears.
     if (there !== resolve(place) || entered.has(path)) return;
     entered.add(path);
     if (stats.isDirectory()) {
@@ -34,8 +34,9 @@ function look(places: readonly string[]) {
 }
 
 /**
- * Calls `changed` with a file at or below places, or one that these import, when it appears, disappears or changes.
- * Watches directories, so that it does not matter how a file is saved. @returns a function that stops watching
+ * Watches the files at and below the given paths, and the files that they import. When such a file appears, disappears
+ * or changes, calls `changed` with it. Watches directories, because editors may save a file by replacing it.
+ * @returns a function that stops watching
  */
 export function watchFiles(getPlaces: () => readonly string[], changed: (file: string) => void): () => void {
   const watchers = new Map<string, FSWatcher>();
@@ -54,7 +55,7 @@ export function watchFiles(getPlaces: () => readonly string[], changed: (file: s
     for (const [key, path] of current.directories) {
       if (watchers.has(key)) continue;
       watchers.set(key, watch(path, soon).on('error', soon));
-      // A file may have appeared before the watcher.
+      // A file may have appeared before its directory was watched.
       soon();
     }
   };

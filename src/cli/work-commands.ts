@@ -2,10 +2,10 @@ import { type Command, Option } from 'commander';
 import type { GateOptions } from './replay-gate.ts';
 import type { ReplayOptions } from './replay.ts';
 
-/** Sources of the answers of a replay, or of a run of cases. */
+/** Where a replay or an evaluation run takes answers of models or tools from: the recording, or live calls. */
 const MODES = ['stored', 'live'];
 
-/** @param end receives the exit code of a gate */
+/** @param end is called with the exit code of `eval run` and `eval compare` */
 export function addEvalCommands(program: Command, end: (code: number) => void): void {
   const evaluation = program.command('eval').description('evaluation sets');
   evaluation
@@ -100,7 +100,7 @@ export function addTaskCommands(program: Command): void {
     );
 }
 
-/** Commands about the past: replays and imports. @param end receives the exit code */
+/** Adds the commands `replay` and `import`. @param end is called with their exit code */
 export function addPastCommands(program: Command, end: (code: number) => void): void {
   program
     .command('replay')

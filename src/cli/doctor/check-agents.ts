@@ -5,7 +5,7 @@ import { hostAgents, readHarnessAgent } from '../../process/host-agents.ts';
 import { checkTools, findDatabase } from '../../process/open-database.ts';
 import { fault, type Finding, ok, toReason, skipped, warning } from './finding.ts';
 
-/** A user who has granted nothing. */
+/** Credentials of a user who has granted no access to any MCP server. */
 const NOTHING_GRANTED: UserCredentials = {
   redirectUrl: '',
   read: async () => undefined,
@@ -13,7 +13,7 @@ const NOTHING_GRANTED: UserCredentials = {
   begin: async () => {},
 };
 
-/** Prepares every agent as for an invocation: its tools and skills must exist, its MCP servers answer. */
+/** Prepares every agent as for an invocation: checks that its tools and skills exist and its MCP servers respond. */
 export async function checkAgents(config: Config): Promise<Finding[]> {
   const { signal } = new AbortController();
   try {
@@ -23,7 +23,7 @@ export async function checkAgents(config: Config): Promise<Finding[]> {
     const agents = await hostAgents(config, warn, { mcp: { onFailure: 'fail' } }, openCredentials);
     const { definition: harness } = await readHarnessAgent(config);
     for (const [name, agent] of agents) {
-      // One at a time, so that every unreachable server is named.
+      // MCP servers are tried one at a time, so that each unreachable server is reported.
       const servers = name === harness.name ? harness.mcpServers.map((server) => [server]) : [undefined];
       for (const mcpServers of servers) {
         const overrides = mcpServers ? { mcpServers } : {};
@@ -41,7 +41,10 @@ export async function checkAgents(config: Config): Promise<Finding[]> {
   }
 }
 
-/** Checks a database other than the embedded one, which exists only with the service. */
+/**
+ * Checks the database role of transactional tools. An embedded database is not checked, because it runs only with the
+ * service.
+ */
 async function checkSql(config: Config, agents: ReadonlyMap<string, HostedAgent>): Promise<Finding[]> {
   if (config.DATABASE_URL === undefined || ![...agents.values()].some((agent) => agent.hasTransactions)) return [];
   const { access } = await findDatabase(config);
@@ -56,7 +59,10 @@ const BASE_URLS: Record<string, string> = {
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
 
-/** Checks that the provider answers, accepts the key and knows the model, at no cost because it calls no model. */
+/**
+ * Checks that the model provider is reachable, accepts the key and knows the model. Costs nothing, because it calls no
+ * model.
+ */
 export async function checkModel(config: Config): Promise<Finding> {
   const { provider, name, baseUrl } = (await readHarnessAgent(config)).model;
   if (provider === 'offline') return ok('model', 'offline, it needs nothing');

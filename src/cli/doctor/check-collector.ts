@@ -4,12 +4,12 @@ import { fault, type Finding, ok, skipped, toReason } from './finding.ts';
 
 const TIMEOUT_MS = 5_000;
 
-/** Checks that the collector takes traces: an export without any. */
+/** Checks that the OpenTelemetry collector accepts traces, by an export without any spans. */
 export async function checkCollector(config: Config): Promise<Finding> {
   const { OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL: protocol } = config;
   if (!OTEL_EXPORTER_OTLP_ENDPOINT) return skipped('collector', 'OTEL_EXPORTER_OTLP_ENDPOINT names none');
   const { url, headers } = toOtlpOptions({ ...config, OTEL_EXPORTER_OTLP_ENDPOINT }, 'traces');
-  // An empty message of Protocol Buffers has no bytes.
+  // An empty Protocol Buffers message has no bytes.
   const [type, body] = protocol === 'http/json' ? ['application/json', '{}'] : ['application/x-protobuf', ''];
   const { host } = new URL(url);
   const failed = (what: string) => fault('collector', `The collector at ${host} ${what}.`);

@@ -7,11 +7,16 @@ import { findDatabase, migrate } from '../../process/open-database.ts';
 import { failing, fault, type FaultRule, type Finding, skipped, toFindings, toReason } from './finding.ts';
 
 const CHECKING = { application_name: 'agent-runtime doctor', connectionTimeoutMillis: 5_000, query_timeout: 5_000 };
-/** PostgreSQL 14, the oldest tested version. */
+/** Minimum `server_version_num` of the server: PostgreSQL 14, the oldest version with which the runtime is tested. */
 const MIN_VERSION = 140_000;
-/** Tolerated difference of the clocks of this machine and of the database, by which tokens and schedules are judged. */
+/**
+ * Maximum difference between the clocks of this machine and of the database, because tokens expire and schedules fire
+ * by these clocks. Milliseconds.
+ */
 const MAX_CLOCK_DIFFERENCE_MS = 5_000;
-/** Minimum statement time-out of role or database, which applies if a pooler drops the service's own. */
+/**
+ * Minimum `statement_timeout` that the role or the database may set. It applies if a pooler drops the service's own.
+ */
 const MIN_STATEMENT_TIMEOUT_MS = 1_000;
 const NOTICE_MS = 2_000;
 const CHANNEL = 'agent_runtime_doctor';
@@ -19,14 +24,14 @@ const CHANNEL = 'agent_runtime_doctor';
 const FINE = 'reachable, up to date, with the rights it needs';
 const POLLED = 'news of other processes comes within a second, at once with DATABASE_DIRECT_URL';
 
-/** Changes nothing. */
+/** Checks that the database can be used. Changes nothing in it. */
 export async function checkDatabase(config: Config): Promise<Finding[]> {
   if (config.DATABASE_URL === undefined) return [skipped('database', 'embedded; it starts with the service')];
   try {
     const { access } = await findDatabase(config);
     await migrate(access, 'check');
     const { serving, direct = serving, replica } = access;
-    // A pooler without a direct address is valid: the service polls every second.
+    // A pooler without DATABASE_DIRECT_URL is valid: the service then polls every second instead of using LISTEN.
     const isPolled = direct.isPooled === true;
     const ofReplica = replica && (await findReplicaFault(serving, replica, CHECKING));
     const faults = [
@@ -99,14 +104,14 @@ async function inspect(client: ServerClient) {
   };
 }
 
-/** Checks that LISTEN works: a pooler in transaction mode accepts it and delivers nothing. */
+/** Checks that LISTEN works. A pooler in transaction mode accepts LISTEN, but delivers no notifications. */
 async function checkListen(address: DatabaseAddress): Promise<string[]> {
   const [listener, notifier] = await Promise.all([
     connect(address, CHECKING, { acceptsReadOnly: true }),
     connect(address, CHECKING, { acceptsReadOnly: true }),
   ]);
   try {
-    // A standby accepts no LISTEN. Another check reports that it accepts no writes.
+    // A standby does not accept LISTEN. Another check reports that the server accepts no writes.
     if (listener.isReadOnly) return [];
     const heard = new Promise<boolean>((resolve) => listener.once('notification', () => resolve(true)));
     await listener.query(`listen ${CHANNEL}`);

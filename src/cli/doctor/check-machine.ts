@@ -5,9 +5,9 @@ import { dirname, join, resolve } from 'node:path';
 import type { Config } from '../../config/config.ts';
 import { failing, fault, type FaultRule, type Finding, ok, skipped, toFindings, toReason } from './finding.ts';
 
-/** Minimum free bytes, so that an embedded database can grow for a while. */
+/** Minimum free disk space in bytes, so that the embedded database has room to grow. */
 const MIN_FREE_BYTES = 1024 ** 3;
-/** The runtime uses about 100 MiB, and requests get half of the rest. */
+/** Minimum memory in bytes. The runtime itself uses about 100 MiB, and requests may use half of the rest. */
 const MIN_MEMORY_BYTES = 256 * 1024 ** 2;
 const MIN_CPUS = 0.5;
 
@@ -31,12 +31,12 @@ const tryPort = (host: string, port: number): Promise<string | undefined> =>
     server.listen(port, host, () => server.close(() => settle(undefined)));
   });
 
-/** Checks that the directory of the embedded database is writable and has room. */
+/** Checks that the directory of the embedded database is writable and its disk has free space. */
 export async function checkDisk({ DATABASE_URL, DATA_DIR }: Config): Promise<Finding> {
   if (DATABASE_URL !== undefined) return skipped('disk', 'DATABASE_URL says where the data is');
   try {
     let directory = resolve(DATA_DIR);
-    // The closest existing parent must allow the creation of a missing directory.
+    // If the directory is missing, its closest existing parent must be writable.
     while (!existsSync(directory)) directory = dirname(directory);
     if (!(await stat(directory)).isDirectory()) return fault('disk', `DATA_DIR: ${directory} is no directory.`);
     await access(directory, constants.W_OK);
@@ -49,7 +49,7 @@ export async function checkDisk({ DATABASE_URL, DATA_DIR }: Config): Promise<Fin
   }
 }
 
-/** @param root directory of the container's limits (cgroup v2) */
+/** Checks the memory and CPU limits of the container. @param root directory of these limits (cgroup v2) */
 export function checkContainer(root = '/sys/fs/cgroup'): Finding[] {
   const read = (file: string) => (existsSync(join(root, file)) ? readFileSync(join(root, file), 'utf8').trim() : 'max');
   const [memory, [quota, period]] = [Number(read('memory.max')), read('cpu.max').split(' ').map(Number)];

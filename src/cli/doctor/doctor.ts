@@ -11,7 +11,7 @@ import { failing, fault, type FaultRule, type Finding, toFindings, toReason, war
 
 const MARKS = { ok: ['green', '✓'], fault: ['red', '✗'], skipped: ['gray', '–'], warning: ['yellow', '!'] } as const;
 
-/** Prints the faults of this machine and these settings. @returns the exit code: 1 for a fault */
+/** Checks this machine and the settings, and prints the findings. @returns the exit code: 1 if there is a fault */
 export async function doctor({ json }: { json?: boolean }): Promise<number> {
   const findings = await examine(processEnvironment());
   if (json) console.log(JSON.stringify(findings));
@@ -26,7 +26,7 @@ export async function doctor({ json }: { json?: boolean }): Promise<number> {
 
 /**
  * Checks everything that a service with these settings needs. Changes nothing and calls no model.
- * @param cgroup directory of the container's limits
+ * @param cgroup directory of the container's limits (cgroup v2)
  */
 export async function examine(
   environment: Record<string, string | undefined>,
@@ -40,7 +40,7 @@ export async function examine(
   return [...checkSettings(config), ...(await Promise.all(checks)).flat(), ...checkContainer(cgroup)];
 }
 
-/** Returns a fault for each wrong setting. */
+/** Reads the settings. Returns a fault for each wrong setting. */
 function read(environment: Record<string, string | undefined>): Config | Finding[] {
   try {
     return readConfig(environment);
@@ -51,11 +51,11 @@ function read(environment: Record<string, string | undefined>): Config | Finding
   }
 }
 
-/** An invalid choice of a model is a fault, not an exception. */
+/** Checks the model. An invalid choice of the model becomes a fault instead of an exception. */
 const model = (config: Config): Promise<Finding> =>
   checkModel(config).catch((error: unknown) => fault('model', toReason(error)));
 
-/** Finds valid settings that contradict each other. */
+/** Finds settings that are valid alone but contradict each other. */
 function checkSettings(config: Config): Finding[] {
   const rules: FaultRule[] = [
     [

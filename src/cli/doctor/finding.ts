@@ -1,24 +1,27 @@
-/** The detail of a problem names the setting to change. */
+/** A result of `agent-runtime doctor`. The `detail` of a fault names the setting to change. */
 export interface Finding {
   check: string;
-  /** `skipped`: there is nothing to check, or another fault comes first; `warning`: a choice with a risk. */
+  /**
+   * `skipped`: there is nothing to check, or an earlier fault prevents the check; `warning`: a setting that works and
+   * has a risk.
+   */
   status: 'ok' | 'fault' | 'skipped' | 'warning';
   detail: string;
 }
 
 export const ok = (check: string, detail: string): Finding => ({ check, status: 'ok', detail });
 export const fault = (check: string, detail: string): Finding => ({ check, status: 'fault', detail });
-/** A choice of the operator that works, and its risk. */
+/** Returns a warning: a setting of the operator works, and has a risk. */
 export const warning = (check: string, detail: string): Finding => ({ check, status: 'warning', detail });
 export const skipped = (check: string, detail: string): Finding => ({ check, status: 'skipped', detail });
 
-/** A condition that is true for a fault, and the sentence about it. */
+/** A condition that holds if there is a fault, and the message about that fault. */
 export type FaultRule = [isFault: boolean, sentence: string];
 
 export const failing = (rules: FaultRule[]): string[] =>
   rules.filter(([isFault]) => isFault).map(([, sentence]) => sentence);
 
-/** @param fine text of the finding if there is no fault */
+/** Returns a finding for each fault. @param fine text of the only finding if there is no fault */
 export const toFindings = (check: string, faults: string[], fine: string): Finding[] =>
   faults.length === 0 ? [ok(check, fine)] : faults.map((detail) => fault(check, detail));
 
