@@ -18,16 +18,16 @@ export interface AgentModule {
 }
 
 const APP_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
-/** Reserved: the author of user messages. */
+/** Name that no agent may have, because it is the author of the user's messages. */
 const USER = 'user';
 
-/** Types what an `agents/<name>/agent.ts` exports as `agent`; returns it unchanged. */
+/** Gives the type of the export `agent` of an `agents/<name>/agent.ts`; returns its argument unchanged. */
 export const defineAgent = (source: AgentSource): AgentSource => source;
 
 /** A custom tool whose arguments are described by a zod object: `run` receives the parsed, typed arguments. */
 export interface TypedTool<Parameters extends z.ZodObject> extends ToolOptions {
   parameters: Parameters;
-  /** Runs the tool. The result goes to the model; a thrown error becomes the response. */
+  /** Runs the tool. The model receives the result; a thrown error becomes the function response. */
   run(args: z.output<Parameters>, context: ToolContext): Promise<unknown>;
 }
 
@@ -37,10 +37,11 @@ export interface PlainTool extends ToolOptions, Pick<Tool, 'parameters' | 'run'>
 type ToolOptions = Omit<Tool, 'needsConfirmation' | 'parameters' | 'run'> & Partial<Pick<Tool, 'needsConfirmation'>>;
 
 /**
- * Defines a custom tool. The model sees `parameters`; arguments that violate them never reach `run`. An integer beyond
- * a float's precision arrives as a `bigint` if the zod schema says `bigint`; `z.number()` rejects it. With JSON Schema
- * it arrives as an opaque object that `JSON.stringify` writes exactly, so that a tool may pass it on.
- * @throws Error for a zod object without a JSON Schema form, such as one with a transformed key
+ * Defines a custom tool. The model sees the schema `parameters`; arguments that violate it never reach `run`. With a
+ * zod schema, an integer beyond the precision of a double arrives as a `bigint` if the schema says `bigint`, and is
+ * rejected by `z.number()`. With JSON Schema, such an integer arrives as an opaque object that `JSON.stringify` writes
+ * exactly, so that a tool may pass it on.
+ * @throws Error for a zod object that JSON Schema cannot express, such as one with a transformed member
  */
 export function defineTool<Parameters extends z.ZodObject>(tool: TypedTool<Parameters>): Tool;
 export function defineTool(tool: PlainTool): Tool;
@@ -58,8 +59,9 @@ export function defineTool(tool: TypedTool<z.ZodObject> | PlainTool): Tool {
 const isTyped = (tool: TypedTool<z.ZodObject> | PlainTool): tool is TypedTool<z.ZodObject> => '_zod' in tool.parameters;
 
 /**
- * Loads the agent applications in the operator's directory, sorted by name; none if the directory is missing.
- * @throws {ConfigError} that names the file, if it cannot be loaded or exports no agent
+ * Loads the agent applications in the operator's directory, sorted by name. The map is empty if the directory is
+ * missing.
+ * @throws {ConfigError} that names the file, if a file cannot be loaded or exports no agent
  */
 export async function loadAgentModules(directory: string): Promise<Map<string, AgentModule>> {
   const entries = await readdir(directory, { withFileTypes: true }).catch(() => []);
@@ -67,7 +69,7 @@ export async function loadAgentModules(directory: string): Promise<Map<string, A
   const modules = new Map<string, AgentModule>();
   for (const name of names.sort()) {
     const path = join(directory, name, 'agent.ts');
-    // The agent may be defined in the harness file; its folder then holds only `tools/` and `evals/`.
+    // The application of the harness file has no `agent.ts`; its folder has only `tools/` and `evals/`.
     if (name === HARNESS_APP && !existsSync(path)) continue;
     checkName(name, path);
     const { agent } = await importFile(path);
@@ -79,8 +81,10 @@ export async function loadAgentModules(directory: string): Promise<Map<string, A
 }
 
 /**
- * Loads the tools exported by the files of an application's `tools/`, by name; none if the folder is missing.
- * @throws {ConfigError} that names the file, if it cannot be loaded or exports no tool, or if two tools share a name
+ * Loads the tools that the files of an application's `tools/` export, by tool name. The map is empty if the folder is
+ * missing.
+ * @throws {ConfigError} that names the file, if a file cannot be loaded or exports no tool, or if two tools have the
+ * same name
  */
 export async function loadTools(directory: string): Promise<Map<string, Tool>> {
   const files = (await readdir(directory).catch(() => [])).filter((name) => /(?<!\.test|\.d)\.ts$/.test(name));
@@ -96,8 +100,8 @@ export async function loadTools(directory: string): Promise<Map<string, Tool>> {
 }
 
 /**
- * Returns agent applications that are passed as values, by name.
- * @throws {ConfigError} for an invalid application name and for two agents or tools of one name
+ * Converts agents that a program passes as values, instead of files, to applications by name.
+ * @throws {ConfigError} for an invalid application name, and for two agents or two tools with the same name
  */
 export const toAgentModules = (sources: Record<string, AgentSource>): Map<string, AgentModule> =>
   new Map(
@@ -134,7 +138,7 @@ function toModule(name: string, source: AgentSource, path: string): AgentModule 
   return { definition: toDefinition({ ...source, name }), tools };
 }
 
-/** Returns the tool's name. Registers the tool if it is the application's own. */
+/** Returns the tool's name. A tool given as a value is registered in `own`; a tool given by its name is not. */
 function addTool(tool: string | Tool, own: Map<string, Tool>, path: string): string {
   if (typeof tool === 'string') return tool;
   const existing = own.get(tool.name);

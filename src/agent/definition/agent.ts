@@ -32,106 +32,135 @@ export const DEFAULT_MAX_LLM_CALLS = 500;
 export type HarnessFile = z.output<typeof harnessSchema>;
 
 /**
- * An agent application defined in code and named by its directory. Omitted members have the defaults of a definition.
+ * An agent application defined in code; its directory gives its name. An omitted member has the same default as in
+ * {@link AgentDefinition}.
  */
 export interface AgentSource extends Partial<Omit<AgentDefinition, 'name' | 'tools' | 'subAgents' | 'outputSchema'>> {
   tools?: (string | Tool)[];
   subAgents?: (AgentSource & { name: string })[];
-  /** Form of the answer, a zod schema or JSON Schema: an answer that violates it is requested again [text]. */
+  /**
+   * Schema of the final answer, as zod schema or JSON Schema. If the model's answer violates the schema, the model is
+   * called again. Default: free text.
+   */
   outputSchema?: WrittenSchema;
 }
 
-/** A deployed agent and its sub-agents: names only, nothing connected yet. */
+/** A deployed agent and its sub-agents. Tools and skills are given by name only, and no MCP server is connected yet. */
 export interface AgentDefinition {
-  /** Author of its events; unique within the tree, and not `user`. The root has the application's name. */
+  /**
+   * Name of the agent, and author of its events. It is unique within the agent tree and never `user`. The root agent
+   * has the application's name.
+   */
   name: string;
-  /** The agent's purpose, shown to the agents that may transfer to it. */
+  /** The agent's purpose. The models of agents that may transfer the conversation to this agent read it. */
   description: string;
-  /** [`llm`] */
+  /** Default: `llm`. */
   kind?: AgentKind;
   instruction: string;
-  /** [that of the parent agent, at the root that of the environment] */
+  /** Name of the model. Default: that of the parent agent; for the root agent, that of the environment. */
   modelName?: string;
-  /** Wins over `modelName` [that of the parent agent]. */
+  /** Model with its provider; overrides `modelName`. Default: the model of the parent agent. */
   model?: AgentModel;
   tools: string[];
   skills: string[];
   mcpServers: McpServer[];
   /** Names of tools, including those of MCP servers, whose calls a person must confirm. */
   confirmTools?: string[];
-  /** Effects of tools by name, including those of MCP servers [as declared by the tool or its server]. */
+  /**
+   * Effects of tools by tool name, including tools of MCP servers. Default: the effect that the tool or its server
+   * declares.
+   */
   toolEffects?: Record<string, Effect>;
-  /** Limits of tools by name, including those of MCP servers; each overrides the tool's own limit. */
+  /** Limits of tools by tool name, including tools of MCP servers. Each overrides the tool's own limit. */
   toolLimits?: Record<string, ToolLimits>;
-  /** HTTP APIs with operations that become tools. */
+  /** HTTP APIs whose operations become tools of the agent. */
   openapi?: OpenApiSource[];
-  /** Tools for which a person decides if a crash leaves it unknown whether a call took effect. */
+  /** Names of tools. If a crash leaves it unknown whether a call of such a tool took effect, a person decides. */
   askWhenUnknown?: string[];
-  /** [that of the parent agent] */
+  /** Sampling parameters. Default: those of the parent agent. */
   sampling?: Sampling;
   subAgents?: AgentDefinition[];
-  /** True: the parent agent calls it like a tool and continues itself, instead of transferring to it. */
+  /**
+   * True: the parent agent calls this agent like a tool and continues itself, instead of transferring the conversation.
+   */
   asTool?: boolean;
-  /** The service that runs the agent and speaks A2A [this service]. */
+  /** Another service that runs the agent and is called over the A2A protocol. Default: this service runs the agent. */
   remote?: RemoteAgent;
   hooks?: Hooks;
-  /** Hooks for all agents of the application, called before an agent's own. Only the root's are used. */
+  /** Hooks for all agents of the application, called before an agent's own hooks. Read from the root agent only. */
   plugins?: Hooks[];
   outputSchema?: OutputSchema;
-  /** State key that receives the agent's answer: its text, or the value of its form. */
+  /**
+   * State key that receives the agent's final answer: the text, or the parsed value if the agent has an output schema.
+   */
   outputKey?: string;
-  /** Maximum number of rounds of a `loop` [until a sub-agent escalates]. */
+  /** Maximum number of rounds of a `loop` agent. Default: no maximum; the loop ends when a sub-agent escalates. */
   maxIterations?: number;
-  /** Maximum number of model calls of one invocation [500]. Only the root's is used. */
+  /** Maximum number of model calls of one invocation. Default: 500. Read from the root agent only. */
   maxLlmCalls?: number;
-  /** [never] Only the root's is used. */
+  /** When older events are summarised. Default: never. Read from the root agent only. */
   compaction?: CompactionSettings;
-  /** Only the root's is used. */
+  /** Read from the root agent only. */
   memory?: MemorySettings;
 }
 
-/** Changes of the definition that one request makes, for its invocation only. */
+/** Changes of the agent definition by one request, for the invocation of that request only. */
 export interface AgentOverrides {
-  /** Appended without duplicates. */
+  /** Names of tools to add to those of the agent; names that the agent already has are ignored. */
   tools?: string[];
-  /** Appended without duplicates. */
+  /** Names of skills to add to those of the agent; names that the agent already has are ignored. */
   skills?: string[];
-  /** Replaces the whole list, also that of sub-agents; `[]` clears it. */
+  /** Replaces the list of MCP servers of the agent and of all sub-agents; `[]` removes all servers. */
   mcpServers?: McpServer[];
   modelName?: string;
   instruction?: string;
   maxLlmCalls?: number;
-  /** Lowers the limit of model calls; never raises it. */
+  /** Lowers the maximum number of model calls; a value above the maximum has no effect. */
   llmCallsAtMost?: number;
-  /** Maximum number of tokens of the invocation, prompts and answers. The prompt of the last call may exceed it. */
+  /**
+   * Maximum number of tokens of the invocation: prompts and model output. The prompt of the last model call may exceed
+   * it.
+   */
   tokensAtMost?: number;
-  /** Lowers the time limit of the invocation; never raises it. */
+  /** Lowers the time limit of the invocation, in milliseconds; a value above the limit has no effect. */
   timeAtMostMs?: number;
-  /** Replaces individual members. */
+  /** Overrides the agent's sampling parameters one by one; a parameter that is absent here stays. */
   sampling?: Sampling;
-  /** Untrusted JSON Schema of the answer; applies to every agent that may give the final answer. */
+  /**
+   * JSON Schema of the final answer. It comes from a request, so it is untrusted. It applies to every agent that may
+   * give the final answer.
+   */
   outputSchema?: JsonObject;
-  /** Offered to the model beside the agent's own tools, and run by the client. */
+  /** Tools that the model may call beside the agent's own, and that the client runs. */
   clientTools?: ClientTool[];
-  /** Applies to the first model call of the request. */
+  /** Whether the first model call of the request must call a tool, and which. */
   toolChoice?: ToolChoice;
-  /** A member of the request that this runtime does not support: the invocation fails with its name. */
+  /**
+   * Name of a member of the request that this runtime does not support: the invocation fails with an error that
+   * contains the name.
+   */
   unsupported?: string;
 }
 
 export interface ModelTarget {
-  /** The provider as `MODEL_PROVIDER` spells it, or a custom model [that of the environment]. */
+  /**
+   * Name of the provider as in the setting `MODEL_PROVIDER`, or a custom model. Default: the provider of the
+   * environment.
+   */
   provider?: Provider | Model;
   name: string;
-  /** [that of the environment if the provider is the same, else the provider's public address] */
+  /** Default: the base URL of the environment if the provider is the same, else the provider's public address. */
   baseUrl?: string;
-  /** [that of the environment if provider and address are the same, else none] */
+  /** Default: the API key of the environment if provider and address are the same, else none. */
   apiKey?: string;
 }
 
 export interface AgentModel extends ModelTarget {
   fallbacks?: ModelTarget[];
-  /** Maximum time until an answer begins, in milliseconds, if a fallback remains [only the provider's limit]. */
+  /**
+   * Maximum time until the first output of the model, in milliseconds; applies only if a fallback model remains.
+   * Default: only the provider's time limit.
+   */
   firstTokenMs?: number;
 }
 
@@ -141,78 +170,96 @@ export interface AgentNode {
   name: string;
   description: string;
   kind: AgentKind;
-  /** A template: `{name}`, `{name?}`, `{app:x}` and `{artifact.x}` are replaced before each model call. */
+  /**
+   * Template of the system instruction: `{name}`, `{name?}`, `{app:x}` and `{artifact.x}` are replaced before each
+   * model call.
+   */
   instruction: string;
-  /** Follows the instruction literally, not as a template: the list of the agent's skills. */
+  /** Text sent after the instruction and not treated as a template: the list of the agent's skills. */
   appendedInstruction: string;
-  /** The parts that came with a request and are therefore untrusted [none]. */
+  /**
+   * True for the instruction, or the output schema (`form`), if it came with a request and is therefore untrusted.
+   * Default: both come from the operator.
+   */
   isBrought?: { instruction?: boolean; form?: boolean };
   model: Model;
   modelName: string;
-  /** True: the agent runs in another service, and `model` forwards to it [false]. */
+  /** True: the agent runs in another service, and `model` forwards to that service. Default: false. */
   isRemote?: boolean;
-  /** Called in order if the model fails before it begins an answer [none]. */
+  /** Models that are called in order if the model before fails without any output. Default: none. */
   fallbacks?: NamedModel[];
   firstTokenMs?: number;
   tools: Tool[];
   sampling: Sampling;
-  /** Without the sub-agents that are tools. */
+  /** Sub-agents to which the agent may transfer; sub-agents that are tools (`asTool`) are in `tools` instead. */
   subAgents: AgentNode[];
   outputSchema?: OutputSchema;
-  /** Hooks of plugins, then the agent's own [none]. */
+  /** Hooks of the plugins, followed by the agent's own hooks. Default: none. */
   hooks?: Hooks[];
   outputKey?: string;
   maxIterations?: number;
 }
 
-/** An agent tree ready for one invocation, its MCP servers connected. */
+/** An agent tree that is ready for one invocation: its MCP servers are connected. */
 export interface PreparedAgent extends AgentNode {
-  /** Maximum number of model calls of the invocation, including those of sub-agents and summaries. */
+  /** Maximum number of model calls of the invocation, including those of sub-agents and those that summarise. */
   maxLlmCalls: number;
-  /** Maximum number of tokens of the invocation, without the prompt of its last call [budgets only]. */
+  /**
+   * Maximum number of tokens of the invocation; the prompt of its last model call does not count. Default: only budgets
+   * limit tokens.
+   */
   maxTokens?: number | undefined;
   compaction?: CompactionSettings;
-  /** Applies to the first model call [none]. */
+  /** Whether the first model call must call a tool, and which. Default: the model is free. */
   toolChoice?: ToolChoice;
-  /** Ends the MCP sessions. Idempotent; never throws. */
+  /** Closes the MCP sessions. Idempotent; never throws. */
   close: () => Promise<void>;
 }
 
-/** How an agent works: `llm` calls its model; the others run sub-agents in turn, in parallel, or repeatedly. */
+/**
+ * How an agent works: `llm` calls a model; the other kinds run their sub-agents in sequence, in parallel, or
+ * repeatedly.
+ */
 export type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
 
 /**
- * An MCP server: a remote one (`url`), or a program of the operator (`command`). `name` appears in errors and logs;
- * `headers` are sent to no other server.
+ * An MCP server: either a remote server (`url`), or a program of the operator (`command`). `name` appears in errors and
+ * logs. `headers` are sent to this server only.
  */
 export interface McpServer {
   name: string;
   url?: string;
-  /** A program that each invocation starts and talks to over standard streams; never from a request. */
+  /**
+   * Program that each invocation starts and exchanges MCP messages with over standard input and output. A request
+   * cannot set it.
+   */
   command?: string;
   args?: string[];
-  /** Environment of the program; of this process's environment it inherits only `PATH`, `HOME` and the like. */
+  /**
+   * Environment variables of the program, beside the few that it inherits from this process, such as `PATH` and `HOME`.
+   */
   env?: Record<string, string>;
   transport?: 'streamable-http' | 'sse';
   headers?: Record<string, string>;
-  /** True: the agent gets tools that list and read the server's resources [false]. */
+  /** True: the agent gets tools that list and read the server's resources. Default: false. */
   resources?: boolean;
-  /** True: the agent gets tools that list and fill in the server's prompts [false]. */
+  /** True: the agent gets tools that list the server's prompts and fill in their arguments. Default: false. */
   prompts?: boolean;
-  /** Maximum time of one call, milliseconds [60,000]; never from a request. */
+  /** Maximum time of one tool call, in milliseconds. Default: 60,000. A request cannot set it. */
   callTimeoutMs?: number;
-  /** Maximum time to connect, milliseconds [15,000]; never from a request. */
+  /** Maximum time to connect, in milliseconds. Default: 15,000. A request cannot set it. */
   connectTimeoutMs?: number;
   /**
-   * What happens if connecting fails: the invocation ends, or the model is told that the tools are missing [`skip` if
-   * there was no answer or a 5xx, else `fail`; always `fail` for servers of a request].
+   * What happens if the connection fails. `fail`: the invocation fails. `skip`: the model is told that the server's
+   * tools are missing. Default: `skip` if the server did not respond or responded with a 5xx status, else `fail`. For
+   * servers named in a request it is always `fail`.
    */
   onFailure?: 'fail' | 'skip';
-  /** Client credentials of the operator for a token of this issuer; never from a request. */
+  /** The operator's OAuth client credentials, for an access token of this issuer. A request cannot set them. */
   oauth?: { clientId: string; clientSecret: string; issuer: string; scope?: string | undefined };
   /**
-   * Each user grants access in a browser to this OAuth client [one registered dynamically; an https address is a client
-   * metadata document]; never from a request.
+   * OAuth client to which each user grants access in a browser. An https address as `clientId` is the address of a
+   * client metadata document. Default: a client registered dynamically. A request cannot set it.
    */
   userOauth?: {
     clientId?: string | undefined;
@@ -222,52 +269,63 @@ export interface McpServer {
   };
 }
 
-/** Returns the URL of a server, or its command line as JSON. */
+/** Returns the URL of an MCP server, or its command line as JSON. */
 export const toAddress = ({ url = '', command, args }: McpServer): string =>
   command === undefined ? url : JSON.stringify([command, args]);
 
-/** An HTTP API: the listed operations become tools, with effects by HTTP method. */
+/** An HTTP API. Each listed operation becomes a tool, whose effect follows from the HTTP method. */
 export interface OpenApiSource {
   name: string;
-  /** An OpenAPI 3 document, or the path of its file, JSON or YAML. */
+  /** An OpenAPI 3 document, or the path of a JSON or YAML file with it. */
   document: string | JsonObject;
   operations: string[];
-  /** [the first server of the document] */
+  /** Base URL of the API. Default: the first server in the document. */
   baseUrl?: string;
-  /** Credentials of the operator; sent to this API only. */
+  /** Headers with the operator's credentials, sent to this API only. */
   headers?: Record<string, string>;
-  /** Each user grants access in a browser, at this issuer, to this OAuth client [one registered dynamically]. */
+  /**
+   * OAuth client of this issuer to which each user grants access in a browser. Default: a client registered
+   * dynamically.
+   */
   userOauth?: NonNullable<McpServer['userOauth']> & { issuer: string };
 }
 
 /**
- * An agent of another service. `url` is its card or the card's parent address; `headers` are sent to that origin only.
+ * An agent of another service, called over the A2A protocol. `url` is the address of its agent card, or the card's
+ * parent address. `headers` are sent to that origin only.
  */
 export interface RemoteAgent {
   url: string;
   headers?: Record<string, string> | undefined;
-  /** URL of a JWK set; one of its keys must have signed the card [signatures are not checked]. */
+  /** URL of a JWK set with the keys that may sign the agent card. Default: card signatures are not checked. */
   keys?: string | undefined;
-  /** Each user grants access in a browser, at this issuer, to this OAuth client [one registered dynamically]. */
+  /**
+   * OAuth client of this issuer to which each user grants access in a browser. Default: a client registered
+   * dynamically.
+   */
   userOauth?: (NonNullable<McpServer['userOauth']> & { issuer: string }) | undefined;
 }
 
-/** Supplies the tools of an agent's MCP servers without connecting to the servers. */
+/** Supplies the tools of an agent's MCP servers without a connection to the servers, for evaluation and replay. */
 export type ServerTools = (agentName: string, servers: McpServer[]) => Tool[];
 
 export interface MemorySettings {
-  /** Model and dimensions of the memory vectors [none: search by words only]. */
+  /**
+   * Model that makes the embedding vectors of memories, and their dimensions. Default: none, so that memories are
+   * searched by words only.
+   */
   embeddings?: ModelTarget & { dimensions?: number };
   /**
-   * What of a successful invocation is remembered: everything, texts that match a pattern, texts for which a function
-   * returns true, or texts that the agent's model chooses by this rule [only what clients add].
+   * Which texts of a successful invocation become memories: all texts, texts that match a pattern, texts that the
+   * agent's model selects by the rule `judge`, or texts for which a function returns true. Default: none; only memories
+   * that clients add are stored.
    */
   remember?: 'always' | RegExp[] | { judge: string } | ((text: string, author: string) => unknown);
 }
 
 export interface CompactionSettings {
-  /** Estimated prompt tokens above which older events are summarised. */
+  /** Estimated number of prompt tokens above which older events are summarised. */
   tokenBudget: number;
-  /** Newest invocations that are never summarised, including the current one [2]. */
+  /** Number of newest invocations that are never summarised, including the current one. Default: 2. */
   keepInvocations?: number;
 }

@@ -1,13 +1,13 @@
-/** Consecutive failures that open the breaker. */
+/** Number of consecutive failures after which the circuit breaker opens. */
 const MAX_FAILURES = 5;
-/** Time until one trial call is made. */
+/** Time from the last failure until one trial call is made, in milliseconds. */
 const PAUSE_MS = 10_000;
-/** Failing users that are remembered: two suffice to blame the provider. */
+/** Maximum number of users with failures that are remembered, because two users are enough to blame the provider. */
 const MAX_USERS = 2;
 
 /**
- * A circuit breaker for one provider in this process. If only one user saw failures, it is open for that user only,
- * because that user's requests may be the cause.
+ * A circuit breaker for one provider in this process. If the failures are all of one user, the breaker is open for that
+ * user only, because that user's requests may be the cause.
  */
 export class CircuitBreaker {
   readonly #now: () => number;
@@ -15,14 +15,14 @@ export class CircuitBreaker {
   #failures = 0;
   #retryTime = 0;
 
-  /** @param now - the time in milliseconds [since the start of the process] */
+  /** @param now - returns the current time in milliseconds; default: since the start of the process */
   constructor(now = () => performance.now()) {
     this.#now = now;
   }
 
   /**
-   * True if a call of this user must not be made. After the pause one trial call is let through, and its outcome
-   * decides.
+   * True if the breaker forbids a call of this user. After the pause it allows one trial call: a success closes the
+   * breaker, and a failure starts the pause again.
    */
   passesOver(user: string): boolean {
     if (this.#failures < MAX_FAILURES || (this.#users.size < MAX_USERS && !this.#users.has(user))) return false;

@@ -5,11 +5,11 @@ import { bodyText, looseObject } from '../../core/members.ts';
 import type { AgentNode } from './agent.ts';
 import type { Tool } from './tool.ts';
 
-/** Limits of the tools that a client brings with one request: every model call carries all of them. */
+/** Maximum number and maximum total size of the tools in one request, because each model call carries all of them. */
 const MAX_TOOLS = 64;
 const MAX_CHARACTERS = 65_536;
 
-/** Names of calls that the loop makes or answers itself. */
+/** Reserved tool names: the loop itself makes or answers calls of these names. */
 const RESERVED = new Set(['transfer_to_agent', 'adk_request_confirmation']);
 
 const clientToolSchema = looseObject('A tool that the client runs.', {
@@ -33,7 +33,7 @@ export interface ClientTool {
   parameters: JsonObject;
 }
 
-/** Returns the tools of a request; `undefined` if it brings none. */
+/** Reads the client's tools from a request; returns `undefined` if there are none. */
 export function toClientTools(tools: z.input<typeof clientToolsSchema> | null | undefined): ClientTool[] | undefined {
   if (!tools?.length) return undefined;
   return tools.map(({ name, description, parameters }) => ({
@@ -44,8 +44,10 @@ export function toClientTools(tools: z.input<typeof clientToolsSchema> | null | 
 }
 
 /**
- * Adds a client's tools to all agents that may pause; agents that are tools may not.
- * @throws {AgentError} if the agent already has a tool of that name, because a client must not replace one
+ * Adds a client's tools to all agents of the tree except agents that are used as tools, because such an agent cannot
+ * pause.
+ * @throws {AgentError} if an agent already has a tool with the name of a client's tool, because a client must not
+ * replace a tool
  */
 export function addClientTools(node: AgentNode, tools: readonly ClientTool[]): void {
   if (node.kind === 'llm') {
@@ -60,7 +62,10 @@ export function addClientTools(node: AgentNode, tools: readonly ClientTool[]): v
   for (const child of node.subAgents) addClientTools(child, tools);
 }
 
-/** Its calls stay open and pause the invocation. The client brought the schema, so the client checks the arguments. */
+/**
+ * Converts a client's tool. The loop never answers its calls, so a call pauses the invocation. The arguments are not
+ * checked here, because the client made the schema and checks them itself.
+ */
 const toTool = (tool: ClientTool): Tool => ({
   ...tool,
   needsConfirmation: false,

@@ -1,20 +1,23 @@
 import type { JsonObject } from '../../core/content.ts';
 
-/** Encrypted OAuth grants of one user for one application. */
+/** The OAuth grants of one user for one application, stored encrypted. */
 export interface UserCredentials {
-  /** Redirect address that the user's browser returns to. */
+  /** OAuth redirect URI: the address to which the authorization server sends the user's browser back. */
   redirectUrl: string;
-  /** Reads the grant for a resource; `undefined` if there is none. */
+  /** Reads the user's grant for a server; `undefined` if the user has granted none. */
   read(resource: string): Promise<JsonObject | undefined>;
   /**
-   * Replaces an expired grant by the result of `work`. Only one process at a time runs `work`; the others wait and use
-   * its grant. If `work` returns nothing, the grant is deleted; if it throws, the grant stays.
+   * Replaces an expired grant by the result of `work`. Only one process at a time runs `work`; other processes wait and
+   * use the new grant. If `work` returns nothing, the grant is deleted. If `work` throws, the old grant stays.
    */
   renew(
     resource: string,
     expired: JsonObject,
     work: () => Promise<JsonObject | undefined>,
   ): Promise<JsonObject | undefined>;
-  /** Stores what the consent needs when the browser returns with `state`. It can be read once. */
+  /**
+   * Stores the data of a consent that has begun, until the browser returns with the same `state`. The data can be read
+   * once only.
+   */
   begin(consent: { resource: string; sessionId: string; state: string; kept: JsonObject }): Promise<void>;
 }

@@ -10,33 +10,38 @@ export interface MetricTurn {
   toolCalls: { name: string; args: JsonObject }[];
 }
 
-/** A custom metric: scores each turn from 0 to 1; a case scores the mean of its turns. */
+/** A custom evaluation metric. It scores each turn from 0 to 1; the score of an eval case is the mean of its turns. */
 export interface OwnMetric {
-  /** What the metric measures, as a sentence for people. */
+  /** A sentence for people about what the metric measures. */
   description: string;
-  /** Null: the turn cannot be scored. `expected` is undefined if the case has no expected conversation. */
+  /**
+   * Returns null if the turn cannot be scored. `expected` is undefined if the eval case has no expected conversation.
+   */
   score(actual: MetricTurn, expected: MetricTurn | undefined): number | null | Promise<number | null>;
 }
 
-/** Removes from an eval case, in its wire form, what must not be copied from users' sessions. */
+/**
+ * Masks an eval case that is made from a user's session: removes what must not be copied. The case has the JSON
+ * structure of the API.
+ */
 export type Mask = (evalCase: JsonObject) => JsonObject | Promise<JsonObject>;
 
 export interface EvalModule {
-  /** By file name. */
+  /** Custom metrics by the name of their file. */
   metrics: ReadonlyMap<string, OwnMetric>;
   mask?: Mask;
 }
 
-/** Types what an `evals/<metric>.ts` exports as `metric`; returns it unchanged. */
+/** Gives the type of the export `metric` of an `evals/<metric>.ts`; returns its argument unchanged. */
 export const defineMetric = (metric: OwnMetric): OwnMetric => metric;
-/** Types what a file in `evals/` exports as `mask`; returns it unchanged. */
+/** Gives the type of the export `mask` of a file in `evals/`; returns its argument unchanged. */
 export const defineMask = (mask: Mask): Mask => mask;
 
 const METRIC_NAME = /^[a-z][a-z0-9_]{0,63}$/;
 
 /**
- * Loads the files in an application's `evals/`; none if the folder is missing.
- * @throws {ConfigError} that names the file, if it cannot be loaded or exports neither a metric nor a mask
+ * Loads the metrics and the mask of an application's folder `evals/`. The result is empty if the folder is missing.
+ * @throws {ConfigError} that names the file, if a file cannot be loaded or exports neither a metric nor a mask
  */
 export async function loadEvalModule(directory: string): Promise<EvalModule> {
   const folder = join(directory, 'evals');

@@ -5,20 +5,21 @@ import { mcpServersSchema } from './harness-schema.ts';
 import { toOutputSchema } from './output-schema.ts';
 import { toSampling, withoutAbsent } from './snake-case.ts';
 
-/** Tools of an agent whose file names none. */
+/** Tools of an agent if the harness file lists none. */
 const DEFAULT_TOOLS = ['current_time', 'calculator'];
 const DEFAULT_PROMPT = 'You are a helpful assistant.';
 
 type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];
 
-/** Settings from the environment; they override the file. */
+/** Settings from environment variables; they override the harness file. */
 type Settings = { [Name in keyof AgentDefinition]?: AgentDefinition[Name] | undefined };
 type Variables = Readonly<Record<string, string | undefined>>;
 
 /**
- * Builds the `harness_agent` from its file and the environment; `variables` fill `${NAME}` in headers of MCP servers.
- * If the agent is defined in code, the file may only set model and limits.
- * @throws {ConfigError} for a variable that is not set, and for an agent that both describe
+ * Builds the definition of the application `harness_agent` from its `harness.yaml` and the environment. `variables`
+ * replace `${NAME}` in secrets, such as headers of MCP servers. If the agent is defined in code, the file may set only
+ * the model and limits.
+ * @throws {ConfigError} for a variable that is not set, and for an agent that is described in both file and code
  */
 export function toAgentDefinition(
   file: HarnessFile,
@@ -84,12 +85,15 @@ type InWords<Value> = Value extends (infer Each)[]
     ? { [Name in keyof Value as Camel<Name>]: InWords<Exclude<Value[Name], undefined>> }
     : Value;
 
-/** Members whose own keys are chosen by authors and must not be converted. */
+/** Members whose keys are chosen by the author, such as header names, and are therefore not converted to camelCase. */
 const RECORDS = new Set(['headers', 'env', 'tool_limits']);
-/** Members whose strings may contain `${NAME}`; in records, every value. */
+/** Members whose strings may contain `${NAME}`. If such a member is a map, each of its values may. */
 const FILLED = new Set(['headers', 'env', 'api_key', 'client_secret']);
 
-/** Converts a written value: keys to camelCase, variables filled in. `owner` names its agent or server in errors. */
+/**
+ * Converts a value of the harness file: its keys to camelCase, and `${NAME}` to the value of the variable. `owner` is
+ * the name of the agent or server in errors.
+ */
 function toWords<Value>(value: Value, variables: Variables, owner: string, member = ''): InWords<Value> {
   const convert = (): unknown => {
     if (typeof value === 'string') return FILLED.has(member) ? fill(value, owner, variables) : value;
@@ -107,7 +111,7 @@ function toWords<Value>(value: Value, variables: Variables, owner: string, membe
   return convert() as InWords<Value>;
 }
 
-/** Replaces `${NAME}` by the environment's value, so that no secret needs to be in the file. */
+/** Replaces `${NAME}` by the value of the environment variable, so that no secret needs to be in the file. */
 const fill = (value: string, server: string, variables: Variables) =>
   value.replaceAll(/\$\{([A-Za-z_][A-Za-z0-9_]*)\}/g, (_whole, name: string) => {
     const variable = variables[name];
@@ -116,8 +120,9 @@ const fill = (value: string, server: string, variables: Variables) =>
   });
 
 /**
- * Reads `MCP_SERVERS`: a JSON array as in `harness.yaml`, or comma-separated URLs, each named by its host.
- * @throws {ConfigError} that says what is allowed, without quoting the text, because it may contain a secret
+ * Reads the setting `MCP_SERVERS`: a JSON array with the structure of `mcp_servers` in `harness.yaml`, or
+ * comma-separated URLs. A server given as a URL has its host as name.
+ * @throws {ConfigError} that says what is allowed, without quoting the setting, because it may contain a secret
  */
 export function parseMcpServers(text: string, variables: Variables): McpServer[] {
   const servers = text.trim().startsWith('[') ? parseJson(text) : text.split(',').map(toNamedUrl);

@@ -3,7 +3,10 @@ import { strictObject } from '../../core/members.ts';
 import { EFFORTS, PROVIDERS } from './model.ts';
 import { EFFECTS } from './tool.ts';
 
-/** The schema of a `harness.yaml`. Every object is strict: a misspelled member is an error, not a silent default. */
+/**
+ * Schema of a `harness.yaml`. No object allows unknown members, so that a misspelled name is an error and not silently
+ * ignored.
+ */
 
 const names = z.array(z.string().min(1)).describe('Names.');
 const agentName = z
@@ -48,7 +51,7 @@ const userOauth = strictObject('Each user grants access in a browser; `{}` regis
 
 export const ONE_SERVER = 'a url, or a command without headers, transport and oauth';
 
-/** True if a server has either a URL or a command, with only the members that belong to it. */
+/** True if an MCP server has either `url` or `command`, and only the members that go with it. */
 export const isOneServer = ({ url, command, ...more }: object & { url?: unknown; command?: unknown }): boolean =>
   command === undefined
     ? url !== undefined && !('args' in more) && !('env' in more)
@@ -148,7 +151,7 @@ const agent = {
 
 const members = z.strictObject(agent);
 
-/** Declared explicitly, because TypeScript cannot infer a recursive schema. */
+/** Written by hand, because TypeScript cannot infer the type of a recursive schema. */
 interface SubAgent extends z.output<typeof members> {
   name: string;
   model?: z.output<typeof agentModel> | undefined;
@@ -157,7 +160,7 @@ interface SubAgent extends z.output<typeof members> {
   sub_agents?: SubAgent[] | undefined;
 }
 
-/** Members that an agent of another service must not have here. */
+/** Members that are not allowed for an agent of another service, because that service defines them. */
 const OWN = ['system_prompt', 'model', 'tools', 'skills', 'mcp_servers', 'openapi', 'sub_agents'] as const;
 const NOT_OWN = `one with remote has none of ${OWN.join(', ')} here`;
 
@@ -173,8 +176,8 @@ const subAgent: z.ZodType<SubAgent> = z
   .refine((written) => !written.remote || OWN.every((name) => written[name] === undefined), NOT_OWN);
 
 /**
- * Members that `veadk harness create` and `add` write (veadk-python 1.1.19) and that choose services of its cloud. They
- * have no meaning here. Such a file is accepted, with one warning that lists them.
+ * Members that VeADK's commands `veadk harness create` and `add` write (veadk-python 1.1.19). They choose services of
+ * VeADK's cloud and have no meaning here. A file with such members is accepted, with one warning that lists them.
  */
 export const FOREIGN_MEMBERS = new Set([
   'harness_name',

@@ -10,9 +10,9 @@ const MAX_PROBLEMS = 20;
 type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];
 
 /**
- * Reads a `harness.yaml`; `path` is for errors only. `warn` receives one sentence if the file has members that only
+ * Reads a `harness.yaml`; `path` is used in errors only. `warn` receives one message if the file has members that only
  * VeADK understands.
- * @throws {ConfigError} with one line per problem: file, line, member, allowed values
+ * @throws {ConfigError} with one line per problem: file, line number, member, and the allowed values
  */
 export function parseHarnessFile(text: string, path: string, warn: (text: string) => void = () => {}): HarnessFile {
   const lines = new LineCounter();
@@ -53,7 +53,7 @@ function describe(document: Document, issue: z.core.$ZodIssue, at: (offset: numb
   return { offset, text: `${at(offset)}: ${place.replace(/^\./, '') || 'the file'}: ${what}.` };
 }
 
-/** Returns the offset of a member in the file; for a missing member, its parent's offset. */
+/** Returns the position of a member in the file; for a missing member, the position of its parent. */
 function findOffset(document: Document, path: PropertyKey[]): number {
   for (let length = path.length; length > 0; length -= 1) {
     const last = path[length - 1];
@@ -77,7 +77,10 @@ function checkNames(file: HarnessFile, path: string): void {
   visit(file.sub_agents);
 }
 
-/** Returns the effective definition as YAML for `harness:check`, without header values and credentials. */
+/**
+ * Returns the effective agent definition as YAML, for the command `harness:check`. Header values and credentials are
+ * hidden.
+ */
 export const toDefinitionText = (definition: AgentDefinition): string =>
   stringify(definition, hideHeaders, { lineWidth: 0 });
 

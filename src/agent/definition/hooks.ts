@@ -9,15 +9,18 @@ export interface HookContext {
   invocationId: string;
   agentName: string;
   userContent: Content | undefined;
-  /** The state as this invocation sees it, including changes that are not stored yet. */
+  /** The session state as this invocation sees it, including changes that are not stored yet. */
   state: Readonly<JsonObject>;
-  /** Written by the hook; stored with the event that the hook handles. */
+  /** State changes made by the hook. They are stored with the event that the hook handles. */
   stateDelta: JsonObject;
   services: ToolServices;
   log: ToolLog;
-  /** Aborted with the invocation, and when the hook's time limit is over. */
+  /** Aborted when the invocation is aborted or the hook's time limit is over. */
   signal: AbortSignal;
-  /** Makes an extra call of the agent's model, charged to this invocation; returns the answer's text. */
+  /**
+   * Makes an extra call of the agent's model, which counts towards this invocation's limits; returns the text of the
+   * model's output.
+   */
   callModel(instruction: string, text: string): Promise<string>;
 }
 
@@ -29,22 +32,29 @@ export interface HookedCall {
 }
 
 export interface CallContext extends HookContext {
-  /** Pauses the invocation until a person has allowed the call; ignored if a hook answers the call. */
+  /**
+   * Pauses the invocation until a person has allowed the tool call. It has no effect if a hook supplies the response
+   * instead of the tool.
+   */
   requestConfirmation(hint: string): void;
 }
 
 /**
- * A guardrail for text from outside, wherever it occurs in what a model reads; the loop finds it. `input`: content from
- * clients, in any role; `results`: output of tools other than the response that `afterTool` sees.
+ * The check of a guardrail for untrusted text in anything that a model reads; the loop finds the text. `input` is
+ * content that clients sent, in any role. `results` is the output of tools, except the response that the hook
+ * `afterTool` sees.
  */
 export interface Guard {
   at: ('input' | 'results')[];
   action: 'block' | 'redact';
-  /** Replaces blocked text. */
+  /** Text in place of blocked text. */
   message: string;
-  /** Kind of check. Verdicts of a function or a judge are cached, and a judge checks several texts in one call. */
+  /**
+   * What makes the verdict. Verdicts of functions and of judges (model calls) are cached, and a judge checks several
+   * texts in one model call.
+   */
   by: 'patterns' | 'function' | 'judge';
-  /** Returns a replacement for a text that must not pass; `undefined` if it may pass. */
+  /** Checks one text: returns a replacement if the text must not pass, `undefined` if it may pass. */
   find(text: string, context: HookContext): Promise<string | undefined>;
 }
 
@@ -52,10 +62,10 @@ export type HookedFailure =
   | { during: 'model'; error: AgentError; request: ModelRequest }
   | { during: 'tool'; error: Error; call: HookedCall };
 
-/** What a hook returns: a replacement value, or nothing. */
+/** What a hook returns: a value that replaces something, or nothing. */
 export type HookResult<Value> = Value | undefined | void | Promise<Value | undefined | void>;
 
-/** All hooks, in the order in which an agent calls them. */
+/** Names of all hooks, in the order in which an agent calls them. */
 export const HOOKS = [
   'beforeAgent',
   'beforeModel',
@@ -67,31 +77,38 @@ export const HOOKS = [
 ] as const satisfies (keyof Hooks)[];
 
 /**
- * Functions that are called while an agent runs, with ADK's meanings: `undefined` continues, a value replaces what
- * would follow. Plugins' hooks are called first, in order, and the first value ends the chain. A hook that throws or
- * exceeds its time fails the invocation; a hook around a tool fails only the call.
+ * Functions that are called while an agent runs, as in ADK. If a hook returns `undefined`, the agent continues; if it
+ * returns a value, the value replaces what the hook handles. Hooks of plugins are called first, in order, and after the
+ * first value no further hook is called. A hook that throws or exceeds its time limit fails the invocation; a hook
+ * around a tool call fails only that call.
  */
 export interface Hooks {
-  /** Appears in errors and in `customMetadata.hooks` of the events that it changed. */
+  /** Name of the hooks in errors, and in `customMetadata.hooks` of events that they changed. */
   name: string;
-  /** Maximum time of one call of a hook, milliseconds [10,000]. */
+  /** Maximum time of one hook call, in milliseconds. Default: 10,000. */
   timeoutMs?: number;
-  /** True: streams show text before `afterModel` has seen it [text is held back if there is an `afterModel`]. */
+  /**
+   * True: clients receive streamed text before `afterModel` has checked it. Default: text is held back if there is an
+   * `afterModel` hook.
+   */
   passesText?: boolean;
-  /** The check of a guardrail; it runs before any `beforeModel`. */
+  /** The check of a guardrail; it runs before any `beforeModel` hook. */
   guard?: Guard;
-  /** The content becomes the agent's answer, and the agent does not run. */
+  /** If the hook returns a content, it becomes the agent's final answer and the agent does not run. */
   beforeAgent?(context: HookContext): HookResult<Content>;
-  /** The content becomes one more event of the agent. */
+  /** If the hook returns a content, it becomes an additional event of the agent. */
   afterAgent?(context: HookContext): HookResult<Content>;
-  /** May change members of the request. An answer replaces the model call. */
+  /** The hook may change members of the request. If it returns a model answer, the model is not called. */
   beforeModel?(request: ModelRequest, context: HookContext): HookResult<ModelAnswer>;
-  /** The answer replaces the model's. */
+  /** If the hook returns an answer, it replaces the model's. */
   afterModel?(answer: ModelAnswer, context: HookContext): HookResult<ModelAnswer>;
-  /** The response replaces the tool's, and the tool does not run. */
+  /** If the hook returns a response, the tool does not run and the response is used in place of its result. */
   beforeTool?(call: HookedCall, context: CallContext): HookResult<JsonObject>;
-  /** The response replaces the tool's. For a transactional tool it runs within the transaction. */
+  /**
+   * If the hook returns a response, it replaces the tool's. For a transactional tool the hook runs within the
+   * transaction.
+   */
   afterTool?(call: HookedCall, response: JsonObject, context: HookContext): HookResult<JsonObject>;
-  /** The value replaces the model's answer or the tool's response. */
+  /** If the hook returns a value, it replaces the failed model answer or tool response. */
   onError?(failure: HookedFailure, context: HookContext): HookResult<ModelAnswer | JsonObject>;
 }

@@ -3,8 +3,8 @@ import { ConfigError } from '../../core/errors.ts';
 import { ownLines } from '../../core/own-stack.ts';
 
 /**
- * Imports a file of the operator.
- * @throws {ConfigError} that names the file, and the line of the fault in its author's code
+ * Imports a TypeScript file of the operator.
+ * @throws {ConfigError} that names the file, and the line in the file where the error occurred
  */
 export async function importFile(path: string): Promise<Record<string, unknown>> {
   try {

@@ -3,30 +3,33 @@ import type { AgentError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import type { Sampling, ToolDeclaration } from './model.ts';
 
-/** The set-up of a live session; fixed while the session is open. */
+/** The settings of a live session (speech); they cannot change while the session is open. */
 export interface LiveRequest {
   instruction: string;
-  /** The conversation so far, text and calls only. */
+  /** The earlier conversation: text and tool calls only. */
   contents: Content[];
   tools: ToolDeclaration[];
   sampling: Sampling;
-  /** Form of the model's answers. */
+  /** Whether the model produces text or speech. */
   modality: 'TEXT' | 'AUDIO';
-  /** The model may ignore input that is not addressed to it. */
+  /** True: the model may ignore input that is not addressed to it. */
   proactiveAudio: boolean;
-  /** The model adapts its tone to the tone that it hears. */
+  /** True: the model adapts its tone to the tone of the user's voice. */
   affectiveDialog: boolean;
-  /** Aborted if the session is no longer wanted while it is opening. */
+  /** Aborted if the session is no longer needed before it is open. */
   signal: AbortSignal;
 }
 
-/** `data` is base64. */
+/** A piece of audio or video; `data` is base64. */
 export interface LiveBlob {
   mimeType: string;
   data: string;
 }
 
-/** One input to the model, sent at once and in order. `responses` answer the calls of one message. */
+/**
+ * One input to the model; inputs are sent at once and in order. `responses` are the function responses to all calls of
+ * one message.
+ */
 export type LiveInput =
   | { kind: 'content'; content: Content }
   | { kind: 'blob'; blob: LiveBlob }
@@ -34,45 +37,52 @@ export type LiveInput =
   | { kind: 'activityEnd' }
   | { kind: 'responses'; responses: FunctionResponse[] };
 
-/** One message from the model; only some members are present. */
+/** One message from the model; each member is present only if the message has it. */
 export interface LiveMessage {
-  /** New pieces of the answer: text to append, or whole media. */
+  /** New pieces of the model's output: text to append, or complete media. */
   parts?: Part[];
-  /** New text of the user's speech; `finished` is false if more follows. */
+  /** New part of the transcript of the user's speech; `finished` is false if more of it follows. */
   inputTranscription?: { text: string; finished: boolean };
-  /** New text of the model's speech; `finished` is false if more follows. */
+  /** New part of the transcript of the model's speech; `finished` is false if more of it follows. */
   outputTranscription?: { text: string; finished: boolean };
   calls?: FunctionCall[];
-  /** Totals of the turn so far. */
+  /** Token counts of the current turn, summed up to this message. */
   usageMetadata?: NonNullable<Event['usageMetadata']>;
   groundingMetadata?: Event['groundingMetadata'];
-  /** The user interrupted the answer, which ends here. */
+  /** True: the user interrupted the model, and its output ends here. */
   interrupted?: boolean;
-  /** The answer is complete, though not fully spoken yet. */
+  /** True: the model has generated its whole output, but the speech is still being played. */
   generationComplete?: boolean;
   turnComplete?: boolean;
-  /** Why the connection ended; the last message. */
+  /** Why the connection ended. Only the last message has it. */
   closed?: AgentError;
 }
 
-/** An open connection to a model's live API, for one reader. */
+/** An open connection to a provider's live API. Only one reader may read its messages. */
 export interface LiveConnection {
   /** @throws {AgentError} `model_unavailable` if the provider does not accept the input */
   send(input: LiveInput): void;
-  /** Settles when a message is waiting. */
+  /** Settles when a message can be read. */
   ready(): Promise<void>;
   peek(): LiveMessage | undefined;
   shift(): LiveMessage | undefined;
   /**
-   * Returns a signal that aborts when the provider cancels one of these calls. Calls of earlier messages are forgotten.
+   * Returns a signal that aborts when the provider cancels one of these tool calls. Calls of earlier messages are no
+   * longer watched.
    */
   cancelled(callIds: string[]): AbortSignal;
   close(): void;
 }
 
-/** A model's live API: audio and video stream in, and the answer streams out while it is spoken. */
+/**
+ * A provider's live API: audio and video go to the model as a stream, and the model's speech comes back while it is
+ * generated.
+ */
 export interface LiveModel {
   modelName: string;
-  /** @throws {AgentError} if the provider refuses or cannot be reached; the error never contains key or prompt */
+  /**
+   * @throws {AgentError} if the provider refuses the session or cannot be reached; the error never contains the API key
+   * or the prompt
+   */
   connect(request: LiveRequest): Promise<LiveConnection>;
 }

@@ -4,7 +4,10 @@ import type { SessionKey } from '../../core/session.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { LiveModel } from './live.ts';
 
-/** A tool as the model sees it. `parameters` is JSON Schema; a provider receives as much of it as it supports. */
+/**
+ * A tool as the model sees it. `parameters` is a JSON Schema; a provider receives those of its keywords that the
+ * provider supports.
+ */
 export interface ToolDeclaration {
   name: string;
   description: string;
@@ -12,8 +15,8 @@ export interface ToolDeclaration {
 }
 
 /**
- * Parameters of a model call. An omitted member has the provider's default; one that the provider does not support is
- * not sent.
+ * Sampling parameters of a model call. The provider's default applies to an omitted parameter. A parameter that the
+ * provider does not support is not sent.
  */
 export interface Sampling {
   temperature?: number;
@@ -22,31 +25,35 @@ export interface Sampling {
   presencePenalty?: number;
   frequencyPenalty?: number;
   seed?: number;
-  /** Texts at which the answer ends. OpenAI supports neither these nor a seed. */
+  /** Texts at which the model stops. OpenAI supports neither stop sequences nor a seed. */
   stopSequences?: string[];
   reasoningEffort?: (typeof EFFORTS)[number];
   /**
-   * True: the provider caches instruction and history for the session's next call; for providers that cache only on
-   * request [false].
+   * True: asks the provider to cache the instruction and the history for the session's next model call. Affects only
+   * providers that do not cache by themselves. Default: false.
    */
   promptCaching?: boolean;
 }
 
-/** What a model must call: any tool, or the tool of this name. */
+/** What the model must call: any tool (`required`), or the named tool. */
 export type ToolChoice = 'required' | { name: string };
 
-/** All providers, as `MODEL_PROVIDER` spells them. */
+/** Names of all providers, as in the setting `MODEL_PROVIDER`. */
 export const PROVIDERS = ['offline', 'openai', 'openai-compatible', 'anthropic', 'google'] as const;
 export type Provider = (typeof PROVIDERS)[number];
 
 export const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
 
-/** First text of a user content that reports other agents' messages; the user did not write it. */
+/**
+ * First text of a content with the role `user` that reports messages of other agents. It distinguishes such a content
+ * from a message of the user.
+ */
 export const CONTEXT_PREFIX = 'For context:';
 
 /**
- * One model call. `contents` starts and ends with a user content; contents of one role may follow each other, and every
- * function call is followed by exactly one response. Parts are shared with the session and frozen.
+ * The input of one model call. `contents` starts and ends with a content of the role `user`. Neighbouring contents may
+ * have the same role. Every function call is followed by exactly one response. Parts are frozen, because they are
+ * shared with the session.
  */
 export interface ModelRequest {
   modelName: string;
@@ -55,74 +62,87 @@ export interface ModelRequest {
   tools: ToolDeclaration[];
   sampling: Sampling;
   toolChoice?: ToolChoice;
-  /** JSON Schema of the answer, checked by the loop; tool calls may come before the answer [text]. */
+  /**
+   * JSON Schema of the final answer. The loop checks the answer against it. Before its final answer the model may call
+   * tools. Default: free text.
+   */
   outputSchema?: JsonObject;
-  /** Equal for calls with the same beginning, for providers that cache by a key [none]. */
+  /** Key for the provider's prompt cache; the same for model calls whose prompts begin alike. Default: none. */
   cacheKey?: string;
-  /** For an agent of another service: the invocation on whose behalf it is called. */
+  /** Only if the model is an agent of another service: the invocation that calls it. */
   caller?: CallingInvocation;
   signal: AbortSignal;
-  /** Called when the first piece of the answer arrives, even if it cannot be shown yet. */
+  /** Called when the first piece of the model's output arrives, even if it cannot be shown to the client yet. */
   onBegin?(): void;
-  /** Called with each part of an answer that was not understood and skipped: its type, or its beginning. */
+  /**
+   * Called with each part of the provider's response that was not understood and skipped: its type, or its first
+   * characters.
+   */
   onPassedOver?(what: string): void;
   onFailedTry?(failed: FailedTry): void;
-  /** Called with each tool that is omitted because the provider would refuse the whole request with it. */
+  /** Called with each tool that is not sent, because the provider would reject the whole request with that tool. */
   onLeftOut?: ((omitted: { tool: string; reason: string }) => void) | undefined;
 }
 
-/** The invocation on whose behalf an agent of another service is called. */
+/** The invocation that calls an agent of another service. */
 export interface CallingInvocation {
   session: SessionKey;
-  /** Idempotency key of this call: the same when the call is retried. */
+  /** Idempotency key of this call: every retry has the same key. */
   operationId: string;
-  /** Identifies the session's conversation with that agent [each call begins a new one]. */
+  /** Id of the session's conversation with the other agent. Default: each call begins a new conversation. */
   conversationId?: string | undefined;
-  /** The part of the agent's last answer that asks a person. */
+  /** The part of the other agent's last message that asks a person for input. */
   question?: Part | undefined;
-  /** The state as the invocation sees it. */
+  /** The session state as the invocation sees it. */
   state: Readonly<JsonObject>;
-  /** When the time limit ends the invocation, by `performance.now()` [unknown]. */
+  /** When the time limit ends the invocation, on the clock of `performance.now()`. Default: unknown. */
   endTime?: number | undefined;
   modelCalls: {
-    /** Model calls left to the invocation, including this one. */
+    /** Number of model calls that the invocation may still make, including this one. */
     remaining: number;
-    /** Charges the model calls that the other agent made; the first is this call, which is charged already. */
+    /**
+     * Counts the model calls that the other agent reports. The first of them is this call, which is counted already.
+     */
     count(made: number): void;
   };
   /** The value that an earlier attempt of this call stored with `keep`. */
   kept?: JsonObject | undefined;
-  /** Stores what another process needs to resume this call if this process dies. */
+  /** Stores the data with which another process can resume this call if this process dies. */
   keep(value: JsonObject): Promise<void>;
 }
 
 /**
- * A failed attempt of a model call: the error's code, or `passed_over` if an open circuit breaker prevented the call.
+ * A failed attempt of a model call. `error` is the code of the error, or `passed_over` if an open circuit breaker
+ * prevented the attempt.
  */
 export type FailedTry = { provider: string; model: string; error: string };
 
-/** The result of one model call: members of the event that stores it. */
+/** The output of one model call: members of the event in which it is stored. */
 export type ModelAnswer = Pick<
   Event,
   'actions' | 'content' | 'modelVersion' | 'finishReason' | 'usageMetadata' | 'groundingMetadata' | 'citationMetadata'
 >;
 
-/** A piece of a streamed answer: `content` has only the new text. */
+/** A piece of streamed model output: `content` has only the new text. */
 export type ModelDelta = { content: Content; modelVersion: string };
 
 /**
- * A language model. `generate` yields the deltas of a stream as they arrive and returns the whole answer.
- * @throws {AgentError} with a sentence that a user can act on; never with the key, the prompt or the request body
+ * A language model. `generate` yields pieces of the output as they arrive and returns the whole output.
+ * @throws {AgentError} with a message that tells the user what to do; the message never contains the API key, the
+ * prompt or the request body
  */
 export interface Model {
   provider: string;
-  /** True if the provider needs a key and none is set: every call fails. */
+  /** True if the provider needs an API key and none is configured: every call fails. */
   lacksKey?: boolean;
-  /** Set if the provider has a live API and the operator has named a model for it. */
+  /** The live API. Present if the provider has one and the operator has named a model for it. */
   live?: LiveModel;
-  /** Decides when calls skip this model in favour of a fallback [never]. */
+  /** Circuit breaker: decides when a fallback model is called instead of this one. Default: never. */
   breaker?: CircuitBreaker;
-  /** Returns an embedding vector for each text [not supported]; `tokens` as counted by the provider. */
+  /**
+   * Returns an embedding vector for each text; `tokens` is the provider's count. Absent if the model makes no
+   * embeddings.
+   */
   embed?(
     texts: string[],
     options: { modelName: string; dimensions?: number; signal: AbortSignal },
@@ -130,7 +150,9 @@ export interface Model {
   generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;
 }
 
-/** The tokens of a model call; `model` is the configured name, `answeredAs` the name that the provider reported. */
+/**
+ * The token counts of one model call. `model` is the configured name, `answeredAs` the name in the provider's response.
+ */
 export interface CallUse {
   model: string;
   answeredAs: string;
@@ -146,9 +168,9 @@ export function toCallUse(
   return { model, answeredAs: modelVersion ?? model, promptTokens: toCount(usage?.promptTokenCount), outputTokens };
 }
 
-/** Upper bound for a provider's count of one call, because sums of it are stored. */
+/** Maximum token count of one call that is believed, because the sum of all counts is stored and must not overflow. */
 const MAX_TOKENS = 10_000_000;
 
-/** Converts a provider's count, whatever was sent, to a bounded non-negative integer. */
+/** Converts a token count from a provider's response, of whatever type, to a non-negative integer of limited size. */
 export const toCount = (count: unknown): number =>
   typeof count === 'number' ? Math.min(Math.max(Math.round(count) || 0, 0), MAX_TOKENS) : 0;

@@ -3,13 +3,16 @@ import type { JsonObject } from '../../core/content.ts';
 import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 
-/** The form of an answer as an author writes it: a zod schema, including its refinements, or JSON Schema. */
+/**
+ * The schema of the final answer as the agent's author writes it: a zod schema, which may have refinements, or JSON
+ * Schema.
+ */
 export type WrittenSchema = z.ZodType | JsonObject;
 
 export interface OutputSchema {
-  /** JSON Schema, for the model. */
+  /** The JSON Schema that the model receives. */
   schema: JsonObject;
-  /** Returns the first violation as a sentence; `undefined` if the value fits. */
+  /** Returns a message about the first violation of the schema; `undefined` if the value is valid. */
   check(value: unknown, signal: AbortSignal): Promise<string | undefined>;
 }
 
@@ -17,7 +20,7 @@ export const isSchema = (value: unknown): value is WrittenSchema => typeof value
 
 const isZod = (schema: WrittenSchema): schema is z.ZodType => '_zod' in schema;
 
-/** @throws {Error} for a zod schema without a JSON Schema form */
+/** @throws {Error} for a zod schema that JSON Schema cannot express */
 export function toOutputSchema(written: WrittenSchema): OutputSchema {
   if (isZod(written)) {
     const { $schema: _, ...schema } = z.toJSONSchema(written);
@@ -31,13 +34,14 @@ export function toOutputSchema(written: WrittenSchema): OutputSchema {
 }
 
 async function zodProblem(schema: z.ZodType, value: unknown): Promise<string | undefined> {
-  // Zod checks a rounded copy, because it has no integers beyond a float's precision. The value itself stays exact.
+  // Zod checks a copy with rounded integers, because it cannot hold integers beyond the precision of a double. The
+  // original value stays exact.
   const { error } = await schema.safeParseAsync(mapExactIntegers(value, toRounded));
   const [first] = error?.issues ?? [];
   return first && `\`/${first.path.join('/')}\` ${first.message}`;
 }
 
-/** Returns the form that a request brings, checked in the sandbox. */
+/** Returns the output schema of a request. It is untrusted, so values are checked against it in the sandbox. */
 export const toUntrustedSchema = (schema: JsonObject, sandbox: SchemaSandbox): OutputSchema => ({
   schema,
   check: (value, signal) => sandbox.check(schema, value, signal, 'output'),

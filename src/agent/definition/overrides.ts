@@ -5,15 +5,20 @@ import { textFormat } from '../../core/text-format.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
 import { toSampling, withoutAbsent } from './snake-case.ts';
 
-/** Limits of one request: tools or skills, and the length of a name including blanks. */
+/**
+ * Limits of one request: maximum number of tools and of skills, and maximum length of a name including blanks around
+ * it.
+ */
 const MAX_NAMES = 64;
 const MAX_NAME_LENGTH = 64;
 const MAX_URL = 8_192;
-/** Maximum length of an answer's schema, in characters of JSON, because every model call carries it. */
+/**
+ * Maximum length of the output schema of a request, in characters of JSON, because each model call carries the schema.
+ */
 const MAX_SCHEMA = 65_536;
 const isShort = (schema: object) => JSON.stringify(schema).length <= MAX_SCHEMA;
 const nameList = z.array(z.string().max(MAX_NAME_LENGTH)).max(MAX_NAMES);
-/** Names as clients send them: `"a,b"` or `["a", "b"]`; blanks are trimmed. */
+/** List of names as clients send it: `"a,b"` or `["a", "b"]`. Blanks around a name are removed. */
 const names = z.union([
   textFormat(
     'name-list',
@@ -27,7 +32,7 @@ const names = z.union([
 ]);
 const limit = z.int().min(1);
 
-/** A limit of model calls: an integer from 1, which VeADK's clients may send as a string. */
+/** Maximum number of model calls: an integer of at least 1, which VeADK's clients may send as a string. */
 export const llmCallLimitSchema = z.union([
   limit,
   textFormat(
@@ -59,7 +64,7 @@ const mcpServerSchema = looseObject('A remote MCP server.', {
 const mcpServers = z.array(z.union([z.string().max(MAX_URL), mcpServerSchema])).max(128);
 const builtInTool = z.looseObject({ id: z.string().max(MAX_NAME_LENGTH).describe('Name of the tool.') });
 
-/** Members of VeADK that would change what the agent may do and have no equivalent here. */
+/** Members of VeADK's request that change what the agent may do and that this runtime cannot provide. */
 const UNSUPPORTED = ['mcp_router_id', 'registry', 'knowledgebase', 'longterm_memory', 'runtime'] as const;
 const unsupported = z.unknown().optional().describe('Of VeADK. Not supported: `error` says so; null is as if absent.');
 
@@ -97,7 +102,7 @@ export const harnessOverridesSchema = looseObject(
 
 type HarnessOverrides = z.output<typeof harnessOverridesSchema>;
 
-/** Converts the overrides of a request; absent and null members are omitted. */
+/** Reads the overrides of a request; absent and null members are omitted. */
 export function toAgentOverrides(harness: HarnessOverrides | null | undefined): AgentOverrides {
   if (!harness) return {};
   const sampling = toSampling(harness);
@@ -134,10 +139,11 @@ function toNamedServer(server: RequestedServer, position: number): McpServer {
   const token = server.bearer_token || server.bear_token || server.api_key;
   const authorization = token ? { authorization: `Bearer ${token}` } : {};
   const headers = { ...authorization, ...server.headers };
-  // Members are listed explicitly, so that a request can never set the operator's credentials.
+  // The members are listed one by one, so that a request can never set members that are the operator's, such as
+  // credentials.
   const { transport, resources, prompts } = server;
   return withoutAbsent({ name: server.name ?? toHost(url, position), url, transport, headers, resources, prompts });
 }
 
-/** Names a server without a name by its host, or by its position if the URL is invalid. */
+/** Returns a name for an MCP server without one: its host, or its position in the list if the URL is invalid. */
 const toHost = (url: string, position: number) => (URL.canParse(url) ? new URL(url).host : `mcp_servers[${position}]`);

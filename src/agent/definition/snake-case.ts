@@ -1,6 +1,6 @@
 import type { Sampling } from './model.ts';
 
-/** Sampling parameters as written in `harness.yaml` and in the overrides of a request. */
+/** Sampling parameters in snake_case, as in `harness.yaml` and in the overrides of a request. */
 interface WrittenSampling {
   temperature?: number | null | undefined;
   top_p?: number | null | undefined;
@@ -13,7 +13,7 @@ interface WrittenSampling {
   prompt_caching?: boolean | undefined;
 }
 
-/** Converts the parameters that are present to camelCase; `{}` if there are none. */
+/** Converts sampling parameters to camelCase; absent and null ones are omitted. */
 export const toSampling = (written: WrittenSampling): Sampling =>
   withoutAbsent({
     temperature: written.temperature,

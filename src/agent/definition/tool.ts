@@ -6,23 +6,27 @@ import type { Log } from '../../platform/log.ts';
 import type { AgentNode } from './agent.ts';
 import type { ToolDeclaration } from './model.ts';
 
-/** Services of the runtime for tools, bound to the session's user. */
+/** What the runtime offers to tools, for the user of the session only. */
 export interface ToolServices {
   saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
   /**
-   * Loads the latest or the given version; `undefined` if it does not exist. @throws {TooLargeError} above `maxBytes`
+   * Loads the latest or the given version of an artifact; `undefined` if it does not exist. @throws {TooLargeError}
+   * above `maxBytes`
    */
   loadArtifact(name: string, version?: number, maxBytes?: number): Promise<Part | undefined>;
-  /** Lists the first 1,000 artifacts of the session and the user by name, sorted. */
+  /** Returns the names of the first 1,000 artifacts of the session and of the user, sorted by name. */
   listArtifacts(): Promise<string[]>;
-  /** Returns at most 20 memories of this user in this application that match the words, best first. */
+  /** Searches this user's memories in this application by words; returns at most 20, best match first. */
   searchMemory(query: string): Promise<{ author: string; timestamp: string; content: Content }[]>;
 }
 
-/** The service's log for one tool call: each line names the call, request, session and invocation. */
+/**
+ * The service's log for one tool call. Each line contains the ids of the call, the request, the session and the
+ * invocation.
+ */
 export type ToolLog = Record<'debug' | 'info' | 'warn' | 'error', (message: string, fields?: JsonObject) => void>;
 
-/** Returns the service's log for code of an agent's author; each line contains `context`. */
+/** Returns a log for code of an agent's author; each line contains the fields of `context`. */
 export function toToolLog(log: Log | undefined, context: JsonObject): ToolLog {
   const at =
     (level: keyof ToolLog): ToolLog[keyof ToolLog] =>
@@ -31,11 +35,11 @@ export function toToolLog(log: Log | undefined, context: JsonObject): ToolLog {
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
 
-/** A person's answer to a confirmation that a tool requested; `payload` if the request had a form. */
+/** A person's reply to a confirmation that a tool requested; `payload` is present if the request had a form. */
 export interface Confirmation {
   confirmed: boolean;
   payload?: JsonObject | undefined;
-  /** Stored by the tool for itself with the request. */
+  /** Data that the tool stored with its request, to be read when it runs again. */
   kept: JsonObject;
 }
 
@@ -43,28 +47,36 @@ export interface ToolContext {
   session: SessionKey;
   invocationId: string;
   functionCallId: string;
-  /** Idempotency key of the call: the same when the call is retried. */
+  /** Idempotency key of the tool call: every retry has the same key. */
   operationId: string;
-  /** The state as this invocation sees it, including `temp:` keys and changes of earlier steps. */
+  /** The session state as this invocation sees it, including `temp:` keys and changes made by earlier steps. */
   state: Readonly<JsonObject>;
   /**
-   * Written by the tool; stored in the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent` …).
+   * Set by the tool; stored in the event of its function response (`stateDelta`, `artifactDelta`, `transferToAgent` …).
    */
   actions: EventActions;
-  /** A person's answer to a confirmation that this tool requested in `actions.requestedToolConfirmations`. */
+  /** A person's reply to a confirmation that this tool requested in `actions.requestedToolConfirmations`. */
   confirmation?: Confirmation | undefined;
-  /** Stores what another process needs to resume this call if this process dies [nothing is stored]. */
+  /**
+   * Stores the data with which another process can resume this call if this process dies. Default: nothing is stored.
+   */
   keep(value: JsonObject): Promise<void>;
   /** The value that an earlier attempt of this call stored with `keep`. */
   kept?: JsonObject | undefined;
-  /** Media that the model sees with the response: each becomes one of the function response's `parts`. */
+  /** Media for the model beside the function response; each becomes one of its `parts`. */
   attachments: Part[];
   services: ToolServices;
-  /** For a transactional tool: queries the tool schema, in the transaction that also stores the response. */
+  /**
+   * Queries the database schema of tools, in the transaction that also stores the function response. For transactional
+   * tools only.
+   */
   sql: ToolSql;
   log: ToolLog;
   signal: AbortSignal;
-  /** Calls another agent on this invocation's account: its model calls are charged, its events are not stored. */
+  /**
+   * Runs another agent as part of this invocation: its model calls count towards the invocation's limits, and its
+   * events are not stored.
+   */
   callAgent(agent: AgentNode, request: string): Promise<AgentReply>;
 }
 
@@ -75,96 +87,122 @@ export interface AgentReply {
 }
 
 /**
- * The effect of a tool on the world. After a crash, a call without effect or with an `idempotent` effect is retried; a
- * call that acts `once` is not.
+ * A tool's effect outside this service. After a crash, a call of a tool with the effect `none` or `idempotent` is
+ * retried; a call of a tool with the effect `once` is not.
  */
 export type Effect = (typeof EFFECTS)[number];
-/** The outcome of an operation: it took effect and answered, or it did not take effect. */
+/**
+ * The outcome of a tool call that a crash interrupted: it took effect (`done`) and has a response, or it did not take
+ * effect.
+ */
 export type OperationOutcome = { done: true; response: unknown } | { done: false };
 export const EFFECTS = ['none', 'idempotent', 'once'] as const;
 
 /**
- * Who answers a call that waits for a person, a time or a signal, and what happens without an answer. Only the tool's
- * author sets these, because a model must not be able to put tasks into other users' inboxes.
+ * How a tool call waits for a person, a time or a signal: who may reply, and what happens if nobody does. Only the
+ * tool's author sets it, because a model must not be able to put tasks into other users' inboxes.
  */
 export interface Wait {
-  /** [`confirmation` or `call`, by the tool] */
+  /** Default: `confirmation` for a tool that needs confirmation, else `call`. */
   kind?: 'question' | 'sleep' | 'signal';
-  /** Shown to those who may answer [the tool's text]. */
+  /** Text shown to those who may reply. Default: the text of the tool's request. */
   hint?: string;
-  /** JSON Schema of the answer [any object]. */
+  /** JSON Schema of the reply. Default: any object. */
   schema?: JsonObject;
-  /** Users and groups that may answer [the user of the session]. */
+  /** Users and groups that may reply. Default: the user of the session. */
   users?: string[];
   groups?: string[];
-  /** Number of people who must approve [1]; one refusal suffices. */
+  /** Number of people who must approve; a single refusal rejects the call. Default: 1. */
   approvals?: number;
-  /** True: the user of the session may not answer [false]. */
+  /** True: the user of the session may not reply. Default: false. */
   excludesRequester?: boolean;
-  /** Deadline in seconds [none]; `expiresAt` sets it as a time. */
+  /** Deadline in seconds from the call; `expiresAt` is a deadline as a date. Default: no deadline. */
   expiresAfter?: number;
-  /** `YYYY-MM-DDThh:mm` in `timeZone` [UTC]. */
+  /** Deadline as local time `YYYY-MM-DDThh:mm` in `timeZone`. Default time zone: UTC. */
   expiresAt?: string;
   timeZone?: string;
-  /** Seconds until each reminder, in order. */
+  /** When to remind, in seconds from the call; one number per reminder, ascending. */
   remindAfter?: number[];
-  /** Groups that may answer after the deadline, for the same time again; then the default answer is used. */
+  /**
+   * Groups that may reply after the deadline, during a second period of the same length. After that the default
+   * response is used.
+   */
   escalateTo?: string[];
-  /** The response of a call that nobody answers [a confirmation is refused, any other call fails]. */
+  /**
+   * Function response of a call to which nobody replied in time. Default: a confirmation is refused, and any other call
+   * fails.
+   */
   defaultAnswer?: JsonObject;
-  /** Name of the signal that answers the call. */
+  /** Name of the signal whose arrival completes the call. */
   signal?: string;
 }
 
 export interface ToolLimits {
-  /** Maximum time of an attempt; a call that acts `once` may have taken effect by then [only the tool's own limit]. */
+  /**
+   * Maximum time of one attempt of a call, in milliseconds. If a tool with the effect `once` exceeds it, the call may
+   * have taken effect all the same. Default: only the tool's own limit.
+   */
   timeoutMs?: number;
-  /** Retries after a failure, with back-off, for the effects `none` and `idempotent` only [0]. */
+  /**
+   * Number of retries after a failure, with back-off; only for tools with the effect `none` or `idempotent`. Default:
+   * 0.
+   */
   retries?: number;
-  /** Concurrent calls in this process; users take turns [no limit]. */
+  /** Maximum number of concurrent calls in this process; waiting users take turns. Default: no maximum. */
   concurrency?: number;
-  /** Maximum size of a result in characters of JSON; the model is told of a larger one [500,000]. */
+  /**
+   * Maximum size of a result, in characters of JSON. A larger result is replaced by an error for the model. Default:
+   * 500,000.
+   */
   maxResultCharacters?: number;
 }
 
 export interface Tool extends ToolDeclaration {
   /** True: the invocation pauses until a person has confirmed the call. */
   needsConfirmation: boolean;
-  /** True: a person or another system answers later, and `undefined` from `run` pauses the invocation. */
+  /**
+   * True: a person or another system supplies the response later. If `run` returns `undefined`, the invocation pauses.
+   */
   longRunning?: boolean;
-  /** Who answers calls that need a confirmation or a later answer [the user of the session]. */
+  /** Who may reply to calls that need a confirmation or a later response. Default: the user of the session. */
   wait?: Wait | ((args: JsonObject) => Wait);
-  /** True: the client runs it, and the next request brings the answer. */
+  /** True: the client runs the tool, and the client's next request carries the response. */
   isOfClient?: boolean;
-  /** True: the tool belongs to an MCP server that a request named [false]. */
+  /** True: the tool belongs to an MCP server that a request named, so it is untrusted. Default: false. */
   isBrought?: boolean;
-  /** [`once`; for an agent it follows from its tools] */
+  /** Default: `once`. The effect of an agent used as a tool follows from the tools of that agent. */
   effect?: Effect;
   /**
-   * True: the effects through `context.sql` are committed together with the response, and rolled back if the tool
-   * throws or its process dies. Such a tool declares no other effect [false].
+   * True: what the tool writes through `context.sql` is committed together with the function response, and rolled back
+   * if the tool throws or its process dies. A transactional tool must not declare `effect`. Default: false.
    */
   transactional?: boolean;
-  /** Finds out after a crash whether a call took effect; `undefined` or a throw means unknown [unknown]. */
+  /**
+   * Called after a crash to find out whether a call took effect; `undefined` or an error means unknown. Default:
+   * unknown.
+   */
   check?: (operationId: string, signal: AbortSignal) => Promise<OperationOutcome | undefined>;
   limits?: ToolLimits;
-  /** What happens if it stays unknown whether a call took effect: the model is told, or a person is asked [`tell`]. */
+  /**
+   * What happens if it stays unknown whether a call took effect: `tell` reports it to the model, `ask` lets a person
+   * decide. Default: `tell`.
+   */
   onUnknown?: 'tell' | 'ask';
-  /** Set if a call leaves the loop's own agents: for a server elsewhere, or an agent that is a tool. */
+  /** Where a call goes that the loop does not run itself: to another server, or to an agent that is used as a tool. */
   calls?: 'server' | AgentNode;
   /**
-   * Checks the arguments against `parameters`; returns a sentence for the model, or `undefined` if they fit; never
-   * rejects [on the main thread, which is safe only for schemas of the operator].
+   * Checks the arguments against `parameters`; returns a message for the model, or `undefined` if they are valid. Never
+   * rejects. Default: a check on the main thread, which is safe only for schemas of the operator.
    */
   checkArguments?(args: JsonObject, signal: AbortSignal): Promise<string | undefined>;
   /**
-   * An object becomes the function response unchanged; any other value becomes `{result: …}`, a throw `{error:
-   * message}`.
+   * Runs the tool. An object becomes the function response as it is; any other value becomes `{result: …}`, and an
+   * error `{error: message}`.
    */
   run(args: JsonObject, context: ToolContext): Promise<unknown>;
 }
 
-/** Returns the schema of a tool's arguments: an object with exactly these members. */
+/** Returns the JSON Schema of a tool's arguments: an object with these members and no others. */
 export const toParameters = (properties: JsonObject, ...required: string[]): JsonObject => ({
   type: 'object',
   properties,
@@ -175,13 +213,16 @@ export const toParameters = (properties: JsonObject, ...required: string[]): Jso
 export type LedgerEffect = Effect | 'transactional';
 
 /**
- * True if an eval or a replay may call the tool: nobody has to confirm or answer its calls. For other tools the stored
- * answer is used.
+ * True if an evaluation or a replay may run the tool, because no person has to confirm or answer its calls. Of other
+ * tools the stored response is used.
  */
 export const runsUnattended = ({ needsConfirmation, longRunning, wait }: Tool): boolean =>
   !needsConfirmation && longRunning !== true && wait === undefined;
 
-/** Returns a tool's effect. An agent as a tool acts `once` if any tool of its tree does. */
+/**
+ * Returns a tool's effect. The effect of an agent used as a tool is `once` if any tool in its tree has that effect or
+ * is transactional, else `idempotent`.
+ */
 export function getEffect({ calls, transactional = false, effect = 'once' }: Tool): LedgerEffect {
   if (transactional) return 'transactional';
   if (typeof calls !== 'object') return effect;

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { JsonObject } from '../../core/content.ts';
 import { cloneJson, hasExactIntegers, isExactInteger } from '../../core/exact-json.ts';
 
-/** Zod types without a JSON Schema form. A `bigint` becomes an integer. */
+/** Zod types that JSON Schema cannot express. A `bigint` is not among them, because it becomes an integer. */
 const WITHOUT_SCHEMA = new Set([
   'symbol',
   'undefined',
@@ -18,7 +18,7 @@ const WITHOUT_SCHEMA = new Set([
 
 /**
  * Returns the JSON Schema of a tool's arguments.
- * @throws Error for a schema without a JSON Schema form
+ * @throws Error for a zod schema that JSON Schema cannot express
  */
 export const toJsonSchema = (parameters: z.ZodObject): JsonObject =>
   z.toJSONSchema(parameters, {
@@ -36,8 +36,8 @@ export const TOO_MANY_DIGITS =
   'The tool cannot hold a number of that many digits. Pass it as a text if its schema allows that.';
 
 /**
- * Parses arguments by a tool's own schema; integers become `bigint` if the schema says so.
- * @throws Error with a sentence for the model, for an integer that would have to be rounded
+ * Parses the arguments of a tool call by the tool's zod schema. An integer becomes a `bigint` if the schema says so.
+ * @throws Error with a message for the model, if an integer would have to be rounded
  */
 export async function parseTyped<Parameters extends z.ZodObject>(
   parameters: Parameters,
@@ -69,6 +69,9 @@ const valueAt = (value: unknown, path: PropertyKey[]): unknown =>
     value,
   );
 
-/** True for the error of code that uses an exact integer as a number. */
+/**
+ * True for the error that a tool's code throws if it computes with an exact integer, which is an object and not a
+ * number.
+ */
 export const isExactIntegerError = (error: unknown, args: JsonObject): boolean =>
   error instanceof TypeError && /primitive|BigInt/.test(error.message) && hasExactIntegers(args);
