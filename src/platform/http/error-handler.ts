@@ -36,11 +36,11 @@ import {
   valueError,
 } from './operation/request-errors.ts';
 
-/** The log of the edge, for facts that no client may see. */
+/** The log for facts about a request that no client may see. */
 export interface EdgeLog {
   error(fields: Record<string, unknown>, message: string): void;
   warn(fields: Record<string, unknown>, message: string): void;
-  /** Without it nothing is logged at level `info`. */
+  /** Absent: nothing is logged at level `info`. */
   info?(fields: Record<string, unknown>, message: string): void;
   isLevelEnabled?(level: string): boolean;
 }
@@ -51,14 +51,14 @@ interface Failure {
   headers?: Record<string, string>;
   /** Name of the limit that refused the request. */
   limit?: string;
-  /** True for a failure whose cause only the log tells. */
+  /** True if the cause is only in the log. */
   isUnexpected?: boolean;
 }
 
-/** Pause before a retry while a part of the service is unavailable. */
+/** `Retry-After` in seconds while a part of the service is unavailable. */
 const RETRY_AFTER_SECONDS = 1;
 
-/** The only place that turns a failure into a status. Nothing of SQL, stacks, secrets or prompts leaves it. */
+/** Turns every error into an HTTP response; nothing else does. A response contains no SQL, stack, secret or prompt. */
 export function errorHandler(options: {
   log: EdgeLog;
   maxBodyBytes: number;
@@ -79,7 +79,9 @@ export function errorHandler(options: {
   };
 }
 
-/** Sends a failure. A client that asks for a stream gets a 413 as a frame, because the Web UI shows only frames. */
+/**
+ * Sends an error response. A client that requests a stream gets a 413 as a frame, because the Web UI shows only frames.
+ */
 function sendFailure(response: Response, { status, detail, headers, limit }: Failure, wantsStream: boolean): void {
   response.removeHeader('etag');
   for (const [name, value] of Object.entries(headers ?? {})) response.setHeader(name, value);
@@ -91,14 +93,14 @@ function sendFailure(response: Response, { status, detail, headers, limit }: Fai
   response.writeHead(status, { 'content-type': type, 'content-length': body.length }).end(body);
 }
 
-/** Sends a failure in the words of another protocol. */
+/** Sends an error response in another protocol's format. */
 function sendRefusal(response: Response, failure: Failure, { status, body, headers }: ReturnType<ToRefusal>): void {
   response.removeHeader('etag');
   for (const [name, value] of Object.entries({ ...failure.headers, ...headers })) response.setHeader(name, value);
   response.status(status).json(body);
 }
 
-/** Adds the address of the issuer's metadata and the missing scope (RFC 9728, 5.1; RFC 6750, 3). */
+/** Adds the address of the OAuth resource metadata and the missing scope (RFC 9728 §5.1, RFC 6750 §3). */
 function addChallenge(failure: Failure, error: unknown, metadataUrl: string): void {
   const scope = error instanceof ForbiddenError ? error.scope : undefined;
   const missing = scope === undefined ? undefined : `Bearer error="insufficient_scope", scope="${scope}"`;
@@ -108,23 +110,23 @@ function addChallenge(failure: Failure, error: unknown, metadataUrl: string): vo
   failure.headers = { ...failure.headers, 'www-authenticate': challenge + metadata };
 }
 
-/** Error code of Node's HTTP parser, which refuses before there is a request → status and sentence. */
+/** Error code of Node's HTTP parser, which fails before a request exists → status and message. */
 const PARSER_STATUS: Record<string, [number, string]> = {
   HPE_HEADER_OVERFLOW: [431, 'The request headers are too large.'],
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'The request took too long to arrive.'],
 };
 
-/** Listener for `clientError` of an HTTP server: Node's own answer to a malformed request has no body. */
+/** Listener for `clientError` of an HTTP server, because Node's own response to a malformed request has no body. */
 export function answerClientError(error: Error & { code?: string }, socket: Duplex): void {
   if (!socket.writable) return;
   const [status, detail] = PARSER_STATUS[error.code ?? ''] ?? [400, 'The request is not valid HTTP.'];
   const body = JSON.stringify({ detail });
   const head = [`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, 'content-type: application/json', 'connection: close'];
-  // A socket that only this side has ended stays open, with its request in memory, for as long as its client likes.
+  // Destroyed, because a half-closed socket would stay open, with its request in memory, as long as the client likes.
   socket.end([...head, `content-length: ${Buffer.byteLength(body)}`, '', body].join('\r\n'), () => socket.destroy());
 }
 
-/** Returns the failure of an error. Doors of other protocols put its sentence into an answer of their own. */
+/** Returns status and message of an error. Front ends for other protocols put the message into their own formats. */
 export function toFailure(error: unknown, maxBodyBytes: number): Failure {
   if (error instanceof ValidationFailedError) return { status: 422, detail: error.details };
   if (error instanceof RequestRefusedError)
@@ -161,7 +163,7 @@ function appFailure(error: AppError): Failure {
     return { status: 412, detail, headers: error.etag === undefined ? {} : { etag: error.etag } };
   if (error instanceof TooLargeError) return { status: 413, detail };
   if (error instanceof UnauthenticatedError) {
-    // RFC 6750, 3.1: with this error a client renews its token, without an error it asks for its first one.
+    // RFC 6750 §3.1: with `invalid_token` a client renews its token; without an error code it requests a first token.
     const challenge = error instanceof InvalidTokenError ? 'Bearer error="invalid_token"' : 'Bearer';
     return { status: 401, detail, headers: { 'www-authenticate': challenge } };
   }
@@ -182,7 +184,7 @@ function appFailure(error: AppError): Failure {
     const headers = retryAfter(error);
     return { status: error.reason === 'rejected' ? 409 : 429, detail, headers };
   }
-  // The agent's message may quote a provider. The invocation's row and its last event have it, for those who may read
+  // The agent's message may quote a provider. It is in the invocation's row and last event, for callers who may read
   // them.
   if (error instanceof AgentError) return { ...unexpected(), detail: 'The agent could not complete the invocation.' };
   return unexpected();
@@ -192,10 +194,10 @@ const retryAfter = ({ retryAfterSeconds }: BusyError | LimitError) => ({
   'retry-after': String(Math.max(1, Math.ceil(retryAfterSeconds))),
 });
 
-/** Codes of node:zlib for a body that does not fit its content encoding. */
+/** Error codes of node:zlib for a body that does not match its content encoding. */
 const INFLATE_CODES = /^(?:Z_|ERR__|ERR_BROTLI|ERR_ZSTD)/;
 
-/** Refusals of body-parser and raw-body: https://github.com/expressjs/body-parser#errors */
+/** Errors of body-parser and raw-body: https://github.com/expressjs/body-parser#errors */
 function bodyFailure(error: unknown, maxBodyBytes: number): Failure | undefined {
   switch ((error as { type?: unknown } | undefined)?.type) {
     case 'entity.too.large':
@@ -215,7 +217,7 @@ function bodyFailure(error: unknown, maxBodyBytes: number): Failure | undefined 
   }
 }
 
-/** Text that PostgreSQL cannot store: NUL and broken Unicode. */
+/** SQLSTATE for text that PostgreSQL cannot store: NUL and invalid Unicode. */
 const UNSTORABLE_SQLSTATE = /^(?:22P05|22021)$/;
 
 function databaseFailure(error: unknown): Failure | undefined {

@@ -8,44 +8,44 @@ import { toNetwork } from '../net/network.ts';
 import { artifactNamePatterns } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 
-/** The origins of browsers that are allowed, and the names of the service. */
+/** The allowed browser origins, and the host names of the service. */
 export interface OriginOptions {
   /**
-   * True if no credential is required (mode local) or pages are served (development UI). Then Host must be a loopback
-   * name or one of `allowedHosts`, and Origin must be our own.
+   * True in mode local, which requires no credential, and if the development UI is served. Then `Host` must be a
+   * loopback name or one of `allowedHosts`, and `Origin` must be the service's own.
    */
   ownNamesOnly: boolean;
-  /** Further values of Host for `ownNamesOnly`: `name:port`, or `name` with any port. */
+  /** Additional `Host` values for `ownNamesOnly`: `name:port`, or `name` with any port. */
   allowedHosts?: string[];
-  /** Further origins (`https://host[:port]`) that may read answers in a browser. */
+  /** Additional origins (`https://host[:port]`) whose pages may read responses. */
   allowedOrigins?: string[];
 }
 
-/** The proxies before the service. */
+/** The reverse proxies in front of the service. */
 export interface ProxyOptions {
-  /** Addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is believed. */
+  /** Addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is trusted. */
   trusted: string[];
-  /** True in mode local: requests through another proxy are refused, because the mode has no login. */
+  /** True in mode local: requests through other proxies are refused, because mode local has no login. */
   refusesOthers: boolean;
 }
 
 interface GuardOptions {
   origins: OriginOptions;
   proxies: ProxyOptions;
-  /** The templates of all routes. */
+  /** The path templates of all routes. */
   paths: string[];
-  /** Called for every answer, with the operation that the router has found. */
+  /** Called for every response, with the operation that the router found. */
   listeners: Pick<Metrics, 'request'>[];
 }
 
 const LOOPBACK_HOST = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?$/i;
 const FORWARDED = /^(?:forwarded|via|x-forwarded-.+)$/;
 const PREFLIGHT_SECONDS = 600;
-/** The status of a request whose client had disconnected, as nginx logs it. */
+/** Status for a client that disconnected before the response, as in nginx's log. */
 const CLIENT_CLOSED_REQUEST = 499;
-/** The media types that a form, or a script without a preflight, can send (Fetch standard, CORS-safelisted). */
+/** Media types that a form, or a script without a preflight, can send (Fetch standard, CORS-safelisted). */
 const SIMPLE_TYPES = new Set(['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data']);
-/** Headers of ours that a page of another origin can set only after a preflight. */
+/** The runtime's headers that a page of another origin can send only after a preflight. */
 const NON_SIMPLE_HEADERS = [
   'authorization',
   'idempotency-key',
@@ -56,10 +56,11 @@ const NON_SIMPLE_HEADERS = [
 ];
 
 /**
- * The step before the router. It names and counts the request, sets the headers of every answer and answers CORS
- * preflights of allowed origins. It refuses a request that came through an unknown proxy, that a foreign web page sent,
- * or whose path is malformed. DNS rebinding shows in Host, other pages in Origin and Sec-Fetch-Site (MCP Inspector
- * CVE-2025-49596, adk-js #744). It is one handler, because Express compares the path for each handler (1 µs).
+ * The middleware before the router. It gives the request an id, counts it, sets the headers of every response and
+ * answers CORS preflights of allowed origins. It refuses a request that came through an unknown proxy, that a foreign
+ * web page sent, or whose path is malformed. It detects DNS rebinding by `Host`, and foreign pages by `Origin` and
+ * `Sec-Fetch-Site` (MCP Inspector CVE-2025-49596, adk-js #744). All this is one middleware, because Express matches the
+ * path for each (1 µs).
  */
 export function createGuards(options: GuardOptions): RequestHandler {
   const { origins, proxies, listeners } = options;
@@ -89,7 +90,7 @@ export function createGuards(options: GuardOptions): RequestHandler {
   };
 }
 
-/** Puts the id of the request into its response. An id from the caller or a proxy is kept if it is a plain token. */
+/** Sets the response's request id. An id sent by the caller or a proxy is kept if it is a plain token. */
 function setRequestId(request: Request, response: Response): string {
   const sent = request.headers['x-request-id'];
   const id = typeof sent === 'string' && /^[\w.-]{1,128}$/.test(sent) ? sent : randomUUID();
@@ -108,13 +109,13 @@ function countAnswer(response: Response, listeners: Pick<Metrics, 'request'>[]):
 }
 
 /**
- * The headers of every answer. An answer is data: nothing in it may run, be framed or be cached. Pages set a policy of
- * their own. The headers are computed once, because helmet's fourteen functions cost 40 µs a request.
+ * The headers of every response. A response is data, so nothing in it may run, be framed or be cached; pages replace
+ * the policy by their own. The headers are computed once, because helmet's fourteen functions take 40 µs per request.
  */
 function securityHeaders(): Map<string, string> {
   const setHeaders = helmet({
     contentSecurityPolicy: { useDefaults: false, directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"] } },
-    // Only the proxy knows whether clients reach this name over https.
+    // Only the proxy knows whether clients reach this host over https.
     strictTransportSecurity: false,
   });
   const headers = new Map<string, string>([['cache-control', 'no-store']]);
@@ -126,7 +127,7 @@ function securityHeaders(): Map<string, string> {
   return headers;
 }
 
-/** Refuses requests through a proxy, so that no proxy publishes a service without a login by mistake. */
+/** Refuses requests through a proxy, so that no proxy can expose a service without a login by mistake. */
 function requireNoProxy(request: Request): void {
   if (!Object.keys(request.headers).some((name) => FORWARDED.test(name)) || isFromTrusted(request)) return;
   throw new RequestRefusedError(
@@ -147,26 +148,26 @@ function countHeaders({ rawHeaders }: Request, name: string): number {
   return count;
 }
 
-/** Refuses a repeated header: Node keeps the first one, and a proxy may have judged another one. */
+/** Refuses a repeated header, because Node uses the first value and a proxy may have checked another. */
 function requireOne(request: Request, name: string): void {
   if (countHeaders(request, name) <= 1) return;
   throw new RequestRefusedError('malformed_headers', `The request has more than one ${name} header.`);
 }
 
-/** Refuses a foreign Host, and a repeated one for the reason of {@link requireOne}. */
+/** Refuses a `Host` that is not the service's, and a repeated one (see {@link requireOne}). */
 function requireOwnHost(request: Request, allowed: Set<string>): void {
   const isAllowed = (host: string) => {
     const name = host.toLowerCase();
     return LOOPBACK_HOST.test(name) || allowed.has(name) || allowed.has(name.replace(/:\d{1,5}$/, ''));
   };
-  // If the target is a whole URL, its host counts (RFC 9112 §3.2.2).
+  // If the request target is a whole URL, its host takes precedence over `Host` (RFC 9112 §3.2.2).
   const [, target] = /^[a-z][a-z\d+.-]*:\/\/([^/?#]*)/i.exec(request.url) ?? [];
   const hosts = [request.headers.host ?? '', ...(target === undefined ? [] : [target])];
   if (countHeaders(request, 'host') !== 1 || !hosts.every(isAllowed))
     throw new RequestRefusedError('forbidden_origin', 'Forbidden: host not allowed');
 }
 
-/** Refuses a browser's request that another site caused (Fetch Metadata), unless it follows a link. */
+/** Refuses a browser's cross-site request (Fetch Metadata), unless it follows a link. */
 function requireSameSite({ method, headers }: Request): void {
   // Node joins repeated headers with commas.
   if (headers['sec-fetch-site']?.toLowerCase().includes('cross-site') !== true) return;
@@ -189,7 +190,7 @@ function allowOrigin(request: Request, response: Response, origin: string): void
   response.vary('Origin');
 }
 
-/** Answers a CORS preflight. @returns false for every other request */
+/** Answers a CORS preflight. @returns false if the request is no preflight */
 function answerPreflight({ method, headers }: Request, response: Response): boolean {
   if (method !== 'OPTIONS' || headers['access-control-request-method'] === undefined) return false;
   response.setHeader('access-control-allow-methods', 'GET, HEAD, POST, PUT, PATCH, DELETE');
@@ -200,8 +201,8 @@ function answerPreflight({ method, headers }: Request, response: Response): bool
 }
 
 /**
- * Refuses malformed percent-escapes, because Express would answer them with an HTML page. Percent-encodes the raw
- * slashes of an artifact name, so that the name is one segment for the router.
+ * Refuses malformed percent-escapes, because Express would respond with an HTML page. Percent-encodes the raw slashes
+ * of an artifact name, so that the router sees the name as one segment.
  */
 function normalizeUrl(url: string, artifactNames: RegExp[]): string {
   const [path = '', ...search] = url.split('?');
@@ -222,10 +223,10 @@ function encodeArtifactName(path: string, artifactNames: RegExp[]): string {
 }
 
 /**
- * Refuses a POST that any page can send without a preflight, in every mode. PUT, PATCH and DELETE always have a
- * preflight. The credential is checked before, because its header needs a preflight too. A POST without a body and a
- * media type passes, because command lines and the UI send such, unless a browser sent it from another origin (browsers
- * add Origin to every POST).
+ * Refuses a POST that any web page can send without a preflight, in every mode. PUT, PATCH and DELETE always have a
+ * preflight, and so does a credential's header, which is checked earlier. A POST with neither body nor media type is
+ * allowed, because command lines and the UI send it, unless a browser sent it from another origin (browsers add
+ * `Origin` to every POST).
  * @throws {RequestRefusedError}
  */
 export function requireDeliberate(request: Request, takesText: boolean): void {

@@ -20,46 +20,46 @@ import { createValidation } from './validation/validate.ts';
 
 export interface HttpAppOptions<Context = unknown> {
   operations: Operation<Context>[];
-  /** The first argument of all handlers. */
+  /** The first argument of every handler. */
   context: Context;
-  /** Further names of applications in requests and credentials → the names [none]. */
+  /** Alias of an application in requests and credentials → the application's name. Default: no aliases. */
   appAliases?: ReadonlyMap<string, string>;
-  /** The hosted applications; changes within others are refused [all are hosted]. */
+  /** The hosted applications; changes within other applications are refused. Default: every application is hosted. */
   apps?: { has(appName: string): boolean };
-  /** The named parts of the document. */
+  /** The named components of the OpenAPI document. */
   components: Components;
   auth: AuthOptions;
-  /** Where clients reach the service, without a trailing slash [as each request says]. */
+  /** The URL under which clients reach the service, without a trailing slash. Default: taken from each request. */
   publicUrl?: string | undefined;
   origins: OriginOptions;
   proxies: ProxyOptions;
   log: EdgeLog;
-  /** Counts answers and streams [nothing is counted]. */
+  /** Counts responses and streams. Default: no metrics. */
   metrics?: Metrics | undefined;
-  /** Largest body after decompression, bytes. */
+  /** Maximum size of a body after decompression, in bytes. */
   maxBodyBytes: number;
-  /** The limits of each caller [no limits]. */
+  /** The limits of each caller. Default: no limits. */
   limits?: RequestLimits | undefined;
-  /** Limits wrong credentials [no limit]. */
+  /** Limits wrong credentials. Default: no limit. */
   logins?: LoginLimit | undefined;
-  /** Keeps decisions [none are kept]. */
+  /** Stores access decisions. Default: no audit. */
   audit?: Audit | undefined;
-  /** Finds the position of the primary; present if plain reads go to a replica. */
+  /** Finds the log position (LSN) of the primary; present if plain reads go to a replica. */
   findPosition?: FindPosition | undefined;
-  /** Version of the runtime, for the page at `/` [none]. */
+  /** Version of the runtime, shown on the page at `/`. Default: none is shown. */
   version?: string;
-  /** Pages beside the operations, such as the development UI: after the guards, before our own pages. */
+  /** Static pages such as the development UI. They are served after the guards and before `/` and `/docs`. */
   pages?: Pages[];
 }
 
 /**
- * The Express application of a set of operations: every step of a request in order, from its id to its error.
- * @throws Error if the operations contradict each other: the process must not start with them
+ * Creates the Express application for a set of operations, with all middleware from request id to error handler.
+ * @throws Error if the operations contradict each other, so that the process does not start with them
  */
 export function createHttpApp<Context>(options: HttpAppOptions<Context>): Express {
   const { operations, log, origins, proxies, maxBodyBytes, metrics, publicUrl, appAliases = new Map() } = options;
   checkOperations(operations);
-  // Made on demand and not kept: it takes 40 ms of CPU and 9 MB.
+  // Built for each request and not kept, because the document takes 40 ms of CPU and 9 MB.
   const document = (hasCopies: boolean) => () =>
     openApiDocument(operations, { authMode: options.auth.mode, components: options.components, publicUrl, hasCopies });
   const app = express();
@@ -92,10 +92,10 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
   return app;
 }
 
-/** Refuses a request that no operation takes in the words of the door that its first path segment names. */
+/** Answers a request that matches no operation. The first path segment selects the protocol of the error response. */
 function inWordsOf(operations: readonly Pick<Operation, 'path' | 'toRefusal'>[]): RequestHandler {
   const first = (path: string) => path.split('/', 2)[1] ?? '';
-  // A `/.well-known/…` path belongs to no door.
+  // `/.well-known/…` paths belong to no single protocol.
   const below = operations.filter(({ path }) => !path.startsWith('/.'));
   const refusals = new Map(below.map(({ path, toRefusal }) => [first(path), toRefusal]));
   return (request, response, next) => {
@@ -104,7 +104,7 @@ function inWordsOf(operations: readonly Pick<Operation, 'path' | 'toRefusal'>[])
   };
 }
 
-/** Logs each answer at level `info`: of a path only its operation, and nothing of a body. */
+/** Logs each response at level `info`: the operation instead of the path, and nothing of a body. */
 function logged(log: EdgeLog): Pick<Metrics, 'request'> | undefined {
   if (!log.isLevelEnabled?.('info')) return undefined;
   return {

@@ -5,9 +5,9 @@ import express, { type RequestHandler, Router } from 'express';
 import { RequestRefusedError } from './operation/request-errors.ts';
 
 export interface Pages {
-  /** Their name on the page at `/`. */
+  /** Name of the pages in links on the page at `/`. */
   name: string;
-  /** Path before all files, with a slash at both ends. */
+  /** Path prefix of the files, with a slash at both ends. */
   home: string;
   handler: RequestHandler;
 }
@@ -15,24 +15,24 @@ export interface Pages {
 interface PageOptions {
   /** The folder with `index.html` and the files that it loads. */
   folder: string;
-  /** The `content-security-policy` of the page. */
+  /** The page's `content-security-policy`. */
   policy: string;
   /**
-   * Makes the page from `index.html` [the same]. Its addresses are relative, because a proxy may have removed a part of
-   * the path. An address that begins with `./` is relative to `home`, in every view.
+   * Adapts `index.html` before it is sent. Its links are relative, because a proxy may have removed a prefix of the
+   * path; a link that begins with `./` is relative to `home` in every view. Default: unchanged.
    */
   toPage?: (html: string) => string;
-  /** Further files, path below `home` → media type and text. */
+  /** Additional files in memory: path below `home` → media type and text. */
   texts?: Record<string, [type: string, text: string]>;
-  /** Matches names that change with the content of their file: browsers cache those files for a year. */
+  /** Matches file names that contain a hash of the content; browsers cache such files for a year. */
   hashedName: RegExp;
-  /** True if the page has a view for each path that is no file. */
+  /** True if every path without a file is a view of the page and gets `index.html`. */
   hasViews?: boolean;
 }
 
 const HTML = 'text/html; charset=utf-8';
 
-/** Serves a folder below `home`, without credentials; `index.html` is read with the first request for it. */
+/** Serves a folder below `home` without credentials; `index.html` is read with the first request for it. */
 export function createPages(name: string, home: string, options: PageOptions): Pages {
   const { folder, policy, toPage = String, texts = {}, hashedName } = options;
   let html: string | undefined;
@@ -43,15 +43,15 @@ export function createPages(name: string, home: string, options: PageOptions): P
     response.setHeader('content-security-policy', policy);
     response.writeHead(200, { 'content-type': HTML, 'content-length': page.length }).end(page);
   };
-  /** Browsers cache files whose name changes with their content, and revalidate the others each time. */
+  /** Lets browsers cache files with a hash in their name, and revalidate all others each time. */
   const setHeaders = (response: ServerResponse, path: string) =>
     response.setHeader('cache-control', hashedName.test(path) ? 'public, max-age=31536000, immutable' : 'no-cache');
   const router = Router({ caseSensitive: true, strict: true });
   const bare = home.slice(0, -1);
   router.all([bare, `${home}{*path}`], onlyRead);
-  // The redirect keeps the query: a link to a session is `/dev-ui?app=…&session=…`.
+  // The redirect keeps the query, because links to a session have one: `/dev-ui?app=…&session=…`.
   router.get(bare, (request, response) => {
-    // Relative to the last segment, because a proxy may have removed the segments before it.
+    // The redirect is relative to the last segment, because a proxy may have removed the segments before it.
     const location = `${bare.split('/').at(-1)}/${request.url.slice(request.path.length)}`;
     response.writeHead(307, { location }).end();
   });

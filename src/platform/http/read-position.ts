@@ -2,18 +2,21 @@ import { runWith } from '../context.ts';
 import { isPlainRead, type Operation, READ_POSITION } from './operation/operation.ts';
 
 const HEADER = READ_POSITION.toLowerCase();
-/** A position in the primary's write-ahead log, as PostgreSQL writes it: `16/B374D848`. */
+/** A position (LSN) in the primary's write-ahead log, as PostgreSQL writes it: `16/B374D848`. */
 const POSITION = /^[0-9A-F]{1,8}\/[0-9A-F]{1,8}$/;
-/** The header of an answer that begins before its work ends: a read that sends it back waits for all changes so far. */
+/**
+ * Header value of a response that begins before its work ends: a read that sends it back waits for all changes so far.
+ */
 const LATEST = 'latest';
 
-/** Returns a position of the primary that covers every change before the call; `undefined` if it cannot be found. */
+/** Returns a position of the primary's log after all earlier changes; `undefined` if it cannot be found. */
 export type FindPosition = () => Promise<string | undefined>;
 
 /**
- * Wraps the handler of an operation if plain reads go to a replica. Such a read waits for the position that the client
- * sent, or else for the current position of the primary. A change is answered with its position, which is found after
- * the change, because the commit that makes it visible comes after every position that its own statements could see.
+ * Wraps an operation's handler so that clients read their own writes although plain reads go to a replica. A plain read
+ * waits until the replica has replayed the position that the client sent, or else the primary's current position. The
+ * response of a change contains a position that is read after the commit, because the commit comes after every position
+ * that the change's own statements can see.
  */
 export function withReadYourWrites(find: FindPosition, operation: Operation): Operation['handler'] {
   const { handler } = operation;

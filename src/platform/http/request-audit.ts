@@ -9,29 +9,32 @@ import type { Principal } from './operation/principal.ts';
 import { type RefusalReason, RequestRefusedError } from './operation/request-errors.ts';
 import type { EdgeLog } from './error-handler.ts';
 
-/** Longest name in an entry: a stranger's path may have longer ones than any identifier. */
+/**
+ * Maximum length of a name in an audit entry, in characters: an unauthenticated request's path may contain longer names
+ * than valid identifiers.
+ */
 const MAX_NAME = 256;
-/** The refusals of a page of another site, of a proxy and of a repeated credential. */
+/** Reasons of early refusals that are stored: a foreign web page, an unknown proxy, a repeated credential. */
 const EDGE_REFUSALS: ReadonlySet<RefusalReason> = new Set(['forbidden_origin', 'not_deliberate', 'malformed_headers']);
 const FOREIGN = 'what it asks for belongs to another user or application';
 
-/** The facts in `response.locals` that the steps of a request leave for later steps. */
+/** Facts that the steps of a request leave in `response.locals` for later steps. */
 export interface Noted {
   requestId: string;
-  /** The address of the client; if IPv6, its network. */
+  /** The client's IPv4 address, or the /64 network of its IPv6 address. */
   network: string;
-  /** The template of the path. It and `params` are copied, because Express removes them before an error handler. */
+  /** The path's template. It and `params` are copied, because Express removes them before an error handler runs. */
   route?: string;
   operationId?: string;
   params?: Request['params'];
   principal?: Principal;
-  /** The caller's name to the limits. */
+  /** The name under which limits count the caller. */
   caller?: string;
-  /** True for a 404 about another user's or application's resource, which the audit keeps. */
+  /** True for a 404 about another user's or application's resource; the audit stores it. */
   isForeign?: boolean;
 }
 
-/** Returns the entry of a request. @param resource present once the content is validated */
+/** Returns a request's audit entry. @param resource present after the content was validated */
 export function toAuditEntry(
   request: Request,
   response: Response,
@@ -58,7 +61,7 @@ function toCaller(principal: Principal | undefined): Pick<AuditEntry, 'callerKin
   return { callerKind: principal.kind, caller: principal.kind === 'key' ? principal.id : undefined };
 }
 
-/** Keeps refusals on their way to the error handler, and logs wrong credentials. */
+/** Stores refusals on their way to the error handler, and logs wrong credentials. */
 export function auditErrors(audit: Audit | undefined, log: EdgeLog): ErrorRequestHandler {
   return (error: unknown, request, response, next) => {
     auditDenied(audit, error, request, response);
@@ -70,14 +73,14 @@ export function auditErrors(audit: Audit | undefined, log: EdgeLog): ErrorReques
   };
 }
 
-/** Keeps the refusal of a request, or of a further action of its open stream; other failures are not kept. */
+/** Stores the refusal of a request, or of an action of its open stream; other errors are not stored. */
 export function auditDenied(audit: Audit | undefined, error: unknown, request: Request, response: Response): void {
   const { isForeign } = response.locals as Noted;
   const reason = isForeign ? FOREIGN : toReason(error);
   if (reason !== undefined) audit?.refused(toAuditEntry(request, response), reason);
 }
 
-/** Returns the reason of a refusal; `undefined` for every other error. */
+/** Returns the audit's reason for a refusal; `undefined` for other errors. */
 function toReason(error: unknown): string | undefined {
   if (error instanceof UnauthenticatedError) return 'no credential, or a wrong one';
   if (error instanceof LimitError) return `limit ${error.limit}`;
@@ -86,6 +89,6 @@ function toReason(error: unknown): string | undefined {
   return isForbidden ? error.message : undefined;
 }
 
-/** An expired token is no wrong credential, because it was valid once. */
+/** An expired token is not counted as a wrong credential, because it was valid once. */
 const isWrongCredential = (error: unknown, request: Request) =>
   error instanceof UnauthenticatedError && request.headers.authorization !== undefined && !isExpired(error);

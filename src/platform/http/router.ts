@@ -22,30 +22,31 @@ import { auditDenied, type Noted, toAuditEntry } from './request-audit.ts';
 import type { ReadBody } from './validation/json-body.ts';
 import type { Validate, ValidRequest } from './validation/validate.ts';
 
-/** What every operation needs before its handler runs. */
+/** What operations need before their handlers run. */
 interface Steps
   extends Pick<
     HttpAppOptions<never>,
     'context' | 'apps' | 'limits' | 'metrics' | 'audit' | 'findPosition' | 'publicUrl'
   > {
-  /** If absent, no credential is required and all callers are anonymous. */
+  /** Absent: no credential is required and all callers are anonymous. */
   authenticate: Authenticate | undefined;
   readJsonBody: ReadBody;
   readTextBody: ReadBody;
   createValidate: (operation: Operation) => Validate;
-  /** Further names of applications in requests → the names. */
+  /** Alias of an application in requests → the application's name. */
   appAliases: ReadonlyMap<string, string>;
 }
 
 /**
- * A router with one route per path of each operation. A request is authenticated before its body is read, and its
- * caller compared with the path's user before validation, so that a stranger learns nothing from a refusal.
+ * Creates a router with a route per path of each operation. A request is authenticated before its body is read, and its
+ * caller compared with the path's user before validation, so that unauthorised callers learn nothing from an error.
  */
 export function operationRouter(operations: Operation[], steps: Steps): Router {
   const router = Router({ caseSensitive: true });
   const handlers = new Map(operations.map((each) => [each, createHandler(each, steps)]));
   const routes = listRoutes(operations).toSorted(byFixedSegmentsFirst);
-  // A client that resolves `..` in a name sends the path of the container with a trailing slash: it is not deleted.
+  // A client that resolves `..` in a name would send the container's path with a trailing slash; that must not delete
+  // the container.
   router.use((request, _response, next) =>
     next(request.method === 'DELETE' && request.path.endsWith('/') ? 'router' : undefined),
   );
@@ -54,7 +55,7 @@ export function operationRouter(operations: Operation[], steps: Steps): Router {
   return router;
 }
 
-/** Groups routes by their number of segments: a path is compared only with routes that have as many. */
+/** Groups routes by number of segments, so that a path is compared only with routes of the same number. */
 function bySegments(routes: (Route & { handler: RequestHandler | undefined })[]): RequestHandler {
   const routers = new Map<number, Router>();
   for (const { path, operation, handler } of routes) {
@@ -65,26 +66,27 @@ function bySegments(routes: (Route & { handler: RequestHandler | undefined })[])
   }
   return (request, response, next) => {
     const router = routers.get(countSegments(request.path));
-    // A router of Express answers OPTIONS by itself, for the first template that matches.
+    // OPTIONS is left out, because an Express router would answer it for the first matching template only.
     if (router && request.method !== 'OPTIONS') router(request, response, next);
     else next();
   };
 }
 
-/** Counts the segments of a path; a trailing slash begins none. */
+/** Counts the segments of a path; a trailing slash starts none. */
 function countSegments(path: string): number {
   let count = 0;
   for (let at = path.indexOf('/'); at !== -1 && at < path.length - 1; at = path.indexOf('/', at + 1)) count += 1;
   return count;
 }
 
-/** Returns the steps of one operation's requests, in order; whatever no request changes is prepared outside of them. */
+/** Returns the middleware for an operation's requests, in order. What is equal for all requests is prepared once. */
 function createHandler(operation: Operation, steps: Steps): RequestHandler {
   const { owner, body, wire } = operation;
-  // An open operation that changes something is limited by address.
+  // An operation without authentication that changes something is limited by address.
   const limits = owner === 'open' && operation.method === 'get' ? undefined : steps.limits?.(operation);
   const authorize = createAuthorize(operation);
-  // An operation of ours without a body reads one nevertheless, to refuse it: its sender meant something by it.
+  // The runtime's own operations without a body read a body nevertheless, to refuse it: its sender meant something by
+  // it.
   const readBody = body?.isText ? steps.readTextBody : body || wire === undefined ? steps.readJsonBody : undefined;
   const validate = steps.createValidate(operation);
   const readContent = createContentReader(operation, steps.appAliases);
@@ -100,7 +102,8 @@ function createHandler(operation: Operation, steps: Steps): RequestHandler {
     requireDeliberate(request, body?.isText === true);
     const caller = (noted.caller = toCallerId(principal, noted.network, named.userId));
     const admit = () => limits?.admit(noted.caller ?? caller, request, response) ?? Promise.resolve();
-    // Only a key acts for users. If the content names the user, the limit of that user can count only after validation.
+    // Only an API key acts for users. If the content names the user, that user's limits can apply only after
+    // validation.
     const isNamedLater = principal.kind === 'key' && typeof owner === 'object';
     if (!isNamedLater) await admit();
     await readBody?.(request, response);
@@ -114,12 +117,12 @@ function createHandler(operation: Operation, steps: Steps): RequestHandler {
   };
 }
 
-/** @throws {NotFoundError} for an application that is not hosted */
+/** Checks that the application is hosted. @throws {NotFoundError} */
 function requireHosted(apps: { has(appName: string): boolean }, appName: unknown): void {
   if (typeof appName === 'string' && !apps.has(appName)) throw new NotFoundError(`App not found: ${appName}`);
 }
 
-/** Notes the operation for the log, for metrics and for the audit. */
+/** Records the operation for the log, metrics and the audit. */
 function noteOperation(
   { operationId, path, isStream, success, resourceMetadata, toRefusal }: Operation,
   { metrics, publicUrl }: Pick<Steps, 'metrics' | 'publicUrl'>,
@@ -129,11 +132,11 @@ function noteOperation(
   Object.assign(response.locals, { route: path, operationId, params: request.params, toRefusal });
   if (resourceMetadata !== undefined)
     response.locals.metadataUrl = `${toBase({ PUBLIC_URL: publicUrl }, request)}${resourceMetadata}`;
-  // A WebSocket does not end with its response; the server counts those.
+  // A WebSocket does not end with its response; the server counts WebSockets.
   if (isStream && success?.status !== 101 && metrics) response.once('close', metrics.stream(operationId));
 }
 
-/** Returns the resource as the path names it, before a byte of the body is read. */
+/** Returns the resource that the path names, before any byte of the body is read. */
 function readPath(
   operation: Operation,
   request: Request,
@@ -148,7 +151,7 @@ function readPath(
   };
 }
 
-/** Returns a function that reads the resource, and the further scopes that a request needs, from validated content. */
+/** Returns a function that reads the resource and the additionally required scopes from validated content. */
 function createContentReader({ owner, demands }: Operation, appAliases: ReadonlyMap<string, string>) {
   const named = typeof owner === 'object' ? owner : undefined;
   if (!named && !demands) return undefined;
@@ -163,13 +166,13 @@ function createContentReader({ owner, demands }: Operation, appAliases: Readonly
   };
 }
 
-/** Marks a 404 about another user's or application's resource, so that the audit keeps it. */
+/** Marks a 404 about another user's or application's resource, so that the audit stores it. */
 function markForeign(noted: Noted, error: NotFoundError): NotFoundError {
   noted.isForeign = true;
   return error;
 }
 
-/** Returns the 404 of the resource that a path names. */
+/** Returns the 404 for the resource in the path. */
 function notFound({ absent }: Operation, request: Request): NotFoundError {
   const names = Object.entries(request.params).map(([name, text]) => [camelCase(name), text]);
   const text = absent?.(Object.fromEntries(names) as never);
@@ -177,7 +180,7 @@ function notFound({ absent }: Operation, request: Request): NotFoundError {
   return new NotFoundError(text ?? (typeof userId === 'string' ? `User not found: ${userId}` : 'Not Found'));
 }
 
-/** Returns a function that runs an operation's handler for an admitted request and sends the answer. */
+/** Returns a function that runs an operation's handler for an authorised request and sends the response. */
 function createAnswer(operation: Operation, steps: Steps) {
   const { context, findPosition } = steps;
   const limits = steps.limits?.(operation);
@@ -185,7 +188,7 @@ function createAnswer(operation: Operation, steps: Steps) {
   const audit = steps.audit?.isAbout(kind) ? steps.audit : undefined;
   const handle = findPosition ? withReadYourWrites(findPosition, operation) : operation.handler;
   const status = operation.success?.status ?? 200;
-  // A WebSocket does not end with its response, and watches its credential itself.
+  // A WebSocket does not end with its response, and checks its credential itself.
   const lasts = status !== 101 && (operation.isStream === true || loadFor(operation) === 'invoke');
   return async (
     request: Request,
@@ -207,7 +210,7 @@ function createAnswer(operation: Operation, steps: Steps) {
       },
     };
     if (audit) await audit.allowed(toAuditEntry(request, response, resource), kind);
-    // A repeated header is ignored.
+    // A repeated `traceparent` is ignored.
     const { traceparent } = request.headers;
     const callerTrace = typeof traceparent === 'string' ? traceparent : undefined;
     const userId = rowsFor(principal, resource.userId);
@@ -224,8 +227,9 @@ function createAnswer(operation: Operation, steps: Steps) {
 }
 
 /**
- * Watches the credential during an answer that may take long. When the credential expires or is revoked, the caller is
- * refused, unless the answer has begun: a stream ends itself. The work goes on, as it does when a client disconnects.
+ * Watches the credential while a request may take long. If the credential expires or is revoked, the caller gets an
+ * error, unless the response has begun: a stream ends itself. The handler's work continues, as it does when a client
+ * disconnects.
  */
 function whileValid(principal: Principal, response: Response) {
   if (principal.expiresAt === undefined && !principal.onRevoked) return undefined;
@@ -235,7 +239,7 @@ function whileValid(principal: Principal, response: Response) {
     signal: ended.signal,
     orEnded: <Result>(work: Promise<Result>) =>
       new Promise<Result>((resolve, reject) => {
-        // Later than the listeners that answer in the words of their protocol.
+        // Runs after listeners that respond in another protocol's format.
         const refuse = () => response.headersSent || reject(ended.signal.reason as Error);
         ended.signal.addEventListener('abort', () => setImmediate(refuse));
         work.then(resolve, reject).finally(cancel);
@@ -243,25 +247,25 @@ function whileValid(principal: Principal, response: Response) {
   };
 }
 
-/** Returns the user to whom row security restricts statements, if the principal is bound to users. */
+/** Returns the user to whose rows row-level security restricts statements, if the principal is restricted to users. */
 function rowsFor(principal: Principal, named: string | undefined): string | undefined {
   if (principal.kind === 'user') return principal.userId;
   return principal.kind === 'key' && principal.users !== undefined ? named : undefined;
 }
 
-/** Sends an answer; a value that JSON cannot express is sent as `null`. */
+/** Sends a response; a value that JSON cannot express becomes `null`. */
 function sendAnswer(response: Response, answer: Answer, status: number): void {
   if (answer.kind === 'sent') return;
   const text = answer.kind === 'json' ? answer.text : (JSON.stringify(answer.value) ?? 'null');
   const length = Buffer.byteLength(text);
   response.writeHead(answer.status ?? status, { 'content-type': 'application/json', 'content-length': length });
-  // As text, because Node sends text together with the headers, and bytes in a second write.
+  // Sent as a string, because Node writes strings together with the headers, but bytes in a second write.
   response.end(text);
 }
 
 /**
- * Answers requests that no route took: OPTIONS on a known path with 204, another method with 405, both with `Allow`. It
- * comes after all routes, because a path may match several templates with different methods.
+ * Answers requests that no route matched: OPTIONS on a known path with 204, other methods with 405, both with `Allow`.
+ * It runs after all routes, because a path may match several templates with different methods.
  */
 function methodNotAllowed(routes: Route[]): RequestHandler {
   const known = routes.map(({ path, operation }) => ({

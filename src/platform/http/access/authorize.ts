@@ -3,13 +3,16 @@ import type { Demand } from '../operation/demands.ts';
 import type { Operation } from '../operation/operation.ts';
 import type { Principal } from '../operation/principal.ts';
 
-/** The resource of a request, as far as the request names it. */
+/** The application, the user and the object that a request names; a request may name fewer of them. */
 export interface Resource {
   appName?: string | undefined;
   userId?: string | undefined;
-  /** Further scopes that the content of the request needs. */
+  /** Scopes that the request's content requires in addition to the operation's scope. */
   demands?: readonly Demand[] | undefined;
-  /** The 404 for a resource of another, the same as for one that does not exist, so that callers learn nothing. */
+  /**
+   * Makes the 404 for another user's resource. It equals the 404 for a missing one, so that callers cannot tell them
+   * apart.
+   */
   absent: () => NotFoundError;
 }
 
@@ -17,14 +20,18 @@ const FOR_KEYS = 'This operation is for runtime keys, not for tokens of users.';
 
 /**
  * Decides whether a principal may send a request.
- * @throws {ForbiddenError} if a scope is missing @throws {NotFoundError} for a resource of another
+ * @throws {ForbiddenError} if a scope is missing
+ * @throws {NotFoundError} if the resource belongs to another user or application
  */
 type Authorize = (principal: Principal, resource: Resource) => void;
 
-/** Prepares the only decision on who may call an operation: by scope, by user and application, by content. */
+/**
+ * Prepares the authorisation of an operation: by scope, by user and application, by content. Nothing else authorises.
+ */
 export function createAuthorize({ scope, isForKeys, owner }: Operation): Authorize {
   const own: Demand | undefined = scope === 'none' ? undefined : { scope, because: 'this operation needs it.' };
-  // Descriptions of applications are for all who may read. Every other operation without an owner is about all users.
+  // Every caller with the scope `read` may see descriptions of applications. Other operations without an owner concern
+  // all users.
   const spansUsers = owner === 'caller' || (owner === 'service' && scope !== 'read');
   return (principal, { appName, userId, demands = [], absent }) => {
     if (own) requireScope(principal, own);
@@ -51,7 +58,10 @@ export function mayActFor(principal: Principal, userId: string): boolean {
   return principal.kind === 'anonymous' || (principal.users?.has(userId) ?? true);
 }
 
-/** Returns the name to which limits apply: a user, a user for whom a key acts, a key alone, or an address. */
+/**
+ * Returns the name under which limits count a caller: the user, the user for whom a key acts, the key itself, or the
+ * address.
+ */
 export function toCallerId(principal: Principal, address: string, userId?: string): string {
   if (principal.kind === 'user') return `user:${principal.userId}`;
   if (principal.kind === 'anonymous') return `address:${address}`;

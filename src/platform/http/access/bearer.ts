@@ -11,31 +11,37 @@ import { type Principal, SCOPES, USER_SCOPES } from '../operation/principal.ts';
 import type { Login, LoginLimit } from '../limits/login-limit.ts';
 import { createKeyRing } from './key-ring.ts';
 
-/** How callers authenticate. */
+/** How callers authenticate: with the operator's keys (mode `key`), or with JWTs of a user pool (mode `jwt`). */
 export type AuthOptions =
   | { mode: 'local' }
-  /** `keys` have all scopes; several allow rotation. `file` has keys with restrictions (`key-ring.ts`). */
+  /**
+   * `keys` have all scopes; there may be several, so that they can be rotated. `file` lists restricted keys
+   * (`key-ring.ts`).
+   */
   | { mode: 'key'; keys: string[]; file?: string | undefined }
   | ({
       mode: 'jwt';
-      /** The `iss` of valid tokens, and the address below which the discovery document is. */
+      /** The `iss` claim of valid tokens. It is also the base address of the issuer's discovery document. */
       issuer: string;
-      /** The `aud` of valid tokens [any audience]. */
+      /** The `aud` claim of valid tokens. Default: any audience. */
       audience?: string | undefined;
       /** The claim that names the user. */
       userClaim: string;
-      /** The claim that lists the scopes [every token has {@link USER_SCOPES}]. */
+      /** The claim that lists the scopes. Default: every token has {@link USER_SCOPES}. */
       scopeClaim?: string | undefined;
-      /** The claim that lists the groups of the user [no groups]. */
+      /** The claim that lists the user's groups. Default: users have no groups. */
       groupsClaim?: string | undefined;
     } & JwksOptions);
 
-/** The same sentence for a missing, malformed, wrong or expired credential, because it must not help to guess one. */
+/** The same message for a missing, malformed, wrong or expired credential, because it must not help to guess one. */
 const REFUSED = 'authentication required';
-/** Longer tokens are refused unread. Node itself refuses headers of more than 16 KiB together. */
+/**
+ * Maximum length of a token, in characters; longer ones are refused without decoding. Node limits all headers to 16
+ * KiB.
+ */
 const MAX_TOKEN_LENGTH = 8192;
 const CLOCK_TOLERANCE_SECONDS = 30;
-/** How long a verification is cached: it costs 0.8 ms, more than a refusal may cost. */
+/** Cache duration of a token's verification, because verifying takes 0.8 ms and a request must be refused in less. */
 const TOKEN_CACHE_MS = 5_000;
 /** Asymmetric algorithms only: with HS256 the public key would be a shared secret. */
 const ALGORITHMS = [
@@ -51,17 +57,21 @@ const ALGORITHMS = [
   'EdDSA',
   'Ed25519',
 ];
-/** `typ` of access tokens (RFC 9068) and of plain JWTs; a logout token or a DPoP proof is not a credential. */
+/**
+ * Accepted `typ` headers: access tokens (RFC 9068) and plain JWTs. Logout tokens and DPoP proofs are no credentials.
+ */
 const TOKEN_TYPES = new Set([undefined, 'jwt', 'at+jwt', 'application/at+jwt']);
 
-/** Returns the sender of a request. @throws UnauthenticatedError @throws UnavailableError without verification keys */
+/**
+ * Returns the principal of a request. @throws UnauthenticatedError @throws UnavailableError without verification keys
+ */
 export type Authenticate = (request: Request) => Promise<Principal>;
 
 /**
- * Prepares the authentication, which precedes the first byte of a body. `undefined` in mode `local`: nothing could
- * check a credential there, so credentials are ignored and every caller is anonymous. That mode is for a loopback
- * address, and `guards.ts` keeps web pages out.
- * @param appAliases further names of applications in credentials → the names
+ * Prepares authentication, which runs before the body is read. Returns `undefined` in mode `local`, where there is
+ * nothing to check a credential against: credentials are ignored and every caller is anonymous. Mode `local` is meant
+ * for a loopback address, where `guards.ts` refuses requests from web pages.
+ * @param appAliases alias of an application in credentials → the application's name
  */
 export function authentication(
   options: AuthOptions,
@@ -81,7 +91,7 @@ export function authentication(
   };
 }
 
-/** Returns the names by which wrong credentials are counted; `undefined` if no credential was sent. */
+/** Returns the names under which wrong credentials are counted; `undefined` if the request has no credential. */
 function toLogin(mode: 'key' | 'jwt', request: Request): Login | undefined {
   const credential = request.headers.authorization?.replace(/^bearer +/i, '');
   if (credential === undefined) return undefined;
@@ -101,7 +111,7 @@ async function withLoginLimit(
     logins.succeeded(login);
     return principal;
   } catch (error) {
-    // An expired token was valid once, so it is no guess.
+    // An expired token was valid once, so it is not counted as a guess.
     const isGuess = error instanceof UnauthenticatedError && !isExpired(error);
     if (isGuess) await logins.failed(login);
     throw error;
@@ -117,21 +127,22 @@ function tokenAuthenticator(options: Extract<AuthOptions, { mode: 'jwt' }>): Aut
   const pendingVerifications = new SingleFlight<TokenUser>();
   return async (request) => {
     const token = bearerToken(request);
-    // Decoders ignore spare bits, padding and the other alphabet, so one token could be written in many ways.
+    // Base64 decoders ignore spare bits, padding and the alternative alphabet, so one token could be spelt in many
+    // ways.
     const signature = token.slice(token.lastIndexOf('.') + 1);
     if (Buffer.from(signature, 'base64url').toString('base64url') !== signature) throw new InvalidTokenError(REFUSED);
-    // The cache has digests, so that no token stays in the memory of the process after its request.
+    // The cache stores digests, so that no token stays in memory after its request.
     const digest = hash('sha256', token, 'base64url');
     const cached = tokenCache.get(digest);
     if (cached && cached.until > Date.now()) return cached.user;
-    // Of concurrent requests with one token, one verifies it.
+    // Concurrent requests with the same token share one verification.
     const user = await pendingVerifications.run(digest, () => verifiedUser(token, keys, options));
     tokenCache.set(digest, { user, until: Math.min(Date.now() + TOKEN_CACHE_MS, user.expiresAt) });
     return user;
   };
 }
 
-/** True for a token that was valid until it expired. */
+/** True if a token was refused only because it has expired. */
 export const isExpired = ({ cause }: UnauthenticatedError): boolean =>
   cause instanceof Error && 'code' in cause && cause.code === 'ERR_JWT_EXPIRED';
 
@@ -152,7 +163,7 @@ function keyAuthenticator(options: { keys: string[]; file?: string | undefined }
   };
 }
 
-/** The user of a token that expires. */
+/** The principal of a user whose token has an expiry time. */
 type TokenUser = Extract<Principal, { kind: 'user' }> & { expiresAt: number };
 
 async function verifiedUser(
@@ -164,7 +175,7 @@ async function verifiedUser(
   >,
 ): Promise<TokenUser> {
   const { protectedHeader, payload } = await verify(token, await keys, options);
-  // An identifier like any other, because the store might change another text, or take it for another user's.
+  // The user id must satisfy the rules for identifiers; otherwise the store might alter it, or confuse two users.
   const { data: userId } = identifierSchema.safeParse(payload[options.userClaim]);
   const issuedInFuture = (payload.iat ?? 0) > Date.now() / 1000 + CLOCK_TOLERANCE_SECONDS;
   const isAccessToken = TOKEN_TYPES.has(protectedHeader.typ?.toLowerCase());
@@ -175,17 +186,19 @@ async function verifiedUser(
   return { kind: 'user', userId, groups, scopes: new Set(scopes.length > 0 ? scopes : USER_SCOPES), expiresAt };
 }
 
-/** Maximum number of groups of a token, and of characters of a group. */
+/** Maximum number of groups in a token, and maximum length of a group's name in characters. */
 const MAX_GROUPS = 200;
 const MAX_GROUP = 256;
 
-/** Returns the groups of a claim without those that no task can name, for instance because of a control character. */
+/**
+ * Returns the groups in a claim, except those that cannot be a task's assignee, e.g. because of a control character.
+ */
 const groupsIn = (claim: unknown): string[] =>
   wordsIn(claim)
     .filter((word) => typeof word === 'string' && word.length <= MAX_GROUP && /^[^\p{Cc}]+$/u.test(word))
     .slice(0, MAX_GROUPS) as string[];
 
-/** Returns the words of a claim: a text with blanks between them (RFC 8693 §4.2), or an array. */
+/** Returns the values in a claim: a space-separated string (RFC 8693 §4.2), or an array. */
 const wordsIn = (claim: unknown): unknown[] =>
   typeof claim === 'string' ? claim.split(' ') : Array.isArray(claim) ? claim : [];
 
@@ -194,7 +207,7 @@ function scopesIn(claim: unknown) {
   return SCOPES.filter((scope) => words.includes(scope));
 }
 
-/** jose demands neither `exp` nor an audience by itself, so both are required here. */
+/** Verifies a token. jose requires neither `exp` nor an audience by default, so both are required here. */
 async function verify(
   token: string,
   keys: JWTVerifyGetKey,

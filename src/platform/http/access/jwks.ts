@@ -8,31 +8,32 @@ import {
 } from 'jose';
 import { UnavailableError } from '../../../core/errors.ts';
 
-/** The source of an issuer's verification keys. */
+/** Where an issuer's verification keys are fetched. */
 export interface JwksOptions {
   issuer: string;
-  /** Address of the key set (RFC 7517) [that of the issuer's discovery document]. */
+  /** Address of the key set (RFC 7517). Default: the address in the issuer's discovery document. */
   jwksUrl?: string | undefined;
-  /** Longest wait for the issuer, milliseconds [3000]. */
+  /** Time-out of a request to the issuer, in milliseconds. Default: 3000. */
   timeoutMs?: number | undefined;
-  /** Called when keys cannot be fetched; at most every five seconds. */
+  /** Called if keys cannot be fetched, at most every five seconds. */
   onFailure?: ((error: unknown) => void) | undefined;
 }
 
-/** How long a removed key is still accepted. */
+/** Maximum age of the key set, and so the longest time that a key removed by the issuer is still accepted. */
 const FRESH_MS = 10 * 60_000;
-/** Shortest time between two fetches for unknown key ids, because forged ids must not cost fetches. */
+/** Minimum time between two fetches for unknown key ids, so that forged ids cannot cause a fetch each. */
 const UNKNOWN_KEY_COOLDOWN_MS = 30_000;
-/** How long a failed fetch is not retried. */
+/** Pause after a failed fetch. */
 const BACK_OFF_MS = 5_000;
-/** How long the last good answer counts while the issuer is unavailable, so that its users are not locked out. */
+/** Maximum age of the last good key set while the issuer is unavailable, so that its users are not locked out. */
 const STALE_MS = 60 * 60_000;
 const DEFAULT_TIMEOUT_MS = 3_000;
 const MAX_KEY_SET_BYTES = 256 * 1024;
 
 /**
- * The keys of an issuer. jose caches them: single flight, freshness, cool-down after an unknown key.
- * @returns a function that throws UnavailableError if no keys are available, and jose's errors if none fits
+ * Prepares access to an issuer's verification keys. jose caches them: it shares concurrent fetches, expires keys, and
+ * pauses after an unknown key id.
+ * @returns a function that throws UnavailableError if no keys are available, and jose's errors if no key fits
  */
 export function createKeySource(options: JwksOptions): JWTVerifyGetKey {
   const source = keySetFetch(options);
@@ -42,18 +43,18 @@ export function createKeySource(options: JwksOptions): JWTVerifyGetKey {
     cooldownDuration: UNKNOWN_KEY_COOLDOWN_MS,
     [customFetch]: source.fetch,
   });
-  // Warms the cache at the start. The first request meets a failure again and reports it.
+  // Fills the cache at start-up. A failure is ignored here, because the first request fetches again and reports it.
   void remote.reload().catch(() => undefined);
   return async (header, token) => {
-    // jose takes a repeated answer for a fresh one, so the age is checked here.
+    // jose would consider a repeated response fresh, so its age is checked here.
     if (source.isTooOld()) await remote.reload();
     return remote(header, token);
   };
 }
 
 /**
- * A `fetch` for jose that backs off after a failure and repeats the last good answer. jose alone would fetch again for
- * every token and refuse all of them.
+ * A `fetch` for jose that backs off after a failure and returns the last good response meanwhile. jose alone would
+ * fetch again for every token, and refuse all tokens until a fetch succeeds.
  */
 function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: FetchImplementation; isTooOld(): boolean } {
   let address = jwksUrl;
@@ -67,7 +68,7 @@ function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: Fetc
         try {
           address ??= await discoveredAddress(issuer, signal);
           const keySet = (await fetchJson(address, signal)) as unknown as JSONWebKeySet;
-          // Throws for a malformed key set, which must not replace the last good one.
+          // Throws for a malformed key set, so that it cannot replace the last good one.
           createLocalJWKSet(keySet);
           last = { keySet, fetchedAt: Date.now() };
         } catch (error) {
@@ -81,7 +82,10 @@ function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: Fetc
   };
 }
 
-/** OpenID Connect Discovery 1.0 §4: the document must name the issuer that it was requested from. */
+/**
+ * Reads the key set's address. The discovery document must name the issuer it came from (OpenID Connect Discovery 1.0
+ * §4).
+ */
 async function discoveredAddress(issuer: string, signal: AbortSignal): Promise<string> {
   const document = await fetchJson(`${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`, signal);
   if (document.issuer !== issuer || typeof document.jwks_uri !== 'string')
@@ -105,7 +109,7 @@ async function fetchJson(address: string, signal: AbortSignal): Promise<Record<s
   return value as Record<string, unknown>;
 }
 
-/** Keys are fetched over https, or over http from this machine (tests, a side-car). */
+/** Requires https; http is allowed from this machine (tests, a side-car). */
 function requireSecure({ protocol, hostname }: URL): void {
   const isLoopback = hostname === 'localhost' || hostname === '[::1]' || /^127(?:\.\d+){3}$/.test(hostname);
   if (protocol !== 'https:' && !(protocol === 'http:' && isLoopback))

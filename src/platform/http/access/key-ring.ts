@@ -5,15 +5,17 @@ import { z } from 'zod';
 import { ConfigError, UnavailableError } from '../../../core/errors.ts';
 import { FULL_KEY, type Principal, SCOPES, type Scope } from '../operation/principal.ts';
 
-/** Time after which the file is read again: what was revoked in it is refused at the latest then, plus the reading. */
+/**
+ * Interval for rereading the key file. A key revoked in the file is refused after this time plus the time of reading.
+ */
 const REREAD_MS = 1_000;
-/** A file that cannot be read or understood for this long says no more who may call: revoked keys must not live on. */
+/** Time after which an unreadable or invalid key file refuses all its keys, so that revoked keys do not stay valid. */
 const STALE_MS = 5_000;
 const SECRET_BYTES = 32;
 const DIGEST = /^[0-9a-f]{64}$/;
 
 const names = z.array(z.string().min(1)).min(1);
-/** One key in the file: its digest, never the key. */
+/** A key in the file; the file contains the key's digest, never the key. */
 const keySchema = z.strictObject({
   id: z.string().regex(/^[\w-]{1,64}$/, 'letters, digits, _ and -, at most 64'),
   digest: z.string().regex(DIGEST, 'the SHA-256 of the whole key, 64 hexadecimal digits'),
@@ -26,7 +28,7 @@ type KeyEntry = z.output<typeof keySchema>;
 
 interface Known {
   digest: Buffer;
-  /** The entry in the file as one text; absent for a plain key. */
+  /** The key's JSON entry in the file, to detect changes; absent for a key of `RUNTIME_API_KEYS`. */
   entry?: string;
   principal: Principal;
   expiresAt: number;
@@ -38,12 +40,12 @@ interface Watcher {
   work: () => void;
 }
 
-/** Finds the holder of a key; `undefined` for an unknown one. @throws {UnavailableError} while the file is unusable */
+/** Finds the principal of a key; `undefined` if it is unknown. @throws {UnavailableError} while the file is unusable */
 export type FindHolder = (key: string) => Promise<Principal | undefined>;
 
 /**
- * The keys that are valid now: `keys` with all scopes, and those of a file, which is reread as time passes.
- * @throws {ConfigError} if the file cannot be used at the start
+ * Prepares the look-up of keys: `keys` have all scopes, those in the file are restricted. The file is reread regularly.
+ * @throws {ConfigError} if the file is unusable at start-up
  */
 export function createKeyRing(options: { keys: string[]; file?: string | undefined }): FindHolder {
   const plain = options.keys.map((key) => toPlain(key));
@@ -85,8 +87,8 @@ export async function listKeys(file: string | undefined): Promise<KeyEntry[]> {
 }
 
 /**
- * Returns a function that checks by its id whether a key of a file is valid now. It reads the file each time, because
- * it serves work that goes on after its request.
+ * Returns a function that checks whether the key with an id is in the file and has not expired. It reads the file each
+ * time, because it guards work that continues after its request.
  */
 export const createKeyCheck =
   (file: string | undefined) =>
@@ -96,8 +98,10 @@ export const createKeyCheck =
   };
 
 /**
- * Polls the valid keys while anything waits for the end of one. A key ends when its line is removed or changed.
- * @returns a function that calls `work` when the key of an entry ends, and returns a function that cancels this
+ * Polls the key file while a listener waits for a key's revocation. A key is revoked when its entry is removed or
+ * changed.
+ * @returns a function that registers `work` for the revocation of an entry's key, and returns a function that cancels
+ *   this
  */
 function watching(findValid: () => Promise<ReadonlySet<string | undefined>>) {
   const watchers = new Set<Watcher>();
@@ -127,7 +131,7 @@ const toPlain = (key: string): Known => ({
   expiresAt: Number.POSITIVE_INFINITY,
 });
 
-/** Compares a key with all digests, which have one length, so that the time reveals nothing about any of them. */
+/** Compares a key with every digest in constant time, so that the duration reveals nothing about any key. */
 function match(known: Known[], key: string): Principal | undefined {
   const sent = toDigest(key);
   const found = known.filter(({ digest }) => timingSafeEqual(digest, sent));
@@ -142,7 +146,7 @@ function readOrRefuse(file: string): string {
   }
 }
 
-/** Parses a JSON array of keys, or one JSON object a line; empty lines and lines that begin with `#` are ignored. */
+/** Parses a JSON array of keys, or JSON lines; empty lines and lines that begin with `#` are ignored. */
 function parseFile(file: string, content: string): KeyEntry[] {
   const text = content.trim();
   const refuse = (place: string, why: string): never => {
@@ -187,7 +191,7 @@ const toKnown = (given: KeyEntry, watch: ReturnType<typeof watching>): Known => 
   };
 };
 
-/** The restrictions of a new key; absent members do not restrict it. */
+/** The restrictions of a new key; an absent member means no restriction. */
 export interface NewKey {
   id?: string | undefined;
   scopes: readonly Scope[];
@@ -196,7 +200,9 @@ export interface NewKey {
   expires?: string | undefined;
 }
 
-/** Makes a key, which is stored nowhere, and its entry for the file. @throws {ConfigError} for a wrong restriction */
+/**
+ * Creates a key, which is stored nowhere, and its entry for the file. @throws {ConfigError} for an invalid restriction
+ */
 export function createKey({ id = randomBytes(6).toString('hex'), ...limits }: NewKey): { key: string; entry: string } {
   const key = `${id}.${randomBytes(SECRET_BYTES).toString('base64url')}`;
   const read = keySchema.safeParse({ id, digest: toDigest(key).toString('hex'), ...limits });

@@ -4,16 +4,16 @@ import { escapeJson } from '../../db/json-escape.ts';
 import { auditLog } from '../../db/schema/schema.ts';
 import { insertSelect } from '../../db/sql.ts';
 
-/** One decision about one request: caller, operation, resource and address; never content. */
+/** An access decision on a request: caller, operation, resource and address; never content. */
 export interface AuditEntry {
   callerKind: 'unknown' | 'anonymous' | 'key' | 'user';
-  /** User of the token, or id of the key; absent for a key of `RUNTIME_API_KEYS` and for an unknown caller. */
+  /** User of the token, or id of the key; absent for a key of `RUNTIME_API_KEYS` and for an unauthenticated caller. */
   caller?: string | undefined;
-  /** Address of the client, after `TRUSTED_PROXIES`. */
+  /** Address of the client, taken from `X-Forwarded-For` if the request came through one of `TRUSTED_PROXIES`. */
   address?: string | undefined;
-  /** `operationId`; `undefined` if the request was refused before a route was found. */
+  /** `operationId`; `undefined` if the request was refused before routing. */
   operation?: string | undefined;
-  /** Names from the path, and the user and application that the content names. */
+  /** Identifiers in the path, and the user and application that the content names. */
   resource: Record<string, string>;
   requestId: string;
 }
@@ -21,11 +21,11 @@ export interface AuditEntry {
 export interface Decision extends AuditEntry {
   decision: 'allowed' | 'refused';
   reason?: string | undefined;
-  /** Number of this caller's refusals before this one that were not kept. */
+  /** Number of this caller's earlier refusals that were not stored. */
   leftOut?: number | undefined;
 }
 
-/** Appends entries in one statement. */
+/** Inserts audit entries in one statement. */
 export async function insertEntries(db: Database, entries: readonly Decision[]): Promise<void> {
   await db.execute(sql`
     ${insertSelect(auditLog, {
@@ -43,8 +43,8 @@ export async function insertEntries(db: Database, entries: readonly Decision[]):
 }
 
 /**
- * Deletes entries beyond the retention that the migrator stored; none that is younger than a day. A function of the
- * tables' owner deletes them, because the role of the service may not delete.
+ * Deletes audit entries beyond the retention that the migrator stored, but none younger than a day. An SQL function of
+ * the tables' owner deletes them, because the serving role has no privilege to delete.
  */
 export async function deleteOldEntries(db: Database, signal?: AbortSignal): Promise<void> {
   for (let isMore = true; isMore && !signal?.aborted; ) {
@@ -53,7 +53,7 @@ export async function deleteOldEntries(db: Database, signal?: AbortSignal): Prom
   }
 }
 
-/** True if the role of the service may change entries, because it owns the tables or inherits from their owner. */
+/** True if the serving role can change audit entries, because it owns the tables or inherits from their owner. */
 export async function mayChangeEntries(db: Database): Promise<boolean> {
   const { rows } = await db.execute(
     sql`select from pg_class where oid = ${getTableName(auditLog)}::regclass and pg_has_role(relowner, 'usage')`,

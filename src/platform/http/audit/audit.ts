@@ -5,40 +5,46 @@ import { BoundedCache } from '../../work/bounded-cache.ts';
 import { type AuditEntry, type Decision, insertEntries } from './audit-store.ts';
 
 export interface Audit {
-  /** True for an operation whose allowed requests are kept. */
+  /** True if the operation's allowed requests are stored. */
   isAbout(operation: { isRead: boolean }): boolean;
   /**
-   * Keeps that a request is allowed. The entry of a change is stored when this returns, before the change begins, so
-   * that no crash loses it. @throws the database's error if it cannot be stored
+   * Stores that a request is allowed. The entry of a change is stored before this returns and before the change begins,
+   * so that a crash cannot lose it.
+   * @throws the database's error if the entry cannot be stored
    */
   allowed(entry: AuditEntry, operation: { isRead: boolean }): Promise<void>;
-  /** Keeps a refusal later, without a wait; the number per caller and minute is bounded. */
+  /** Stores a refusal in the background; the number per caller and minute is limited. */
   refused(entry: AuditEntry, reason: string): void;
 }
 
 export interface AuditSettings {
-  /** True: allowed reads are kept too. */
+  /** True: allowed reads are stored too. */
   readsToo: boolean;
-  /** Maximum number of kept refusals of one caller in a minute; of all callers ten times as many. */
+  /**
+   * Maximum number of stored refusals per minute and caller; the maximum for all callers together is ten times as many.
+   */
   refusalsPerMinute: number;
 }
 
 const MINUTE_MS = 60_000;
-/** Delay of the write-behind buffer. */
+/** Delay of the write-behind buffer, in milliseconds. */
 const DELAY_MS = 500;
-/** Maximum number of entries of one statement. */
+/** Maximum number of entries per statement. */
 const BATCH = 500;
-/** Size of the buffer while the database is slow or unavailable; the log counts the entries that are dropped. */
+/**
+ * Maximum number of entries in the buffer while the database is slow or unavailable. Further ones are dropped and
+ * counted in the log.
+ */
 const MAX_WAITING = 10_000;
 
-/** An open audit; closing it flushes the write-behind buffer. */
+/** An audit that writes to the database; closing it flushes the write-behind buffer. */
 export interface OpenAudit extends Audit {
   close(): Promise<void>;
 }
 
-/** Keeps decisions in the table `audit_log`. */
+/** Stores access decisions in the table `audit_log`. */
 export function openAudit(database: Pick<DatabasePool, 'db'>, settings: AuditSettings, log: Log): OpenAudit {
-  // The role of statements that are restricted to one user may not write here.
+  // Runs as system, because the database role for single users may not write audit entries.
   const insert = (batch: readonly Decision[]) => runAsSystem(() => insertEntries(database.db, batch));
   const atOnce = createGroups(insert);
   const later = createLater(insert, log);
@@ -58,7 +64,9 @@ export function openAudit(database: Pick<DatabasePool, 'db'>, settings: AuditSet
   };
 }
 
-/** Stores entries for which requests wait: all that come during one statement are stored together by the next. */
+/**
+ * Stores entries for which requests wait. Entries that arrive during a statement are stored together by the next one.
+ */
 function createGroups(insert: (batch: readonly Decision[]) => Promise<void>) {
   const waiting: Decision[] = [];
   let next: Promise<void> | undefined;
@@ -109,7 +117,7 @@ function createLater(insert: (batch: readonly Decision[]) => Promise<void>, log:
   };
 }
 
-/** The refusals of one minute. */
+/** The refusals counted in the current minute. */
 interface Window {
   until: number;
   kept: number;
@@ -117,9 +125,9 @@ interface Window {
 }
 
 /**
- * Bounds the stored refusals per minute, of one caller and of all, so that refused callers cannot fill the table.
- * @returns a function that returns the number of the caller's refusals dropped before this one; `undefined` if this one
- *   is dropped too
+ * Limits the stored refusals per minute, of each caller and of all, so that refused callers cannot fill the table.
+ * @returns a function that returns how many refusals of the caller were dropped before this one; `undefined` if this
+ *   refusal is dropped too
  */
 function createRefusalBound(perMinute: number): (entry: AuditEntry) => number | undefined {
   const callers = new BoundedCache<Window>();

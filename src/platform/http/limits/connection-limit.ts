@@ -3,14 +3,14 @@ import ipaddr from 'ipaddr.js';
 import { toNetwork } from '../../net/network.ts';
 import { CallerCounts } from '../../work/fair-semaphore.ts';
 
-/** The part of a server of Node that hands out its connections. */
+/** The part of Node's server class that announces new connections. */
 interface Connecting {
   on(event: 'connection', listener: (socket: Socket) => void): unknown;
 }
 
 /**
- * Closes the connections of one address beyond its maximum. An IPv6 /64 network counts as one address, because a client
- * has one for itself. Trusted proxies are exempt, because many clients are behind them.
+ * Closes connections of an address beyond its maximum. An IPv6 /64 network counts as one address, because a single
+ * client usually has a whole one. Trusted proxies are exempt, because they forward many clients.
  * @param proxies addresses and networks (CIDR)
  */
 export function limitConnections(server: Connecting, max: number, proxies: string[]): void {

@@ -6,34 +6,41 @@ import { createRateLimit, type RateCounter } from './rates.ts';
 
 export interface Login {
   credential: string;
-  /** Failures are counted by these names: the address, the id of the key. */
+  /** Names under which failures are counted: the address, and the id of the key. */
   names: string[];
 }
 
-/** How often a credential may be wrong. */
+/** Limits how often a credential may be wrong. */
 export interface LoginLimit {
   /**
-   * Comes before a credential is checked, and waits if there were too many wrong ones.
-   * @returns a function to call after the check @throws {LimitError} if too many wait already
+   * Called before a credential is checked; waits if there were too many wrong credentials under its names.
+   * @returns a function to call after the check
+   * @throws {LimitError} if too many requests wait already
    */
   admit(login: Login): Promise<() => void>;
   succeeded(login: Login): void;
-  /** @throws {LimitError} if that is one too many */
+  /** Counts a wrong credential. @throws {LimitError} if the limit is exceeded */
   failed(login: Login): Promise<void>;
 }
 
-/** Wrong credentials in a minute, in all processes, from one address and for one key id: more than people mistype. */
+/**
+ * Maximum number of wrong credentials per minute from an address or for a key id, over all processes; people mistype
+ * less often.
+ */
 export const MAX_FAILED_LOGINS = 30;
-/** After too many wrong ones of a name: the number that is checked at once, and the time that each keeps its place. */
+/**
+ * Above the limit: maximum number of credentials of a name that are checked concurrently, and how long each keeps its
+ * slot.
+ */
 const CHECKED_AT_ONCE = 4;
 const PLACE_MS = 20;
-/** Maximum of one name that are checked or wait for it. */
+/** Maximum number of requests of a name that are checked or wait for it. */
 const MAX_WAITING = 100;
 
 /**
- * Counts wrong credentials by address and by key id. Only a wrong one costs a statement. At the limit, wrong ones are
- * refused, and credentials that were not right in this process before are checked at 200 a second, all names in turn.
- * So a neighbour's guesses shut out no other caller.
+ * Counts wrong credentials by address and by key id; only a wrong one costs a statement. Above the limit wrong
+ * credentials are refused. Credentials that this process has not yet accepted are then checked at 200 a second, with
+ * names in turn, so that one caller's guesses do not lock out other callers behind the same address.
  */
 export function createLoginLimit(points: number, counter: RateCounter): LoginLimit {
   const sentence = `There were more than ${points} wrong credentials in a minute.`;

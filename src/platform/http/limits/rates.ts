@@ -9,16 +9,16 @@ import { SingleFlight } from '../../work/single-flight.ts';
 
 const MINUTE = 60;
 
-/** Counters per minute, over all replicas. */
+/** Counters per minute, shared by all replicas. */
 export interface RateCounter {
-  /** @returns `isOver` if a key has fewer points left in this minute, and when that ends, by `performance.now` */
+  /** Takes points of a key. @returns `isOver` if too few are left in this minute, and its end by `performance.now` */
   take(key: string, points: number): Promise<{ isOver: boolean; until: number }>;
 }
 
 /**
- * Counts in PostgreSQL, by windows of a minute that begin with the first use of a key. They follow the clocks of the
- * processes, because the library does. While the database cannot be used each process counts for itself, with the same
- * limit. Keys are digests, so the table names no caller.
+ * Counts in PostgreSQL, in windows of a minute that begin with the first use of a key. Windows follow the clocks of the
+ * processes, because rate-limiter-flexible uses them. While the database is unavailable, each process counts for itself
+ * with the same limit. Keys are digests, so that the table names no caller.
  */
 export function createRateCounter(
   { query }: Pick<DatabasePool, 'query'>,
@@ -39,14 +39,14 @@ export function createRateCounter(
   };
 }
 
-/** Loads the library, which has a limiter for each kind of store, with the first counted request. */
+/** Loads rate-limiter-flexible with the first counted request, because it has a limiter for each kind of store. */
 async function openLimiter(query: DatabasePool['query'], { name, points }: { name: string; points: number }) {
   const { RateLimiterMemory, RateLimiterPostgres, RateLimiterRes: Refusal } = await import('rate-limiter-flexible');
   const options = { points, duration: MINUTE, keyPrefix: name };
   const limiter = new RateLimiterPostgres({
     ...options,
-    // Live sessions count their turns within the work of a user, whose role may not write here. The name that the
-    // library gives a statement is left out, because the pool decides whether it is prepared.
+    // Runs as system, because live sessions count turns while restricted to one user, whose database role may not write
+    // here. The library's statement name is dropped, because the pool decides which statements are prepared.
     storeClient: { query: ({ text, values }: QueryConfig) => runAsSystem(() => query({ text, values: values ?? [] })) },
     storeType: 'pool',
     tableName: 'rate_limits',
@@ -58,24 +58,27 @@ async function openLimiter(query: DatabasePool['query'], { name, points }: { nam
 
 const toDigest = (key: string) => createHash('sha256').update(key).digest('base64url');
 
-/** How often each caller may do something in a minute, over all replicas. */
+/** Limits how often each caller may do something per minute, over all replicas. */
 export interface RateLimit {
-  /** Uses one. @throws {LimitError} if the caller has none left in this minute */
+  /** Counts one use. @throws {LimitError} if the caller has no use left in this minute */
   use(caller: string): Promise<void>;
-  /** Returns the refusal of the next use, if this process knows already that none is left. */
+  /** Returns the error for the next use, if this process already knows that the caller has no use left. */
   refusal(caller: string): LimitError | undefined;
-  /** Takes more for what turned out to be large, without a statement; the next use pays it. */
+  /** Charges a caller for a use that turned out to be large; the points are taken with the next use. */
   charge(caller: string, points: number): void;
 }
 
-/** A replica takes this share of a minute's uses with one statement, so that a request seldom waits for one. */
+/**
+ * Number of reservations into which a caller's uses per minute are divided. A replica reserves one of them per statement,
+ * so that requests seldom wait for a statement.
+ */
 const BATCHES = 20;
 
-/** The uses of a caller that this replica may still admit, until a time of `performance.now`. */
+/** The uses that this replica has reserved for a caller, valid until a time of `performance.now`. */
 interface Bucket {
   left: number;
   until: number;
-  /** True if the database has no more of it. */
+  /** True if the database has no uses left for the caller. */
   isOver: boolean;
 }
 
@@ -86,8 +89,9 @@ const UNLIMITED: RateLimit = {
 };
 
 /**
- * @param limit the setting that says `points`, which are what a caller may use in a minute
- * @param sentence of the refusal, before the time after which to try again
+ * Creates a rate limit.
+ * @param limit name of the setting for `points`, the uses of a caller per minute
+ * @param sentence the error message, before the time after which to retry
  */
 export function createRateLimit(
   limit: string,

@@ -6,34 +6,41 @@ import { type Load, loadFor, type Operation } from '../operation/operation.ts';
 import { createRateCounter, createRateLimit, type RateLimit } from './rates.ts';
 import { createBodySlots, createSlots, takeAll } from './slots.ts';
 
-/** Limits of each caller, for the requests of one operation. */
+/** The per-caller limits on the requests of an operation. */
 interface OperationLimits {
   /**
-   * Lets a request in, before it costs anything, and counts it until its answer or its connection ends.
+   * Admits a request before it costs anything, and counts it until its response ends or its connection closes.
    * @throws {LimitError} if the caller is at a limit
    */
   admit(caller: string, request: Request, response: Response): Promise<void>;
   /**
-   * Counts a further action of an open stream, or what a request turns out to be, as if it were another request of a
-   * class [the operation's]: a large read is one of those at once until its answer ends.
+   * Counts another action of an open stream, such as a turn of a live session, or reclassifies a request that turned
+   * out to be more expensive. The action counts like a request of class `as`; default: the operation's class. A large
+   * read occupies a slot for large reads until its response ends.
    * @throws {LimitError} if the caller is at a limit
    */
   count(caller: string, request: Request, response: Response, as?: Load): Promise<void>;
-  /** Ends the large read of an answer that has read all there is and only waits for more. */
+  /** Releases the slot of a large read when its response has sent all stored data and only waits for new data. */
   hasRead(response: Response): void;
 }
 
 /** Returns the limits of an operation. */
 export type RequestLimits = (operation: Operation) => OperationLimits;
 
-/** The share of a caller's requests under way that may be streams or live sessions, which stay for long. */
+/**
+ * Maximum share of a caller's concurrent requests that may be streams or live sessions, because these stay open for
+ * long.
+ */
 const STREAM_SHARE = 0.5;
-/** The share of a caller's reads of a minute that may be large ones. */
+/** Share of a caller's reads per minute that may be large reads. */
 const HEAVY_SHARE = 0.1;
-/** A large read costs one of its rate, and one more for each megabyte of its answer. */
+/** A large read takes one point of its rate limit, and another for each megabyte of its response. */
 const MEGABYTE = 1_048_576;
 
-/** Limits of each caller: of requests at once, counted in this process, and in a minute, counted in the database. */
+/**
+ * Creates the per-caller limits: on concurrent requests, counted in this process, and on requests per minute, counted
+ * in the database.
+ */
 export function createRequestLimits(
   database: Pick<DatabasePool, 'query'>,
   limits: UserLimits,
@@ -60,7 +67,8 @@ export function createRequestLimits(
       async admit(caller, request, response) {
         await rates[load].use(caller);
         if (hasClosed(request, response)) {
-          // Its slots would never be released. A change is made all the same.
+          // A read whose client has disconnected is refused, because its slots would never be released. A change is
+          // still executed.
           if (operation.method === 'get') throw new InvalidError('The client has gone.');
           return;
         }
@@ -71,7 +79,7 @@ export function createRequestLimits(
           () => bodies.take(caller, getBodyBytes(request)),
         ]);
         response.once('close', release);
-        // A WebSocket leaves its response behind, open.
+        // A WebSocket stays open after its response has ended.
         if (operation.success?.status === 101) request.socket.once('close', release);
       },
       async count(caller, request, response, as = load) {
@@ -86,7 +94,7 @@ export function createRequestLimits(
 
 const hasClosed = (request: Request, response: Response) => response.destroyed || request.socket.destroyed;
 
-/** Returns the bytes of a body, endless if no length says. */
+/** Returns the length of a request's body in bytes; Infinity if no header tells it. */
 export function getBodyBytes({ headers }: Request): number {
   if (headers['transfer-encoding'] !== undefined || headers['content-encoding'] !== undefined) return Infinity;
   return Number(headers['content-length'] ?? 0);

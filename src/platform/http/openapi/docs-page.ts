@@ -3,7 +3,7 @@ import { dirname } from 'node:path';
 import express, { type RequestHandler, Router } from 'express';
 import { RequestRefusedError } from '../operation/request-errors.ts';
 
-/** swagger-ui styles elements inline and draws its icons from data URLs; it needs nothing from outside this server. */
+/** Allows inline styles and data URLs, because swagger-ui uses them; it loads nothing from other origins. */
 const PAGE_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
   "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
@@ -25,12 +25,12 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
-/** The service as its page shows it. */
+/** The facts about the service that the page at `/` shows. */
 interface About {
   version: string;
   /** The mode of access: `local`, `key` or `jwt`. */
   mode: string;
-  /** Pages beside the operations, the first for those who come first. */
+  /** Static pages such as the development UI; the page at `/` links to them, prominently to the first. */
   pages: { name: string; home: string }[];
 }
 
@@ -41,7 +41,7 @@ const DOCUMENTS = [
 ];
 const toItem = ([href, name]: string[]) => `<li><a href="${href}">${name}</a></li>`;
 
-/** The page at `/`, for people who open the address of a service. It says nothing that needs a credential. */
+/** The page at `/`, for people who open the service's address. It shows nothing that needs a credential. */
 const startPage = ({ version, mode, pages }: About) => `<!doctype html>
 <html lang="en">
   <head>
@@ -69,14 +69,12 @@ const startPage = ({ version, mode, pages }: About) => `<!doctype html>
 </html>
 `;
 
-/** Inline scripts are forbidden, so the page starts from a file. */
+/** Starts swagger-ui; a separate file, because the page's policy forbids inline scripts. */
 const START = `SwaggerUIBundle({ url: 'openapi.json', dom_id: '#swagger-ui', deepLinking: true });\n`;
 
 const ASSETS = ['favicon-32x32.png', 'swagger-ui.css', 'swagger-ui-bundle.js'];
 
-/**
- * `/`, `/openapi.json`, and `/docs`: the document as a page that works without a network. None needs a credential.
- */
+/** Serves `/`, `/openapi.json`, and `/docs`, an offline page of the OpenAPI document. They need no credential. */
 export function docsPage(document: () => object, about: About): RequestHandler {
   let text: Buffer | undefined;
   const folder = dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));

@@ -9,45 +9,50 @@ import {
 } from '../operation/operation.ts';
 import { camelCase, listRoutes, pathParameters } from '../operation/paths.ts';
 
-/** How callers prove who they are; decides the document's `security` (see `bearer.ts`). */
+/** How callers authenticate; decides the document's `security` (see `bearer.ts`). */
 export type AuthMode = 'local' | 'key' | 'jwt';
 
 /**
- * The version label joins the three parts that the specification's "Versioning" names: the deployment tool's version,
- * and as SemVer build metadata those of the SDK and of the agent framework.
+ * The version label consists of the three versions that the interface specification's "Versioning" names: that of the
+ * deployment tool, and as SemVer build metadata those of the SDK and of the agent framework.
  */
 const INTERFACE_VERSION = '0.54.0+sdk-0.8.0.framework-2.2.0';
 
-/** The parts of a document beside its operations. */
+/** The parts of the OpenAPI document besides its operations. */
 export interface DocumentOptions {
   authMode: AuthMode;
-  /** Where clients reach the service [where the document comes from]. */
+  /** The URL under which clients reach the service. Default: the URL that the document was loaded from. */
   publicUrl?: string | undefined;
   components: Components;
-  /** True: operations that stand a second time are in it too, because bodies are judged by it [each operation once]. */
+  /**
+   * True: include operations that repeat another one at a different path, because bodies are validated by this
+   * document. Default: false.
+   */
   hasCopies?: boolean;
 }
 
-/** What stands once in the document, under a name, and is referred to. What is not here is written out. */
+/**
+ * Schemas and parameters that the document defines once by name and then refers to. Others are written out at each use.
+ */
 export interface Components {
-  /** A schema that contains itself must be here. */
+  /** Named schemas. A recursive schema must be among them. */
   schemas: Record<string, z.ZodType>;
-  /** Parameters by the schema that declares them. */
+  /** Parameters by the name of their definition; an operation uses one by declaring this very schema. */
   parameters: Record<string, z.ZodType>;
 }
 
-/** The parts of the document that operations refer to. */
+/** The builders of the document's named components. */
 interface Parts {
   schemaOf: (schema: z.ZodType, isClosed?: boolean) => JsonSchema;
   answers: NamedParts;
   parameters: NamedParts;
-  /** The names of parameters by the schema that declares them. */
+  /** Names of shared parameters, by the schema object that declares them. */
   parameterNames: Map<z.core.$ZodType, string>;
 }
 
 /**
- * The OpenAPI 3.1.0 document of these operations, the same for the same ones, key for key. @throws Error when an
- * unnamed schema contains itself (name it in `components`) or the operations contradict each other
+ * Creates the OpenAPI 3.1.0 document of the operations; the output is deterministic.
+ * @throws Error if an unnamed schema is recursive (name it in `components`), or the operations contradict each other
  */
 export function openApiDocument(operations: Operation[], options: DocumentOptions): object {
   checkOperations(operations);
@@ -88,16 +93,16 @@ export function openApiDocument(operations: Operation[], options: DocumentOption
   };
 }
 
-/** Leaves out the copies of what is there itself. */
+/** Leaves out copies of operations that are in the list themselves. */
 function eachOnce(operations: Operation[]): Operation[] {
   const own = new Set(operations.filter(({ isCopy }) => !isCopy).map(({ operationId }) => operationId));
   return operations.filter(({ isCopy, operationId }) => !isCopy || !own.has(operationId));
 }
 
-/** Parts of a document under names. */
+/** Collects components of one kind (parameters or responses) by name while the document is written. */
 interface NamedParts {
   named: Record<string, object>;
-  /** Returns a reference to a part. @throws Error if the name is that of another part */
+  /** Adds a component and returns a reference to it. @throws Error if a different component has the name */
   refer(name: string, part: object): object;
 }
 
@@ -161,7 +166,7 @@ function toParameters(operation: Operation, { parameters, parameterNames }: Part
   const { path: inPath, query, headers } = operation.parameters ?? {};
   const described = (place: string, name: string, schema: z.core.$ZodType) => {
     const { description, ...rest } = toJsonSchema(schema);
-    // 'optional' or 'defaulted'.
+    // `optin` is 'optional' or 'defaulted' for a parameter that may be missing.
     const required = schema._zod.optin === undefined;
     const parameter = {
       name,
@@ -187,7 +192,7 @@ function toParameters(operation: Operation, { parameters, parameterNames }: Part
   ];
 }
 
-/** Refusals that do not depend on what an operation does: status and reason by the name in the document. */
+/** Error responses that do not depend on what an operation does: status and reason, by name in the document. */
 const REFUSALS: Record<string, [status: number | 'default', reason: string]> = {
   Unauthenticated: [401, 'The credential is missing or not valid.'],
   Forbidden: [403, 'The credential does not allow it.'],
@@ -202,7 +207,10 @@ const REFUSALS: Record<string, [status: number | 'default', reason: string]> = {
   Failed: ['default', 'Any other failure.'],
 };
 
-/** The refusals of every operation of a kind; an operation may word one of a status itself. */
+/**
+ * Lists the error responses of an operation, common ones by kind of operation; its own text for a status takes
+ * precedence.
+ */
 function refusalsOf(operation: Operation): [status: string, reason: string][] {
   const { body, method, owner, parameters, path, toRefusal, wire } = operation;
   const isChecked = body !== undefined || parameters !== undefined || wire === undefined;
@@ -240,7 +248,7 @@ function responses(operation: Operation, { schemaOf, answers }: Parts): object {
     const isNamed = ([, refused]: [string, [number | 'default', string]]) =>
       String(refused[0]) === status && refused[1] === reason;
     const [name] = Object.entries(REFUSALS).find(isNamed) ?? [];
-    // Doors that refuse in words of their own have their own.
+    // Protocols with error formats of their own have separate named responses.
     return name === undefined ? answer : answers.refer(refusal ? `${wire.replaceAll(/\W/g, '')}${name}` : name, answer);
   };
   const done = success
@@ -272,8 +280,9 @@ const TEMPORARY = 'operation-schema-';
 const refTo = (name: string) => ({ $ref: `#/components/schemas/${name}` });
 
 /**
- * Writes all schemas of bodies and answers at once, so that references stay; those without a name are written out.
- * @throws Error when an unnamed schema contains itself or is used inside another
+ * Writes all schemas of bodies and responses in one pass, so that references between them are kept; schemas without a
+ * name are written out at their use.
+ * @throws Error if an unnamed schema is recursive or is used inside another schema
  */
 function namedSchemas(
   operations: Operation[],
@@ -307,10 +316,10 @@ function namedSchemas(
   };
 }
 
-/** The places of a schema that hold another one, several, or several by name. */
+/** Keywords of JSON Schema whose value contains subschemas: a single one, a list, or an object of them by name. */
 const NESTED = { one: ['items', 'additionalProperties'], several: ['anyOf', 'oneOf'], named: ['properties'] };
 
-/** A schema whose objects with named members have no others; what it refers to by name stays as it is. */
+/** Forbids additional properties in objects that have named ones; referenced schemas stay unchanged. */
 function toClosed(schema: JsonSchema): JsonSchema {
   const closed: JsonSchema = { ...schema };
   const close = (value: unknown) => (isObject(value) ? toClosed(value) : value);
@@ -328,13 +337,13 @@ const isObject = (value: unknown): value is JsonSchema =>
 
 const OPTIONS = {
   target: 'draft-2020-12',
-  // 'output' would close every object with `additionalProperties: false`.
+  // With 'output', zod would add `additionalProperties: false` to every object.
   io: 'input',
   unrepresentable: 'any',
   override: ({ jsonSchema }: { jsonSchema: JsonSchema }) => simplify(jsonSchema),
 } as const;
 
-/** The JSON Schema of a parameter: of what is sent, not of what the handler gets. */
+/** Returns the JSON Schema of a parameter as sent, not as the handler receives it. */
 function toJsonSchema(schema: z.core.$ZodType): JsonSchema {
   const { $schema: _, ...converted } = z.toJSONSchema(schema, OPTIONS);
   return converted;
@@ -352,7 +361,7 @@ function convert(registry: z.core.$ZodRegistry<{ id: string }>): Record<string, 
   return schemas;
 }
 
-/** Takes off what zod adds and no reader needs, and writes "or null" as a type array, as OpenAPI 3.1 can. */
+/** Removes keywords that zod adds needlessly, and writes "or null" as a type array, which OpenAPI 3.1 allows. */
 function simplify(schema: JsonSchema): void {
   delete schema.propertyNames;
   const isOpenObject = schema.properties !== undefined || schema.$ref !== undefined;
@@ -375,8 +384,9 @@ const isEmptySchema = (value: unknown) =>
   typeof value === 'object' && value !== null && Object.keys(value).length === 0;
 
 /**
- * Compares what operations say of themselves and of each other, at every start. @throws Error for a taken
- * id or route, a template that differs from its parameters, a user in a path who is no owner, a missing area or scope
+ * Checks the operations for contradictions, at every start.
+ * @throws Error for a duplicate id or route, a path template that differs from its parameters, a user in a path who is
+ *   no owner, or a missing area or scope
  */
 export function checkOperations(operations: Operation[]): void {
   const taken = new Set<string>();

@@ -3,9 +3,9 @@ import { type Area, type Definition, type Load, type Operation, operation, type 
 import type { Scope } from './principal.ts';
 import { declareResource, type Named, type None, type Resource } from './resource.ts';
 
-/** Who may call the operations of a room. One that says otherwise for itself keeps that. */
+/** The scopes that a feature's operations require; an operation's own `scope` takes precedence. */
 export interface Access {
-  /** The scope that a GET needs, and the scope that every other method needs. */
+  /** The scope for GET, and the scope for every other method. */
   read: Scope;
   write: Scope;
   owner: 'service' | 'caller' | 'path';
@@ -15,18 +15,19 @@ export interface Access {
   isIdempotent?: true;
 }
 
-/** The members of an operation that its room says for it. */
+/** Members that operations take from their feature's area. */
 type Shared = 'scope' | 'area';
 
 /**
- * Opens a room: `Context` is what its handlers use of the process, `name` its heading in the document, `access` who may
- * call. TypeScript cannot infer some type arguments of a call and take others, so the context is fixed here.
+ * Returns functions that declare the operations of a feature. `Context` is the part of the process that their handlers
+ * use, `name` their heading in the OpenAPI document, `access` the scopes they require. TypeScript cannot infer some
+ * type arguments of a call while others are given, so the context is fixed here.
  */
 export function area<Context>(name: Area, access: Access) {
   const { read, write, ...shared } = access;
   const defaults = (method: string) => ({ area: name, scope: method === 'get' ? read : write, ...shared });
   return {
-    /** Declares an operation that is no verb of a resource: nothing is stored, or the answer is a stream. */
+    /** Declares an operation that does not fit a resource, e.g. because it stores nothing or answers with a stream. */
     operation: <
       Path extends z.ZodObject = None,
       Query extends z.ZodObject = None,
@@ -39,7 +40,7 @@ export function area<Context>(name: Area, access: Access) {
     ): Operation<Context> =>
       operation<Context, Path, Query, Headers, Body, Result>({ ...defaults(definition.method), ...definition }),
 
-    /** Declares one kind of stored object. @returns its verbs, each of which makes an operation */
+    /** Declares a kind of stored object. @returns its verbs, functions that each declare an operation */
     resource: <
       Shown extends z.ZodType,
       Row = undefined,

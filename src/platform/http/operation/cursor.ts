@@ -3,32 +3,32 @@ import { storedIdentifierSchema } from '../../../core/session.ts';
 import { pageSize } from './parameters.ts';
 import { ValidationFailedError, valueError } from './request-errors.ts';
 
-/** A place in a list that is sorted by a time, then by id. */
+/** A position in a list that is sorted by time, then by id (keyset pagination). */
 export interface ListPlace {
-  /** ISO 8601 in UTC with microseconds, as the rows have them: a `Date` would lose three digits. */
+  /** ISO 8601 in UTC with microseconds, the precision of the rows: a `Date` would lose three digits. */
   time: string;
   id: string;
-  /** Name of what the list is sorted by, where a list can be sorted in several ways. */
+  /** Name of the sort order, if the list supports several. */
   sort?: string | undefined;
 }
 
-/** The cursor of a query; one of a time and an id is shorter. */
+/** The query parameter `cursor`. Its maximum length allows for long ids; most cursors are much shorter. */
 export const cursorSchema = z.string().max(2_048).optional().describe('The `nextCursor` of the page before.');
 
-/** The query of a list in pages: of 100 things each, unless it says otherwise. */
+/** Query parameters of a paginated list; a page has at most 100 `things` unless the client asks for another number. */
 export const pageQuery = (things: string) =>
   z.object({ limit: pageSize(`Maximum number of ${things}.`).default(100), cursor: cursorSchema });
 
-/** PostgreSQL has no year 0. */
+/** A cursor's time. PostgreSQL has no year 0. */
 const TIME = /^(?!0000)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
-/** `YYYY-MM-DDThh:mm:ss`. */
+/** Length of `YYYY-MM-DDThh:mm:ss`. */
 const TO_SECONDS = 19;
 
-/** A place as clients carry it from one page to the next; what is in it is not theirs to know. */
+/** Encodes a position in a list as an opaque cursor for clients. */
 export const toCursor = ({ time, id, sort }: ListPlace): string =>
   Buffer.from(JSON.stringify([time, id, sort])).toString('base64url');
 
-/** The place of a cursor; `undefined` for a text that {@link toCursor} did not make. */
+/** Decodes a cursor; `undefined` for a text that {@link toCursor} did not create. */
 export function readCursor(cursor: string): ListPlace | undefined {
   try {
     const [time, id, sort] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as unknown[];
@@ -40,7 +40,7 @@ export function readCursor(cursor: string): ListPlace | undefined {
   }
 }
 
-/** The place of a cursor that may be absent. @throws {ValidationFailedError} for what is none. */
+/** Decodes an optional cursor. @throws {ValidationFailedError} for an invalid cursor */
 export function toPlace(cursor: string | undefined): ListPlace | undefined {
   const place = cursor === undefined ? undefined : readCursor(cursor);
   if (cursor !== undefined && !place)
@@ -48,17 +48,20 @@ export function toPlace(cursor: string | undefined): ListPlace | undefined {
   return place;
 }
 
-/** An item of a list with its place, and whether it fits its page [it does]: what does not is for the next. */
+/**
+ * A list item with its position. `fits` is false for an item that exceeds the page's size in bytes and starts the next
+ * page.
+ */
 export type Listed<Item> = Item & { place: ListPlace; fits?: boolean };
 
-/** Returns a page on the wire of what was found: one item more where there is a next page. */
+/** Returns the page as sent to the client. `found` has another item beyond `limit` if there is a next page. */
 export function toPage<Item, Wire>(found: Listed<Item>[], limit: number, toWire: (item: Listed<Item>) => Wire) {
   const items = found.slice(0, limit).filter(({ fits }) => fits !== false);
   const last = found.length > items.length ? items.at(-1) : undefined;
   return { items: items.map(toWire), nextCursor: last && toCursor(last.place) };
 }
 
-/** True for a time that exists: a 31st of February comes back as another day. */
+/** True if the time exists: JavaScript turns 31 February into a day in March, so it does not come back unchanged. */
 function isTime(text: string): boolean {
   if (!TIME.test(text)) return false;
   const time = new Date(text);

@@ -1,25 +1,32 @@
 import type { Scope } from './principal.ts';
 
-/** A scope that a request needs because of what it says, beside that of its operation. */
+/** A scope that a request requires because of its content, in addition to its operation's scope. */
 export interface Demand {
   scope: Scope;
-  /** The reason, a whole sentence for the caller. */
+  /** The reason, a full sentence in the error message. */
   because: string;
 }
 
-/** An agent other than the deployed one is the operator's to allow: prompt, tools, servers and model are theirs. */
+/**
+ * Changing the deployed agent needs the operator's permission, because prompt, tools, servers and model are the
+ * operator's.
+ */
 export const overrideDemands = (harness: object | null | undefined): Demand[] =>
   Object.keys(harness ?? {}).length > 0
     ? [{ scope: 'override', because: '`harness` changes the deployed agent.' }]
     : [];
 
-/** Where answers of models and of tools come from: as the agent is deployed, or from what is stored. */
+/**
+ * Where the responses of models and tools come from in a replay or evaluation: from live calls, or from stored data.
+ */
 interface SentModes {
   modelExecutionMode?: string | null | undefined;
   toolExecutionMode?: string | null | undefined;
 }
 
-/** A stored model with live tools calls them with arguments that no model chose now: those of a case, or of a tape. */
+/**
+ * A stored model with live tools calls the tools with arguments from a case or a recording, which no model chose now.
+ */
 export const writtenCallDemands = ({ modelExecutionMode, toolExecutionMode }: SentModes): Demand[] =>
   modelExecutionMode !== 'live' && toolExecutionMode === 'live'
     ? [
@@ -30,23 +37,25 @@ export const writtenCallDemands = ({ modelExecutionMode, toolExecutionMode }: Se
       ]
     : [];
 
-/** The scope for the state of all users: a change of it is one of every session and, by `{app:…}`, every prompt. */
+/**
+ * Scope for the shared state of an application: a change affects all users' sessions and, by `{app:…}`, every prompt.
+ */
 export const SHARED_STATE_DEMAND: Demand = {
   scope: 'admin',
   because: 'keys with `app:` in front are the state of all users.',
 };
 
-/** The scopes that a change of the state needs. */
+/** Scopes required to change the state. */
 export const sharedStateDemands = (delta: object | null | undefined): Demand[] =>
   Object.keys(delta ?? {}).some((name) => name.startsWith('app:')) ? [SHARED_STATE_DEMAND] : [];
 
-/** The author of an event and its change of the state. */
+/** The author and state change of an event in a request. */
 interface SentEvent {
   author?: string | null | undefined;
   actions?: { stateDelta?: object | null | undefined } | null | undefined;
 }
 
-/** Events in the name of an agent are taken for its words by models and by people. */
+/** Models and people trust events in an agent's name as the agent's words, so writing them needs a scope. */
 export const eventDemands = (events: readonly SentEvent[]): Demand[] => [
   ...(events.some(({ author }) => author && author !== 'user')
     ? [{ scope: 'import' as const, because: 'an event has an author other than `user`.' }]

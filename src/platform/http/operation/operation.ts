@@ -4,7 +4,7 @@ import type { NotFoundError } from '../../../core/errors.ts';
 import type { Demand } from './demands.ts';
 import type { Principal, Scope } from './principal.ts';
 
-/** The nine areas of the specification, in its order, and what each is for. */
+/** The nine areas of the interface specification, in its order, with their descriptions. */
 export const AREAS = {
   'Service and applications': 'Whether the service is well, and which applications it hosts.',
   Sessions: 'Conversations: their state, their ordered events.',
@@ -19,39 +19,40 @@ export const AREAS = {
 
 export type Area = keyof typeof AREAS;
 
-/** One request as a handler sees it: validated, with a caller who may do what is requested. */
+/** A validated, authorised request as a handler receives it. */
 export interface Call<Path, Query, Headers, Body> {
-  /** Path parameters, percent-decoded, by their names in camelCase. */
+  /** Path parameters by camelCase name, percent-decoded. */
   path: Path;
   query: Query;
-  /** The declared headers, by their names in lower case. */
+  /** The declared headers by lower-case name. */
   headers: Headers;
-  /** The body exactly as it was sent, members unknown to the schema included; only alias spellings are renamed. */
+  /** The body as sent, including members unknown to the schema; only aliases of member names are replaced. */
   body: Body;
   principal: Principal;
-  /** The 404 of what the path names: the bytes that a caller gets for what belongs to another user. */
+  /** Makes the 404 for the resource in the path, byte for byte the response for another user's resource. */
   notFound: () => NotFoundError;
   /**
-   * Counts what an open stream does once more, such as a turn of a live session, or what a request turns out to be.
-   * @param load its class [that of the operation]
-   * @throws {LimitError} where the caller has done so often enough in this minute
+   * Counts another action of an open stream, such as a turn of a live session, or reclassifies a request that turned
+   * out to be more expensive.
+   * @param load rate limit class; default: the operation's
+   * @throws {LimitError} if the caller has reached the class's limit for this minute
    */
   countAgain: (load?: Load) => Promise<void>;
   request: Request;
   response: Response;
 }
 
-/** An answer of a handler. `json` is text already serialised; `sent` means that the handler wrote the response. */
+/** A handler's response. `json` is serialised text; `sent` means that the handler wrote the response itself. */
 export type Answer =
   | { kind: 'json'; status?: number; text: string }
   | { kind: 'value'; status?: number; value: unknown }
   | { kind: 'sent' };
 
 /**
- * The owner of what a request asks for; the router enforces it before the handler. `open`: no caller is asked for
- * a credential. `service`: a credential is needed, nothing belongs to a user. `path`: the user that the path names.
- * `caller`: the handler shows a caller what is the caller's. Otherwise `user` and `app` say whose it is of a validated
- * request, and `absent` is the text of the 404 for all others.
+ * The owner of the requested resource; the router enforces it before the handler runs. `open`: no credential is
+ * required. `service`: a credential is required, and the resource belongs to no user. `path`: the user in the path.
+ * `caller`: the handler returns only the caller's own data. Otherwise `user` and `app` read the owner from the
+ * validated request, and `absent` is the text of the 404 for other callers.
  */
 type Owner<Sent = SentUser<never, never, never, never>> =
   | 'open'
@@ -60,7 +61,7 @@ type Owner<Sent = SentUser<never, never, never, never>> =
   | 'caller'
   | { user: (sent: Sent) => string; app?: (sent: Sent) => string; absent: (sent: Sent) => string };
 
-/** Where a request that names its user may do so: in its path within the id of something. */
+/** The validated request from which an owner is read, for example from an id in the path that contains the user. */
 interface SentUser<Path, Query, Headers, Body> {
   path: Path;
   query: Query;
@@ -68,51 +69,56 @@ interface SentUser<Path, Query, Headers, Body> {
   body: Body;
 }
 
-/** The JSON body of an operation. `aliases` are further top-level spellings: sent name → the schema's name. */
+/** The JSON body of an operation. `aliases` maps additional names of top-level members to the schema's names. */
 export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
   required: boolean;
-  /** A body that can be sent as it is; published. */
+  /** A valid example; published in the OpenAPI document. */
   example: NoInfer<z.input<Schema>>;
   aliases?: Record<string, string>;
-  /** True: the body is text of any media type, and the schema a string. */
+  /** True: the body is text of any media type; the schema is a string. */
   isText?: boolean;
-  /** The part of a text that is published as JSON. */
+  /** Schema and example of the JSON in a text body; published in the OpenAPI document. */
   json?: { schema: object; example: unknown };
 }
 
-/** The answer of a success. `status` is 200 and `mediaType` is `application/json` unless given. */
+/** The response of a successful request. Defaults: status 200, media type `application/json`. */
 export interface Success<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
   description: string;
   status?: 101 | 200 | 201 | 202;
-  /** A body as it is answered; published. */
+  /** An example of the response body; published in the OpenAPI document. */
   example: NoInfer<z.input<Schema>>;
   mediaType?: string;
-  /** The answer of a stream that is JSON where the request does not wait; published. */
+  /** For an operation that streams: the JSON response to a request that does not wait; published. */
   json?: { schema: object; example: unknown };
-  /** Headers that it may have, by name, with their meaning. */
+  /** Optional response headers: name → description. */
   headers?: Record<string, string>;
 }
 
-/** Classes of operations, each with its own rate: `heavy` reads as much as there is, `invoke` runs the agent. */
+/**
+ * Classes of operations, each with a separate rate limit. `heavy`: reads unlimited amounts of data. `invoke`: runs the
+ * agent.
+ */
 export type Load = 'read' | 'write' | 'heavy' | 'invoke';
 
-/** The class of an operation: as it says, else by its scope and method. */
+/** Returns an operation's rate limit class: its own, otherwise by scope and method. */
 export const loadFor = ({ load, scope, method }: Pick<OperationBase, 'load' | 'scope' | 'method'>): Load =>
   load ?? (scope === 'invoke' ? 'invoke' : method === 'get' ? 'read' : 'write');
 
-/** The header of an answer to a change; sent back with a read, it keeps that from a replica that has not got so far. */
+/**
+ * Response header of a change. A client that sends it back with a read gets no replica's data from before the change.
+ */
 export const READ_POSITION = 'X-Read-Position';
 
-/** The header of an answer that names what the request said in vain, with commas. */
+/** Response header that lists the unknown names in the request, comma-separated. */
 export const IGNORED_MEMBERS = 'X-Ignored-Members';
 
-/** True of a plain read, which a replica may answer: not of a stream, nor of what costs as much as an invocation. */
+/** True for a read that a replica may answer: no stream, and no operation as expensive as an invocation. */
 export const isPlainRead = (read: Pick<OperationBase, 'load' | 'scope' | 'method' | 'isStream'>): boolean =>
   read.method === 'get' && read.isStream !== true && loadFor(read) !== 'invoke';
 
-/** A failure as the wire has it. */
+/** An error response before it is written. */
 interface Refusal {
   status: number;
   detail: string | { loc: (string | number)[]; msg: string }[];
@@ -120,7 +126,7 @@ interface Refusal {
   limit?: string;
 }
 
-/** Returns the body of a refusal in the words of another protocol, and headers beside those that it has. */
+/** Returns the body of an error response in another protocol's format, with additional headers. */
 export type ToRefusal = (
   refusal: Refusal,
   error: unknown,
@@ -128,8 +134,9 @@ export type ToRefusal = (
 ) => { status: number; body: object; headers?: Record<string, string> };
 
 /**
- * The protocols of others that operations speak. Their clients send more than this runtime knows, of later versions for
- * instance: that is served and named in a header. `probes` are of load balancers, `OAuth` of issuers.
+ * The third-party protocols that operations implement. Their clients may send members of later versions, so unknown
+ * names are accepted and listed in a response header. `probes`: health checks of load balancers. `OAuth`: redirects
+ * from issuers.
  */
 export type Wire =
   | 'ADK'
@@ -143,71 +150,81 @@ export type Wire =
   | 'OpenAI'
   | 'probes';
 
-/** The members of all operations, whatever their types. */
+/** Members of an operation that do not depend on its schemas' types. */
 export interface OperationBase {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
-  /** OpenAPI template, e.g. `/apps/{app_name}/users/{user_id}/sessions`. */
+  /** OpenAPI path template, e.g. `/apps/{app_name}/users/{user_id}/sessions`. */
   path: string;
   operationId: string;
-  /** [that of its room, see `area.ts`] */
+  /** Default: the area of the feature (`area.ts`). */
   area?: Area;
   summary: string;
   description?: string;
-  /** Whose protocol it is [this runtime's own: a parameter or member that it does not know is 422]. */
+  /**
+   * The third-party protocol that the operation implements. Default: the runtime's own interface, which answers 422 to
+   * unknown names.
+   */
   wire?: Wire | undefined;
-  /** The scope that a credential must have; `none` where no credential is asked for. */
+  /** The scope that a credential must have; `none` if no credential is required. */
   scope: Scope | 'none';
-  /** True where tokens of users are refused, whatever their scopes: it is for the operator's own keys. */
+  /** True: tokens of users are refused whatever their scopes; the operation is for the operator's API keys. */
   isForKeys?: true;
-  /** Its cost, where method and scope do not say it: see {@link loadFor}. */
+  /** Rate limit class. Default: derived from method and scope, see {@link loadFor}. */
   load?: Load;
-  /** True: a POST or PATCH takes an `Idempotency-Key`, with which it is done once, in one transaction. */
+  /**
+   * True: the operation, a POST or PATCH, accepts an `Idempotency-Key` and then runs at most once, in one transaction.
+   */
   isIdempotent?: true;
-  /** True of a change that takes place within an application that is hosted no more: see {@link needsHostedApp}. */
+  /** True: the change is also allowed within an application that is no longer hosted, see {@link needsHostedApp}. */
   isForFormerApps?: true;
-  /** Path of the metadata (RFC 9728) by which its clients find the issuer of their tokens. */
+  /** Path of the OAuth resource metadata (RFC 9728) by which clients find the issuer of their tokens. */
   resourceMetadata?: string;
-  /** True where its answer lasts: it counts as a stream. */
+  /** True: the response stays open and counts as a stream. */
   isStream?: true;
-  /** Statuses of `ApiError` answers beside 422, with their reason. */
+  /** Additional statuses with an `ApiError` body: status → reason. 422 is implied. */
   errors?: Record<number, string>;
-  /** Schema of refusals, where they are also in the words of another protocol; published [`ApiError`]. */
+  /** Schema of error bodies in another protocol's format; published. Default: `ApiError`. */
   refusal?: object;
-  /** Puts a refusal into the words of another protocol, with 400 for a request that does not match [`ApiError`]. */
+  /**
+   * Converts errors into another protocol's format; a request that violates the schema then gets 400. Default:
+   * `ApiError`.
+   */
   toRefusal?: ToRefusal;
-  /** Statuses of answers without a body, with their reason. */
+  /** Statuses of responses without a body: status → reason. */
   bare?: Record<number, string>;
 }
 
 /**
- * True of a change that is refused within an application that is not hosted. Everything that is left of a former one
- * can be read, exported, held, stopped and deleted.
+ * True for a change that is refused within an application that is not hosted. Data left by a formerly hosted
+ * application can still be read, exported, held, stopped and deleted.
  */
 export const needsHostedApp = ({ method, isForFormerApps }: OperationBase): boolean =>
   method !== 'get' && method !== 'delete' && isForFormerApps !== true;
 
 /**
- * One operation: all that the document, the router and the authorisation need, beside its handler. `Context` is what
- * the handler uses of the process.
+ * An operation: its handler, and everything that the OpenAPI document, the router and the authorisation need. `Context`
+ * is the part of the process that the handler uses.
  */
 export interface Operation<Context = never> extends OperationBase {
-  /** Further templates that it is served at, with the same parameters: see `withAliases`. They are not published. */
+  /** Additional path templates with the same parameters, see `withAliases`. They are not published. */
   aliases?: string[];
-  /** True of an operation that stands a second time, at another path with other rights: the document has the first. */
+  /** True: repeats another operation at a different path with other access rules; only the other one is published. */
   isCopy?: true;
   owner: Owner;
-  /** Further scopes that a validated request needs, by what it says. */
+  /** Additional scopes that a validated request requires because of its content. */
   demands?: (sent: SentUser<never, never, never, never>) => Demand[];
-  /** Path parameters by camelCase name (`{app_name}` is `appName`), query parameters, headers by lower-case name. */
+  /**
+   * Path parameters by camelCase name (`{app_name}` is `appName`), query parameters, and headers by lower-case name.
+   */
   parameters?: { path?: z.ZodObject; query?: z.ZodObject; headers?: z.ZodObject };
   body?: OperationBody;
-  /** `undefined`: 200 carries the JSON value `null`, and the handler returns nothing. */
+  /** `undefined`: the response is 200 with the JSON value `null`, and the handler returns nothing. */
   success?: Success;
   absent?: (path: never) => string;
   handler: (context: Context, call: Call<never, never, never, never>) => Promise<Answer | void>;
 }
 
-/** An operation as a feature declares it: the handler's parameters are typed by the schemas. */
+/** An operation as a feature declares it; the schemas determine the types of the handler's parameters. */
 export interface Definition<
   Context,
   Path extends z.ZodObject,
@@ -216,13 +233,13 @@ export interface Definition<
   Body extends z.ZodType,
   Result extends z.ZodType,
 > extends OperationBase {
-  /** [`path`], which the check at the start refuses where the path names no user. */
+  /** Default: `path`; the check at start-up refuses that if the path contains no user. */
   owner?: Owner<SentUser<z.output<Path>, z.output<Query>, z.output<Headers>, z.input<Body>>>;
   demands?: (sent: SentUser<z.output<Path>, z.output<Query>, z.output<Headers>, z.input<Body>>) => Demand[];
   parameters?: { path?: Path; query?: Query; headers?: Headers };
   body?: OperationBody<Body>;
   success?: Success<Result>;
-  /** Text of the 404 of what the path names, from the path's parameters as they were sent. */
+  /** Makes the text of the 404 for the resource in the path, from the path's parameters as sent. */
   absent?: (path: { [Name in keyof z.output<Path>]: string }) => string;
   handler: (
     context: Context,
@@ -231,8 +248,8 @@ export interface Definition<
 }
 
 /**
- * Declares an operation. `Context` is taken from the annotation of the handler's first parameter, the types of the
- * call from the schemas; nothing of the process is needed before a request comes.
+ * Declares an operation. `Context` is inferred from the annotation of the handler's first parameter, the types of the
+ * call from the schemas. Nothing of the process is needed before the first request.
  */
 export function operation<
   Context,
@@ -245,12 +262,14 @@ export function operation<
   return { owner: 'path', ...definition };
 }
 
-/** Returns what loads a module with the first request for it: `import()` of a loaded one costs 50 µs each time. */
+/**
+ * Returns a function that imports a module with its first call and keeps it: `import()` of a loaded module takes 50 µs.
+ */
 export function loadOnce<Module>(load: () => Promise<Module>): () => Promise<Module> {
   let loading: Promise<Module> | undefined;
   return () => (loading ??= load());
 }
 
-/** Says of operations whose protocol they are. Except for ADK's they are listed as compatibility endpoints. */
+/** Marks operations as part of a third-party protocol. All but ADK's are published as compatibility endpoints. */
 export const onWire = <Context>(wire: Wire, operations: Operation<Context>[]): Operation<Context>[] =>
   operations.map((each) => ({ area: 'Compatibility endpoints', ...each, wire }));

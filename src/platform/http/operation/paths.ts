@@ -1,34 +1,34 @@
 import type { Operation } from './operation.ts';
 
-/** The path parameter that may hold `/` (and `:`), sent raw by ADK's Web UI and percent-encoded by others. */
+/** The path parameter that may contain `/` and `:`. ADK's Web UI sends them raw, other clients percent-encode them. */
 const NAME_WITH_SLASHES = '{artifact_name}';
 
-/** An operation at one of its paths. */
+/** A path at which an operation is served. */
 export interface Route<Context = never> {
   path: string;
   operation: Operation<Context>;
 }
 
-/** Path templates → the ids of the operations that are served there too. */
+/** Path template → ids of the operations that are also served there. */
 export type Aliases = Readonly<Record<string, readonly string[]>>;
 
-/** Gives operations the further paths that a table has for them; a copy has none. */
+/** Adds the alias paths of a table to operations; copies get none. */
 export const withAliases = <Context>(operations: Operation<Context>[], table: Aliases): Operation<Context>[] => {
   const pathsOf = (id: string) => Object.keys(table).filter((path) => table[path]?.includes(id));
   return operations.map((each) => (each.isCopy ? each : { ...each, aliases: pathsOf(each.operationId) }));
 };
 
-/** Every path of every operation, aliases after the path that they are another spelling of. */
+/** Lists all paths of all operations; aliases follow the primary path. */
 export const listRoutes = <Context>(operations: Operation<Context>[]): Route<Context>[] =>
   operations.flatMap((operation) =>
     [operation.path, ...(operation.aliases ?? [])].map((path) => ({ path, operation })),
   );
 
-/** Parameter names of a path template, in order. */
+/** Returns the parameter names of a path template, in order. */
 export const pathParameters = (path: string): string[] =>
   [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] as string);
 
-/** `app_name` → `appName`: a parameter of a template as schemas and handlers name it. */
+/** `app_name` → `appName`: a template's parameter as schemas and handlers call it. */
 export const camelCase = (name: string): string =>
   name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 
@@ -38,16 +38,16 @@ export const snakeCase = (name: string): string => name.replaceAll(/[A-Z]/g, (le
 const segmentPattern = (template: string) =>
   template.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(/\{\w+\}/g, '[^/]+');
 
-/** A pattern that the raw paths of a template match, with or without a slash at the end. */
+/** Returns a pattern for the raw paths of a template, with or without a trailing slash. */
 export const pathPattern = (template: string): RegExp => new RegExp(`^${segmentPattern(template)}/?$`);
 
-/** A template as Express writes it: `{user_id}` becomes `:user_id`, and a colon of its own is escaped. */
+/** Converts a template to Express syntax: `{user_id}` becomes `:user_id`, and a literal colon is escaped. */
 export const expressPath = (template: string): string =>
   template.replaceAll(':', String.raw`\:`).replaceAll(/\{(\w+)\}/g, ':$1');
 
 /**
- * Fixed segments before parameters, one by one: `/versions/metadata` is tried before `/versions/{version_id}`, and
- * `{task_id}:subscribe` before `{task_id}`.
+ * Sorts paths so that, segment by segment, fixed text comes before parameters: `/versions/metadata` is tried before
+ * `/versions/{version_id}`, and `{task_id}:subscribe` before `{task_id}`.
  */
 export function byFixedSegmentsFirst(one: { path: string }, other: { path: string }): number {
   const key = ({ path }: { path: string }) =>
@@ -59,8 +59,8 @@ export function byFixedSegmentsFirst(one: { path: string }, other: { path: strin
 }
 
 /**
- * Patterns that split a path before and after the raw text of an artifact name. What the templates say after the name
- * (`/versions/{version_id}/metadata`, …) is cut off the end first.
+ * Returns patterns that split a path before and after the raw artifact name. The part of the templates after the name
+ * (`/versions/{version_id}/metadata`, …) is split off from the end first.
  */
 export function artifactNamePatterns(paths: string[]): RegExp[] {
   const templates = paths.map((path) => path.split(NAME_WITH_SLASHES)).filter(({ length }) => length === 2);

@@ -3,30 +3,34 @@ import { NotFoundError } from '../../../core/errors.ts';
 import { ValidationFailedError } from './request-errors.ts';
 
 /**
- * The scopes of credentials. `admin`: resources that all users of an application share; `override`: changes of the
- * deployed agent for one invocation; `import`: events in the name of others; `develop`: evaluation, traces and graphs.
+ * The scopes of credentials. `admin`: resources shared by all users of an application. `override`: changes of the
+ * deployed agent for a single invocation. `import`: events in the name of others. `develop`: evaluation, traces and
+ * graphs.
  */
 export const SCOPES = ['invoke', 'read', 'write', 'admin', 'override', 'import', 'develop'] as const;
 export type Scope = (typeof SCOPES)[number];
 
-/** The last word of a stream whose credential has expired or was revoked. */
+/** Text of the last frame of a stream whose credential has expired or was revoked. */
 export const NOT_VALID_ANY_MORE = 'The credential of this stream is not valid any more. Connect again with a new one.';
 
-/** The scopes of a user pool's token that names none: its user's own things. */
+/** Scopes of a user pool's token that contains no scope claim; they cover the user's own data. */
 export const USER_SCOPES: readonly Scope[] = ['invoke', 'read', 'write'];
 
-/** The rights of every principal. */
+/** The restrictions of a principal. */
 interface Rights {
   scopes: ReadonlySet<Scope>;
-  /** The only applications that it may name; `undefined`: all. */
+  /** The only applications that the principal may name. Default: all. */
   apps?: ReadonlySet<string> | undefined;
-  /** When the credential ends, Unix time in milliseconds; `undefined` for one that does not. */
+  /** Expiry of the credential, Unix time in milliseconds. Default: never. */
   expiresAt?: number | undefined;
-  /** Calls `work` when the credential is revoked, and returns what calls that off [it cannot be revoked]. */
+  /**
+   * Calls `work` when the credential is revoked; returns a function that cancels this. Absent: the credential cannot be
+   * revoked.
+   */
   onRevoked?: ((work: () => void) => () => void) | undefined;
 }
 
-/** Calls `work` once when a credential ends, whether it expires or is revoked. @returns what calls that off */
+/** Calls `work` once when a credential expires or is revoked. @returns a function that cancels this */
 export function whenEnded({ expiresAt, onRevoked }: Partial<Rights>, work: () => void): () => void {
   const end = () => {
     cancel();
@@ -37,28 +41,33 @@ export function whenEnded({ expiresAt, onRevoked }: Partial<Rights>, work: () =>
   return cancel;
 }
 
-/** The caller: anonymous (mode local, where everything is allowed), a holder of a runtime key, a user of a pool. */
+/**
+ * The caller: anonymous (mode local, where everything is allowed), the holder of an API key, or a user of a user pool.
+ */
 export type Principal =
   | ({ kind: 'anonymous' } & Rights)
-  /** `id` is absent for a key of `RUNTIME_API_KEYS`; `users` are the only ones that it acts for [all]. */
+  /** `id` is absent for a key of `RUNTIME_API_KEYS`. `users` are the only users that the key acts for; default: all. */
   | ({ kind: 'key'; id?: string | undefined; users?: ReadonlySet<string> | undefined } & Rights)
-  /** `groups` are those that its token names. */
+  /** `groups` are the groups named in the user's token. */
   | ({ kind: 'user'; userId: string; groups?: readonly string[] | undefined } & Rights);
 
 const ALL_SCOPES: ReadonlySet<Scope> = new Set(SCOPES);
 
-/** The caller where none is asked for. */
+/** The principal if no credential is required. */
 export const ANONYMOUS: Principal = { kind: 'anonymous', scopes: ALL_SCOPES };
-/** A holder of a key without an id: the operator's own services. */
+/** The principal of a key without an id, used by the operator's own services. */
 export const FULL_KEY: Principal = { kind: 'key', scopes: ALL_SCOPES };
 
-/** The user whose things a caller sees where no path names one; `undefined` for a caller who may act for all. */
+/**
+ * The only user whose data a caller sees if the path names no user; `undefined` for a caller who may act for all users.
+ */
 export const visibleTo = (principal: Principal): string | undefined =>
   principal.kind === 'user' ? principal.userId : undefined;
 
 /**
- * The user that a request is about: the one who is logged in, or the one that it names.
- * @throws {ValidationFailedError} where it must name one and does not. @throws {NotFoundError} for another user.
+ * Returns the user whom a request concerns: the logged-in user, or the user named in the request.
+ * @throws {ValidationFailedError} if the request must name a user and does not
+ * @throws {NotFoundError} if a logged-in user names another user
  */
 export function requireOwner(
   principal: Principal,

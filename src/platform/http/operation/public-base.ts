@@ -1,14 +1,15 @@
 import type { Request } from 'express';
 
-/** The part of the settings that says where clients reach the service. */
+/** The setting for the URL under which clients reach the service. */
 export interface PublicAddress {
-  /** Without a slash at its end [not said]. */
+  /** URL without a trailing slash. Default: not set. */
   PUBLIC_URL?: string | undefined;
 }
 
 /**
- * Returns the address that answers name: the operator's. Only where none is set it is what this very client called the
- * service, which any client may make up: such an answer is for that client alone, and is not signed, kept or shared.
+ * Returns the service's base URL for links in responses: the operator's `PUBLIC_URL`. If that is not set, the request's
+ * own `Host` is used, which a client can forge. Such a link is only for that client, and must not be signed, stored or
+ * shared.
  */
 export const toBase = ({ PUBLIC_URL }: PublicAddress, { protocol, host }: Pick<Request, 'protocol' | 'host'>): string =>
   PUBLIC_URL ?? `${protocol}://${host}`;

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { looseObject } from '../../../core/members.ts';
 
-/** Body of every refusal that is not a validation error (specification, "Errors"). */
+/** Body of every error response that is not a validation error (interface specification, "Errors"). */
 export const apiErrorSchema = looseObject('Why a request was not served.', {
   detail: z.string().describe('What went wrong, in one sentence.'),
   limit: z
@@ -10,7 +10,10 @@ export const apiErrorSchema = looseObject('Why a request was not served.', {
     .describe('Of a 429: the limit of the caller that was reached, a setting or a budget; `X-Limit` has it too.'),
 });
 
-/** One place of a request that cannot be accepted; the member order is FastAPI's and is part of the body's bytes. */
+/**
+ * A validation error: one invalid value in a request. The order of the members is FastAPI's, because clients may
+ * compare bytes.
+ */
 export const validationErrorSchema = looseObject('One invalid place of a request.', {
   type: z.string().describe('Name of the broken rule as pydantic has it, for example `missing`.'),
   loc: z.array(z.union([z.string(), z.int()])).describe('Where: `path`, `query` or `body`, then keys and indexes.'),
@@ -25,7 +28,7 @@ export const httpValidationErrorSchema = looseObject(
   { detail: z.array(validationErrorSchema).describe('One entry for each invalid place.') },
 );
 
-/** One entry of a 422 body; `input: undefined` leaves the member out. */
+/** A validation error in a 422 body; `input: undefined` omits the member. */
 export interface ValidationDetail {
   type: string;
   loc: (string | number)[];
@@ -34,7 +37,7 @@ export interface ValidationDetail {
   ctx?: Record<string, unknown>;
 }
 
-/** A request whose path, query or body breaks its schema; becomes FastAPI's 422 body. */
+/** The error for a request whose path, query or body violates its schema; it becomes FastAPI's 422 body. */
 export class ValidationFailedError extends Error {
   readonly details: ValidationDetail[];
   constructor(details: ValidationDetail[]) {
@@ -43,7 +46,7 @@ export class ValidationFailedError extends Error {
   }
 }
 
-/** Why the edge refuses a request before any handler sees it; `error-handler.ts` gives each its status. */
+/** Why a request is refused before any handler runs; `error-handler.ts` maps each reason to a status. */
 export type RefusalReason =
   | 'malformed_path'
   | 'malformed_text'
@@ -55,7 +58,7 @@ export type RefusalReason =
   | 'method_not_allowed'
   | 'unknown_path';
 
-/** A request that the edge refuses as a whole; `headers` go out with the refusal. */
+/** The error for a request that is refused before any handler runs; `headers` are sent with the response. */
 export class RequestRefusedError extends Error {
   readonly reason: RefusalReason;
   readonly headers: Record<string, string>;
@@ -66,7 +69,7 @@ export class RequestRefusedError extends Error {
   }
 }
 
-/** A rule of ours that pydantic has no name for, in the shape of its custom validators. */
+/** A violation of a rule of the runtime itself, in the JSON format that pydantic uses for custom validators. */
 export function valueError(loc: (string | number)[], text: string, input?: unknown): ValidationDetail {
   return { type: 'value_error', loc, msg: `Value error, ${text}`, input, ctx: { error: {} } };
 }

@@ -5,52 +5,60 @@ import type { Answer, Call, Definition, Operation, OperationBase, OperationBody,
 import { snakeCase } from './paths.ts';
 import type { Principal } from './principal.ts';
 
-/** No parameters. */
+/** A schema without parameters. */
 export type None = z.ZodObject<Record<string, never>>;
 
-/** What a kind of object is called. */
+/** The names of a kind of stored object. */
 export interface Named {
-  /** In sentences: `webhook` makes "Get a webhook", "No such webhook.", "Webhook not found: w1". */
+  /** Name in texts: `webhook` gives "Get a webhook", "No such webhook.", "Webhook not found: w1". */
   noun: string;
-  /** [`noun` with an s]. */
+  /** Default: `noun` with an s. */
   plural?: string;
-  /** In ids of operations: `ScoreRule` makes `listScoreRules`, `deleteScoreRule` [`noun`, capitalised]. */
+  /** Name in operation ids: `ScoreRule` gives `listScoreRules` and `deleteScoreRule`. Default: `noun`, capitalised. */
   id?: string;
 }
 
-/** One kind of stored object: where it is, how it is shown and found. */
+/** A kind of stored object: its path, its representation, and how to find an object. */
 export interface Resource<Wire extends z.ZodType, Row, Within extends z.ZodObject, Key extends z.ZodObject> {
-  /** Path of all of them, and its parameters. */
+  /** Path of the collection, and its parameters. */
   path: string;
   within?: Within;
-  /** Parameters of the path of one of them: those of `within`, then its key [query or body say which one is meant]. */
+  /**
+   * Parameters of an object's path: those of `within`, then the object's key. Absent if query or body identify the
+   * object.
+   */
   key?: Key;
   schema: Wire;
-  /** One of them as it is answered; published. */
+  /** An object as the API returns it; published in the OpenAPI document. */
   example: NoInfer<z.input<Wire>>;
   /**
-   * Finds the one that a path names, if the caller may see it; else the request gets 404. It runs before the handler,
-   * outside its transaction: leave it out where a handler locks the row, or finds it by the change itself.
+   * Finds the object in the path, if the caller may see it; otherwise the request gets 404. It runs before the handler,
+   * outside the handler's transaction, so omit it if the handler locks the row or finds it by the change itself.
    */
   find?: (db: Database, path: z.output<Key>, principal: Principal) => Promise<Row | undefined>;
-  /** Text of the 404 of one of them, from its path [by `noun`]. */
+  /** Makes the text of the 404 for an object, from its path. Default: derived from `noun`. */
   absent?: (path: { [Name in keyof z.output<Key>]: string }) => string;
 }
 
-/** How a verb does its work. Each gets the row that `find` found. */
+/** The implementation of a verb. It receives the row that `find` found. */
 type Work<Context, Sent, Row> =
   | {
-      /** Returns the value of the answer. A verb that answers nothing returns false for what is absent: 404. */
+      /**
+       * Returns the response's value. A verb without a response body returns false if the object does not exist, which
+       * gives 404.
+       */
       run: (context: Context, call: Sent, row: Row) => Promise<unknown>;
       handler?: never;
     }
   | {
-      /** Returns the answer itself: text that is serialised already, or what was sent. */
+      /** Returns the complete response, for text that is already serialised or already sent. */
       handler: (context: Context, call: Sent, row: Row) => Promise<Answer>;
       run?: never;
     };
 
-/** A verb as a room declares it: its work, and each member of an operation in which it is not as others are. */
+/**
+ * A verb as a feature declares it: its implementation, and the members of the operation that differ from the defaults.
+ */
 type Verb<
   Context,
   Path extends z.ZodObject,
@@ -68,8 +76,8 @@ type Verb<
   } & Work<Context, Call<z.output<Path>, z.output<Query>, z.output<Headers>, z.input<Body>>, Row>;
 
 /**
- * The verbs: method, beginning of id and summary, whether the path names one object, whether that has to be there, what
- * is answered.
+ * The verbs: HTTP method, prefixes of operation id and summary, whether the path names an object, whether that object
+ * must exist, and the kind of response.
  */
 const VERBS = {
   list: { method: 'get', id: 'list', summary: 'List', isOfOne: false, finds: false, answers: 'all' },
@@ -90,8 +98,8 @@ interface VerbRow {
 }
 
 /**
- * Returns the verbs of a resource. Each makes an operation by the table, but for what it says itself.
- * @param defaults the members that a room gives an operation by its method
+ * Returns the verbs of a resource, functions that each declare an operation with defaults from the table of verbs.
+ * @param defaults the members of an operation that its feature's area determines by method
  */
 export function declareResource<
   Context,
@@ -110,7 +118,7 @@ export function declareResource<
     more.absent ??
     ((named: Record<string, unknown>) => `${capitalize(noun)} not found: ${String(named[keyName ?? ''])}`);
 
-  /** The object that a path names. @throws {NotFoundError} for one that is absent, or that the caller may not see */
+  /** Loads the object in the path. @throws {NotFoundError} if it does not exist, or the caller may not see it */
   async function get(db: Database, named: { path: z.output<Key>; principal: Principal }): Promise<Row> {
     const row = await find?.(db, named.path, named.principal);
     if (find && row === undefined) throw new NotFoundError(absent(named.path as never));
@@ -165,7 +173,7 @@ export function declareResource<
         ...((success ?? verb.answers !== 'nothing') && { success: { ...shown, ...success } }),
         ...(finds && { errors: { 404: `No such ${noun}.`, ...said.errors } }),
         handler: async (context: Context, call: Call<never, never, never, never>): Promise<Answer> => {
-          // The process gives each operation its whole context, whatever its room names of it.
+          // At run time the context is the whole process context, whatever part of it the feature's type names.
           const { database } = context as { database: DatabasePool };
           const row = finds ? await get(method === 'get' ? database.reads : database.db, call) : undefined;
           if (handler) return handler(context, call, row as Found);
@@ -182,11 +190,11 @@ export function declareResource<
     list: declare<Within, undefined, z.ZodUndefined, z.ZodArray<Wire>>(VERBS.list),
     create: declare<Within, undefined, z.ZodUndefined, Wire>(VERBS.create),
     read: declare<Key, Row, z.ZodUndefined, Wire>(VERBS.read),
-    /** Puts one in the place of what is there. */
+    /** Replaces an object. */
     save: declare<Key, undefined, Wire, Wire>(VERBS.save),
     change: declare<Key, Row, z.ZodUndefined, Wire>(VERBS.change),
     remove: declare<Key, Row, z.ZodUndefined, Wire>(VERBS.remove),
-    /** Does something else to one of them, at a path below its own; it says its id and summary itself. */
+    /** Declares another action on an object, at a path below the object's own, with its own id and summary. */
     action: (name: string) => declare<Key, Row, z.ZodUndefined, Wire>(VERBS.action, `/${name}`),
   };
 }

@@ -2,31 +2,37 @@ import { once } from 'node:events';
 import type { Response } from 'express';
 import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from './principal.ts';
 
-/** Time between comments that keep an idle stream open through proxies. */
+/** Interval of comments that keep an idle stream open through proxies, in milliseconds. */
 const KEEP_ALIVE_MS = 15_000;
 
-/** A stream of server-sent events (WHATWG HTML, 9.2). */
+/** A stream of server-sent events (WHATWG HTML §9.2). */
 export interface EventStream {
   /** Aborted when the client has gone. */
   signal: AbortSignal;
-  /** Writes one frame of JSON on one line, with `type` as the event's name, and waits while the client reads slowly. */
+  /** Writes a frame with JSON on one line and `type` as event name; waits while the client reads slowly. */
   send(data: string, id?: number | string, type?: string): Promise<void>;
   end(): void;
 }
 
-/** How a stream behaves. */
+/** Options of an event stream. */
 interface StreamOptions {
-  /** True: comments go out while nothing else does. */
+  /** True: send comments while the stream is idle. */
   comments: boolean;
-  /** True: frames of one moment go out in one write [each in its own: ADK's UI drops the rest of a cut frame]. */
+  /**
+   * True: send simultaneous frames in one write. Default: one write per frame, because ADK's UI loses the rest of a
+   * split frame.
+   */
   isJoined?: boolean;
-  /** The last frame of a stream whose credential has expired or was revoked. */
+  /** The last frame if the stream's credential expires or is revoked. */
   expired?: string;
 }
 
 const EXPIRED_FRAME = `event: expired\ndata: ${JSON.stringify({ detail: NOT_VALID_ANY_MORE })}\n\n`;
 
-/** Begins a stream on a response; it ends when the credential of the request does, with a frame that says so. */
+/**
+ * Starts an event stream on a response. The stream ends when the request's credential does, with a last frame that says
+ * so.
+ */
 export function openEventStream(response: Response, options: StreamOptions): EventStream {
   const { comments, isJoined = false, expired = EXPIRED_FRAME } = options;
   const gone = new AbortController();
@@ -56,7 +62,8 @@ export function openEventStream(response: Response, options: StreamOptions): Eve
       if (gone.signal.aborted) return;
       const fields = [...(type === undefined ? [] : [`event: ${type}`]), ...(id === undefined ? [] : [`id: ${id}`])];
       const isRead = response.write(`${[...fields, `data: ${data}`].join('\n')}\n\n`);
-      // At once: Node holds it back until all streams of the session have made their frames (p50 of 1,000: -25 %).
+      // Flushed at once: Node would wait until all streams of the session have written their frames (p50 of 1,000
+      // streams: -25 %).
       if (!isJoined) response.socket?.uncork();
       if (!isRead) await once(response, 'drain', { signal: gone.signal }).catch(() => undefined);
     },

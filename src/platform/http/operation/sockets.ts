@@ -7,22 +7,26 @@ import { RequestRefusedError } from './request-errors.ts';
 
 const NO_UPGRADE = 'This address speaks WebSocket: the request must ask for an upgrade.';
 
-/** The WebSockets of a server. */
+/** The WebSockets of an HTTP server. */
 export interface Sockets {
-  /** Lets the application judge every upgrade as any request: what it refuses gets its HTTP answer and no socket. */
+  /**
+   * Passes every upgrade request through the application like any other request. A refused upgrade gets an HTTP
+   * response.
+   */
   attach(server: Server, app: RequestListener): void;
   /**
-   * Accepts the upgrade of a request that the application has let through.
-   * @throws {RequestRefusedError} for a request that is none. @throws {UnavailableError} when there are too many.
+   * Accepts an upgrade request that the application has admitted.
+   * @throws {RequestRefusedError} if the request is no upgrade
+   * @throws {UnavailableError} if too many WebSockets are open
    */
   accept(request: IncomingMessage, response: ServerResponse): Promise<WebSocket>;
-  /** How many are open. */
+  /** Returns the number of open WebSockets. */
   count(): number;
 }
 
 /**
- * True for a request that asks for a WebSocket at a path. For any other offer to change the protocol, as Java's client
- * makes one with each request (`h2c`), Node would leave the body unread.
+ * True for a request to open a WebSocket at a path. Other upgrade offers, such as `h2c` in each request of Java's
+ * client, must be ignored, because Node would leave their bodies unread.
  */
 export const isWebSocketUpgrade =
   (path: string) =>
@@ -31,9 +35,9 @@ export const isWebSocketUpgrade =
     headers.upgrade?.toLowerCase() === 'websocket' &&
     url.split('?')[0]?.replace(/\/$/, '') === path;
 
-/** @param limits `frameBytes` of one message, `sockets` that may be open at once */
+/** @param limits `frameBytes`: maximum size of a message; `sockets`: maximum number of open WebSockets */
 export function createSockets(limits: { frameBytes: number; sockets: number }): Sockets {
-  /** Made with the first WebSocket, which loads the package. */
+  /** Created with the first WebSocket, which loads the package `ws`. */
   let webSockets: WebSocketServer | undefined;
   const upgrades = new WeakMap<IncomingMessage, { socket: Duplex; head: Buffer; ignored?: string }>();
   return {
@@ -43,7 +47,8 @@ export function createSockets(limits: { frameBytes: number; sockets: number }): 
         const response = new ServerResponse(request);
         response.shouldKeepAlive = false;
         response.assignSocket(request.socket);
-        // The socket is no longer read: ended from our side alone it would stay, also when its client has gone.
+        // The socket is no longer read: closed from our side only, it would stay even after its client has
+        // disconnected.
         response.on('finish', () => request.socket.destroySoon());
         socket.on('error', () => socket.destroy());
         upgrades.set(request, { socket, head });
@@ -57,7 +62,7 @@ export function createSockets(limits: { frameBytes: number; sockets: number }): 
       const { WebSocketServer: Sockets } = await import('ws');
       webSockets ??= new Sockets({
         noServer: true,
-        // What a client compresses may be a thousand times as large.
+        // Compression is off, because a compressed message may expand a thousandfold.
         perMessageDeflate: false,
         maxPayload: limits.frameBytes,
       }).on('headers', (lines: string[], incoming: IncomingMessage) => {
@@ -65,7 +70,7 @@ export function createSockets(limits: { frameBytes: number; sockets: number }): 
         if (ignored !== undefined) lines.push(`${IGNORED_MEMBERS}: ${ignored}`);
       });
       const opened = webSockets;
-      // An upgrade has headers of its own; of those of the response it needs this one.
+      // An upgrade's response has its own headers; of the headers set so far only this one is passed on.
       const ignored = response.getHeader(IGNORED_MEMBERS);
       if (typeof ignored === 'string') upgrade.ignored = ignored;
       if (opened.clients.size >= limits.sockets)

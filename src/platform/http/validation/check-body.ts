@@ -10,25 +10,34 @@ import type { BodyGate } from './openapi-gate.ts';
 import type { UnknownName } from './unknown-names.ts';
 import { type JsonPath, MISSING, type Mistake, toDetail } from './words.ts';
 
-/** The maximum number of details of a body: 100,000 invalid places must not cost 100,000 entries. */
+/** Maximum number of validation errors in a response: 100,000 invalid values must not produce 100,000 entries. */
 export const MAX_DETAILS = 100;
-/** Longer inputs are left out of the answer: pydantic would send a body of 10 MB back once for every missing member. */
+/**
+ * Maximum length of an `input` in a validation error, in characters. pydantic would repeat a body of 10 MB for every
+ * missing member.
+ */
 const MAX_ECHO_LENGTH = 4096;
 
-/** A body in the schema's spelling, its mistakes and its unknown names. */
+/**
+ * The result of checking a body: the body with the schema's member names, the validation errors, and the unknown names.
+ */
 interface CheckedBody {
   value: unknown;
   details: ValidationDetail[];
   unknown: UnknownName[];
 }
 
-/** Takes the place of an exact integer for the document: free-form members accept it, and none with a type does. */
+/**
+ * Replaces an integer beyond the range of a double during validation: untyped members accept it, typed members refuse
+ * it.
+ */
 const UNTYPED = Symbol('an integer that no float holds');
 const toUntyped = () => UNTYPED;
 
 /**
- * Prepares the check of one operation's bodies. The document judges first and costs microseconds; the rules between
- * members that JSON Schema cannot express (`refine`) judge only what the document accepts.
+ * Prepares the validation of an operation's bodies. The OpenAPI document is checked first and takes microseconds. Rules
+ * between members, which JSON Schema cannot express (zod's `refine`), are checked only if the document accepts the
+ * body.
  */
 export function bodyChecker(
   { schema, required }: OperationBody,
@@ -37,7 +46,7 @@ export function bodyChecker(
 ): (sent: unknown) => Promise<CheckedBody> {
   let rules: { schema: ReturnType<typeof pickRefined> } | undefined;
   return async (sent) => {
-    // `null` counts as no body, and an optional body that is not there is an empty one.
+    // `null` counts as a missing body, and a missing optional body as an empty object.
     const isMissing = sent === undefined || sent === null;
     if (isMissing && required) return { value: undefined, details: [toDetail(MISSING, ['body'], null)], unknown: [] };
     const found = { hasUnknown: false };
@@ -63,7 +72,10 @@ function ofMistake({ path, words }: Mistake, aliases: KeyAliases, sent: unknown)
   return toDetail(words, toLocation(keys), echo(input));
 }
 
-/** What the package alone refuses, for instance too many members, or a mistake far behind in a large body. */
+/**
+ * The error if only express-openapi-validator refuses the body, e.g. for too many members, or for an error far into a
+ * large body that `explain` does not reach.
+ */
 function ofViolation(
   { path, message }: { path: string; message: string },
   aliases: KeyAliases,
@@ -76,7 +88,7 @@ function ofViolation(
   return valueError(toLocation(aliases.toSentPath(sent, keys)), message);
 }
 
-/** A rule of code that a body breaks, and the place. */
+/** A violated rule in code (zod's `refine`), with its path. */
 interface BrokenRule {
   path: JsonPath;
   message: string;
@@ -89,7 +101,10 @@ function ofRule({ path, message }: BrokenRule, aliases: KeyAliases, sent: unknow
 
 type Issue = z.core.$ZodIssue;
 
-/** Lists the broken rules among zod's issues. Whatever else zod finds is the document's part, which has accepted it. */
+/**
+ * Lists violated rules among zod's issues. All other issues are ignored, because the OpenAPI document has accepted the
+ * body.
+ */
 function* brokenRules(issues: readonly Issue[], prefix: JsonPath = []): Generator<BrokenRule> {
   for (const issue of issues) {
     const path = [...prefix, ...issue.path];
@@ -98,11 +113,11 @@ function* brokenRules(issues: readonly Issue[], prefix: JsonPath = []): Generato
   }
 }
 
-/** True for the issues of the branch of a union that the document accepts. */
+/** True if a union's branch has only violated rules: the OpenAPI document accepts this branch. */
 const hasRulesOnly = (issues: readonly Issue[]): boolean =>
   issues.every((issue) => (issue.code === 'invalid_union' ? issue.errors.some(hasRulesOnly) : isRule(issue)));
 
-/** The document leaves out the rules of a record's keys. */
+/** Rules on a record's keys count too, because the OpenAPI document omits them. */
 const isRule = ({ code }: Issue) => code === 'custom' || code === 'invalid_key';
 
 const toLocation = (keys: (string | number)[]) => [
@@ -119,10 +134,12 @@ function valueAt(root: unknown, keys: readonly (string | number)[]): unknown {
   return value;
 }
 
-/** Returns `undefined`, which leaves `input` out, for a value that is too large to send back a hundred times. */
+/**
+ * Returns a value to repeat in an error; `undefined`, which omits `input`, if it is too large for a hundred entries.
+ */
 export const echo = (value: unknown) => (remainingEcho(value, MAX_ECHO_LENGTH) < 0 ? undefined : value);
 
-/** Returns the rest of a budget of characters after writing a value; stops at the first value that does not fit. */
+/** Subtracts a value's length as JSON from a budget of characters; stops at the first part that exceeds the budget. */
 function remainingEcho(value: unknown, budget: number): number {
   if (typeof value === 'string') return budget - value.length;
   if (typeof value !== 'object' || value === null) return budget - 8;

@@ -6,17 +6,17 @@ import { JsonRefusedError, LARGE_BYTES, parseJson } from '../../../core/parse-js
 import { ownTurn } from '../../work/loop-turns.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
-/** Reads the body of a request. @throws the refusal */
+/** Reads the body of a request. @throws the error for its response */
 export type ReadBody = (request: Request, response: Response) => Promise<void>;
 
 /**
- * Reads and parses the JSON body of a request into `request.body`; `undefined` if there is none. Refuses, in this
- * order: a body that is not `application/json` in UTF-8, one over `maxBytes` after decompression, and what
- * {@link parseJson} refuses.
+ * Reads and parses a request's JSON body into `request.body`; `undefined` if there is none. Refuses, in this order: a
+ * body that is not `application/json` in UTF-8, a body over `maxBytes` after decompression, and everything that {@link
+ * parseJson} refuses.
  */
 export const readJsonBody = (maxBytes: number): ReadBody => readBody(maxBytes, requireJson, parseBody);
 
-/** Reads a body of any media type into `request.body` as text; `undefined` if there is none. */
+/** Reads a body of any media type into `request.body` as a string; `undefined` if there is none. */
 export const readTextBody = (maxBytes: number): ReadBody => readBody(maxBytes, () => undefined, toText);
 
 function readBody(
@@ -42,7 +42,10 @@ const runMiddleware = (handler: RequestHandler, request: Request, response: Resp
     void handler(request, response, (error?: unknown) => (error === undefined ? resolve() : reject(error)));
   });
 
-/** False for a body of length 0, because Angular posts `null` so, without a media type (interface inventory §0.3). */
+/**
+ * False for a body of length 0, because Angular sends `null` as an empty body without media type (interface inventory
+ * §0.3).
+ */
 export function hasBody(request: Pick<Request, 'headers'>): boolean {
   if (request.headers['transfer-encoding'] !== undefined) return true;
   return Number(request.headers['content-length'] ?? 0) > 0;
@@ -65,7 +68,7 @@ function toText(sent: Buffer): string {
   return sent.toString();
 }
 
-/** Parses a body, or the text in one, within the bounds of bodies. @throws the refusal */
+/** Parses the JSON of a body, or of a text inside a body, within the size limits. @throws the error for the response */
 export function parseBody(sent: Buffer): unknown {
   try {
     return parseJson(sent, INPUT_LIMITS.requestBody, { exact: true });
@@ -86,23 +89,23 @@ function toRefusal({ kind, message, path }: JsonRefusedError, sent: Buffer): Err
   return new ValidationFailedError([{ ...detail, ctx: { error } }]);
 }
 
-/** The first error of a text that is not JSON, as FastAPI answers it: the sentence of Python's `json` up to 3.12. */
+/** The first syntax error of a JSON text, with the message of Python's `json` up to version 3.12, as in FastAPI. */
 interface JsonError {
   error: string;
-  /** In Unicode characters. */
+  /** Position in Unicode characters. */
   place: number;
 }
 
 const BLANKS = /[ \t\n\r]*/y;
 const SCALAR = /null|true|false|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const STRING_STOP = /["\\\u0000-\u001f]/g;
-/** Matches several escapes at once, which is faster. Python demands a character after the digits of the last one. */
+/** Matches several escapes at once for speed. Python requires a character after the digits of the last escape. */
 const ESCAPES = /(?:\\(?:["\\/bfnrt]|u[\da-fA-F]{4}(?=[^]))){1,256}/y;
 const NAME = 'Expecting property name enclosed in double quotes';
 
 /**
- * Finds the first error of a text that `JSON.parse` has refused. `NaN` and the like are errors, although Python accepts
- * them. It recurses, so the depth of the text must be bounded.
+ * Finds the first error in a text that `JSON.parse` has refused. `NaN` and `Infinity` are errors, although Python
+ * accepts them. It is recursive, so the nesting depth must be limited before.
  */
 function findJsonError(text: string): JsonError {
   try {
@@ -114,12 +117,12 @@ function findJsonError(text: string): JsonError {
   }
 }
 
-/** Ends the parsing at the first error. */
+/** Throws the first error, which ends the parsing. */
 function fail(error: string, at: number): never {
   throw new Error(error, { cause: at });
 }
 
-/** Returns the place after the value that begins at `start`. */
+/** Parses the value at `start`; returns the position after it. */
 function readValue(text: string, start: number): number {
   const opening = text.charAt(start);
   if (opening === '"') return readString(text, start);
@@ -129,7 +132,7 @@ function readValue(text: string, start: number): number {
   return end;
 }
 
-/** Returns the place after an object or array. */
+/** Parses an object or array; returns the position after it. */
 function readMembers(text: string, start: number, isObject: boolean): number {
   const closing = isObject ? '}' : ']';
   let at = skip(BLANKS, text, start + 1);
@@ -142,7 +145,7 @@ function readMembers(text: string, start: number, isObject: boolean): number {
   }
 }
 
-/** Returns the place of the value whose name begins at `start`. */
+/** Parses the member name at `start`; returns the position of its value. */
 function readName(text: string, start: number): number {
   if (text.charAt(start) !== '"') fail(NAME, start);
   const at = skip(BLANKS, text, readString(text, start));
@@ -164,7 +167,7 @@ function readString(text: string, start: number): number {
   }
 }
 
-/** Returns the place after a match at `at`; `at` if nothing matches there. */
+/** Returns the position after a match at `at`; `at` itself if nothing matches there. */
 function skip(pattern: RegExp, text: string, at: number): number {
   pattern.lastIndex = at;
   return pattern.test(text) ? pattern.lastIndex : at;

@@ -5,29 +5,32 @@ import { snakeCase } from '../operation/paths.ts';
 import type { UnknownName } from './unknown-names.ts';
 
 /**
- * Clients send members in camelCase or in snake_case (interface inventory §0.1), and some have another name for
- * `harness_agent`. Schemas, documents and handlers know only the schema's spelling and the application's name. This
- * file renames the members of a body along its schema, never inside free-form objects, and maps the path of an error
- * back to the spelling that was sent.
+ * Clients send member names in camelCase or in snake_case (interface inventory §0.1), and some use another name for
+ * `harness_agent`. Schemas, documents and handlers know only the schema's spelling and the application's own name. This
+ * file renames the members of a body along its schema, never inside free-form objects, and converts the path of an
+ * error back to the spelling that was sent.
  */
 
-/** The names in a schema: the known ones, the spellings to rename, and the shapes below that have names. */
+/** The member names of a schema: known names, aliases, and the same for nested schemas. */
 interface Shape {
-  /** All names that an object may have; `undefined` if it may be free-form, or if none is allowed. */
+  /** All names that an object may have; `undefined` if it may have any, or if the schema is no object. */
   known: ReadonlySet<string> | undefined;
 
-  /** Other spelling → the schema's own. */
+  /** Alias → the schema's name. */
   renames: Map<string, string>;
   members: Map<string, Shape>;
-  /** The shape of an array's elements or a record's values. */
+  /** The names within an array's elements or a record's values. */
   element: Shape | undefined;
-  /** True if the member {@link APP_NAME} names an application. */
+  /** True if the member {@link APP_NAME} contains an application's name, which may be an alias. */
   namesApp: boolean;
 }
 
 const APP_NAME = 'appName';
 
-/** Returns the shape of a schema; that of a recursive schema is recursive. */
+/**
+ * Reads the names of a schema. `known` contains those already read, so that a recursive schema gives a recursive
+ * result.
+ */
 function toShape(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): Shape {
   const schema = unwrap(wrapped);
   const made = known.get(schema);
@@ -51,12 +54,12 @@ function toShape(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): 
   shape.namesApp = APP_NAME in members;
   shape.element = mergeShapes(elements.map((element) => toShape(element, known)));
   const branch = mergeShapes(branches.map((option) => toShape(option, known)));
-  // A union with a free-form object takes any members.
+  // A union with a free-form object accepts any member.
   if (branch) Object.assign(shape, branch, branches.some(isFreeForm) && { known: undefined });
   return shape;
 }
 
-/** True for a schema that takes objects of any members. */
+/** True for a schema that accepts objects with any members. */
 function isFreeForm(schema: z.core.$ZodType): boolean {
   const { type, shape, options } = getDefinition(unwrap(schema));
   if (isKeeping(unwrap(schema))) return true;
@@ -64,7 +67,7 @@ function isFreeForm(schema: z.core.$ZodType): boolean {
   return options?.some(isFreeForm) ?? (shape !== undefined && Object.keys(shape).length === 0);
 }
 
-/** Returns one shape with the names of all shapes: of a union's branches, or of a tuple's elements. */
+/** Merges the names of several schemas: the branches of a union, or the elements of a tuple. */
 function mergeShapes(shapes: Shape[]): Shape | undefined {
   if (shapes.length < 2) return shapes[0];
   const names = shapes.flatMap(({ known }) => [...(known ?? [])]);
@@ -84,7 +87,7 @@ function hasNames(shape: Shape, seen = new Set<Shape>()): boolean {
   return [...shape.members.values()].some((member) => hasNames(member, seen));
 }
 
-/** Removes the shapes without names, so that requests are not searched there. */
+/** Removes nested entries without names, so that requests are not searched there. */
 function prune(shape: Shape, seen = new Set<Shape>()): void {
   if (seen.has(shape)) return;
   seen.add(shape);
@@ -98,18 +101,21 @@ function prune(shape: Shape, seen = new Set<Shape>()): void {
 
 export interface KeyAliases {
   /**
-   * Returns the body in the schema's spelling; the same object if nothing changes. The schema's spelling wins if both
-   * were sent. It recurses as deep as body and schema agree, so the body's depth must be bounded before.
-   * @param found learns whether there are unknown members
+   * Returns the body with the schema's names; the same object if nothing changes. If both spellings of a name were
+   * sent, the schema's spelling wins. It is recursive, so the body's nesting depth must be limited before.
+   * @param found receives whether there are unknown members
    */
   toSchema(body: unknown, found?: Found): unknown;
-  /** Lists the unknown members of a body, and spellings whose schema's spelling was sent too; `limit` at most. */
+  /** Lists at most `limit` unknown members of a body, including an alias whose schema spelling was sent too. */
   listUnknown(body: unknown, limit: number): UnknownName[];
-  /** Returns a path in the spelling that was sent; a missing member keeps the schema's name. */
+  /** Converts a path to the spelling that was sent; a missing member keeps the schema's name. */
   toSentPath(body: unknown, path: readonly PropertyKey[]): (string | number)[];
 }
 
-/** The findings of a renaming. The places of unknown members cost more, and are looked up only for a refusal. */
+/**
+ * What renaming found out. It does not record the paths of unknown members, because finding them is slower and only
+ * errors need them.
+ */
 interface Found {
   hasUnknown: boolean;
 }
@@ -117,9 +123,9 @@ interface Found {
 const NO_ALIASES: ReadonlyMap<string, string> = new Map();
 
 /**
- * Prepares the names of a schema.
- * @param aliases further top-level spellings → the schema's names
- * @param apps further names of applications → the names
+ * Prepares the renaming for a schema.
+ * @param aliases additional top-level name → the schema's name
+ * @param apps alias of an application → the application's name
  */
 export function keyAliases(
   schema: z.core.$ZodType,
@@ -166,7 +172,7 @@ function renameMembers(shape: Shape, value: JsonObject, to: Renaming): JsonObjec
       changed ??= keys.slice(0, index).map((before) => [before, value[before]]);
     changed?.push([target, renamed]);
   }
-  // fromEntries makes own properties, also of a key named `__proto__`.
+  // `fromEntries` defines own properties, even for a key named `__proto__`.
   return changed ? Object.fromEntries(changed) : value;
 }
 
@@ -188,7 +194,7 @@ function sentKey(shape: Shape, value: JsonObject, name: string): string {
   return name;
 }
 
-/** Adds the unknown members below a place to `unknown`, until there are `limit`. Restores `place` before it returns. */
+/** Appends the unknown members below a path to `unknown`, up to `limit`. Restores `place` before it returns. */
 function collectUnknown(
   shape: Shape,
   value: unknown,

@@ -4,17 +4,17 @@ import { BODY_CHARACTERS, BODY_VALUES } from '../../../core/members.ts';
 import { type FindError, TEXT_FORMATS } from '../../../core/text-format.ts';
 import { explain, type JsonSchema, type Mistake } from './words.ts';
 
-/** A mistake that express-openapi-validator found in a body: `path` is `/body` or begins with `/body/`. */
+/** A validation error of express-openapi-validator; `path` is `/body` or begins with `/body/`. */
 interface Violation {
   path: string;
   message: string;
 }
 
-/** The judge of one operation's bodies, by the published document. */
+/** Validates the bodies of an operation by the OpenAPI document. */
 export interface BodyGate {
-  /** Returns what the document refuses of a body, the first mistake alone; `undefined` if it accepts the body. */
+  /** Returns the first error in a body; `undefined` if the OpenAPI document accepts it. */
   check: (body: unknown) => Promise<Violation | undefined>;
-  /** Returns the mistakes of a refused body in pydantic's words, `most` at most; see {@link explain}. */
+  /** Returns at most `most` errors of a refused body, with pydantic's messages; see {@link explain}. */
   explain: (body: unknown, most: number) => Mistake[];
 }
 
@@ -30,22 +30,24 @@ interface OperationObject {
 }
 
 /**
- * express-openapi-validator as the judge of every body, by the published document.
+ * Validates every body by the published OpenAPI document, using express-openapi-validator.
  *
- * The package gets a request made for it, with eight fixed members and the body, and judges nothing else, because the
- * client's own request costs too much or is judged otherwise:
- * - It compiles a validator for each distinct `Content-Type` and keeps it: 232 MB for 300 requests.
- * - It routes again by `originalUrl`, where a name of an artifact may have raw slashes.
+ * The package receives a synthetic request with eight fixed members and the body, and validates nothing else, because
+ * the client's own request would cost too much or be validated differently:
+ * - It compiles and keeps a validator for each distinct `Content-Type`: 232 MB for 300 requests.
+ * - It routes again by `originalUrl`, which may contain raw slashes in an artifact name.
  * - It redefines `query` on the request, parses JSON in elements of arrays and refuses reserved characters with 400.
- * - Ajv coerces text by rules of its own: it reads `1e2`, and neither `yes` nor `1_000`. So `parameters.ts` reads text.
- * - The published pattern of a path parameter is narrower than the rule, because a name that breaks it is a 404.
- * - It takes a wrong token for anonymous. So `bearer.ts` checks credentials.
+ * - Ajv coerces text by rules of its own: it accepts `1e2`, but neither `yes` nor `1_000`. So `parameters.ts` parses
+ *   text.
+ * - The published pattern of a path parameter is stricter than the check, because a name that violates it must give
+ *   404.
+ * - It treats a wrong token as anonymous. So `bearer.ts` checks credentials.
  *
- * Its document has one operation, because finding one of all costs more than the check: the whole document as one
- * middleware rebuilds the pattern of each route with each request, 0.5 ms.
+ * Its document contains a single operation, because finding an operation among all costs more than the validation:
+ * given the whole document, the middleware rebuilds every route's pattern with each request, 0.5 ms.
  *
- * The package is loaded with the first body, and an operation's validator compiled with its first one: together they
- * were two thirds of the CPU time of a start.
+ * The package is loaded with the first body, and an operation's validator is compiled with the operation's first body.
+ * Together they took two thirds of the CPU time of a start.
  */
 export function openApiGate(document: () => object): (method: string, path: string) => BodyGate {
   let bodies: OpenApiDocument | undefined;
@@ -59,7 +61,10 @@ export function openApiGate(document: () => object): (method: string, path: stri
   };
 }
 
-/** The gates of this process by their document: its runtimes share them, because one costs 0.1 s of CPU. */
+/**
+ * The validators of this process by document: the runtimes of a process share them, because creating one takes 0.1 s of
+ * CPU.
+ */
 const gates = new Map<string, BodyGate>();
 
 function gateFor(document: OpenApiDocument, method: string, path: string): BodyGate {
@@ -83,8 +88,8 @@ const resolveIn = ({ components }: OpenApiDocument, schema: JsonSchema) => {
 const REFERENCE = '#/components/schemas/';
 
 /**
- * Bounds integers as zod does and the published document does not: to those that a 64-bit float holds exactly, and a
- * column of PostgreSQL too.
+ * Limits integers to those that a double holds exactly, which also fit a PostgreSQL column. zod has this limit too, but
+ * the published document does not.
  */
 const bounded = (document: OpenApiDocument): OpenApiDocument =>
   JSON.parse(JSON.stringify(document), (_name, value: { type?: unknown } | null) => {
@@ -92,7 +97,7 @@ const bounded = (document: OpenApiDocument): OpenApiDocument =>
     return isInteger ? { minimum: Number.MIN_SAFE_INTEGER, maximum: Number.MAX_SAFE_INTEGER, ...value } : value;
   }) as OpenApiDocument;
 
-/** @param document that of one operation */
+/** @param document contains only the operation to check */
 function createCheck(
   document: OpenApiDocument,
   method: string,
@@ -113,17 +118,17 @@ function createCheck(
 }
 
 /**
- * Compiles every schema of a document, as only tests and `openapi` do.
- * @throws Error when the document is not valid OpenAPI or one of its schemas does not compile
+ * Compiles every schema of a document, for tests and the command `openapi`.
+ * @throws Error if the document is not valid OpenAPI, or one of its schemas does not compile
  */
 export async function compileDocument(document: object): Promise<void> {
   const whole = document as OpenApiDocument;
   const [load] = await loadValidator(whole, true);
-  // The first handler reports a document that could not be loaded.
+  // If the document cannot be loaded, the first handler reports it.
   if (load) await runHandlers([load], toProbe('get', '/', undefined, ''));
   for (const [path, item] of Object.entries(whole.paths)) {
     for (const [method, operation] of Object.entries(item)) {
-      // Without its answers, which are not checked: Ajv goes through all that a document has.
+      // Without responses, which are not validated: Ajv would traverse everything in the document.
       const single = withPaths(whole, { [path]: { [method]: { ...operation, responses: {} } } as never });
       const [mediaType] = Object.keys(operation.requestBody?.content ?? {});
       await createCheck(single, method, path, mediaType)(operation.requestBody && {});
@@ -140,7 +145,7 @@ async function loadValidator(document: object, validateApiSpec: boolean): Promis
     validateSecurity: false,
     validateResponses: false,
     fileUploader: false,
-    // allErrors is quadratic in the number of errors: 20 s for a body of 200 KB.
+    // `allErrors` is off, because its time is quadratic in the number of errors: 20 s for a body of 200 KB.
     validateRequests: { allErrors: false, coerceTypes: false, allowUnknownQueryParameters: true },
   }) as RequestHandler[];
 }
@@ -150,7 +155,7 @@ const toFormat = (findError: FindError) => ({
   validate: (text: string) => findError(text) === undefined,
 });
 
-/** Returns a request with all that the validator reads of one. */
+/** Returns a synthetic request with the members that the validator reads. */
 function toProbe(method: string, path: string, body: unknown, mediaType: string): Request {
   const url = path.replaceAll(/\{\w+\}/g, '0');
   return {
@@ -175,7 +180,7 @@ async function runHandlers(handlers: RequestHandler[], probe: Request): Promise<
   }
 }
 
-/** The part of a document that judges bodies: their schemas, as JSON; no parameters, no answers. */
+/** Reduces a document to what validates JSON bodies: no parameters, no responses. */
 function onlyBodies(document: OpenApiDocument): OpenApiDocument {
   const paths = Object.entries(document.paths).map(([path, item]) => {
     const operations = Object.entries(item).flatMap(([method, { requestBody }]) => {
@@ -191,7 +196,7 @@ function onlyBodies(document: OpenApiDocument): OpenApiDocument {
   );
 }
 
-/** A document of some paths, with the schemas that they name and that those name in turn. */
+/** Returns a document with only the given paths and the schemas that they refer to, directly or indirectly. */
 function withPaths({ openapi, info, components }: OpenApiDocument, paths: OpenApiDocument['paths']): OpenApiDocument {
   const all = components?.schemas ?? {};
   const schemas: Record<string, JsonSchema> = {};
@@ -207,11 +212,14 @@ function withPaths({ openapi, info, components }: OpenApiDocument, paths: OpenAp
   return { openapi, info, paths, components: { schemas, parameters: components?.parameters ?? {} } };
 }
 
-/** True for a bound that the body as a whole keeps: counting its characters again would cost as much as parsing it. */
+/**
+ * True for a length limit that the size limit of the whole body implies: checking it again costs as much as parsing the
+ * body.
+ */
 const isOfBody = (key: string, value: unknown) =>
   (key === 'maxLength' && value === BODY_CHARACTERS) || (/^max(Items|Properties)$/.test(key) && value === BODY_VALUES);
 
-/** The validator would write `default` values into bodies; handlers see bodies as they were sent. */
+/** Removes `default` values, because the validator would write them into bodies, and handlers expect bodies as sent. */
 function withoutDefaults(value: unknown, parentKey = ''): unknown {
   if (Array.isArray(value)) return value.map((element) => withoutDefaults(element));
   if (typeof value !== 'object' || value === null) return value;

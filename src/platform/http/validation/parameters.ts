@@ -3,20 +3,21 @@ import { safeParse } from 'zod/v4/core';
 import { getDefinition, unwrap } from '../../../core/zod-graph.ts';
 
 /**
- * Path parameters, query parameters and headers are text. They are read by pydantic's rules and not by a coercing
- * validator, because Ajv reads `1e2` as 100 and express-openapi-validator passes `0` on as text.
+ * The types of path parameters, query parameters and headers, which are sent as text. They are parsed by pydantic's
+ * rules and not by a coercing validator, because Ajv reads `1e2` as 100, and express-openapi-validator passes `0` on as
+ * text.
  */
 
 export type ScalarType = 'string' | 'integer' | 'number' | 'boolean';
 
-/** Pydantic's name of the rule that a text breaks. */
+/** Pydantic's name for the error of a text that cannot be parsed. */
 export type ScalarRefusal = 'int_parsing' | 'int_parsing_size' | 'float_parsing' | 'bool_parsing';
 
 const TRUE_TEXTS: ReadonlySet<string> = new Set(['true', 't', 'yes', 'y', 'on', '1']);
 const FALSE_TEXTS: ReadonlySet<string> = new Set(['false', 'f', 'no', 'n', 'off', '0']);
 const INTEGER_TEXT = /^[+-]?\d+(?:_\d+)*(?:\.0+)?$/;
 const NUMBER_TEXT = /^[+-]?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?$/;
-/** Python's limit of digits in one integer (CVE-2020-10735). */
+/** Python's limit on the digits of an integer (CVE-2020-10735). */
 const MAX_INTEGER_DIGITS = 4300;
 
 const toNumber = (text: string) => Number(text.replaceAll('_', ''));
@@ -24,9 +25,9 @@ const toInteger = (text: string) =>
   Math.max(Number.MIN_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, toNumber(text)));
 
 /**
- * Reads text as pydantic does. Integers: `5`, ` 7 `, `+7`, `-1`, `1.0`, `1_000`, but not `1.5`, `1e2`, `0x1` or an
- * empty text. An integer beyond 2^53 becomes the nearest one that a double holds exactly. Booleans: true/false, t/f, yes/no,
- * y/n, on/off, 1/0 in any case.
+ * Parses text as pydantic does. Integers: `5`, ` 7 `, `+7`, `-1`, `1.0`, `1_000`, but not `1.5`, `1e2`, `0x1` or an
+ * empty text. An integer beyond 2^53 becomes the nearest integer that a double represents. Booleans: true/false, t/f,
+ * yes/no, y/n, on/off, 1/0, ignoring case.
  */
 export function parseScalar(type: ScalarType, text: string): { value: unknown } | { refusal: ScalarRefusal } {
   switch (type) {
@@ -51,40 +52,41 @@ export function parseScalar(type: ScalarType, text: string): { value: unknown } 
 export interface RefusedParameter {
   loc: (string | number)[];
   schema: z.core.$ZodType;
-  /** As it was sent; `undefined` if it was not. */
+  /** The text that was sent; `undefined` if the parameter is missing. */
   text: string | undefined;
-  /** The value that the text was parsed as. */
+  /** The value that the text was parsed to. */
   value?: unknown;
   refusal?: ScalarRefusal;
 }
 
 /**
- * Returns the values of the declared parameters, and adds the wrong ones to `refused`, in the order of the schema. Of
- * several texts the last one counts, as in FastAPI, unless the parameter is an array. Undeclared ones are ignored.
- * @param sentAs returns what was sent under a name: a text, several in order, or a value that counts as nothing
- *   (`a[b]=1`)
+ * Returns the values of the declared parameters, and appends the invalid ones to `refused`, in the schema's order. If a
+ * parameter is sent several times, the last value counts, as in FastAPI, unless it is an array. Undeclared parameters
+ * are ignored.
+ * @param sentAs returns what was sent under a name: a text, several texts in order, or an object (`a[b]=1`), which
+ *   counts as missing
  */
 type ReadParameters = (sentAs: (spelling: string) => unknown, refused: RefusedParameter[]) => Record<string, unknown>;
 
-/** One declared parameter, prepared before the first request. */
+/** A declared parameter, prepared before the first request. */
 interface Parameter {
   name: string;
   spelling: string;
   loc: (string | number)[];
-  /** The schema of one text: of an array, that of its elements. */
+  /** The schema of the parameter's text; for an array, the schema of an element. */
   schema: z.core.$ZodType;
   type: ScalarType;
   isArray: boolean;
-  /** The value if the parameter was not sent; `undefined` if it is required. */
+  /** The value if the parameter is missing; `undefined` if it is required. */
   absent: { value: unknown } | undefined;
-  /** Other names of its values → the values. */
+  /** Aliases of the parameter's values → the values. */
   synonyms: ReadonlyMap<unknown, string> | undefined;
 }
 
 /**
- * Prepares the reading of one place of an operation's requests.
- * @param spell returns how a name of the schema is spelt in the request
- * @param appAliases further names of applications → the names
+ * Prepares the parsing of an operation's path parameters, query parameters or headers.
+ * @param spell returns how a schema's name is spelt in the request
+ * @param appAliases alias of an application → the application's name
  */
 export function parameterReader(
   place: 'path' | 'query' | 'header',
@@ -133,9 +135,8 @@ function toTexts(sent: unknown): string[] {
 }
 
 /**
- * Returns the value of a parameter that was not sent. It is computed once, because most parameters are not sent and zod
- * takes 1 µs for each. `undefined` if the parameter is required, or if the value is an object that a request could
- * change.
+ * Returns the value of a missing parameter. It is computed once, because most parameters are missing and zod takes 1 µs
+ * for each. `undefined` if the parameter is required, or if the value is an object that a request could modify.
  */
 function absentValue(schema: z.core.$ZodType): { value: unknown } | undefined {
   const { success, data } = safeParse(schema, undefined);

@@ -4,27 +4,28 @@ import { camelCase, snakeCase } from '../operation/paths.ts';
 import type { ValidationDetail } from '../operation/request-errors.ts';
 
 /**
- * Names in a request that its operation does not know. An operation of this runtime refuses them, because a misspelt
- * restriction must not be ignored. An operation of a foreign protocol serves them and lists them in a header.
+ * Handles names in a request that its operation does not know. The runtime's own operations refuse them, because a
+ * misspelt restriction must not be ignored. Operations of third-party protocols accept them and list them in a response
+ * header.
  */
 
-/** An unknown name, and the names that may have been meant. */
+/** An unknown name, with the names that may have been meant. */
 export interface UnknownName {
   loc: (string | number)[];
   input: unknown;
-  /** The names that this place knows. */
+  /** The known names at the same path in the request. */
   known: Iterable<string>;
-  /** The spelling that counts, if both spellings of a name were sent. */
+  /** The spelling that takes precedence, if both spellings of a name were sent. */
   counts?: string;
-  /** True for a parameter with one value that was sent several times. */
+  /** True for a parameter with a single value that was sent several times. */
   isRepeated?: boolean;
-  /** The names of another place of the request, and that place. */
+  /** The names known in another part of the request, and that part. */
   elsewhere?: { known: Iterable<string>; place: string };
 }
 
 const REFUSAL = 'Extra inputs are not permitted';
 
-/** Says in pydantic's words that a name is unknown, and adds the nearest known one. */
+/** Returns the validation error for an unknown name in pydantic's format, with the most similar known name. */
 export function toExtraDetail(unknown: UnknownName): ValidationDetail {
   const { loc, input } = unknown;
   const place = loc.map((key) => (typeof key === 'string' ? toErrorText(key) : key));
@@ -44,25 +45,25 @@ function toReason({ loc, known, counts, isRepeated, elsewhere }: UnknownName, sh
     : `\`${shown}\` is not known here; \`${other}\` belongs to ${elsewhere?.place}`;
 }
 
-/** Bounds of the header, because browsers and proxies refuse answers with long headers. */
+/** Limits of the response header, because browsers and proxies refuse long headers. */
 const MAX_NAMES = 32;
 const MAX_NAME_LENGTH = 64;
 
-/** Returns the names for the header, with commas between them. */
+/** Returns the header's value: the names, comma-separated. */
 export function toHeaderText(unknown: readonly UnknownName[]): string {
   const names = new Set(unknown.map(({ loc }) => toToken(String(loc.at(-1)))));
   const shown = [...names].slice(0, MAX_NAMES);
   return [...shown, ...(names.size > MAX_NAMES ? ['...'] : [])].join(', ');
 }
 
-/** A name with percent-escapes, because a header takes only plain characters; cut off if it is long. */
+/** Percent-encodes a name, because a header allows only plain characters; long names are cut. */
 const toToken = (name: string) =>
   encodeURIComponent(name.slice(0, MAX_NAME_LENGTH).toWellFormed()).slice(0, MAX_NAME_LENGTH).replace(/%.?$/, '');
 
-/** The declared parameters of a query as they were sent, by their names, and the unknown ones. */
+/** The declared parameters of a query by their schema names, and the unknown names. */
 interface SentQuery {
   values: Record<string, unknown>;
-  /** Name of a parameter → the spelling that was sent, if it is another one. */
+  /** Parameter's name → the spelling that was sent, if it differs. */
   spellings: ReadonlyMap<string, string>;
   unknown: UnknownName[];
 }
@@ -70,10 +71,10 @@ interface SentQuery {
 const NOTHING: SentQuery = { values: {}, spellings: new Map(), unknown: [] };
 
 /**
- * Prepares the names of an operation's query. Each parameter may be sent in camelCase or snake_case; its own spelling
- * counts if both were sent.
- * @param single the parameters that have one value
- * @param elsewhere the names of the body
+ * Prepares the parameter names of an operation's query. A parameter may be sent in camelCase or snake_case; the
+ * schema's spelling takes precedence if both were sent.
+ * @param single the parameters with a single value
+ * @param elsewhere the member names of the body
  */
 export function queryNames(
   declared: readonly string[],
@@ -108,7 +109,7 @@ export function queryNames(
   };
 }
 
-/** Lists the names of a body that was sent to an operation without one. */
+/** Lists the member names of a body that was sent to an operation without a body. */
 export function unknownBody(sent: unknown, query: readonly string[]): UnknownName[] {
   if (sent === undefined || sent === null) return [];
   const elsewhere = { known: query, place: 'the query' };

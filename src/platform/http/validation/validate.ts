@@ -15,23 +15,23 @@ import { queryNames, toExtraDetail, toHeaderText, unknownBody, type UnknownName 
 import { explain, type JsonSchema, MISSING, ofUnreadable, toDetail } from './words.ts';
 
 /**
- * A request whose path, query, headers and body match its operation. Their types are `never`, because only the schemas
- * of the operation know them.
+ * A request whose path, query, headers and body match its operation. Their types are `never`, because only the
+ * operation's schemas know them.
  */
 export type ValidRequest = Pick<Call<never, never, never, never>, 'path' | 'query' | 'headers' | 'body'>;
 
 /**
- * Checks one request of an operation. An operation with a foreign protocol serves unknown names, and lists them in a
- * header of the answer.
- * @throws ValidationFailedError with all mistakes: path first, then query, then headers, then body
+ * Validates a request. For operations of third-party protocols unknown names are accepted and listed in a response
+ * header.
+ * @throws ValidationFailedError with all errors, in the order path, query, headers, body
  */
 export type Validate = (request: Request, response: Response) => Promise<ValidRequest>;
 
 /**
- * Prepares the check of each operation. `parameters.ts` reads path, query and headers; express-openapi-validator judges
- * bodies by the published document, and `words.ts` words the refusal by the same document; `unknown-names.ts` finds the
- * names that an operation does not know.
- * @param appAliases further names of applications → the names that handlers get
+ * Prepares the validation of each operation. `parameters.ts` parses path, query and headers. express-openapi-validator
+ * validates bodies by the OpenAPI document, and `words.ts` writes the error messages by the same document.
+ * `unknown-names.ts` finds names that an operation does not know.
+ * @param appAliases alias of an application → the name that handlers receive
  */
 export function createValidation(
   document: () => object,
@@ -45,7 +45,8 @@ export function createValidation(
     const readHeaders = parameterReader('header', parameters.headers, (name) => name, appAliases);
     const queried = Object.keys(parameters.query?.shape ?? {});
     const readNames = queryNames(queried, singleNames(parameters.query), body && namesOf(body));
-    // An object whose name is older than the rule can still be read and deleted.
+    // Reads and deletions accept names that violate the rules for new names, because an object may be older than a
+    // rule.
     const isChange = method !== 'get' && method !== 'delete';
     const checkBody = body
       ? bodyChecker(body, keyAliases(body.schema, body.aliases, appAliases), gate(method, template))
@@ -55,7 +56,7 @@ export function createValidation(
       const refused: RefusedParameter[] = [];
       const path = readPath((name) => params[name], refused);
       if (isChange && refused.length === 0) refused.push(...refusedNames(params));
-      // Express parses the query each time it is read.
+      // Read once, because Express parses the query at each access.
       const { values, spellings, unknown: inQuery } = readNames(request.query);
       const query = readQuery((name) => values[name], refused);
       const headers = readHeaders((name) => sentHeaders[name], refused);
@@ -76,25 +77,25 @@ export function createValidation(
   };
 }
 
-/** The names of the members of a body. */
+/** Returns a body's member names. */
 const namesOf = ({ schema }: OperationBody) => ({
   known: Object.keys(getChildren(unwrap(schema)).members),
   place: 'the body',
 });
 
-/** The names of the parameters that have one value. */
+/** Returns the parameters that have a single value. */
 const singleNames = (query: z.ZodObject | undefined): ReadonlySet<string> =>
   new Set(Object.entries(query?.shape ?? {}).flatMap(([name, schema]) => (isList(schema) ? [] : [name])));
 const isList = (schema: z.core.$ZodType) => getDefinition(unwrap(schema)).element !== undefined;
 
-/** A refused parameter by the spelling that was sent. */
+/** Replaces a refused parameter's name by the spelling that was sent. */
 const inSentSpelling = (refused: RefusedParameter, spellings: ReadonlyMap<string, string>): RefusedParameter => {
   const [place = '', name = '', ...rest] = refused.loc;
   const sent = place === 'query' ? spellings.get(String(name)) : undefined;
   return sent === undefined ? refused : { ...refused, loc: [place, sent, ...rest] };
 };
 
-/** Adds the unknown names, each in place of the detail that only says that it is one. */
+/** Appends the errors for unknown names; each replaces zod's or the validator's own error for the same name. */
 function withUnknown(details: ValidationDetail[], unknown: UnknownName[]): ValidationDetail[] {
   const toKey = (loc: (string | number)[]) => JSON.stringify(loc);
   const extras = new Map(
@@ -111,7 +112,7 @@ function withUnknown(details: ValidationDetail[], unknown: UnknownName[]): Valid
   return [...kept, ...extras.values()].slice(0, MAX_DETAILS);
 }
 
-/** Returns the parameters of a path whose values cannot name a new object. */
+/** Returns the path parameters whose values are not allowed as names of new objects. */
 const refusedNames = (params: Request['params']): RefusedParameter[] =>
   Object.entries(params).flatMap(([name, value]) =>
     typeof value === 'string' && nameError(value) !== undefined
@@ -119,7 +120,7 @@ const refusedNames = (params: Request['params']): RefusedParameter[] =>
       : [],
   );
 
-/** Says in pydantic's words why a parameter is refused. */
+/** Returns the validation error of a parameter, in pydantic's format. */
 function toParameterDetail({ loc, schema, text, value, refusal }: RefusedParameter): ValidationDetail {
   if (text === undefined) return toDetail(MISSING, loc, null);
   if (refusal) return toDetail(ofUnreadable(refusal), loc, text);
@@ -133,7 +134,7 @@ function toParameterDetail({ loc, schema, text, value, refusal }: RefusedParamet
 
 const published = new WeakMap<z.core.$ZodType, JsonSchema>();
 
-/** The JSON Schema of one text of a parameter; made once, because a request may have thousands of refused texts. */
+/** Returns the JSON Schema of a parameter's text; cached, because a request may have thousands of invalid texts. */
 function toJsonSchema(schema: z.core.$ZodType): JsonSchema {
   const known = published.get(schema) ?? z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' });
   published.set(schema, known);

@@ -3,29 +3,29 @@ import type { ValidationDetail } from '../operation/request-errors.ts';
 import { parseScalar, type ScalarRefusal, type ScalarType } from './parameters.ts';
 
 /**
- * The words of a refusal: what a schema of the published document refuses of a value, by pydantic's names and sentences
- * (interface inventory §4.4), because clients of FastAPI services match on them. There are three tables (types,
- * keywords, formats) and one walk along the value.
+ * Explains why a schema of the OpenAPI document refuses a value, with pydantic's error types and messages (interface
+ * inventory §4.4), because clients of FastAPI services match on them. There are three tables (types, keywords, formats)
+ * and a recursive walk through the value.
  *
- * Compared with FastAPI 0.165 and pydantic 2.14 on 131 requests. The differences are deliberate: a body's text is never
- * read as a number or a boolean, nor its numbers as booleans; `null` counts as no body; `NaN` and the like are no JSON;
- * media types other than `application/json` are 415.
+ * Compared with FastAPI 0.165 and pydantic 2.14 on 131 requests. The differences are deliberate: in a body, text is
+ * never parsed as a number or boolean, and numbers are never read as booleans; `null` counts as a missing body; `NaN`
+ * and `Infinity` are invalid JSON; media types other than `application/json` get 415.
  */
 
-/** A schema as OpenAPI 3.1 writes it. */
+/** A schema in the format of OpenAPI 3.1. */
 export type JsonSchema = Record<string, unknown>;
 
-/** A rule's name in pydantic, its sentence and its figures. */
+/** A validation error in pydantic's terms: error type, message and context (the limits that the message names). */
 export interface Words {
   type: string;
   msg: string;
   ctx?: Record<string, unknown>;
 }
 
-/** Keys and indexes from a body to a place in it. */
+/** Keys and indexes that lead from a body to a value in it. */
 export type JsonPath = readonly PropertyKey[];
 
-/** One mistake and its place, by the names of the schema. */
+/** A validation error with its path, in the schema's names. */
 export interface Mistake {
   path: (string | number)[];
   words: Words;
@@ -37,7 +37,7 @@ const toWords = (type: string, msg: string, ctx?: Record<string, unknown>): Word
   ...(ctx && { ctx }),
 });
 
-/** One entry of a 422 body, its members in the order of FastAPI. */
+/** Returns a validation error as in a 422 body, its members in FastAPI's order. */
 export const toDetail = (
   { type, msg, ctx }: Words,
   loc: ValidationDetail['loc'],
@@ -55,10 +55,10 @@ const plural = (count: number, noun: string) => `${count} ${noun}${count === 1 ?
 export const MISSING = toWords('missing', 'Field required');
 const EXTRA = toWords('extra_forbidden', 'Extra inputs are not permitted');
 const FRACTION = toWords('int_from_float', 'Input should be a valid integer, got a number with a fractional part');
-/** A rule of ours that pydantic has no name for, as its custom validators word it. */
+/** The error of a rule that pydantic does not have, in the format that pydantic uses for custom validators. */
 const ofValue = (reason: string) => toWords('value_error', `Value error, ${reason}`, { error: {} });
 
-/** JSON type (`model`: an object with named members) → the words for a value of another type. */
+/** JSON type (`model`: an object with named members) → the error for a value of another type. */
 const TYPES: Record<string, Words> = {
   string: toWords('string_type', 'Input should be a valid string'),
   integer: toWords('int_type', 'Input should be a valid integer'),
@@ -70,7 +70,7 @@ const TYPES: Record<string, Words> = {
   null: toWords('none_required', 'Input should be None'),
 };
 
-/** The words for a text that is no number or boolean. */
+/** Messages for a text that cannot be parsed as a number or boolean. */
 const UNREADABLE: Record<ScalarRefusal, string> = {
   int_parsing: 'Input should be a valid integer, unable to parse string as an integer',
   int_parsing_size: 'Unable to parse input string as an integer, exceeded maximum size',
@@ -98,17 +98,17 @@ const range = (type: string, figure: string) => (bound: number) =>
 const ofSmall = range('greater_than_equal', 'ge');
 const ofLarge = range('less_than_equal', 'le');
 
-/** JSON Schema counts code points, JavaScript UTF-16 units. */
+/** Counts code points, as JSON Schema does; JavaScript's `length` counts UTF-16 units. */
 const countCharacters = (text: string) => Array.from(text).length;
 
-/** A keyword's row: the kind of value that it judges, whether it refuses one, and its words. */
+/** How to check a keyword: the type of values it applies to, the test for a violation, and the error. */
 interface Rule {
   kind: 'string' | 'number' | 'array';
   refuses: (bound: never, value: never) => boolean;
   say: (bound: never, value: never) => Words;
 }
 
-/** Keyword → its rule; of one value the first refusal is said, in this order. */
+/** Keyword → its check. For each value only the first violation in this order is reported. */
 const RULES: Record<string, Rule> = {
   minLength: {
     kind: 'string',
@@ -123,7 +123,7 @@ const RULES: Record<string, Rule> = {
   pattern: {
     kind: 'string',
     refuses: (pattern: string, text: string) => !new RegExp(pattern, 'u').test(text),
-    // What a pattern refuses in an empty text is that it is empty.
+    // An empty text that violates a pattern is reported as empty.
     say: (pattern: string, text: string) =>
       text === ''
         ? ofShortText(1)
@@ -158,14 +158,14 @@ const RULES: Record<string, Rule> = {
   },
 };
 
-/** Formats whose refusal pydantic has a name for; the others are errors of a value. */
+/** Formats for which pydantic has an error type; the others are reported as `value_error`. */
 const FORMATS: Record<string, (reason: string, text: string) => Words> = {
   byte: (reason) =>
     toWords('bytes_invalid_encoding', `Data should be valid base64: ${reason}`, {
       encoding: 'base64',
       encoding_error: reason,
     }),
-  // pydantic reads such a text as an integer first.
+  // pydantic first parses such a text as an integer.
   'positive-integer': (_reason, text) => {
     const read = parseScalar('integer', text);
     if ('refusal' in read) return ofUnreadable(read.refusal);
@@ -174,24 +174,24 @@ const FORMATS: Record<string, (reason: string, text: string) => Words> = {
 };
 const MAX_INTEGER_TEXT = 999_999_999;
 
-/** The maximum number of values that one explanation visits: 3 µs each. */
+/** Maximum number of values visited for one explanation, because each takes 3 µs. */
 const MAX_VISITED = 20_000;
 
-/** A walk along a value: its bounds, its mistakes so far and its place. */
+/** The state of the walk: its limits, the errors found so far and the current path. */
 interface Walk {
   resolve: (schema: JsonSchema) => JsonSchema;
-  /** The walk ends with so many mistakes. */
+  /** Maximum number of errors, after which the walk ends. */
   most: number;
-  /** The walk ends after so many further values; shared with the walks into branches. */
+  /** Number of values that may still be visited; shared with walks into branches of a union. */
   left: { values: number };
   found: Mistake[];
   path: (string | number)[];
 }
 
 /**
- * Returns the first mistakes of a value, in the order of the schema. None where all of them lie behind the first 20,000
- * values, or where only a keyword without a row refuses the value.
- * @param resolve returns the schema that a reference names, any other schema as it is
+ * Returns the first errors of a value, in the schema's order. Empty if all errors are behind the first 20,000 values,
+ * or if only a keyword outside the table refuses the value.
+ * @param resolve returns the schema that a reference points to, any other schema unchanged
  */
 export function explain(schema: JsonSchema, value: unknown, resolve: Walk['resolve'], most: number): Mistake[] {
   const walk: Walk = { resolve, most, left: { values: MAX_VISITED }, found: [], path: [] };
@@ -254,7 +254,7 @@ function visitMembers(walk: Walk, schema: JsonSchema, value: Record<string, unkn
   }
 }
 
-/** Says what the branch refuses that was meant: the branch of the value's tag, else of its type. */
+/** Reports the errors of the union's branch that was probably meant, by the value's tag, otherwise by its type. */
 function visitUnion(walk: Walk, branches: JsonSchema[], value: unknown): void {
   const tag = kindOf(value) === 'object' ? tagOf(branches) : undefined;
   if (tag !== undefined) {
@@ -280,7 +280,10 @@ const branchesOf = ({ anyOf, oneOf }: JsonSchema) => (anyOf ?? oneOf) as JsonSch
 const choicesOf = (schema: JsonSchema) =>
   'const' in schema ? [schema['const']] : (schema['enum'] as unknown[] | undefined);
 
-/** The member whose values say which branch of a union an object is of, if it has several for objects. */
+/**
+ * Returns the member that distinguishes a union's object branches by its value; `undefined` if there are fewer than
+ * two.
+ */
 function tagOf(branches: JsonSchema[]): string | undefined {
   const objects = branches.filter(({ type }) => type === 'object');
   if (objects.length < 2) return undefined;
@@ -301,7 +304,10 @@ function isOfType(schema: JsonSchema, value: unknown): boolean {
   return types.length === 0 || types.some((type) => type === kind || (type === 'integer' && Number.isInteger(value)));
 }
 
-/** The words for a value of another type. pydantic reads text as numbers, so an unreadable text has its own words. */
+/**
+ * The error for a value of another type. An unparseable text has its own message, because pydantic parses text as
+ * numbers.
+ */
 function ofType(schema: JsonSchema, value: unknown): Words {
   const type = typesOf(schema).find((each) => each !== 'null') ?? 'null';
   if (type === 'integer' && typeof value === 'number') return FRACTION;
