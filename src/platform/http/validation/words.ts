@@ -281,8 +281,8 @@ const choicesOf = (schema: JsonSchema) =>
   'const' in schema ? [schema['const']] : (schema['enum'] as unknown[] | undefined);
 
 /**
- * Returns the member that distinguishes a union's object branches by its value; `undefined` if there are fewer than
- * two.
+ * Returns the member whose value tells a union's object branches apart; `undefined` if there are fewer than two such
+ * branches.
  */
 function tagOf(branches: JsonSchema[]): string | undefined {
   const objects = branches.filter(({ type }) => type === 'object');
