@@ -2,21 +2,25 @@ import { currentContext } from '../platform/context.ts';
 import { UnavailableError } from '../core/errors.ts';
 import { createSlots, type Slots, takeAll } from '../platform/http/limits/slots.ts';
 
-/** Counts the invocations of this process, to shed load early and to wait for them at shutdown. */
+/**
+ * Counts the invocations of this process. The counts let the process refuse new invocations when it is full, and wait
+ * for all of them at shutdown.
+ */
 export interface Admission {
   /**
-   * Runs `work` if there is room. Counts it for the current caller, or for the user outside a request. `bytes` is the
-   * size of a body that stays in memory after the response.
-   * @throws {UnavailableError} at once, without a statement, if the process is full
+   * Runs `work` if the process has room for another invocation. The invocation counts for the caller of the current
+   * request, or outside a request for the user `userId`. `bytes` is the size of a request body that stays in memory
+   * after the response.
+   * @throws {UnavailableError} at once, without an SQL statement, if the process is full
    * @throws {LimitError} if the caller has too many invocations
    */
   admit<T>(userId: string, work: () => Promise<T>, bytes?: number): Promise<T>;
-  /** Number of invocations that run or wait. */
+  /** Number of invocations that run or are queued in this process. */
   count(): number;
   whenIdle(): Promise<void>;
 }
 
-/** @param max - invocations that may run or wait in this process: in total, and per caller */
+/** @param max - maximum number of invocations that run or are queued in this process: in total, and per caller */
 export function createAdmission(max: { invocations: number; perUser: number }, bodies: Slots): Admission {
   const present = new Set<Promise<unknown>>();
   const slots = createSlots('MAX_INVOCATIONS_PER_USER', max.perUser, 'invocations running or waiting');

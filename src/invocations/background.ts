@@ -38,24 +38,26 @@ import type { TakeOverContext } from './take-over.ts';
 import { listKeptResponses } from './tool-call-store.ts';
 import { openBudgetTask } from './waits/task-store.ts';
 
-/** Longest pause between two polls of the queues: notifications only save time, because they may be lost. */
+/**
+ * Maximum pause between two polls of the queues. Polls are necessary because the database's notifications may be lost.
+ */
 const MAX_PAUSE_MS = 5_000;
-/** Shortest pause between two polls, however often sessions become free. */
+/** Minimum pause between two polls, even if sessions become free more often. */
 const MIN_PAUSE_MS = 20;
-/** Longest pause after an expensive poll. */
+/** Maximum additional pause after a slow poll ({@link Pace}). */
 const MAX_REST_MS = 1_000;
-/** First and longest pause of an invocation whose turn failed. */
+/** Back-off of an invocation that could not begin: the first pause, which doubles up to the maximum. */
 const FIRST_PASS_MS = 250;
 const MAX_PASS_MS = 300_000;
-/** Maximum number of paused invocations that a process remembers. */
+/** Maximum number of invocations whose back-off a process remembers. */
 const MAX_PASSED = 1_000;
 
 /**
- * Starts a background invocation and settles when it has its row. If the session is free it runs here. If the session
- * is busy, it is queued with its request in the database for any process ({@link runBackgroundQueue}), and no longer
- * depends on this one.
+ * Starts a background invocation. The promise settles when the invocation has its database row. If the session is free,
+ * the invocation runs in this process. If the session is busy, the invocation is queued with its request in the
+ * database, and {@link runBackgroundQueue} of any process may run it.
  * @param bytes - size of the request body, which stays in memory after the response
- * @throws as `invoke` does before an invocation begins
+ * @throws the errors that `invoke` throws before an invocation begins
  */
 async function startInBackground(context: InvocationContext, request: InvocationRequest, bytes: number): Promise<void> {
   const agent = findAgent(context, request);
@@ -64,17 +66,17 @@ async function startInBackground(context: InvocationContext, request: Invocation
   const lease = newLease(context, request);
   const body = toQueuedRequest(request, context.secrets);
   const claim: SessionClaim = { ...toClaim(context, request, lease, stopping), body };
-  // Requests whose credentials cannot be encrypted are never queued.
+  // The queue stores requests in the database. A request whose credentials cannot be encrypted must not be stored.
   if (!body) claim.busyPolicy = 'reject';
   const start = async () => {
     let isRetry = false;
     const isHeld = await persist(async () => {
-      // The result of the first try was lost: another process may have begun or ended the queued row.
+      // The first try failed without a result: its row may exist, and another process may have begun or ended it.
       const waiter = isRetry ? await findWaiter(context.database.db, lease) : undefined;
       isRetry = true;
       return waiter && !waiter.isMine ? false : acquireSession(context, claim);
     }, CLAIM_PATIENCE_MS);
-    // Free the memory of the stored body and events while the invocation runs.
+    // Free the memory of the request body and events while the invocation runs.
     Object.assign(claim, { body: undefined, events: [] });
     accepted.resolve();
     if (isHeld) await runClaimed({ context, request, agent, lease, listener: () => undefined }, stopping);
@@ -86,8 +88,8 @@ async function startInBackground(context: InvocationContext, request: Invocation
 }
 
 /**
- * Starts a background invocation as {@link startInBackground} does, once per idempotency key.
- * @returns the id of the first request's invocation
+ * Starts a background invocation with {@link startInBackground}, once per idempotency key.
+ * @returns the id of the invocation that the first request with the key started
  */
 export async function startOnce(context: InvocationContext, run: InvocationRequest, bytes: number): Promise<string> {
   try {
@@ -102,10 +104,11 @@ export async function startOnce(context: InvocationContext, run: InvocationReque
 }
 
 /**
- * Runs background invocations of all processes, and resumes those that a take-over put back, until this process drains.
- * The session's lease is also the job's lease, and `invoke` renews it. The claim compares and sets, so that of several
- * processes one wins. A blocked invocation delays no other: the poll skips other applications, busy sessions and
- * invocations whose turn has just failed here.
+ * Runs the queued background invocations, whichever process accepted them, and resumes invocations whose process died.
+ * Continues until this process begins to shut down. Several processes may poll the same queue: the claim of a session
+ * is a compare-and-set, so only one process wins. The session's lease is also the lease of the queue's job; `invoke`
+ * renews it. An invocation that cannot run does not block the queue, because the poll skips busy sessions, applications
+ * that this process does not serve, and invocations that back off after a failure here.
  * @returns a promise that settles when the last invocation has ended
  */
 export function runBackgroundQueue(context: InvocationContext): Promise<void> {
@@ -135,8 +138,8 @@ export function runBackgroundQueue(context: InvocationContext): Promise<void> {
 }
 
 /**
- * Keeps at most one last attempt at a time: one of them may crash the process, and the others would lose theirs with
- * it.
+ * Lets this process run at most one invocation in its last attempt at a time. Such an invocation may crash the process,
+ * and the crash would use up the last attempts of all others that run here.
  */
 function limitLastAttempts(begun: QueueHead[], held: readonly QueueHead[], maxAttempts: number): QueueHead[] {
   const isLast = ({ attempts }: QueueHead) => attempts > 0 && attempts + 1 >= maxAttempts;
@@ -144,7 +147,10 @@ function limitLastAttempts(begun: QueueHead[], held: readonly QueueHead[], maxAt
   return begun.filter((head) => !isLast(head) || head === next);
 }
 
-/** Spaces polls out so that they take at most a fifth of the time, because a poll may read many blocked rows. */
+/**
+ * Spaces polls out so that they take at most a fifth of the time, because a poll may read many rows that cannot run
+ * yet.
+ */
 class Pace {
   #nextTime = 0;
 
@@ -161,7 +167,7 @@ class Pace {
   }
 }
 
-/** Invocations whose turn failed in this process. Each backs off exponentially. */
+/** Invocations that this process could not begin. Each of them backs off exponentially. */
 class PassedTurns {
   readonly #byId = new Map<string, { times: number; until: number }>();
 
@@ -178,7 +184,7 @@ class PassedTurns {
     this.#byId.delete(id);
   }
 
-  /** Lists the ids that still back off. */
+  /** Lists the ids of the invocations that still back off. */
   list(): string[] {
     const now = performance.now();
     for (const [id, { until }] of this.#byId) if (until < now - MAX_PASS_MS) this.#byId.delete(id);
@@ -193,7 +199,7 @@ class PassedTurns {
   }
 }
 
-/** Runs an invocation whose turn has come. If that fails before it begins, it backs off in this process. */
+/** Runs the first invocation of a session's queue. If the invocation cannot begin, this process backs off from it. */
 async function takeTurn(context: InvocationContext, head: QueueHead, passed: PassedTurns): Promise<void> {
   const { key, invocationId } = head;
   const turn = { isLetIn: false, isUsed: false };
@@ -203,7 +209,7 @@ async function takeTurn(context: InvocationContext, head: QueueHead, passed: Pas
       async () => {
         turn.isLetIn = true;
         const isUsed = await runQueued(context, head, () => (turn.isUsed = true));
-        // Another process has claimed it. Skip it until that process has updated the row.
+        // Another process has claimed the invocation. Skip it until that process has updated the row.
         if (!isUsed) passed.add(invocationId, FIRST_PASS_MS);
         else passed.remove(invocationId);
       },
@@ -233,9 +239,9 @@ function reportRefusal(
 const REVOKED = 'the key that requested it is not valid any more';
 
 /**
- * Begins or resumes a queued invocation, unless another process is faster.
- * @param onUsed - called when the session is claimed
- * @returns false if another process was faster
+ * Begins or resumes a queued invocation, unless another process claims it first.
+ * @param onUsed - called when this process has claimed the session
+ * @returns false if another process claimed the invocation
  */
 async function runQueued(
   context: InvocationContext,
@@ -284,7 +290,10 @@ async function begin(
   return true;
 }
 
-/** Pauses an invocation that a budget refuses at its turn, or ends it if it may not wait for budgets. */
+/**
+ * Pauses an invocation whose budget is exhausted when its turn comes. Ends the invocation if its request does not allow
+ * it to wait for a budget.
+ */
 async function refuseForBudget(
   context: InvocationContext,
   request: InvocationRequest,
@@ -313,7 +322,7 @@ async function refuseForBudget(
   }
 }
 
-/** Ends an invocation that cannot begin, because it would block its queue. */
+/** Ends an invocation that cannot begin, because it would block the queue of its session. */
 async function refuse(
   context: InvocationContext,
   request: InvocationRequest,
@@ -326,13 +335,16 @@ async function refuse(
   return isEnded;
 }
 
-/** What ending a queued invocation needs. Not its application, which may be gone. */
+/**
+ * The dependencies of ending a queued invocation. The application's agent is not among them, because no process may
+ * serve the application any more.
+ */
 type EndingContext = Pick<InvocationContext, 'agents' | 'secrets' | 'log' | 'metrics'> & TakeOverContext;
 
 /**
- * Ends a queued invocation, begun or not. Stores its prompt if that is possible, answers its open calls, and adds a
- * last event with the reason.
- * @returns false if it is no longer queued
+ * Ends a queued invocation, whether or not a process has begun it. Stores the prompt if the session accepts it, adds a
+ * response to each open function call, and adds a last event with the error.
+ * @returns false if the invocation is no longer queued
  */
 async function endQueued(
   context: EndingContext,
@@ -361,7 +373,7 @@ async function endQueued(
   return true;
 }
 
-/** How long an invocation waits for a process that serves its application. Long enough for holidays. */
+/** Number of days that an invocation waits for a process that serves its application; long enough for holidays. */
 const UNSERVED_DAYS = 7;
 const MAX_UNSERVED = 100;
 
@@ -381,7 +393,10 @@ export async function endUnserved(context: EndingContext): Promise<void> {
   }
 }
 
-/** Resumes an invocation whose process died. Stored events are reused, and it ends as if undisturbed. */
+/**
+ * Resumes an invocation whose process died or handed it over. Reuses the stored events, so that the invocation
+ * continues at the step that was interrupted.
+ */
 async function recover(
   context: InvocationContext,
   request: InvocationRequest,
@@ -404,7 +419,10 @@ async function recover(
 const runHere = (context: InvocationContext, request: InvocationRequest, lease: Lease, outside: AbortSignal) =>
   runClaimed({ context, request, agent: findAgent(context, request), lease, listener: () => undefined }, outside);
 
-/** Logs a failure, except runtime errors, which are stored in the invocation or report load. */
+/**
+ * Logs the failure of a background invocation. Skips errors of the class `AppError`, which are stored with the
+ * invocation or only report a full process.
+ */
 function logFailure({ log }: Pick<InvocationContext, 'log'>, error: unknown, invocationId?: string): void {
   if (!(error instanceof AppError)) log.error({ err: error, invocationId }, 'a background invocation failed');
 }

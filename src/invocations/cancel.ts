@@ -4,11 +4,11 @@ import type { InvocationContext } from './context.ts';
 import { requestCancel } from './fence.ts';
 import type { SessionFeeds } from './session-feed.ts';
 
-/** How long the answer to a cancellation waits for the end of the invocation. */
+/** Maximum time in milliseconds that the HTTP response to a cancellation waits for the end of the invocation. */
 const CANCEL_MS = 5_000;
 
 /**
- * Cancels an invocation on any process and waits briefly for its end, so that the answer shows the final status.
+ * Cancels an invocation on any process and waits briefly for its end, so that the HTTP response shows the final status.
  * @returns false if there is no such invocation
  */
 export async function cancel(

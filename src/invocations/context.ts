@@ -24,16 +24,21 @@ import type { AnswerKind } from './stored-request.ts';
 import type { WaitQueue } from './wait-queue.ts';
 
 export interface InvocationLimits {
-  /** Time limit in milliseconds; the wait for a busy session does not count. */
+  /** Time limit of an invocation in milliseconds. The time that it waits for a busy session does not count. */
   timeoutMs: number;
   toolCalls: number;
   /** Maximum size of an event, in bytes of its JSON. */
   eventBytes: number;
   /** Maximum number of requests that wait for one session. */
   queueDepth: number;
-  /** Maximum number of background invocations that this process runs at once; the rest of its room is for requests. */
+  /**
+   * Maximum number of background invocations that this process runs at once. The process may run more invocations in
+   * total; the difference is reserved for HTTP requests.
+   */
   backgroundRuns: number;
-  /** Maximum number of processes that begin one invocation before it counts as a poison job; 1 disables resuming. */
+  /**
+   * Maximum number of processes that begin the same invocation before it counts as a poison job; 1 disables resuming.
+   */
   attempts: number;
 }
 
@@ -41,41 +46,44 @@ export interface InvocationLimits {
 export interface InvocationContext {
   database: DatabasePool;
   histories: HistoryCache;
-  /** The sessions that open streams of this process follow. */
+  /** The sessions whose events this process streams to clients. */
   feeds: SessionFeeds;
-  /** The requests of this process that queue for a busy session. */
+  /** The requests of this process that are queued for a busy session. */
   waitQueue: WaitQueue;
   contentStore: ContentStore;
   notifications: Notifications;
   admission: Admission;
-  /** Limits how many replays run at once. */
+  /** Limits the number of replays that run at once. */
   replays: Slots;
   log: Log;
-  /** Records agent activity, prompts included, for the development UI. Absent outside that mode. */
+  /** Records agent activity, prompts included, for the development UI. Absent if the development UI is off. */
   tracing?: Tracing | undefined;
-  /** Creates the observer of one invocation, for traces and metrics. */
+  /** Creates the observer that records the traces and metrics of one invocation. */
   observe?: ((invocation: Pick<InvocationRequest, 'key' | 'invocationId'>) => InvocationObserver) | undefined;
   metrics?: Metrics | undefined;
-  /** The database role of transactional tools. Absent: the service has no such tools. */
+  /** Database connections under the role of transactional tools. Absent if the service has no transactional tools. */
   tools?: ToolDatabase | undefined;
   /** Encrypts credentials in stored requests. */
   secrets: Secrets;
-  /** False for an API key that is revoked, expired or unknown. */
+  /** Returns false for an API key that is revoked, expired or unknown. */
   isValidKey: (id: string) => Promise<boolean>;
   /** Agents by application name. */
   agents: ReadonlyMap<string, HostedAgent>;
   newId: () => string;
-  /** Unix time in seconds, for partial events only. Stored events get the database's clock. */
+  /** Current Unix time in seconds, for partial events only. Stored events get the time of the database's clock. */
   now: () => number;
   leaseTimes: LeaseTimes;
   limits: InvocationLimits;
-  /** Policy for a busy session if the request names none. */
+  /** Policy for a busy session if the request names no policy. */
   busyPolicy: BusyPolicy;
-  /** If true, an invocation is cancelled when the client that waits for its answer disconnects. */
+  /** If true, an invocation is cancelled when the client that waits for its HTTP response disconnects. */
   cancelOnDisconnect: boolean;
-  /** Aborted when shutdown begins. Open streams end then, so that clients reconnect to another process. */
+  /** Aborted when shutdown begins. Open streams end then, so that their clients reconnect to another process. */
   draining: AbortSignal;
-  /** Aborted when the grace period of shutdown is over. Running invocations are handed over, or end as interrupted. */
+  /**
+   * Aborted when the grace period of shutdown is over. Each running invocation is then handed over to another process,
+   * or ends as interrupted.
+   */
   stopping: AbortSignal;
 }
 
@@ -83,45 +91,55 @@ export const newInvocationId = ({ newId }: Pick<InvocationContext, 'newId'>): st
 
 export interface InvocationRequest {
   key: SessionKey;
-  /** A new id, or the id of an ended invocation to resume (`resumes`). */
+  /** A new id; with `resumes`, the id of an ended invocation to resume. */
   invocationId: string;
   resumes?: boolean;
   /** The user's message; `undefined` only if the request resumes an invocation. */
   content: Content | undefined;
-  /** Merged into the session state with the user's event. */
+  /** State changes that are merged into the session state together with the user's event. */
   stateDelta?: JsonObject | undefined;
   customMetadata?: JsonObject | undefined;
   overrides: AgentOverrides;
-  /** True: create the session if it is absent. `new`: fail if it exists. */
+  /** True: create the session if it is absent. `new`: create the session, and fail if it exists. */
   createSession: boolean | 'new';
-  /** If true, the listener gets partial events too. */
+  /** If true, the listener also receives partial events. */
   streaming: boolean;
-  /** True for a text turn of a live session. Its events name no node, and a last event reports the end of the turn. */
+  /**
+   * True for a text turn of a live session. The events of such a turn name no node, and its last event reports the end
+   * of the turn.
+   */
   isLive?: boolean | undefined;
   busyPolicy?: BusyPolicy | undefined;
   /** The `Idempotency-Key` of the request and the hash of its content. */
   idempotency?: IdempotentRequest | undefined;
-  /** Address of a registered webhook of the user. It is sent the result. */
+  /** Address of a webhook that the user has registered. The webhook receives the result of the invocation. */
   webhookUrl?: string | undefined;
-  /** Form of the answer to store for retries. Absent: a retry's answer is built from the stored events. */
+  /** Format of the result that is stored for retries. Absent: a retry's result is built from the stored events. */
   answer?: AnswerKind | undefined;
-  /** Set after the process of the invocation died: the last sequence when it began, and what it has used since. */
+  /**
+   * Set only if the invocation is resumed after its process died. `sequence`: the session's last sequence when the
+   * invocation began. The other members: time, model calls and tool calls that the invocation has used since then.
+   */
   recovery?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
   /**
-   * True if no client waits for the answer: a process that shuts down hands the invocation over before its next step.
+   * True if no client waits for the result. When the process shuts down, it hands such an invocation over to another
+   * process before the next step.
    */
   inBackground?: boolean;
-  /** If true, an exhausted budget pauses the invocation until somebody raises the budget, instead of ending it. */
+  /**
+   * If true, an exhausted budget pauses the invocation until the budget is raised. If false, an exhausted budget ends
+   * the invocation.
+   */
   waitsForBudget?: boolean | undefined;
-  /** Aborts the invocation, for instance when its client has left. */
+  /** Aborts the invocation, for instance when its client has disconnected. */
   signal?: AbortSignal | undefined;
-  /** Called with each piece of streamed text after it was stored. */
+  /** Called with each piece of streamed text after the text was stored. */
   onDelta?: EventListener;
-  /** Called when the invocation has its database row, that is, when it is queued or has begun. */
+  /** Called when the invocation has its database row: it is queued or has begun. */
   onAccepted?: () => void;
-  /** An agent that the caller prepared and will close. Absent: the invocation prepares one and closes it. */
+  /** An agent that the caller has prepared and will close. Absent: the invocation prepares an agent and closes it. */
   prepared?: PreparedAgent;
-  /** The loop that produces the events. Default: models and tools, `runAgent`. */
+  /** The loop that produces the events. Default: `runAgent`, which calls models and tools. */
   steps?: (input: RunInput) => AsyncGenerator<NewEvent, RunEnd, void>;
 }
 
@@ -129,7 +147,7 @@ export interface InvocationEnd {
   output: string;
   error: InvocationError | undefined;
   paused?: boolean;
-  /** The structured answer, checked against the output schema. */
+  /** The model's structured output, validated against the agent's output schema. */
   value?: unknown;
 }
 
@@ -138,18 +156,18 @@ export interface EventFrame {
   text: string;
   event: Event;
   /**
-   * Sequence of a stored event; for a stored delta that of the event before it; `undefined` for an unstored partial
-   * event.
+   * For a stored event, its sequence; for a stored delta, the sequence of the event before the delta; for a partial
+   * event that is not stored, `undefined`.
    */
   sequence: number | undefined;
   /** Number of the last delta, up to this frame, whose complete event is not stored yet. */
   delta?: number | undefined;
 }
 
-/** Called with each event of the agent: complete events after they were stored, partial events at once. */
+/** Called with each event of the agent. Complete events are passed after they were stored, partial events at once. */
 export type EventListener = (frame: EventFrame) => void;
 
-/** Passes stored events to a listener. `delta` has the meaning of {@link EventFrame}'s. */
+/** Passes stored events to a listener. `delta` has the same meaning as {@link EventFrame.delta}. */
 export function notifyListener(
   listener: EventListener,
   stored: StoredEvent[],

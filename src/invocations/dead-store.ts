@@ -6,9 +6,9 @@ import { invocations } from '../platform/db/schema/schema.ts';
 import { holdsSession } from '../conversation/sessions/session-lease.ts';
 import type { InvocationStatus } from './invocation.ts';
 
-/** Error of a queued invocation whose waiting process died. Its idempotency key is freed. */
+/** Error message of a queued invocation whose process died. Its idempotency key is freed for a retry. */
 const STOPPED_WHILE_QUEUED = 'The invocation was interrupted: its process stopped before it began.';
-/** Error of a running invocation that no longer holds its session and was never ended. */
+/** Error message of an invocation with the status `running` whose session is held by another invocation. */
 const LOST_ITS_SESSION = 'The invocation was interrupted: its process lost the session.';
 
 const interrupted = (errorMessage: string) => ({
@@ -37,7 +37,8 @@ export async function findDead(db: Database): Promise<{ isDue: boolean; nextMs: 
 }
 
 /**
- * Ends queued invocations whose waiting process died. Background invocations are left, because they wait without one.
+ * Ends queued invocations whose process died. Background invocations stay queued, because they wait in the database and
+ * need no process.
  */
 export async function endDeadWaiters(db: Database): Promise<void> {
   const values = { ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null };
@@ -49,14 +50,17 @@ export async function endDeadWaiters(db: Database): Promise<void> {
   );
 }
 
-/** Ends invocations with the status `running` whose session another token holds. */
+/** Ends invocations with the status `running` whose session is held under another lease token. */
 export async function endLostInvocations(db: Database): Promise<void> {
   const values = { ...interrupted(LOST_ITS_SESSION), request: null };
   const isLost = isInDeadBatch('running', not(holdsSession(invocations)));
   await inBatches(() => db.update(invocations).set(values).where(isLost));
 }
 
-/** Lists sessions held by a dead invocation, the longest dead first. Skips the first `offset`. */
+/**
+ * Lists the sessions that are held by an invocation whose process died, the longest dead first. Skips the first
+ * `offset` sessions.
+ */
 export function listDeadHolders(db: Database, limit: number, offset: number): Promise<SessionKey[]> {
   const { appName, userId, sessionId, leaseExpireTime } = invocations;
   return db

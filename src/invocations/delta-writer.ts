@@ -5,53 +5,62 @@ import { appendDeltas } from '../conversation/sessions/delta-store.ts';
 import type { EventFrame, InvocationContext } from './context.ts';
 import type { Lease } from './lock-store.ts';
 
-/** How long text is batched: one statement per token would cost more than the model's answer. */
+/**
+ * Time in milliseconds for which streamed text is collected before it is stored, because one SQL statement per token
+ * would be too expensive.
+ */
 const BATCH_MS = 75;
-/** Number of characters at which a batch is stored at once. */
+/** Number of collected characters at which the text is stored without waiting for {@link BATCH_MS}. */
 const BATCH_CHARACTERS = 4_096;
 
 /** The streamed text of an event that is not complete yet. */
 interface OpenText {
   /** The newest partial event of this text. */
   event: NewEvent;
-  /** Parts that are not stored yet. `undefined` when storing has stopped; the deltas are then a prefix of the event. */
+  /**
+   * Text parts that are not stored yet. `undefined` after this text is no longer stored; the stored deltas are then a
+   * prefix of the event's text.
+   */
   parts: Part[] | undefined;
-  /** Characters received so far. */
+  /** Number of characters of the text that the model has sent so far. */
   size: number;
   /** Number of the last stored delta of this text. */
   last?: number;
 }
 
 /**
- * Stores the streamed text of an invocation in batches, for readers at other connections and processes. The model and
- * the writes do not wait for each other. An event that completes within one batch stores no deltas.
+ * Stores the streamed text of an invocation in batches (deltas), for clients of other connections and processes. The
+ * model does not wait for the writes. An event that completes within one batch stores no deltas.
  */
 export class DeltaWriter {
   readonly #context: Pick<InvocationContext, 'database' | 'notifications' | 'newId' | 'now' | 'log' | 'limits'>;
   readonly #lease: Lease;
   readonly #onStored: ((frame: EventFrame) => void) | undefined;
-  /** By event id. Parallel agents stream several events at once. */
+  /** The open texts by event id. Several events may stream at once, because agents may run in parallel. */
   readonly #texts = new Map<string, OpenText>();
   #waiting = 0;
   #timer: NodeJS.Timeout | undefined;
-  /** Chains the statements, because each must know what the one before stored. */
+  /**
+   * Settles when the last SQL statement is done. Statements run one after the other, because each needs the delta
+   * number of the previous one.
+   */
   #turn: Promise<unknown> = Promise.resolve();
 
-  /** @param onStored - called with each delta after it was stored */
+  /** @param onStored - called with each delta after the delta was stored */
   constructor(context: InvocationContext, lease: Lease, onStored: ((frame: EventFrame) => void) | undefined) {
     this.#context = context;
     this.#lease = lease;
     this.#onStored = onStored;
   }
 
-  /** Adds a partial event, which has the id of the complete event to come. Other content than text is not stored. */
+  /** Adds a partial event. Its id is that of the complete event that follows. Only text is stored. */
   add(event: NewEvent): void {
     const added = getParts(event.content);
     const size = added.reduce((sum, { text }) => sum + (text?.length ?? 0), 0);
     if (size === 0 || added.some(({ text }) => text === undefined)) return;
     const open = this.#texts.get(event.id) ?? { event, parts: [], size: 0 };
     this.#texts.set(event.id, open);
-    // The complete event would exceed the size limit.
+    // The complete event would exceed the maximum size, so its text is no longer stored.
     if ((open.size += size) > this.#context.limits.eventBytes) open.parts = undefined;
     if (!open.parts) return;
     open.event = event;
@@ -62,7 +71,7 @@ export class DeltaWriter {
   }
 
   /**
-   * Stops the text of an event that is complete now; `append` stores that event.
+   * Replaces the deltas of an event by the complete event, which `append` stores.
    * @param append - called with true if deltas of the event may be stored
    */
   async replace<T>(eventId: string, append: (hasDeltas: boolean) => Promise<T>): Promise<T> {
@@ -82,7 +91,7 @@ export class DeltaWriter {
     await this.#turn;
   }
 
-  /** Number of the last stored delta of incomplete events; `undefined` for none. */
+  /** Number of the last stored delta of any incomplete event; `undefined` if there is none. */
   get last(): number | undefined {
     const numbers = [...this.#texts.values()].flatMap(({ last }) => last ?? []);
     return numbers.length > 0 ? Math.max(...numbers) : undefined;
@@ -120,7 +129,7 @@ export class DeltaWriter {
       log.warn({ err: error, invocationId: this.#lease.invocationId }, 'text could not be stored as it came');
       return undefined;
     });
-    // An unconfirmed write is not retried: a reader would get text twice or with a hole.
+    // A write without a confirmation is not retried: a client would get the same text twice, or text would be missing.
     if (!stored) return this.#close();
     for (const [place, { open, event, text }] of pieces.entries()) {
       open.last = stored.last - pieces.length + place + 1;
@@ -130,7 +139,7 @@ export class DeltaWriter {
   }
 }
 
-/** Appends a part; text is merged into a preceding part of the same kind. */
+/** Appends a part. Text is merged into the preceding part if both are thoughts or both are not. */
 function addPart(parts: Part[], part: Part): void {
   const last = parts.at(-1);
   if (last && last.thought === part.thought) parts[parts.length - 1] = { ...last, text: `${last.text}${part.text}` };

@@ -7,21 +7,24 @@ import { stoppedMessage } from './invocation.ts';
 import { requestStop } from './invocation-store.ts';
 import { type Lease, renewLease } from './lock-store.ts';
 
-/** Combines everything that ends a running invocation early into one signal; its reason says which it was. */
+/**
+ * Combines all causes that end a running invocation early into one abort signal. The signal's reason names the cause.
+ */
 export interface Fence {
   /**
-   * Aborted by the time limit or a stop request (`AgentError`), by the caller, or by a lost lease ({@link
-   * LeaseLostError}).
+   * Aborted by the time limit or a stop request (reason: `AgentError`), by the caller's own abort signal, or by a lost
+   * lease (reason: {@link LeaseLostError}).
    */
   signal: AbortSignal;
-  /** When the time limit is reached, in milliseconds of `performance.now()`. */
+  /** Time at which the time limit is reached, in milliseconds of `performance.now()`. */
   endTime: number;
-  /** Stops the timer and the renewal of the lease. */
+  /** Stops the timer of the time limit and the renewal of the lease. */
   release(): void;
 }
 
 /**
- * Starts the time limit and the renewal of the lease. `spentMs` of the limit are already used; `outside` aborts too.
+ * Starts the time limit and the renewal of the lease. `spentMs` milliseconds of the time limit are already used. The
+ * abort signal `outside` ends the invocation too.
  */
 export function fenceIn(
   context: { database: DatabasePool; notifications: Notifications },
@@ -43,7 +46,10 @@ export function fenceIn(
   };
 }
 
-/** Asks an invocation to end as cancelled, whichever process runs it. @returns false if there is no such invocation */
+/**
+ * Requests the cancellation of an invocation, whichever process runs it.
+ * @returns false if there is no such invocation
+ */
 export async function requestCancel(
   { database, notifications }: { database: DatabasePool; notifications: Pick<Notifications, 'publish'> },
   key: SessionKey,
@@ -56,8 +62,9 @@ export async function requestCancel(
 }
 
 /**
- * Renews a lease until stopped. The signal aborts at a stop request. It aborts with a {@link LeaseLostError} if a
- * renewal is refused, or if none was confirmed before the lease expired, because writing is not allowed from then on.
+ * Renews a lease until `stop` of the result is called. The abort signal aborts at a stop request. The signal aborts
+ * with a {@link LeaseLostError} if a renewal is refused, or if no renewal was confirmed before the lease expired: from
+ * then on another process may write to the session.
  */
 function keepLease(
   { database, notifications }: { database: DatabasePool; notifications: Notifications },
@@ -81,7 +88,7 @@ function keepLease(
   };
   let renewing = false;
   const renewOrEnd = () => {
-    // The lease also expires if the database never answers.
+    // Without a response of the database the process must assume that the lease has expired.
     if (performance.now() >= heldUntil) leaseEnd.abort(lost());
     if (renewing) return;
     renewing = true;

@@ -26,32 +26,35 @@ import { toTasksParameter } from './waits/task.ts';
 export interface InvocationOutcome {
   status: InvocationStatus;
   error?: InvocationError | undefined;
-  /** The answer that retries receive. */
+  /** The result that is stored for retries with the same idempotency key. */
   answer?: string | undefined;
-  /** Usage that the invocation's row does not contain yet. */
+  /** Token and call counts that the invocation's row does not contain yet. */
   counts?: InvocationCounts | undefined;
-  /** Model usage that the budgets do not contain yet. */
+  /** Model usage that has not been charged to the budgets yet. */
   uses?: readonly ModelUse[];
-  /** Ledger entries to write. Calls that are still open in the ledger become unknown. */
+  /** Entries to write to the tool-call ledger. Calls that are still open in the ledger get the state `unknown`. */
   calls?: readonly CallRecord[] | undefined;
   /** Calls that stay open as tasks while the invocation is paused. */
   waits?: readonly OpenWait[] | undefined;
-  /** Receives the number of calls that became unknown. */
+  /** Receives the number of calls whose state became `unknown`. */
   metrics?: Metrics | undefined;
   tape?: Tape | undefined;
-  /** True if streamed deltas of its events may be stored; they are deleted. */
+  /** True if streamed deltas of the invocation's events may be stored. They are deleted. */
   hasDeltas?: boolean;
   /** True if memories may be extracted from the invocation. */
   remembers?: boolean;
-  /** True if its process is taken for dead. A new token keeps that process from taking this end for its own. */
+  /**
+   * True if the process of the invocation is assumed dead. The row then gets a new lease token, so that the old process
+   * cannot mistake this end for its own.
+   */
   revokesToken?: boolean;
-  /** Called if background work waits for the session, which is free now. */
+  /** Called if background invocations are queued for the session, which is free now. */
   onAwaited?: () => void;
 }
 
 /**
- * Ends an invocation in one statement: stores the last events, status and answer, and releases the session. A client
- * may be told of success only after it.
+ * Ends an invocation in one SQL statement: stores the last events, the status and the result, and releases the session.
+ * A client may be told of success only after this statement.
  * @returns the events with their sequences
  * @throws {LeaseLostError} if another invocation holds the lease; nothing was written then
  */
@@ -68,7 +71,7 @@ export async function finishInvocation(
     p_token: lease.token,
     p_new_token: outcome.revokesToken === true ? randomUUID() : null,
     p_status: status,
-    // The answer may be any text, but PostgreSQL refuses U+0000.
+    // The result may contain U+0000, which PostgreSQL refuses.
     p_answer: answer === undefined ? null : escapeText(answer),
     p_error_code: error?.code,
     p_error_message: error && escapeText(error.message),

@@ -8,21 +8,25 @@ import { Wakeup } from '../platform/work/poll-loop.ts';
 import { OpenText, type Position } from './open-text.ts';
 import type { SessionFeeds } from './session-feed.ts';
 
-/** Pause between two reads while the database is away. */
+/** Pause in milliseconds between two reads while the database is not available. */
 const RETRY_PAUSE_MS = 1_000;
 
-/** Options of following a session. By default it lasts until `signal` aborts. */
+/** Options of following a session's events. Default: following lasts until the abort signal aborts. */
 export interface FollowOptions {
   withText?: boolean;
-  /** Ends with this invocation: after all events so far, once `isOver` returns true. */
+  /** Ends following with this invocation: when `isOver` returns true and all events stored so far have been read. */
   until?: { invocationId: string; isOver: () => Promise<boolean> };
-  /** Called when the position is no longer in the session; all its events follow. Without it, following ends. */
+  /**
+   * Called if the reader's position no longer exists in the session; all events follow again from the first. Absent:
+   * following ends in this case.
+   */
   onRestart?: (reason: string) => Promise<void>;
 }
 
 /**
- * A step of a followed session with the JSON text of an event. `event`: a stored event, which replaces its deltas.
- * `delta`: text of an incomplete event. `void`: discards all deltas whose event has not come.
+ * One step of following a session, with the JSON text of an event. Kind `event`: a stored event, which replaces the
+ * deltas of its text. Kind `delta`: text of an incomplete event. Kind `void`: the reader must discard all deltas whose
+ * complete event it has not received.
  */
 export type FollowedStep = { position: Position; text: string } & (
   | ({ kind: 'event' } & FollowedEvent)
@@ -31,9 +35,9 @@ export type FollowedStep = { position: Position; text: string } & (
 );
 
 /**
- * Yields the events of a session after a position and new ones as they are stored, with deltas if requested, until
- * `signal` aborts or the session is deleted. A reader may stop at any step and resume at its position in any process,
- * and gets each delta once.
+ * Yields the events of a session after a position, then new events as they are stored, and with `withText` also deltas.
+ * Ends when `signal` aborts or the session is deleted. A reader may stop after any step and resume at that step's
+ * position in any process; it receives each delta once.
  */
 export async function* followSession(
   { feeds }: { feeds: SessionFeeds },
@@ -60,11 +64,11 @@ export async function* followSession(
       wakeup.reset();
       const text = withText ? await readPatiently(() => feed.readText(), signal) : undefined;
       const isHere = text?.lastSequence === after && text.createTime === view.createTime;
-      // While text streams the invocation is not over, unless its process has died.
+      // While the invocation streams text, it is not over, unless its process has died.
       const isDue = until && (mayBeOver || !isHere || text.deltas.length === 0);
       mayBeOver = false;
       const over = isDue ? await readPatiently(() => until.isOver(), signal) : false;
-      // Before the events, which could not replace a reader's orphaned text.
+      // The reader must discard orphaned text first, because the events that follow would not replace that text.
       if (text && (isHere || open.isUnknown) && !open.matches(text.deltas)) yield takeBack(open, key, after);
       if (text && isHere && !over) yield* takeText(open, text.deltas, after);
       else {
@@ -113,19 +117,21 @@ function* takeEvents(open: OpenText, events: readonly FollowedEvent[]): Generato
   }
 }
 
-/** An unstored event without content, not partial: ADK clients replace the streamed text with it. */
+/**
+ * Returns an event without content that is neither stored nor partial: ADK clients replace the streamed text with it.
+ */
 const toVoidEvent = ({ appName }: SessionKey) => JSON.stringify({ author: appName, partial: false, interrupted: true });
 
-/** What a follower last saw of a session. */
+/** What a reader of the event stream last saw of the session. */
 interface SessionView {
   createTime?: string;
-  /** Id of the event at its position. */
+  /** Id of the event at the reader's position. */
   lastId?: string;
 }
 
 /**
- * Returns why a follower must restart. Compares ids too, because after a failover the same sequence may be another
- * event.
+ * Returns the reason why a reader must start again from the first event. Compares event ids too, because after a
+ * failover of the database the same sequence may belong to another event.
  */
 function restartReason(
   { createTime, lastSequence, placeId }: EventsAfter,
@@ -140,7 +146,10 @@ function restartReason(
   return undefined;
 }
 
-/** Retries a read while the database is away, so that a stream survives that. `undefined` if `signal` aborts. */
+/**
+ * Retries a read while the database is not available, so that a stream survives a short failure.
+ * @returns `undefined` if `signal` aborts
+ */
 async function readPatiently<T>(read: () => Promise<T>, signal: AbortSignal): Promise<T | undefined> {
   while (!signal.aborted) {
     try {

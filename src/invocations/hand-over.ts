@@ -12,14 +12,14 @@ interface LeavableRun {
   context: InvocationContext;
   request: Pick<InvocationRequest, 'inBackground' | 'waitsForBudget' | 'idempotency'>;
   lease: Lease;
-  /** The fence's signal. */
+  /** The abort signal of the fence that guards the invocation. */
   signal: AbortSignal;
 }
 
 /**
- * Decides when a process that shuts down hands a run over: without a waiting client between two steps, else at the end
- * of the grace period. Open tool calls are awaited until then, because a tool may have effects that must not happen
- * twice.
+ * Decides when a process that shuts down hands a run over to another process. A run without a waiting client is handed
+ * over between two steps, any other run at the end of the grace period. Open tool calls are awaited until the end of
+ * the grace period, because a tool may have effects that must not happen twice.
  */
 export class HandOver {
   readonly #run: LeavableRun;
@@ -34,7 +34,9 @@ export class HandOver {
     for (const { id } of calls) this.#open.add(id);
   }
 
-  /** Updates the open calls from an event: function calls open, function responses close. */
+  /**
+   * Updates the set of open tool calls from an event: a function call opens a call, its function response closes it.
+   */
   note({ content }: NewEvent): void {
     this.begin(getFunctionCalls(content));
     for (const { id } of getFunctionResponses(content)) this.#open.delete(id);
@@ -45,7 +47,7 @@ export class HandOver {
     return this.#run.request.waitsForBudget === true && this.#isRecoverable;
   }
 
-  /** Remembers the budget that refused the next step. */
+  /** Remembers the budget that refused the next model call. */
   stopFor(over: OverBudget): void {
     if (this.waitsForBudget) this.#over = over;
   }
@@ -57,7 +59,10 @@ export class HandOver {
     if ((isQuiet && context.draining.aborted && this.#isRecoverable) || this.#isCutOff) throw this.#toError();
   }
 
-  /** @throws {HandedOverError} if the loop was cut off: another process repeats everything but complete responses */
+  /**
+   * @throws {HandedOverError} if the shutdown interrupted the loop: the event is not stored, because another process
+   * repeats the step. Complete function responses are stored.
+   */
   checkEvent({ content, errorCode }: NewEvent): void {
     if (this.#isCutOff && (errorCode || getFunctionResponses(content).length === 0)) throw this.#toError();
   }
@@ -68,9 +73,10 @@ export class HandOver {
   }
 
   /**
-   * Hands a failed run over, if the shutdown or a budget caused the failure.
+   * Hands a failed run over to another process, if the shutdown or an exhausted budget caused the failure.
    * @throws {HandedOverError} after the hand-over
-   * @returns any other error; `budget_exceeded` if the user may have no more tasks
+   * @returns the error of any other failure; an error with the code `budget_exceeded` if the user may have no more
+   * tasks
    */
   async leaveAfter(error: unknown): Promise<unknown> {
     if (!(error instanceof HandedOverError || this.#isCutOff)) return error;
@@ -84,7 +90,7 @@ export class HandOver {
     throw this.#toError();
   }
 
-  /** True if shutdown or a budget interrupted the run, and the run can be resumed. */
+  /** True if the shutdown or an exhausted budget interrupted the run, and another process can resume it. */
   get #isCutOff(): boolean {
     const { context, signal } = this.#run;
     if (this.#over && !signal.aborted) return true;

@@ -47,7 +47,7 @@ export class InvocationLedger implements CallLedger {
     this.#waits.push(call);
   }
 
-  /** Takes the entries to be written with these events, once. */
+  /** Removes and returns the ledger entries that must be written with these events. */
   take(eventIds: (string | undefined)[]): CallRecord[] {
     const calls = eventIds.flatMap((id) => this.#waiting.get(id) ?? []);
     for (const id of eventIds) this.#waiting.delete(id);
@@ -55,7 +55,7 @@ export class InvocationLedger implements CallLedger {
     return calls;
   }
 
-  /** Takes the entries to be written with the last events. */
+  /** Removes and returns the ledger entries that must be written with the last events. */
   end(events: { id: string }[]): Pick<InvocationOutcome, 'calls' | 'waits' | 'metrics'> {
     const calls = this.take([...events.map(({ id }) => id), undefined]);
     return { calls, waits: this.#waits, metrics: this.#metrics };
@@ -63,7 +63,7 @@ export class InvocationLedger implements CallLedger {
 
   isFailure = (error: unknown) => error !== undefined && this.#failure === error;
 
-  /** Lists tool responses that no event has yet, by call id. */
+  /** Lists the tool responses in the ledger that no event contains yet, by call id. */
   listKept = () => listKeptResponses(this.#db, this.#lease.key, this.#lease.invocationId);
 
   async write(calls: CallRecord[]): Promise<EarlierCalls> {
@@ -76,7 +76,8 @@ export class InvocationLedger implements CallLedger {
   }
 
   /**
-   * Writes a tool's response in the tool's own transaction. @throws errors that the model may read: no SQL, no token
+   * Writes a tool's response to the ledger in the tool's own transaction.
+   * @throws errors that are safe for the model: without SQL text and without the lease token
    */
   async #keep(tx: Database, record: CallRecord): Promise<void> {
     try {
@@ -95,7 +96,8 @@ export class InvocationLedger implements CallLedger {
     } catch (error) {
       if (error instanceof LeaseLostError) this.#failure = error;
       if (!isPassingFailure(error)) throw error;
-      // If the result of the commit was lost, the ledger row tells whether it succeeded, once the transaction is over.
+      // If the confirmation of the commit was lost, the ledger row tells whether the commit succeeded, once the
+      // transaction is over.
       const { state: _, ...entry } = record ?? { id: '' };
       const ledgerCall = record && (await this.write([entry as CallRecord])).get(record.id);
       if (ledgerCall?.state === 'done' && ledgerCall.response) return ledgerCall.response as LedgerAnswer;
@@ -105,7 +107,10 @@ export class InvocationLedger implements CallLedger {
   };
 }
 
-/** Writes ledger entries of calls whose event is stored. @throws {LeaseLostError} if another token holds the session */
+/**
+ * Writes the ledger entries of calls whose event is stored.
+ * @throws {LeaseLostError} if the session is held under another lease token
+ */
 async function keepCalls(db: Database, lease: Lease, calls: CallRecord[], name = 'keep_calls'): Promise<EarlierCalls> {
   const { key, invocationId, token } = lease;
   const { held, earlier } = await callFunction<{ held: boolean; earlier: string | null }>(db, name, {

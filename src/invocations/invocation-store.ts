@@ -18,22 +18,26 @@ const i = alias(invocations, 'i');
 export const isInvocation = ({ key, invocationId }: { key: SessionKey; invocationId: string }): SQL =>
   sql`${isSession(key, invocations)} and ${invocations.id} = ${invocationId}`;
 
-/** SQL condition: queued or running. */
+/** SQL condition: the invocation is queued or running. */
 export const isActive = sql`${invocations.status} in ('queued', 'running')`;
 
-/** SQL condition: queued with its stored request, so that any process may run it. */
+/** SQL condition: the invocation is queued and its request is stored, so that any process may run it. */
 export const isBackground = sql`(${invocations.status} = 'queued' and ${invocations.request} is not null)`;
 
 /**
- * SQL condition: the lease of an active invocation has not expired, or a background invocation needs none. Uses the
- * start of the statement, so that a statement which waited for a lock rather takes an expired lease for live.
+ * SQL condition: the lease of an active invocation has not expired, or the invocation waits in the background queue,
+ * which needs no lease. Compares with the time at which the statement started. A statement that waited for a row lock
+ * may thus take an expired lease for valid, but never a valid lease for expired.
  */
 export const isLive = sql<boolean>`(${invocations.leaseExpireTime} > statement_timestamp() or ${isBackground})`;
 
-/** The statement's time as `moment.now`, because Citus refuses the function inside `case`. */
+/**
+ * The start time of the statement as a table `moment` with the column `now`, because Citus refuses the function inside
+ * `case`.
+ */
 const NOW = sql`(select statement_timestamp() as now) moment`;
 
-/** SQL expression: the wire JSON of an invocation. */
+/** SQL expression: the JSON of an invocation as the HTTP API returns it. */
 const invocationText = sql`
   '{"id":' || to_json(${i.id}) || ',"appName":' || to_json(${i.appName}) || ',"userId":' || to_json(${i.userId}) ||
   ',"sessionId":' || to_json(${i.sessionId}) || ',"status":' || to_json(${i.status}) ||
@@ -53,7 +57,7 @@ export async function findInvocationText(db: Database, key: SessionKey, id: stri
   return rows[0] && unescapeJson(rows[0].text);
 }
 
-/** Returns a JSON array of a session's invocations, newest first, then by id. */
+/** Returns a JSON array of the session's invocations, the newest first; equal times are ordered by id. */
 export async function listInvocationsText(db: Database, key: SessionKey, limit: number): Promise<string> {
   const { rows } = await db.execute<{ text: string }>(sql`
     select ${invocationText} as text from ${invocations} ${i} where ${isSession(key, i)}
@@ -63,7 +67,10 @@ export async function listInvocationsText(db: Database, key: SessionKey, limit: 
 
 const changeTime = sql`coalesce(${i.endTime}, ${i.startTime}, ${i.createTime})`;
 
-/** Lists the invocations of a user, last changed first, then by id, after a position; and counts all matches. */
+/**
+ * Returns a page of the user's invocations after a position, and the number of all matches. The last changed comes
+ * first; equal times are ordered by id.
+ */
 export async function listInvocationsOfUser(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -90,7 +97,8 @@ export async function listInvocationsOfUser(
 }
 
 /**
- * Returns the id of the session's running invocation, else of the next queued one, else, with `isAny`, of the newest.
+ * Returns the id of the session's running invocation. If none runs, returns the id of the next queued invocation; if
+ * none is queued and `isAny` is set, the id of the newest invocation.
  */
 export async function findCurrent(db: Database, key: SessionKey, isAny = false): Promise<string | undefined> {
   const isNext = sql`case when ${invocations.status} = 'queued' then ${invocations.createTime} end`;
@@ -110,11 +118,11 @@ export interface KeyedInvocation {
   key: SessionKey;
   invocationId: string;
   status: InvocationStatus;
-  /** Hash of the request that used the key. */
+  /** Hash of the request that first used the idempotency key. */
   hash: string | null;
   answer: string | undefined;
   error: InvocationError | undefined;
-  /** False if the process that ran it is dead. */
+  /** False if the process that ran the invocation has died. */
   live: boolean;
 }
 
@@ -152,7 +160,10 @@ export async function findByIdempotencyKey(
   };
 }
 
-/** Returns status and liveness of each invocation, in the given order, by one statement. */
+/**
+ * Returns the status of each invocation and whether its process is alive, in the order of the parameters. One
+ * statement.
+ */
 export async function listInvocationStates(
   db: Database,
   refs: { key: SessionKey; invocationId: string }[],
@@ -171,7 +182,9 @@ export async function listInvocationStates(
   return rows.map(({ state }) => state ?? undefined);
 }
 
-/** The column values of a stop request. Paused invocations, and queued ones that never began, end at once. */
+/**
+ * The column values of a stop request. A paused invocation, and a queued one that no process has begun, end at once.
+ */
 function toStopped(status: 'cancelled' | 'interrupted') {
   const ends = sql`(${invocations.status} = 'paused'
     or ${invocations.status} = 'queued' and ${invocations.startTime} is null)`;
@@ -187,8 +200,9 @@ function toStopped(status: 'cancelled' | 'interrupted') {
 }
 
 /**
- * Asks an invocation to end as `cancelled` or `interrupted`. A paused or not yet begun invocation ends at once; a
- * running one when its process reads the request; one with a dead process when another process takes it over.
+ * Requests that an invocation ends as `cancelled` or `interrupted`. A paused or not yet begun invocation ends at once.
+ * A running invocation ends when its process reads the request. If its process is dead, the invocation ends when
+ * another process takes it over.
  * @returns the status after the request; `undefined` if there is no such invocation
  */
 export async function requestStop(
@@ -206,7 +220,7 @@ export async function requestStop(
   return row?.status;
 }
 
-/** Frees the idempotency key of an invocation without effects, so that a retry runs again. */
+/** Frees the idempotency key of an invocation without effects, so that a retry of the request runs again. */
 export async function forgetKey(db: Database, key: SessionKey, invocationId: string): Promise<void> {
   await db.update(invocations).set({ idempotencyKey: null }).where(isInvocation({ key, invocationId }));
 }
@@ -220,7 +234,8 @@ export async function forgetInvocationKeys(db: Database, hours: number, signal?:
 }
 
 /**
- * Makes the outbox record the end of an invocation, because A2A clients follow it. @returns its status, or `undefined`
+ * Enables the outbox entry that records the end of an invocation, because A2A clients wait for that end.
+ * @returns the status of the invocation, or `undefined` if there is no such invocation
  */
 export async function enableOutbox(
   db: Database,
@@ -234,7 +249,10 @@ export async function enableOutbox(
   return row?.status;
 }
 
-/** Requests the cancellation of all active invocations of a user, as {@link requestStop} does. @returns their ids */
+/**
+ * Requests the cancellation of all active invocations of a user, as {@link requestStop} does.
+ * @returns the ids of these invocations
+ */
 export function requestStopOfUser(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,

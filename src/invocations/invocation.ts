@@ -10,12 +10,15 @@ import type { AnswerKind } from './stored-request.ts';
 
 const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
 
-/** `queued`: waits for its session. `paused`: waits for a person. All statuses after `running` are ends. */
+/**
+ * `queued`: the invocation waits for its session. `paused`: it waits for a person. `paused` and all later statuses of
+ * the list are ends.
+ */
 export type InvocationStatus = (typeof STATUSES)[number];
 
-/** What a request does at a busy session: wait, fail, or stop the running invocation and wait. */
+/** What a request does if its session is busy: wait in the queue, fail, or stop the running invocation and wait. */
 export const BUSY_POLICIES = ['enqueue', 'reject', 'interrupt'] as const;
-/** The header and the setting call this "double texting", LangGraph's term. */
+/** The HTTP header and the setting call this policy "double texting", which is LangGraph's term. */
 export type BusyPolicy = (typeof BUSY_POLICIES)[number];
 
 export const invocationSchema = z
@@ -62,7 +65,7 @@ export interface InvocationError {
   message: string;
 }
 
-/** Stands in for the response of a tool that never answered. */
+/** The function response that replaces the missing response of an interrupted tool call. */
 const INTERRUPTED_RESPONSE = { error: 'The call was interrupted before it answered.' };
 
 /** Returns the function calls without a function response, in order. */
@@ -72,9 +75,9 @@ function openFunctionCalls(events: Event[]): FunctionCall[] {
 }
 
 /**
- * Returns the events that end an invocation: a response to each open call, because model providers require one, and the
- * error.
- * @param known - tool responses from the ledger that no event has, by call id
+ * Returns the last events of an invocation that ends with an error: a function response to each open call, because
+ * model providers require one, and an event with the error.
+ * @param known - tool responses from the ledger that no event contains yet, by call id
  */
 export function endingEvents(
   invocationId: string,
@@ -88,7 +91,7 @@ export function endingEvents(
   const parts = open.map(({ id, name }) => ({
     functionResponse: { id, name, response: responses.get(id ?? '') ?? INTERRUPTED_RESPONSE },
   }));
-  // If the author has no event yet, it is the root agent.
+  // An author without any event in the history can only be the root agent.
   const nodeInfo = events.findLast((event) => event.author === author)?.nodeInfo ?? { path: `${author}@1` };
   const answers: NewEvent[] =
     open.length === 0 ? [] : [{ id: newId(), invocationId, author, nodeInfo, content: { role: 'user', parts } }];
@@ -97,18 +100,21 @@ export function endingEvents(
   return [...answers, isStopped(error.code) ? { ...end, interrupted: true } : end];
 }
 
-/** Tells whether an error code is that of a stopped invocation; both codes are statuses too. */
+/** Tells whether an error code means that the invocation was stopped. Both such codes are also statuses. */
 export const isStopped = (code: string): code is 'interrupted' | 'cancelled' =>
   code === 'interrupted' || code === 'cancelled';
 
 export const stoppedMessage = (status: 'interrupted' | 'cancelled'): string =>
   status === 'cancelled' ? 'The invocation was cancelled.' : 'The invocation was interrupted by a newer message.';
 
-/** Error in the answer of a paused invocation: callers treat a null `error` as success and would wait for ever. */
+/**
+ * Error message in the stored result of a paused invocation. Callers take a null `error` for success and would wait for
+ * ever.
+ */
 const WAITS_FOR_A_PERSON =
   'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
 
-/** Builds the answer to store with an ended invocation. */
+/** Builds the result that is stored for retries when an invocation ends. */
 export function toAnswer(kind: AnswerKind, { output, error, paused, value }: InvocationEnd): string {
   if (kind.kind === 'output') return output;
   const { harnessName: harness_name, overwrite } = kind;
@@ -124,23 +130,26 @@ export function checkSize(event: NewEvent, maxBytes: number): void {
     throw new AgentError('event_too_large', `An event of ${size} bytes is over the limit of ${maxBytes} bytes.`);
 }
 
-/** Returns the user events that the claim stores. */
+/** Returns the user events that are stored together with the claim of the session. */
 export const claimedUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
   isUncertain(request) ? [] : userEvents(request, newId);
 
-/** Returns the user events that are stored later, with the first event of the agent or with the end. */
+/**
+ * Returns the user events that are not stored with the claim but later, with the first event of the agent or the end of
+ * the invocation.
+ */
 export const deferredUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
   isUncertain(request) ? userEvents(request, newId) : [];
 
 /**
- * True if the request names tools, skills, a model or a schema, which may turn out invalid. Its user event is then
- * stored with the first event of the agent, so that an invalid request leaves no prompt that its correction would
- * repeat.
+ * True if the request overrides tools, skills, the model or the output schema, which may turn out invalid only when the
+ * agent is prepared. The user event of such a request is stored with the first event of the agent. An invalid request
+ * thus leaves no prompt in the session, which its correction would repeat.
  */
 export const isUncertain = ({ overrides: { tools, skills, modelName, outputSchema } }: InvocationRequest): boolean =>
   tools !== undefined || skills !== undefined || modelName !== undefined || outputSchema !== undefined;
 
-/** Returns the event with the user's message; none if the invocation only resumes. */
+/** Returns the event with the user's message. Returns no event if the request only resumes an invocation. */
 function userEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
   const { invocationId, content, stateDelta } = request;
   if (!content && !stateDelta) return [];
@@ -160,7 +169,10 @@ function userEvents(request: InvocationRequest, newId: () => string): NewEvent[]
   return [event];
 }
 
-/** Returns the state with the request's `temp:` keys, or with `all` its keys as long as they are not stored. */
+/**
+ * Returns the session state with the `temp:` keys of the request's state delta. If `all` is set, returns it with every
+ * key of the delta, because the delta is not stored yet.
+ */
 export function withDelta(state: JsonObject, delta: JsonObject | undefined, all: boolean): JsonObject {
   return { ...state, ...(all ? delta : onlyTemporary(delta)) };
 }
@@ -168,7 +180,9 @@ export function withDelta(state: JsonObject, delta: JsonObject | undefined, all:
 export const toolCallsLimitError = (limit: number) =>
   new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
 
-/** Adds the request's `customMetadata` to an event. In a live session removes the node, as ADK does. */
+/**
+ * Adds the request's `customMetadata` to an event. In a live session also removes the node from the event, as ADK does.
+ */
 export const withNotes = ({ customMetadata, isLive }: InvocationRequest, event: NewEvent): NewEvent => ({
   ...event,
   ...(isLive && { nodeInfo: { path: '' } }),
@@ -184,7 +198,10 @@ export const turnEnd = (invocationId: string, author: string, newId: () => strin
   turnComplete: true,
 });
 
-/** Converts the database's refusal of an oversized state, session or user to an `AgentError`. Other errors stay. */
+/**
+ * Converts a database error that refuses too large a state, session or user to an `AgentError`. Returns other errors
+ * unchanged.
+ */
 export function toAgentError(error: unknown): unknown {
   const refusal = stateRefusal(error);
   if (refusal !== undefined) return new AgentError('state_too_large', refusal, { cause: error });
@@ -195,7 +212,8 @@ export function toAgentError(error: unknown): unknown {
 }
 
 /**
- * Splits the history of a resumed run: the events that it began with, its prompts included, and its own later events.
+ * Splits the history of a resumed run into the events that were stored when the run began (its prompts included) and
+ * the later events of the run itself.
  */
 export function splitHistory({ events, runtimeEventIds }: SessionHistory, sequence: number, invocationId: string) {
   const own = events

@@ -46,16 +46,16 @@ import { newToolServices } from './tool-services.ts';
 import { listTaskAnswers } from './waits/task-store.ts';
 
 /**
- * Runs one invocation from its prompt to its answer. A lease holds the session meanwhile; no connection, lock or
- * transaction is held during a model or tool call. Every failure of the agent is stored as an event and returned as
- * `error`.
+ * Runs one invocation from its prompt to its result. A lease on the session is held for the whole run. No database
+ * connection, lock or transaction is held during a model or tool call. Every failure of the agent is stored as an event
+ * and returned as `error`.
  * @throws {NotFoundError} if the application or the session does not exist
  * @throws {BusyError} if the session stays busy
- * @throws {RepeatedInvocationError} if its idempotency key was used before
+ * @throws {RepeatedInvocationError} if the idempotency key was used before
  * @throws {UnavailableError} if the process is full
- * @throws {StoppedError} if it was stopped while it waited
- * @throws {HandedOverError} if another process resumes it
- * @throws {LeaseLostError} if its session was deleted
+ * @throws {StoppedError} if the invocation was stopped while it was queued
+ * @throws {HandedOverError} if another process resumes the invocation
+ * @throws {LeaseLostError} if the session was deleted
  */
 export async function invoke(
   context: InvocationContext,
@@ -83,25 +83,25 @@ interface ClaimedInvocation {
 }
 
 interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'endTime'> {
-  /** User events that are not stored yet; emptied when they are. */
+  /** User events that are not stored yet. The list is emptied when they are stored. */
   userEvents: NewEvent[];
   usage: Usage;
   /** Stores streamed text. Absent if the invocation does not stream. */
   deltas?: DeltaWriter | undefined;
   ledger: InvocationLedger;
-  /** Steps stored by an earlier process that died. */
+  /** Steps that an earlier process stored before it died. */
   stored?: StoredSteps | undefined;
   handOver: HandOver;
-  /** Aborted when a limit forbids further model and tool calls: open calls are answered, then the run ends. */
+  /** Aborted when a limit forbids further model and tool calls: open calls get a response, then the run ends. */
   limitReached: AbortController;
   observer: InvocationObserver | undefined;
-  /** Absent before the loop begins. */
+  /** Records the tape for replays. Absent before the loop begins. */
   recorder?: TapeRecorder | undefined;
 }
 
 /**
- * Runs {@link runFenced} with session and invocation in the log context.
- * @throws {HandedOverError} if this process lost the run, which has begun: clients must not be told that it failed
+ * Calls {@link runFenced} with the ids of session and invocation in the log context.
+ * @throws {HandedOverError} if this process lost a run that has begun: the client must not be told that the run failed
  */
 export const runClaimed: typeof runFenced = (claimed, outside) =>
   runWith({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
@@ -110,7 +110,10 @@ export const runClaimed: typeof runFenced = (claimed, outside) =>
     }),
   );
 
-/** Returns the error for a run that this process could not end. It can be resumed unless its session was deleted. */
+/**
+ * Returns the error for a run that this process could not end. Another process can resume the run, unless the session
+ * was deleted.
+ */
 async function toLossError({ context, request, lease }: ClaimedInvocation, error: unknown): Promise<unknown> {
   const isLost = error instanceof LeaseLostError;
   if (!isLost && !isPassingFailure(error)) return error;
@@ -130,7 +133,7 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const times = { timeoutMs, spentMs: recovery?.spentMs, renewalMs: leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
   const observer = context.observe?.(lease);
-  // Callers prepare agents for live audio sessions and replays only; their text is not stored as deltas.
+  // Only live audio sessions and replays pass a prepared agent; their text is not stored as deltas.
   const isText = claimed.request.streaming && !claimed.request.prepared;
   const deltas = isText ? new DeltaWriter(context, lease, claimed.request.onDelta) : undefined;
   try {
@@ -155,13 +158,15 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   }
 }
 
-/** Runs the loop and stores each event before the next step. A function call is thus stored before its tool runs. */
+/**
+ * Runs the loop and stores each event before the next step. A function call is therefore stored before its tool runs.
+ */
 async function runAndStore(running: RunningInvocation): Promise<InvocationEnding> {
   const { context, request, agent, lease, signal } = running;
   const { key, invocationId } = lease;
   const { limits } = context;
   const { steps: answer = runAgent, recovery } = request;
-  // A resumed run that is stopped must not call a model again.
+  // A resumed run that was stopped must not call a model again.
   if (recovery) signal.throwIfAborted();
   const prepared = request.prepared ?? (await agent.prepare(request.overrides, signal, key.userId));
   try {
@@ -175,10 +180,11 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     const listAnswers = () => listTaskAnswers(context.database.db, key, questionIds);
     const taskAnswers =
       questionIds.length > 0 ? await persist(listAnswers, lease.durationMs) : new Map<string, never>();
-    // The confirmed calls run before any event of this run is noted.
+    // The tools of confirmed calls run before the first event of this run, so their calls are registered here.
     for (const { calls } of findConfirmations(conversation, history.runtimeEventIds, taskAnswers))
       running.handOver.begin(calls);
-    // A resumed run records no tape: without its first steps a replay would report them as missing.
+    // A resumed run records no tape, because its first steps ran in another process and a replay would report them as
+    // missing.
     running.recorder = recovery ? undefined : new TapeRecorder(conversation.length, state, request.overrides);
     const steps = answer({
       agent: prepared,
@@ -220,26 +226,29 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   }
 }
 
-/** Separates the run's own stored steps from the history. @returns the events that the loop began with */
+/**
+ * Separates the stored steps of a resumed run from the session's history.
+ * @returns the events that were stored when the loop first began
+ */
 function takeStored(running: RunningInvocation, history: SessionHistory, sequence: number): Event[] {
   const { before, steps, hasPrompt } = splitHistory(history, sequence, running.lease.invocationId);
-  // A deferred prompt may be stored without the event that it belongs to, if the process died between the two.
+  // The process may have died after it stored a deferred prompt and before it stored the agent's first event.
   if (hasPrompt) running.userEvents = [];
   running.stored = new StoredSteps(steps, before);
   return before;
 }
 
-/** Stores a complete event and passes it to the listener. A partial event goes to the listener only. */
+/** Stores a complete event and passes it to the listener. A partial event is passed to the listener only. */
 async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<void> {
   const { context, lease, listener, usage, handOver } = running;
   handOver.note(event);
   if (running.stored?.has(event)) return;
-  // Events caused by a lost lease or by the shutdown must not be stored: another process resumes the run.
+  // Events that a lost lease or the shutdown caused must not be stored, because another process resumes the run.
   if (running.signal.reason instanceof LeaseLostError) throw running.signal.reason;
   handOver.checkEvent(event);
   if (event.partial === true) {
     running.deltas?.add(event);
-    // Internally partial events share the final id; ADK clients expect each to have its own.
+    // All partial events of an event share its id internally. ADK clients expect a different id for each.
     const text = JSON.stringify({ ...event, id: context.newId(), timestamp: context.now() });
     return listener({ text, event, sequence: undefined });
   }
@@ -256,7 +265,7 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   context.notifications.publish(sessionTopic(lease.key));
 }
 
-/** The result of an invocation before it is stored, with its last events. */
+/** The result of an invocation before it is stored, with the last events. */
 type InvocationEnding = Pick<RunEnd, 'output' | 'error' | 'paused' | 'value'> & { events: NewEvent[] };
 
 function toEnding(running: RunningInvocation, { lastEvent, ...end }: RunEnd): InvocationEnding {
@@ -264,7 +273,7 @@ function toEnding(running: RunningInvocation, { lastEvent, ...end }: RunEnd): In
   handOver.checkEnd(end);
   if (!lastEvent) return { ...end, events: [] };
   checkSize(lastEvent, context.limits.eventBytes);
-  // If the run failed or pauses, its last event already says so.
+  // If the run failed or pauses, its last event already marks the end of the turn.
   const isTurn = request.isLive && !end.error && !end.paused;
   return {
     ...end,
@@ -272,7 +281,10 @@ function toEnding(running: RunningInvocation, { lastEvent, ...end }: RunEnd): In
   };
 }
 
-/** Returns the result of an invocation that threw. @throws if nothing can be stored, or another process resumes it */
+/**
+ * Returns the result of an invocation that threw an error.
+ * @throws if nothing can be stored, or if another process resumes the invocation
+ */
 async function toFailedEnding(
   { context, agent, lease, signal, handOver, ledger }: RunningInvocation,
   error: unknown,
@@ -290,7 +302,7 @@ async function toFailedEnding(
   return { events, output: '', error: { code, message }, paused: false };
 }
 
-/** Stores the last events, the status and the answer together, and only then reports the end. */
+/** Stores the last events, the status and the result together. Reports the end of the invocation only after that. */
 async function finish(running: RunningInvocation, ending: InvocationEnding): Promise<InvocationEnd> {
   const { context, request, agent, lease, listener, signal, usage } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;
@@ -309,12 +321,12 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     answer: request.answer && toAnswer(request.answer, end),
     counts: usage.takeCounts(),
     uses: usage.take(),
-    // Also deletes deltas left by a process that died.
+    // A process that died may have left deltas, which are deleted here too.
     hasDeltas: running.deltas !== undefined || request.recovery !== undefined,
     remembers: agent.remember !== undefined && !error && !paused,
     onAwaited: () => context.notifications.publish(QUEUE_TOPIC),
     ...running.ledger.end(events),
-    // Without its user event a run cannot be replayed.
+    // A run whose user event is not stored cannot be replayed, so its tape is dropped.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });
   if (agent.remember) context.notifications.publish(MEMORY_TOPIC);
