@@ -1,19 +1,22 @@
 import type { Load } from '../../platform/http/operation/operation.ts';
 import type { Scope } from '../../platform/http/operation/principal.ts';
 
-/** The scope that an action requires, and the rate class that it is charged to. */
+/** The scope that an action requires, and the class of rate limit that the request is charged to. */
 interface Action {
   scope: Scope;
   load: Load;
 }
 
-/** Actions of the protocol doors: an action needs the same scope and costs the same over every transport. */
+/**
+ * What a client of A2A or MCP can do. An action requires the same scope and is charged to the same rate limit over
+ * every transport of its protocol.
+ */
 export const ACTIONS = {
   /** Runs an agent, or answers a call that it waits for. */
   run: { scope: 'invoke', load: 'invoke' },
   cancel: { scope: 'invoke', load: 'write' },
   offer: { scope: 'invoke', load: 'read' },
-  /** Reads one small row, or the operator's settings. */
+  /** Reads little data: one small row, or settings of the operator. */
   look: { scope: 'read', load: 'read' },
   /** Reads content of any size: events, messages, artifacts. */
   read: { scope: 'read', load: 'heavy' },
@@ -35,7 +38,9 @@ export const A2A_ACTIONS = {
 } as const satisfies Record<string, keyof typeof ACTIONS>;
 export type A2aMethod = keyof typeof A2A_ACTIONS;
 
-/** An MCP method that is not listed counts as `offer`: it belongs to the protocol itself, or lists tools. */
+/**
+ * Actions by MCP method. A method that is missing here counts as `offer`, because it belongs to the protocol itself.
+ */
 export const MCP_ACTIONS = {
   'tools/list': 'offer',
   'tools/call': 'run',

@@ -1,16 +1,17 @@
 import { type SessionKey, storedIdentifierSchema } from '../../core/session.ts';
 
-/** An invocation, or the part of it that follows the answer to one call. */
+/** An invocation, or only the part of an invocation that follows the answer to a call for which it had paused. */
 export interface InvocationRef {
   key: SessionKey;
   invocationId: string;
-  /** Id of the call whose answer starts the part; absent for the whole invocation. */
+  /** Id of the answered call after which the part begins. Absent: the whole invocation is meant. */
   answeredCallId?: string | undefined;
 }
 
 /**
- * Encodes an invocation as the opaque id that clients get. It contains the location, so that any replica finds the
- * invocation without a lookup table. It is no secret, because it works only for the invocation's user.
+ * Encodes an invocation as the opaque id that clients get. The id contains application, user, session and invocation,
+ * so any replica finds the invocation without a lookup table. The id is no secret, because it works only for the
+ * invocation's user.
  */
 export function toHandle({
   key: { appName, userId, sessionId },
@@ -18,11 +19,14 @@ export function toHandle({
   answeredCallId = '',
 }: InvocationRef): string {
   const names = [appName, userId, sessionId, invocationId, answeredCallId].filter(Boolean);
-  // Line feeds separate the names, because no name contains one.
+  // Names are separated by line feeds, because no name contains a line feed.
   return Buffer.from(names.join('\n')).toString('base64url');
 }
 
-/** Decodes a handle; `undefined` if it is invalid or, with `ofUser`, belongs to another user. */
+/**
+ * Decodes an id from {@link toHandle}. Returns `undefined` if the id is invalid, or if it belongs to another user than
+ * `ofUser`.
+ */
 export function readHandle(handle: string, ofUser?: string): InvocationRef | undefined {
   const names = Buffer.from(handle, 'base64url').toString().split('\n');
   const [appName = '', userId = '', sessionId = '', invocationId = '', answeredCallId] = names;

@@ -9,16 +9,19 @@ export interface ExternalCall {
   invocationId: string;
   id: string;
   name: string;
-  /** `client`: a tool that the front end runs; `question`: a tool of the agent that is answered from outside. */
+  /**
+   * `client`: call of a tool that the front end runs. `question`: call of an agent's tool whose result comes from
+   * outside. `confirmation`: request to a person to allow another call.
+   */
   kind: 'confirmation' | 'question' | 'client';
   /** Id of the call that a front end displays: for a confirmation, the call to be confirmed. */
   toolCallId: string;
   message: string;
-  /** Author of the answer; `undefined` until there is one. */
+  /** Author of the answer; `undefined` while the call is unanswered. */
   answeredBy: string | undefined;
 }
 
-/** Lists calls that a person or the client answers, without calls whose confirmation is still open. */
+/** Lists the calls that a person or the client answers. Omits calls that still wait for a confirmation. */
 export function listExternalCalls(
   events: readonly Event[],
   isOwn = (event: Event) => event.author !== 'user',
@@ -53,7 +56,7 @@ function describe({ name, args }: FunctionCall, id: string, isOfClient: boolean)
   return { kind: 'confirmation', toolCallId: originalFunctionCall?.['id'] ?? id, message } as const;
 }
 
-/** Returns the answers as parts of a user's message, and the ids of calls without an answer. */
+/** Converts answers to parts of a user's message. Also returns the ids of calls without an answer. */
 export function answerCalls(
   calls: readonly ExternalCall[],
   toResponse: (call: ExternalCall) => JsonObject | undefined,
@@ -66,8 +69,8 @@ export function answerCalls(
 }
 
 /**
- * Returns the answers to all open calls as parts. The answers must be complete, with one exception: a new prompt
- * without any answer abandons calls of client tools, but never a question or a confirmation.
+ * Converts the answers to all open calls to parts of a user's message. Every open call must be answered, with one
+ * exception: a new prompt without any answer abandons calls of client tools, but never a question or a confirmation.
  * @throws {ConflictError} if a call would stay without an answer
  */
 export function answerAll(
@@ -84,7 +87,7 @@ export function answerAll(
   return parts;
 }
 
-/** True if the event answers the call only with a placeholder, until a person has confirmed the call. */
+/** True if the event's answer to the call is only a placeholder until a person confirms the call. */
 export const isProvisional = ({ actions }: Event, callId: string | null | undefined): boolean =>
   Object.hasOwn(actions?.requestedToolConfirmations ?? {}, callId ?? '');
 

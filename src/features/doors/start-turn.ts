@@ -14,7 +14,10 @@ import { type InvocationContext, type InvocationRequest, newInvocationId } from 
 import { requestCancel } from '../../invocations/fence.ts';
 import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '../../invocations/wire-request.ts';
 
-/** The user of mode `local`, as in the ADK Web UI, and of a key for all users if the request names none. */
+/**
+ * Id of the default user, as in the ADK Web UI: for all requests if authentication has the mode `local`, and for an API
+ * key for all users if the request names no user.
+ */
 const LOCAL_USER = 'user';
 
 const doorUserSchema = identifierSchema
@@ -22,9 +25,9 @@ const doorUserSchema = identifierSchema
   .describe('The owner of the session [of a token: its user; of a key that acts for all, and locally: `user`].');
 
 /**
- * Returns the user of a request. Clients of several protocols cannot name a user; with a key for all users they share
- * one, at every door.
- * @throws {ValidationFailedError} if a key is bound to users and the request names none
+ * Returns the user id of a request. Clients of some protocols cannot name a user. With an API key for all users these
+ * clients share the default user, whatever their protocol.
+ * @throws {ValidationFailedError} if an API key is bound to users and the request names no user
  */
 export function toDoorUser(principal: Principal, userId: string | undefined): string {
   const actsForAll = principal.kind === 'anonymous' || (principal.kind === 'key' && !principal.users);
@@ -46,9 +49,9 @@ export const toDoorKey = (
 ): SessionKey => ({ appName, userId: toDoorUser(principal, query.user_id), sessionId });
 
 /**
- * Sends server-sent events until the data end, the client disconnects or this process drains. The stream may therefore
- * end before the data.
- * @param toExpired - builds the last event, sent if the credential becomes invalid
+ * Sends data as server-sent events until the data end, the client disconnects or this process drains. If the process
+ * drains, the client does not get all data.
+ * @param toExpired - builds the last event, which is sent if the credential becomes invalid
  * @param toName - returns the name of an event; default: no name
  */
 export async function sendEvents(
@@ -74,9 +77,12 @@ export interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stat
   resumedId?: string | undefined;
   /** Id for the new invocation; default: a generated one. */
   invocationId?: string;
-  /** What a retry with the same idempotency key must share with the first request; default: session and content. */
+  /** Value that must be equal in a retry with the same idempotency key; default: session and content. */
   identity?: unknown;
-  /** `true` (default): create the session if it is absent; `false`: it must exist; `new`: it must not exist. */
+  /**
+   * `true` (default): create the session if it does not exist. `false`: the session must exist. `new`: the session must
+   * not exist.
+   */
   createSession?: boolean | 'new';
   /** `false`: do not store partial text; default: `true`. */
   streaming?: boolean;
@@ -89,8 +95,8 @@ export interface TurnCall {
 }
 
 /**
- * Finds the newest paused invocation of a session and its open calls. Only events that the runtime wrote count, so that
- * a client cannot invent a call.
+ * Finds the newest paused invocation of a session and its open calls. Events that a client wrote are ignored, because a
+ * client must not invent calls.
  */
 export async function findPaused(
   { feeds }: Pick<InvocationContext, 'feeds'>,
@@ -130,9 +136,10 @@ export function toRun(
 }
 
 /**
- * Starts a background invocation. It survives the client, unless `ON_DISCONNECT` says otherwise, and this process. A
- * retry with the same idempotency key attaches to the first invocation.
- * @returns the invocation; `isNew` is false if an earlier request started it
+ * Starts a background invocation. The invocation continues if this process ends, and also if the client disconnects,
+ * unless the setting `ON_DISCONNECT` cancels it. A retry with the same idempotency key attaches to the first
+ * invocation.
+ * @returns the invocation; `isNew` is false if an earlier request started the invocation
  */
 export async function startTurn(
   context: InvocationContext,

@@ -1,16 +1,22 @@
 import { getParts, type Content } from '../../core/content.ts';
 
-/** A piece ends at the first blank after at least this many characters. */
+/** Minimum length of a piece, in characters: the piece ends at the next blank. */
 const PIECE_LENGTH = 16;
-/** Minimum lengths of the first pieces of a text, shorter so that a reader sees the first words early. */
+/**
+ * Minimum lengths of the first pieces of a text. These pieces are shorter, because a reader wants to see the first
+ * words early.
+ */
 const FIRST_LENGTHS = [6, 6];
-/** Maximum characters of a piece, if no blank comes earlier. */
+/** Maximum length of a piece, in characters, for text without blanks. */
 const MAX_PIECE_LENGTH = 64;
 
 export interface Piece {
-  /** Number within the event, from 1. */
+  /** Number of the piece within its event, from 1. */
   number: number;
-  /** Index of the text within the event, from 0: reasoning and answer are separate texts. */
+  /**
+   * Index of the piece's text within its event, from 0. An event can have several texts, because reasoning and answer
+   * are separate.
+   */
   part: number;
   isThought: boolean;
   text: string;
@@ -22,12 +28,13 @@ interface Text {
 }
 
 /**
- * Cuts the text of an event into pieces that depend on the text alone, and not on the chunks in which the model sent
- * it. A reader can therefore count pieces and resume after the last one, even if the event is complete by then.
+ * Cuts the text of an event into pieces. The pieces depend only on the text, and not on the chunks in which the model
+ * sent the text. A reader can therefore count pieces and resume after the last received piece, even if the event is
+ * complete by then.
  */
 export class TextCutter {
   #texts: Text[] = [];
-  /** Text and offset at which the next piece starts. */
+  /** Index of the text, and offset within this text, at which the next piece starts. */
   #part = 0;
   #at = 0;
   /** Number of the next piece within its text, from 0. */
@@ -50,7 +57,7 @@ export class TextCutter {
     });
   }
 
-  /** Takes the complete event, and yields the remaining pieces. */
+  /** Takes the content of the complete event, and yields the remaining pieces. */
   *finish(content: Content | null | undefined): Generator<Piece> {
     this.#texts = join(toTexts(content));
     yield* this.#cut(true);
@@ -74,13 +81,16 @@ export class TextCutter {
   }
 }
 
-/** Returns the texts of a complete event; the index of a text is the `part` of its pieces. */
+/** Returns the texts of a complete event. Each text's index equals the `part` of its pieces. */
 export const joinTexts = (content: Content | null | undefined): Text[] => join(toTexts(content));
 
 const toTexts = (content: Content | null | undefined): Text[] =>
   getParts(content).flatMap(({ text, thought }) => (text ? [{ isThought: thought === true, text }] : []));
 
-/** Joins adjacent texts of one kind, because a stream splits an answer into other parts than its complete event. */
+/**
+ * Joins adjacent texts of the same kind (reasoning or answer), because the parts of a stream differ from the parts of
+ * the complete event.
+ */
 function join(texts: readonly Text[]): Text[] {
   const result: Text[] = [];
   for (const { isThought, text } of texts) {
@@ -91,7 +101,10 @@ function join(texts: readonly Text[]): Text[] {
   return result;
 }
 
-/** Returns the end of the piece that starts at `from`; `undefined` if it depends on text to come. */
+/**
+ * Returns the end offset of the piece that starts at `from`; `undefined` if the end depends on text that has not come
+ * yet.
+ */
 function findEnd(text: string, from: number, least: number): number | undefined {
   const limit = from + MAX_PIECE_LENGTH;
   for (let at = from + least - 1; at < limit && at < text.length; at += 1) {

@@ -9,8 +9,9 @@ import { type Piece, TextCutter } from './text-cutter.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
 /**
- * A step of an invocation, as every door reads it. `text`: a piece of an event's text. `event`: a complete event, after
- * all its pieces. `void`: retracts the pieces of an event that will not come. `end`: the invocation has ended.
+ * A step of an invocation, which each protocol's front end converts to its own events. `text`: a piece of an event's
+ * text. `event`: a complete event, after all pieces of its text. `void`: retracts the pieces of an event that will
+ * never be complete. `end`: the invocation has ended.
  */
 export type TurnStep =
   | ({ kind: 'text'; eventId: string; author: string; after: number } & Piece)
@@ -19,20 +20,20 @@ export type TurnStep =
   | { kind: 'end'; invocation: Invocation };
 
 interface Turn extends Pick<InvocationRef, 'key' | 'invocationId'> {
-  /** Sequence of the last event to skip; default: start with the invocation's first event. */
+  /** Sequence number of the last event to skip; default: start with the invocation's first event. */
   after?: number | undefined;
-  /** True: read the stored, complete events only, and do not wait for more. */
+  /** True: read only the complete events that are already stored, and do not wait for more. */
   isSoFar?: boolean;
-  /** False: complete events only; default: true. */
+  /** True (default): also yield pieces of text. False: yield complete events only. */
   withText?: boolean;
   /** True: keep reading while the invocation is paused. */
   throughPauses?: boolean;
 }
 
 /**
- * Yields the stored steps of an invocation, then the new ones. Every reader gets the same steps, except for retracted
- * text. The user's events are included. Text of agents that run in parallel comes only with their complete events.
- * Without an `end` the reader stopped earlier: `signal` aborted, or the session was deleted.
+ * Yields the stored steps of an invocation, then new steps as they come. All readers get the same steps, except for
+ * retracted text. The user's events are included. For agents that run in parallel only complete events are yielded,
+ * without pieces of text. If the last step is not `end`, `signal` was aborted or the session was deleted.
  */
 export async function* readTurn(
   context: { feeds: SessionFeeds; database: DatabasePool },
@@ -44,7 +45,7 @@ export async function* readTurn(
   const isActive = ({ status }: Invocation) => activeStatuses.has(status);
   let last: Invocation | undefined;
   if (isSoFar) {
-    // Read the status before the events: if the invocation has ended by now, all its events are stored.
+    // The status is read before the events, because all events of an invocation are stored before its end.
     last = await context.feeds.readInvocation(key, invocationId);
     yield* readStored(context.database.reads, { key, invocationId, after: sequence }, signal);
     if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
@@ -80,7 +81,7 @@ export async function* readTurn(
   if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
 }
 
-/** Yields the stored events of an invocation, without those of other invocations in its session. */
+/** Yields the stored events of an invocation, without events of other invocations of the same session. */
 async function* readStored(
   db: Database,
   { key, invocationId, after }: Pick<InvocationRef, 'key' | 'invocationId'> & { after: number },
@@ -94,7 +95,7 @@ async function* readStored(
   }
 }
 
-/** An incomplete event, of which partial text has come. */
+/** An incomplete event: partial text of it has come, but not the event. */
 interface OpenEvent {
   eventId: string;
   cutter: TextCutter;

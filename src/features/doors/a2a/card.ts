@@ -23,9 +23,9 @@ export function readVersion({ headers, query }: Request): string | undefined {
 }
 
 /**
- * Builds an application's agent card. Unless the client asks for 1.0, the card also has the members of 0.3, which its
- * signature does not cover.
- * @param isExtended - with the agent's skills, for authenticated clients
+ * Builds an application's agent card. Unless the client asks for version 1.0, the card also has the properties of
+ * version 0.3, which the card's signature does not cover.
+ * @param isExtended - true: include the agent's skills, for authenticated clients
  */
 export async function toCard(
   { agents, config, version }: A2aContext,
@@ -78,7 +78,8 @@ export async function toCard(
 type Signer = NonNullable<A2aContext['config']['A2A_CARD_KEY']>;
 
 /**
- * Caches signed cards by key and content, because signing costs more than the rest of a request that anybody may send.
+ * Cache of signed cards by signing key and content. Without the cache unauthenticated callers could make this process
+ * sign with every request, and signing takes most of the time of such a request.
  */
 const signedCards = new WeakMap<Signer, Map<string, Promise<JsonObject>>>();
 
@@ -94,7 +95,7 @@ function sign(signer: Signer, card: JsonObject): Promise<JsonObject> {
 
 async function signAnew({ key, header }: Signer, card: JsonObject): Promise<JsonObject> {
   const { generateAgentCardSignature } = await import('@a2a-js/sdk');
-  // Sign the JSON that is sent, because the package leaves the security schemes of a parsed card unsigned.
+  // Signs the JSON that is sent, because for a parsed card the A2A package would leave the security schemes unsigned.
   return { ...(await generateAgentCardSignature(key, header)(card as object as AgentCard)) };
 }
 
@@ -106,11 +107,12 @@ export async function serveCard(
 ): Promise<Answer> {
   if (!context.agents.has(appName)) throw notFound();
   const card = await toCard(context, appName, request, false);
-  // The ETag excludes the signature, which may differ between processes.
+  // The ETag is computed without the signature, because the signature may differ between processes.
   const same = JSON.stringify(card, (name, value: unknown) => (name === 'signature' ? undefined : value));
   const etag = `W/"${hash('sha256', same).slice(0, 32)}"`;
   response.setHeader('etag', etag).vary('A2A-Version');
-  // Without PUBLIC_URL the card contains the host of the request, so that a shared cache must not mix hosts.
+  // `Vary` tells shared caches to store a card per host, because without PUBLIC_URL the card contains the host of the
+  // request.
   if (context.config.PUBLIC_URL === undefined) response.vary('Host, X-Forwarded-Host, X-Forwarded-Proto');
   else response.setHeader('cache-control', 'public, max-age=300');
   if (request.headers['if-none-match'] !== etag) return { kind: 'json', text: JSON.stringify(card) };

@@ -3,7 +3,7 @@ import { VERSION } from '../../../agent/a2a/wire.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
 
-/** An error with a reason that A2A defines. */
+/** An error with one of the reasons that the A2A specification defines. */
 export class A2aError extends InvalidError {
   readonly reason: keyof typeof CODES;
 
@@ -13,12 +13,15 @@ export class A2aError extends InvalidError {
   }
 }
 
-/** An error as sent: HTTP+JSON 1.0 shows the status; JSON-RPC and HTTP+JSON 0.3 show the code. */
+/**
+ * An error as it is sent. Clients see `status` over HTTP+JSON of version 1.0, and `code` over JSON-RPC and over
+ * HTTP+JSON of version 0.3.
+ */
 type ErrorView = { status: number; code: number; message: string; reason: string };
 
 export const refusal = { type: 'object', properties: {}, description: 'An error of JSON-RPC, or of HTTP+JSON.' };
 
-/** Status names that HTTP+JSON sends, by HTTP status. */
+/** Names of HTTP statuses that error responses of HTTP+JSON contain. */
 const NAMES: Record<number, string> = {
   400: 'INVALID_ARGUMENT',
   401: 'UNAUTHENTICATED',
@@ -38,14 +41,14 @@ export const showError = ({ reason, message }: A2aError): ErrorView => ({
 
 const toDetails = (reason: string) => [{ '@type': ERROR_INFO_TYPE, reason, domain }];
 
-/** @param isOld - true for 0.3: some of its clients accept `data` only as an object */
+/** @param isOld - true for A2A 0.3: `data` is an object, because some clients of that version accept nothing else */
 export const toRpcError = (id: unknown, { code, message, reason }: ErrorView, isOld: boolean) => ({
   jsonrpc: '2.0',
   id,
   error: { code, message, data: isOld ? toDetails(reason)[0] : toDetails(reason) },
 });
 
-/** True unless the request names version 1.0, because a client that names no version speaks 0.3. */
+/** True if the request is of A2A 0.3, which is also assumed if the request names no version. */
 export function speaksOld({ headers, query }: Partial<Pick<Parameters<ToRefusal>[2], 'headers' | 'query'>>): boolean {
   const version = headers?.['a2a-version'] ?? query?.['A2A-Version'];
   return typeof version !== 'string' || !version.startsWith(VERSION);
@@ -58,7 +61,7 @@ export const toRestError = ({ status, code, message, reason }: ErrorView, isOld:
     ? { code, message }
     : { error: { code: status, status: NAMES[status] ?? 'INTERNAL', message, details: toDetails(reason) } };
 
-/** Formats an error for the binding that the path belongs to. */
+/** Formats an error as JSON-RPC or HTTP+JSON, depending on the path of the request. */
 export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, request) => {
   const { path } = request;
   const isOld = speaksOld(request);

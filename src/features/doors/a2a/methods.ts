@@ -31,7 +31,7 @@ import {
 } from './task.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Maximum bytes of events on a page of tasks; the first task is always complete. */
+/** Maximum bytes of events on a page of tasks. The first task of a page may exceed the maximum. */
 const MAX_PAGE = 4_194_304;
 
 export interface A2aContext extends InvocationContext {
@@ -57,13 +57,17 @@ async function begin(call: A2aCall, { message, configuration }: z.output<typeof 
   return task;
 }
 
-/** Sends a message: it starts a task, or answers a paused one. @returns the task as it stands */
+/**
+ * Sends a message, which starts a task or answers a paused task.
+ * @returns the task in its current state
+ */
 async function start(call: A2aCall, message: A2aMessage): Promise<Task> {
   const { context, appName, userId } = call;
   const { messageId, contextId, taskId, metadata: _, ...comparable } = message;
   const parts = toParts(message);
   if (taskId !== undefined) return resumeTask(call, taskId, message, parts);
-  // The session id derives from the message id, so that a retry of the first message reaches the same session and task.
+  // The idempotency key and the id of a new session derive from the message id. A retry of the first message therefore
+  // reaches the same session and task.
   const idempotencyKey = hash('sha256', JSON.stringify([appName, contextId, messageId]));
   const key = { appName, userId, sessionId: contextId ?? idempotencyKey };
   const content = { role: 'user', parts };
@@ -86,11 +90,15 @@ async function resumeTask(call: A2aCall, taskId: string, message: A2aMessage, pa
   const [first, ...rest] = answers.parts;
   const content = { role: 'user', parts: [{ ...first, partMetadata: parts[0]?.partMetadata }, ...rest] };
   const turn = { content, resumedId: invocation.id, ...toLimits(message) };
-  // No idempotency key: the row keeps that of the message that started the task.
+  // The headers are omitted, and the idempotency key with them, because the task's row keeps the idempotency key of the
+  // message that started the task.
   return readTask(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 
-/** Reads the chain of waiting agents, which must not be called again, and the limits of calls, tokens and time. */
+/**
+ * Reads, from a message's metadata, the chain of agents that wait for this task and must not be called again, and the
+ * limits of calls, tokens and time.
+ */
 function toLimits({ metadata }: A2aMessage): Pick<TurnRequest, 'overrides' | 'stateDelta'> {
   const { [CHAIN]: chain, [CALLS]: llmCallsAtMost, [TOKENS]: tokensAtMost, [TIME]: timeAtMostMs } = metadata ?? {};
   return {
@@ -103,7 +111,10 @@ function toLimits({ metadata }: A2aMessage): Pick<TurnRequest, 'overrides' | 'st
   };
 }
 
-/** Matches a message with the open questions of a task: by `callId`, or as a whole if there is only one question. */
+/**
+ * Matches the parts of a message with the open questions of a task: by `callId`, or the whole message if only one
+ * question is open.
+ */
 function toAnswers(task: Task, { parts }: A2aMessage): ReturnType<typeof answerCalls> {
   const questions = listQuestions(task);
   const values = parts.flatMap(({ data }) => (data == null ? [] : [data]));
@@ -117,7 +128,7 @@ function toAnswers(task: Task, { parts }: A2aMessage): ReturnType<typeof answerC
     if (callId === undefined && !isOnly) return undefined;
     const value = callId === undefined ? (plain ?? text) : response === undefined ? members : response;
     if (kind !== 'confirmation') return toResponse(value);
-    // Anything but a clear yes is a no.
+    // Any text other than "yes" refuses the confirmation.
     const decision = typeof value === 'string' ? { confirmed: /^\s*yes\W*$/i.test(value) } : toMembers(value);
     return { ...decision, confirmed: decision['confirmed'] === true };
   });
@@ -125,7 +136,7 @@ function toAnswers(task: Task, { parts }: A2aMessage): ReturnType<typeof answerC
 
 const ALL: TaskView = {};
 
-/** Reads an invocation and the events that the view includes. @throws {A2aError} if it does not exist */
+/** Reads a task: its invocation, and the events that `view` includes. @throws {A2aError} if the task does not exist */
 async function readTask(call: A2aCall, { key, invocationId }: InvocationRef, view = ALL): Promise<Task> {
   const invocation = await call.context.feeds.readInvocation(key, invocationId);
   if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
@@ -133,7 +144,10 @@ async function readTask(call: A2aCall, { key, invocationId }: InvocationRef, vie
   return task as Task;
 }
 
-/** Reads the events that the view includes; after the first invocation, only as many as fit on a page. */
+/**
+ * Reads the events that `view` includes, of several invocations. After the first invocation, only as many events are
+ * read as fit on a page.
+ */
 async function readEvents(
   { context, base, appName, userId }: A2aCall,
   tasks: Omit<Task, 'events' | 'sequence' | 'base'>[],
@@ -161,7 +175,7 @@ async function readEvents(
 
 const findTask = (call: A2aCall, taskId: string, view = ALL) => readTask(call, toRef(call, taskId), view);
 
-/** Hides the events before the client's own message if its credential lacks the scope `read`. */
+/** Removes the events before the client's own message if the client's credential lacks the scope `read`. */
 function toOwnPart({ principal }: A2aCall, task: Task, { messageId }: A2aMessage): Task {
   if (principal.scopes.has('read')) return task;
   const first = task.events.findIndex((event) => getMessageId(event) === messageId);
@@ -171,7 +185,7 @@ function toOwnPart({ principal }: A2aCall, task: Task, { messageId }: A2aMessage
 const isActive = ({ invocation: { status } }: Task) => status === 'running' || status === 'queued';
 const isOver = (task: Task) => !isActive(task) && task.invocation.status !== 'paused';
 
-/** Waits until a task ends or pauses, or until `signal` aborts. @returns the task as it stands then */
+/** Waits until a task ends or pauses, or until `signal` aborts. @returns the task in its state at that time */
 async function wait(call: A2aCall, ref: InvocationRef, signal: AbortSignal, view = ALL): Promise<Task> {
   for await (const _ of readTurn(call.context, { ...ref, withText: false }, signal));
   return readTask(call, ref, view);
@@ -189,7 +203,7 @@ export async function sendMessage(call: A2aCall, params: z.output<typeof sendPar
   return { task: toTask(toOwnPart(call, task, params.message), { historyLength: length }) };
 }
 
-/** Streams updates; called once the request has been accepted. */
+/** Streams the updates of a task. The function is called when the request has been accepted. */
 export type Updates = (signal: AbortSignal) => AsyncGenerator<JsonObject>;
 
 export async function streamMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<Updates> {
@@ -197,14 +211,14 @@ export async function streamMessage(call: A2aCall, params: z.output<typeof sendP
   return follow(call, toOwnPart(call, task, params.message), params.configuration ?? {});
 }
 
-/** Streams a task: its current state, then updates. @throws {A2aError} if it has ended */
+/** Streams a task: its current state, then updates. @throws {A2aError} if the task has ended */
 export async function subscribe(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<Updates> {
   const task = await findTask(call, id);
   if (isOver(task)) throw new A2aError('UNSUPPORTED_OPERATION', `The task is over: ${task.invocation.status}.`);
   return follow(call, task, { fromAnswer: task.invocation.status === 'paused' });
 }
 
-/** @param fromAnswer - true for a paused task: updates start with the answer */
+/** @param fromAnswer - true for a task that had paused: updates start with the answer that resumed the task */
 const follow = (
   call: A2aCall,
   task: Task,
@@ -232,7 +246,7 @@ export async function getTask(call: A2aCall, { id, ...view }: z.output<typeof ge
 /** The state of a task, without messages and artifacts. */
 const STATE: TaskView = { historyLength: 0, includeArtifacts: false };
 
-/** Cancels a task, on whatever replica it runs. @throws {A2aError} if it has ended */
+/** Cancels a task, on whatever replica it runs. @throws {A2aError} if the task has ended */
 export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<JsonObject> {
   const task = await findTask(call, id, STATE);
   if (isOver(task)) throw new A2aError('TASK_NOT_CANCELABLE', `The task is over: ${task.invocation.status}.`);
@@ -246,7 +260,7 @@ export async function listTasks(call: A2aCall, params: z.output<typeof listParam
   const after = pageToken ? readCursor(pageToken) : undefined;
   if (pageToken && !after) throw new A2aError('INVALID_PARAMS', 'pageToken: not one of this list');
   const time = since ? new Date(since) : undefined;
-  // Only years that both JavaScript and PostgreSQL can represent.
+  // Refuses years that either JavaScript or PostgreSQL cannot represent.
   if (time && !(time.getUTCFullYear() >= 1 && time.getUTCFullYear() <= 9_999))
     throw new A2aError('INVALID_PARAMS', 'statusTimestampAfter: not a time');
   const { context, appName, userId } = call;

@@ -4,26 +4,30 @@ import { type JsonObject, toMembers } from '../../../core/content.ts';
 import { mark, parseExactJson, unmarkText } from '../../../core/exact-json.ts';
 import { toCamel } from './params.ts';
 
-/** Converts answers to 0.3. The package means it for push notifications, but it accepts every kind of answer. */
+/**
+ * Converts results to A2A 0.3. The A2A package declares this serializer for push notifications, but the serializer
+ * accepts all results.
+ */
 const serializer = new V03PushNotificationSerializer();
 
 /**
- * Converts a result to JSON-RPC of 0.3. What 1.0 wraps in an object with one named member, 0.3 sends without the
- * wrapper.
+ * Converts a result to JSON-RPC of A2A 0.3. In version 1.0 a result is wrapped in an object (`{task: …}`); version 0.3
+ * sends it without the wrapper.
  */
 export function toOldResult(result: JsonObject): unknown {
   const { configs, taskId, ...config } = result;
   if (Array.isArray(configs)) return configs.map(toOldResult);
   if (taskId) return { taskId, pushNotificationConfig: toOldPush(config) };
   if (Object.keys(result).length === 0) return null;
-  // Integers are marked first, because the package converts numbers to protocol buffer values and rounds them.
+  // Integers are replaced by marks before the conversion and restored after it, because the A2A package converts
+  // numbers to protocol buffer values and loses digits.
   const marked = mark(result) as JsonObject;
   const response = StreamResponse.fromJSON('status' in result ? { task: marked } : marked);
   if (!response.payload) return result;
   return parseExactJson(unmarkText(serializer.serialize(response).body));
 }
 
-/** Converts a result to HTTP+JSON of 0.3, the JSON form of its protocol buffers. */
+/** Converts a result to HTTP+JSON of A2A 0.3, which is the JSON form of that version's protocol buffers. */
 export function toOldJson(result: JsonObject): JsonObject {
   const { configs, taskId, securityRequirements: security, statusUpdate, ...config } = result;
   if (Array.isArray(configs)) return { configs: configs.map(toOldJson) };
@@ -45,7 +49,7 @@ function toOldPush({ authentication, ...config }: JsonObject): JsonObject {
   };
 }
 
-/** Renames members that 0.3's protocol buffers name differently; content and metadata stay unchanged. */
+/** Renames the properties that have other names in A2A 0.3's protocol buffers. Content and metadata stay unchanged. */
 function toOldMembers(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(toOldMembers);
   if (value !== toMembers(value)) return value;
@@ -60,12 +64,15 @@ function toOldMembers(value: unknown): unknown {
 
 function toOldPart({ text, data, raw, url, mediaType: mimeType }: JsonObject): JsonObject {
   if (text !== undefined) return { text };
-  // In 0.3's protocol buffers `data` must be an object.
+  // A value that is no object is wrapped as `{ value }`, because in A2A 0.3's protocol buffers `data` must be an
+  // object.
   if (data !== undefined) return { data: { data: data === toMembers(data) ? data : { value: data } } };
   return { file: { ...(raw === undefined ? { fileWithUri: url } : { fileWithBytes: raw }), mimeType } };
 }
 
-/** Converts a 0.3 request to 1.0. @param isProto - true for HTTP+JSON, the JSON form of protocol buffers */
+/**
+ * Converts a request of A2A 0.3 to version 1.0. @param isProto - true for HTTP+JSON, the JSON form of protocol buffers
+ */
 export function fromOld(name: string, params: JsonObject, isProto: boolean): JsonObject {
   const { config = params, message, request = message, configuration, ...rest } = params;
   if (name.includes('TaskPush')) {
@@ -76,7 +83,7 @@ export function fromOld(name: string, params: JsonObject, isProto: boolean): Jso
   const { kind: _, role, parts, content = parts, ...messageMembers } = toCamel(toMembers(request));
   const { blocking, pushNotificationConfig, ...options } = toCamel(toMembers(configuration));
   const { pushNotification: taskPushNotificationConfig = pushNotificationConfig, ...otherOptions } = options;
-  // Protocol buffers omit false, so that an absent `blocking` means false.
+  // An absent `blocking` means false here, because the JSON form of protocol buffers omits false.
   const returnImmediately = isProto && configuration ? blocking !== true : blocking === false;
   return {
     message: {
@@ -89,8 +96,8 @@ export function fromOld(name: string, params: JsonObject, isProto: boolean): Jso
 }
 
 /**
- * Converts a part of a 0.3 message. In JSON-RPC `kind` names the part's member; protocol buffers have no `kind`, and
- * nest the value of `data` once more.
+ * Converts a part of an A2A 0.3 message. In JSON-RPC `kind` tells which property has the part's content. Protocol
+ * buffers have no `kind`, and wrap the value of `data` in another object.
  */
 function fromOldPart({ kind, text, file, data }: JsonObject, isProto: boolean): JsonObject {
   const is = (name: string, member: unknown) => (isProto ? member != null : kind === name);

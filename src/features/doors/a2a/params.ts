@@ -5,11 +5,11 @@ import { type JsonObject, jsonObject } from '../../../core/content.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { camelCase } from '../../../platform/http/operation/paths.ts';
 
-/** Converts member names to camelCase, because the JSON form of protocol buffers allows both spellings. */
+/** Converts property names to camelCase, because the JSON form of protocol buffers allows snake_case and camelCase. */
 export const toCamel = (members: JsonObject): JsonObject =>
   Object.fromEntries(Object.entries(members).map(([name, value]) => [camelCase(name), value]));
 
-/** An optional text; empty means absent, as in the JSON form of protocol buffers. */
+/** An optional text. An empty text counts as absent, as in the JSON form of protocol buffers. */
 const text = z
   .string()
   .max(4_096)
@@ -19,7 +19,7 @@ const text = z
 const partSchema = z
   .looseObject({
     text: z.string().nullish(),
-    // ProtoJSON accepts both base64 alphabets, with or without padding.
+    // The JSON form of protocol buffers accepts the standard and the URL-safe base64 alphabet, with or without padding.
     raw: z
       .string()
       .refine((data) => base64Error(data) === undefined, 'Invalid base64-encoded string')
@@ -65,13 +65,16 @@ const pushSchema = z.looseObject({
   id: inHeader,
   url: z.string().min(1).max(1_024),
   token: inHeader,
-  // Version 0.3 lists several schemes; the first one is used.
+  // A2A 0.3 allows several authentication schemes. The first scheme is used.
   authentication: z
     .looseObject({ scheme: inHeader, schemes: z.array(inHeader).nullish(), credentials: inHeader })
     .transform(({ scheme, schemes, credentials }) => ({ scheme: scheme ?? schemes?.[0], credentials }))
     .nullish(),
 });
-/** A push configuration: the address that receives updates of a task, and credentials to authenticate the sender. */
+/**
+ * A push configuration: the URL that receives updates of a task, and the credentials with which this service
+ * authenticates to that URL.
+ */
 export type A2aPush = z.output<typeof pushSchema>;
 export const createPushParams = pushSchema.extend({ taskId });
 export const pushParams = z.looseObject({ taskId, id: text });

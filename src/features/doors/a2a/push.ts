@@ -26,7 +26,7 @@ export function requirePush({ context }: A2aCall): void {
   if (!context.config.WEBHOOKS) throw new A2aError('PUSH_NOTIFICATION_NOT_SUPPORTED', NO_PUSH);
 }
 
-/** Checks an address before its task starts. @returns the parsed address @throws {A2aError} */
+/** Validates the URL of a push configuration before the task starts. @returns the parsed URL @throws {A2aError} */
 export function checkPush(call: A2aCall, { url }: A2aPush): URL {
   requirePush(call);
   requireScope(call.principal, { scope: 'write', because: 'it registers an address.' });
@@ -45,8 +45,8 @@ const toKey = ({ appName, userId }: A2aCall, taskId: string, id: string) => ({
 });
 
 /**
- * Registers an address for a task, in place of the configuration with the same id. The address is notified when the
- * task ends or pauses, and at once if it already has.
+ * Stores a push configuration of a task, and replaces a configuration with the same id. Its URL is notified when the
+ * task ends or pauses, or immediately if the task has already ended or paused.
  */
 export async function createPush(
   call: A2aCall,
@@ -69,7 +69,8 @@ export async function createPush(
   };
   const hook = { ...toKey(call, taskId, id), url, host, secret: newSecret(), includesOutput: false, push };
   await call.context.database.transaction(async (tx) => {
-    // The task's row is locked: if it has ended, the delivery is inserted here; otherwise its end finds the address.
+    // The task's row is locked. If the task has already ended, the delivery is inserted here. Otherwise the transaction
+    // that ends the task finds the push configuration and inserts the delivery.
     const status = await enableOutbox(tx, ref);
     if (!status) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
     const others = (await listPushes(tx, hook, taskId)).filter((other) => other.id !== hook.id);
@@ -89,14 +90,17 @@ export async function listPush(call: A2aCall, { taskId }: { taskId: string }): P
   return { configs: (await listPushes(call.context.database.reads, call, taskId)).map(toConfig) };
 }
 
-/** Gets a configuration by its id, or the task's first one. @throws {A2aError} if there is none */
+/**
+ * Gets a task's push configuration by its id, or the task's first configuration if no id is given. @throws {A2aError}
+ * if the configuration does not exist
+ */
 export async function getPush(call: A2aCall, { taskId, id }: z.output<typeof pushParams>): Promise<JsonObject> {
   const config = (await listPush(call, { taskId })).configs.find((each) => id === undefined || each['id'] === id);
   if (!config) throw new A2aError('TASK_NOT_FOUND', 'The task has no such push notification configuration.');
   return config;
 }
 
-/** Deletes a configuration and its pending deliveries; idempotent. */
+/** Deletes a push configuration and its pending deliveries. Idempotent. */
 export async function deletePush(call: A2aCall, { taskId, id = '' }: z.output<typeof pushParams>): Promise<JsonObject> {
   toRef(call, taskId);
   await deleteWebhook(call.context.database.db, toKey(call, taskId, id));

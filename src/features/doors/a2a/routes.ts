@@ -45,7 +45,7 @@ const sent = (value: object) => ({
   isText: true as const,
 });
 
-/** The members of operations that may run the agent. */
+/** Options shared by the A2A operations that may run the agent. */
 const running = {
   method: 'post',
   scope: 'invoke',
@@ -69,7 +69,10 @@ const following = {
 } as const;
 const { historyLength } = getParams.shape;
 
-/** Declares a method of the protocol over HTTP+JSON, about a task unless it says otherwise; in 0.3 below `/v1`. */
+/**
+ * Declares the HTTP+JSON operation for a method of A2A. By default the operation is about one task. Clients of A2A 0.3
+ * find it below `/v1`.
+ */
 function rest(
   name: A2aMethod,
   address: string,
@@ -95,7 +98,7 @@ function rest(
   };
 }
 
-/** Declares a public card. */
+/** Declares an operation that returns an agent card without authentication. */
 const card = (path: string, operationId: string, more: Pick<Operation, 'summary'> & Partial<Operation>) => ({
   method: 'get' as const,
   owner: 'open' as const,
@@ -116,13 +119,14 @@ const card = (path: string, operationId: string, more: Pick<Operation, 'summary'
     (await loadCard()).serveCard(context, call.path.appName ?? HARNESS_APP, call),
 });
 
-/** The operations of this door. */
+/** The operations of the A2A protocol. */
 export const a2aOperations: Operation<A2aContext>[] = [
   operation({
     ...running,
     path: APP,
     operationId: 'callA2a',
-    // What a message turns out to be is counted too.
+    // The request is charged as a small read. When its JSON-RPC method is known, the request is charged to that
+    // method's rate limit too.
     load: 'read',
     isStream: true,
     summary: 'Serve an A2A client',

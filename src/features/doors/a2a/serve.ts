@@ -48,14 +48,14 @@ export interface A2aRequest extends TurnCall, Pick<Call<never, never, never, nev
   body?: string | undefined;
 }
 
-/** How one protocol version over one binding writes results and errors. */
+/** How a protocol version over JSON-RPC or HTTP+JSON formats results and errors. */
 interface Words {
   isOld: boolean;
   toResult: (value: JsonObject) => unknown;
   toError: (shown: ReturnType<typeof showError>) => object;
 }
 
-/** Ends a stream whose credential has become invalid. */
+/** Error that ends a stream when the caller's credential becomes invalid. */
 const EXPIRED = { status: 401, code: -32_600, reason: 'UNAUTHENTICATED' };
 
 async function answer(
@@ -92,7 +92,10 @@ function readBody(text: string): JsonObject {
   }
 }
 
-/** Serves one JSON-RPC message of 1.0 or 0.3. @throws {ForbiddenError} without the scope of its method */
+/**
+ * Serves one JSON-RPC message of A2A 1.0 or 0.3. @throws {ForbiddenError} if the caller lacks the scope of the
+ * message's method
+ */
 export async function serveRpc(context: A2aContext, { body = '', ...incoming }: A2aRequest): Promise<Answer> {
   let id: unknown = null;
   let saysOld = speaksOld(incoming.request);
@@ -104,7 +107,7 @@ export async function serveRpc(context: A2aContext, { body = '', ...incoming }: 
       throw new A2aError('INVALID_REQUEST', 'Not a message of JSON-RPC 2.0.');
     const version = readVersion(incoming.request);
     const isOld = version !== VERSION && isLegacyJsonRpcMethod(name);
-    // A 1.0 method is answered in 1.0 even if the request names no version.
+    // A request without a version is answered in version 1.0 if its method exists only in 1.0.
     saysOld = isOld || version === OLD_VERSION;
     const methodName = isOld ? legacyJsonRpcToV1Method(name) : name;
     if (!Object.hasOwn(METHODS, methodName) || (version === OLD_VERSION && !isOld))
@@ -126,7 +129,7 @@ export async function serveRpc(context: A2aContext, { body = '', ...incoming }: 
   }
 }
 
-/** Serves one HTTP+JSON request; its parameters come from the path, the query and the body. */
+/** Serves one HTTP+JSON request. The method's parameters come from the path, the query and the body. */
 export async function serveRest(
   context: A2aContext,
   name: A2aMethod,

@@ -22,9 +22,9 @@ export interface Task extends InvocationRef {
   base: string;
 }
 
-/** Member of `partMetadata` with the id of the client's message. */
+/** Key in a part's `partMetadata` under which the id of the client's message is stored. */
 const NOTE = 'a2aMessageId';
-/** Media types that are passed to agents; a model may still reject one. */
+/** Media types of files that are passed to agents. A model may still reject some of them. */
 const MEDIA = /^(?:text|image|audio|video)\/|^application\/(?:json|pdf|xml|yaml|octet-stream|x-ndjson)$/;
 
 const STATES: Record<Invocation['status'], string> = {
@@ -37,7 +37,7 @@ const STATES: Record<Invocation['status'], string> = {
   cancelled: 'TASK_STATE_CANCELED',
 };
 
-/** Decodes a task id. @throws {A2aError} if it is not a task of this user with this application */
+/** Decodes a task id. @throws {A2aError} if the id is not that of a task of this user and application */
 export function toRef({ appName, userId }: { appName: string; userId: string }, taskId: string): InvocationRef {
   const ref = readHandle(taskId, userId);
   if (ref?.key.appName !== appName) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
@@ -70,7 +70,7 @@ export const getMessageId = ({ content }: Event): string | undefined =>
 export const listQuestions = ({ invocation, events }: Task): ExternalCall[] =>
   invocation.status === 'paused' ? listExternalCalls(events).filter(({ answeredBy }) => answeredBy === undefined) : [];
 
-/** Converts an agent's event to artifacts: its text, output, media and saved artifacts. */
+/** Converts an agent's event to A2A artifacts: the event's text, structured output, media and saved artifacts. */
 function toArtifacts(event: Event, { key, base }: Task): JsonObject[] {
   const { author, content, output, actions } = event;
   if (author === 'user') return [];
@@ -91,7 +91,10 @@ function toArtifacts(event: Event, { key, base }: Task): JsonObject[] {
   ];
 }
 
-/** What a task shows: its newest `historyLength` messages (default: all), and its artifacts. */
+/**
+ * Which content of a task is returned: the newest `historyLength` messages (default: all), and whether artifacts are
+ * included.
+ */
 export type TaskView = { historyLength?: number | null | undefined; includeArtifacts?: boolean | undefined };
 
 export function toTask(task: Task, { historyLength, includeArtifacts = true }: TaskView = {}): JsonObject {
@@ -123,7 +126,10 @@ export function toTask(task: Task, { historyLength, includeArtifacts = true }: T
 
 const toIds = (ref: InvocationRef) => ({ taskId: toHandle(ref), contextId: ref.key.sessionId });
 
-/** Converts a user's event. An answer to a call is shown as text if it is one, otherwise as a value. */
+/**
+ * Converts a user's event to A2A parts. An answer to a call becomes a text part if it is a text, otherwise a `data`
+ * part.
+ */
 const toA2aParts = ({ content }: Event): JsonObject[] =>
   getParts(content).flatMap((part): JsonObject[] => {
     const { text, functionResponse } = part;
@@ -133,7 +139,7 @@ const toA2aParts = ({ content }: Event): JsonObject[] =>
     return [typeof words === 'string' ? { text: words } : { data: { callId, response } }];
   });
 
-/** Returns a part's bytes or address; empty if it has neither. */
+/** Returns a part's bytes or URL as an A2A part; empty if the part has no bytes and no URL. */
 function toMedia({ inlineData, fileData }: Part): JsonObject[] {
   const content = inlineData ? { raw: inlineData.data } : { url: fileData?.fileUri };
   const { mimeType, displayName } = inlineData ?? fileData ?? {};
@@ -154,7 +160,10 @@ function toStatus(task: Task): JsonObject {
   return { state, timestamp, message: { ...toIds(task), messageId, role: 'ROLE_AGENT', parts } };
 }
 
-/** Returns the open questions as text and as values. A client answers with a `data` part that names the `callId`. */
+/**
+ * Returns the open questions of a task as text and as JSON. A client answers with a `data` part that contains the
+ * `callId`.
+ */
 function toQuestions(task: Task): { id: string; isLogin: boolean; parts: JsonObject[] }[] {
   const calls = new Map(task.events.flatMap(({ content }) => getFunctionCalls(content)).map((call) => [call.id, call]));
   return listQuestions(task).map(({ id, kind, toolCallId, message, ...question }) => {
@@ -167,7 +176,7 @@ function toQuestions(task: Task): { id: string; isLogin: boolean; parts: JsonObj
   });
 }
 
-/** Converts steps to updates for a reader that has the task's snapshot; the final status is not included. */
+/** Converts steps to updates for a client that already has the task's snapshot. The final status is not included. */
 export async function* toUpdates(steps: AsyncIterable<TurnStep>, task: Task): AsyncGenerator<JsonObject> {
   const ids = toIds(task);
   const toText = (artifactId: string, text: string, append: boolean) => ({
@@ -188,13 +197,14 @@ export async function* toUpdates(steps: AsyncIterable<TurnStep>, task: Task): As
       current = undefined;
       yield toText(step.eventId, '', false);
     } else if (step.kind === 'event')
-      // The complete text replaces its pieces, because some clients keep only the last update.
+      // The last update contains the complete text and replaces the pieces, because some clients keep only the last
+      // update.
       for (const artifact of toArtifacts(step.event, task))
         yield { artifactUpdate: { ...ids, artifact, append: false, lastChunk: true } };
   }
 }
 
-/** Tells a task's current status; also ends a stream. */
+/** Builds an update with a task's current status, which also ends a stream. */
 export const toStatusUpdate = (task: Task): JsonObject => ({
   statusUpdate: { ...toIds(task), status: toStatus(task) },
 });

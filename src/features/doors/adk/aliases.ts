@@ -1,14 +1,15 @@
 import type { Aliases } from '../../../platform/http/operation/paths.ts';
 
 /**
- * Paths that clients use beside those of the document, each with the ids of the operations that are served there too:
- * same rights, limits, answers and names in metrics and audit. The document leaves them out.
+ * Paths that are served but not documented in openapi.json, each with the ids of the operations that it serves.
+ * Authorization, rate limits and responses are those of the operation, and so is the name in metrics and in the audit
+ * log.
  */
 export const ALIASES: Aliases = {
-  // The AgentKit command line asks this first.
+  // The AgentKit command line requests this path first.
   '/ping': ['health'],
 
-  // ADK's older spellings of evaluation: underscores, and in ADK 1.x no `/dev` in front.
+  // Older paths of ADK's evaluation API: with underscores, and in ADK 1.x without the prefix `/dev`.
   '/dev/apps/{app_name}/eval_sets/{eval_set_id}': ['getEvalSet', 'deleteEvalSet'],
   '/dev/apps/{app_name}/eval_sets/{eval_set_id}/evals/{eval_id}': ['getEvalCase', 'updateEvalCase', 'deleteEvalCase'],
   '/dev/apps/{app_name}/eval_results/{eval_result_id}': ['getEvalResult'],
@@ -21,7 +22,7 @@ export const ALIASES: Aliases = {
   '/apps/{app_name}/eval_results': ['listEvalResultIds'],
   '/apps/{app_name}/eval_results/{eval_result_id}': ['getEvalResult'],
 
-  // A2A 0.3 has its version in the path.
+  // Paths of A2A 0.3 contain the version.
   '/a2a/{app_name}/v1/message:send': ['sendA2aMessage'],
   '/a2a/{app_name}/v1/message:stream': ['streamA2aMessage'],
   '/a2a/{app_name}/v1/tasks': ['listA2aTasks'],
@@ -32,6 +33,6 @@ export const ALIASES: Aliases = {
   '/a2a/{app_name}/v1/tasks/{task_id}/pushNotificationConfigs/{config_id}': ['getA2aPushConfig', 'deleteA2aPushConfig'],
   '/a2a/{app_name}/v1/card': ['getExtendedA2aCard'],
 
-  // Clients of MCP that do not know where a resource's own metadata are.
+  // For MCP clients that request the metadata of protected resources (RFC 9728) without the path of the resource.
   '/.well-known/oauth-protected-resource': ['getMcpMetadata'],
 };

@@ -7,7 +7,7 @@ import { type JsonObject, jsonObject } from '../../../core/content.ts';
 import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
 import { looseObject } from '../../../core/members.ts';
 
-/** The language of the agents; ADK's clients only show it. */
+/** Programming language of the agents. ADK's clients only display it. */
 const LANGUAGE = 'typescript';
 
 const appMembers = {
@@ -23,7 +23,7 @@ const appSchema = z.looseObject({
   agents: jsonObject.nullable().describe('Always null here; `app-info` has them.'),
 });
 
-/** Answer of `/list-apps`. */
+/** Response of `/list-apps`. */
 const appListSchema = z
   .union([z.array(z.string()), z.looseObject({ apps: z.array(appSchema).describe('Sorted by name.') })])
   .describe('Names, sorted; with `detailed` the applications.');
@@ -44,7 +44,7 @@ const agentInfoSchema = z.looseObject({
   sub_agents: z.array(z.string()).describe('Names of the agents below it.'),
 });
 
-/** Answer of `/apps/{app_name}/app-info`. */
+/** Response of `/apps/{app_name}/app-info`. */
 const appInfoSchema = looseObject('What an application is made of.', {
   ...appMembers,
   agents: z.record(z.string(), agentInfoSchema).describe('All agents of the application, by name.'),
@@ -58,13 +58,13 @@ const toApp = (name: string, { name: rootAgentName, description }: AgentDescript
   isComputerUse: false,
 });
 
-/** An application in the detailed list. */
+/** Describes an application for the detailed response of `/list-apps`. */
 const toListedApp = (name: string, root: AgentDescription): z.infer<typeof appSchema> => ({
   ...toApp(name, root),
   agents: null,
 });
 
-/** An application with all its agents; `withInstructions` false leaves their instructions empty. */
+/** Describes an application with all its agents. If `withInstructions` is false, the agents' instructions are empty. */
 function toAppInfo(name: string, root: AgentDescription, withInstructions: boolean): z.infer<typeof appInfoSchema> {
   const agents = listAgents(root).map((agent) => [agent.name, toAgentInfo(agent, withInstructions)] as const);
   return { ...toApp(name, root), agents: Object.fromEntries(agents) };
@@ -151,5 +151,5 @@ const getAppInfo = room.operation({
   },
 });
 
-/** Applications: list them, describe one. */
+/** The operations on applications: list all, describe one. */
 export const appOperations = [listApps, getAppInfo];

@@ -50,7 +50,10 @@ const listEvalSetIds = evalOperation({
   handler: async ({ database }, call) => ({ kind: 'value', value: await readSetIds(database.reads, call) }),
 });
 
-/** The spelling that only the UI uses: it asks whether to overwrite and then sends the very same request. */
+/**
+ * Only the ADK Web UI uses this path. The UI asks the person whether to overwrite the case and then repeats the same
+ * request, so an existing case is always overwritten.
+ */
 const overwriteEvalCase = evalOperation({
   ...ofAddedSession,
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/add_session`,
@@ -93,7 +96,9 @@ const listEvalResultIds = evalOperation({
   handler: async ({ database }, call) => ({ kind: 'value', value: await readResultIds(database.reads, call) }),
 });
 
-/** Evaluation as only ADK's clients ask for it: empty sets, bare arrays, a case in the place of another. */
+/**
+ * Evaluation operations that only ADK's clients use: create an empty set, get lists as bare arrays, overwrite a case.
+ */
 export const adkEvalOperations = [
   createEvalSetWithId,
   listEvalSetIds,

@@ -120,5 +120,5 @@ const getBuilderConfig = room.operation({
   },
 });
 
-/** Operations on the structure and graphs of applications, in development UI mode only. */
+/** Operations on the structure and graphs of applications, available only if the development UI is enabled. */
 export const graphOperations = [getAppStructure, getAppGraphs, getAppGraph, getBuilderConfig];

@@ -32,7 +32,7 @@ export const toStructure = ({ name, description, kind, model, tools, subAgents }
   sub_agents: subAgents.map(toStructure),
 });
 
-/** Finds the agent at a path of names (`root/child` or `child`); an empty path is the root. */
+/** Finds an agent by a path of names (`root/child` or `child`). The empty path is the root agent. */
 export function findAgentAt(root: AgentDescription, path: string): AgentDescription | undefined {
   const names = path.split('/').filter(Boolean);
   if (names[0] === root.name) names.shift();
@@ -42,13 +42,16 @@ export function findAgentAt(root: AgentDescription, path: string): AgentDescript
   );
 }
 
-/** An edge between two nodes of the graph; without `to`, only the node. */
+/** An edge of the graph from a node to another. Without `to`, only the node `from` is meant. */
 interface Step {
   from: string;
   to?: string;
 }
 
-/** Returns the edges that an event used: tool calls, their answers, a transfer; for plain text only the node. */
+/**
+ * Returns the edges of the graph that belong to an event: for tool calls, tool responses and transfers. An event with
+ * text alone has only its agent's node.
+ */
 export function toSteps({ author, content, actions }: Event): Step[] {
   const answers = getFunctionResponses(content).map(({ name }) => name ?? '');
   if (!author || author === 'user') return answers.map((from) => ({ from }));
@@ -89,7 +92,8 @@ export function toDot(
     fontsize: '12',
     margin: '0.2,0.1',
   };
-  // With many tools the graph runs left to right, because a wide row would be scaled down until unreadable.
+  // With many tools the graph is drawn left to right, because a wide row of tools would be scaled down until
+  // unreadable.
   const direction: Style = tools.length > 4 ? { rankdir: 'LR' } : {};
   return [
     `digraph ${quoted(agent.name)} {`,
@@ -117,14 +121,17 @@ function toEdges(agents: AgentDescription[], steps: Step[], highlight: Style): s
   }
   for (const { from, to } of steps) {
     if (to === undefined) continue;
-    // A tool's answer is drawn backwards on the edge of its call.
+    // A tool response is drawn as a reversed arrow on the edge of its call.
     if (edges.has(toEdge(to, from))) edges.set(toEdge(to, from), { ...highlight, dir: 'back' });
     else edges.set(toEdge(from, to), highlight);
   }
   return [...edges].map(([edge, style]) => `${edge} ${toAttributes(style)}`);
 }
 
-/** Edges to sub-agents: a chain, a ring, or one from the parent to each. */
+/**
+ * Returns the edges to sub-agents: a chain for a sequence, a ring for a loop, otherwise an edge from the parent to each
+ * sub-agent.
+ */
 function toFlow({ name, kind, subAgents }: AgentDescription): [from: string, to: string][] {
   const children = subAgents.map((child) => child.name);
   if (kind === 'llm' || kind === 'parallel') return children.map((child) => [name, child]);
@@ -141,7 +148,7 @@ const toAttributes = (style: Style) =>
     .map(([name, value]) => `${name}=${quoted(value)}`)
     .join(', ')}]`;
 
-/** Quotes a DOT string, in which a backslash would start an escape. */
+/** Quotes a DOT string. Backslashes are escaped, because in DOT they start an escape sequence. */
 const quoted = (text: string) =>
   `"${text
     .replaceAll('\\', '\\\\')

@@ -24,7 +24,7 @@ const legacyHeaders = invocationHeaders.extend({
   session_id: chosenIdentifierSchema.default('').describe('The session [a new one].'),
 });
 
-/** `POST /invoke`, as the AgentKit SDK calls it. */
+/** `POST /invoke`, the endpoint that the AgentKit SDK calls. */
 export const invokeLegacy = operation({
   method: 'post',
   path: '/invoke',
@@ -69,7 +69,8 @@ export const invokeLegacy = operation({
 });
 
 /**
- * Returns the `prompt` of a JSON object, or the whole body. @throws {ValidationFailedError} if the JSON exceeds a limit
+ * Returns the text of `prompt` if the body is a JSON object with that property, otherwise the whole body.
+ * @throws {ValidationFailedError} if the JSON exceeds a limit
  */
 function toPrompt(body: string): string {
   if (!/^\s*\{/.test(body)) return body;

@@ -22,7 +22,9 @@ import { streamInvocation } from './stream-invocation.ts';
 
 const errors = { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS };
 
-/** The session in the body decides ownership. To a user's token, sessions of other users do not exist. */
+/**
+ * Authorizes a request by application, user and session in its body. A token of another user gets "session not found".
+ */
 const ownedByBody = {
   user: ({ body }: { body: SessionKey }) => body.userId,
   app: ({ body }: { body: SessionKey }) => body.appName,
@@ -115,7 +117,10 @@ const runAgentSse = operation({
   },
 });
 
-/** `/run` and `/run_sse` of ADK's clients: the events of one invocation, at its end or as they come. */
+/**
+ * The operations `/run` and `/run_sse` of ADK's clients, which return the events of an invocation: `/run` all at its
+ * end, `/run_sse` as a stream.
+ */
 export const runOperations = [runAgent, runAgentSse];
 
 const toSessionKey = ({ appName, userId, sessionId }: SessionKey): SessionKey => ({ appName, userId, sessionId });

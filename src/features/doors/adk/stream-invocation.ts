@@ -13,25 +13,31 @@ import { findRepeated, abandonedError, isActive } from '../../../invocations/ret
 import { disconnectSignal } from '../../../invocations/wire-request.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Maximum length of frames that wait for a slow client, in characters; above it the connection is closed. */
+/**
+ * Maximum total length of frames that wait for a slow client, in characters. If more would wait, the connection is
+ * closed.
+ */
 const MAX_WAITING = 8_388_608;
 
-/** Sent when the caller's credential expires during the stream. The invocation itself continues. */
+/** Frame that is sent when the caller's credential expires during the stream. The invocation continues. */
 const EXPIRED_FRAME = `data: ${JSON.stringify({ error: NOT_VALID_ANY_MORE })}\n\n`;
 
 interface FrameOptions {
-  /** If true, frames have ids and text is sent only after it was stored, so that a reader can resume. */
+  /**
+   * True: a client can resume the stream, because frames have ids, and because text is sent only after it was stored.
+   */
   withIds: boolean;
-  /** Position at which a retry resumes. Default: the beginning of its invocation. */
+  /** Position at which a retry resumes. Default: the beginning of the invocation. */
   from?: Position | undefined;
-  /** If true, an event with content and artifacts is sent as two frames, as ADK's clients expect. */
+  /** True: an event with content and artifacts is sent as two frames, as ADK's clients expect. */
   split: boolean;
 }
 
 /**
- * Runs an invocation and streams its events. A refusal before its start is an ordinary error response. A later failure
- * is sent as a frame `{error}`, even if an event reported it before, because many clients know only that frame. A retry
- * attaches to its invocation: it gets the stored events and then new ones.
+ * Runs an invocation and streams its events. If the invocation is refused before its start, the response is an ordinary
+ * HTTP error. A later failure is sent as a frame `{error}`, even if an event has already reported it, because many
+ * clients know only that frame. A retry attaches to the first request's invocation: it gets the stored events and then
+ * new events.
  */
 export async function streamInvocation(
   context: InvocationContext,
@@ -42,7 +48,7 @@ export async function streamInvocation(
   const signal = disconnectSignal(context, response);
   let stream: EventStream | undefined;
   const open = () => (stream ??= openEventStream(response, { comments: true, expired: EXPIRED_FRAME }));
-  // Frames are written in order at the client's pace; the invocation does not wait for them.
+  // Frames are written in order, as fast as the client reads. The invocation does not wait for the client.
   let written = Promise.resolve();
   let waiting = 0;
   const sendNext = async (frame: EventFrame) => {
@@ -51,7 +57,7 @@ export async function streamInvocation(
   };
   const write = (frame: EventFrame) => {
     waiting += frame.text.length;
-    // The client reads too slowly; it finds the missed events in the session.
+    // The client reads too slowly and is disconnected. It can read the missed events from the session.
     if (waiting > MAX_WAITING) {
       response.destroy();
       return;
@@ -67,7 +73,8 @@ export async function streamInvocation(
   } catch (error) {
     if (error instanceof RepeatedInvocationError && run.idempotency) await attach(context, run, open, options);
     else if (stream === undefined) throw error;
-    // Not an error to the client: it resumes with the last id or retries with the same key.
+    // If another process has taken the invocation over, no error is sent: the client resumes with the last frame's id,
+    // or retries with the same idempotency key.
     else if (!(error instanceof HandedOverError)) {
       const message = error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.';
       if (!(error instanceof AppError))

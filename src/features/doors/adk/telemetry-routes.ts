@@ -14,7 +14,10 @@ const telemetrySchema = looseObject('A choice about telemetry.', {
   telemetry: z.boolean().nullable().describe('Whether usage may be reported.'),
 });
 
-/** The ADK Web UI asks on every load unless it knows; this service never reports anything, whatever the choice. */
+/**
+ * Response that declines telemetry. Without it the ADK Web UI would ask for consent on every load. This service never
+ * reports telemetry to ADK, whatever the person chooses.
+ */
 const NO_TELEMETRY = { telemetry: false };
 const telemetry = {
   path: '/config/telemetry',
@@ -51,5 +54,5 @@ const setTelemetry = room.operation({
   },
 });
 
-/** The choice about telemetry that the ADK Web UI reads and sends. */
+/** Operations with which the ADK Web UI reads and sends a person's consent to telemetry. */
 export const telemetryOperations = [getTelemetry, setTelemetry];

@@ -31,13 +31,19 @@ interface TraceContext {
   tracing?: Tracing | undefined;
 }
 
-/** A user of a user pool sees the own spans only: the paths of traces name no user. */
+/**
+ * Restricts spans to the caller. The paths of traces name no user, so a user with a token sees only spans of their own
+ * sessions.
+ */
 const toScope = (appNames: string[], principal: Principal): SpanScope => ({
   appNames,
   userId: principal.kind === 'user' ? principal.userId : undefined,
 });
 
-/** The prompt and the tools of the agent are the operator's: without the scope `develop` they stay away. */
+/**
+ * Removes the agent's prompt and tools from a span's text if the caller lacks the scope `develop`, because both belong
+ * to the operator.
+ */
 function shownTo({ scopes }: Principal, text: string): string {
   return scopes.has('develop') ? text : JSON.stringify(withoutPrompts(parseExactJson(text)));
 }
@@ -64,7 +70,7 @@ const eventTraceSchema = looseObject('The attributes of a span, and where it sta
   span_id: z.string().describe('The span of the step that made the event.'),
 });
 
-/** Members that both routes of a session's trace share. */
+/** Options shared by the two operations that return the trace of a session: the current path, and that of ADK 1.x. */
 const sessionTrace = {
   method: 'get' as const,
   load: 'heavy' as const,
@@ -77,7 +83,7 @@ const sessionTrace = {
   },
 };
 
-/** Members that both routes of an event's trace share. */
+/** Options shared by the two operations that return the trace of an event: the current path, and that of ADK 1.x. */
 const eventTrace = {
   method: 'get' as const,
   summary: 'Get the trace of an event',
@@ -150,7 +156,10 @@ const getEventGraph = room.operation({
   },
 });
 
-/** Traces, in development UI mode only: of sessions and events, and what an event did as a graph. */
+/**
+ * Operations on traces, available only if the development UI is enabled: the trace of a session, the trace of an event,
+ * and the graph of what an event did.
+ */
 export const traceOperations = [
   getSessionTrace,
   getEventTrace,
@@ -165,7 +174,8 @@ async function answerSpans(
   sessionId: string,
   principal: Principal,
 ): Promise<Answer> {
-  // The UI asks right after an invocation: what this process has not stored yet is waited for.
+  // Stores the spans that this process still buffers, because the ADK Web UI requests the trace right after an
+  // invocation.
   await tracing?.flush();
   const text = await listSessionSpansText(database.db, toScope(appNames, principal), sessionId);
   return { kind: 'json', text: shownTo(principal, text) };

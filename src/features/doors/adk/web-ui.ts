@@ -5,14 +5,14 @@ import { fileURLToPath } from 'node:url';
 import { type RequestHandler, Router } from 'express';
 import { createPages, type Pages } from '../../../platform/http/pages.ts';
 
-/** Path of the UI: a single page with relative URLs. */
+/** Path of the ADK Web UI, a single page with relative URLs. */
 const HOME = '/dev-ui/';
 const ICON_FONT = 'fonts/icons.woff2';
 
 /**
- * Content security policy that allows only what the UI needs: files and responses of this origin, a WebAssembly module
- * that draws graphs, styles that Angular writes into the page, and media that a conversation contains as data. Content
- * of a conversation cannot call other servers.
+ * Content security policy that allows only what the ADK Web UI needs: files and responses of this origin, a WebAssembly
+ * module that draws graphs, styles that Angular writes into the page, and media in `data:` and `blob:` URLs. Content of
+ * a conversation therefore cannot send requests to other servers.
  */
 const PAGE_POLICY =
   "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; " +
@@ -21,28 +21,32 @@ const PAGE_POLICY =
   "frame-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'none'";
 
 /**
- * Without a `backendUrl` the API is at the root of the host that served the page; without `telemetry` newer UIs ask for
- * consent on each load.
+ * Returns the UI's runtime configuration. An empty `backendUrl` means that the API is at the root of the host that
+ * served the page. `telemetry` is set, because otherwise newer versions of the UI ask for consent on each load.
  */
 const toRuntimeConfig = (publicUrl: string | undefined) => ({
   backendUrl: publicUrl !== undefined && new URL(publicUrl).pathname !== '/' ? publicUrl : '',
   telemetry: false,
-  // Without a logo the UI shows another product's name over our version; it requires both members or none.
+  // A logo is set, because otherwise the UI shows another product's name above this service's version. The UI requires
+  // both `text` and `imageUrl`.
   logo: {
     text: 'Agent runtime',
     imageUrl:
       "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'><circle cx='50%25' cy='50%25' r='9' fill='%237c8cff'/></svg>",
   },
 });
-/** ADK's configuration file: the logo to show instead of the built-in one. */
+/** Response for the UI's second configuration file. It sets no logo, because the runtime configuration sets one. */
 const UI_CONFIG = { logo_text: null, logo_image_url: null };
 
-/** File names with a content hash, as Angular's builder writes them; such files never change. */
+/**
+ * Matches names of files that never change, because their name contains a hash of the content, as written by Angular's
+ * builder.
+ */
 const HASHED_NAME = /-[A-Z0-9]{8}\.(?:js|css)$/;
 
 /**
- * The prebuilt ADK Web UI under `/dev-ui/`, without credentials.
- * @param publicUrl - public address of the service; default: the origin of the page
+ * Serves the prebuilt ADK Web UI under `/dev-ui/`. The pages require no authentication.
+ * @param publicUrl - public URL of the service; default: the origin of the page
  */
 export function devUiPages(publicUrl?: string): Pages {
   const pages = createPages('Development UI', HOME, {
@@ -63,9 +67,10 @@ export function devUiPages(publicUrl?: string): Pages {
 }
 
 /**
- * Finds the files of the UI. In the package and the container `npm run build` has put them beside this file. A clone
- * uses those of the development dependency, which exports only its server and needs 18 packages for that; each of them
- * is replaced by an empty one in package.json `overrides`, which apply in a clone only.
+ * Finds the folder with the ADK Web UI's files. In the npm package and the container it is beside this file, where `npm
+ * run build` has put it. A clone of the repository uses the files of the development dependency `@google/adk-devtools`.
+ * The 18 packages that this dependency needs for its own server are replaced by empty packages through `overrides` in
+ * package.json.
  */
 function findBrowserFolder(): string {
   const built = fileURLToPath(new URL('browser', import.meta.url));
@@ -75,39 +80,47 @@ function findBrowserFolder(): string {
 }
 
 /**
- * Serves the font of the UI's icons, which the UI's package loads from another origin; found like the files of the UI.
+ * Serves the font of the ADK Web UI's icons, because the prebuilt page would load that font from another origin. The
+ * file is found like the other files of the UI.
  */
 function sendIconFont(): RequestHandler {
   const built = fileURLToPath(new URL('icons.woff2', import.meta.url));
   const name = '@fontsource/material-symbols-outlined/files/material-symbols-outlined-latin-400-normal.woff2';
   const path = existsSync(built) ? built : createRequire(import.meta.url).resolve(name);
-  // Sent by name below a root, because Express answers 404 for a full path with any directory that starts with a dot.
+  // Sends the file by its name below `root`, because Express responds 404 to a full path if a directory's name starts
+  // with a dot.
   const options = { root: dirname(path), headers: { 'cache-control': 'no-cache' } };
   return (_request, response) => response.sendFile(basename(path), options);
 }
 
-/** `@font-face` rules; all those in the prebuilt page load from another origin. */
+/**
+ * Matches `@font-face` rules. They are removed, because all such rules in the prebuilt page load fonts from another
+ * origin.
+ */
 const FONT_FACE = /@font-face\s*\{[^}]*\}/g;
 const PRECONNECT = /\s*<link rel="preconnect"[^>]*>/g;
-/** Angular loads its style sheet through an inline event handler, which the page's policy forbids. */
+/**
+ * Matches the attributes with which Angular loads its style sheet through an inline event handler. They are removed,
+ * because the content security policy forbids inline handlers.
+ */
 const DEFERRED_STYLES = / media="print" onload="this\.media='all'"/g;
 
-/** Text fonts that are usually installed. */
+/** Names of sans-serif fonts that are usually installed on a computer. */
 const SANS = ['Roboto', 'Segoe UI', 'Helvetica Neue', 'Arial', 'Liberation Sans', 'DejaVu Sans'];
 const MONO = ['Roboto Mono', 'Menlo', 'Consolas', 'Liberation Mono', 'DejaVu Sans Mono'];
-/** Text fonts that the UI requests, often without a fallback. */
+/** Fonts that the UI requests for text, often without a fallback, each with installed fonts to use instead. */
 const TEXT_FONTS: [family: string, local: string[]][] = [
   ['Google Sans', SANS],
   ['Roboto', SANS],
   ['Google Sans Mono', MONO],
   ['Roboto Mono', MONO],
 ];
-/** The UI writes icons as words (`more_vert`) in one of these fonts, whose ligatures draw the icon. */
+/** Fonts of the UI's icons. The UI writes an icon as a word (`more_vert`), and the font's ligature draws the icon. */
 const ICON_FONTS = ['Material Icons', 'Material Symbols Outlined'];
 
 /**
- * Makes the prebuilt page work without a network: it uses local fonts and those of this server, has no inline handlers,
- * and gets a base for its relative URLs.
+ * Changes the prebuilt page to work without other servers: it loads fonts from the computer or this server, has no
+ * inline event handlers, and has a base for relative URLs.
  */
 function toOfflinePage(html: string, iconFont: string): string {
   return html
@@ -130,7 +143,7 @@ function fontFaces(iconFont: string): string {
 const fontFace = (family: string, weight: string, source: string) =>
   `@font-face{font-family:'${family}';font-weight:${weight};font-display:block;src:${source}}`;
 
-/** Colours of code by token kind, as Prism names them. */
+/** Colours of highlighted code by the token types of the library Prism. */
 const LIGHT = {
   text: '#24292e',
   comment: '#6a737d',
@@ -150,7 +163,10 @@ const DARK: typeof LIGHT = {
 
 const CSS = 'text/css; charset=utf-8';
 
-/** Style sheets for highlighted code by file name, which the UI's package (2.0.0) lacks. */
+/**
+ * Style sheets for highlighted code, by file name. The ADK Web UI's package (2.0.0) requests these files but does not
+ * contain them.
+ */
 const CODE_THEMES: Record<string, [type: string, text: string]> = {
   'prism-light.css': [CSS, toStyles(LIGHT)],
   'prism-dark.css': [CSS, toStyles(DARK)],
