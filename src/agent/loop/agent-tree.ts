@@ -3,7 +3,10 @@ import type { Event } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
-/** Returns the agents from the root to the agent of this name; `[]` if there is none. */
+/**
+ * Returns the agents on the path from the root to the agent of this name, both included; `[]` if there is no such
+ * agent.
+ */
 export function pathTo(root: AgentNode, name: string): AgentNode[] {
   if (root.name === name) return [root];
   for (const child of root.subAgents) {
@@ -13,7 +16,10 @@ export function pathTo(root: AgentNode, name: string): AgentNode[] {
   return [];
 }
 
-/** Returns an agent's `nodeInfo.path` in ADK's form, `team@1/poet@1`; `''` for an agent that only runs others. */
+/**
+ * Returns an agent's `nodeInfo.path` in ADK's form, such as `team@1/poet@1`; `''` for an agent that only runs
+ * sub-agents.
+ */
 export const nodePath = (root: AgentNode, agent: AgentNode): string =>
   agent.kind === 'llm'
     ? pathTo(root, agent.name)
@@ -22,8 +28,8 @@ export const nodePath = (root: AgentNode, agent: AgentNode): string =>
     : '';
 
 /**
- * Returns the possible targets of a transfer, as in ADK: sub-agents, and below an `llm` parent also the parent and the
- * siblings.
+ * Returns the agents to which an agent may transfer the conversation, as in ADK: its sub-agents and, if its parent is
+ * an `llm` agent, also its parent and siblings.
  */
 function transferTargets(root: AgentNode, agent: AgentNode): AgentNode[] {
   const parent = pathTo(root, agent.name).at(-2);
@@ -32,8 +38,8 @@ function transferTargets(root: AgentNode, agent: AgentNode): AgentNode[] {
 }
 
 /**
- * Finds the agent that answers a new prompt: the last speaker, if transfers can reach it (all its ancestors are `llm`
- * agents), else the root (ADK `_find_agent_to_run`).
+ * Finds the agent that handles a new message of the user: the agent that spoke last, if transfers can reach it (all its
+ * ancestors are `llm` agents), else the root (ADK `_find_agent_to_run`).
  */
 export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {
   for (let place = history.length - 1; place >= 0; place -= 1) {
@@ -41,23 +47,28 @@ export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {
     if (!author || author === 'user') continue;
     const path = pathTo(root, author);
     const speaker = path.at(-1);
-    // A remote agent cannot transfer the conversation back, so it only receives answers to its own questions.
+    // A remote agent cannot transfer the conversation back, so it handles only function responses to its own questions.
     const isReached = !speaker?.isRemote || getFunctionResponses(history.at(-1)?.content).length > 0;
     if (speaker && isReached && path.every((agent) => agent.kind === 'llm')) return speaker;
   }
   return root;
 }
 
-/** Returns the agent to resume after a confirmation: the topmost ancestor that only runs others, or the named agent. */
+/**
+ * Returns the agent with which to resume after a confirmation: the topmost ancestor of the named agent that only runs
+ * sub-agents, or else the named agent itself.
+ */
 export function findResumed(root: AgentNode, name: string): AgentNode {
   const path = pathTo(root, name);
   return path.find((agent) => agent.kind !== 'llm') ?? path.at(-1) ?? root;
 }
 
-/** Tool name in ADK's protocol. */
+/** Name of the transfer tool in ADK's protocol. */
 const TRANSFER = 'transfer_to_agent';
 
-/** Adds the transfer tool and its instruction; returns the agent unchanged if it has no targets. */
+/**
+ * Adds the transfer tool and its instruction to an agent; returns the agent unchanged if it has nobody to transfer to.
+ */
 export function withTransfer(root: AgentNode, agent: AgentNode): AgentNode {
   const targets = transferTargets(root, agent);
   if (targets.length === 0) return agent;
@@ -82,12 +93,12 @@ const transferTool = (names: string[]): Tool => ({
   },
 });
 
-/** Maximum length of a request to an agent used as a tool, in characters. */
+/** Maximum length of the text that a model sends to an agent used as a tool, in characters. */
 const MAX_REQUEST = 100_000;
 
 /**
- * Wraps an agent as a tool of another: one request, one answer, no session or events of its own. Errors of `callAgent`
- * become the error of the call.
+ * Makes a tool of an agent, for another agent. A call is one request with one result; the inner agent has no session
+ * and stores no events. An error of `callAgent` becomes the error of the tool call.
  */
 export const agentTool = (agent: AgentNode): Tool => ({
   name: agent.name,

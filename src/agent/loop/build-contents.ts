@@ -6,27 +6,32 @@ import { CONTEXT_PREFIX } from '../definition/model.ts';
 import { CONFIRMATION_CALL } from './confirmation.ts';
 import { toOriginal, toCorrection } from './structured-output.ts';
 
-/** Calls that the runtime makes to prompt a person. No model makes or sees them. */
+/** Names of function calls that the runtime makes to ask a person. No model makes or sees such a call. */
 const HIDDEN_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
 
-/** True for a call that no model sees, nor its response. */
+/** True if models see neither the calls of this name nor their responses. */
 export const isHiddenCall = (name: string): boolean => HIDDEN_CALLS.has(name);
 
 /**
- * The agent whose model reads the history. Other agents' events are presented as context; other branches are omitted.
+ * The agent whose model reads the history. Events of other agents are presented to it as context; events of other
+ * branches are omitted.
  */
 export interface Audience {
   agentName: string;
   branch?: string | undefined;
-  /** True for an agent of another service: it sees what others said, but none of their tool calls [false]. */
+  /**
+   * True for an agent of another service. Such an agent sees what other agents said, but not their tool calls. Default:
+   * false.
+   */
   isOutside?: boolean | undefined;
 }
 
 /**
- * Builds the contents that a model sees of a history. Rewound, refused, partial and empty events are omitted; compacted
- * events are replaced by their summary; every function call is followed by exactly one response (the latest, or
- * `interrupted`). The first and last content may have either role: see {@link ensureUserFirstAndLast}. The contents of
- * the leading frozen events are cached, so that the next invocation only appends to them.
+ * Converts a session's events to the contents that an agent's model reads. Rewound, refused, partial and empty events
+ * are omitted. Compacted events are replaced by their summary. Every function call is followed by exactly one response:
+ * the latest one, or `interrupted`. The first and the last content may have either role; see {@link
+ * ensureUserFirstAndLast}. The contents of the leading frozen events are cached, so that the next invocation only
+ * appends to them.
  */
 export function buildContents(history: Event[], audience: Audience): Content[] {
   const cached = cachedContents(history, audience);
@@ -35,37 +40,44 @@ export function buildContents(history: Event[], audience: Audience): Content[] {
   return buildAnew(history, audience);
 }
 
-/** Like {@link buildContents}, but without the cache: for events of which some were replaced. */
+/** Does the same as {@link buildContents} without the cache, for a history in which some events were replaced. */
 export const buildAnew = (history: Event[], audience: Audience): Content[] => toContents(history, audience).contents;
 
-/** Returns the events of a history that an audience sees, in order; a summary replaces the events it covers. */
+/**
+ * Returns those events of a history that an agent's model reads, in order; a summary replaces the events that it
+ * covers.
+ */
 export const listShown = (history: Event[], audience: Audience): Event[] =>
   withoutCompacted(withoutRefused(withoutRewound(history)), history).filter(
     (event) => event.partial !== true && isInBranch(event, audience.branch),
   );
 
-/** Cached contents of the first `length` events of a history. */
+/** The contents built from the first `length` events of a history, in the cache. */
 interface CachedContents extends Audience {
   length: number;
-  /** Frozen and append-only, because later invocations share it. */
+  /** Frozen contents. The list only grows, because later invocations share it. */
   contents: Content[];
 }
 
 /**
- * Cache by the last event that the contents were built from. Only frozen events qualify: the history cache lends the
- * same objects to every invocation of a session, so entries are collected together with them. The same event at the
- * same index implies the same events before it.
+ * Cached contents by the last event that they were built from. Only frozen events are keys: all invocations of a
+ * session share the same frozen event objects (history cache), so a cache entry is garbage-collected together with
+ * them. If the same event has the same index, the events before it are the same too.
  */
 const cacheByLastEvent = new WeakMap<Event, CachedContents>();
 
-/** Shorter histories convert faster than a cache lookup. */
+/**
+ * Minimum number of frozen events for the cache, because a shorter history is converted faster than it is looked up.
+ */
 const MIN_CACHED_EVENTS = 32;
-/** How many events an invocation may append before the next one stops searching for a cache entry. */
+/**
+ * Maximum number of events that are searched backwards for a cache entry, and therefore that an invocation may append.
+ */
 const MAX_ADDED = 200;
 
 /**
- * Returns the contents of the leading frozen events; `undefined` if they are few, or if one of them changes earlier
- * events.
+ * Returns the contents of the leading frozen events; `undefined` if there are only few of them, or if one of them
+ * changes the meaning of earlier events.
  */
 function cachedContents(history: Event[], { agentName, branch, isOutside }: Audience): CachedContents | undefined {
   const length = history.findLastIndex((event) => Object.isFrozen(event)) + 1;
@@ -89,7 +101,7 @@ function cachedContents(history: Event[], { agentName, branch, isOutside }: Audi
   return cached;
 }
 
-/** Returns the longest cache entry for a beginning of the first `length` events. */
+/** Returns the cached contents that cover most of the first `length` events. */
 function findCached(history: Event[], length: number, { agentName, branch }: Audience): CachedContents | undefined {
   for (let place = length; place > Math.max(0, length - MAX_ADDED); place -= 1) {
     const cached = cacheByLastEvent.get(history[place - 1] as Event);
@@ -100,9 +112,15 @@ function findCached(history: Event[], length: number, { agentName, branch }: Aud
 
 interface BuiltContents {
   contents: Content[];
-  /** True if an event rewinds, summarises or refuses earlier events. */
+  /**
+   * True if an event rewinds, summarises or refuses earlier events, so that the contents built from those are no longer
+   * valid.
+   */
   changesEarlier: boolean;
-  /** True if the contents neither depend on earlier events nor change the contents built from those. */
+  /**
+   * True if the contents can be appended to those of the earlier events: they do not depend on earlier events, and do
+   * not change them.
+   */
   isAppendable: boolean;
 }
 
@@ -121,8 +139,9 @@ const changesEarlierEvents = ({ actions, errorCode }: Event) =>
   Boolean(actions?.rewindBeforeInvocationId ?? actions?.compaction) || isRefusal(errorCode);
 
 /**
- * Omits the user's message of a refused invocation, because the provider would refuse it again with every later
- * message. It stays if no later message follows: that invocation is being resumed and has nothing else to answer.
+ * Omits the user's message of an invocation that the provider refused, because the provider would refuse it again
+ * together with every later message. The message stays if no later message follows: then that invocation is being
+ * resumed, and has nothing else to respond to.
  */
 function withoutRefused(events: Event[]): Event[] {
   if (!events.some(({ errorCode }) => isRefusal(errorCode))) return events;
@@ -132,7 +151,7 @@ function withoutRefused(events: Event[]): Event[] {
   for (const event of events.toReversed()) {
     if (isRefusal(event.errorCode)) refused.add(event.invocationId);
     const isPrompt = event.author === 'user' && getParts(event.content).length > 0;
-    // A content with responses answers calls, which stay.
+    // A content with function responses is not only a prompt: it belongs to calls that stay.
     const isOnlyPrompt = () => isPrompt && getFunctionResponses(event.content).length === 0;
     if (isFollowed && refused.has(event.invocationId) && isOnlyPrompt()) continue;
     isFollowed ||= isPrompt;
@@ -141,10 +160,10 @@ function withoutRefused(events: Event[]): Event[] {
   return kept.toReversed();
 }
 
-/** Member of `customMetadata` with the events that a compaction covers; ADK's form has only a time range. */
+/** Member of `customMetadata` that lists the events that a compaction covers. ADK stores only a time range for them. */
 const COVERED = 'agent-runtime/covers';
 
-/** Ids of the first and last event that a compaction covers, in session order. */
+/** Ids of the first and the last event that a compaction covers, in the order of the session. */
 export type Covered = [firstEventId: string, lastEventId: string];
 
 export const coversMetadata = (covered: Covered): Pick<Event, 'customMetadata'> => ({
@@ -155,16 +174,16 @@ interface Compaction {
   /** Index of the compaction event itself. */
   index: number;
   covers: (event: Event, index: number) => boolean;
-  /** Indexes of the first and last event that it covers. */
+  /** Indexes of the first and the last event that the compaction covers. */
   start: number;
   end: number;
   summary: Event;
 }
 
-/** Maximum number of compactions that are used, newest first, because each event is compared with each of them. */
+/** Maximum number of compactions that are used, newest first, because every event is compared with every compaction. */
 const MAX_COMPACTIONS = 500;
 
-/** Returns the compactions of a history that no later one contains. */
+/** Returns the compactions of a history, except those that a later compaction covers. */
 function findCompactions(events: Event[]): Compaction[] {
   if (!events.some(({ actions }) => actions?.compaction)) return [];
   const places = new Map(events.map(({ id }, index) => [id, index]));
@@ -178,8 +197,9 @@ function findCompactions(events: Event[]): Compaction[] {
 }
 
 /**
- * Uses session order if possible, because timestamps of imported events come from another clock, have whole seconds, or
- * are missing. ADK's own compactions have only a time range.
+ * Determines the events that a compaction covers by their ids, if it has them; timestamps are unreliable, because
+ * imported events have those of another clock, have only whole seconds, or have none. Compactions made by ADK have only
+ * a time range.
  */
 function toCompaction(
   events: Event[],
@@ -203,17 +223,17 @@ function toCompaction(
   return [{ index, start: events.findIndex(covers), end: events.findLastIndex(covers), summary, covers }];
 }
 
-/** Returns the index after the last compacted event; 0 if there is no compaction. */
+/** Returns the index of the first event that is not compacted; 0 if there is no compaction. */
 export const coveredUntil = (events: Event[]): number =>
   Math.max(0, ...findCompactions(events).map(({ end }) => end + 1));
 
 /**
- * Replaces compacted events by their summaries. Calls that were answered later stay, together with the text beside
- * them, because a person or another system may answer long after.
+ * Replaces compacted events by their summaries. A function call that was still without a response at the compaction
+ * stays, with the text beside it, because a person or another system may respond long after.
  */
 function withoutCompacted(events: Event[], history: Event[]): Event[] {
   const kept = new Set(events);
-  // A compaction inside a rewound range is undone with it. Indexes refer to the whole session.
+  // A compaction inside a rewound range is undone with it. Its indexes refer to the whole session.
   const compactions = findCompactions(history).filter(({ index }) => kept.has(history[index] as Event));
   if (compactions.length === 0) return events;
   const places = new Map(history.map((event, place) => [event, place]));
@@ -238,7 +258,7 @@ function withoutCompacted(events: Event[], history: Event[]): Event[] {
   });
 }
 
-/** Returns the event with only its open calls and its text; nothing if it has no open call. */
+/** Returns the event with only its text and the calls without a response; `[]` if it has no such call. */
 function keepOpenCalls(event: Event, isOpenCall: (id: unknown) => boolean): Event[] {
   const parts = getParts(event.content);
   if (!parts.some(({ functionCall }) => functionCall && isOpenCall(functionCall.id))) return [];
@@ -246,7 +266,7 @@ function keepOpenCalls(event: Event, isOpenCall: (id: unknown) => boolean): Even
   return [{ ...event, content: { ...event.content, parts: openParts } }];
 }
 
-/** Removes calls without a response among these events, because a summary would report them as interrupted. */
+/** Removes function calls without a response among these events, because a summary would report them as interrupted. */
 export function withoutOpenCalls(events: Event[]): Event[] {
   const answered = new Set(events.flatMap(({ content }) => getFunctionResponses(content).map(({ id }) => id)));
   return events.map((event) => {
@@ -258,7 +278,7 @@ export function withoutOpenCalls(events: Event[]): Event[] {
   });
 }
 
-/** As in ADK: an event is visible on its own branch and on the branches below it. */
+/** True if an event is visible on a branch: as in ADK, on its own branch and on the branches below. */
 function isInBranch(event: Event, branch: string | undefined): boolean {
   if (!branch || !event.branch) return true;
   return branch === event.branch || branch.startsWith(`${event.branch}.`);
@@ -268,12 +288,13 @@ const isVisible = (part: Part) =>
   !isHiddenCall(part.functionCall?.name ?? part.functionResponse?.name ?? '') && !isSavedAudio(part) && isUsed(part);
 
 /**
- * Audio saved by a live session: no model can follow the reference, and the transcription is a part of its own (ADK).
+ * True for an audio file that a live session saved. It is not sent, because no model can read the reference, and its
+ * transcript is a part of its own (as in ADK).
  */
 const isSavedAudio = ({ fileData }: Part) =>
   fileData?.fileUri?.startsWith('artifact://') === true && fileData.fileUri.includes('/_adk_live/');
 
-/** Converts the transcriptions of a live session to text parts, as if they had been typed. */
+/** Converts the transcripts of a live session to text parts, as if the speech had been typed. */
 function withTranscription(event: Event): Event {
   const { inputTranscription, outputTranscription, content } = event;
   const text = inputTranscription?.text ?? outputTranscription?.text;
@@ -281,7 +302,7 @@ function withTranscription(event: Event): Event {
   return { ...event, content: { role: inputTranscription ? 'user' : 'model', parts: [{ text }] } };
 }
 
-/** False for `{}` and for an empty text without a signature. */
+/** False for a part that is `{}`, or only an empty text without a signature. */
 const isUsed = (part: Part) =>
   Boolean(part.text) ||
   Object.entries(part).some(
@@ -297,7 +318,10 @@ const toShown = (event: Event): Event => withVisibleParts(withTranscription(even
 
 const isForeign = (event: Event, audience: Audience) => event.author !== 'user' && event.author !== audience.agentName;
 
-/** Presents another agent's event as context from the user (ADK `_present_other_agent_message`). */
+/**
+ * Converts another agent's event to a content with the role `user` that reports it as context (ADK
+ * `_present_other_agent_message`).
+ */
 function toContext(event: Event, { isOutside = false }: Audience): Event {
   const parts = getParts(event.content).flatMap((part): Part[] => {
     if (part.thought === true) return [];
@@ -322,7 +346,10 @@ interface Slot {
   response: Part | undefined;
 }
 
-/** Finds the latest response to each call. A response without an id answers the first open call of its name. */
+/**
+ * Finds the latest response to each function call. A response without an id belongs to the first call of its name that
+ * has no response.
+ */
 function fillSlots(events: Event[]): { slots: Map<FunctionCall, Slot>; isComplete: boolean } {
   let isComplete = true;
   const slots = new Map<FunctionCall, Slot>();
@@ -348,8 +375,7 @@ const firstOpen = (slots: Map<FunctionCall, Slot>, name: string | null | undefin
   [...slots.values()].find((slot) => slot.call.name === name && !slot.response);
 
 /**
- * The response takes the call's name, because whoever answers a call must not choose which tool the model attributes it
- * to.
+ * The response gets the call's function name, because its sender must not choose which tool the model attributes it to.
  */
 function toResponse({ call, response }: Slot): Part {
   const id = call.id ? { id: call.id } : {};
@@ -358,7 +384,7 @@ function toResponse({ call, response }: Slot): Part {
   return { ...response, functionResponse: { ...functionResponse, name: call.name } };
 }
 
-/** Puts one response content after each content with calls; responses that answer no call are dropped. */
+/** Puts one content with the responses after each content with function calls. Responses without a call are dropped. */
 function pairCalls(events: Event[], slots: Map<FunctionCall, Slot>): Content[] {
   const contents: Content[] = [];
   for (const { author, content } of events) {
@@ -376,7 +402,10 @@ function pairCalls(events: Event[], slots: Map<FunctionCall, Slot>): Content[] {
   return contents;
 }
 
-/** Adds user contents at both ends if missing, because providers reject anything else. */
+/**
+ * Adds a content with the role `user` at the beginning and at the end if there is none, because providers reject other
+ * conversations.
+ */
 export function ensureUserFirstAndLast(contents: Content[]): Content[] {
   const user = (text: string): Content => ({ role: 'user', parts: [{ text }] });
   if (contents.length === 0) return [user('Follow your instruction.')];

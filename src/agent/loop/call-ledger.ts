@@ -6,30 +6,33 @@ import { getEffect, type LedgerEffect, type Tool, type Wait } from '../definitio
 import type { OpenCall } from './call-tools.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
-/** What a tool call produced: its response (undefined while it is open), actions and media. */
+/** What a tool call produced: the function response (undefined while the call waits for it), actions and media. */
 export interface LedgerAnswer {
   response: JsonObject | undefined;
   actions: EventActions;
   attachments: Part[];
 }
 
-/** State of a call: running; ended; interrupted without a known outcome; outcome established by a check or a person. */
+/**
+ * State of a tool call. `started`: it runs. `done`: it has a response. `unknown`: it was interrupted and may have taken
+ * effect. `settled`: a person or the tool's `check` has determined the outcome.
+ */
 export type CallState = 'started' | 'done' | 'unknown' | 'settled';
 
 export interface CallRecord {
   id: string;
   tool: string;
   effect: LedgerEffect;
-  /** Idempotency key of the call, the same for every attempt. */
+  /** Idempotency key of the tool call: every retry has the same key. */
   operationId: string;
-  /** Undefined: the record is only read. */
+  /** New state to write. If undefined, the stored entry is only read. */
   state?: CallState;
   attempt: number;
-  /** The answer, until the step's event stores it; or what the tool stored with `keep`. */
+  /** The response, until an event stores it; or the data that the tool stored with `keep`. */
   response?: LedgerAnswer | Kept | undefined;
 }
 
-/** What a tool stored with `keep` while running. */
+/** Data that a tool stored with `keep` while it ran. */
 interface Kept {
   kept: JsonObject;
 }
@@ -42,33 +45,44 @@ export type EarlierCall = Pick<CallRecord, 'attempt'> & {
 export type EarlierCalls = ReadonlyMap<string, EarlierCall>;
 
 export interface OpenWait {
-  /** Id of the function call that the answer goes to; for a confirmation, the confirmation's own call. */
+  /**
+   * Id of the function call that waits for a response. For a confirmation it is the confirmation request, not the tool
+   * call.
+   */
   callId: string;
   callName: string;
-  /** Id of the tool call that it concerns. */
+  /** Id of the tool call that waits or is to be confirmed. */
   about: string;
   tool: string;
   args: JsonObject;
-  /** The tool's own confirmation request, if it made one. */
+  /** The confirmation request that the tool itself made, if any. */
   request?: { hint?: string; schema?: JsonObject } | undefined;
   wait: Wait;
 }
 
-/** The ledger of one invocation: the state of its tool calls, so that another process can resume it. */
+/**
+ * The ledger of one invocation: a stored record of its tool calls and their states, with which another process can
+ * resume the invocation.
+ */
 export interface CallLedger {
-  /** True for the error of a failed ledger write, which ends the invocation. */
+  /** True for the error of a failed write to the ledger. Such an error ends the invocation. */
   isFailure(error: unknown): boolean;
-  /** Writes calls in the same statement as this event; without an event, in the one that ends the invocation. */
+  /**
+   * Writes calls in the same SQL statement as the event of this id; without an id, in the statement that ends the
+   * invocation.
+   */
   writeWith(eventId: string | undefined, calls: CallRecord[]): void;
-  /** Registers a call that stays open; if the invocation pauses, it becomes a task that can be answered. */
+  /**
+   * Registers a call without a response. If the invocation pauses, the call becomes a task to which somebody can reply.
+   */
   waitFor(call: OpenWait): void;
-  /** Writes calls now. @returns their previous entries */
+  /** Writes calls at once. @returns the entries that the ledger had for them before */
   write(calls: CallRecord[]): Promise<EarlierCalls>;
 }
 
 /**
- * Runs a transactional tool: its effects and its answer, stored in the ledger, are committed together.
- * @throws the tool's error, or why the commit failed; everything is rolled back then
+ * Runs a transactional tool: what it writes and its response (in the ledger) are committed together.
+ * @throws the tool's error, or the reason why the commit failed; everything is rolled back
  */
 export type Transact = (
   work: (sql: ToolSql) => Promise<LedgerAnswer>,
@@ -76,22 +90,24 @@ export type Transact = (
   record: CallRecord | undefined,
 ) => Promise<LedgerAnswer>;
 
-/** Whether a person approved a call, by call id; absent while undecided. */
+/**
+ * By call id: true if a person has approved the call, false if a person has rejected it. Undecided calls are absent.
+ */
 export type Decisions = ReadonlyMap<string, boolean>;
 
 export const findTool = ({ agent }: AgentTurn, { name }: OpenCall): Tool | undefined =>
   agent.tools.find((tool) => tool.name === name);
 
 /**
- * Returns the agent's tool of a call that the ledger records. Tools without effect are not recorded, because they can
- * simply run again.
+ * Returns the agent's tool for a call if the ledger records the call. Calls of tools with the effect `none` are not
+ * recorded, because they can simply be repeated.
  */
 export function findActingTool(turn: AgentTurn, call: OpenCall): Tool | undefined {
   const tool = findTool(turn, call);
   return tool && getEffect(tool) !== 'none' ? tool : undefined;
 }
 
-/** Derives a UUID (version 8) from values, the same for the same values. */
+/** Derives a UUID (version 8) from values; the same values always give the same UUID. */
 export function deriveId(values: unknown[]): string {
   const hash = createHash('sha256').update(JSON.stringify(values)).digest('hex');
   return [
@@ -117,7 +133,10 @@ export const toRecord = (
   ...more,
 });
 
-/** Records the calls as started when their event is stored, except calls that a person must confirm first. */
+/**
+ * Records tool calls as started in the statement that stores their event. Calls that a person must confirm first are
+ * left out.
+ */
 export function beginWith(invocation: InvocationState, turn: AgentTurn, event: NewEvent, calls: OpenCall[]): void {
   const { ledger, stored } = invocation.input;
   if (!ledger || stored?.has(event)) return;
@@ -129,8 +148,8 @@ export function beginWith(invocation: InvocationState, turn: AgentTurn, event: N
 }
 
 /**
- * Looks up calls that this process did not start: a person has decided on them, or another process stored them. Calls
- * not started yet are recorded as started, unless they still need a person. @returns the previous entries
+ * Looks up the ledger's entries of calls on which a person has decided, or which another process stored. Calls that can
+ * start now are recorded as started. @returns the entries before that
  */
 export async function lookUp(
   invocation: InvocationState,
@@ -149,7 +168,9 @@ export async function lookUp(
   return ledger && records.length > 0 ? ledger.write(records) : new Map();
 }
 
-/** Registers the open calls of a step: long-running calls, and confirmation requests. */
+/**
+ * Registers the calls of a step that wait for a person or another system: long-running calls and confirmation requests.
+ */
 export function noteWaits(
   { input: { ledger } }: InvocationState,
   turn: AgentTurn,

@@ -5,12 +5,12 @@ import type { AgentNode, NamedModel } from '../definition/agent.ts';
 import type { FailedTry, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
 import { countTokens, type InvocationState } from './invocation-state.ts';
 
-/** Maximum number of failed attempts recorded on one event. */
+/** Maximum number of failed model attempts that one event lists. */
 const MAX_FAILED_TRIES = 32;
-/** Errors that are the request's fault and must not trip the provider's circuit breaker. */
+/** Codes of errors that the request itself caused. They do not count for the provider's circuit breaker. */
 const REQUEST_ERRORS = new Set(['model_rejected', 'model_not_found']);
 
-/** How the answer came about, if not by the first attempt. */
+/** How the model's output was obtained, if not by the first attempt: failed attempts before it. */
 export interface ModelNotes {
   failedTries: FailedTry[];
   answeredBy?: { provider: string; model: string };
@@ -26,8 +26,8 @@ export const withNotes = (event: NewEvent, notes: ModelNotes): NewEvent =>
   notes.failedTries.length === 0 ? event : { ...event, customMetadata: { ...event.customMetadata, model: notes } };
 
 /**
- * Calls an agent's model, then its fallbacks in order, until one begins an answer. Each call is reserved in the budgets
- * and counted under its own model name.
+ * Calls an agent's model and, if it fails without output, its fallback models in order. Each call is reserved in the
+ * budgets, and counted, under the name of the model that is called.
  */
 export async function* callWithFallbacks(
   invocation: InvocationState,
@@ -61,7 +61,7 @@ export async function* callWithFallbacks(
   }
 }
 
-/** @throws {AgentError} `model_timeout` if no answer began in time */
+/** @throws {AgentError} `model_timeout` if the model produced no output in time */
 async function* callOne(
   invocation: InvocationState,
   { model, modelName }: NamedModel,
@@ -69,7 +69,7 @@ async function* callOne(
   firstTokenMs: number | undefined,
   progress: { hasBegun: boolean },
 ): AsyncGenerator<ModelDelta, ModelAnswer, void> {
-  // The same object if possible, because observers identify the request by it.
+  // Passes on the same request object if possible, because observers identify the request by object identity.
   const ownRequest = modelName === request.modelName ? request : { ...request, modelName };
   const reserved = await invocation.input.reserve?.(ownRequest);
   const late = firstTokenMs === undefined ? undefined : startLate(firstTokenMs, model.provider, modelName);

@@ -35,16 +35,19 @@ import { type Confirmation, getEffect, type Tool, toToolLog } from '../definitio
 import { isExactIntegerError, TOO_MANY_DIGITS } from '../definition/typed-arguments.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
-/** Maximum size of all answers of one step together, in characters of JSON [used if the input sets none]. */
+/** Maximum total size of the function responses of one step, in characters of JSON, if the invocation sets no other. */
 const MAX_STEP_CHARACTERS = 1_048_576;
 
-/** A function call to be answered. `invalidArguments` is what the model sent if it was not a JSON object. */
+/**
+ * A function call that needs a response. `invalidArguments` is what the model sent as arguments if it was not a JSON
+ * object.
+ */
 export interface OpenCall {
   id: string;
   name: string;
   args: JsonObject;
   invalidArguments?: string;
-  /** A person's answer to a confirmation that the tool itself requested. */
+  /** A person's reply to a confirmation that the tool itself requested. */
   confirmation?: Confirmation | undefined;
 }
 
@@ -97,7 +100,7 @@ async function runTool(
       marks && attachments.length > 0 ? await guardFiles(invocation, turn, attachments, marks) : attachments;
     const isBlocked = typeof files === 'string';
     const response = isBlocked ? { error: files } : checked;
-    // Copies, because a tool that keeps running must not change a stored event.
+    // Copied, because a tool that keeps running must not change a stored event.
     const media = isBlocked ? [] : cloneJson(files);
     const answer = { response, attachments: media, actions: cloneJson(actions) };
     return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? pausedForPerson(answer) : answer;
@@ -128,7 +131,7 @@ async function runTool(
 }
 
 /**
- * Returns a failed tool's answer for the model, checked by guardrails, because a server may put any text into an error.
+ * Makes the function response of a failed tool. Guardrails check it, because a server may put any text into an error.
  */
 async function guardError(
   invocation: InvocationState,
@@ -141,7 +144,7 @@ async function guardError(
   return guardAnswer(invocation, turn, ['results'], answer, marks);
 }
 
-/** Checks an answer that passed no hook with the guardrails. */
+/** Lets guardrails check a function response that no hook has seen. */
 async function guardAnswer(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -167,7 +170,10 @@ async function keepFor(invocation: InvocationState, tool: Tool, call: OpenCall, 
   await invocation.input.ledger?.write([toRecord(invocation, tool, call, { state: 'started', response: { kept } })]);
 }
 
-/** The tool requested a confirmation: its actions so far are kept, and it runs again with the person's answer. */
+/**
+ * The tool requested a confirmation. The actions that it has set are stored, and after the person's reply it runs
+ * again.
+ */
 const pausedForPerson = (answer: LedgerAnswer): Answer => ({
   ...answer,
   actions: { ...answer.actions, skipSummarization: true },
@@ -203,12 +209,12 @@ async function answerCall(
   if (problem !== undefined) return failed(problem);
   if (turn.signal.aborted) return failed('interrupted');
   const isRejected = decision === false && !call.confirmation;
-  // A hook requested the confirmation, before the tool started.
+  // A hook had requested the confirmation, before the tool started.
   if (earlier?.state === 'settled' && !earlier.response && isRejected) return failed(REJECTED);
   if (earlier) {
     const settled = await settleEarlier(invocation, turn, tool, call, earlier, decision);
-    // The outcome comes from a person or a check, so guardrails have not seen it; the tool's own answer has passed its
-    // hooks.
+    // Guardrails have not seen a response from a person or from the tool's `check`. The tool's own response has passed
+    // the hooks before it was recorded.
     const isUnchecked = settled && (earlier.state === 'settled' || !earlier.response?.response);
     if (settled)
       return isUnchecked && marks ? guardAnswer(invocation, turn, ['input', 'results'], settled, marks) : settled;
@@ -234,7 +240,7 @@ const REJECTED = 'This tool call is rejected.';
 
 let loading: Promise<{ schemaError: typeof Check }> | undefined;
 
-/** Returns the first violation of the tool's schema. Loads the validator on first use. */
+/** Returns a message about the first violation of the tool's JSON Schema. The validator is loaded on first use. */
 async function checkArguments({ parameters }: Tool, { args }: OpenCall): Promise<string | undefined> {
   const { schemaError } = await (loading ??= import('../arguments/check-arguments.ts'));
   return schemaError(parameters, args, 'arguments');
@@ -253,13 +259,14 @@ async function answerTraced(
   const answer = await runInTrace(step?.traceparent, run);
   step?.end(answer.response, answer.stack);
   if (!marks) return answer;
-  // A state change is stored with the response; for a call that waits for a person, so are changed arguments.
+  // State changes of hooks are stored with the function response. If the call waits for a person, arguments changed by
+  // hooks are stored too.
   return { ...answer, actions: mergeActions([answer.actions, { stateDelta: marks.stateDelta }]), hooks: marks.changed };
 }
 
 /**
- * Merges actions for one event: a later value wins; maps are merged by key. Maps have no prototype, so that a key
- * `__proto__` is data.
+ * Merges actions for one event. Of two values the later one wins, and maps are merged key by key. The merged maps have
+ * no prototype, so that a key `__proto__` is ordinary data.
  */
 export function mergeActions(all: EventActions[]): EventActions {
   const merged: Record<string, unknown> = emptyActions();
@@ -279,9 +286,9 @@ function mergeMaps(first: unknown, second: unknown): JsonObject {
 }
 
 /**
- * Runs the calls of one step in parallel and returns their responses as ONE event in call order; `undefined` if every
- * call stays open. An abort answers running calls with `interrupted` and puts the abort's error on the event. Never
- * throws.
+ * Runs the tool calls of one step in parallel and returns all function responses as ONE event, in the order of the
+ * calls; `undefined` if no call has a response yet. After an abort, calls that still run get the response
+ * `interrupted`, and the event gets the abort's error. Never throws.
  */
 export async function callTools(
   invocation: InvocationState,
@@ -303,7 +310,8 @@ export async function callTools(
       const answer = bounded(await answerTraced(invocation, turn, call, decision, entry));
       running -= 1;
       const record = toEntry(invocation, turn, call, answer, entry !== undefined || decision === true);
-      // The last answer is stored with the event that follows. A failing write here will fail again there.
+      // The response of the last call to finish is not written here, because the event that follows stores it. If the
+      // write fails here, the write of that event will fail too and report the error.
       if (running > 0 && answer.response && record && !signal.aborted) {
         const { response, actions, attachments } = answer;
         await ledger?.write([{ ...record, response: { response, actions, attachments } }]).catch(() => undefined);
@@ -331,7 +339,7 @@ export async function callTools(
   return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
 }
 
-/** Returns the ledger record of a call's end, if the call was recorded as started. */
+/** Returns the ledger record for the end of a call, if its start was recorded. */
 function toEntry(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -343,7 +351,7 @@ function toEntry(
   return tool && (hasEntry || !tool.needsConfirmation) ? toRecord(invocation, tool, call, { state }) : undefined;
 }
 
-/** Returns a copy of the event with the error that ends its invocation. */
+/** Returns a copy of the event with the error that ended the invocation. */
 export function withError(event: NewEvent, error: { code: string; message: string }): NewEvent {
   return { ...event, errorCode: error.code, errorMessage: error.message };
 }

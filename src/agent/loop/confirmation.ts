@@ -11,19 +11,19 @@ import type { OpenCall } from './call-tools.ts';
 import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import { cloneJson, parseExactJson } from '../../core/exact-json.ts';
 
-/** Name of the confirmation call in ADK's protocol. */
+/** Name of the function call that requests a confirmation, in ADK's protocol. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 
-/** A task's accepted answer to a question; the task's rules decided who may give it. */
+/** A person's reply that closed a task. Whether that person may reply was checked by the task's rules. */
 interface TaskAnswer {
   invocationId: string;
   response: JsonObject;
 }
 
-/** Answers of a session's closed tasks, by the ids of the calls that requested them. */
+/** Replies that closed tasks of a session, by the id of the function call for which each task was created. */
 export type TaskAnswers = ReadonlyMap<string, TaskAnswer>;
 
-/** Calls that a person has decided on, and the agent that requested the decisions. */
+/** Tool calls on which a person has decided, and the agent that made them. */
 export interface ConfirmedCalls {
   agentName: string;
   branch: string | undefined;
@@ -32,7 +32,8 @@ export interface ConfirmedCalls {
 }
 
 /**
- * Returns the event that requests confirmation of calls, one long-running call each; `undefined` if none is requested.
+ * Returns the event that requests confirmations: one long-running function call per tool call that needs one;
+ * `undefined` if none does.
  */
 export function toConfirmationRequest(
   invocation: InvocationState,
@@ -61,8 +62,8 @@ export const isConfirmationRequest = (event: Event): boolean => requestsIn(event
 export const isConfirmed = (response: FunctionResponse): boolean => toDecision(response).confirmed;
 
 /**
- * Reads a decision. The web UI wraps it as JSON text in a `response` member; other clients send it plain. Anything
- * unclear counts as a refusal.
+ * Reads a person's decision from a function response. ADK's web UI sends it as JSON text in the member `response`;
+ * other clients send it as the response itself. Anything unclear counts as a refusal.
  */
 function toDecision({ response }: Pick<FunctionResponse, 'response'>): Pick<Confirmation, 'confirmed' | 'payload'> {
   const wrapped = response?.['response'];
@@ -79,7 +80,7 @@ function toDecision({ response }: Pick<FunctionResponse, 'response'>): Pick<Conf
   }
 }
 
-/** Ids of calls that were answered after the event at `index` and must not run again. */
+/** Ids of function calls that got a response after the event at `index`, and so must not run again. */
 function answeredSince(events: Event[], index: number): Set<string | null | undefined> {
   const later = events.slice(index + 1).filter((event) => event.author !== 'user');
   return new Set(later.flatMap((event) => getFunctionResponses(event.content).map((response) => response.id)));
@@ -88,12 +89,12 @@ function answeredSince(events: Event[], index: number): Set<string | null | unde
 function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefined {
   const original = args?.['originalFunctionCall'] as Partial<OpenCall> | undefined;
   return original?.id && original.name
-    ? // A copy, because a tool may change its arguments but not the history.
+    ? // Copied, because a tool may change its arguments, and the history must stay as it is.
       { id: original.id, name: original.name, args: cloneJson(original.args ?? {}) }
     : undefined;
 }
 
-/** Returns the ids of the confirmation requests that the last event answers, if the user is its author. */
+/** Returns the ids of the confirmation requests to which the last event responds, if its author is the user. */
 export function listAnsweredQuestions(history: Event[]): string[] {
   const last = history.at(-1);
   if (last?.author !== 'user') return [];
@@ -101,10 +102,10 @@ export function listAnsweredQuestions(history: Event[]): string[] {
 }
 
 /**
- * Finds the calls that the last user event decides on, one element per requesting event (parallel agents make one
- * each). Events alone prove nothing, because clients write some and others are copied from another session. Therefore a
- * request must be in `runtimeEventIds`, and its answer must be the one that closed a task of the same invocation
- * (`answers`). Calls that have run since are left out.
+ * Finds the tool calls on which the last event of the user decides: one element per event with requests, because
+ * parallel agents make one event each. The events themselves prove nothing, because clients write some of them and
+ * others are copied from another session. Therefore a request counts only if its event is in `runtimeEventIds`, and a
+ * reply only if it closed a task of the same invocation (`taskAnswers`). Calls that have run since are left out.
  */
 export function findConfirmations(
   history: Event[],
@@ -148,8 +149,9 @@ function toConfirmedCalls(
 }
 
 /**
- * Returns the confirmation requests of an event: calls that the runtime marked as long-running. A model, or a text that
- * it reads, can call a function of that name too, and must not choose what a person's approval applies to.
+ * Returns the confirmation requests in an event, which the runtime has marked as long-running calls. A model may call a
+ * function of the same name too, perhaps because a text told it to; such a call is no request, because the model must
+ * not choose what a person's approval applies to.
  */
 function requestsIn({ author, content, longRunningToolIds }: Event): FunctionCall[] {
   if (author === 'user') return [];
@@ -157,7 +159,10 @@ function requestsIn({ author, content, longRunningToolIds }: Event): FunctionCal
   return getFunctionCalls(content).filter(({ name, id }) => name === CONFIRMATION_CALL && id && own.has(id));
 }
 
-/** Finds the provisional responses to the calls of the event at `index`; events of parallel agents may come between. */
+/**
+ * Finds the event with the provisional responses to the calls of the event at `index`. Events of parallel agents may
+ * come between the two.
+ */
 function responsesTo(history: Event[], index: number): number {
   const request = history[index];
   const requested = new Set(requestsIn(request ?? {}).map((call) => toOriginalCall(call.args)?.id));

@@ -6,7 +6,10 @@ import type { OpenCall } from './call-tools.ts';
 import { type AgentTurn, emptyActions, type InvocationState } from './invocation-state.ts';
 import { type Answer, failed, requestConfirmation, toResponse } from './tool-answer.ts';
 
-/** Returns the answer to a call that may have run before; `undefined` if it is to run (again). */
+/**
+ * Returns the function response of a tool call that may have run before a crash or pause; `undefined` if the call is to
+ * run, for the first time or again.
+ */
 export async function settleEarlier(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -20,10 +23,10 @@ export async function settleEarlier(
     const { response, actions = emptyActions(), attachments = [] } = entry;
     return { response, actions, attachments, state };
   }
-  // The tool stored its progress with `keep`, so it continues from there.
+  // The tool stored its progress with `keep`, so it runs again and continues from there.
   if (state === 'started' && entry?.kept) return undefined;
   if (state === 'settled') return undefined;
-  // A person allowed it to run again.
+  // A person allowed the call to run again.
   if (state === 'unknown' && decision === true) return undefined;
   if (state === 'started' && getEffect(tool) !== 'once') return undefined;
   const outcome = await check(invocation, turn, tool, call);
@@ -38,7 +41,7 @@ export async function settleEarlier(
   return { ...requestConfirmation(call, hint, `${message} A person is asked.`), state: 'unknown' };
 }
 
-/** Lets the tool check the outcome of a call; `undefined` if it does not know. */
+/** Lets the tool's `check` find out whether the call took effect; `undefined` if it cannot. */
 async function check(
   invocation: InvocationState,
   { signal }: AgentTurn,

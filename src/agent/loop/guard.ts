@@ -12,22 +12,25 @@ import type { AgentTurn, InvocationState } from './invocation-state.ts';
 import { listRuns, withoutTexts, withRedacted } from './outside-texts.ts';
 
 /**
- * "From outside" means: not made by this runtime. A column of the event says so, because its author and role can be
- * forged. Guardrails check all such text before each model call, whatever the reader does with it. Each text is checked
- * once: the verdict on a frozen event is cached with the event; verdicts of functions and judges are also cached by
- * text. A blocked event is listed on the event that replaces the answer and stays out of all later requests.
+ * Guardrails check all text that was not made by this runtime ("from outside") before each model call, wherever the
+ * model reads it. A column of the stored event says who made it, because its author and role can be forged. Each text
+ * is checked once: the verdict on a frozen event is cached with the event, and verdicts of functions and judges are
+ * also cached by text. If an event is blocked, the event with the refusal lists its id, and all later requests leave it
+ * out.
  */
 
-/** Characters that a judge reads in one call. */
+/** Maximum number of characters that a judge (a model call) reads in one call. */
 const MAX_JUDGED = 8_000;
 const MAX_CONCURRENT_CHECKS = 8;
-/** Verdicts of functions and judges that one guardrail caches; least recently used are evicted. */
+/**
+ * Maximum number of verdicts of functions and judges that one guardrail caches; the least recently used are evicted.
+ */
 const MAX_CACHED_VERDICTS = 10_000;
 
 interface Verdicts {
   /** By frozen event, then by agent name: true if the event must not pass. */
   events: WeakMap<Event, Map<string, boolean>>;
-  /** Replacement text by digest; `undefined` if the text may pass. */
+  /** By digest of a text: the replacement, or `undefined` if the text may pass. */
   texts: Map<string, string | undefined>;
 }
 
@@ -42,7 +45,8 @@ function getVerdicts(guard: Guard): Verdicts {
 type FindText = (text: string) => Promise<string | undefined>;
 
 /**
- * Returns the guardrail's check; it caches verdicts of functions and judges. `of` is the event that contains the text.
+ * Returns the guardrail's check. Verdicts of functions and judges are cached. `of` is the id of the event with the
+ * text.
  */
 function toFind(guard: Guard, context: HookContext, of: string): FindText {
   const find: FindText = (text) => guard.find(text, context);
@@ -73,11 +77,12 @@ function isOfHistory(history: Event[], event: Event): boolean {
 
 function isFromOutside({ input }: InvocationState, event: Event): boolean {
   if (isOfHistory(input.history, event)) return event.author === 'user' || !input.runtimeEventIds.has(event.id ?? '');
-  // Within this run only transcribed speech is from outside; the request to an agent used as a tool comes from a model.
+  // Events of the current invocation are made here, except the transcript of the user's speech. The request to an agent
+  // used as a tool comes from a model.
   return event.inputTranscription != null;
 }
 
-/** Returns the events from outside that the agent sees. */
+/** Returns the events that were not made by this runtime and that the agent's model reads. */
 function listOutside(invocation: InvocationState, { agent, branch }: AgentTurn, events: Event[]): Event[] {
   const shown = new Set(listShown(events, { agentName: agent.name, branch }));
   return events.filter((event) => (shown.has(event) || event.actions?.compaction) && isFromOutside(invocation, event));
@@ -90,7 +95,7 @@ const listBlockedBefore = (invocation: InvocationState): Set<string> =>
     ),
   );
 
-/** Returns the events that must not pass. */
+/** Returns those of the events that must not pass. */
 async function findEvents(guard: Guard, context: HookContext, events: Event[]): Promise<Event[]> {
   const { events: cached } = getVerdicts(guard);
   const verdictOf = (event: Event) => cached.get(event)?.get(context.agentName);
@@ -119,14 +124,17 @@ async function findEach(guard: Guard, context: HookContext, events: Event[]): Pr
   return matches;
 }
 
-/** Checks each text of a run, and the joined run, because a match may span neighbouring texts. */
+/** Checks each of neighbouring texts, and all of them joined, because a match may span several. */
 async function findIn(runs: string[][], find: FindText): Promise<boolean> {
   for (const run of runs)
     for (const text of new Set([run.join(''), ...run])) if ((await find(text)) !== undefined) return true;
   return false;
 }
 
-/** Lets a judge read several events in one call; if it objects, bisects to find the culprits. */
+/**
+ * Lets a judge (a model call) read several events at once. If the judge objects, the events are bisected to find those
+ * that must not pass.
+ */
 async function judge(guard: Guard, context: HookContext, events: Event[]): Promise<Event[]> {
   const texts = events.flatMap((event) => {
     const text = listRuns(event)
@@ -159,15 +167,16 @@ function toBatches<Item extends { text: string }>(items: Item[]): Item[][] {
   return batches;
 }
 
-/** Redacts an event, or empties it if the guardrail cannot tell which part offended. */
+/** Redacts an event. If the check cannot tell which part of the event matched, the whole event is emptied. */
 const redactEvent = async (guard: Guard, context: HookContext, event: Event): Promise<Event> =>
   guard.action === 'block' || guard.by === 'judge'
     ? withoutTexts(event)
     : withRedacted(event, toFind(guard, context, event.id ?? ''));
 
 /**
- * Checks what came from outside in a model request: events, instruction values, tools, output form. Redactions are made
- * in the request itself. @returns an answer in place of the model's, if something is blocked
+ * Checks everything in a model request that was not made by this runtime: events, values inserted into the instruction,
+ * tools, and the output schema. Matches are redacted in the request itself. @returns the answer to use without a model
+ * call, if something is blocked
  */
 export async function guardRequest(
   invocation: InvocationState,
@@ -210,7 +219,7 @@ const toBlock = ({ message }: Guard): ModelAnswer => ({
   finishReason: 'SAFETY',
 });
 
-/** Returns the replacements of events that were blocked earlier. */
+/** Returns a replacement without the original texts for each event that was blocked earlier. */
 function takeBlocked(invocation: InvocationState, events: Event[]): Map<Event, Event> {
   const blocked = listBlockedBefore(invocation);
   return new Map(events.flatMap((event) => (blocked.has(event.id ?? '') ? [[event, withoutTexts(event)]] : [])));
@@ -223,7 +232,7 @@ interface Others {
   pieces: InstructionPiece[];
 }
 
-/** Checks the parts of a request other than its contents. @returns true if it must not pass */
+/** Checks a model request except its contents. @returns true if it must not pass */
 async function guardOthers(
   guard: Guard,
   context: HookContext,
@@ -248,16 +257,16 @@ async function guardOthers(
   return agent.isBrought?.form === true && (await find(JSON.stringify(request.outputSchema))) !== undefined;
 }
 
-/** True for a state value or file that this session's agents did not write themselves. */
+/** True for a state value or artifact inserted into the instruction that no agent of this session has written. */
 function isValueFromOutside(invocation: InvocationState, { key, artifact }: InstructionPiece): boolean {
   if (key === undefined) return artifact !== undefined;
   const writer = invocation.events.findLast(({ actions }) => Object.hasOwn(actions?.stateDelta ?? {}, key));
   if (!writer || writer.author === 'user' || isFromOutside(invocation, writer)) return true;
-  // A client can change the state without an event.
+  // A client can change the state without an event, so the value is compared with the last one that an agent wrote.
   return JSON.stringify(writer.actions?.stateDelta?.[key]) !== JSON.stringify(invocation.state[key]);
 }
 
-/** Redacts and blocks events for a model that summarises them or starts a live session. */
+/** Redacts and blocks events before a model summarises them, or reads them as the history of a live session. */
 export async function guardEvents(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -277,7 +286,10 @@ export async function guardEvents(
   return replaced.size === 0 ? events : events.map((event) => replaced.get(event) ?? event);
 }
 
-/** Checks the set-up of a live session, apart from its contents. @returns the sentence why it must not begin */
+/**
+ * Checks the settings of a live session, but not its contents. @returns a message why the session must not begin;
+ * `undefined` if it may
+ */
 export async function guardSetUp(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -290,7 +302,9 @@ export async function guardSetUp(
   );
 }
 
-/** Checks what a person typed in a live session. @returns the redacted content, or an answer in its place */
+/**
+ * Checks what a person typed in a live session. @returns the redacted content, or the answer to use without the model
+ */
 export async function guardTyped(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -309,10 +323,10 @@ export async function guardTyped(
   return { content: event.content ?? content, ...(answer && { answer }) };
 }
 
-/** A checked value; `blocked` is the sentence that replaces it. */
+/** A checked value; if it is blocked, `blocked` is the text to use in its place. */
 type Guarded = { value: JsonObject; blocked?: string };
 
-/** Checks a value from outside that is about to become an answer or a tool's input. */
+/** Checks a value that was not made by this runtime, before it becomes a function response or the input of a tool. */
 export async function guardValue(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -332,7 +346,7 @@ export async function guardValue(
 
 const REDACTED_FILE: Part = { inlineData: { mimeType: 'text/plain', data: Buffer.from(REDACTED).toString('base64') } };
 
-/** Checks the files of a tool's result. @returns the redacted files, or the sentence that replaces the whole result */
+/** Checks the files in a tool's result. @returns the redacted files, or the text to use in place of the whole result */
 export async function guardFiles(
   invocation: InvocationState,
   turn: AgentTurn,

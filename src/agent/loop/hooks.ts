@@ -16,12 +16,12 @@ const DEFAULT_TIMEOUT_MS = 10_000;
 
 type Kind = (typeof HOOKS)[number];
 
-/** What hooks record on the event that they handled. */
+/** What hooks record for the event that they handle. */
 export interface HookMarks {
-  /** Hooks that returned a value or replaced arguments, as `name.hook`. */
+  /** Names of the hooks that returned a value or changed arguments, as `name.hook`. */
   changed: string[];
   stateDelta: JsonObject;
-  /** Ids of events that a guardrail blocked: they stay out of later requests. */
+  /** Ids of events that a guardrail blocked. Later requests do not contain their texts. */
   blocked: string[];
 }
 
@@ -43,13 +43,13 @@ export function withMarks(event: NewEvent, { changed, stateDelta, blocked }: Hoo
   };
 }
 
-/** Returns the ids of events that a guardrail blocked when this event was made. */
+/** Returns the ids of the events that a guardrail blocked in the step that made this event. */
 export function listBlocked({ customMetadata }: Event): string[] {
   const blocked = customMetadata?.['blocked'];
   return Array.isArray(blocked) ? blocked.filter((id) => typeof id === 'string') : [];
 }
 
-/** Runs an agent's guardrails in order until one returns a value. @throws {AgentError} `hook_failed` */
+/** Runs an agent's guardrails in order, up to the first that returns a value. @throws {AgentError} `hook_failed` */
 export async function runGuards<Value>(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -70,11 +70,11 @@ export async function runGuards<Value>(
   return undefined;
 }
 
-/** True if streamed text must be held back because a hook may replace it. */
+/** True if a hook may still replace streamed text, so that it must be held back. */
 export const holdsText = (hooks: Hooks[]): boolean =>
   hooks.some((each) => each.afterModel !== undefined && each.passesText !== true);
 
-/** Runs the hooks of one kind in order until one returns a value. @throws {AgentError} `hook_failed` */
+/** Runs all hooks of one kind in order, up to the first that returns a value. @throws {AgentError} `hook_failed` */
 async function runHooks<Value>(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -138,7 +138,7 @@ function toContext(
   };
 }
 
-/** An extra model call for a hook; counted and reserved like the agent's own. */
+/** Makes an extra model call for a hook. Limits and budgets apply to it as to the agent's own model calls. */
 async function callModelForHook(
   invocation: InvocationState,
   { agent }: AgentTurn,
@@ -160,7 +160,9 @@ async function callModelForHook(
   }
 }
 
-/** Runs the `beforeModel` hooks, which may change the request. @returns an answer in place of the model's */
+/**
+ * Runs the `beforeModel` hooks, which may change the request. @returns the answer to use without a model call, if any
+ */
 export const beforeModel = (
   invocation: InvocationState,
   turn: AgentTurn,
@@ -169,7 +171,9 @@ export const beforeModel = (
 ): Promise<ModelAnswer | undefined> =>
   runHooks(invocation, turn, 'beforeModel', marks, (hooks, context) => hooks.beforeModel?.(request, context));
 
-/** Runs the `afterModel` hooks; members that they omit, such as usage, stay the model's. */
+/**
+ * Runs the `afterModel` hooks. Members that a hook's answer omits, such as the token counts, stay those of the model.
+ */
 export async function afterModel(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -182,7 +186,7 @@ export async function afterModel(
   return { ...answer, ...changed };
 }
 
-/** Runs the `onError` hooks. @returns a replacement for the failure */
+/** Runs the `onError` hooks. @returns a value in place of the failed model answer or tool response, if any */
 export const onError = <Value>(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -194,9 +198,9 @@ export const onError = <Value>(
   >;
 
 /**
- * Runs the `beforeTool` hooks: all of them even if one requests confirmation, because another may refuse the call.
- * Replaced arguments become those of the call.
- * @returns a response in place of the tool's, or the question to a person
+ * Runs the `beforeTool` hooks: all of them, even if one requests confirmation, because another may refuse the call.
+ * Arguments that a hook replaces become those of the call.
+ * @returns a response to use without running the tool, or the question for a person, if any
  */
 async function beforeTool(
   invocation: InvocationState,
@@ -228,12 +232,12 @@ export const afterTool = async (
     hooks.afterTool?.({ id, name, args }, response, context),
   )) ?? response;
 
-/** Member of `partMetadata` that names the hook that made the event. */
+/** Member of `partMetadata` with the name of the hook that made the event. */
 const HOOK = 'hook';
 
 /**
- * True for an event made by a hook around an agent. An event without content but with a state change is one too,
- * because the loop makes no other.
+ * True for an event made by a `beforeAgent` or `afterAgent` hook. An event without content but with a state change is
+ * such an event too, because the loop itself makes none.
  */
 export function isOfAgentHook({ content, errorCode, actions }: Event, kind?: 'beforeAgent' | 'afterAgent'): boolean {
   if (!content) return !errorCode && !actions?.compaction && Object.keys(actions?.stateDelta ?? {}).length > 0;
@@ -242,8 +246,8 @@ export function isOfAgentHook({ content, errorCode, actions }: Event, kind?: 'be
 }
 
 /**
- * Runs the hooks before or after an agent, or takes the event that they made in the earlier attempt. @returns their
- * event, not recorded yet
+ * Runs the `beforeAgent` or `afterAgent` hooks. If an earlier process ran them already, takes its stored event.
+ * @returns the hooks' event, which the caller must still record
  */
 export async function hookAgent(
   invocation: InvocationState,
@@ -261,10 +265,10 @@ export async function hookAgent(
   return withMarks(event, marks);
 }
 
-/** True for an event of a hook that replaces the agent's answer. */
+/** True for an event of a hook that supplies the agent's answer, so that the agent does not run. */
 export const isAnswer = ({ content }: NewEvent): boolean => content != null;
 
-/** Runs the `onError` hooks of a failed tool; a failure of theirs replaces the tool's. */
+/** Runs the `onError` hooks of a failed tool call. If a hook fails, the call gets that error in place of the tool's. */
 export async function onToolError(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -283,7 +287,9 @@ export async function onToolError(
   }
 }
 
-/** Runs the `beforeTool` hooks. @returns a response in place of the tool's, or a confirmation request */
+/**
+ * Runs the `beforeTool` hooks. @returns a response to use without running the tool, or a confirmation request, if any
+ */
 export async function runBeforeToolHooks(
   invocation: InvocationState,
   turn: AgentTurn,

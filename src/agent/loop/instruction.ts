@@ -3,29 +3,29 @@ import type { JsonObject } from '../../core/content.ts';
 import type { ToolServices } from '../definition/tool.ts';
 
 /**
- * `{name}`, `{app:name}`, `{artifact.name}`, each with an optional `?` for "may be missing"; other braces stay (as in
- * ADK).
+ * Matches `{name}`, `{app:name}` and `{artifact.name}`. An added `?` means that the value may be missing. Other text in
+ * braces stays as it is (as in ADK).
  */
 const PLACEHOLDER =
   /\{(?:artifact\.(?<artifact>[^{}?\n]{1,256})|(?<key>(?:(?:app|user|temp):)?[A-Za-z_]\w{0,255}))(?<optional>\?)?\}/g;
-/** Returns the state keys and artifacts that an instruction refers to, each once, in order. */
+/** Returns the state keys and artifact names in an instruction's placeholders, each once, in order. */
 export function findPlaceholders(template: string): { keys: string[]; artifacts: string[] } {
   const matches = [...template.matchAll(PLACEHOLDER)].map(({ groups }) => groups ?? {});
   const each = (name: 'key' | 'artifact') => [...new Set(matches.flatMap((groups) => groups[name] ?? []))];
   return { keys: each('key'), artifacts: each('artifact') };
 }
 
-/** Maximum length of an artifact within an instruction, in characters. */
+/** Maximum length of an artifact that is inserted into an instruction, in characters. */
 const MAX_ARTIFACT = 100_000;
 /**
- * Base64 that surely contains that many characters: a character has at most 4 bytes of UTF-8, and 3 bytes make 4
+ * Length of base64 that is enough for that many characters: a character has at most 4 bytes in UTF-8, and 3 bytes are 4
  * characters of base64.
  */
 const MAX_ARTIFACT_BASE64 = Math.ceil((MAX_ARTIFACT * 4) / 3) * 4;
-/** Maximum size of a rendered instruction, in bytes of UTF-8. */
+/** Maximum size of an instruction after its placeholders are replaced, in bytes of UTF-8. */
 const MAX_INSTRUCTION_BYTES = 262_144;
 
-/** A piece of a rendered instruction: template text, or the value of a placeholder. */
+/** A piece of an instruction: text of the template, or the value of a placeholder. */
 export interface InstructionPiece {
   text: string;
   key?: string;
@@ -36,8 +36,9 @@ export const renderInstruction = async (...args: Parameters<typeof renderPieces>
   (await renderPieces(...args)).map(({ text }) => text).join('');
 
 /**
- * Fills an instruction's placeholders from state and artifacts; inserted text is not parsed again. The size is checked
- * while it grows, because a template of 4 KB can insert a value of 1 MB five hundred times.
+ * Replaces the placeholders of an instruction by state values and artifacts; placeholders in inserted text are not
+ * replaced. The size is checked after each insertion, because a template of 4 KB can insert a value of 1 MB five
+ * hundred times.
  * @throws {AgentError} `instruction_unset` for a placeholder without value and without `?`; `instruction_too_large`
  * above 256 KB
  */

@@ -13,28 +13,32 @@ import { type ModelAnswer, type Sampling, toCallUse, type ToolChoice } from '../
 export interface InvocationState {
   readonly input: RunInput;
   events: Event[];
-  /** The state as the invocation sees it, including `temp:` keys. It has no prototype, so that any key is data. */
+  /**
+   * The session state as the invocation sees it, including `temp:` keys. The object has no prototype, so that any key
+   * is ordinary data.
+   */
   state: JsonObject;
   /**
-   * Ids of all function calls so far, because a provider that counts from zero in each answer would reuse one. Filled
-   * at the first call: most invocations have none, and a history has thousands of events.
+   * Ids of all function calls of the session so far. A call gets a fresh id if its id is among them, because some
+   * providers count from zero in each response. Filled at the first call, because most invocations have no call and a
+   * history has thousands of events.
    */
   callIds: Set<string> | undefined;
   output: string;
-  /** Applies to the next model call; cleared after the first call of the request. */
+  /** Whether the next model call must call a tool, and which. Cleared after the first model call of the request. */
   toolChoice: ToolChoice | undefined;
-  /** Shared by all agents of the tree, including agents used as tools. */
+  /** Usage counters of all agents of the tree, including agents used as tools. */
   used: UsedSoFar;
-  /** Cause of an unexpected failure, for the log. */
+  /** The unexpected error that ended the invocation, for the log. */
   cause: unknown;
   callAgent: CallAgent;
-  /** Returns the idempotency key of a call, the same for every attempt. */
+  /** Returns the idempotency key of a tool call: the same for every attempt. */
   toOperationId(call: OpenCall): string;
 }
 
 /**
- * Runs an agent as a tool; the ids of its inner calls derive from `operationId`.
- * @throws {Error} if it fails, or if it would have to pause for a person
+ * Runs an agent as a tool. The ids of the tool calls that it makes derive from `operationId`.
+ * @throws {Error} if the agent fails, or would have to pause for a person
  */
 export type CallAgent = (
   agent: AgentNode,
@@ -45,23 +49,23 @@ export type CallAgent = (
 ) => Promise<AgentReply>;
 
 export interface AgentTurn {
-  /** The tree within which the agent can transfer. */
+  /** Root of the tree within which the agent may transfer the conversation. */
   root: AgentNode;
   agent: AgentNode;
   branch: string | undefined;
-  /** Signal of the invocation, or of one parallel branch. */
+  /** Aborted with the invocation or, below a parallel agent, with the agent's branch. */
   signal: AbortSignal;
 }
 
-/** How an agent's turn ended: its last event, not yielded yet, and whether it waits for a person. */
+/** How an agent's turn ended: its last event, which was not yielded, and whether the turn waits for a person. */
 export interface Outcome {
   event: NewEvent | undefined;
   paused: boolean;
 }
 
 /**
- * Yields all events except the last and returns how the turn ended; an `errorCode` on the last event ends the whole
- * invocation.
+ * The steps of an agent's turn: yields all events except the last, and returns how the turn ended. If the last event
+ * has an `errorCode`, the whole invocation ends.
  */
 export type Steps = AsyncGenerator<NewEvent, Outcome, void>;
 
@@ -82,7 +86,7 @@ export function newInvocationState(input: RunInput, callAgent: CallAgent): Invoc
   };
 }
 
-/** Fresh actions with the four maps that ADK always emits (inventory §3, event defaults). */
+/** Returns new actions with the four empty maps that events of ADK always have. */
 export const emptyActions = (): EventActions => ({
   stateDelta: {},
   artifactDelta: {},
@@ -90,7 +94,7 @@ export const emptyActions = (): EventActions => ({
   requestedToolConfirmations: {},
 });
 
-/** Creates an event of this invocation with a fresh id; `members` override the defaults. */
+/** Creates an event of this invocation with a new id; `members` override the default members. */
 export function newEvent(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -107,7 +111,10 @@ export function newEvent(
   };
 }
 
-/** Adds a complete event to the state, so that later steps see its content and state delta; returns it. */
+/**
+ * Applies a complete event to the invocation state, so that later steps see its content and its state changes; returns
+ * the event.
+ */
 export function recordEvent(invocation: InvocationState, event: NewEvent): NewEvent {
   invocation.events.push(event);
   invocation.input.observer?.event(event);
@@ -128,7 +135,7 @@ export function countTokens(
   input.onUse?.(use);
 }
 
-/** Returns the tokens that the invocation may still use, also if another process started it. */
+/** Returns the number of tokens that the invocation may still use. Tokens used by an earlier process count too. */
 export function countTokensLeft({ input, used, events }: InvocationState): number {
   if (input.agent.maxTokens === undefined) return Infinity;
   const stored = events
@@ -138,14 +145,14 @@ export function countTokensLeft({ input, used, events }: InvocationState): numbe
   return input.agent.maxTokens - Math.max(stored, used.promptTokens + used.outputTokens);
 }
 
-/** Limits `maxOutputTokens` to the tokens that remain. */
+/** Lowers `maxOutputTokens` to the number of tokens that the invocation may still use. */
 export function toSampling(invocation: InvocationState, sampling: Sampling): Sampling {
   const tokensLeft = countTokensLeft(invocation);
   if (tokensLeft === Infinity) return sampling;
   return { ...sampling, maxOutputTokens: Math.min(tokensLeft, sampling.maxOutputTokens ?? Infinity) };
 }
 
-/** Returns the call's id if it is unused, else a fresh one. */
+/** Returns the function call's id if no other call has it, else a new id. */
 export function uniqueCallId(invocation: InvocationState, id: string | null | undefined): string {
   const seen = (invocation.callIds ??= new Set(
     invocation.input.stored?.callIds ?? callIdsIn(invocation.input.history),

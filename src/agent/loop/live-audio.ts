@@ -3,8 +3,8 @@ import type { LiveBlob, LiveMessage } from '../definition/live.ts';
 import type { RunInput } from './run.ts';
 
 /**
- * Maximum audio of one side that is buffered, in bytes: about five minutes of what browsers send. Beyond that the
- * oldest is dropped.
+ * Maximum audio of one speaker that is buffered, in bytes: about five minutes of what browsers send. Beyond it the
+ * oldest audio is dropped.
  */
 const MAX_BYTES = 10 * 1024 * 1024;
 
@@ -13,7 +13,7 @@ interface Track {
   mimeType: string;
   chunks: Buffer[];
   bytes: number;
-  /** Start, Unix milliseconds. */
+  /** Time of the first audio, in Unix milliseconds. */
   startTime: number;
 }
 
@@ -23,13 +23,14 @@ interface SavedAudio {
 }
 
 /**
- * Buffers the audio of a live session until a turn ends, then saves each side as one artifact (ADK `save_live_blob`).
+ * Buffers the audio of a live session, of the user and of the model, until a turn ends, and then saves each as one
+ * artifact (ADK `save_live_blob`).
  */
 export class LiveAudio {
   #input: Track | undefined;
   #output: Track | undefined;
 
-  /** Buffers the user's audio; video is not kept. */
+  /** Buffers a piece of the user's audio; video is not kept. */
   addInput(blob: LiveBlob): void {
     this.#input = extended(this.#input, 'input_audio', blob);
   }
@@ -42,9 +43,9 @@ export class LiveAudio {
   }
 
   /**
-   * Saves the audio that the message completes: both sides at the end of a turn, the model's side at the end or
-   * interruption of an answer.
-   * @throws {AgentError} if the artifact cannot be saved
+   * Saves the audio that a message completes. The end of a turn completes the audio of the user and of the model; the
+   * end or interruption of the model's speech completes that of the model.
+   * @throws {AgentError} if an artifact cannot be saved
    */
   async save(
     message: LiveMessage,
@@ -59,7 +60,7 @@ export class LiveAudio {
       if (track.kind === 'input_audio') this.#input = undefined;
       else this.#output = undefined;
       const { mimeType } = track;
-      // ADK's file name; the extension excludes parameters such as `;rate=24000`.
+      // File name as in ADK. The extension is the media subtype without parameters such as `;rate=24000`.
       const extension = mimeType.split(';')[0]?.trim().split('/').at(-1);
       const name = `adk_live_audio_storage_${track.kind}_${track.startTime}.${extension}`;
       const data = Buffer.concat(track.chunks).toString('base64');

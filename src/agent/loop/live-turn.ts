@@ -19,9 +19,9 @@ import type { RunEnd, RunInput } from './run.ts';
 
 export interface LiveTurn {
   connection: LiveConnection;
-  /** The user's typed content, sent first; `undefined` if the model is answering speech. */
+  /** The text that the user typed; it is sent first. `undefined` if the model responds to speech. */
   content: NonNullable<Event['content']> | undefined;
-  /** Transcript of the user's speech before the turn began. */
+  /** Transcript of what the user said before the turn began. */
   inputTranscript: string;
   audio: LiveAudio | undefined;
 }
@@ -29,10 +29,10 @@ export interface LiveTurn {
 interface OpenTurn {
   invocation: InvocationState;
   turn: AgentTurn;
-  /** Text of the answer that is not in a complete event yet. */
+  /** Text of the model that no complete event contains yet. */
   text: string;
   isThought: boolean;
-  /** Transcriptions that are not in a complete event yet. */
+  /** Transcripts that no complete event contains yet. */
   inputTranscript: string;
   outputTranscript: string;
   usage: LiveMessage['usageMetadata'];
@@ -41,9 +41,10 @@ interface OpenTurn {
 }
 
 /**
- * Runs one turn of a live session as an invocation, until the model completes the turn, and yields ADK's events. Text
- * and transcriptions come in partial events, then in complete ones; audio comes in partial events only, so it is never
- * stored. Like {@link runAgent} it yields all events except the last, which its consumer stores, and never throws.
+ * Runs one turn of a live session as an invocation, until the model completes the turn. Yields events as ADK does: text
+ * and transcripts come in partial events and then in complete ones. Audio comes in partial events only, so it is never
+ * stored with the session. Like {@link runAgent} it never throws, and returns the last event, which its consumer
+ * stores, instead of yielding it.
  */
 export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenerator<NewEvent, RunEnd, void> {
   const { agent, signal } = input;
@@ -74,7 +75,10 @@ export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenera
   }
 }
 
-/** Returns the event that ends the turn. @throws {AgentError} at a limit, at an abort, or if the connection ends */
+/**
+ * Yields the events of a turn and returns the one that ends it. @throws {AgentError} at a limit, after an abort, or if
+ * the connection ends
+ */
 async function* getAnswer(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const { connection, audio } = live;
   const { invocation, turn } = open;
@@ -107,8 +111,8 @@ async function* getAnswer(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEve
 }
 
 /**
- * Builds the set-up of a live session. It has no transfers, because the connection belongs to one agent. Guardrails
- * redact the history. @throws {AgentError} if they block anything else
+ * Builds the settings of a live session. The agent cannot transfer the conversation, because the connection belongs to
+ * one agent. Guardrails redact the history. @throws {AgentError} if a guardrail blocks anything else
  */
 export async function toLiveRequest(
   input: RunInput,
@@ -132,11 +136,11 @@ export async function toLiveRequest(
   return { instruction, contents: request.contents, tools: request.tools, sampling: request.sampling };
 }
 
-/** Creates an event without a workflow node, as ADK's servers do in live sessions. */
+/** Creates an event without `nodeInfo`, as ADK's servers do in live sessions. */
 const liveEvent = ({ invocation, turn }: OpenTurn, members: Parameters<typeof newEvent>[2]): NewEvent =>
   newEvent(invocation, turn, { nodeInfo: { path: '' }, ...members });
 
-/** Yields partial events for what a message adds, and complete events for what it ends. */
+/** Yields partial events for what a message adds, and complete events for what the message completes. */
 function* getPieces(open: OpenTurn, message: LiveMessage): Generator<NewEvent, void, void> {
   for (const part of message.parts ?? []) yield* getPiece(open, part);
   yield* takeTranscript(open, 'inputTranscription', message.inputTranscription);
@@ -195,15 +199,15 @@ function* flushTranscript(open: OpenTurn, name: Transcription): Generator<NewEve
   yield recordEvent(open.invocation, transcription(open, name, text, true));
 }
 
-/** Returns the event of a transcription; the user is the author of transcribed user speech, as of typed text. */
+/** Returns the event of a transcript. The author of the user's transcribed speech is `user`, as for typed text. */
 function transcription(open: OpenTurn, name: Transcription, text: string, finished: boolean): NewEvent {
   const event = liveEvent(open, { [name]: { text, finished }, partial: !finished });
   return name === 'inputTranscription' ? { ...event, author: 'user' } : event;
 }
 
 /**
- * Runs the calls of a message. They are stored before their tools run, and their responses before the model receives
- * them. Calls that the model cancels meanwhile are aborted; their answers go into the history only.
+ * Runs the tool calls of a message. The calls are stored before their tools run, and the function responses before the
+ * model receives them. Calls that the model cancels meanwhile are aborted; their responses are stored but not sent.
  */
 async function* answerCalls(
   open: OpenTurn,
@@ -223,7 +227,7 @@ async function* answerCalls(
   if (answerEvent) yield recordEvent(invocation, { ...withoutError(answerEvent), nodeInfo: { path: '' } });
   turn.signal.throwIfAborted();
   if (!answerEvent || cancelled.aborted) return;
-  // The provider knows the calls by its own ids.
+  // By the call's id in this runtime: the id that the provider gave it, which the response must have.
   const ownIds = new Map(parts.map(({ functionCall }, place) => [functionCall.id, calls[place]?.id]));
   const responses = (answerEvent.content?.parts ?? []).flatMap(({ functionResponse }) => {
     const { id, name, response } = functionResponse ?? {};
@@ -233,10 +237,10 @@ async function* answerCalls(
   connection.send({ kind: 'responses', responses });
 }
 
-/** A cancelled call is not a failure of the turn. */
+/** A cancelled call is no failure of the turn. */
 const withoutError = ({ errorCode: _code, errorMessage: _message, ...event }: NewEvent): NewEvent => event;
 
-/** Each answer that the model begins counts as a model call. @throws {AgentError} `llm_calls_limit` */
+/** Counts a model call each time the model begins to respond. @throws {AgentError} `llm_calls_limit` */
 function countCall({ invocation }: OpenTurn): void {
   const { maxLlmCalls } = invocation.input.agent;
   if (invocation.used.llmCalls >= maxLlmCalls)

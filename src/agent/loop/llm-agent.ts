@@ -36,8 +36,9 @@ import {
 } from './invocation-state.ts';
 
 /**
- * One agent's turn: model → tool calls → model, until an answer without calls, a pause, a transfer or an error.
- * `confirmed` are calls of an earlier turn that a person has decided on: they run first.
+ * Runs one turn of an `llm` agent: it calls the model and the tools that the model calls, in alternation, until the
+ * model's answer has no tool call, or until a pause, a transfer or an error. `confirmed` are tool calls of an earlier
+ * turn on which a person has decided; they run first.
  */
 export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn, confirmed?: ConfirmedCalls): Steps {
   if (confirmed) {
@@ -68,7 +69,10 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
   }
 }
 
-/** Records the agent's final answer; its value or text also goes to the agent's `outputKey` in the state. */
+/**
+ * Records the agent's final answer. Its text, or its value if the agent has an output schema, is also stored in the
+ * state under the agent's `outputKey`.
+ */
 function recordOutput(invocation: InvocationState, { agent }: AgentTurn, answer: NewEvent): NewEvent {
   if (agent.outputKey === undefined || answer.errorCode) return recordEvent(invocation, answer);
   const value = agent.outputSchema ? answer.output : getAnswerText(answer.content);
@@ -77,7 +81,10 @@ function recordOutput(invocation: InvocationState, { agent }: AgentTurn, answer:
   return recordEvent(invocation, { ...answer, actions: { ...answer.actions, stateDelta } });
 }
 
-/** Runs the tools of one step. The confirmation request, if any, comes before the responses, as in ADK. */
+/**
+ * Runs the tool calls of one step. The event that requests confirmations, if any, comes before the event with the
+ * function responses, as in ADK.
+ */
 async function* answerCalls(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -98,18 +105,18 @@ const endsTurn = ({ errorCode, actions }: NewEvent) =>
   Boolean(errorCode || actions?.skipSummarization || actions?.transferToAgent || actions?.escalate);
 
 /**
- * A shared reason: without one, `abort` creates an error with a stack at each model call, which costs 2 % of an
- * invocation.
+ * Shared by all model calls as the reason of their abort: without a reason, `abort` creates an error with a stack trace
+ * each time, which costs 2 % of an invocation.
  */
 const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
 
 /**
- * Makes one model call: partial events if requested, with the id of the final event; then the complete event, or an
- * event with an error.
+ * Makes one model call. Yields partial events if the client asked for streaming; they have the id of the complete
+ * event. Returns the complete event, or an event with an error.
  */
 async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const { toolChoice } = invocation;
-  // Cleared also if the call was made by an earlier process.
+  // Cleared even if an earlier process made this model call.
   invocation.toolChoice = undefined;
   const stored = invocation.input.stored?.take(turn, isOfModel);
   if (stored) return stored;
@@ -137,9 +144,10 @@ async function* callProvider(
   const { streaming, observer } = invocation.input;
   const ended = new AbortController();
   const marks = agent.hooks && newMarks();
-  // Made once, because an answer can have hundreds of partial events that differ only in their deltas.
+  // Created once and copied for each partial event, because a response can have hundreds that differ only in their new
+  // text.
   const partial = streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
-  // Text that a hook may replace, or that the schema may reject, is shown only when it is final.
+  // Text is held back until it is final if a hook may replace it or the output schema may reject it.
   const isHeld = agent.outputSchema !== undefined || (agent.hooks !== undefined && holdsText(agent.hooks));
   const notes: ModelNotes = { failedTries: [] };
   const call: OpenModelCall = { marks, notes, id: partial?.id, request: undefined };
@@ -184,8 +192,8 @@ async function* callProvider(
 }
 
 /**
- * Runs the guardrails, then the `beforeModel` hooks, which may change the request. @returns an answer in place of the
- * model's
+ * Runs the guardrails, then the `beforeModel` hooks, which may change the request. @returns the answer to use without a
+ * model call, if any
  */
 async function runBeforeModelHooks(
   invocation: InvocationState,
@@ -198,7 +206,10 @@ async function runBeforeModelHooks(
   return blocked ?? beforeModel(invocation, turn, request, marks);
 }
 
-/** Copies a request for hooks to change, because its members belong to the agent's definition and the history. */
+/**
+ * Copies a request so that hooks may change it, because members of the original belong to the agent's definition and to
+ * the history.
+ */
 const forHooks = (request: ModelRequest): ModelRequest => ({
   ...request,
   contents: [...request.contents],
@@ -206,7 +217,7 @@ const forHooks = (request: ModelRequest): ModelRequest => ({
   sampling: { ...request.sampling },
 });
 
-/** Warnings about omitted tools that were logged; each is logged once. */
+/** Tools that could not be sent to a provider and were logged; each is logged only once. */
 const loggedOmissions = new Set<string>();
 const MAX_LOGGED_OMISSIONS = 1_000;
 
@@ -237,7 +248,7 @@ async function toAnswered(
   return { ...(marks ? withMarks(event, marks) : event), ...(id !== undefined && { id }) };
 }
 
-/** Returns the event of a failed call: the error, or what `onError` hooks return in its place. */
+/** Returns the event of a failed model call: the error, or what the `onError` hooks return in its place. */
 async function toFailed(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -259,13 +270,16 @@ async function toFailed(
   return { ...event, ...(id !== undefined && { id }) };
 }
 
-/** Yields the text of an answer that was held back, for readers of partial events. */
+/** Yields text that was held back as one partial event, for clients that read only partial events. */
 function* wholeText(partial: NewEvent, { content, modelVersion, errorCode }: NewEvent): Generator<NewEvent> {
   const parts = getParts(content).filter(({ text }) => text);
   if (parts.length > 0 && !errorCode) yield { ...partial, content: { role: 'model', parts }, modelVersion };
 }
 
-/** True for an event made by the model or by a failed model call; false for tool responses and what the loop adds. */
+/**
+ * True for an event of a model call, successful or failed; false for function responses and for events that the loop
+ * adds.
+ */
 const isOfModel = (event: NewEvent) =>
   getFunctionResponses(event.content).length === 0 &&
   !event.actions?.compaction &&
@@ -298,12 +312,13 @@ function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: Mod
   const content = answer.content ? withCallIds(invocation, turn, answer.content) : undefined;
   const event = newEvent(invocation, turn, { ...answer, ...(content ? { content } : {}) });
   if (isEmpty(content)) return withError(event, emptyAnswer(turn, answer));
-  // As in ADK: `partial: false` tells clients that they have shown this answer already, from its partial events.
+  // As in ADK: `partial: false` tells streaming clients that they have already shown this text, from its partial
+  // events.
   const whole = invocation.input.streaming ? { partial: false } : {};
   return { ...event, ...whole, ...longRunning(turn, event) };
 }
 
-/** Gives calls unique ids and marks those that the client must answer. */
+/** Gives function calls unique ids, and marks those whose response comes from a client. */
 const withCallIds = (invocation: InvocationState, { agent }: AgentTurn, content: Content): Content => ({
   ...content,
   parts: getParts(content).map((part) => {
@@ -328,7 +343,7 @@ function emptyAnswer({ agent }: AgentTurn, { finishReason }: ModelAnswer): Agent
   return new AgentError('empty_answer', `The model \`${agent.modelName}\` gave an empty answer.${reason}`);
 }
 
-/** As in ADK: an event with calls always lists the long-running ones, even if there are none. */
+/** As in ADK: an event with function calls always has the list of long-running calls, even if it is empty. */
 export function longRunning({ agent }: AgentTurn, event: Event): Pick<Event, 'longRunningToolIds'> {
   const names = new Set(agent.tools.filter((tool) => tool.longRunning === true).map((tool) => tool.name));
   const calls = toOpenCalls(event);

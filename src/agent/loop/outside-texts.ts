@@ -3,20 +3,20 @@ import type { Event } from '../../core/event.ts';
 import { BLOCKED, checkValue, REDACTED } from '../definition/guardrail.ts';
 import { isHiddenCall } from './build-contents.ts';
 
-/** Texts that the reader sees next to each other: a match may be in one of them or span several. */
+/** Texts that the model reads one directly after the other. A match may be in one of them or span several. */
 type Run = string[];
 
-/** Returns a replacement for a text that must not pass; `undefined` if it may pass. */
+/** Checks one text: returns a replacement if the text must not pass, `undefined` if it may pass. */
 type FindText = (text: string) => Promise<string | undefined>;
 
-/** Media types that are text, whatever their bytes look like. */
+/** Media types whose files are text, whatever their first bytes are. */
 const TEXT_TYPE =
   /^(?:text\/|message\/|application\/(?:.*\+)?(?:json|xml|yaml|x-yaml|javascript|x-sh|sql|toml|csv)\b)/i;
-/** Bytes that decide whether a file is text, and the base64 length that contains them. */
+/** Number of bytes that are examined to tell whether a file is text, and the length of base64 that contains them. */
 const SNIFFED_BYTES = 3_072;
 const SNIFFED_BASE64 = 4_096;
 
-/** Lists what a model reads as text in an event, in runs of neighbouring texts. */
+/** Lists the texts in an event that a model reads, grouped in runs of texts that directly follow each other. */
 export function listRuns(event: Event): Run[] {
   return listContents(event).flatMap((content) => {
     const parts = getParts(content).filter(isRead);
@@ -38,7 +38,7 @@ const listContents = ({ content, actions, inputTranscription, outputTranscriptio
   ),
 ];
 
-/** False for answers to the runtime's own questions to a person, because the model does not see them. */
+/** False for replies of a person to the runtime's own questions, because no model reads them. */
 const isRead = ({ functionCall, functionResponse }: Part) =>
   !isHiddenCall(functionCall?.name ?? functionResponse?.name ?? '');
 
@@ -49,8 +49,8 @@ function listFileTexts({ inlineData, fileData, functionResponse }: Part): string
 }
 
 /**
- * Returns everything else in a part as JSON: file names and types, calls and responses, code. Ids and the name of a
- * response's tool are left out.
+ * Returns the rest of a part as JSON: file names and types, function calls and responses, code. Ids are left out, and
+ * the function name of a response.
  */
 function toRemainder(part: Part): string | undefined {
   const { inlineData, fileData, functionCall, functionResponse } = part;
@@ -70,7 +70,7 @@ function toRemainder(part: Part): string | undefined {
   return Object.keys(remainder).length > 0 ? JSON.stringify(remainder) : undefined;
 }
 
-/** Members of a part that are checked separately, or that no model reads. */
+/** Members of a part that are checked elsewhere, or that no model reads. */
 const READ_ELSEWHERE = new Set(
   'text thought thoughtSignature partMetadata inlineData fileData functionCall functionResponse'.split(' '),
 );
@@ -86,7 +86,10 @@ function unescaped(uri: string): string {
   }
 }
 
-/** Our own signature is text for a provider; a provider's signature is not text. */
+/**
+ * A signature in this runtime's encoding is checked as text, because a client can put text into it that reaches the
+ * provider. A provider's own signature is no text.
+ */
 const toSigned = ({ thoughtSignature }: Part) => (thoughtSignature ? toText(thoughtSignature, '') : undefined);
 
 function fromDataUri(uri: string): string[] {
@@ -96,13 +99,16 @@ function fromDataUri(uri: string): string[] {
   try {
     plain = decodeURIComponent(data);
   } catch {
-    // Malformed percent-encoding: the raw data are checked.
+    // The percent-encoding is malformed, so the undecoded data are checked.
   }
   const text = encoding ? toText(plain, type) : plain;
   return text ? [text] : [];
 }
 
-/** Decodes a text file from base64 of either alphabet; `undefined` if it is not text, such as a picture or a PDF. */
+/**
+ * Decodes a text file from base64, in the standard or the URL alphabet; `undefined` if the file is not text, such as a
+ * picture or a PDF.
+ */
 function toText(data: string, mimeType: string): string | undefined {
   const start = Buffer.from(data.slice(0, SNIFFED_BASE64), 'base64').subarray(0, SNIFFED_BYTES);
   const utf16 = toUtf16(start, mimeType);
@@ -121,7 +127,7 @@ function isUtf8(bytes: Buffer): boolean {
   }
 }
 
-/** Returns the encoding of UTF-16 text, by its byte order mark or its media type. */
+/** Returns the name of the encoding if a text is UTF-16 by its byte order mark or media type. */
 function toUtf16(bytes: Buffer, mimeType: string): string | undefined {
   const [first, second] = bytes;
   if (first === 0xff && second === 0xfe) return 'utf-16le';
@@ -130,7 +136,7 @@ function toUtf16(bytes: Buffer, mimeType: string): string | undefined {
   return charset ? `utf-16${charset[1]?.toLowerCase() ?? 'le'}` : undefined;
 }
 
-/** Replaces all texts of an event; calls and responses stay paired. */
+/** Replaces all texts of an event. Function calls and responses stay in pairs. */
 export function withoutTexts(event: Event): Event {
   return mapContents(event, (content) => {
     const answers = getParts(content).flatMap((part) => {
@@ -145,12 +151,15 @@ const withResponse = (part: Part, response: JsonObject): Part => {
   const { id, name } = part.functionResponse ?? {};
   return { functionResponse: { ...(id && { id }), name, response } };
 };
-/** The function name is replaced too, because a client's call may carry the offending text in it. */
+/**
+ * The function name is replaced too, because a function call written by a client may have the offending text in its
+ * name.
+ */
 const withArgs = ({ functionCall }: Part, args: JsonObject, name = 'redacted'): Part => ({
   functionCall: { ...(functionCall?.id && { id: functionCall.id }), name, args },
 });
 
-/** Redacts an event; if a match cannot be isolated, all of its texts are replaced. */
+/** Redacts an event. If a match cannot be removed by itself, all texts of the event are replaced. */
 export async function withRedacted(event: Event, find: FindText): Promise<Event> {
   const replaced = new Map<Content, Content>();
   for (const content of listContents(event)) {
@@ -164,7 +173,7 @@ export async function withRedacted(event: Event, find: FindText): Promise<Event>
   return redacted;
 }
 
-/** Merges texts into one if a match spans several of them. */
+/** Joins neighbouring texts to one if a match spans several of them. */
 async function joinTexts(parts: Part[], find: FindText): Promise<Part[]> {
   let merged = parts;
   for (const isThought of [false, true]) {
@@ -210,7 +219,7 @@ async function redactPart(part: Part, find: FindText): Promise<Part> {
   return unsigned;
 }
 
-/** Returns an event with other contents, in the order of {@link listContents}. */
+/** Returns a copy of an event with other contents, in the order of {@link listContents}. */
 function mapContents(event: Event, map: (content: Content, index: number) => Content): Event {
   const mapped = listContents(event).map(map);
   const next = () => mapped.shift();

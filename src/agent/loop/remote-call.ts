@@ -4,28 +4,29 @@ import type { CallingInvocation } from '../definition/model.ts';
 import { type CallRecord, deriveId } from './call-ledger.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
-/** The call of an agent used as a tool; it stores what its own inner calls `keep`. */
+/** The call of an agent used as a tool. It stores what the calls of agents within it `keep`. */
 export interface ParentCall {
-  /** By operation id of the inner calls. */
+  /** Stored data by the operation id of the inner call. */
   kept: JsonObject;
   keep(kept: JsonObject): Promise<void>;
 }
 
-/** The call of an agent of another service; the ledger records it like a tool call. */
+/** A call of an agent of another service. The ledger records it as it does a tool call. */
 export interface RemoteCall {
   caller: CallingInvocation;
-  /** Records in the ledger that the call ended with this event. */
+  /** Records in the ledger that the call has ended; the record is written together with this event. */
   end(event: NewEvent): void;
 }
 
-/** Starts a call of an agent of another service, or resumes one of a crashed process. */
+/** Begins a call of an agent of another service, or resumes a call that a crashed process began. */
 export async function beginRemoteCall(invocation: InvocationState, turn: AgentTurn): Promise<RemoteCall> {
   const { input, state, used, events } = invocation;
   const { session, ledger, parentCall, invocationId } = input;
   const { name } = turn.agent;
   const own = events.filter(({ author, branch }) => author === name && (branch ?? undefined) === turn.branch);
   const count = own.filter((event) => event.invocationId === invocationId).length;
-  // The question must come from the runtime, because a client can write events and must not name another user's task.
+  // The other agent's question counts only if the runtime made its event, because clients can write events and must not
+  // refer to a task of another user.
   const lastOwn = own.findLast(({ content }) => getParts(content).length > 0);
   const question =
     lastOwn && input.runtimeEventIds.has(lastOwn.id ?? '') && getFunctionCalls(lastOwn.content).length > 0;

@@ -23,11 +23,11 @@ import { runLlmAgent } from './llm-agent.ts';
 import type { RunEnd, RunInput } from './run.ts';
 
 /**
- * Runs one invocation. The consumer stores each complete event before it requests the next one, so a function call is
- * stored before its tools run. Partial events (`partial: true`, only when streaming) are never stored. The last event
- * is returned, not yielded. A failure, a limit or an abort becomes the `error` of the result and is recorded on the
- * last event.
- * @throws {AgentError} if a run cannot be resumed because the agent has changed since
+ * Runs one invocation. The consumer stores each complete event before it requests the next one; therefore a function
+ * call is stored before its tool runs. Partial events (`partial: true`, only if the client asked for streaming) are
+ * never stored. The last event is returned instead of yielded. A failure, a limit or an abort becomes the `error` of
+ * the result, and is recorded on the last event.
+ * @throws {AgentError} if an interrupted invocation cannot be resumed because the agent's definition has changed
  */
 export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEnd, void> {
   const invocation = newInvocationState(input, (...args) => callAgent(invocation, ...args));
@@ -68,9 +68,9 @@ export function toEnd(invocation: InvocationState, { event, paused }: Outcome): 
 }
 
 /**
- * Runs an agent as a tool: it sees only the request, and its model calls are charged. Only its answer and state changes
- * come back.
- * @throws {Error} if it fails, or if it would have to pause for a person
+ * Runs an agent as a tool. It sees only the request of the call. Its model calls count towards the limits of the
+ * invocation. Only its final answer and its state changes are returned.
+ * @throws {Error} if the agent fails, or would have to pause for a person
  */
 export async function callAgent(
   parent: InvocationState,
@@ -81,7 +81,7 @@ export async function callAgent(
   parentCall: ParentCall,
 ): Promise<AgentReply> {
   const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
-  // Its steps and calls are not stored: in the ledger it is one entry, that of the agent's call.
+  // The steps and tool calls of the inner agent are not stored. The ledger has one entry, for the call of the agent.
   const input = { ...parent.input, stored: undefined, ledger: undefined, parentCall };
   const toOperationId = deriveInnerIds(operationId);
   const own = { input, toOperationId, events: [prompt], callIds: new Set<string>(), output: '' };
@@ -104,7 +104,8 @@ export async function callAgent(
 }
 
 /**
- * Derives ids of an inner agent's calls from their contents, so that a repeated run gives the same call the same id.
+ * Derives the ids of an inner agent's tool calls from name and arguments, so that a repeated run gives the same call
+ * the same id.
  */
 function deriveInnerIds(operationId: string): (call: OpenCall) => string {
   const seen = new Map<string, number>();
@@ -117,13 +118,16 @@ function deriveInnerIds(operationId: string): (call: OpenCall) => string {
 }
 
 /**
- * Runs an agent of any kind, and the agents that it transfers to. `confirmed` are decided calls of agents below: the
- * run resumes there and skips what ran before.
+ * Runs an agent of any kind, and the agents to which it transfers. `confirmed` are calls of agents below it on which a
+ * person has decided: the run resumes at those agents and skips what ran before.
  */
 const runNode = (invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps =>
   (turn.agent.hooks ? runHooked : RUNNERS[turn.agent.kind])(invocation, turn, confirmed);
 
-/** Runs an agent between its hooks. A resumed agent skips `beforeAgent`. */
+/**
+ * Runs an agent between its `beforeAgent` and `afterAgent` hooks. If the agent is resumed, `beforeAgent` has run before
+ * and is skipped.
+ */
 async function* runHooked(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[]): Steps {
   const isBelow = ({ author }: Event) => pathTo(turn.agent, author ?? '').length > 0;
   try {
@@ -150,7 +154,7 @@ async function* runWithTransfers(
   turn: AgentTurn,
   confirmed: ConfirmedCalls[] = [],
 ): Steps {
-  // The agent had transferred: the one that requested the confirmation is further down.
+  // The agent had transferred the conversation: the agent that requested the confirmation is further down in the tree.
   const below = turn.agent.subAgents.find((agent) => includesAny(agent, confirmed));
   if (below) return yield* runNode(invocation, { ...turn, agent: below }, confirmed);
   const agent = withTransfer(turn.root, turn.agent);
@@ -171,7 +175,7 @@ const isOver = ({ event, paused }: Outcome) => paused || Boolean(event?.errorCod
 const includesAny = (agent: AgentNode, confirmed: ConfirmedCalls[]) =>
   confirmed.some(({ agentName }) => pathTo(agent, agentName).length > 0);
 
-/** Returns the sub-agents from the resumed one on; all if none is resumed. */
+/** Returns the sub-agents from the one that is resumed; all sub-agents if none is resumed. */
 function remaining({ subAgents }: AgentNode, confirmed: ConfirmedCalls[]): AgentNode[] {
   const start = subAgents.findIndex((agent) => includesAny(agent, confirmed));
   return subAgents.slice(Math.max(start, 0));
@@ -203,10 +207,10 @@ async function* runLoop(invocation: InvocationState, turn: AgentTurn, confirmed:
   return last;
 }
 
-/** Error of agents that ran in parallel to one that failed. */
+/** Message of the error of agents that ran in parallel to an agent that failed. */
 export const SIBLING_FAILED = 'Another agent failed.';
 
-/** Passes events on and reports whether one of them, including the last, escalated: that ends the loop. */
+/** Passes events on, and returns whether any of them escalated: `escalate` ends the loop. */
 async function* watchEscalation(
   steps: Steps,
 ): AsyncGenerator<NewEvent, { outcome: Outcome; escalated: boolean }, void> {
@@ -222,8 +226,8 @@ async function* watchEscalation(
 
 /**
  * Runs the sub-agents in parallel, each on its own branch. An agent continues only after its event was consumed, so
- * calls are stored before their tools run here too. A failure aborts the others; their open calls are answered, and the
- * failure is the last event.
+ * here too a function call is stored before its tool runs. If one agent fails, the others are aborted, their unfinished
+ * calls get responses, and the failure is the last event.
  */
 async function* runParallel(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps {
   const stop = new AbortController();
@@ -261,7 +265,11 @@ async function* runParallel(invocation: InvocationState, turn: AgentTurn, confir
 
 const advance = async (steps: Steps, index: number) => ({ index, next: await steps.next() });
 
-/** Chooses which outcome stays last: the first failure, else the newer one. A pause of either pauses both. */
+/**
+ * Compares the outcome that was last so far with a newer one, and returns first which of the two stays last. A failure
+ * stays last, and the first failure before later ones; otherwise the newer outcome does. The result is paused if either
+ * outcome is paused.
+ */
 function inOrder(held: Outcome, newer: Outcome): [kept: Outcome, passed: Outcome] {
   const paused = held.paused || newer.paused;
   const keepsHeld = held.event && (held.event.errorCode || !newer.event);

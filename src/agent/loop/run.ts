@@ -15,44 +15,51 @@ export interface RunInput {
   agent: PreparedAgent;
   session: SessionKey;
   invocationId: string;
-  /** Stored events in order; the last is the user's event of this invocation. */
+  /** The stored events of the session in order. The last one is the user's message of this invocation. */
   history: Event[];
-  /** Set if a crashed run is resumed: its steps so far, taken instead of being made again. */
+  /** Only for an invocation that a crashed process began: its stored steps, which are not made again. */
   stored?: StoredSteps | undefined;
-  /** Records tool calls [they are not recorded]. */
+  /** Records tool calls, so that another process can resume the invocation. Default: tool calls are not recorded. */
   ledger?: CallLedger | undefined;
-  /** Set if this run is an agent used as a tool: the call that it belongs to. */
+  /** Only for an agent used as a tool: the tool call that runs it. */
   parentCall?: ParentCall | undefined;
-  /** Runs transactional tools [they fail]. */
+  /** Runs transactional tools. Default: their calls fail. */
   transact?: Transact | undefined;
-  /** Usage counters of the caller, which stores them with each event [from zero]. */
+  /** Usage counters, which the caller stores with each event. Default: new counters that start at zero. */
   used?: UsedSoFar;
-  /** Ids of the events that the runtime made: only their confirmation requests count. */
+  /** Ids of the events that the runtime made. A confirmation request counts only in such an event. */
   runtimeEventIds: ReadonlySet<string>;
-  /** Accepted answers to the questions that the last event answers. Only these can approve a call. */
+  /** Replies that closed the tasks to which the last event responds. A call is approved only by such a reply. */
   taskAnswers: TaskAnswers;
-  /** Merged state of the session at the start. */
+  /** The session state at the start: that of the session, of the user and of the application, merged. */
   state: JsonObject;
-  /** Aborted with an `AgentError` as its reason (cancelled, interrupted, time limit). */
+  /** Aborted with an `AgentError` as its reason: cancelled, interrupted, or over the time limit. */
   signal: AbortSignal;
-  /** When the time limit ends the invocation, by `performance.now()` [unknown]. */
+  /** When the time limit ends the invocation, on the clock of `performance.now()`. Default: unknown. */
   endTime?: number;
   streaming: boolean;
-  /** Maximum size of one step's tool answers together, in characters of JSON: the limit of an event [1,048,576]. */
+  /**
+   * Maximum total size of the function responses of one step, in characters of JSON, because one event must hold them.
+   * Default: 1,048,576.
+   */
   eventBytes?: number;
   services: ToolServices;
-  /** Receives what tools log and where their code failed [nothing is logged]. */
+  /** Log for messages of tools, and for the places where their code failed. Default: nothing is logged. */
   log?: Log | undefined;
   newId(): string;
   observer?: RunObserver | undefined;
   /**
-   * Awaited before each model call: reserves it in the budgets and returns the request to make instead, or `undefined`
-   * if there are no budgets. `end` releases the reservation. @throws {AgentError} if the call is not allowed
+   * Called before each model call: reserves its cost in the budgets, and returns the request to send instead;
+   * `undefined` if there are no budgets. `end` releases the reservation. @throws {AgentError} if a budget forbids the
+   * call
    */
   reserve?: ((request: ModelRequest) => Promise<{ request: ModelRequest; end(): void } | undefined>) | undefined;
-  /** Awaited with each event of an agent used as a tool: it is not yielded or stored, but counts towards the limits. */
+  /**
+   * Called with each event of an agent used as a tool. Such an event is neither yielded nor stored, but counts towards
+   * the limits of the invocation.
+   */
   onUnstoredEvent?: ((event: NewEvent) => Promise<void>) | undefined;
-  /** Called with the usage of each model call, before its event is yielded. */
+  /** Called with the token counts of each model call, before the event of the call is yielded. */
   onUse?:
     | ((use: { model: string; answeredAs: string; promptTokens: number; outputTokens: number }) => void)
     | undefined;
@@ -60,36 +67,40 @@ export interface RunInput {
 
 export type UsedSoFar = Pick<RunEnd, 'llmCalls' | 'promptTokens' | 'outputTokens'>;
 
-/** An agent as an observer sees it: the instruction still has its placeholders. */
+/** An agent as observers see it: placeholders of its instruction are not replaced. */
 export type ObservedAgent = Pick<
   AgentNode,
   'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model' | 'outputSchema' | 'hooks'
 >;
 
 export interface ObservedStep<Result> {
-  /** W3C trace context for systems that do part of the step. */
+  /** W3C trace context, sent to systems that carry out a part of the step. */
   traceparent?: string | undefined;
-  /** Called when the first piece of a model's answer arrives. */
+  /** Called when the first piece of the model's output arrives. */
   begin?: (() => void) | undefined;
-  /** Called with each part of a model's answer that was not understood. */
+  /** Called with each part of the provider's response that was not understood. */
   passOver?: (() => void) | undefined;
   /**
-   * Called at the step's end; without a result if it was aborted or the call stays open. `stack` is where a tool's own
-   * code failed.
+   * Called when the step ends. There is no result if the step was aborted or the tool call waits for a response.
+   * `stack` says where a tool's own code failed.
    */
   end(result: Result | undefined, stack?: string): void;
 }
 
 /**
- * Observes the steps of an invocation as they happen, for traces and tapes. Its methods return at once and never throw.
+ * Observes the steps of an invocation while they happen, to make traces and recordings. Its methods return at once and
+ * never throw.
  */
 export interface RunObserver {
   /**
-   * Called before hooks see a request. `sent` is the copy that hooks may change; its `signal` belongs to this call
-   * alone.
+   * Called with each model request before hooks see it. `sent` is the copy that hooks may change; its `signal` belongs
+   * to this model call alone.
    */
   request?(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): void;
-  /** A model call begins; its result is the event. `sent` is the request after the hooks. */
+  /**
+   * Called when a model call begins; the result of the step is the event. `sent` is the request after the hooks changed
+   * it.
+   */
   modelCall(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): ObservedStep<NewEvent>;
   toolCall(agentName: string, call: { id: string; name: string; args: JsonObject }): ObservedStep<JsonObject>;
   event(event: NewEvent): void;
@@ -97,14 +108,15 @@ export interface RunObserver {
 
 export interface InvocationObserver extends RunObserver {
   /**
-   * Called once; `undefined` if the outcome is unknown here, because another process took over or the database is away.
+   * Called once, when the invocation ends. `undefined`: this process does not know how it ended, because another
+   * process took over or the database cannot be reached.
    */
   end(ending: Pick<RunEnd, 'error' | 'paused'> | undefined): void;
 }
 
 export const UNOBSERVED: ObservedStep<unknown> = { end: () => undefined };
 
-/** Combines several observers; the first trace context wins. */
+/** Combines several observers to one. If several supply a trace context, the first is used. */
 export function observeAll(observers: (RunObserver | undefined)[]): RunObserver {
   const present = observers.filter((observer) => observer !== undefined);
   return {
@@ -123,15 +135,15 @@ const together = <Result>(steps: ObservedStep<Result>[]): ObservedStep<Result> =
 });
 
 /**
- * How an invocation ended. The caller stores `lastEvent`, which was not yielded, together with the status; a pause may
- * have none.
+ * How an invocation ended. The caller stores `lastEvent`, which was not yielded, in the same statement as the
+ * invocation's status. An invocation that pauses may have no last event.
  */
 export interface RunEnd {
   lastEvent: NewEvent | undefined;
-  /** Text of the last event with text other than thoughts; `''` after an error. */
+  /** Text of the last event that has text other than thoughts; `''` after an error. */
   output: string;
   error: { code: ErrorCode; message: string /** For the log only. */; cause?: unknown } | undefined;
-  /** True if the invocation waits for a person: a confirmation or a long-running tool. */
+  /** True if the invocation waits for a person or another system, because of a confirmation or a long-running tool. */
   paused: boolean;
   value?: unknown;
   llmCalls: number;

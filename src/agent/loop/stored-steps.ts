@@ -4,26 +4,27 @@ import type { Event, NewEvent } from '../../core/event.ts';
 import type { AgentTurn } from './invocation-state.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
-/** An event that the run stored before its process crashed, with its sequence in the session. */
+/** An event that an invocation stored before its process crashed, with its sequence number in the session. */
 export interface StoredStep {
   event: NewEvent;
   sequence: number;
 }
 
-/** An agent's place in the run; the branch distinguishes parallel agents. */
+/** The agent and the branch whose steps are meant; the branch tells parallel agents apart. */
 type Place = Pick<AgentTurn, 'agent' | 'branch'>;
 
 /**
- * The stored steps of a crashed run. The loop starts over and takes each step instead of making it again, per agent in
- * order; after the last one it continues live.
+ * The steps that a crashed process has stored. The loop of the new process starts from the beginning: for each step it
+ * takes the stored event instead of calling the model or tool again, per agent in order. After the last stored step it
+ * continues normally.
  */
 export class StoredSteps {
-  /** Ids of all calls made before this process. */
+  /** Ids of all function calls that were made before this process took over. */
   readonly callIds: ReadonlySet<string>;
   readonly #ids: ReadonlySet<string>;
   readonly #remaining: StoredStep[];
 
-  /** @param history - events before those of the run */
+  /** @param history - the events before those of this invocation */
   constructor(steps: readonly StoredStep[], history: readonly Event[]) {
     const events = steps.map(({ event }) => event);
     this.#remaining = [...steps];
@@ -38,8 +39,9 @@ export class StoredSteps {
   }
 
   /**
-   * Takes an agent's next step, which must be of the kind that the loop is about to make.
-   * @returns `undefined` if the agent continues live. @throws {AgentError} if the agent has changed since
+   * Takes an agent's next stored step, which must be of the kind that the loop is about to make.
+   * @returns `undefined` if no stored step remains for the agent. @throws {AgentError} if the step is of another kind,
+   * because the agent's definition has changed
    */
   take(place: Place, isExpected: (event: NewEvent) => boolean): NewEvent | undefined {
     const next = this.#remaining.find((step) => isStepBy(step, place));
@@ -48,17 +50,17 @@ export class StoredSteps {
     return this.takeIf(place, isExpected);
   }
 
-  /** Takes an agent's next step if it is of this kind. */
+  /** Takes an agent's next stored step if it is of the expected kind. */
   takeIf(place: Place, isExpected: (event: NewEvent) => boolean): NewEvent | undefined {
     const index = this.#remaining.findIndex((step) => isStepBy(step, place));
     const step = this.#remaining[index];
     if (!step || !isExpected(step.event)) return undefined;
     this.#remaining.splice(index, 1);
-    // A copy, because a tool may change its arguments but not the history.
+    // Copied, because a tool may change its arguments, and the history must stay as it is.
     return cloneJson(step.event);
   }
 
-  /** True if a step of this kind remains. */
+  /** True if a stored step of this kind remains. */
   hasAny(isExpected: (event: NewEvent) => boolean): boolean {
     return this.#remaining.some(({ event }) => isExpected(event));
   }
@@ -67,7 +69,7 @@ export class StoredSteps {
     return this.#remaining.length === 0;
   }
 
-  /** @throws {AgentError} if a step was not taken */
+  /** @throws {AgentError} if a stored step remains */
   checkAllTaken(): void {
     const [first] = this.#remaining;
     if (first) throw agentChanged(first);
@@ -77,7 +79,7 @@ export class StoredSteps {
 const isStepBy = ({ event }: StoredStep, { agent, branch }: Place) =>
   event.author === agent.name && (event.branch ?? undefined) === branch;
 
-/** True for a step that must precede a live step at `place`: any except those of parallel agents. */
+/** True for a stored step that must come before a new step of `place`; false for steps of parallel agents. */
 function isBefore(event: NewEvent, { branch }: Place): boolean {
   const [one, other] = [toPath(event.branch), toPath(branch)];
   return one.startsWith(other) || other.startsWith(one);

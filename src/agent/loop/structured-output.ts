@@ -7,20 +7,21 @@ import { parseJson } from '../../core/parse-json.ts';
 import type { OutputSchema } from '../definition/output-schema.ts';
 import type { AgentTurn } from './invocation-state.ts';
 
-/** Number of repairs in one turn: the model is called again because its answer violated the schema. */
+/** Maximum number of times in one turn that the model is called again because its answer violated the output schema. */
 export const MAX_REPAIRS = 2;
 
 const NO_JSON = 'it is no JSON';
 
 /**
- * Member of `partMetadata` with the reason why a text was rejected. Such text is marked as a thought, so that clients
- * do not show it as the answer.
+ * Member of `partMetadata` that says why the output schema rejected a text. Such a text is marked as a thought, so that
+ * clients do not show it as the answer.
  */
 const REJECTED = 'rejected';
 
 /**
- * Sets the value (`output`) of an answer if the agent has an output schema. A violating answer keeps its text, with the
- * reason. Answers with calls are not final and stay unchanged, as do blocked answers.
+ * Sets the value (`output`) of the model's answer if the agent has an output schema. An answer that violates the schema
+ * keeps its text, with the reason. Answers with tool calls stay unchanged, because they are not final, and so do
+ * blocked answers.
  */
 export async function withOutput(event: NewEvent, { agent, signal }: AgentTurn): Promise<NewEvent> {
   const isBlocked = event.finishReason === 'SAFETY';
@@ -47,7 +48,7 @@ function parse(text: string): unknown {
   }
 }
 
-/** JSON values of one answer that are checked against the schema. */
+/** Maximum number of JSON values in one answer that are checked against the output schema. */
 const MAX_VALUES = 10;
 
 interface Candidate {
@@ -57,8 +58,8 @@ interface Candidate {
 }
 
 /**
- * Finds the value of an answer: the whole text, or the last JSON that fits, because models wrap JSON in code blocks or
- * explanations.
+ * Finds the value in an answer: the whole text, or else the last JSON value that fits the schema, because models put
+ * JSON into code blocks or explanations.
  */
 async function findValue(answer: string, schema: OutputSchema, signal: AbortSignal): Promise<Candidate> {
   const whole = answer.trim();
@@ -73,17 +74,17 @@ async function findValue(answer: string, schema: OutputSchema, signal: AbortSign
   return candidate;
 }
 
-/** Returns the texts of an answer that may be its value, likeliest first. */
+/** Returns the texts within an answer that may be its value, the likeliest first. */
 function listTexts(whole: string): string[] {
   if (parse(whole) !== undefined) return [whole];
   const fences = [...whole.matchAll(/```[^\n`]*\n(.*?)```/gs)].map(([, code = '']) => code.trim());
   return [...fences.toReversed(), ...listValues(whole).toReversed()].slice(0, MAX_VALUES);
 }
 
-/** Opening brackets that are tried in one answer. */
+/** Maximum number of opening brackets in one answer at which JSON is looked for. */
 const MAX_STARTS = 200;
 
-/** Returns the outermost objects and lists in a text, in order. */
+/** Returns the JSON objects and lists in a text that are not part of another one, in order. */
 function listValues(text: string): string[] {
   const values: string[] = [];
   let starts = 0;
@@ -99,7 +100,7 @@ function listValues(text: string): string[] {
   return values;
 }
 
-/** Returns the index after the bracket that closes the one at `start`. */
+/** Returns the index after the bracket that closes the bracket at `start`. */
 function findEnd(text: string, start: number): number | undefined {
   let depth = 0;
   for (const { 0: token, index } of text.slice(start).matchAll(/"(?:[^"\\]|\\.)*"|[{}[\]]/gs)) {
@@ -133,10 +134,10 @@ const findProblem = (content: Content | null | undefined): string | undefined =>
     .map(getProblem)
     .find((problem) => problem !== undefined);
 
-/** True for an answer that violated the schema. */
+/** True for an event whose answer violated the output schema. */
 export const isRejected = ({ content }: Event): boolean => findProblem(content) !== undefined;
 
-/** Returns a content as the model gave it, without the marks of a rejection. */
+/** Returns a content as the model produced it, without the marks of a rejected answer. */
 export function toOriginal<Original extends Content | null | undefined>(content: Original): Original {
   if (!content || !isRejected({ content })) return content;
   const parts = getParts(content).map((part) => {
@@ -148,7 +149,7 @@ export function toOriginal<Original extends Content | null | undefined>(content:
   return { ...content, parts };
 }
 
-/** Returns the correction for a rejected answer; `undefined` if it was not rejected. */
+/** Returns a message that asks the model to correct a rejected answer; `undefined` if the answer was not rejected. */
 export function toCorrection(content: Content | null | undefined): Content | undefined {
   const problem = findProblem(content);
   if (problem === undefined) return undefined;
@@ -156,7 +157,7 @@ export function toCorrection(content: Content | null | undefined): Content | und
   return { role: 'user', parts: [{ text }] };
 }
 
-/** The error of an agent whose model never matched the schema. */
+/** Returns the error for a model that never produced an answer that fits the output schema. */
 export function noOutput({ content }: Event, modelName: string): AgentError {
   const text = `The answers of \`${modelName}\` do not fit the output schema: ${findProblem(content)}.`;
   return new AgentError('invalid_output', text);

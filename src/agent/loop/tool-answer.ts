@@ -4,17 +4,18 @@ import type { CallState, LedgerAnswer } from './call-ledger.ts';
 import type { OpenCall } from './call-tools.ts';
 import { emptyActions } from './invocation-state.ts';
 
-/**
- * Maximum size of a function response, in characters of JSON, so that several fit an event's 1 MiB (reliability B11).
- */
+/** Maximum size of one function response, in characters of JSON, so that several fit into an event of at most 1 MiB. */
 const MAX_RESPONSE_CHARACTERS = 500_000;
 
-/** The answer to a call. Without a `response` the call stays open, and a person or another system answers it later. */
+/**
+ * The function response of a tool call. Without a `response` the call waits, and a person or another system supplies it
+ * later.
+ */
 export interface Answer extends LedgerAnswer {
-  /** [`done`] */
+  /** Default: `done`. */
   state?: CallState;
   hooks?: string[];
-  /** Where the tool's own code failed: for its author, never for the model or a user. */
+  /** Where the tool's own code failed. Only for the tool's author, never for the model or a user. */
   stack?: string;
 }
 
@@ -24,8 +25,7 @@ export const errorText = (error: unknown) =>
   error instanceof Error && error.message ? error.message : 'The tool failed.';
 
 /**
- * Converts a tool's result to a JSON object. A result that JSON cannot represent, or that is too large, becomes an
- * error.
+ * Converts a tool's result to a JSON object. A result that JSON cannot express, or that is too large, becomes an error.
  */
 export function toResponse(value: unknown): JsonObject {
   const text = toJson(value ?? null) ?? 'null';
@@ -38,7 +38,7 @@ export function toResponse(value: unknown): JsonObject {
     : { result: plain };
 }
 
-/** Serialises a result; a `bigint` at any depth becomes an integer. */
+/** Converts a result to JSON; a `bigint` at any depth becomes an integer. */
 function toJson(value: unknown): string | undefined {
   try {
     return JSON.stringify(value);
@@ -48,7 +48,10 @@ function toJson(value: unknown): string | undefined {
   }
 }
 
-/** As in ADK: the call gets a provisional error, and the request goes into the event's actions. */
+/**
+ * Requests confirmation of a tool call, as in ADK: the call gets a provisional error as response, and the request is
+ * stored in the event's actions.
+ */
 export function requestConfirmation(
   call: OpenCall,
   hint = `The agent wants to use \`${call.name}\`. Do you allow it?`,
@@ -65,7 +68,7 @@ export function requestConfirmation(
   };
 }
 
-/** Returns the part that answers a call; none while the call is open. */
+/** Returns the function response of a call as a part; `[]` if the call still waits for it. */
 export function toResponsePart(call: OpenCall, { response, attachments }: Answer): Part[] {
   if (!response) return [];
   const media = attachments.length > 0 ? { parts: attachments } : {};
@@ -73,8 +76,9 @@ export function toResponsePart(call: OpenCall, { response, attachments }: Answer
 }
 
 /**
- * Limits the total size of a step's answers: an answer that no longer fits becomes an error. All end up in one event,
- * and a hundred calls of 4 MB each would exhaust memory long before the event is measured.
+ * Limits the total size of the function responses of a step: a response that no longer fits is replaced by an error.
+ * All responses end up in one event, and a hundred of 4 MB each would exhaust memory long before the size of that event
+ * is checked.
  */
 export function withinSize(maximum: number): (answer: Answer) => Answer {
   let room = maximum;

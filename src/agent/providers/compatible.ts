@@ -1,8 +1,8 @@
 import { ARGUMENT_NAME, IMAGES, PDF, type ProviderFacts, TOOL_NAME } from './facts.ts';
 
 /**
- * Chat completions, as many servers speak it. The model behind an address is unknown, so these limits are what nearly
- * all accept; chat templates of local models (Mistral, Gemma, Qwen) are the strictest.
+ * Limits of a server for OpenAI's chat completions API. Any model may be behind the address, so these are limits that
+ * nearly all servers accept; the chat templates of local models (Mistral, Gemma, Qwen) are the strictest.
  */
 const COMPATIBLE: ProviderFacts = {
   callIds: { fits: /^[a-zA-Z0-9_-]{1,40}$/, length: 24 },
@@ -29,8 +29,8 @@ const COMPATIBLE: ProviderFacts = {
 };
 
 /**
- * Mistral's models. On any server their tokenizers require call ids of nine letters and digits, and reject a user
- * message after tool results.
+ * Limits of Mistral's models. On any server, their tokenizers require function call ids of nine letters and digits, and
+ * reject a user message directly after tool results.
  */
 const MISTRAL: ProviderFacts = {
   ...COMPATIBLE,
@@ -39,7 +39,7 @@ const MISTRAL: ProviderFacts = {
   takesThoughts: false,
 };
 
-/** DeepSeek's models read text only. */
+/** Limits of DeepSeek's models, which accept text only. */
 const DEEPSEEK: ProviderFacts = {
   ...COMPATIBLE,
   files: { ...COMPATIBLE.files, types: new Set(), addressTypes: new Set() },
@@ -47,17 +47,17 @@ const DEEPSEEK: ProviderFacts = {
 
 const WITHOUT_THOUGHTS: ProviderFacts = { ...COMPATIBLE, takesThoughts: false };
 
-/** Servers with known rules, by the end of their host name. */
+/** Limits of known servers, by the end of the host name. */
 const HOSTS: readonly [RegExp, ProviderFacts][] = [
   [/(?:^|\.)mistral\.ai$/, { ...MISTRAL, members: { stream_options: undefined, seed: 'random_seed' } }],
   [/(?:^|\.)deepseek\.com$/, DEEPSEEK],
   [/(?:^|\.)(?:groq\.com|cerebras\.ai)$/, WITHOUT_THOUGHTS],
 ];
 
-/** Models with known rules on any server. */
+/** Name of a model of Mistral, whose limits apply on any server. */
 const MISTRAL_MODEL = /mi(?:s|x|nis)tral|codestral|devstral|magistral|pixtral|voxtral/i;
 
-/** Returns the limits of an OpenAI-compatible server. */
+/** Returns the limits of an OpenAI-compatible server, by its host name and the model's name. */
 export function compatibleFacts(baseUrl: string | undefined, modelName: string): ProviderFacts {
   const host = URL.parse(baseUrl ?? '')?.hostname ?? '';
   const hostFacts = HOSTS.find(([pattern]) => pattern.test(host))?.[1];

@@ -1,48 +1,57 @@
 /**
- * Limits of one provider's requests. Each provider has a record beside this file, based on published API descriptions
- * and on rejections that others reported (table in docs/agents.md).
+ * What one provider's API accepts in a request. Each provider has such a record in this folder. The values come from
+ * published API descriptions and from rejections that others have reported (table in docs/agents.md).
  */
 export interface ProviderFacts {
   callIds: CallIdFacts;
   toolName: RegExp;
-  /** Allowed names of arguments, at any depth. */
+  /** Pattern of allowed argument names, at any depth. */
   argumentName: RegExp;
-  /** Tool names that the provider's package uses itself for structured answers. */
+  /** Names of tools that the provider's AI SDK package adds itself for structured output. */
   formTools: readonly string[];
-  /** Maximum length of a tool's description, in characters; the rest goes into the instruction. */
+  /** Maximum length of a tool's description, in characters. The text beyond it is put into the system instruction. */
   description: number;
   tools: number;
-  /** False: a call can be forced, but not of a specific tool. */
+  /** False if a tool call can be forced, but not the call of a specific tool. */
   choosesByName: boolean;
-  /** Keywords allowed in argument schemas: all of JSON Schema, or Google's closed list. */
+  /** Keywords that schemas of arguments may contain: all of JSON Schema, or only those of Google's closed list. */
   schemas: 'json-schema' | 'google';
-  /** Files in user messages. */
+  /** Which files user messages may contain. */
   files: FileFacts;
-  /** Files in tool results [sent as a user message after the result]. */
+  /** Which files tool results may contain. Default: files are sent as a user message after the result. */
   resultFiles: FileFacts | undefined;
-  /** Files made by the model, sent back to it [described in words]. */
+  /** Which files made by a model may be sent back to it. Default: such files are described in words. */
   answerFiles: FileFacts | undefined;
-  /** Model text inserted between tool results and a user message, for models that reject that order. */
+  /**
+   * Text of a model message to insert between tool results and a user message, for models that reject a user message
+   * directly after tool results.
+   */
   afterResults: string | undefined;
-  /** False if the provider rejects its own thoughts in a history. */
+  /** False if the provider rejects a conversation with its model's earlier thoughts. */
   takesThoughts: boolean;
   outputTokens: number;
   stops: number;
-  /** Members that the server knows by another name (string) or not at all (undefined) [all are known]. */
+  /**
+   * Request members that the server knows by another name (string), or does not accept (undefined). Default: all
+   * members are sent as they are.
+   */
   members?: Readonly<Record<string, string | undefined>>;
 }
 
-/** Ids that pair calls with results; unique within a request. */
+/** Format of the ids that pair function calls with their results. Ids are unique within a request. */
 interface CallIdFacts {
   fits: RegExp;
   length: number;
 }
 
-/** Files that are sent as files; others become text if they are text, else a description with name, type and size. */
+/**
+ * Which files may be sent. A file that is not accepted is sent as text if it is a text file, else as a description with
+ * name, type and size.
+ */
 export interface FileFacts {
-  /** Media types; `audio/*` for a whole kind. An image's type is detected from its bytes. */
+  /** Accepted media types; `audio/*` means all of that kind. The type of an image is detected from its first bytes. */
   types: ReadonlySet<string>;
-  /** Media types that may be sent as a URL. */
+  /** Media types of files that may be sent as a URL. */
   addressTypes: ReadonlySet<string>;
   addresses: RegExp;
   /** Maximum length of one file, in characters of base64. */
@@ -50,7 +59,7 @@ export interface FileFacts {
   count: number;
 }
 
-/** Image types that all providers with images accept. */
+/** Image types that every provider with image input accepts. */
 export const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
 export const PDF = 'application/pdf';
 

@@ -5,7 +5,7 @@ const TYPES = ['image/png', 'image/jpeg', 'image/webp', 'image/heic', 'image/hei
 const FILES: FileFacts = {
   types: new Set(TYPES),
   addressTypes: new Set([...TYPES, 'text/*']),
-  // Files of Google's own store, of a bucket, and YouTube videos.
+  // URLs that Gemini can read itself: files of Google's file API, files in a storage bucket, and YouTube videos.
   addresses: /^(?:https?|gs):$/,
   size: 20_900_000,
   count: 3_000,
