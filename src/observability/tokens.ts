@@ -1,7 +1,7 @@
 import { toCount } from '../agent/definition/model.ts';
 import type { Event } from '../core/event.ts';
 
-/** Tokens of a model call by OpenTelemetry name; thoughts count as output. */
+/** Token counts of a model call by OpenTelemetry attribute name; thoughts count as output. */
 export const toTokens = ({ usageMetadata: usage }: Pick<Event, 'usageMetadata'>) => ({
   input_tokens: toCount(usage?.promptTokenCount),
   'cache_read.input_tokens': toCount(usage?.cachedContentTokenCount),
@@ -9,5 +9,5 @@ export const toTokens = ({ usageMetadata: usage }: Pick<Event, 'usageMetadata'>)
   'reasoning.output_tokens': toCount(usage?.thoughtsTokenCount),
 });
 
-/** OpenTelemetry's name of a provider; others keep theirs. */
+/** OpenTelemetry's name of a model provider; most keep their own name. */
 export const toProviderName = (provider: string): string => (provider === 'google' ? 'gcp.gemini' : provider);

@@ -1,7 +1,7 @@
 import type { AgentDefinition } from '../../agent/definition/agent.ts';
 import type { Tool } from '../../agent/definition/tool.ts';
 
-/** An agent and its sub-agents for display, without tools that are only known during an invocation. */
+/** An agent with its sub-agents, for display; tools that are only known during an invocation are missing. */
 export interface AgentDescription {
   name: string;
   description: string;
@@ -12,15 +12,15 @@ export interface AgentDescription {
   subAgents: AgentDescription[];
 }
 
-/** Lists the agent and all its descendants in tree order. */
+/** Lists the agent and all its descendants, parents before children. */
 export const listAgents = (agent: AgentDescription): AgentDescription[] => [
   agent,
   ...agent.subAgents.flatMap(listAgents),
 ];
 
 /**
- * Describes an agent as deployed, without unknown tools.
- * @param modelName - used if neither the agent nor its parents name a model
+ * Describes an agent as deployed; tools that are only known during an invocation are missing.
+ * @param modelName - the model of agents that name none and whose parents name none
  */
 export function describeAgent(
   definition: AgentDefinition,

@@ -6,11 +6,14 @@ import { parseExactJson } from '../../core/exact-json.ts';
 export interface AgentVersion {
   /** SHA-256 (hex) of the definition as canonical JSON. */
   digest: string;
-  /** Agents and tools by name, with everything that a deployment may change; no secrets. */
+  /** Agents and tools by name, with every setting that a deployment may change; no secrets. */
   definition: JsonObject;
 }
 
-/** Returns the version of a definition. @param root - the agent tree prepared from it, without MCP servers */
+/**
+ * Computes the version of an agent definition. @param root - the agent tree prepared from the definition, without MCP
+ * servers
+ */
 export function toAgentVersion(definition: AgentDefinition, root: PreparedAgent, runtime: string): AgentVersion {
   const nodes = new Map(listNodes(root).map((node) => [node.name, node]));
   const agents = listDefinitions(definition).flatMap((agent) => {
@@ -39,7 +42,7 @@ const listNodes = (node: AgentNode): AgentNode[] => [
   ),
 ];
 
-/** Picks members by an explicit list, because others (such as addresses and headers of servers) may hold secrets. */
+/** Picks only the listed members, because others (such as addresses and headers of servers) may hold secrets. */
 const only = <Value>(value: Value, names: (keyof Value)[]) =>
   Object.fromEntries(names.map((name) => [name, value[name]]));
 
@@ -59,7 +62,7 @@ const describe = (definition: AgentDefinition, node: AgentNode) => ({
   subAgents: (definition.subAgents ?? []).map(({ name }) => name),
 });
 
-/** Sorts object members, so that the order in the source does not change the version. */
+/** Sorts object members, so that their order in the source does not change the version's digest. */
 const sortMembers = (_name: string, value: unknown): unknown =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
     ? Object.fromEntries(Object.entries(value).toSorted(([one], [other]) => (one < other ? -1 : 1)))

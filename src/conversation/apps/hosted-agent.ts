@@ -10,33 +10,33 @@ import type { Skill } from '../../agent/skills.ts';
 import type { AgentDescription } from './agent-description.ts';
 import type { AgentVersion } from './agent-version.ts';
 
-/** The rule by which an application remembers on its own, and the model that may judge it. */
+/** The rule by which an application adds to its users' memory by itself, and the model that may apply the rule. */
 export type Remember = NamedModel & { rule: NonNullable<MemorySettings['remember']> };
 
-/** The model that embeds memories; default `dimensions`: the model's. */
+/** The model that computes embeddings of memories. `dimensions` defaults to the model's own number. */
 export type Embedder = NamedModel & {
   dimensions?: number;
-  /** The schema of the pgvector extension; set once it was found. */
+  /** The database schema of the pgvector extension; set after start-up has found the extension. */
   schema?: string;
 };
 
 export interface HostedAgent {
-  /** Author of events that the runtime writes on its behalf. */
+  /** Author name of the events that the runtime writes on the agent's behalf. */
   name: string;
-  /** The deployed version; invocations refer to it. */
+  /** The deployed version; invocations store its digest. */
   version: AgentVersion;
-  /** True if its model has a live API; then live sessions may carry audio and images. */
+  /** True if the agent's model has a live API, so that live sessions may carry audio and images. */
   hasLiveApi: boolean;
-  /** True if one of its own tools is transactional. */
+  /** True if one of the agent's own tools is transactional. */
   hasTransactions?: boolean;
-  /** Set if memory is also searched by meaning; otherwise by words only. */
+  /** Set if memory is searched by meaning as well as by words. */
   embedder?: Embedder | undefined;
-  /** Set if the application remembers on its own; otherwise clients add memories. */
+  /** Set if the application adds to memory by itself; otherwise only clients add memories. */
   remember?: Remember;
-  /** Its own metrics, and the masking of sessions that become eval cases. */
+  /** The agent's own evaluation metrics, and the masking of sessions that become evaluation cases. */
   evals?: EvalModule;
   /**
-   * Prepares the agent for one invocation of a user.
+   * Prepares the agent for an invocation of a user.
    * @param serverTools - descriptions of MCP tools; if given, no MCP server is contacted
    * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer
    */
@@ -46,7 +46,7 @@ export interface HostedAgent {
     userId: string,
     serverTools?: ServerTools,
   ): Promise<PreparedAgent>;
-  /** Loads the agent's skills; absent if it has none. @throws {AgentError} if one cannot be loaded */
+  /** Loads the agent's skills; absent if the agent has none. @throws {AgentError} if a skill cannot be loaded */
   listSkills?: () => Promise<Skill[]>;
   describe(): AgentDescription;
 }

@@ -10,12 +10,15 @@ import { parseExactJson } from '../../core/exact-json.ts';
 
 const { appName, digest, definition, createTime } = agentVersions;
 
-/** Stored versions per application: three years with one deployment a day. */
+/** Maximum number of stored versions per application: enough for three years with a deployment each day. */
 const MAX_VERSIONS = 1_000;
 
-/** Stores the versions of deployed applications, each once however many replicas deploy it. */
+/**
+ * Stores the versions of the deployed applications. A version that another replica has stored already is left
+ * unchanged.
+ */
 export async function keepVersions(db: Database, agents: ReadonlyMap<string, HostedAgent>): Promise<void> {
-  // Sorted, so that replicas that start together cannot deadlock on each other's rows.
+  // Sorted, so that replicas that start at the same time lock rows in the same order and cannot deadlock.
   const rows = [...agents].toSorted(([one], [other]) => (one < other ? -1 : 1));
   const values = rows.map(([name, { version }]) => ({
     appName: name,
@@ -25,7 +28,7 @@ export async function keepVersions(db: Database, agents: ReadonlyMap<string, Hos
   if (values.length > 0) await db.insert(agentVersions).values(values).onConflictDoNothing();
 }
 
-/** Lists versions of an application by first deployment, newest first, after a given place. */
+/** Lists an application's versions, the latest first deployment first, after a position in that list. */
 export const listVersions = (
   db: Database,
   app: string,
@@ -52,7 +55,7 @@ export async function findVersions(db: Database, app: string, digests: string[])
   return new Map(rows.map((row) => [row.digest, parseExactJson(unescapeJson(row.text)) as JsonObject]));
 }
 
-/** Deletes versions beyond the newest {@link MAX_VERSIONS} of each application. */
+/** Deletes all but the newest {@link MAX_VERSIONS} versions of each application. */
 export const deleteOldVersions = (db: Database): Promise<unknown> =>
   db.execute(sql`
     delete from ${agentVersions} where (app_name, digest) in (

@@ -2,10 +2,10 @@ import { base64Error } from '../../core/base64.ts';
 import { InvalidError } from '../../core/errors.ts';
 import type { Part } from '../../core/content.ts';
 
-/** A part split for storage: its bytes, and the part without them. */
+/** A message part split for storage: its bytes, and the part without the bytes. */
 export interface ArtifactContent {
   part: Part;
-  /** Undefined if the part references a file elsewhere. */
+  /** `undefined` if the part only references an external file. */
   bytes: Buffer | undefined;
   mimeType: string | undefined;
 }
@@ -14,9 +14,9 @@ export interface ArtifactContent {
 export const USER_ARTIFACT_PREFIX = 'user:';
 
 /**
- * Splits a part into bytes and the rest. The MIME type comes from `inlineData` or `fileData`; text is `text/plain`.
- * Text that is not well-formed Unicode stays in the part, because UTF-8 bytes could not restore it.
- * @throws {InvalidError} if the part has none of the three, or `data` is not base64
+ * Splits a part into its bytes and the rest. The MIME type comes from `inlineData` or `fileData`; that of text is
+ * `text/plain`. Text that is not well-formed Unicode stays in the part, because UTF-8 cannot represent it.
+ * @throws {InvalidError} if the part has no `text`, `inlineData` or `fileData`, or `data` is not base64
  */
 export function toArtifactContent(part: Part): ArtifactContent {
   if (typeof part.inlineData?.data === 'string') {

@@ -17,12 +17,12 @@ import { type ArtifactContent, USER_ARTIFACT_PREFIX } from './artifact-content.t
 import type { ContentObject, StoredContent } from './content-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** An artifact's key. A name with the prefix `user:` belongs to the user; `sessionId` is then ignored. */
+/** An artifact's key. An artifact whose name starts with `user:` belongs to the user; then `sessionId` is ignored. */
 export interface ArtifactKey extends SessionKey {
   artifactName: string;
 }
 
-/** Value of the session column: empty for a user's artifact. */
+/** Value of the column `session_id`: empty for a user's artifact. */
 const toScope = ({ sessionId, artifactName }: ArtifactKey) =>
   artifactName.startsWith(USER_ARTIFACT_PREFIX) ? '' : sessionId;
 
@@ -35,7 +35,7 @@ const belongsTo = (key: ArtifactKey) =>
 const isOfUser = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) =>
   and(eq(artifactVersions.appName, appName), eq(artifactVersions.userId, userId));
 
-/** SQL: the row as JSON text of the specification's ArtifactVersion. */
+/** SQL: a version's row as JSON of type ArtifactVersion in the interface specification. */
 const versionText = sql<string>`
   '{"version":' || ${artifactVersions.version} || ',"canonicalUri":' || to_json(${artifactVersions.canonicalUri}) ||
   ',"customMetadata":' || ${artifactVersions.customMetadata} ||
@@ -43,7 +43,9 @@ const versionText = sql<string>`
   case when ${artifactVersions.mimeType} is null then ''
        else ',"mimeType":' || to_json(${artifactVersions.mimeType}) end || '}'`;
 
-/** URI prefix of an artifact's versions. Segments are escaped so that two names never share a URI. */
+/**
+ * Common prefix of the URIs of an artifact's versions. Segments are escaped so that two artifacts never share a URI.
+ */
 export function canonicalUriPrefix(key: ArtifactKey): string {
   const segment = encodeURIComponent;
   const user = `postgres://apps/${segment(key.appName)}/users/${segment(key.userId)}`;
@@ -51,16 +53,16 @@ export function canonicalUriPrefix(key: ArtifactKey): string {
   return `${scope}/artifacts/${segment(key.artifactName)}/versions/`;
 }
 
-/** SQL suffix of an insert into `artifacts`: an existing row receives its next version number. */
+/** SQL suffix of an insert into `artifacts`: if the artifact's row exists, it receives the next version number. */
 export const NEXT_NUMBER = sql`
   on conflict (${names(artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name)})
     do update set ${assignments(artifacts, { nextVersion: sql`${artifacts.nextVersion} + 1` })}`;
 
 /**
- * Saves an artifact's next version and returns its ArtifactVersion as JSON. The bytes go into the row unless `object`
- * holds them. One statement: the upsert of the artifact's row locks it and assigns the number, so that concurrent saves
- * get unique, increasing numbers.
- * @param leaseToken - lease of the saving invocation
+ * Saves a new version of an artifact and returns its ArtifactVersion as JSON. The bytes go into the row unless they are
+ * stored as `object`. A single statement: the upsert of the artifact's row locks it and assigns the number, so that
+ * concurrent saves get unique, increasing numbers.
+ * @param leaseToken - session lease of the saving invocation
  * @throws {LeaseLostError} if the session has another lease
  */
 export async function saveArtifactVersion(
@@ -124,13 +126,13 @@ const selectVersionText = statement<{ text: string }>(
       and ${artifactVersions.version} = ${value('version')}`,
 );
 
-/** A version's row: the part without its bytes, and the location of the bytes. */
+/** The row of an artifact version: the part without its bytes, and where the bytes are stored. */
 export interface StoredArtifact extends StoredContent {
   part: Part;
   mimeType: string | undefined;
 }
 
-/** Finds one version, by default the latest. Content larger than `maxBytes` is left out. */
+/** Finds a version of an artifact, by default the latest. Content of more than `maxBytes` bytes is left out. */
 export async function findStoredArtifact(
   db: Database,
   key: ArtifactKey,
@@ -170,11 +172,14 @@ export async function listArtifactVersions(db: Database, key: ArtifactKey): Prom
   return rows.map(({ version }) => version);
 }
 
-/** Limits of one page: versions, and bytes of their JSON (a first larger version is still read). */
+/** Limits of a page: number of versions, and bytes of their JSON. The first version is read even if it is larger. */
 const PAGE_ROWS = 32;
 const PAGE_BYTES = 4_194_304;
 
-/** Streams an artifact's versions as a JSON array, ascending. Paged, because custom metadata may be large. */
+/**
+ * Streams an artifact's versions as a JSON array in ascending order. Read by page, because custom metadata may be
+ * large.
+ */
 export const listArtifactVersionsText = (db: Database, key: ArtifactKey): Promise<JsonStream> =>
   toArrayStream((after?: number) => readVersionsPage(db, key, after));
 
@@ -194,7 +199,10 @@ async function readVersionsPage(db: Database, key: ArtifactKey, after = -1): Pro
   return { text, next: read.length < rows.length ? read.at(-1)?.version : undefined };
 }
 
-/** Deletes all versions of an artifact. Its numbers are never reused. @returns the keys of the objects to remove */
+/**
+ * Deletes all versions of an artifact; their numbers are never reused. @returns keys of the objects that must be
+ * removed
+ */
 export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Promise<string[]> {
   const rows = await db
     .delete(artifactVersions)
@@ -203,14 +211,14 @@ export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Pr
   return rows.flatMap(({ objectKey }) => objectKey ?? []);
 }
 
-/** A number outside the column's range cannot exist; comparing it would fail. */
+/** A number outside the range of PostgreSQL's `integer` cannot exist, and comparing it with the column would fail. */
 const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= INT32_MAX;
 
 const PAGE_NAMES = 1_000;
 
 /**
- * Lists a page of artifact names of a session and its user, sorted by code point, after a given name. Deleted artifacts
- * are left out.
+ * Lists a page of the artifact names of a session and its user, sorted by code point, starting after a given name.
+ * Deleted artifacts are left out.
  */
 export async function listArtifactNames(
   db: Database,
@@ -231,7 +239,7 @@ export async function listArtifactNames(
   return rows.map(({ name }) => name);
 }
 
-/** An artifact's place in a user's list; `sessionId` is empty for artifacts of the user. */
+/** An artifact's position in the list of a user's artifacts; `sessionId` is empty for artifacts of the user. */
 export type ArtifactPlace = Pick<ArtifactKey, 'appName' | 'sessionId' | 'artifactName'>;
 
 /** Lists a user's artifacts in several applications, by application, session and name. */
@@ -256,7 +264,7 @@ export async function listArtifactsOfUser(
   return rows;
 }
 
-/** Streams all names as a JSON array; see {@link listArtifactNames}. */
+/** Streams all artifact names as a JSON array, see {@link listArtifactNames}. */
 export const listArtifactNamesText = (db: Database, key: SessionKey): Promise<JsonStream> =>
   toArrayStream(async (after?: string) => {
     const page = await listArtifactNames(db, key, after);
@@ -264,7 +272,7 @@ export const listArtifactNamesText = (db: Database, key: SessionKey): Promise<Js
     return { text: JSON.stringify(page).slice(1, -1), next };
   });
 
-/** Deletes at most `limit` of a user's versions whose bytes are in objects. @returns the keys of the objects */
+/** Deletes at most `limit` versions of a user whose bytes are in the object store. @returns keys of their objects */
 export async function deleteVersionsInObjects(
   db: Database,
   user: Pick<SessionKey, 'appName' | 'userId'>,

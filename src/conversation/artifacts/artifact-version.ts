@@ -23,5 +23,5 @@ export const saveArtifactSchema = looseObject('A new version of an artifact.', {
   customMetadata: freeForm('Free-form notes, given back with every description of this version.'),
 });
 
-/** A version without its bytes; `createTime` is in Unix seconds. */
+/** An artifact version without its bytes; `createTime` is in Unix seconds. */
 export type ArtifactVersion = z.infer<typeof artifactVersionSchema>;

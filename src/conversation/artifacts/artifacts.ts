@@ -8,11 +8,11 @@ import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import type { ContentStore } from './content-store.ts';
 
 /**
- * Saves an artifact's next version and returns its ArtifactVersion as JSON. Bytes are saved before the row, so a crash
- * in between leaves an unreferenced object but never an incomplete version. After a connection failure the object stays
- * too, because the row may have been committed.
+ * Saves a new version of an artifact and returns its ArtifactVersion as JSON. Bytes are stored before the row, so a
+ * crash in between leaves an unreferenced object but never an incomplete version. After a connection failure the object
+ * is kept, because the row may have been committed.
  * @throws {InvalidError} for a part without content
- * @throws {TooLargeError} if the content exceeds the limit
+ * @throws {TooLargeError} if the content exceeds the size limit
  * @throws {LeaseLostError} if `leaseToken` is no longer the session's lease
  */
 export async function saveArtifact(
@@ -31,7 +31,7 @@ export async function saveArtifact(
   });
 }
 
-/** A version with its bytes; undefined for a reference to a file elsewhere. */
+/** An artifact version with its bytes; the bytes are `undefined` for a reference to an external file. */
 export interface LoadedArtifact {
   part: Part;
   bytes: Buffer | undefined;
@@ -39,9 +39,9 @@ export interface LoadedArtifact {
 }
 
 /**
- * Loads one version of an artifact, by default the latest.
- * @returns `undefined` if there is none
- * @throws {TooLargeError} if it exceeds `maxBytes`; then it is not read
+ * Loads a version of an artifact, by default the latest.
+ * @returns `undefined` if the version does not exist
+ * @throws {TooLargeError} if the content exceeds `maxBytes`; then it is not read
  */
 export async function loadArtifact(
   db: Database,
@@ -59,12 +59,12 @@ export async function loadArtifact(
   } catch (error) {
     const now = await findStoredArtifact(db, key, version, 0);
     if (now?.objectKey === stored.objectKey) throw error;
-    // The version was deleted after its row was read: read again.
+    // The version was deleted after its row was read, so the row is read again.
     return loadArtifact(db, contentStore, key, version, maxBytes);
   }
 }
 
-/** Deletes an artifact, rows before objects, so that no reader sees a version without bytes. */
+/** Deletes an artifact: its rows before its objects, so that no reader finds a version without bytes. */
 export async function deleteArtifact(
   { db, contentStore, log }: { db: Database; contentStore: ContentStore; log: Log },
   key: ArtifactKey,

@@ -3,11 +3,11 @@ import { TooLargeError } from '../../core/errors.ts';
 /** An object outside the database that holds an artifact's bytes. */
 export interface ContentObject {
   key: string;
-  /** Location for people: `s3://bucket/key`. */
+  /** Location as shown to people: `s3://bucket/key`. */
   uri: string;
 }
 
-/** A version's content: bytes in the row, or the key of an object. */
+/** The stored content of an artifact version: bytes in the row, or the key of an object. */
 export interface StoredContent {
   content: Buffer | undefined;
   objectKey: string | undefined;
@@ -15,18 +15,18 @@ export interface StoredContent {
   sha256: Buffer;
 }
 
-/** Storage for artifact bytes; chosen once at start-up. */
+/** Stores the bytes of artifacts; the implementation is chosen at start-up. */
 export interface ContentStore {
   /**
-   * Stores bytes before their version's row is written.
+   * Stores bytes before the version's row is written.
    * @returns `undefined` if the bytes belong in the row
-   * @throws {TooLargeError} if they exceed the limit
+   * @throws {TooLargeError} if the bytes exceed the size limit
    * @throws {UnavailableError} if the object store does not answer
    */
   save(bytes: Buffer): Promise<ContentObject | undefined>;
-  /** Loads a version's bytes; `undefined` if it has none. @throws {UnavailableError} like `save` */
+  /** Loads a version's bytes; `undefined` if the version has none. @throws {UnavailableError} like `save` */
   load(stored: StoredContent): Promise<Buffer | undefined>;
-  /** Removes objects of deleted versions; missing objects are no error. */
+  /** Removes the objects of deleted versions; objects that do not exist are ignored. */
   remove(objectKeys: string[]): Promise<void>;
 }
 
@@ -34,7 +34,7 @@ export function checkContentSize({ length }: Buffer, maxBytes: number): void {
   if (length > maxBytes) throw new TooLargeError(`The artifact has ${length} bytes; at most ${maxBytes} are allowed.`);
 }
 
-/** Stores bytes in database rows. It cannot read versions that were saved to an object store. */
+/** Stores bytes in database rows. Versions saved to an object store earlier cannot be read. */
 export const rowContent = (maxBytes: number): ContentStore => ({
   save: async (bytes) => {
     checkContentSize(bytes, maxBytes);

@@ -11,7 +11,7 @@ import { limitedBytes } from '../storage/storage-store.ts';
 import { canonicalUriPrefix, NEXT_NUMBER } from './artifact-store.ts';
 import type { ContentObject } from './content-store.ts';
 
-/** Selects the artifact versions that existed at a point in time; see `ForkPoint`. */
+/** Selects the artifact versions that existed at a fork point; see `ForkPoint`. */
 export interface VersionChoice {
   nextTime: string | null;
   saved: Record<string, number>;
@@ -28,14 +28,14 @@ export interface VersionToCopy {
 
 const v = artifactVersions;
 
-/** SQL: the number that `versions` has for the row's artifact. */
+/** SQL: the version number that `versions` maps the row's artifact name to. */
 const versionIn = (versions: Record<string, number | null>): SQL =>
   sql`(${escapeJson(versions)}::jsonb ->> ${v.artifactName})::numeric`;
 
-/** SQL condition: the row is the version that `versions` names. */
+/** SQL condition: the row is the version that `versions` lists for its artifact name. */
 export const isCopied = (versions: Record<string, number | null>): SQL => sql`${v.version} = ${versionIn(versions)}`;
 
-/** SQL condition: the version belongs to the choice. */
+/** SQL condition: the row's version existed at the fork point. */
 export function isChosen({ nextTime, saved, savedLater }: VersionChoice): SQL {
   const wasThere = sql`${nextTime}::timestamptz is null or ${v.createTime} < ${nextTime}::timestamptz`;
   const isOlder = sql`coalesce(${v.version} < ${versionIn(savedLater)}, true)`;
@@ -56,8 +56,8 @@ export async function listVersionsToCopy(
 }
 
 /**
- * A version to insert. Without a number an empty version is inserted. `object` is set if the bytes are outside the
- * database.
+ * An artifact version to insert. Without `version` an empty version is inserted. `object` is set if the bytes are in the
+ * object store.
  */
 export interface VersionCopy {
   name: string;
@@ -66,10 +66,10 @@ export interface VersionCopy {
 }
 
 /**
- * Copies artifact versions of a session in one statement: into another session of the user with their numbers, or, with
- * the `leaseToken` of an invocation, as next versions in the same session.
- * @returns names and new numbers
- * @throws {ConflictError} if the other session already has one of the artifacts
+ * Copies artifact versions of a session in a single statement: into another session of the user with unchanged numbers,
+ * or, with an invocation's `leaseToken`, as new versions in the same session.
+ * @returns names and new version numbers
+ * @throws {ConflictError} if the other session already has an artifact of such a name
  * @throws {LeaseLostError} if the session has another lease
  */
 export async function insertVersionCopies(
@@ -134,5 +134,5 @@ export async function insertVersionCopies(
 }
 
 const COPIED = names(v.version, v.mimeType, v.customMetadata, v.part, v.content, v.sizeBytes, v.sha256, v.createTime);
-/** MIME type of an empty version, which stands for one that did not exist, as in ADK. */
+/** MIME type of an empty version, which replaces a version that did not exist, as in ADK. */
 const EMPTY = sql`'application/octet-stream'::text`;

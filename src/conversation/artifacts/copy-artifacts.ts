@@ -13,7 +13,7 @@ import {
   type VersionToCopy,
 } from './copied-version-store.ts';
 
-/** Limits of one copy request, because a small request causes large writes. */
+/** Limits of a copy request, because a small request can cause large writes. */
 const MAX_VERSIONS = 10_000;
 const MAX_BYTES = 134_217_728;
 const COPIED_AT_ONCE = 8;
@@ -22,8 +22,8 @@ type Store = { db: Database; contentStore: ContentStore };
 
 /**
  * Copies a session's artifacts to another session of the user.
- * @param write - receives the function that inserts the copies
- * @throws {TooLargeError} if the limits of one request are exceeded
+ * @param write - receives a function that inserts the copies
+ * @throws {TooLargeError} if the limits of a copy request are exceeded
  * @throws {UnavailableError} if the object store does not answer
  */
 export const copyArtifacts = <T>(
@@ -39,9 +39,10 @@ export const copyArtifacts = <T>(
   );
 
 /**
- * Saves earlier artifact versions as new ones: for each name the given version, or an empty one if it is null or gone.
- * @returns the new numbers by name
- * @throws as {@link copyArtifacts}
+ * Saves earlier artifact versions as new versions: for each name the given version, or an empty version if the number
+ * is null or the version was deleted.
+ * @returns the new version numbers by name
+ * @throws like {@link copyArtifacts}
  */
 export async function restoreArtifacts(
   store: Store,
@@ -60,7 +61,9 @@ export async function restoreArtifacts(
   return Object.fromEntries(restored.map(({ name, version }) => [name, version]));
 }
 
-/** Copies objects outside of any transaction, then writes rows. If no rows were written, the objects are removed. */
+/**
+ * Copies objects outside of any transaction, then writes rows. If no rows were written, the new objects are removed.
+ */
 async function withCopies<T>(
   { db, contentStore }: Store,
   source: SessionKey,
@@ -87,7 +90,7 @@ async function withCopies<T>(
     isWritten = true;
     return await write(copies);
   } catch (error) {
-    // After a connection failure the rows may exist, so the objects stay. Objects that cannot be removed remain
+    // After a connection failure the rows may exist, so the objects are kept. Objects that cannot be removed stay
     // unreferenced.
     const keys = copies.flatMap(({ object }) => object?.key ?? []);
     if (!isWritten || !isPassingFailure(error)) await contentStore.remove(keys).catch(() => undefined);

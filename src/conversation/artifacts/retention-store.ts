@@ -24,7 +24,7 @@ const oldVersions = (count: number, range: SQL): SQL => sql`
       sessionId: sql`ranked.session_id`,
     })}`;
 
-/** Counts the versions in a range beyond the newest `count` of each artifact. */
+/** Counts the artifact versions in a range of users, except the newest `count` versions of each artifact. */
 export async function countOldVersions(db: Database, count: number, range: SQL): Promise<number> {
   const { rows } = await db.execute<{ n: number }>(
     sql`select count(*)::int as n from (${oldVersions(count, range)}) counted`,
@@ -32,7 +32,7 @@ export async function countOldVersions(db: Database, count: number, range: SQL):
   return rows[0]?.n ?? 0;
 }
 
-/** Deletes a batch of versions in a range beyond the newest `count` of each artifact. */
+/** Deletes a batch of artifact versions in a range of users, except the newest `count` versions of each artifact. */
 export async function deleteOldVersions(
   db: Database,
   count: number,

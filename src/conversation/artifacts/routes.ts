@@ -202,7 +202,7 @@ const getVersionMetadata = room.operation({
   },
 });
 
-/** Artifacts: list, save, load, delete; list versions and their metadata, load one. */
+/** The artifact operations: list, save, load, delete; list versions and their metadata, load a version's metadata. */
 export const artifactOperations = [
   listArtifacts,
   saveArtifactOperation,
@@ -214,7 +214,7 @@ export const artifactOperations = [
   getVersionMetadata,
 ];
 
-/** A MIME type as it may stand in a header: what a client once sent may be any text. */
+/** Matches a MIME type that is safe in a header; the stored type is any text that a client sent. */
 const MEDIA_TYPE = /^[\w!#$&^.+-]{1,100}\/[\w!#$&^.+-]{1,100}$/;
 const JSON_TYPE = 'application/json';
 const BYTES_TYPE = 'application/octet-stream';
@@ -227,7 +227,7 @@ interface ContentRequest {
   response: Response;
 }
 
-/** JSON with base64, unless the client asks for the bytes or prefers their type. */
+/** Responds with JSON and base64, or with bytes if the client asks for bytes or prefers their media type. */
 function answerContent({ part, bytes, mimeType = '' }: LoadedArtifact, requested: ContentRequest): Answer {
   const [sent = ''] = mimeType.split(';');
   const type = MEDIA_TYPE.test(sent) ? sent : BYTES_TYPE;
@@ -240,7 +240,7 @@ function answerContent({ part, bytes, mimeType = '' }: LoadedArtifact, requested
   throw new NotFoundError(`${absentArtifact({ artifactName: requested.name })}: ${why}`);
 }
 
-/** Answers with a download, so that a saved file is never shown as a page of this origin. */
+/** Responds with a download, so that a browser never shows a stored file as a page of this origin. */
 function sendBytes({ name, response }: ContentRequest, bytes: Buffer, type: string): Answer {
   response.attachment(name.startsWith(USER_ARTIFACT_PREFIX) ? name.slice(USER_ARTIFACT_PREFIX.length) : name);
   response.setHeader('content-security-policy', "sandbox; default-src 'none'; frame-ancestors 'none'");

@@ -6,32 +6,32 @@ import { checkContentSize, type ContentStore, rowContent } from './content-store
 
 interface S3Settings {
   bucket: string;
-  /** Key prefix; empty or ends with `/`. */
+  /** Prefix of all object keys; empty or ends with `/`. */
   prefix: string;
   region: string;
-  /** Set for stores other than Amazon's. */
+  /** URL of the store; `undefined` for Amazon S3. */
   endpoint: string | undefined;
-  /** True: `endpoint/bucket/key` instead of `bucket.endpoint/key`. */
+  /** True: addresses are `endpoint/bucket/key` instead of `bucket.endpoint/key`. */
   forcePathStyle: boolean;
   maxBytes: number;
-  /** Time-out for a silent store; default: 30,000. */
+  /** Time-out for a store that does not respond, in milliseconds. Default: 30,000. */
   timeoutMs?: number;
 }
 
 const CONNECT_TIMEOUT_MS = 3_000;
 const DEFAULT_TIMEOUT_MS = 30_000;
-/** Including the first one. */
+/** Maximum number of attempts, including the first. */
 const MAX_ATTEMPTS = 3;
 const REMOVED_AT_ONCE = 10;
 
 /**
- * Stores bytes in an S3-compatible store. Each version gets a fresh key, so nothing is overwritten, and becomes visible
- * only with its row. Versions saved in rows earlier stay readable.
- * @throws {ConfigError} if the bucket does not exist, or the store does not answer
+ * Stores bytes in an S3-compatible object store. Each version gets a new key, so objects are never overwritten; a
+ * version becomes visible only with its row. Versions that were saved in rows earlier stay readable.
+ * @throws {ConfigError} if the bucket does not exist, or the store does not respond
  */
 export async function openS3Content(settings: S3Settings): Promise<ContentStore> {
   const { bucket, prefix, maxBytes } = settings;
-  // Loaded on demand: it costs 0.3 s and 20 MB.
+  // Loaded on demand, because the SDK costs 0.3 s and 20 MB.
   const sdk = await import('@aws-sdk/client-s3');
   const client = new sdk.S3Client(clientOptions(settings));
   await checkBucket(() => client.send(new sdk.HeadBucketCommand({ Bucket: bucket })), bucket);
@@ -70,14 +70,14 @@ function clientOptions({ region, endpoint, forcePathStyle, timeoutMs }: S3Settin
       requestTimeout: timeoutMs ?? DEFAULT_TIMEOUT_MS,
       throwOnRequestTimeout: true,
     },
-    // Other stores may not support checksum trailers; the SHA-256 is in our row anyway.
+    // Off, because other stores may not support checksum trailers; the row has the SHA-256 anyway.
     requestChecksumCalculation: 'WHEN_REQUIRED' as const,
     responseChecksumValidation: 'WHEN_REQUIRED' as const,
     ...(endpoint === undefined ? {} : { endpoint }),
   };
 }
 
-/** Reads an object and stops after `bytes`, so that a replaced, larger object is not read whole. */
+/** Reads an object, at most `bytes` of it, so that an object that was replaced by a larger one is not read whole. */
 async function readObject(client: S3Client, command: GetObjectCommand, bytes: number): Promise<Buffer> {
   const { Body } = await client.send(command);
   const chunks: Buffer[] = [];
@@ -90,7 +90,10 @@ async function readObject(client: S3Client, command: GetObjectCommand, bytes: nu
   return Buffer.concat(chunks);
 }
 
-/** Checks that the bucket exists. 403 is ignored, because the right to use objects need not include HeadBucket. */
+/**
+ * Checks that the bucket exists. 403 is ignored, because credentials that may read and write objects may lack
+ * HeadBucket.
+ */
 async function checkBucket(send: () => Promise<unknown>, bucket: string): Promise<void> {
   try {
     await send();
@@ -107,7 +110,7 @@ const getStatus = (error: unknown): number | undefined =>
   (error as Partial<S3ServiceException> | undefined)?.$metadata?.httpStatusCode;
 const getName = (error: unknown) => (error instanceof Error ? error.name : 'unknown');
 
-/** Turns temporary failures into 503. Permanent refusals, such as a missing permission, are passed on and logged. */
+/** Turns temporary failures into 503. Permanent ones, such as a missing permission, are rethrown and logged. */
 async function unlessAway<T>(request: Promise<T>): Promise<T> {
   try {
     return await request;
@@ -118,7 +121,7 @@ async function unlessAway<T>(request: Promise<T>): Promise<T> {
   }
 }
 
-/** @throws {ConfigError} if the store cannot be used */
+/** Opens the configured store. @throws {ConfigError} if it cannot be used */
 export async function openContentStore(config: Config): Promise<ContentStore> {
   const { MAX_BODY_BYTES: maxBytes, ARTIFACT_STORE, AWS_ENDPOINT_URL: endpoint } = config;
   if (ARTIFACT_STORE === undefined) return rowContent(maxBytes);

@@ -7,7 +7,7 @@ import { budgets, budgetUses, modelPrices } from '../../platform/db/schema/schem
 import { excluded } from '../../platform/db/sql.ts';
 import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
 
-/** Charges model use outside of a stored event, once per `id`. @returns the exhausted budget, if any */
+/** Charges model use that no stored event accounts for, once per `id`. @returns the exhausted budget, if any */
 export async function spend(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -20,8 +20,8 @@ export async function spend(
 }
 
 /**
- * Lists an application's budgets: of the application, for each user, then of single users. Users below ' ' are internal
- * to rules.
+ * Lists an application's budgets: first the application's own, then those for every user, then those of single users.
+ * User ids that begin with a control character are excluded, because rules use them internally.
  */
 export async function listBudgets(db: Database, appName: string): Promise<Budget[]> {
   const { appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId } = budgets;
@@ -40,7 +40,7 @@ export async function deleteBudget(db: Database, appName: string, budget: Budget
   await db.delete(budgets).where(isThis);
 }
 
-/** Upserts a budget; deletes it if all its maxima are null. */
+/** Upserts a budget; deletes it if all its limits are null. */
 export async function saveBudget(db: Database, appName: string, budget: Budget): Promise<void> {
   const { maxInvocations = null, maxTokens = null, maxCost = null, webhookId = null } = budget;
   const maxima = { maxInvocations, maxTokens, maxCost, webhookId };
@@ -64,7 +64,7 @@ const toKey = (appName: string, { appliesTo, forUser, period }: BudgetKey) => ({
   period,
 });
 
-/** Finds today's use by user; users without use are left out. */
+/** Returns today's usage by user; users without usage are left out. */
 export async function listDayUses(db: Database, appName: string, userIds: string[]) {
   const { userId, promptTokens, outputTokens, cost, day } = budgetUses;
   const isToday = sql`${day} = (statement_timestamp() at time zone 'utc')::date`;
@@ -85,7 +85,7 @@ export async function listModelPrices(db: Database): Promise<ModelPrice[]> {
   return await db.select({ model, promptPrice, outputPrice }).from(modelPrices).orderBy(asc(model));
 }
 
-/** Saves a model's price. Costs that are already counted stay. */
+/** Saves a model's price. It applies to future usage; counted costs stay unchanged. */
 export async function saveModelPrice(db: Database, { model, promptPrice, outputPrice }: ModelPrice): Promise<void> {
   const updateTime = sql`clock_timestamp()`;
   await db

@@ -14,7 +14,7 @@ export const budgetKey = {
   period: z.enum(['day', 'month']).describe('Calendar day or month of UTC.'),
 };
 
-/** Limits on use by an application's users per period, in UTC. */
+/** Limits on the usage of an application's users per day or month, in UTC. */
 export const budgetSchema = z
   .strictObject({
     ...budgetKey,
@@ -46,26 +46,26 @@ export const modelPriceSchema = z
 export type ModelPrice = z.infer<typeof modelPriceSchema>;
 
 export interface ModelUse {
-  /** The model's name in the agent's request. */
+  /** The model's name in the agent's request to the provider. */
   model: string;
-  /** The model's name in the provider's answer (`modelVersion` of the event). Scores of older versions have none. */
+  /** The model's name in the provider's response (`modelVersion` of the event). Scores of earlier releases lack it. */
   answeredAs?: string;
   promptTokens: number;
   outputTokens: number;
-  /** The reservation to release when this use is counted. */
+  /** Id of the reservation that is released when this use is counted. */
   reservation?: string;
 }
 
-/** An exhausted budget, as the database reports it. */
+/** An exhausted budget, in the format of the SQL functions. */
 export interface OverBudget {
   appliesTo: Budget['appliesTo'];
   period: Budget['period'];
   what: 'invocations' | 'tokens' | 'cost';
-  /** True if something is left, but less than the next model call may use. */
+  /** True if the budget is not used up, but has less left than the next model call may use. */
   isShort: boolean;
   /** Seconds until the next period starts. */
   seconds: number;
-  /** Start of the next period, ISO 8601 in UTC. */
+  /** Time at which the next period starts, ISO 8601 in UTC. */
   opens: string;
 }
 
@@ -73,7 +73,7 @@ const WHOSE = { app: 'all users of the application', users: 'this user', user: '
 
 const budgetName = ({ appliesTo, period, what }: OverBudget): string => `budget.${appliesTo}.${period}.${what}`;
 
-/** Error text: which budget is exhausted, and until when. */
+/** Error message that tells which budget is exhausted, and until when. */
 export const budgetText = (over: OverBudget): string =>
   `The ${over.what} of ${WHOSE[over.appliesTo]} for this ${over.period} ${over.what === 'cost' ? 'is' : 'are'} ` +
   `${over.isShort ? 'less than the next model call may use' : 'used up'}: ${budgetName(over)}. ` +

@@ -8,32 +8,38 @@ import { callFunction } from '../../platform/db/statement.ts';
 import { spend } from './budget-store.ts';
 import { type OverBudget, OverBudgetError } from './budget.ts';
 
-/** Output limit of a budgeted call whose agent sets no `maxOutputTokens`; current models may answer this much. */
+/**
+ * Maximum output tokens of a budgeted call if the agent sets no `maxOutputTokens`; current models may generate this
+ * many.
+ */
 const DEFAULT_OUTPUT_TOKENS = 8_192;
-/** Tokens that a provider may add to a request, for tools and turns. */
+/** Upper bound of the tokens that a provider adds to a request, for tools and turns. */
 const OVERHEAD_TOKENS = 512;
-/** Media counts one token per 16 characters of base64. Providers charge less: the most expensive, audio, one per 31. */
+/**
+ * Characters of base64 media that are estimated as one token. Providers charge less: audio, the most expensive, one per
+ * 31.
+ */
 const MEDIA_CHARACTERS_PER_TOKEN = 16;
-/** Minimum for a media part, because an image of few bytes may have many pixels. */
+/** Minimum estimate for a media part, in tokens, because an image of few bytes may have many pixels. */
 const MIN_MEDIA_TOKENS = 5_000;
-/** Default lifetime of a reservation after its last renewal. */
+/** Default time in milliseconds after which a reservation expires unless it is renewed. */
 const RESERVED_MS = 30_000;
-/** Pause between attempts while other calls have reserved the rest of the budget. */
+/** Pause in milliseconds between attempts while other calls have reserved the rest of the budget. */
 const PAUSE_MS = 250;
 
-/** A model call with a reservation: its request, with limited output. */
+/** A model call with a budget reservation; its request has an output limit. */
 export interface ReservedCall {
   request: ModelRequest;
-  /** Passed on with the counted use, which releases the reservation. */
+  /** Id of the reservation. The caller passes it on with the counted use, which releases the reservation. */
   reservation: string;
-  /** To be called when the call ends. An uncounted reservation expires after `durationMs`. */
+  /** Must be called when the model call ends. If its use is not counted, the reservation expires after `durationMs`. */
   end(): void;
 }
 
 /**
- * Reserves the maximum that a model call may use in the user's budgets. Waits while running calls have reserved the
- * rest. If the process dies, the reservation expires after `durationMs`.
- * @returns an exhausted budget if waiting cannot help
+ * Reserves the maximum that a model call may use in the user's budgets. While other running calls have reserved the
+ * rest, it waits. If the process dies, the reservation expires after `durationMs`.
+ * @returns the exhausted budget if waiting cannot help
  * @throws the abort reason of `request.signal`
  */
 export async function reserveCall(
@@ -57,13 +63,15 @@ export async function reserveCall(
       throw abortError(signal);
     });
   }
-  // A failed renewal is repaired by the next one: the lifetime spans three.
+  // A failed renewal is ignored, because a reservation lasts for three renewal intervals.
   const renew = () => void callFunction(db, 'renew_reservation', call).catch(() => undefined);
   const timer = setInterval(renew, durationMs / 3);
   return { request: bound.request, reservation, end: () => clearInterval(timer) };
 }
 
-/** Result of `reserve_budget`. `limited` is false if no token or cost budget applies to the user. */
+/**
+ * Result of the SQL function `reserve_budget`. `limited` is false if no budget for tokens or cost applies to the user.
+ */
 interface Reserved {
   reserved: boolean;
   over: OverBudget | null;
@@ -73,7 +81,7 @@ interface Reserved {
 /** Makes a model call within the user's budgets and charges it. @throws {LimitError} if the budget is too small */
 export type Spend = (model: Model, request: ModelRequest) => Promise<ModelAnswer>;
 
-/** Charges a user for a model call outside the agent loop, such as a judge's. */
+/** Charges a user for model calls outside the agent loop, such as the calls of a judge model in an evaluation. */
 export const spendWith =
   (db: Database, user: Pick<SessionKey, 'appName' | 'userId'>): Spend =>
   async (model, request) => {
@@ -92,14 +100,14 @@ export const spendWith =
     }
   };
 
-/** Bounds a model call: maximum prompt and output tokens, and the request with that output limit. */
+/** Determines upper bounds of a model call: prompt and output tokens, and the request with that output limit. */
 export function boundCall(request: ModelRequest): { request: ModelRequest; prompt: number; output: number } {
   const output = request.sampling.maxOutputTokens ?? DEFAULT_OUTPUT_TOKENS;
   const bounded = { ...request, sampling: { ...request.sampling, maxOutputTokens: output } };
   return { request: bounded, prompt: boundPrompt(request), output };
 }
 
-/** Upper bound of a request's tokens: a tokenizer makes at most one token per byte. */
+/** Upper bound of a request's prompt tokens: a tokenizer makes at most one token per byte. */
 function boundPrompt({ instruction, contents, tools, outputSchema }: ModelRequest): number {
   let media = 0;
   const text = JSON.stringify({ instruction, contents, tools, outputSchema }, (name, value: unknown) => {

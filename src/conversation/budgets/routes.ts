@@ -31,13 +31,13 @@ const price = room.resource({
 
 const errors = { 400: 'It applies to one user and names none, or names one and does not.' };
 
-/** @throws {InvalidError} for a budget of one user without its name, or another one with a name */
+/** @throws {InvalidError} if a budget of a single user lacks the user's name, or any other budget has a user's name */
 function checkUser({ appliesTo, forUser }: Pick<Budget, 'appliesTo' | 'forUser'>): void {
   if ((appliesTo === 'user') !== (forUser != null))
     throw new InvalidError('`forUser` names the user where `appliesTo` is `user`, and is absent otherwise.');
 }
 
-/** Budgets of users and applications, prices of models. */
+/** The operations on budgets of users and applications, and on prices of models. */
 export const budgetOperations = [
   budget.list({
     summary: 'List the budgets of an application',

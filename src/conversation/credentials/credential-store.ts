@@ -15,7 +15,7 @@ export async function findGrant(db: Database, key: CredentialKey): Promise<strin
   return row?.grant ?? undefined;
 }
 
-/** Lists a user's encrypted grants; `grant` is null for a resource with a pending consent only. */
+/** Lists a user's encrypted grants; `grant` is null for a resource that has only a pending consent. */
 export const listGrants = (db: Database, user: Omit<CredentialKey, 'resource'>, limit: number) =>
   db
     .select({ resource: userCredentials.resource, grant: userCredentials.grant })
@@ -23,7 +23,7 @@ export const listGrants = (db: Database, user: Omit<CredentialKey, 'resource'>, 
     .where(isOf(user))
     .limit(limit);
 
-/** Stores a pending consent; replaces an earlier one for the same resource. */
+/** Stores a pending consent; replaces an earlier pending consent for the same resource. */
 export async function insertConsent(
   db: Database,
   key: CredentialKey,
@@ -36,13 +36,18 @@ export async function insertConsent(
     .onConflictDoUpdate({ target: [userCredentials.appName, userCredentials.userId, userCredentials.resource], set });
 }
 
-/** The caller who redeems a consent. `userId` undefined: any user; `apps` undefined: all applications. */
+/**
+ * The caller who redeems a consent. `userId` undefined: may act for any user; `apps` undefined: for all applications.
+ */
 export interface ConsentGiver {
   userId: string | undefined;
   apps?: ReadonlySet<string> | undefined;
 }
 
-/** Takes a pending consent by its state; it can be taken once. @returns `undefined` if no such consent is pending */
+/**
+ * Removes and returns the pending consent with an OAuth state, so that it is redeemed once. @returns `undefined` if
+ * there is none
+ */
 export async function takeConsent(db: Database, stateHash: Buffer, { userId, apps }: ConsentGiver) {
   const isOwn = and(
     userId === undefined ? sql`true` : eq(userCredentials.userId, userId),
@@ -60,7 +65,7 @@ export async function takeConsent(db: Database, stateHash: Buffer, { userId, app
   return rows[0];
 }
 
-/** Acquires the lease to renew a grant. @returns false if another process holds it */
+/** Acquires the lease for renewing a grant. @returns false if another process holds the lease */
 export async function leaseRenewal(db: Database, key: CredentialKey, grant: string, seconds: number): Promise<boolean> {
   const isFree = sql`(lease_expire_time is null or lease_expire_time < clock_timestamp())`;
   const { rowCount } = await db
@@ -71,8 +76,8 @@ export async function leaseRenewal(db: Database, key: CredentialKey, grant: stri
 }
 
 /**
- * Replaces a grant and ends the renewal lease.
- * @param replaced - if given, replaces only this value (compare-and-set)
+ * Replaces a grant and releases the renewal lease.
+ * @param replaced - if given, the grant is replaced only if it has this value (compare-and-set)
  */
 export async function replaceGrant(
   db: Database,

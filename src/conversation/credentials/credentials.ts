@@ -20,7 +20,7 @@ import {
   type ConsentGiver,
 } from './credential-store.ts';
 
-/** Seconds that a user has to consent, and that a process has to renew a grant. */
+/** Time limit in seconds for a user to give consent, and for a process to renew a grant. */
 const CONSENT_SECONDS = 600;
 const RENEWAL_SECONDS = 30;
 const LOOK_MS = 200;
@@ -31,14 +31,14 @@ export interface CredentialContext {
   database: DatabasePool;
   secrets: Secrets;
   log: Log;
-  /** The allowed redirect address, and the issuers that may be contacted. */
+  /** The allowed redirect URL, and the policy for contacting issuers. */
   grants: { egress: EgressPolicy; redirectUrl: string | undefined };
 }
 
 const toPlace = ({ appName, userId, resource }: CredentialKey) => ['grant', appName, userId, resource];
 const toStateHash = (state: string) => hash('sha256', state, 'buffer');
 
-/** Returns access to a user's grants; `undefined` if no encryption key or no redirect address is configured. */
+/** Returns access to users' grants; `undefined` if no encryption key or no redirect URL is configured. */
 export function openCredentials(
   { database: { db }, secrets, grants: { redirectUrl } }: Pick<CredentialContext, 'database' | 'secrets' | 'grants'>,
   user: Omit<CredentialKey, 'resource'>,
@@ -83,14 +83,16 @@ function open(secrets: Secrets, key: CredentialKey, sealed: string | null | unde
   return text === undefined ? undefined : (JSON.parse(text) as JsonObject);
 }
 
-/** The same text for every consent that the caller cannot redeem, so that nobody learns of another user's consent. */
+/**
+ * The same message for every consent that the caller cannot redeem, so that nobody learns of another user's consent.
+ */
 export const NO_CONSENT = 'No consent waits for this: it was used, has expired, or is of another user.';
 
 /**
- * Redeems a browser's consent redirect, once, for the user who was asked.
+ * Redeems a consent after the issuer's redirect in a browser, once, for the user who was asked.
  * @returns the session that waits for the consent
  * @throws {NotFoundError} if no consent is pending
- * @throws {InvalidError} if the issuer grants no access
+ * @throws {InvalidError} if the issuer denies access
  */
 export async function redeemConsent(
   { database: { db }, secrets, grants, log }: CredentialContext,
@@ -113,7 +115,7 @@ export async function redeemConsent(
   return { ...key, sessionId };
 }
 
-/** Deletes a batch of a user's grants after revoking them at their issuers, if those answer. */
+/** Deletes a batch of a user's grants. Each is first revoked at its issuer, if the issuer responds. */
 export async function deleteGrants(
   { database: { db }, secrets, grants, log }: CredentialContext,
   user: Omit<CredentialKey, 'resource'>,
@@ -134,7 +136,7 @@ export async function deleteGrants(
   return rows.length;
 }
 
-/** Runs `work` with a fetch limited in time and by the egress policy. */
+/** Runs `work` with a `fetch` that has a time-out and obeys the egress policy. */
 async function withFetch<Result>(
   policy: EgressPolicy,
   userId: string,

@@ -7,7 +7,7 @@ import { type CredentialContext, deleteGrants, NO_CONSENT, redeemConsent } from 
 
 const room = area<CredentialContext>('Service and applications', { read: 'read', write: 'write', owner: 'path' });
 
-/** Path of the operation that a browser comes back to. */
+/** Path to which an issuer redirects the user's browser. */
 export const CALLBACK_PATH = '/oauth/callback';
 
 const finish = room.operation({
@@ -52,7 +52,7 @@ const finish = room.operation({
   }),
 });
 
-/** The user who gives access; `undefined` in mode `local`, where all callers are one. */
+/** The user who gives consent; `undefined` in mode `local`, where users are not distinguished. */
 function whoGives(principal: Principal, named: string | undefined): string | undefined {
   if (principal.kind === 'anonymous') return named;
   const [only, ...others] = (principal.kind === 'key' && principal.users) || [];
@@ -71,5 +71,5 @@ const deleteAll = room.operation({
   },
 });
 
-/** The operations on grants. */
+/** The operations on users' grants. */
 export const credentialOperations = [finish, deleteAll];

@@ -4,7 +4,7 @@ import type { Database } from '../../platform/db/database.ts';
 import { escapeText, unescapeText } from '../../platform/db/json-escape.ts';
 import { legalHolds } from '../../platform/db/schema/schema.ts';
 
-/** The data under a hold: a session's, or all of a user's if `sessionId` is undefined. */
+/** The data under a legal hold: a session's, or all data of a user if `sessionId` is undefined. */
 export interface HoldKey {
   appName: string;
   userId: string;
@@ -14,16 +14,19 @@ export interface HoldKey {
 interface OwnerColumns {
   appName: SQLWrapper;
   userId: SQLWrapper;
-  /** Present if rows belong to a session. */
+  /** Present if the rows belong to sessions. */
   sessionId?: SQLWrapper;
 }
 
-/** SQL condition: the row is on hold. Clean-ups skip such rows, because a trigger would fail the whole statement. */
+/**
+ * SQL condition: the row is under a legal hold. Clean-ups skip such rows, because a trigger would fail the whole
+ * statement.
+ */
 export const isOnHold = ({ appName, userId, sessionId }: OwnerColumns): SQL => sql`exists (
   select from ${legalHolds} where ${legalHolds.appName} = ${appName} and ${legalHolds.userId} = ${userId}
     and ${legalHolds.sessionId} in ('', ${sessionId ?? sql`''`}))`;
 
-/** Upserts a hold. Waits for running statements that delete the user's data. */
+/** Upserts a legal hold. Waits for running statements that delete the user's data. */
 export async function saveHold(tx: Database, key: HoldKey, reason: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(user_data_lock(${key.appName}, ${key.userId}))`);
   const values = { ...key, sessionId: key.sessionId ?? '', reason: escapeText(reason) };

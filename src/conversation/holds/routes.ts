@@ -74,5 +74,5 @@ const listAll = room.operation({
   },
 });
 
-/** Legal holds: what an operator with the scope `admin` keeps from being deleted. */
+/** The operations on legal holds, by which an operator with scope `admin` prevents deletion. */
 export const holdOperations = [setHold, removeHold, listAll];

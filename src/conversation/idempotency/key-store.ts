@@ -8,7 +8,7 @@ import { idempotencyKeys } from '../../platform/db/schema/schema.ts';
 import { isAmong } from '../sessions/session-key.ts';
 
 export interface IdempotencyKey {
-  /** The application and user that the request concerns; empty if none. */
+  /** The application and the user that the request concerns; empty if there is none. */
   appName: string;
   userId: string;
   scope: string;
@@ -25,9 +25,9 @@ const isKey = ({ appName, userId, scope, key }: Omit<IdempotencyKey, 'hash'>) =>
   );
 
 /**
- * Reserves a key until the transaction ends; a concurrent request with the same key waits here.
- * @returns the stored answer, or `undefined` for a new key
- * @throws {NotFoundError} if the session of the stored answer was deleted
+ * Reserves an idempotency key until the transaction ends; a concurrent request with the same key waits here.
+ * @returns the stored response, or `undefined` for a new key
+ * @throws {NotFoundError} if the session of the stored response was deleted
  */
 export async function reserveKey(
   tx: Database,
@@ -48,12 +48,12 @@ export async function reserveKey(
     })
     .from(idempotencyKeys)
     .where(isKey(key));
-  // Empty means forgotten, because stored answers are JSON.
+  // An empty response means that it was cleared with its session; stored responses are JSON and never empty.
   if (row?.answer === '') throw new NotFoundError(sessionNotFound(row.sessionId ?? ''));
   return row && { hash: row.hash, answer: unescapeText(row.answer) };
 }
 
-/** Stores the answer of a reserved key. It is forgotten when `sessionId` is deleted. */
+/** Stores the response for a reserved key. It is cleared when session `sessionId` is deleted. */
 export async function keepAnswer(
   tx: Database,
   key: IdempotencyKey,
@@ -66,15 +66,17 @@ export async function keepAnswer(
     .where(isKey(key));
 }
 
-/** Clears the answers about deleted sessions. The keys stay, so that a late retry cannot re-create a session. */
+/**
+ * Clears the stored responses about deleted sessions. The keys stay, so that a late retry cannot re-create a session.
+ */
 export async function forgetAnswers(tx: Database, keys: readonly SessionKey[]): Promise<void> {
   await tx.update(idempotencyKeys).set({ responseBody: '' }).where(isAmong(keys, idempotencyKeys));
 }
 
-/** Scope of keys of deleted invocations; a trigger writes them when an invocation's row is deleted. */
+/** Scope for the keys of deleted invocations; a trigger inserts them when an invocation's row is deleted. */
 const OF_INVOCATIONS = 'invocation';
 
-/** @throws {NotFoundError} if the key belonged to an invocation that was deleted with its session */
+/** Checks a key of invocations. @throws {NotFoundError} if its invocation was deleted with the session */
 export async function refuseForgottenKey(
   db: Database,
   { appName, userId }: Omit<SessionKey, 'sessionId'>,
@@ -93,7 +95,7 @@ export async function deleteOldKeys(db: Database, hours: number, signal?: AbortS
   await inBatches(() => db.delete(idempotencyKeys).where(isNext), signal);
 }
 
-/** Deletes answers of operations without a user in the path whose body names this user. @returns their number */
+/** Deletes stored responses about a user who is named in the request's body, not in its path. @returns their number */
 export async function deleteAnswersNaming(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -102,7 +104,7 @@ export async function deleteAnswersNaming(
   return rowCount ?? 0;
 }
 
-/** Counts the answers that {@link deleteAnswersNaming} would delete. */
+/** Counts the stored responses that {@link deleteAnswersNaming} would delete. */
 export const countAnswersNaming = (db: Database, user: Pick<SessionKey, 'appName' | 'userId'>): Promise<number> =>
   db.$count(idempotencyKeys, namesUser(user.appName, user.userId));
 

@@ -9,7 +9,7 @@ import { type IdempotencyKey, keepAnswer, reserveKey } from './key-store.ts';
 
 const MAX_KEY_CHARACTERS = 255;
 
-/** Header of every operation that changes something. */
+/** Header of every operation that can be made idempotent. */
 export const idempotencyHeaders = z.object({
   'idempotency-key': z
     .string()
@@ -19,15 +19,15 @@ export const idempotencyHeaders = z.object({
     .describe('The same key and request give the same answer and are done once, for 24 hours.'),
 });
 
-/** An `Idempotency-Key` with the SHA-256 of its request. */
+/** An idempotency key with the SHA-256 of its request. */
 export interface IdempotentRequest {
   idempotencyKey: string;
   hash: string;
 }
 
 /**
- * Hashes a request for its key.
- * @param requested - everything that makes two requests equal
+ * Hashes a request, so that the same key with another request is detected.
+ * @param requested - everything that distinguishes two requests
  * @returns `undefined` without a key
  */
 export function fingerprint(idempotencyKey: string | undefined, requested: unknown): IdempotentRequest | undefined {
@@ -41,9 +41,9 @@ interface IdempotentContext {
 }
 
 /**
- * Makes a POST or PATCH idempotent by `Idempotency-Key`: the handler runs inside the transaction that holds the key.
- * Other operations are returned unchanged. So are operations that declare the header themselves: they call models, and
- * no transaction may last that long, so they choose the part to run once.
+ * Makes a POST or PATCH idempotent by `Idempotency-Key`: its handler runs inside the transaction that holds the key.
+ * Other operations are returned unchanged. So are operations that declare the header themselves: they call models,
+ * which takes too long for a transaction, so they choose which part runs once.
  */
 export function idempotent<Context extends IdempotentContext>(plain: Operation<Context>): Operation<Context> {
   if (plain.method !== 'post' && plain.method !== 'patch') return plain;
@@ -92,8 +92,8 @@ export async function once<Context extends IdempotentContext>(
     hash: request.hash,
   };
   let topics: string[] = [];
-  // Answers of operations that cannot return 404 are independent of the session, so they outlive it. Saving an artifact
-  // is one.
+  // If an operation cannot return 404, as when it saves an artifact, its response does not depend on the session and is
+  // kept when the session is deleted.
   const findSession = (answer: string) => (errors?.[404] ? findSessionId(path, body, answer) : undefined);
   const text = await doOnce(context.database, key, findSession, async (database) => {
     // Reset, because the transaction may be retried.
@@ -106,26 +106,28 @@ export async function once<Context extends IdempotentContext>(
   return text;
 }
 
-/** Collects published topics instead of sending them. */
+/** Collects notification topics instead of publishing them. */
 const collectTopics = (notifications: Notifications, topics: string[]): Notifications => ({
   publish: (topic) => void topics.push(topic),
   subscribe: (topic, wake) => notifications.subscribe(topic, wake),
   close: () => notifications.close(),
 });
 
-/** Namespace of a caller's keys: per user, and per runtime key with an id. Keys of `RUNTIME_API_KEYS` share one. */
+/**
+ * Namespace of a caller's idempotency keys: per user, or per API key with an id. Keys of `RUNTIME_API_KEYS` share one.
+ */
 const toScope = (principal: Principal) => {
   if (principal.kind === 'user') return `user ${principal.userId}`;
   return principal.kind === 'key' && principal.id !== undefined ? `key ${principal.id}` : principal.kind;
 };
 
-/** The user that a stored answer concerns, so that erasing the user finds it. */
+/** The user whom a stored response concerns, so that erasing the user deletes the response. */
 const toSubject = ({ appName = '', userId }: Subject, body: unknown, principal: Principal) => ({
   appName,
   userId: userId ?? namedIn(body, 'userId') ?? (principal.kind === 'user' ? principal.userId : ''),
 });
 
-/** The session that an answer concerns: named by the path or by the body, or just created. */
+/** The session that a response concerns: named by the path or the body, or just created. */
 function findSessionId({ userId, sessionId }: Subject, body: unknown, answer: string): string | undefined {
   if (sessionId !== undefined) return sessionId;
   if (userId === undefined && namedIn(body, 'userId') === undefined) return undefined;
@@ -152,9 +154,9 @@ function toText(answer: Answer | void): string {
 }
 
 /**
- * Runs `work` once per key. Its writes, the key and the answer commit together, so a retry finds all or nothing. A
- * failed request leaves the key unused.
- * @param findSession - the session that an answer concerns; the answer is forgotten with it
+ * Runs `work` once per idempotency key. Its writes, the key and the response commit together, so a retry finds all or
+ * nothing. A failed request leaves the key unused.
+ * @param findSession - returns the session that a response concerns; the response is deleted with it
  * @throws {KeyReusedError} if the key was used for another request
  */
 function doOnce(

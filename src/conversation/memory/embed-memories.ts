@@ -12,18 +12,24 @@ import * as store from './embedding-store.ts';
 import type { VectorQuery } from './memory-store.ts';
 import { rememberInvocation } from './remember.ts';
 
-/** Published when memory jobs are added. */
+/** Notification topic for new memory jobs. */
 export const MEMORY_TOPIC = 'memory';
 const MAX_JOBS = 4;
 const MAX_BATCH = 16;
-/** A call times out well before its lease, so that no other process repeats it. A search falls back to words sooner. */
+/**
+ * Time-out of an embedding call; well below the lease, so that no other process repeats the call. A search falls back
+ * to words after a shorter time.
+ */
 const CALL_MS = 60_000;
 const LEASE_MS = 120_000;
 const QUERY_MS = 3_000;
-/** With back-off about an hour and a half. Adding to the user's memory resets it. */
+/**
+ * Maximum number of attempts; with back-off they take about an hour and a half. Adding to the user's memory resets
+ * them.
+ */
 const MAX_ATTEMPTS = 10;
 const BACK_OFF = { firstMs: 10_000, maxMs: 3_600_000 };
-/** Longest pause between polls, because nothing is published when a job becomes due again. */
+/** Maximum pause between polls, because no notification tells that a job is due again. */
 const MAX_PAUSE_MS = 5_000;
 const MAX_DIMENSIONS = 16_000;
 
@@ -31,7 +37,9 @@ type User = Pick<SessionKey, 'appName' | 'userId'>;
 type Agents = ReadonlyMap<string, HostedAgent>;
 type MemoryContext = QueueContext & { database: DatabasePool; agents: Agents };
 
-/** Looks for pgvector if an application configures embeddings. Warns if memory will be searched by words only. */
+/**
+ * Looks for pgvector if an application configures embeddings. Without it, warns that memory is searched by words only.
+ */
 export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: Log): Promise<void> {
   const withEmbedder = [...agents].filter(([, { embedder }]) => embedder);
   const schema = withEmbedder.length === 0 || db.isOnCluster ? undefined : await store.findVectorSchema(db);
@@ -43,7 +51,7 @@ export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: L
   }
 }
 
-/** Identifies vectors that are comparable: model and dimensions. */
+/** Identifies comparable vectors by model and dimensions. */
 const toVectorName = ({ modelName, dimensions }: Embedder) => [modelName, dimensions ?? []].flat().join(' ');
 
 /** Embeds texts within the user's budgets and charges them. @throws {LimitError} if the budget is too small */
@@ -66,7 +74,7 @@ async function embed(db: Database, embedder: Embedder, user: User, texts: string
   }
 }
 
-/** Embeds a search query. @returns `undefined`, after a warning, if the model fails */
+/** Embeds a search query. @returns `undefined`, after logging a warning, if the model fails */
 export async function findVector(
   { database: { db }, log }: { database: DatabasePool; log: Log },
   embedder: Embedder,
@@ -82,7 +90,7 @@ export async function findVector(
   return vector && { vector, model: toVectorName(embedder), schema };
 }
 
-/** Runs memory jobs until the process drains: embeds memories, and remembers invocations. */
+/** Runs memory jobs until the process drains: embeds memories, and adds invocations to memory. */
 export async function runMemoryJobs(context: MemoryContext): Promise<void> {
   const { agents, database } = context;
   const appNames = [...agents].flatMap(([name, { embedder, remember }]) => (embedder || remember ? [name] : []));
@@ -100,7 +108,7 @@ export async function runMemoryJobs(context: MemoryContext): Promise<void> {
   });
 }
 
-/** Runs a job. On failure it is retried later; search works without its vectors. */
+/** Runs a memory job. A failed job is retried later; until then its memories are found by words only. */
 async function runJob({ agents, database: { db }, draining, log }: MemoryContext, job: store.MemoryJob) {
   const { embedder, remember } = agents.get(job.appName) ?? {};
   const signal = AbortSignal.any([draining, AbortSignal.timeout(CALL_MS)]);
@@ -121,7 +129,7 @@ async function runJob({ agents, database: { db }, draining, log }: MemoryContext
 
 async function embedBatch(db: Database, embedder: Embedder, job: store.MemoryJob, signal: AbortSignal) {
   const model = toVectorName(embedder);
-  // After a failure embed one at a time, because one text may be what the model refuses.
+  // After a failure texts are embedded one at a time, because the model may refuse a single text.
   const rows = await store.listUnembedded(db, job, model, job.attempts > 1 ? 1 : MAX_BATCH);
   if (rows.length === 0) return store.endJob(db, job);
   const texts = rows.map(({ text }) => text);

@@ -6,15 +6,15 @@ import { limitedBytes } from '../storage/storage-store.ts';
 
 const j = memoryJobs;
 const jobKey = sql`(${j.appName}, ${j.userId}, ${j.sessionId}, ${j.invocationId})`;
-// Stable instead of volatile: a distributed database accepts no volatile function in an update.
+// A stable function, because a distributed database accepts no volatile function in an update.
 const now = sql`statement_timestamp()`;
 const after = (ms: number) => sql`${now} + ${ms} * interval '1 millisecond'`;
-/** Characters of a memory that are embedded; models accept a few thousand tokens. */
+/** Maximum number of a memory's characters that are embedded, because models accept a few thousand tokens. */
 const MAX_CHARACTERS = 4_000;
 
 /**
- * A job: an invocation to remember, or, with empty session and invocation, a user whose memories need vectors.
- * `attempts` counts since the last success, including this one.
+ * A memory job. Either an invocation to add to memory, or, with empty `sessionId` and `invocationId`, a user whose
+ * memories need vectors. `attempts` counts attempts since the last success, including the current one.
  */
 export type MemoryJob = SessionKey & { invocationId: string; attempts: number };
 
@@ -22,7 +22,7 @@ const isOf = ({ appName, userId }: MemoryJob) => and(eq(memories.appName, appNam
 const isJob = ({ appName, userId, sessionId, invocationId }: MemoryJob) =>
   sql`${jobKey} = (${appName}, ${userId}, ${sessionId}, ${invocationId})`;
 
-/** Finds the schema of pgvector, if every role may use it. */
+/** Finds the database schema of pgvector; `undefined` if it is missing or not usable by every role. */
 export async function findVectorSchema(db: Database): Promise<string | undefined> {
   const { rows } = await db.execute<{ schema: string }>(sql`
     select nspname as schema from pg_extension join pg_namespace n on n.oid = extnamespace
@@ -30,7 +30,10 @@ export async function findVectorSchema(db: Database): Promise<string | undefined
   return rows[0]?.schema;
 }
 
-/** Claims the applications' jobs that have waited longest, in one statement. Users take turns, one batch each. */
+/**
+ * Claims the longest-waiting memory jobs of the applications, in a single statement. Users take turns, with a batch
+ * each.
+ */
 export async function claimJobs(db: Database, appNames: string[], slots: number, leaseMs: number) {
   const { rows } = await db.execute<MemoryJob & Record<string, unknown>>(sql`
     with due as (
@@ -44,7 +47,7 @@ export async function claimJobs(db: Database, appNames: string[], slots: number,
   return rows;
 }
 
-/** Lists a user's newest memories without a vector of this model. */
+/** Lists a user's newest memories that have no vector of the model. */
 export const listUnembedded = (db: Database, job: MemoryJob, model: string, limit: number) =>
   db
     .select({
@@ -60,7 +63,7 @@ export const listUnembedded = (db: Database, job: MemoryJob, model: string, limi
     .limit(limit);
 
 /**
- * Saves vectors, counts their bytes for the user, and makes the job due again for the next batch. A missing vector
+ * Saves vectors, adds their bytes to the user's storage, and makes the job due again for the next batch. A null vector
  * marks a memory that the model refused.
  */
 export async function saveVectors(
@@ -82,7 +85,7 @@ export async function saveVectors(
     update ${j} set due_time = ${now}, attempts = 0 where ${isJob(job)}`);
 }
 
-/** Delays a job, or deletes it if `pauseMs` is undefined and nothing was added since it was claimed. */
+/** Delays a memory job; if `pauseMs` is undefined, deletes it unless memories were added since it was claimed. */
 export async function endJob(db: Database, job: MemoryJob, pauseMs?: number): Promise<void> {
   if (pauseMs === undefined) await db.delete(j).where(and(isJob(job), eq(j.attempts, job.attempts)));
   else await db.execute(sql`update ${j} set due_time = ${after(pauseMs)} where ${isJob(job)}`);

@@ -10,35 +10,43 @@ import { sessionLock } from '../sessions/session-lease.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
 import type { SessionKey } from '../../core/session.ts';
 
-/** Bytes of an event remembered as a whole. Of larger ones only this many characters of text are stored. */
+/**
+ * Maximum size of an event that memory stores whole, in bytes. Of a larger event it stores only this many characters of
+ * text.
+ */
 export const MAX_MEMORY = 65_536;
-/** Bytes of events added per statement (the first may exceed it): some tenths of a second. */
+/**
+ * Maximum bytes of events added per statement, which then takes some tenths of a second. The first event may exceed it.
+ */
 const BATCH_BYTES = 262_144;
-/** Bytes of one search result (the first memory may exceed it). */
+/** Maximum bytes of a search result. The first memory may exceed it. */
 export const MAX_FOUND_BYTES = 524_288;
-/** Matches that a search ranks, newest first, and bytes of their word vectors (the first may exceed it). */
+/**
+ * Maximum number of matches that a search ranks, newest first, and maximum bytes of their word vectors. The first match
+ * may exceed it.
+ */
 export const MAX_RANKED = 5_000;
 const MAX_RANKED_BYTES = 8_388_608;
-/** Entries of each ranking that are fused: the maximum result size. */
+/** Number of entries taken from each ranking for fusion: the maximum size of a result. */
 const MAX_FUSED = 100;
 /**
- * Constant of reciprocal rank fusion, and the weight of words relative to meaning. Words weigh less, because any word
- * matches, even "the". Of 60 questions (test/data/memory), 47 have their answer among the first five with these values;
- * 14 by words only, 48 by meaning only, 30 with the usual constants 60 and 1.
+ * Constant of reciprocal rank fusion, and the weight of the ranking by words relative to the ranking by meaning. Words
+ * weigh less, because any word matches, even "the". Of 60 test questions (test/data/memory), 47 have their answer among
+ * the first five results with these values; 14 by words only, 48 by meaning only, 30 with the usual constants 60 and 1.
  */
 const RANK_CONSTANT = 10;
 const WORDS_WEIGHT = 0.5;
 
-/** SQL: the indexed expression of `memories_search_idx`: words, and a hash of the user. */
+/** SQL: the expression indexed by `memories_search_idx`: the memory's words, and a hash of its user. */
 const INDEXED = sql`(${memories.searchVector} || array_to_tsvector(array[
   md5(${memories.appName} || chr(1) || ${memories.userId})]))`;
 
 /**
- * Adds a batch of a session's events to the user's memory. Events already in memory stay unchanged. One statement; it
- * locks the session, so nothing is added to a session that is being deleted.
- * @param after - sequence of the last event handled
- * @param embeds - true: schedule embedding of the user's memories
- * @param only - ids of events to add; default: all
+ * Adds a batch of a session's events to the user's memory. Events already in memory stay unchanged. A single statement
+ * that locks the session, so that nothing is added while the session is being deleted.
+ * @param after - sequence of the last event that was handled
+ * @param embeds - true: also schedule the embedding of the user's memories
+ * @param only - ids of the events to add; default: all
  * @returns the sequence to continue after, `null` at the end, `undefined` if the session does not exist
  */
 export async function addToMemory(
@@ -64,7 +72,7 @@ export async function addToMemory(
   const isAdded = (eventId: AnyPgColumn) =>
     sql`(exists (select from ${memories} where ${isSession(key, memories)} and ${memories.eventId} = ${eventId})
       ${only ? sql`or ${eventId} <> all(${sql.param(only)}::text[])` : sql``})`;
-  // Resetting `attempts` tells a running job that more was added; see `endJob`.
+  // Resetting `attempts` tells a running job that memories were added; see `endJob`.
   const due = sql`due as (
     insert into ${memoryJobs} (app_name, user_id) select ${key.appName}, ${key.userId} from held
     on conflict (app_name, user_id, session_id, invocation_id) do update set attempts = 0),`;
@@ -95,7 +103,7 @@ export async function deleteMemories(db: Database, key: SessionKey): Promise<voi
   await db.delete(memories).where(isSession(key, memories));
 }
 
-/** A query vector, compared with memories embedded by the same model. */
+/** The vector of a search query, compared with memories that the same model embedded. */
 export interface VectorQuery {
   vector: number[];
   model: string;
@@ -103,9 +111,9 @@ export interface VectorQuery {
 }
 
 /**
- * SQL: the user's memories nearest to a vector, as `near`. Exact search without a vector index: an index over all users
- * would return mostly other users' memories, and one user has few. The newest {@link MAX_RANKED} are compared: 10 ms
- * with 256 dimensions, 53 ms with 1,536 (plain SQL over arrays: 261 and 821 ms).
+ * SQL: the user's memories nearest to a vector, as `near`. It compares vectors exactly, without a vector index: an
+ * index over all users would mostly return other users' memories, and a single user has few. The newest {@link
+ * MAX_RANKED} are compared, in 10 ms with 256 dimensions and 53 ms with 1,536 (plain SQL over arrays: 261 and 821 ms).
  */
 function findNear(
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -125,8 +133,8 @@ function findNear(
 
 /**
  * Finds a user's memories that contain any of the words, best match first, then newest; with `near`, also memories of
- * similar meaning. At most `limit`, fewer if they are large. Each is JSON with `author`, `content` and an ISO 8601
- * `timestamp`.
+ * similar meaning. Returns at most `limit`, fewer if they are large. Each memory is JSON with `author`, `content` and
+ * an ISO 8601 `timestamp`.
  */
 export async function searchMemories(
   db: Database,

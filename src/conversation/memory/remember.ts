@@ -7,7 +7,7 @@ import { spendWith } from '../budgets/reserve-call.ts';
 import { listInvocationEvents } from '../sessions/event-store.ts';
 import { addToMemory } from './memory-store.ts';
 
-/** The newest texts that a model judges in one call, and characters of each. */
+/** Maximum number of texts that a model judges in a call, newest first, and maximum characters of each text. */
 const MAX_JUDGED = 64;
 const MAX_CHARACTERS = 2_000;
 const JUDGE =
@@ -16,7 +16,7 @@ const JUDGE =
 
 type Utterance = { id: string; author: string; text: string };
 
-/** Adds an invocation's texts, as selected by the rule, to the user's memory. */
+/** Adds those of an invocation's texts to the user's memory that the application's rule selects. */
 export async function rememberInvocation(
   db: Database,
   remember: Remember,

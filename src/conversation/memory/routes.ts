@@ -19,12 +19,12 @@ const MEMORY_PATH = '/apps/{app_name}/users/{user_id}/memory';
 const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 100;
 
-/** Body of an addition to the memory. */
+/** Request body: the session to add to the memory. */
 const addMemorySchema = looseObject("Adds what was said in a session to its user's memory.", {
   sessionId: identifierSchema.describe('The session to remember; events that are remembered already stay as they are.'),
 });
 
-/** Answer of a search. */
+/** Response body of a memory search. */
 const memoriesSchema = looseObject('What was said in earlier sessions, best match first.', {
   memories: z
     .array(
@@ -69,7 +69,7 @@ const addSession = room.operation({
       if (last === undefined) throw new NotFoundError(sessionNotFound(key.sessionId));
       return 'null';
     });
-    // Each further batch stays, whatever becomes of those after it.
+    // Each batch is committed separately, so it stays even if a later batch fails.
     for (let last: number | null | undefined = 0; last != null && !call.response.destroyed; ) {
       last = await addToMemory(context.database.db, key, last, embeds);
     }
@@ -118,5 +118,5 @@ const searchMemory = room.operation({
   },
 });
 
-/** Memory of a user: add a session, search. */
+/** The operations on a user's memory: add a session, search. */
 export const memoryOperations = [addSession, searchMemory];

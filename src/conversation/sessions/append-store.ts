@@ -16,29 +16,31 @@ import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-esc
 import type { ModelUse, OverBudget } from '../budgets/budget.ts';
 import { toChangeError } from './precondition.ts';
 
-/** A stored event: its sequence and its JSON text, including the timestamp that the database assigned. */
+/** A stored event: its sequence, and its JSON text with the timestamp that the database assigned. */
 export interface StoredEvent {
   sequence: number;
   text: string;
 }
 
 /**
- * A stored event with the session's new version, the budget that it exhausted and, if it charged model use, whether the
- * application has budgets (`limited`).
+ * A stored event with the session's new version and the budget that the event exhausted, if any. If the event charged
+ * model use, `limited` tells whether the application has budgets.
  */
 export type AppendedEvent = StoredEvent & { version: string; over?: OverBudget | undefined; limited?: boolean };
 
-/** Preconditions of an append, and the usage that is counted in the same statement. */
+/** Preconditions of an append, and the usage that the same statement counts. */
 export interface AppendOptions {
-  /** Set by invocations: the append fails if the session has another lease. */
+  /**
+   * The invocation's session lease; the append fails if the session has another one. Absent for requests by clients.
+   */
   leaseToken?: string | undefined;
-  /** The append fails if the session's version is not among these. */
+  /** The append fails if the session has none of these versions. */
   versions?: string[] | undefined;
-  /** Model use that the budgets have not been charged with yet. */
+  /** Model use that the user's budgets have not been charged with yet. */
   models?: readonly ModelUse[];
-  /** The appending invocation, with usage not yet counted in its row. */
+  /** The appending invocation, with usage that is not yet counted in its row. */
   counts?: (InvocationCounts & { invocationId: string }) | undefined;
-  /** True: partial text of these events was stored earlier and must be deleted. */
+  /** True: streamed text of these events was stored before and must be deleted. */
   hasDeltas?: boolean;
   /** Entries for the invocation's ledger of tool calls. */
   calls?: readonly CallRecord[] | undefined;
@@ -58,22 +60,22 @@ export const toCountParameters = (counts: InvocationCounts | undefined): Record<
 export const toCallsParameter = (calls: readonly CallRecord[] = []): string | null =>
   calls.length > 0 ? escapeJson(calls) : null;
 
-/** The answer to a tool call, for SQL functions that close the call's task. */
+/** A response to a tool call; SQL functions close the call's task with it. */
 export interface CallAnswer {
   id: string | undefined;
   name: string | undefined;
-  /** The content of a confirmation; it is stored with the task. */
+  /** The content of a confirmation, which is stored with the task. */
   response?: JsonObject | undefined;
-  /** The invocation that the request resumes; undefined: it starts a new one. */
+  /** The invocation that the request resumes. Absent: the request starts a new invocation. */
   invocationId?: string | undefined;
   /**
-   * True if the answer comes from an agent, or its call is in the same request: it closes a task if there is one. Any
-   * other answer requires an open task.
+   * True if the response comes from an agent, or the same request contains its call: then it closes a task if there is
+   * one. Any other response requires an open task.
    */
   isHistory?: boolean;
 }
 
-/** Lists the tool-call answers in events. @param resumed - the invocation that the events resume, if any */
+/** Lists the responses to tool calls in events. @param resumed - the invocation that the events resume, if any */
 export function listCallAnswers(
   events: readonly { author?: string | null | undefined; content?: Content | null | undefined }[],
   resumed?: string,
@@ -92,21 +94,22 @@ export function listCallAnswers(
   );
 }
 
-/** SQL parameter for functions that close the tasks of answered calls; null if there are no answers. */
+/** SQL parameter for functions that close the tasks of answered calls; null if there are no responses. */
 export const toAnswersParameter = (answers: readonly CallAnswer[] = []): string | null =>
   answers.length > 0 ? escapeJson(answers) : null;
 
-/** The error if the session already has an event with one of the ids. */
+/** Returns the error for a session that already has an event with one of the new ids. */
 export const eventExists = ({ sessionId }: SessionKey) =>
   new ConflictError(`Event already exists in session ${sessionId}.`);
 
 /**
- * Appends events in order. Sequence, the three scopes of state and `lastUpdateTime` change in one statement.
+ * Appends events in order. Sequence, the session's, user's and application's state, and `lastUpdateTime` change in one
+ * statement.
  * @throws {NotFoundError} if the session does not exist
  * @throws {LeaseLostError} if the session has another lease
  * @throws {PreconditionFailedError} if the session has another version
- * @throws {ConflictError} if an event id is taken, or no open task matches an answer
- * @throws {ForbiddenError} if the task must be answered by someone else
+ * @throws {ConflictError} if an event id is taken, or no open task matches a response to a tool call
+ * @throws {ForbiddenError} if another user must answer the task
  */
 export async function appendEvents(
   db: Database,
@@ -117,7 +120,7 @@ export async function appendEvents(
   type Appended = StoredLines & { version: string; over: OverBudget | null; limited: boolean | null };
   const call = callFunction<Appended>(db, 'append_events', {
     ...toEventParameters(db, key, events),
-    // Only calls made by the runtime itself can be confirmed; no request can set this flag.
+    // Only calls that the runtime itself made can be confirmed, so no request can set this flag.
     p_from_runtime: leaseToken !== undefined,
     p_lease: leaseToken,
     p_versions: versions,
@@ -141,7 +144,7 @@ export async function appendEvents(
 }
 
 /**
- * Events as an SQL function returns them: the last sequence (null if nothing was written) and one JSON text per line.
+ * Events as returned by SQL functions: the last sequence (null if nothing was written), and the events as JSON lines.
  */
 export interface StoredLines {
   last: number | null;
@@ -155,15 +158,15 @@ export function toStoredEvents({ last, lines }: StoredLines): StoredEvent[] {
 }
 
 /**
- * SQL parameter for functions that count model use; null for none. It is escaped because an override may name a model
- * by any text.
+ * SQL parameter for functions that count model use; null for none. Escaped, because an agent override may use any text
+ * as a model's name.
  */
 export const toModelParameter = (models: readonly ModelUse[]): string | null =>
   models.length > 0 ? escapeJson(models) : null;
 
 /**
- * SQL parameters shared by all functions that store events. The events' state deltas are merged, the later value
- * winning, without `temp:` keys.
+ * SQL parameters shared by all functions that store events. State deltas are merged, later values winning; `temp:` keys
+ * are dropped.
  * @param toState - adjusts the merged delta before it is applied
  */
 export function toEventParameters(
@@ -202,15 +205,16 @@ function withoutTemporaryDelta(event: NewEvent): NewEvent {
   return { ...event, actions: { ...event.actions, stateDelta: withoutTemporary(delta) } };
 }
 
-/** Length limit of a session's first text, in code points; `firstTextAt` applies the same limit to stored events. */
+/** Maximum length of a session's first text in code points. `firstTextAt` has the same limit for stored events. */
 export const MAX_FIRST_TEXT = 200;
 
-/** Returns the start of the user's first text, escaped for a text column; null if there is none. */
+/** Returns the start of the user's first text, escaped for a text column; null if the events contain no user text. */
 function findFirstText(events: readonly NewEvent[]): string | null {
   for (const { author, content } of events) {
     if (author !== 'user') continue;
     const texts = (content?.parts ?? []).flatMap(({ text }) => text || []);
-    // Slice before splitting: a code point has at most two UTF-16 units, and the text may be long.
+    // Sliced before it is split into code points, because the text may be long; a code point has at most two UTF-16
+    // units.
     if (texts.length > 0) {
       const start = texts.join(' ').slice(0, 2 * MAX_FIRST_TEXT);
       return escapeText(Array.from(start).slice(0, MAX_FIRST_TEXT).join(''));

@@ -6,21 +6,23 @@ import { callsTool, hasErrorEvent } from './event-store.ts';
 import { toLabelChoice } from './label.ts';
 import { s } from './session-text.ts';
 
-/** Filters on an application's sessions; all that are set must match. Sessions of evaluation runs never match. */
+/**
+ * Filters on an application's sessions; a session must match all that are set. Sessions of evaluation runs never match.
+ */
 export interface SessionChoice {
   appName: string;
   userIds?: string[] | undefined;
   keys?: { userId: string; sessionId: string }[] | null | undefined;
-  /** Unix seconds of the last update: `updatedFrom` is inclusive, `updatedBefore` exclusive. */
+  /** Time of the last update in Unix seconds: `updatedFrom` is inclusive, `updatedBefore` exclusive. */
   updatedFrom?: number | null | undefined;
   updatedBefore?: number | null | undefined;
-  /** Only sessions in which an agent called this tool. */
+  /** Name of a tool: only sessions in which an agent called it. */
   tool?: string | null | undefined;
   /** True: only sessions with an error event; false: only sessions without one. */
   hasError?: boolean | null | undefined;
-  /** Label conditions as in requests (`name=value` or `name`); all must match. */
+  /** Label conditions as in requests (`name=value` or `name`); a session must match all. */
   labels?: string[] | null | undefined;
-  /** Further conditions on the row `s`, from other features. */
+  /** Additional SQL conditions of other features on the session row `s`. */
   also?: (SQL | undefined)[];
   limit: number;
 }
@@ -31,7 +33,7 @@ export interface ChosenSession {
   lastSequence: number;
 }
 
-/** Lists matching sessions that have events, last updated first, in one statement. */
+/** Lists matching sessions that have events, last updated first, in a single statement. */
 export async function listChosenSessions(db: Database, choice: SessionChoice): Promise<ChosenSession[]> {
   const { userIds, keys, updatedFrom, updatedBefore, tool, hasError, labels } = choice;
   const column = (name: 'userId' | 'sessionId') => sql`${sql.param((keys ?? []).map((key) => key[name]))}::text[]`;

@@ -10,20 +10,20 @@ import { holdsSession } from './session-lease.ts';
 import { isSession, KEY } from './session-key.ts';
 import { s } from './session-text.ts';
 
-/** A chunk of streamed text, stored before its complete event: a partial event as JSON. */
+/** A chunk of streamed text, stored before its event is complete; `text` is a partial event as JSON. */
 export interface Delta {
-  /** Position among the session's chunks; numbers are never reused. */
+  /** Position among the session's chunks. Numbers are never reused. */
   number: number;
   text: string;
-  /** Id of the complete event to come. */
+  /** Id that the complete event will have. */
   eventId: string;
 }
 
 /**
- * Appends chunks of streamed text. The commit does not wait for the disk, because losing chunks loses no events.
- * @param after - the number of the last stored chunk; `undefined` if there is none
- * @returns the session's last sequence and the new last chunk number; `undefined` if the session has another lease, or
- * other chunks were stored meanwhile. Then the chunks are deleted and no more of this text may be stored.
+ * Appends chunks of streamed text. The commit does not wait for the disk, because lost chunks do not affect events.
+ * @param after - number of the last stored chunk; `undefined` if there is none
+ * @returns the session's last sequence and the new last chunk number. `undefined` if the session has another lease, or
+ *   other chunks were stored meanwhile; then the chunks are deleted, and no more chunks of this text may be stored.
  */
 export async function appendDeltas(
   db: Database,
@@ -43,12 +43,12 @@ export async function appendDeltas(
   return last === null ? undefined : { last: Number(last), sequence };
 }
 
-/** Streamed text of a session's incomplete events, with the end of the session at the same moment. */
+/** The streamed text of a session's incomplete events, with the session's last sequence at the same moment. */
 export interface SessionText extends SessionEnd {
   deltas: readonly Delta[];
 }
 
-/** Lists a session's chunks. Chunks that the caller already has are not read again if they are unchanged. */
+/** Lists a session's chunks. If those that the caller has cached are unchanged, only newer ones are read. */
 export async function listDeltas(
   db: Database,
   key: SessionKey,
@@ -82,7 +82,7 @@ const selectDeltas = statement<DeltaRow>(
     where ${isSession(KEY, s)} order by ${d.number}`,
 );
 
-/** Deletes chunks whose lease has ended, in batches. @returns the number of deleted chunks */
+/** Deletes chunks whose session lease is no longer current, in batches. @returns the number of deleted chunks */
 export function deleteLostDeltas(db: Database, signal?: AbortSignal): Promise<number> {
   const isNext = isInBatch(eventDeltas, not(holdsSession(eventDeltas)), eventDeltas.number);
   return inBatches(() => db.delete(eventDeltas).where(isNext), signal);

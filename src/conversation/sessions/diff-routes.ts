@@ -14,7 +14,7 @@ import { looseObject } from '../../core/members.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
 const DEFAULT_LIMIT = 100;
-/** Events that are read at once, of each session; less where they are large. */
+/** Maximum number of events of each session that are read at once; fewer if events are large. */
 const PAGE = 200;
 
 const side = (whose: string) => ({
@@ -42,7 +42,7 @@ const difference = { sequence: 4, path: '/content/parts/0/text', value: '17 * 23
 
 const sequence = z.int().min(0).max(INT32_MAX).optional();
 
-/** Two sessions of a user compared. */
+/** The operation that compares two sessions of a user. */
 export const diffSessions = session.action('diff')({
   method: 'get',
   operationId: 'diffSessions',
@@ -90,7 +90,7 @@ export const diffSessions = session.action('diff')({
   },
 });
 
-/** The state of a session and its events up to a sequence, which are read as they are asked for. */
+/** Returns the session's state at a sequence, and its events up to there, which are read lazily by page. */
 async function openSession(
   db: Database,
   key: SessionKey,

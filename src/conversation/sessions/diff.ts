@@ -3,21 +3,21 @@ import type { Event } from '../../core/event.ts';
 import { jsonDifference } from '../../core/json-difference.ts';
 import { newPauses } from '../../platform/work/loop-turns.ts';
 
-/** Longest JSON, in characters, that a difference shows in full; longer values are cut and shown as text. */
+/** Maximum length of a value's JSON in a difference, in characters; longer values are cut and shown as text. */
 export const MAX_SHOWN = 2_000;
-/** Total JSON characters of the listed differences; the first one may exceed it. */
+/** Maximum total length of the listed differences' JSON, in characters; the first difference may exceed it. */
 const MAX_LISTED = 524_288;
 
-/** The first place at which two events with the same sequence differ. */
+/** The first value that differs between the two sessions' events with the same sequence. */
 interface EventDifference {
   sequence: number;
-  /** JSON pointer into the event (RFC 6901); '' if only one session has the event. */
+  /** JSON pointer into the event (RFC 6901); '' if only one of the sessions has the event. */
   path: string;
   value: unknown;
   other: unknown;
 }
 
-/** A state key with different values; null stands for a missing key. */
+/** A state key whose values differ; null stands for a missing key. */
 interface StateDifference {
   key: string;
   value: unknown;
@@ -28,11 +28,14 @@ interface EventsDiff {
   /** Number of equal events before the first difference. */
   same: number;
   differing: number;
-  /** The first differences, in order. */
+  /** The first differences, in the order of the events. */
   differences: EventDifference[];
 }
 
-/** Compares events pairwise, ignoring ids, times and token counts. Holds one event of each session in memory. */
+/**
+ * Compares the events of two sessions pairwise, ignoring ids, times and token counts. Keeps only the current pair in
+ * memory.
+ */
 export async function diffEvents(
   events: AsyncIterable<Event>,
   others: AsyncIterable<Event>,
@@ -56,7 +59,7 @@ export async function diffEvents(
   }
 }
 
-/** Lists state keys with different values, sorted by name: at most `limit` differences, with their total number. */
+/** Lists the state keys whose values differ, sorted by name: at most `limit`, with their total number. */
 export async function diffStates(
   state: JsonObject,
   other: JsonObject,
@@ -75,7 +78,7 @@ export async function diffStates(
   return diff;
 }
 
-/** Returns a function that adds items to a list until `limit` items or `MAX_LISTED` characters are reached. */
+/** Returns a function that adds items to a list until the list has `limit` items or `MAX_LISTED` characters of JSON. */
 function lister<Item>(list: Item[], limit: number): (make: () => Item) => void {
   let characters = 0;
   let isFull = false;
@@ -95,7 +98,7 @@ export function toShown(value: unknown): unknown {
   return `${text.slice(0, MAX_SHOWN)}…`;
 }
 
-/** Renames call ids by order of appearance, because providers generate new ids on every run. */
+/** Returns a function that renames call ids by order of appearance, because providers generate new ids in every run. */
 function namer(): (id: string) => string {
   const names = new Map<string, string>();
   return (id) => {
@@ -105,7 +108,7 @@ function namer(): (id: string) => string {
   };
 }
 
-/** Keeps the part of an event that is comparable between runs: no ids, times or token counts. */
+/** Reduces an event to what is comparable between runs: no ids, times or token counts. */
 function toComparable(event: Event, name: (id: string) => string): unknown {
   const { id: _id, invocationId: _invocation, timestamp: _time, usageMetadata: _tokens, ...deed } = event;
   const withName = <Call extends { id?: string | null | undefined } | null | undefined>(call: Call): Call =>

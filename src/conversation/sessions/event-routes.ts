@@ -12,7 +12,7 @@ import { sendText } from './send-text.ts';
 import { listEvents } from './event-store.ts';
 import { appendEvents } from './append-store.ts';
 
-/** Events of a page where the client does not say how many. */
+/** Number of events per page if the client requests no number. */
 const DEFAULT_PAGE_SIZE = 100;
 
 const appendEventOperation = session.action('events')({
@@ -64,5 +64,5 @@ const listEventsOperation = session.action('events')({
   },
 });
 
-/** The events of a session: append, list. */
+/** The operations on a session's events: append, list. */
 export const eventOperations = [appendEventOperation, listEventsOperation];

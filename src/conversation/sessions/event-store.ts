@@ -17,14 +17,14 @@ import { parseExactJson } from '../../core/exact-json.ts';
 const payloadText = sql<string>`${events.payload}::text`;
 const toEvent = (text: string) => parseExactJson(unescapeJson(text)) as Event;
 
-/** A page of a session's events: the JSON text of an array. */
+/** A page of a session's events, as the JSON text of an array. */
 export interface EventPage extends JsonStream {
-  /** Sequence of the page's last event, after which the next page starts; `undefined` on the last page. */
+  /** Sequence of the page's last event; the next page starts after it. `undefined` on the last page. */
   next: number | undefined;
 }
 
 /**
- * Lists events after a sequence, oldest first. A page may be shorter than `limit` if events are large.
+ * Lists a session's events after a sequence, oldest first. A page has fewer than `limit` events if events are large.
  * @returns `undefined` if the session does not exist
  */
 export async function listEvents(
@@ -40,7 +40,7 @@ export async function listEvents(
   return { first: ['[', ...withCommas(pieces.flatMap(({ text }) => (text === null ? [] : [text]))), ']'], next };
 }
 
-/** Adds commas between texts without joining them; joining would copy everything once more. */
+/** Adds a comma between texts without joining them, because joining would copy all of them. */
 export const withCommas = (texts: string[]): string[] =>
   texts.flatMap((text, place) => (place === 0 ? [unescapeJson(text)] : [',', unescapeJson(text)]));
 
@@ -54,15 +54,16 @@ const selectPage = statement<{ text: string | null; last: number | null; final: 
     where ${isSession(KEY, s)} order by page.place`,
 );
 
-/** Limits of one read: events, and bytes of their JSON, so that no whole response is ever in memory. */
+/** Maximum number of events of a read, and maximum bytes of their JSON, so that a whole response is never in memory. */
 const MAX_EVENTS = 1_000;
 const MAX_BYTES = 1_048_576;
-/** Bytes per row: node-postgres copies larger rows into ever larger buffers. */
+/** Maximum bytes of JSON per row, because node-postgres copies larger rows repeatedly while its buffer grows. */
 const PIECE_BYTES = sql.raw('32768');
 
 /**
- * SQL fragment (lateral): reads a session's events between two sequences as one row `page`: their `text`, the `last`
- * sequence, and `own`, the ids of the events made by the runtime (null if none). Reads fewer events if they are large.
+ * SQL fragment (lateral): reads a session's events between two sequences as a single row `page` with their `text`, the
+ * `last` sequence, and `own`, the ids of the events made by the runtime (null if none). Reads fewer events if they are
+ * large.
  */
 export const eventPage = (
   key: SessionRef,
@@ -82,8 +83,8 @@ const sizedEvents = (key: SessionRef, after: SQL | number, upTo: SQL | number, l
         order by ${events.sequence} limit ${limit}) e) sized`;
 
 /**
- * Like {@link eventPage}, but in rows of about `PIECE_BYTES` each: `text`, `last` sequence and `place` (0 for the first
- * row). The caller orders by `place`. Without events there is no row.
+ * Like {@link eventPage}, but in several rows `page` of about `PIECE_BYTES` each, with `text`, `last` sequence and
+ * `place` (0 for the first row), by which the caller must sort. Without events there is no row.
  */
 export const eventPieces = (
   key: SessionRef,
@@ -101,11 +102,11 @@ const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = 
   and ${events.sessionId} = ${s.id}`;
 
 /*
- * `order by` forces the index on sequences. Without it PostgreSQL may pick the index on ids, because it cannot know the
- * length of sessions, and read the whole session: 2.3 ms for 3,000 events.
+ * `order by` forces the index on sequences. Without it PostgreSQL may use the index on ids, because it does not know
+ * the length of sessions, and then read the whole session: 2.3 ms for 3,000 events.
  */
 
-/** SQL subquery: the id of the event with a given sequence; null if there is none. */
+/** SQL subquery: the id of the event with a sequence; null if there is none. */
 export const eventIdAt = (key: SessionRef, sequence: SQL): SQL => sql`(
   select ${events.id} from ${events}
   where ${isSession(key, events)} and ${events.sequence} >= ${sequence} and ${events.sequence} <= ${sequence}
@@ -119,10 +120,13 @@ export const callsTool = (name: string): SQL => sql`exists (
 export const hasErrorEvent = sql`exists (
   select from ${events} where ${isOfSession} and ${events.payload} ->> 'errorCode' is not null)`;
 
-/** The snapshot that later reads continue: the last sequence, and the creation time that identifies the session. */
+/**
+ * A snapshot that later reads continue: the session's last sequence, and its creation time, which differs if the
+ * session is re-created.
+ */
 export interface Moment extends Record<string, unknown> {
   final: number;
-  /** Exact Unix seconds. A formatted time would depend on the date style, and zone abbreviations are ambiguous. */
+  /** Exact Unix seconds; a formatted time would depend on the date style, and time zone abbreviations are ambiguous. */
   created: string;
 }
 
@@ -154,7 +158,7 @@ export async function findEvent(db: Database, key: SessionKey, eventId: string):
   return row && toEvent(row.text);
 }
 
-/** Finds events by id, in order, so that a writer whose commit was not confirmed learns what it stored. */
+/** Finds events by id, in order. A writer whose commit was not confirmed learns from this what was stored. */
 export async function findEventsById(db: Database, key: SessionKey, ids: string[]): Promise<StoredEvent[]> {
   const rows = await db
     .select({ sequence: events.sequence, text: payloadText })
@@ -164,7 +168,7 @@ export async function findEventsById(db: Database, key: SessionKey, ids: string[
   return rows.map(({ sequence, text }) => ({ sequence, text: unescapeJson(text) }));
 }
 
-/** The end of a session, and the creation time that tells it from an earlier session with the same id. */
+/** A session's last sequence and its creation time, which differs if a session with the same id is re-created. */
 export interface SessionEnd {
   lastSequence: number;
   /** Exact Unix seconds, as text. */
@@ -175,14 +179,17 @@ export type FollowedEvent = StoredEvent & { id: string; invocationId: string };
 
 export interface EventsAfter extends SessionEnd {
   events: FollowedEvent[];
-  /** Id of the event at the given sequence itself; null if there is none. */
+  /** Id of the event at the requested sequence itself; null if there is none. */
   placeId: string | null;
 }
 
 export const sessionEnd = sql`${s.lastSequence} as "lastSequence",
   extract(epoch from ${s.createTime})::text as "createTime"`;
 
-/** Lists at most `limit` events after a sequence, in order. @returns `undefined` if the session does not exist */
+/**
+ * Lists at most `limit` events of a session after a sequence, in order. @returns `undefined` if the session does not
+ * exist
+ */
 export async function listEventsAfter(
   db: Database,
   key: SessionKey,
@@ -216,7 +223,10 @@ const selectAfter = statement<RowAfter>(
     where ${isSession(KEY, s)} order by e.sequence`,
 );
 
-/** Finds the ends of several sessions, in the order of `keys`; `undefined` for a missing session. One statement. */
+/**
+ * Finds the last sequences of several sessions in one statement, in the order of `keys`; `undefined` for a missing
+ * session.
+ */
 export async function listSessionEnds(db: Database, keys: SessionKey[]): Promise<(SessionEnd | undefined)[]> {
   const column = (name: keyof SessionKey) => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
   const { rows } = await db.execute<{ lastSequence: number; createTime: string | null }>(sql`
@@ -241,7 +251,7 @@ export async function listInvocationEvents(db: Database, key: SessionKey, invoca
   return rows.map(({ text }) => toEvent(text));
 }
 
-/** Lists the next events of an invocation after a sequence, fewer if they are large; empty at the end. */
+/** Lists an invocation's next events after a sequence, fewer than `limit` if they are large; empty at the end. */
 export async function listNextInvocationEvents(
   db: Database,
   key: SessionKey,
@@ -266,17 +276,17 @@ const selectOfInvocation = statement<StoredEvent>(
 export interface EventSelection {
   sessionId: string;
   invocationId: string;
-  /** Number of user events, newest first; undefined: all. */
+  /** Maximum number of user events, of which the newest are read. Default: all. */
   maxUserEvents?: number | undefined;
   agentEvents: boolean;
-  /** True: include events with tool calls or their answers, by any author. */
+  /** True: also read events with tool calls or their responses, by any author. */
   calls: boolean;
 }
 
 /**
- * Reads selected events of several invocations of a user, in one statement. Stops before the invocation that would
- * exceed `maxBytes`; the first one is always read.
- * @returns the events by invocation, in order, for the invocations that were read
+ * Reads selected events of several invocations of a user in one statement. Stops before the invocation that would
+ * exceed `maxBytes`; the first invocation is always read.
+ * @returns the events of each invocation that was read, in order
  */
 export async function listChosenEvents(
   db: Database,
@@ -304,7 +314,7 @@ export async function listChosenEvents(
 
 const INT32_MAX = 2_147_483_647;
 const hasPart = (member: string) => sql`jsonb_path_exists(c.payload, ${sql.raw(`'$.content.parts[*].${member}'`)})`;
-/** Filters by columns, so that payloads are opened only to look for calls and only the selected ones are sent. */
+/** Selects by columns first. Payloads are opened only to look for calls, and only selected payloads are sent. */
 const selectChosen = statement<StoredEvent & { place: number; end: number | null }>(
   () => sql`
     with chosen as materialized (
@@ -330,7 +340,9 @@ const selectChosen = statement<StoredEvent & { place: number; end: number | null
     order by s.place, s.sequence`,
 );
 
-/** Lists the session's calls with these ids, except rewound ones. Only the calls are sent, no other content. */
+/**
+ * Lists the session's tool calls with these ids, except calls that were rewound. Nothing else of the events is sent.
+ */
 export async function listCallsById(db: Database, key: SessionKey, ids: string[]): Promise<FunctionCall[]> {
   if (ids.length === 0) return [];
   const rows = await selectCalls(db, { ...key, ids });
@@ -351,7 +363,7 @@ const selectCalls = statement<{ invocationId: string; target: string | null; cal
     from ${events} where ${isSession(KEY, events)} order by ${events.sequence}`,
 );
 
-/** Lists the JSON texts of an invocation's events by the user or by agents, in order. */
+/** Lists the JSON texts of an invocation's events whose author is the user or an agent, in order. */
 export async function listEventTexts(
   db: Database,
   key: SessionKey,
@@ -367,7 +379,10 @@ export async function listEventTexts(
   return rows.map(({ text }) => unescapeJson(text));
 }
 
-/** Returns the sequence before the invocation's first event, or the session's last sequence if it has no events. */
+/**
+ * Returns the sequence before the invocation's first event, or the session's last sequence if the invocation has no
+ * events.
+ */
 export async function findPlaceBefore(db: Database, key: SessionKey, invocationId: string): Promise<number> {
   const { rows } = await db.execute<{ place: number | null }>(sql`
     select coalesce((select min(${events.sequence}) - 1 from ${events} where ${isOfInvocation(key, invocationId)}),
@@ -377,8 +392,8 @@ export async function findPlaceBefore(db: Database, key: SessionKey, invocationI
 }
 
 /**
- * SQL query: the words of a session's next events, up to `maxBytes` (the first event may exceed it), as rows of `(id,
- * sequence, author, event_time, bytes, content, text)`. Thoughts are left out.
+ * SQL query: the texts in a session's next events, up to `maxBytes` (the first event may exceed it), as rows of `(id,
+ * sequence, author, event_time, bytes, content, text)`. The model's thoughts are left out.
  * @param isDone - SQL condition on an event id: events to skip
  */
 export const sessionWords = (

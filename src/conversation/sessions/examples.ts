@@ -18,7 +18,7 @@ export const exampleAnswer = {
   content: { role: 'model', parts: [{ text: '17 * 23 = 391' }] },
 } satisfies z.input<typeof eventSchema>;
 
-/** The documented success of operations that stream events. */
+/** The success response in the OpenAPI document for operations that stream events. */
 export const eventStream = {
   schema: z.string(),
   description: 'Events.',

@@ -9,7 +9,7 @@ import { checkReached } from './session-store.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { looseObject, optional } from '../../core/members.ts';
 
-/** Body of a fork. */
+/** Request body of a fork. */
 const forkRequestSchema = looseObject('Where a session is forked.', {
   sessionId: chosenIdentifierSchema.nullish().describe('Chosen id of the new session; else the server makes it.'),
   atSequence: optional(
@@ -38,18 +38,19 @@ const example = {
   artifactVersions: 0,
 };
 
-/** The session to make. */
+/** The new session that a fork creates. */
 interface ForkRequest {
   sessionId: string;
-  /** Number of events to take over [all]. */
+  /** Number of events to copy. Default: all. */
   atSequence?: number | null | undefined;
   labels?: Record<string, string> | null | undefined;
 }
 
 /**
- * Makes a session of the first events of another one, with the state and the artifacts of then.
- * @returns what was taken over; `undefined` where there is no session
- * @throws {ConflictError} where the id is taken. @throws {InvalidError} where the session has not got so far
+ * Creates a session from the first events of another session, with the state and the artifacts at that point.
+ * @returns what was copied; `undefined` if the source session does not exist
+ * @throws {ConflictError} if the new session's id is taken
+ * @throws {InvalidError} if the source session has fewer events
  */
 export async function forkAt(
   { database, copyArtifacts }: Pick<SessionContext, 'database' | 'copyArtifacts'>,
@@ -71,7 +72,7 @@ export async function forkAt(
   return artifactVersions === undefined ? undefined : { atSequence, artifactVersions };
 }
 
-/** A new session from the beginning of another one. */
+/** The operation that forks a session. */
 export const forkSession = session.action('fork')({
   operationId: 'forkSession',
   load: 'heavy',

@@ -8,12 +8,12 @@ import { limitedBytes } from '../storage/storage-store.ts';
 import { type SessionRef, isSession } from './session-key.ts';
 import { firstTextAt, ownStateAt, s } from './session-text.ts';
 
-/** The point at which a session is forked, and the artifact versions that belong to it. */
+/** A point in a session at which it is forked, with the data to select the artifact versions that existed then. */
 export interface ForkPoint {
-  /** The session's last sequence now. */
+  /** The session's current last sequence. */
   reached: number;
   atSequence: number;
-  /** Time of the next event, ISO 8601 with microseconds; null if there is none. */
+  /** Time of the event after the point, ISO 8601 with microseconds; null if there is none. */
   nextTime: string | null;
   /**
    * By artifact name: the highest version saved by events up to the point (`saved`), and the lowest version saved by
@@ -23,7 +23,9 @@ export interface ForkPoint {
   savedLater: Record<string, number>;
 }
 
-/** Finds the point after an event, by default after the last. @returns `undefined` if the session does not exist */
+/**
+ * Finds the point after an event, by default after the last event. @returns `undefined` if the session does not exist
+ */
 export async function findForkPoint(
   db: Database,
   key: SessionKey,
@@ -44,14 +46,14 @@ export interface NewFork {
   sessionId: string;
   atSequence: number;
   labels: Record<string, string>;
-  /** Size limit of its events; default: that of every session. */
+  /** Maximum bytes of the new session's events. Default: the limit of every session. */
   maxBytes?: number;
 }
 
 /**
- * Creates a session from the first events of another one, with the state at that point, in one statement. Both are
- * independent afterwards. Invocations stay with the source.
- * @returns false if the id is taken or the source was deleted
+ * Creates a session from the first events of another session, with the state at that point, in a single statement.
+ * Afterwards both sessions are independent. Invocations stay with the source session.
+ * @returns false if the new id is taken or the source session was deleted
  */
 export async function insertFork(db: Database, source: SessionKey, fork: NewFork): Promise<boolean> {
   const n = sql`${fork.atSequence}::int`;
@@ -87,8 +89,8 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
 }
 
 /**
- * SQL: time of the next event, ISO 8601 with microseconds; null if there is none. `n` is widened because it may be the
- * largest integer.
+ * SQL: time of the event after sequence `n`, ISO 8601 with microseconds; null if there is none. `n` is cast to a wider
+ * type, because it may be the largest integer.
  */
 const nextTimeAfter = (key: SessionRef, n: SQL): SQL => sql`(
   select ${exactTime(events.eventTime)} from ${events}
@@ -97,7 +99,9 @@ const nextTimeAfter = (key: SessionRef, n: SQL): SQL => sql`(
 const artifactDelta = sql`case jsonb_typeof(${events.payload} #> '{actions,artifactDelta}')
   when 'object' then ${events.payload} #> '{actions,artifactDelta}' else '{}' end`;
 
-/** SQL: by artifact name, the highest version saved up to `n`, or the lowest version saved after it. */
+/**
+ * SQL: by artifact name, the highest version saved by events up to sequence `n`, or the lowest version saved after it.
+ */
 function versionsSaved(key: SessionRef, which: 'until' | 'after', n: SQL): SQL {
   const [pick, isWanted] = which === 'until' ? [sql`max`, sql`<=`] : [sql`min`, sql`>`];
   return sql`coalesce((
@@ -112,7 +116,7 @@ const bytesUpTo = (key: SessionRef, n: SQL): SQL => sql`(
   select coalesce(sum(${events.bytes}), 0)
   from ${events} where ${isSession(key, events)} and ${events.sequence} <= ${n})`;
 
-/** SQL: copies a session's events up to `n` into another session of the user, if `condition` holds. */
+/** SQL: if `condition` holds, copies a session's events up to sequence `n` into another session of the user. */
 function insertedCopies(source: SessionKey, n: SQL, sessionId: string, condition: SQL): SQL {
   const copies = insertSelect(events, {
     appName: events.appName,

@@ -14,34 +14,38 @@ import {
 import { parseExactJson } from '../../core/exact-json.ts';
 
 interface CachedHistory {
-  /** Frozen, because all invocations of the session share these objects. */
+  /** Frozen, because all invocations of the session share the event objects. */
   events: readonly Event[];
-  /** Only grows; ids of events outside a reader's history do no harm. */
+  /** Ids are only added; ids of events outside a reader's history do no harm. */
   runtimeEventIds: Set<string>;
   lastId: string | null;
   place: HistoryPlace;
   length: number;
 }
 
-/** Shorter histories are not cached: reading one costs as little as checking that it is unchanged. */
+/**
+ * Minimum length of a cached history, in characters: reading a shorter one costs as little as checking that it is
+ * unchanged.
+ */
 const MIN_LENGTH = 8_192;
 
 /**
  * Caches parsed histories of recently used sessions, so that the next invocation in this process reads only newer
- * events. The cache is never trusted: each read queries the database under row-level security and checks that the
- * session is the same and unchanged up to the last cached event. Evicts the least recently used, by length of JSON.
+ * events. The cache is never trusted: each read queries the database under row-level security, and checks that the
+ * session is the same and unchanged up to the last cached event. The least recently used histories are evicted, by
+ * length of their JSON.
  */
 export class HistoryCache {
   readonly #maxLength: number;
   readonly #histories = new Map<string, CachedHistory>();
   #length = 0;
 
-  /** @param maxLength - total characters of cached JSON; 0 disables the cache */
+  /** @param maxLength - maximum total length of cached JSON, in characters; 0 disables the cache */
   constructor(maxLength: number) {
     this.#maxLength = maxLength;
   }
 
-  /** Like `findHistory`, but the events are frozen. */
+  /** Like `findHistory`, but returns frozen events. */
   async find(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
     const name = JSON.stringify([key.appName, key.userId, key.sessionId]);
     const cached = this.#histories.get(name);
@@ -84,14 +88,15 @@ export class HistoryCache {
 }
 
 /**
- * True if the new part continues the cached one: same session edition, same last event. After a failover another event
- * may have the same sequence.
+ * True if the new part continues the cached history: same edition of the session, same last event. The event is
+ * compared because after a failover another event may have its sequence.
  */
 const continues = ({ place, idBefore }: HistoryPart, cached: CachedHistory) =>
   place.edition === cached.place.edition && idBefore === cached.lastId;
 
 /**
- * Like {@link findHistoryAfter}, frozen. Yields to other work in between: freezing 10 MB of small values takes 0.5 s.
+ * Like {@link findHistoryAfter}, but returns frozen events. Yields to the event loop, because freezing 10 MB of small
+ * values takes 0.5 s.
  */
 async function findFrozen(db: Database, key: SessionKey, after: number): Promise<HistoryPart | undefined> {
   const part = await findHistoryAfter(db, key, after);
@@ -103,14 +108,16 @@ async function findFrozen(db: Database, key: SessionKey, after: number): Promise
   return part;
 }
 
-/** Builds a frozen history from the rows of a claim: events one per line, and the state. */
+/**
+ * Parses a history that was read when its invocation was claimed, from events as JSON lines and the state; freezes it.
+ */
 export function toHistory(lines: string | null, state: string): SessionHistory {
   const events = toEvents(lines?.replaceAll('\n', ',') ?? '');
   for (const event of events) freeze(event);
   return { events, runtimeEventIds: new Set(), state: parseExactJson(unescapeJson(state)) as JsonObject };
 }
 
-/** Freezes deeply, so that an agent that modifies a shared event fails instead of changing it for later invocations. */
+/** Freezes an event deeply, so that an agent that modifies it fails instead of changing it for later invocations. */
 function freeze(event: Event): void {
   const open: unknown[] = [event];
   for (let value = open.pop(); value !== undefined; value = open.pop()) {

@@ -11,44 +11,47 @@ import { type SessionRef, isSession, KEY } from './session-key.ts';
 import { mergedState, s, withStates } from './session-text.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** A session's content at the start of an invocation. */
+/** A session's events and state at the start of an invocation. */
 export interface SessionHistory {
   events: Event[];
-  /** Ids of events made by the runtime. The others came in requests, whatever author they name. */
+  /** Ids of the events that the runtime made. All other events came in requests, whatever author they name. */
   runtimeEventIds: ReadonlySet<string>;
   state: JsonObject;
 }
 
-/** The part of a history after a known sequence, with the data to check that the known part is still valid. */
+/** The part of a history after a known sequence, with data for checking that the known part is unchanged. */
 export interface HistoryPart {
   events: Event[];
   runtimeEventIds: string[];
   state: JsonObject;
-  /** Characters of the events' JSON. */
+  /** Length of the events' JSON in characters. */
   length: number;
   place: HistoryPlace;
   /** Id of the event at the known sequence; null if there is none. */
   idBefore: string | null;
 }
 
-/** The end of a history, and the edition of the session. */
+/** The last sequence of a history, and the edition of its session. */
 export interface HistoryPlace {
   last: number;
-  /** Creation time and version of the events; differs after deletion and re-creation, or a rewrite of events. */
+  /**
+   * Creation time and version of the session's events. It changes if the session is re-created or its events are
+   * rewritten.
+   */
   edition: string;
 }
 
-/** Reads all events and the merged state of one moment. @returns `undefined` if the session does not exist */
+/** Reads all events and the merged state from one snapshot. @returns `undefined` if the session does not exist */
 export async function findHistory(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
   const part = await findHistoryAfter(db, key, 0);
   return part && { events: part.events, runtimeEventIds: new Set(part.runtimeEventIds), state: part.state };
 }
 
-/** Like {@link findHistory}, for the events after a sequence. */
+/** Like {@link findHistory}, but reads only the events after a sequence. */
 export async function findHistoryAfter(db: Database, key: SessionKey, after: number): Promise<HistoryPart | undefined> {
   const [row] = await selectHistory(db, { ...key, after, maxBytes: db.limits.maxSessionBytes });
   if (!row) return undefined;
-  // Parse by page so that other requests run in between: 27 MB at once blocked them for 70 ms.
+  // Parsed by page so that other requests run in between: parsing 27 MB at once blocked them for 70 ms.
   const events = toEvents(row.text ?? '');
   const own = row.own ?? [];
   let length = row.text?.length ?? 0;
@@ -82,7 +85,10 @@ interface HistoryRow extends HistoryPage, Moment {
   version: number;
 }
 
-/** A left join that adds a session's event bytes to a row with its key; a distributed database refuses a subquery. */
+/**
+ * A left join that adds the size of a session's events, in bytes; a distributed database does not support a subquery
+ * here.
+ */
 export const joinEventBytes = (key: SessionRef) => ({
   table: sql`${sessions} ${s}`,
   on: isSession(key, s),
@@ -110,13 +116,13 @@ const selectFurtherHistory = statement<HistoryPage>(
 /** Parses events as stored: JSON texts separated by commas. */
 export const toEvents = (texts: string) => parseExactJson(`[${unescapeJson(texts)}]`) as Event[];
 
-/** Sessions up to this size are read together, at most 200 in one statement (12.5 MiB). */
+/** Maximum size of a small session, in bytes: up to 200 of them are read together in one statement (12.5 MiB). */
 const SMALL_BYTES = 65_536;
 const MAX_TOGETHER = 200;
 
 /**
  * Lists the events of several sessions, in the order of `keys`. Small sessions are read together in one statement,
- * others by {@link findHistory}, so that no statement builds one huge string.
+ * large ones by {@link findHistory}, so that no statement builds a huge string.
  */
 export async function listHistories(
   db: Database,
@@ -134,7 +140,7 @@ export async function listHistories(
   return histories;
 }
 
-/** The events of the small ones among the sessions, by position in `keys`. One statement. */
+/** Reads the events of the small sessions in one statement; returns them by their position in `keys`. */
 async function listSmallHistories(
   db: Database,
   appName: string,

@@ -1,17 +1,20 @@
-/** JSON text in pieces, because it may be too long for one string. The sender empties the arrays to free memory. */
+/**
+ * JSON text in pieces, because it may be too long for a JavaScript string. The sender empties the arrays to free
+ * memory.
+ */
 export interface JsonStream {
   first: string[];
-  /** Further pieces; absent if `first` is the whole text. */
+  /** The pieces after `first`; absent if `first` is the whole text. */
   rest?: AsyncIterable<string[]>;
 }
 
-/** A page of a list: elements as comma-separated JSON, and the start of the next page. */
+/** A page of a list: its elements as comma-separated JSON, and the position of the next page. */
 export interface ArrayPage<Place> {
   text: string;
   next: Place | undefined;
 }
 
-/** Returns a JSON array whose pages are read while it is sent. */
+/** Returns a JSON array whose pages are read while the array is sent. */
 export async function toArrayStream<Place>(
   readPage: (after?: Place) => Promise<ArrayPage<Place>>,
 ): Promise<JsonStream> {
@@ -28,7 +31,7 @@ async function* readOn<Place>(readPage: (after: Place) => Promise<ArrayPage<Plac
   yield [']'];
 }
 
-/** Joins the pieces. Used for answers to changes: they may be stored for a retry, so they are not streamed. */
+/** Joins the pieces. Responses to changes use this instead of streaming, because they may be stored for a retry. */
 export async function collect({ first, rest }: JsonStream): Promise<string> {
   const pieces = [...first];
   for await (const further of rest ?? []) pieces.push(...further);

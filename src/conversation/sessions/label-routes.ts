@@ -36,5 +36,5 @@ const updateLabels = session.action('labels')({
   },
 });
 
-/** The labels of a session: get, change. */
+/** The operations on a session's labels: get, change. */
 export const labelOperations = [getLabels, updateLabels];

@@ -26,7 +26,8 @@ export async function findLabels(db: Database, key: SessionKey): Promise<Session
 }
 
 /**
- * Sets labels with a value and removes those that are null, in one statement; counts as an update of the session.
+ * Sets the labels that have a value and removes those that are null, in a single statement, which also updates the
+ * session's update time.
  * @param versions - if given, the session must have one of these versions
  * @returns all labels of the session
  * @throws {NotFoundError} if the session does not exist

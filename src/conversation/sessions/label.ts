@@ -3,10 +3,13 @@ import { nameError } from '../../core/session.ts';
 import { textFormat } from '../../core/text-format.ts';
 
 export const MAX_LABELS = 32;
-/** Size limit of a session's labels, bytes of their JSON. */
+/** Maximum size of a session's labels, in bytes of JSON. */
 export const MAX_LABELS_BYTES = 8_192;
 const NAME = '[A-Za-z0-9][A-Za-z0-9._/-]{0,62}';
-/** A value in a filter. Looser than `labelValue` because older labels may have such values; may be empty. */
+/**
+ * Pattern of a label's value in a filter. It accepts more than `labelValue`, because labels of earlier releases may
+ * have such values; the value may be empty.
+ */
 const VALUE = '[^\\x00-\\x1f\\x7f]{0,256}';
 
 const labelName = z
@@ -39,14 +42,14 @@ export const newLabelsSchema = labelMap(labelValue).refine(
 
 export const labelsSchema = z.record(z.string(), z.string()).describe('The labels, by name.');
 
-/** A label condition of a query: `name=value`, or `name` for any value. */
+/** A label condition in a query: `name=value`, or `name` for a label with any value. */
 export const labelCondition = textFormat(
   'label-condition',
   (text) => (text.isWellFormed() ? undefined : 'lone surrogates are not allowed'),
   z.string().regex(new RegExp(`^${NAME}(?:=${VALUE})?$`, 'u'), { abort: true }),
 );
 
-/** A filter by labels: `{name: value}` pairs, and names that must exist with any value. */
+/** A filter by labels: required `{name: value}` pairs, and names of labels that may have any value. */
 export interface LabelChoice {
   values: Record<string, string>[];
   names: string[];

@@ -22,7 +22,7 @@ const cursor = z
 
 const seconds = (which: string) => z.number().optional().describe(`Only sessions ${which} this Unix time in seconds.`);
 
-/** Query of a list. */
+/** Query parameters of the session list. */
 const listQuery = z.object({
   sort: z.enum(['updated', 'created']).default('updated').describe('The time that they are sorted by.'),
   order: z.enum(['desc', 'asc']).default('desc').describe('`desc`: newest first; `asc`: oldest first.'),
@@ -49,11 +49,11 @@ const listQuery = z.object({
     .describe("True: with the members of `Session` that ADK's own clients do not know."),
 });
 
-/** The name of an order within cursors; those of the default one have none. */
+/** The name of a sort order in cursors; the default order has none. */
 const toName = ({ sort, order }: SessionOrder) =>
   sort === 'updated' && order === 'desc' ? undefined : `${sort} ${order}`;
 
-/** The sessions of a user. */
+/** The operation that lists a user's sessions. */
 export const listSessionsOperation = session.list({
   wire: 'ADK',
   load: 'heavy',

@@ -3,7 +3,7 @@ import { type Event, eventSchema, type NewEvent } from '../../core/event.ts';
 import { withoutKnownNulls } from '../../core/zod-graph.ts';
 
 /**
- * Prepares a client's events for storage: fills in missing ids and author; drops partial events, which are never
+ * Prepares a client's events for storage: fills in a missing id or author, and drops partial events, which are never
  * stored.
  */
 export const toNewEvents = (events: Event[], newId: () => string): NewEvent[] =>
@@ -16,7 +16,7 @@ export const toNewEvents = (events: Event[], newId: () => string): NewEvent[] =>
       author: event.author || 'user',
     }));
 
-/** An event that only changes the state, in the form that ADK uses. */
+/** Creates an event that only changes the state, in the format that ADK uses. */
 export const toStateEvent = (stateDelta: JsonObject, newId: () => string): NewEvent => ({
   id: newId(),
   invocationId: `p-${newId()}`,

@@ -8,18 +8,18 @@ import { isSession } from './session-key.ts';
 import { rowVersion, s, sessionEtag, withStates } from './session-text.ts';
 
 /**
- * An ETag of a session is `"session.app.user"`: the versions of its row and of the two shared states. Reads compare all
- * three. A write with If-Match compares only the first, because other sessions may change the shared states at any
- * time.
+ * A session's ETag is `"session.app.user"`: the versions of the session's row, the application's state and the user's
+ * state. A conditional read compares all three. A write with If-Match compares only the session's, because other
+ * sessions may change the two shared states at any time.
  */
 
 /** One or several entity tags (RFC 9110). */
 const TAGS = /^\s*(?:W\/)?"[\x21\x23-\x7e]*"\s*(?:,\s*(?:W\/)?"[\x21\x23-\x7e]*"\s*)*$/;
-/** The pattern as published: entity tags, or `*`. */
+/** The pattern in the OpenAPI document: entity tags, or `*`. */
 const PUBLISHED = `^\\s*(\\*\\s*|${TAGS.source.slice(4, -1)})$`;
 const TAG = /(W\/)?"([^"]*)"/g;
 
-/** Strong tags of a header; `*` matches any. */
+/** The strong entity tags of a header; `*` matches any. */
 export type Tags = '*' | string[];
 
 const tags = (isWeakToo: boolean) =>
@@ -34,11 +34,11 @@ const tags = (isWeakToo: boolean) =>
     })
     .optional();
 
-/** Header of a conditional read: 304 if nothing has changed. */
+/** Header of a conditional read, which gets 304 if nothing has changed. */
 export const ifNoneMatch = z.object({
   'if-none-match': tags(true).describe('`ETag`s of earlier answers: 304 where one of them is still true.'),
 });
-/** Header of a conditional change: applied only if the session has one of the versions. */
+/** Header of a conditional change, which is applied only if the session has one of the listed versions. */
 export const ifMatch = z.object({
   'if-match': tags(false).describe(
     '`ETag`s of the session: 412 where none of them is true any more. `*`: any version.',
@@ -48,7 +48,7 @@ export const ifMatch = z.object({
 export const isUnchanged = (etag: string, readerTags: Tags): boolean =>
   readerTags === '*' || readerTags.includes(etag.slice(1, -1));
 
-/** The session versions that a change accepts; `undefined`: any. */
+/** Returns the session versions that a change accepts; `undefined`: any. */
 export const toVersions = (changeTags: Tags | undefined): string[] | undefined =>
   changeTags === undefined || changeTags === '*' ? undefined : changeTags.map((tag) => tag.split('.', 1)[0] ?? '');
 
@@ -62,11 +62,11 @@ export async function findEtag(db: Database, key: SessionKey): Promise<string | 
   return rows[0]?.etag;
 }
 
-/** The error for a change that matched no row: 404 without a session, otherwise 412. */
+/** Returns the error for a change that matched no row: 404 if the session does not exist, otherwise 412. */
 export async function toChangeError(db: Database, key: SessionKey): Promise<Error> {
   const etag = await findEtag(db, key);
   return etag === undefined ? new NotFoundError(sessionNotFound(key.sessionId)) : new PreconditionFailedError(etag);
 }
 
-/** The 412's description in the OpenAPI document. */
+/** Description of the 412 in the OpenAPI document. */
 export const CHANGED = 'The session has none of the ETags of `If-Match`; the header `ETag` has that of now.';

@@ -5,14 +5,14 @@ import { sessions } from '../../platform/db/schema/schema.ts';
 import { userRanges } from '../../platform/db/user-ranges.ts';
 import { isOnHold } from '../holds/hold-store.ts';
 
-/** SQL condition, by the expressions of a session's key: another feature prevents the session's deletion. */
+/** Makes an SQL condition from a session's key: another feature prevents the deletion of this session. */
 export type KeepsSession = (key: Record<keyof SessionKey, SQL>) => SQL;
 
-/** Retention limits; 0 disables a limit. */
+/** Limits after which sessions are deleted; 0 disables a limit. */
 export interface SessionRetention {
-  /** Days since the last update. */
+  /** Maximum number of days since the session's last update. */
   days: number;
-  /** Number of sessions per user and application; the newest are kept. */
+  /** Maximum number of sessions per user and application; the newest are kept. */
   count: number;
 }
 
@@ -46,11 +46,16 @@ export async function countOldSessions(
   return rows[0]?.n ?? 0;
 }
 
-/** Sessions per statement, and their events (the first session may exceed it): keeps a statement under a second. */
+/**
+ * Maximum number of sessions per statement, and of their events (the first session may exceed it), so that a statement
+ * takes less than a second.
+ */
 const SESSIONS = 500;
 const EVENTS = 10_000;
 
-/** Deletes the next expired sessions of a range, unless they were updated or started running meanwhile. */
+/**
+ * Deletes the next expired sessions of a range of users, except those that were updated or started to run meanwhile.
+ */
 export async function deleteOldSessions(
   tx: Database,
   retention: SessionRetention,

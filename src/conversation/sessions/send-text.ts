@@ -3,10 +3,13 @@ import type { Response } from 'express';
 import type { Answer } from '../../platform/http/operation/operation.ts';
 import type { JsonStream } from './json-stream.ts';
 
-/** Characters sent as one string; for longer ones Node needs three times their size in memory. */
+/**
+ * Maximum length of a text that is sent as a string, in characters; a longer string would take three times its size in
+ * memory.
+ */
 const MAX_SHORT = 16_384;
 
-/** Sends a text in pieces, at the client's reading speed. A client that disconnects is no error. */
+/** Sends a text in pieces at the client's reading speed. If the client disconnects, it returns without an error. */
 export async function sendText(response: Response, { first, rest }: JsonStream): Promise<Answer> {
   const length = first.reduce((sum, text) => sum + text.length, 0);
   if (!rest && length <= MAX_SHORT) return { kind: 'json', text: first.join('') };
@@ -26,7 +29,7 @@ export async function sendText(response: Response, { first, rest }: JsonStream):
 /** Converts the texts to bytes and empties the list, to free memory. */
 const toBytes = (texts: string[]) => texts.splice(0).map((text) => Buffer.from(text));
 
-/** Writes all pieces at once, then waits until the client has read them or disconnected. */
+/** Writes all pieces, then waits until the client has read them or has disconnected. */
 async function write(response: Response, pieces: Buffer[]): Promise<void> {
   response.cork();
   for (const piece of pieces.splice(0)) response.write(piece);

@@ -11,7 +11,7 @@ import type { ForkPoint } from './fork-store.ts';
 const SESSIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions';
 export const SESSION_PATH = `${SESSIONS_PATH}/{session_id}`;
 
-/** Response header: cursor of the next page; absent on the last page. */
+/** Response header with the cursor of the next page; absent on the last page. */
 export const NEXT_CURSOR_HEADER = 'x-next-cursor';
 export const nextCursorHeader = { 'X-Next-Cursor': 'The `cursor` of the next page; absent on the last one.' };
 
@@ -19,22 +19,22 @@ export interface SessionContext {
   database: DatabasePool;
   notifications: Notifications;
   newId: () => string;
-  /** Deletes other features' data of deleted sessions, in the same transaction. */
+  /** Deletes the data that other features store for deleted sessions, in the same transaction. */
   forgetSessions: (tx: Database, keys: readonly SessionKey[], options: { copiesToo: boolean }) => Promise<void>;
   /**
-   * Copies a session's artifacts as of a fork point. `write` receives a function that inserts the copies and returns
-   * their number.
+   * Copies a session's artifacts as they were at a fork point. `write` receives a function that inserts the copies and
+   * returns their number.
    */
   copyArtifacts: <T>(
     source: SessionKey,
     point: ForkPoint,
     write: (insertArtifacts: (tx: Database, sessionId: string) => Promise<number>) => Promise<T>,
   ) => Promise<T>;
-  /** Largest event, in bytes of JSON. */
+  /** Maximum size of an event, in bytes of JSON. */
   limits: { eventBytes: number };
 }
 
-/** The operations on sessions, which take an `Idempotency-Key` where they change something. */
+/** Declares the operations on sessions; those that change something accept an `Idempotency-Key`. */
 export const room = area<SessionContext>('Sessions', {
   read: 'read',
   write: 'write',
@@ -42,7 +42,7 @@ export const room = area<SessionContext>('Sessions', {
   isIdempotent: true,
 });
 
-// No `find`: each operation reads as much of a session as it answers, or changes it in one statement.
+// No `find`, because each operation reads only what it needs of the session, or changes the session in one statement.
 export const session = room.resource({
   noun: 'session',
   path: SESSIONS_PATH,

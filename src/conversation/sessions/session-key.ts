@@ -4,7 +4,9 @@ import type { SessionKey } from '../../core/session.ts';
 import { getKey } from '../../platform/db/sql.ts';
 import { value } from '../../platform/db/statement.ts';
 
-/** The key columns of a session: `sessionId` in dependent tables, `id` in the table of sessions itself. */
+/**
+ * A table's columns with the session's key; the id is the column `id` in the table of sessions, `sessionId` in others.
+ */
 type SessionColumns = Record<'appName' | 'userId', AnyPgColumn> & ({ sessionId: AnyPgColumn } | { id: AnyPgColumn });
 
 /** A session's key in SQL: values, placeholders, or columns of another table. */
@@ -12,8 +14,8 @@ export type SessionRef = Record<keyof SessionKey, string | Placeholder | AnyPgCo
 export type UserRef = Omit<SessionRef, 'sessionId'>;
 
 /**
- * SQL condition: a row belongs to the session. Each table of a statement repeats the user's values because a
- * distributed database routes by them; a table without them would be asked on every node.
+ * SQL condition: a row belongs to the session. Each table of a statement needs its own condition on application and
+ * user, because a distributed database routes by their values; otherwise it would query the table on every node.
  */
 export const isSession = ({ appName, userId, sessionId }: SessionRef, table: SessionColumns): SQL => {
   const id = 'sessionId' in table ? table.sessionId : table.id;
@@ -25,7 +27,7 @@ const toRows = (keys: readonly SessionKey[]): SQL => {
   return sql`unnest(${column('appName')}, ${column('userId')}, ${column('sessionId')})`;
 };
 
-/** SQL condition: a row belongs to one of the sessions. A single session is compared by value, as in `isSession`. */
+/** SQL condition: a row belongs to one of the sessions. A single session is compared like in `isSession`. */
 export const isAmong = (
   keys: readonly SessionKey[],
   table: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>,
@@ -35,7 +37,7 @@ export const isAmong = (
   return sql`(${table.appName}, ${table.userId}, ${table.sessionId}) in (select * from ${toRows(keys)})`;
 };
 
-/** Like {@link isAmong}, for a table whose index ends at the user column: each user's rows are read once. */
+/** Like {@link isAmong}, for a table whose index contains only application and user: each user's rows are read once. */
 export const isOneOfUsers = (
   keys: readonly SessionKey[],
   table: PgTable & Record<'appName' | 'userId', AnyPgColumn>,
@@ -48,5 +50,5 @@ export const isOneOfUsers = (
     join ${table} on ${table.appName} = s.app and ${table.userId} = s.owner where ${sessionId} = any(s.ids))`;
 };
 
-/** Placeholders for a session's key in prepared statements; the values use the same names. */
+/** Placeholders for a session's key in prepared statements, named like the members of the key. */
 export const KEY = { appName: value('appName'), userId: value('userId'), sessionId: value('sessionId') };

@@ -6,27 +6,27 @@ import { isSession } from './session-key.ts';
 import type { SessionKey } from '../../core/session.ts';
 
 /**
- * SQL fragments that check the session lease; used by several stores. The lease is a token in the session's row, and
- * only its holder may write.
+ * SQL fragments that check a session's lease, for several stores. The lease is a token in the session's row; only its
+ * holder may write to the session.
  */
 
 /**
- * SQL query that locks a session's row against take-over and deletion; with `leaseToken`, only if that is the current
- * lease.
+ * SQL query that locks a session's row, so that the session is neither taken over nor deleted; with `leaseToken`, only
+ * if that is the current lease.
  */
 export const sessionLock = (key: SessionKey, leaseToken?: string): SQL => {
   const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
   return sql`select ${sessions.id} from ${sessions} where ${and(isSession(key, sessions), fence)} for key share`;
 };
 
-/** SQL condition: the row's token is the current lease of its session. */
+/** SQL condition: the row's lease token is the current lease of its session. */
 export const holdsSession = (
   row: Record<'appName' | 'userId' | 'sessionId' | 'leaseToken', AnyPgColumn>,
 ): SQL => sql`exists (
   select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} = ${row.leaseToken})`;
 
-/** Join data for the session of a row with its key. `isFree`: the session has no lease. */
+/** Join data for the session to which a row belongs. `isFree`: the session has no lease. */
 export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>) => ({
   table: sessions,
   on: sql`${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
@@ -37,7 +37,7 @@ export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPg
 
 /**
  * Locks a session's row until the transaction ends.
- * @returns `undefined` if the session does not exist, or `skipLocked` skipped it
+ * @returns `undefined` if the session does not exist, or if it is locked and `skipLocked` is set
  */
 export async function lockSession(
   tx: Database,
@@ -52,7 +52,7 @@ export async function lockSession(
   return row;
 }
 
-/** Releases a lease that no running invocation has any more. */
+/** Releases a session's lease if no running invocation has it. */
 export async function releaseSession(tx: Database, key: SessionKey, leaseToken: string): Promise<void> {
   await tx
     .update(sessions)

@@ -10,36 +10,38 @@ import type { LabelChoice } from './label.ts';
 import { clampedSeconds } from './session-store.ts';
 import { estimatedBytes, s, sessionTexts } from './session-text.ts';
 
-/** Sort key of a list; ties are broken by id. */
+/** Sort order of a session list; ties are broken by id. */
 export interface SessionOrder {
   sort: 'updated' | 'created';
   order: 'desc' | 'asc';
 }
 
-/** Part of a user's list of sessions; default: all. Times are Unix seconds. */
+/** Selects a part of a user's session list. Default: all sessions. Times are Unix seconds. */
 export interface SessionPage extends Partial<SessionOrder> {
   limit?: number | undefined;
-  /** Start after this session in the list's order (keyset pagination). */
+  /** The list starts after this session (keyset pagination). */
   after?: ListPlace | undefined;
   updatedAfter?: number | undefined;
   updatedBefore?: number | undefined;
   createdAfter?: number | undefined;
   createdBefore?: number | undefined;
-  /** Only sessions with all of these labels. */
+  /** Only sessions that have all of these labels. */
   labels?: LabelChoice | undefined;
-  /** Only sessions whose first text contains this, ignoring case. */
+  /** Only sessions whose first text contains this text, ignoring case. */
   text?: string | undefined;
-  /** True: include the optional members of Session. */
+  /** True: include the optional members of the type Session. */
   withDetails?: boolean | undefined;
 }
 
 /**
- * Limits of one statement if all sessions are listed: sessions, and bytes of their states (the first may exceed it).
+ * Limits of a statement that lists all sessions: number of sessions, and bytes of their states (the first may exceed
+ * it).
  */
 const MAX_SESSIONS = 1_000;
 const MAX_STATE_BYTES = 4_194_304;
 /**
- * Sessions that a filtered page examines. There is no index for text and labels because every append would pay for it.
+ * Maximum number of sessions that are examined for a filtered page. Text and labels have no index, because every append
+ * would have to update it.
  */
 const MAX_LOOKED_AT = 250;
 
@@ -48,7 +50,7 @@ const SIZE = sql`${value('size')}::int`;
 
 /**
  * SQL: the state shared by all sessions of the list, and its bytes. Computed once, because joining it to each session
- * is slow.
+ * would be slow.
  */
 const SHARED = sql`shared as materialized (
   select merged.state, octet_length(merged.state::text) as bytes from (select
@@ -56,18 +58,20 @@ const SHARED = sql`shared as materialized (
     coalesce((select ${userStates.state} from ${userStates}
               where ${userStates.appName} = ${USER.appName} and ${userStates.userId} = ${USER.userId}), '{}') as state
     offset 0) merged)`;
-/** SQL: the number `n` of rows in `sized` whose states, each with the shared state, fit into `MAX_STATE_BYTES`. */
+/**
+ * SQL: the number `n` of rows in `sized` whose states, each merged with the shared state, fit into `MAX_STATE_BYTES`.
+ */
 const FITTING = sql`fitting as materialized (
   select count(*)::int as n from sized, shared
   where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= ${MAX_STATE_BYTES})`;
-/** SQL: the fitting rows, as sessions `s`. */
+/** SQL: the first `n` rows of `sized`, as sessions `s`. */
 const LISTED = sql`(select sized.* from sized, fitting where place <= n) ${s}, shared`;
 const STATE = sql`(case when shared.state = '{}' then ${s.state} else ${s.state} || shared.state end)`;
 
 /**
- * Lists a user's sessions as a JSON array, newest first by default, with empty `events` and without evaluation
- * sessions. Usually one statement. If very many sessions are listed, the order is that of the first statement and each
- * session is read in its turn. `next` is the last examined place if more sessions follow.
+ * Lists a user's sessions as a JSON array, newest first by default, with empty `events`; sessions of evaluation runs
+ * are left out. Usually one statement. A very long list is read by several statements in the order that the first one
+ * found. `next` is the position of the last examined session, if more sessions follow.
  */
 export async function listSessions(
   db: Database,
@@ -108,7 +112,7 @@ interface ListRow {
   last: ListPlace | null;
 }
 
-/** Filters of a list. Each reads only the session's row, after the index led to it. */
+/** Filters of a list. Each is evaluated on the session's row alone, after the index has found the row. */
 const CONDITIONS = {
   updatedAfter: sql`${s.updateTime} > to_timestamp(${value('updatedAfter')}::float8)`,
   updatedBefore: sql`${s.updateTime} < to_timestamp(${value('updatedBefore')}::float8)`,
@@ -141,7 +145,7 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
   const time = { updated: s.updateTime, created: s.createTime }[sort];
   const [direction, beyond] = order === 'desc' ? [sql`desc`, sql`<`] : [sql`asc`, sql`>`];
   const position = sql`(${time}, ${s.id}) ${beyond} (${value('afterTime')}::timestamptz, ${value('afterId')})`;
-  // Conditions on the sorted time narrow the index range; others are evaluated per session.
+  // Conditions on the time by which the list is sorted narrow the index range; others are evaluated per session.
   const isNarrow = (name: ConditionName) => name.startsWith(sort);
   const narrow = names.filter(isNarrow).map((name) => CONDITIONS[name]);
   const perSession = names.filter((name) => !isNarrow(name)).map((name) => CONDITIONS[name]);
@@ -158,7 +162,7 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
   const place = sql`json_build_object('id', ${s.id}, 'time', ${exactTime(time)})`;
   const listed = sql`from ${sessions} ${s} where ${isListed} ${inOrder}`;
   const most = sql.raw(`${MAX_LOOKED_AT}`);
-  // Keep the matches among the examined sessions, and the last examined one as the next place.
+  // Keeps the matches among the examined sessions, and the position of the last examined session for the next page.
   const looked = sql`looked as materialized (
     select * from (
       select ${s}.*, row_number() over () as nth, ${and(...perSession)} as fits
@@ -166,7 +170,8 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
     where fits or nth = ${most}), `;
   const matches = isBounded ? sql`from looked ${s} where fits ${inOrder}` : listed;
   const hasMore = sql`n < (select count(*) from wanted)`;
-  // If no more matches were found, unexamined sessions may remain: the last examined one is the next place.
+  // If fewer matches were found than requested, unexamined sessions may remain: the next page starts after the last
+  // examined.
   const bound = isBounded ? sql`(select ${place} from looked ${s} where nth = ${most})` : sql`null`;
   const more = isPage
     ? sql`'{}'::text[] as further,
@@ -201,14 +206,14 @@ async function* readFurtherSessions(
     const pageIds = ids.slice(from, from + MAX_SESSIONS);
     const select = withDetails ? selectDetailed : selectPlain;
     const [{ text, taken } = { text: null, taken: null }] = await select(db, { appName, userId, wanted: pageIds });
-    // Deleted sessions have no row.
+    // Sessions that were deleted meanwhile have no row, so the number of rows does not tell how many ids were handled.
     from += taken ?? MAX_SESSIONS;
     if (text) yield [',', unescapeJson(text)];
   }
   yield [']'];
 }
 
-/** SQL: the next sessions of a list of ids, as many as fit into `MAX_STATE_BYTES`. */
+/** SQL: reads the next sessions of a list of ids, as many as fit into `MAX_STATE_BYTES`. */
 const selectWanted = (withDetails: boolean) =>
   statement<{ text: string | null; taken: number | null }>(
     () => sql`

@@ -18,24 +18,24 @@ import { parseExactJson } from '../../core/exact-json.ts';
 
 export interface SessionRange {
   afterSequence?: number | undefined;
-  /** At most the newest N, oldest first. */
+  /** Maximum number of events, of which the newest are returned, oldest first. */
   numRecentEvents?: number | undefined;
-  /** The session as it was after this event; 0 is before the first. */
+  /** Returns the session as it was after the event with this sequence; 0 is before the first event. */
   atSequence?: number | undefined;
-  /** The session as it was at this Unix time in seconds. */
+  /** Returns the session as it was at this time, in Unix seconds. */
   atTime?: number | undefined;
-  /** True: include the optional members of Session. */
+  /** True: include the optional members of the type Session. */
   withDetails?: boolean | undefined;
 }
 
 export type SessionJson = JsonStream & { etag: string };
 
 /**
- * Reads a session with its events as JSON assembled by PostgreSQL. One statement unless there are many events. The
- * result is consistent: events are immutable and their sequence has no gaps, so later statements read up to the first
- * statement's last sequence. No transaction stays open for a slow reader.
+ * Reads a session with its events as JSON that PostgreSQL assembles. A single statement unless there are many events.
+ * The result is consistent: events are immutable and their sequence has no gaps, so later statements read up to the
+ * last sequence that the first statement saw. No transaction stays open for a slow reader.
  * @returns `undefined` if the session does not exist
- * @throws {InvalidError} if the session has not reached `atSequence`
+ * @throws {InvalidError} if the session has fewer events than `atSequence`
  */
 export async function findSession(
   db: Database,
@@ -56,7 +56,7 @@ export async function findSession(
   return { first, etag, rest: readFurtherEvents(db, key, { final, created }, { last, tail }) };
 }
 
-/** @throws {InvalidError} if the session has not reached the sequence */
+/** @throws {InvalidError} if the session's last sequence is below `atSequence` */
 export function checkReached(reached: number, atSequence: number | undefined): void {
   if (atSequence === undefined || atSequence <= reached) return;
   throw new InvalidError(`The session has ${reached} events; it has not reached ${atSequence}.`);
@@ -64,10 +64,12 @@ export function checkReached(reached: number, atSequence: number | undefined): v
 
 export const clampedSeconds = (seconds: number): number => Math.min(Math.max(seconds, -2e11), 9e12);
 
-/** SQL condition: the first row of events, or the only row of a session without events. */
+/** SQL condition: this is the first row of events, or the only row of a session without events. */
 const IS_FIRST = sql`coalesce(page.place, 0) = 0`;
 
-/** How to read a session: up to event `n`, the join that `n` needs, and the JSON before and after the events. */
+/**
+ * How a session is read: up to sequence `n`, with the join that computes `n`, and the JSON before and after the events.
+ */
 interface SessionForm {
   n: SQL;
   join: SQL;
@@ -83,7 +85,7 @@ const currentForm = (withDetails: boolean): SessionForm => ({
 function atPoint(sequence: SQL, withDetails: boolean): SessionForm {
   const n = sql`moment.n`;
   const then = { state: stateAt(KEY, n), updateTime: timeAt(KEY, n), lastSequence: n, firstText: firstTextAt(KEY, n) };
-  // `offset 0` is an optimisation fence, so that the sequence is computed only once.
+  // `offset 0` is an optimisation fence, so that PostgreSQL computes the sequence only once.
   const join = sql`cross join lateral (select ${sequence} as n offset 0) moment`;
   return { n, join, texts: sessionTexts({ ...then, withDetails }) };
 }
@@ -103,20 +105,22 @@ function mergeBoth(form: (withDetails: boolean) => SessionForm) {
   return { plain: select(false), detailed: select(true) };
 }
 
-/** Statements of {@link findSession}: current or historical, with or without details. */
+/** Statements of {@link findSession}: for the current or an earlier state, with or without details. */
 const selectSession = {
   now: mergeBoth(currentForm),
   sequence: mergeBoth((withDetails) => atPoint(sql`${value('atSequence')}::int`, withDetails)),
   time: mergeBoth((withDetails) => atPoint(sequenceAt(KEY, sql`${value('atTime')}::float8`), withDetails)),
 };
 
-/** A row of events. The first row has the JSON before and after all events; a session without events has one row. */
+/**
+ * A row of events. The first row also has the JSON before and after all events; a session without events has one row.
+ */
 interface SessionRow extends Moment {
   head: string | null;
   events: string | null;
   tail: string | null;
   last: number | null;
-  /** The session's last sequence now. */
+  /** The session's current last sequence. */
   reached: number;
   etag: string;
 }
@@ -138,7 +142,7 @@ async function* readFurtherEvents(
 
 /**
  * Inserts a session with its initial state and events in one statement.
- * @returns the session if it has no events; otherwise `undefined`, and the caller reads it
+ * @returns the session's JSON if it has no events; otherwise `undefined`, and the caller reads the session
  * @throws {ConflictError} if the session's id is taken, or two events have the same id
  */
 export async function insertSession(
@@ -150,7 +154,7 @@ export async function insertSession(
   const initial = splitDelta(state);
   const parameters = toEventParameters(db, key, events, (delta) => ({
     session: { ...initial.session, ...delta.session },
-    // An import's state is newer than the events that led to it, so shared values must not go back to those of the
+    // The state of an import is newer than its events, so its shared values must not be replaced by those in the
     // events.
     user: Object.assign(delta.user, initial.user),
     app: Object.assign(delta.app, initial.app),
@@ -172,12 +176,12 @@ interface CreatedRow {
   etag: string;
 }
 
-/** A session without events, in the JSON format of {@link findSession}. */
+/** Returns the JSON of a session without events, in the format of {@link findSession}. */
 const toNewText = ({ sessionId, appName, userId }: SessionKey, { state_text, last_update }: CreatedRow): string =>
   `{"id":${JSON.stringify(sessionId)},"appName":${JSON.stringify(appName)},"userId":${JSON.stringify(userId)},` +
   `"state":${unescapeJson(state_text)},"events":[],"lastUpdateTime":${last_update}}`;
 
-/** Guesses an import's initial state from its final one: the keys that no event changed. */
+/** Guesses the initial state of an imported session from its final state: the keys that no event changed. */
 function withoutChanged(state: JsonObject, events: NewEvent[]): JsonObject {
   const changed = new Set(events.flatMap((event) => Object.keys(event.actions?.stateDelta ?? {})));
   return Object.fromEntries(Object.entries(state).filter(([name]) => !changed.has(name)));
@@ -192,8 +196,8 @@ export async function findInitialState(db: Database, key: SessionKey): Promise<J
 }
 
 /**
- * Deletes a session with its events and invocations; with `versions`, only if it has one of these.
- * @returns false if nothing matched
+ * Deletes a session with its events and invocations; with `versions`, only if the session has one of these.
+ * @returns false if the session does not exist or has another version
  */
 export async function deleteSession(db: Database, key: SessionKey, versions?: string[]): Promise<boolean> {
   const { rowCount } = await db.delete(sessions).where(and(isSession(key, sessions), hasVersion(sessions, versions)));

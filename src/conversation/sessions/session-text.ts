@@ -4,7 +4,7 @@ import { appStates, events, sessions, userStates } from '../../platform/db/schem
 import { MAX_FIRST_TEXT } from './append-store.ts';
 import { type SessionRef, type UserRef, isSession } from './session-key.ts';
 
-/** The sessions row in statements built from these fragments. */
+/** Alias of the table of sessions in statements that use these fragments. */
 export const s = alias(sessions, 's');
 const a = alias(appStates, 'a');
 const u = alias(userStates, 'u');
@@ -12,22 +12,22 @@ const u = alias(userStates, 'u');
 export const withStates = ({ appName, userId }: UserRef): SQL => sql`${sessions} ${s}
   left join ${appStates} ${a} on ${a.appName} = ${appName}
   left join ${userStates} ${u} on ${u.appName} = ${appName} and ${u.userId} = ${userId}`;
-/** The state as in the API. Keys are stored with their prefix, so that the scopes merge without renaming. */
+/** SQL: the merged state as the API returns it. Keys are stored with their prefix, so merging needs no renaming. */
 export const mergedState = sql`(${s.state} || coalesce(${a.state}, '{}') || coalesce(${u.state}, '{}'))`;
 
 /**
- * Estimates the text size of a jsonb value without serialising it. The factor is a guess, because values may be
- * compressed to a hundredth.
+ * Estimates the text size of a jsonb value without serialising it. The factor is a guess, because stored values may be
+ * compressed to a hundredth of their text.
  */
 export const estimatedBytes = (column: AnyPgColumn): SQL => sql`20 * pg_column_size(${column})`;
 
-/** Expressions that replace columns of the session's row. */
+/** SQL expressions that replace columns of the session's row. */
 interface TextOptions {
   state?: SQL;
   updateTime?: SQL | AnyPgColumn;
   lastSequence?: SQL | AnyPgColumn;
   firstText?: SQL | AnyPgColumn;
-  /** True: include the optional members of Session. */
+  /** True: include the optional members of the type Session. */
   withDetails?: boolean;
 }
 
@@ -51,18 +51,20 @@ export function sessionTexts({
   ];
 }
 
-/** SQL: the version of a row, its last change in microseconds; every change increases it. */
+/** SQL: a row's version, the time of its last change in microseconds; every change increases it. */
 export const rowVersion = ({ updateTime }: { updateTime: AnyPgColumn }): SQL<string> =>
   sql<string>`row_version(${updateTime})`;
 
-/** SQL: the ETag `"session.app.user"` of session `s`; needs the shared states joined. */
+/** SQL: the ETag `"session.app.user"` of session `s`; the statement must join the shared states. */
 export const sessionEtag = sql<string>`session_etag(${s.updateTime}, ${a.updateTime}, ${u.updateTime})`;
 
-/* The fragments below describe session `s` as it was after event `n`; 0 is before the first. */
+/*
+ * The fragments below describe session `s` as it was after the event with sequence `n`; 0 is before the first event.
+ */
 
 /**
- * SQL: the sequence before the first event later than a time. Events may be out of order in time, because clients
- * choose their timestamps.
+ * SQL: the sequence before the first event that is later than a time. Events may be out of order in time, because
+ * clients choose their timestamps.
  */
 export const sequenceAt = (key: SessionRef, seconds: SQL): SQL => sql`coalesce((
   select min(${events.sequence}) - 1 from ${events}
@@ -71,7 +73,10 @@ export const sequenceAt = (key: SessionRef, seconds: SQL): SQL => sql`coalesce((
 const stateDelta = sql`case jsonb_typeof(${events.payload} #> '{actions,stateDelta}')
   when 'object' then ${events.payload} #> '{actions,stateDelta}' else '{}' end`;
 
-/** SQL: the merged state deltas of events up to `n`, later values winning. @param which - condition on `changed.key` */
+/**
+ * SQL: the merged state deltas of events up to sequence `n`, later values winning. @param which - condition on
+ * `changed.key`
+ */
 const changesUpTo = (key: SessionRef, n: SQL, which: SQL): SQL => sql`coalesce((
   select jsonb_object_agg(key, value) from (
     select distinct on (changed.key) changed.key, changed.value
@@ -81,15 +86,15 @@ const changesUpTo = (key: SessionRef, n: SQL, which: SQL): SQL => sql`coalesce((
 
 const isShared = sql`(starts_with(changed.key, 'user:') or starts_with(changed.key, 'app:'))`;
 
-/** SQL: the session's own state, without shared scopes. */
+/** SQL: the session's own state at sequence `n`, without the shared states. */
 export const ownStateAt = (key: SessionRef, n: SQL): SQL => sql`case when ${n} = ${s.lastSequence} then ${s.state}
   else ${s.initialState} || ${changesUpTo(key, n, sql`not ${isShared}`)} end`;
 
-/** SQL: the state as in the API. Shared scopes have no history except the changes by this session's events. */
+/** SQL: the merged state at sequence `n`. Of the shared states only the changes by this session's events are known. */
 export const stateAt = (key: SessionRef, n: SQL): SQL =>
   sql`(${ownStateAt(key, n)} || ${changesUpTo(key, n, isShared)})`;
 
-/** SQL: the session's update time at that point: that of event `n`, or the creation. */
+/** SQL: the session's update time at sequence `n`: the time of event `n`, or the session's creation for 0. */
 export const timeAt = (
   key: SessionRef,
   n: SQL,
@@ -97,7 +102,7 @@ export const timeAt = (
   select ${events.eventTime} from ${events}
   where ${isSession(key, events)} and ${events.sequence} = ${n}), ${s.createTime}) end`;
 
-/** SQL: the first user text up to event `n`; null if there is none. */
+/** SQL: the user's first text up to sequence `n`; null if there is none. */
 export const firstTextAt = (key: SessionRef, n: SQL): SQL => sql`(
   select left(said.text, ${sql.raw(String(MAX_FIRST_TEXT))})
   from ${events}, lateral (

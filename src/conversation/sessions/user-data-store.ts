@@ -6,7 +6,7 @@ import { names } from '../../platform/db/sql.ts';
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 
-/** SQL: keys of the application's shared state last written by agents in this user's sessions. */
+/** SQL: the keys of the application's shared state that were last written by agents in this user's sessions. */
 const getKeys = (userId: string): SQL => sql`array(
   select key from jsonb_each(${appStates.writers}) where value = to_jsonb(${userId}::text))`;
 
@@ -18,7 +18,7 @@ export async function countAppStateKeys(db: Database, { appName, userId }: User)
   return row?.keys ?? 0;
 }
 
-/** Removes those keys with their values. @returns the number of removed keys */
+/** Removes the keys of {@link getKeys} with their values. @returns the number of removed keys */
 export async function deleteAppStateKeys(tx: Database, user: User): Promise<number> {
   const { appName, userId } = user;
   const keys = await countAppStateKeys(tx, user);
@@ -35,8 +35,8 @@ export async function deleteAppStateKeys(tx: Database, user: User): Promise<numb
 }
 
 /**
- * Recomputes sequence and size of sessions whose events were imported separately, so that later appends continue after
- * the last event.
+ * Recomputes last sequence and size of sessions whose events were imported separately, so that later appends continue
+ * after the last event.
  */
 export async function countEvents(tx: Database, user: User, sessionIds: string[]): Promise<void> {
   const { appName, userId, id, lastSequence, eventBytes } = sessions;

@@ -40,5 +40,5 @@ const showStorage = room.operation({
   },
 });
 
-/** Bytes of a user. */
+/** The operation that shows the bytes a user has stored. */
 export const storageOperations = [showStorage];

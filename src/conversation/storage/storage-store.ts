@@ -8,9 +8,9 @@ type User = Pick<SessionKey, 'appName' | 'userId'>;
 const belongsTo = ({ appName, userId }: User) => and(eq(u.appName, appName), eq(u.userId, userId));
 
 /**
- * SQL: the bytes that a statement adds for a user. Fails if the user's storage would exceed the limit. Lock rows other
- * than the session's after this.
- * @param begins - true if the transaction writes more: the user's writes are serialised from here on
+ * SQL: the bytes that a statement adds to a user's storage. Fails if the storage would exceed its limit. Rows other
+ * than the session's must be locked after this.
+ * @param begins - true if more statements of the transaction add data: the user's writes are serialised from here on
  */
 export const limitedBytes = ({ limits }: Database, { appName, userId }: User, added: SQL, begins = false): SQL =>
   sql`assert_user_storage(${appName}, ${userId}, ${added}, ${limits.maxUserBytes}::bigint, ${begins})`;
@@ -31,5 +31,5 @@ export async function findUserStorage(db: Database, user: User) {
   return row;
 }
 
-/** Deletes the storage counters of a user without data. */
+/** Deletes the storage counters of a user who has no data. */
 export const deleteUserStorage = (db: Database, user: User) => db.delete(u).where(belongsTo(user));

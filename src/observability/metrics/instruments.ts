@@ -3,23 +3,23 @@ import type { toTokens } from '../tokens.ts';
 
 type Kind = 'counter' | 'gauge' | 'histogram';
 
-/** A metric. The name follows OpenTelemetry or Prometheus. */
+/** A metric. Its name follows the conventions of OpenTelemetry or Prometheus. */
 export interface Instrument {
   name: string;
   kind: Kind;
   unit: string;
   description: string;
   labels: string[];
-  /** Upper bounds of the histogram; default: {@link SECONDS}. */
+  /** Upper bounds of the histogram's buckets. Default: {@link SECONDS}. */
   buckets?: number[];
 }
 
-/** Bounds from a cached read to the longest agent answer. */
+/** Bucket bounds in seconds, from a cached read to the longest response of an agent. */
 const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
-/** Bounds for waits on the connection pool; most are near 0. */
+/** Bucket bounds in seconds for waits on the connection pool, most of which are near 0. */
 const SHORT_SECONDS = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5];
 const LONG_SECONDS = [0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600];
-/** Bounds recommended by OpenTelemetry's conventions. */
+/** Bucket bounds in seconds that OpenTelemetry's conventions recommend for model calls. */
 const CALL_SECONDS = Array.from({ length: 14 }, (_, index) => 0.01 * 2 ** index);
 const AGENT_SECONDS = Array.from({ length: 13 }, (_, index) => 0.1 * 2 ** index);
 const TOKENS = Array.from({ length: 14 }, (_, index) => 4 ** index);
@@ -68,13 +68,15 @@ export const TOKEN_COUNTERS = {
   'reasoning.output_tokens': usedTokens('reasoning.output_tokens', 'Those of thoughts.'),
 };
 
-/** Metrics under the names of OpenTelemetry's conventions up to 1.41; on request. */
+/** Metrics under the names of OpenTelemetry's conventions up to 1.41; recorded only if configured. */
 export const OLD_INSTRUMENTS = {
   modelCall: seconds('gen_ai.client.operation.duration', MODEL_LABELS, 'Model calls of agents.', CALL_SECONDS),
   tokens: tokensOfCalls('gen_ai.client.token.usage', ['gen_ai_token_type'], 'Tokens of a call: input, output.'),
 };
 
-/** All metrics of the process. Agents, models and tools use OpenTelemetry names, the rest Prometheus names. */
+/**
+ * All metrics of the process. Those of agents, models and tools have OpenTelemetry names, the others Prometheus names.
+ */
 export const INSTRUMENTS = {
   request: seconds(
     'agent_runtime_http_request_duration_seconds',
@@ -168,7 +170,7 @@ export const INSTRUMENTS = {
   startTime: gauge('process_start_time_seconds', [], 'Unix time at which the process started.', 's'),
 } as const satisfies Record<string, Instrument>;
 
-/** The Prometheus name of a metric, with its unit, as OpenTelemetry collectors write it. */
+/** Returns a metric's Prometheus name, with its unit, as OpenTelemetry collectors write it. */
 export function toPrometheusName({ name, unit }: Pick<Instrument, 'name' | 'unit'>): string {
   const plain = name.replaceAll('.', '_');
   if (plain.startsWith('gen_ai_client_inference_usage_')) return `${plain}_total`;
@@ -187,7 +189,7 @@ export function toRecorder(meter: Meter, instrument: Instrument): (value: number
   return (value, labels) => histogram.record(value, labels);
 }
 
-/** Creates a counter; the given label sets start at 0. @returns a function that adds, by default 1 */
+/** Creates a counter; the given label sets start at 0. @returns a function that adds a number, by default 1 */
 export function toCounter(
   meter: Meter,
   instrument: Instrument,

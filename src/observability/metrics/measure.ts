@@ -14,7 +14,7 @@ interface Sources {
   openSockets(): number;
 }
 
-/** Names allowed as labels: those of the deployed agents. */
+/** Names of the deployed agents, models and tools, the only names allowed as label values. */
 export interface KnownNames {
   agents: ReadonlySet<string>;
   models: ReadonlySet<string>;
@@ -23,17 +23,17 @@ export interface KnownNames {
 
 export interface Measures extends Metrics {
   observe: () => InvocationObserver;
-  /** Adds metrics of parts that exist only after the start. */
+  /** Adds metrics of components that exist only after start-up, such as connection pools. */
   watch(sources: Sources, names: KnownNames): void;
   close(): void;
 }
 
 const LOOP_RESOLUTION_MS = 10;
 const NANOSECONDS = 1e9;
-/** Label value for names that are not deployed: chosen by a request, a model or a tool server. */
+/** Label value for names that are not deployed, because a request, a model or a tool server chose them. */
 const OTHER = 'other';
 
-/** Creates all metrics; with `alsoOld`, also those of OpenTelemetry's old names. */
+/** Creates all metrics; with `alsoOld`, also under the earlier names of OpenTelemetry's conventions. */
 export function createMeasures(meter: Meter, alsoOld = false): Measures {
   const request = toRecorder(meter, INSTRUMENTS.request);
   const queue = toRecorder(meter, INSTRUMENTS.queue);
@@ -73,7 +73,7 @@ export function createMeasures(meter: Meter, alsoOld = false): Measures {
     foundForgotten: (answers) => forgotten({}, answers),
     unknownCalls: (count) => unknownCalls({}, count),
     lent: (pool, seconds) => connectionWait(seconds, { pool }),
-    // May be negative: the clocks of process and database differ.
+    // The difference may be negative, because the clocks of process and database differ.
     fired: (seconds) => lateness(Math.max(0, seconds), {}),
     delivered: (outcome) => delivery({ outcome }),
     scored: (outcome, count) => score({ outcome }, count),
@@ -109,7 +109,7 @@ function watchProcess(meter: Meter): { disable(): void } {
       ['100', delay.max],
     ] as const;
     delay.reset();
-    // The histogram measures timer intervals; the excess over the resolution is the delay.
+    // The histogram measures timer intervals; the part beyond the resolution is the event loop's delay.
     const toSeconds = (ns: number) => Math.max(0, ns / NANOSECONDS - LOOP_RESOLUTION_MS / 1000);
     return percentiles.map(([percentile, ns]) => [toSeconds(ns), { percentile }]);
   });
@@ -187,7 +187,7 @@ function createObserver(meter: Meter, names: KnownNames, measureCall: MeasureCal
 
 type MeasureCall = (seconds: number, labels: Attributes, event: Event | undefined) => void;
 
-/** Measures model calls; a failed call counts 0 tokens. */
+/** Records the duration and tokens of model calls; a failed call counts 0 tokens. */
 function createCallMeasure(meter: Meter, alsoOld: boolean): MeasureCall {
   const duration = toRecorder(meter, INSTRUMENTS.modelCall);
   const input = toRecorder(meter, INSTRUMENTS.callInput);

@@ -18,20 +18,20 @@ import { toPrometheusName } from './instruments.ts';
 import { createMeasures, type Measures } from './measure.ts';
 
 const TIMEOUT_MS = 5_000;
-/** Longest wait for the collector when the process stops. */
+/** Maximum wait for the collector when the process stops, in milliseconds. */
 const CLOSE_MS = 2_000;
-/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which is not our dependency. */
+/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which is not a dependency of this project. */
 const SUCCESS = 0;
 
 export interface OpenMetrics {
   measures: Measures;
-  /** URL of `/metrics`; undefined if it is not served. */
+  /** URL of `/metrics`; `undefined` if metrics are not served. */
   url: string | undefined;
-  /** Never throws. */
+  /** Stops serving and pushing metrics. Never throws. */
   close(): Promise<void>;
 }
 
-/** Starts metrics, and serves `/metrics` if configured. @throws {ConfigError} if its port is unavailable */
+/** Starts recording metrics, and serves `/metrics` if configured. @throws {ConfigError} if the port is unavailable */
 export async function openMetrics(config: Config, version: string, log: Log): Promise<OpenMetrics> {
   const { METRICS_PORT: port, METRICS_HOST: host, ALLOWED_HOSTS: allowedHosts } = config;
   const exporter =
@@ -55,7 +55,7 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
     url: server && `${server.url}/metrics`,
     async close() {
       await server?.close();
-      // An unreachable collector must not delay the stop.
+      // The error is ignored, because an unreachable collector must not delay the stop.
       const ended = provider.shutdown().catch(() => undefined);
       await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
       measures.close();
@@ -63,7 +63,7 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
   };
 }
 
-/** Metrics under their Prometheus names; the collector receives the original ones. */
+/** Renames metrics to their Prometheus names for `/metrics`; the collector receives the OpenTelemetry names. */
 function withPrometheusNames({ resourceMetrics, errors }: CollectionResult): CollectionResult {
   const scopeMetrics = resourceMetrics.scopeMetrics.map((each) => ({
     ...each,
@@ -75,7 +75,7 @@ function withPrometheusNames({ resourceMetrics, errors }: CollectionResult): Col
   return { errors, resourceMetrics: { ...resourceMetrics, scopeMetrics } };
 }
 
-/** Distinguishes the metrics of replicas. */
+/** Value of `service.instance.id`, which distinguishes the metrics of replicas. */
 const INSTANCE_ID = randomUUID();
 
 /**
@@ -90,7 +90,7 @@ export const toResource = ({ OTEL_SERVICE_NAME: name, variables }: Config, versi
     ...(variables['OTEL_SERVICE_NAME'] === undefined ? {} : { 'service.name': name }),
   });
 
-/** Sends metrics to the collector at intervals; `undefined` without a collector. */
+/** Creates a reader that sends metrics to the collector at intervals; `undefined` without a collector. */
 async function createPushReader(config: Config, log: Log): Promise<MetricReader | undefined> {
   const { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_METRIC_EXPORT_INTERVAL: intervalMs } = config;
   if (endpoint === undefined) return undefined;
@@ -110,9 +110,9 @@ async function createPushReader(config: Config, log: Log): Promise<MetricReader 
   return new PeriodicExportingMetricReader({ exporter, exportIntervalMillis: intervalMs, exportTimeoutMillis });
 }
 
-/** Longest time for a collector to send its request. */
+/** Maximum time for a scraper to send its request, in milliseconds. */
 const REQUEST_TIMEOUT_MS = 5_000;
-/** Open connections; a collector needs one. */
+/** Maximum number of open connections; a scraper needs one. */
 const MAX_CONNECTIONS = 20;
 
 interface MetricsServer {
@@ -121,10 +121,10 @@ interface MetricsServer {
 }
 
 /**
- * Serves `GET /metrics` on its own port, without authentication. The Host header is checked, so that a web page cannot
- * reach it by DNS rebinding.
- * @param allowedHosts - allowed besides addresses, `localhost` and names without a dot
- * @throws {ConfigError} with a remedy, if it cannot listen
+ * Serves `GET /metrics` on a separate port, without authentication. The Host header is checked, so that a web page
+ * cannot read the metrics by DNS rebinding.
+ * @param allowedHosts - host names allowed besides IP addresses, `localhost` and names without a dot
+ * @throws {ConfigError} with a remedy, if the port is unavailable
  */
 async function serveMetrics(
   { host, port, allowedHosts }: { host: string; port: number; allowedHosts: readonly string[] },
@@ -144,7 +144,7 @@ async function serveMetrics(
 const isMetrics = ({ method, url = '' }: IncomingMessage) =>
   (method === 'GET' || method === 'HEAD') && url.split('?')[0] === '/metrics';
 
-/** Only names with a dot can be used for DNS rebinding. */
+/** Checks the Host header. Names without a dot are allowed, because DNS rebinding needs a name with a dot. */
 function isOwnName({ headers }: IncomingMessage, allowedHosts: readonly string[]): boolean {
   const host = (headers.host ?? '').toLowerCase();
   const name = host.replace(/:\d{1,5}$/, '');

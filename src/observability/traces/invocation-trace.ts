@@ -33,13 +33,16 @@ export interface TracedInvocation {
   invocationId: string;
 }
 
-/** A finished span that is not exported yet: an agent's end may still move, a tool call's lacks its event id. */
+/**
+ * A finished span that is not exported yet, because an agent's end may still move and a tool call's event id is not
+ * known.
+ */
 interface EndedSpan {
   span: Span;
   endTime: HrTime;
 }
 
-/** Turns the steps of an invocation into spans, without waiting. Steps that were cut off are dropped. */
+/** Turns the steps of an invocation into spans, without waiting. Steps that never finish are dropped. */
 export class InvocationTrace implements InvocationObserver {
   readonly #tracer: Tracer;
   /** False: spans contain no content of users, models or tools. */
@@ -48,10 +51,10 @@ export class InvocationTrace implements InvocationObserver {
   readonly #now = startClock();
   readonly #root: Span;
   readonly #agents = new Map<string, EndedSpan>();
-  /** The agent of the latest step; a failure is attributed to it. */
+  /** The agent of the latest step; a failure of the invocation is attributed to it. */
   #latest: string | undefined;
   readonly #answeredCalls = new Map<string, EndedSpan>();
-  /** By id of a tool call: the model call that requested it. */
+  /** Id of a tool call → span of the model call that requested it. */
   readonly #requestedBy = new Map<string, Span>();
 
   constructor(tracer: Tracer, { key, invocationId }: TracedInvocation, keepsContent = true) {
@@ -116,7 +119,7 @@ export class InvocationTrace implements InvocationObserver {
     this.#root.end(this.#now());
   }
 
-  /** Starts an agent's span, or moves its end to now. */
+  /** Starts an agent's span; if it exists, moves its end to now. */
   #agent(name: string): Span {
     const span =
       this.#agents.get(name)?.span ??
@@ -139,16 +142,16 @@ export class InvocationTrace implements InvocationObserver {
   }
 }
 
-/** Error of a trace whose invocation ended in another process. */
+/** Error of a trace whose invocation was continued or ended by another process. */
 const UNKNOWN_END = { code: 'unknown_end' };
 
-/** OpenTelemetry's error status, and the error code for people. */
+/** Sets OpenTelemetry's error status, and the error code as an attribute that people see. */
 function fail(span: Span, code: string): void {
   span.setStatus({ code: SpanStatusCode.ERROR });
   span.setAttribute('error.type', code);
 }
 
-/** A clock that starts at the system's time and then only moves forward. */
+/** Returns a clock that starts at the system time and never goes back, whatever happens to the system time. */
 function startClock(): () => HrTime {
   const offsetMs = Date.now() - performance.now();
   return () => {
@@ -160,7 +163,7 @@ function startClock(): () => HrTime {
 /** W3C Trace Context, level 1: version, trace id, parent id, flags. Later versions may append fields. */
 const TRACEPARENT = /^(?!ff)([\da-f]{2})-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f]{16})-([\da-f]{2})(?:$|-)/;
 
-/** The caller's trace context; the root context if `traceparent` is absent or invalid, as W3C recommends. */
+/** Returns the caller's trace context; the root context if `traceparent` is absent or invalid, as W3C recommends. */
 function toContext(traceparent: string | undefined): Context {
   const [, version, traceId = '', spanId = '', flags = ''] = TRACEPARENT.exec(traceparent ?? '') ?? [];
   if (version === undefined || (version === '00' && traceparent?.length !== 55)) return ROOT_CONTEXT;

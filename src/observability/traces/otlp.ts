@@ -16,14 +16,14 @@ import type { Content, Part } from '../../core/content.ts';
 import { ATTRIBUTE } from './span.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Time for which spans are collected into one request. */
+/** Time for which spans are collected into one request, in milliseconds. */
 const LINGER_MS = 1_000;
-/** Spans waiting for the collector; further ones are dropped and counted. */
+/** Maximum number of spans waiting for the collector; further spans are dropped and counted. */
 const MAX_WAITING = 2_048;
 const MAX_BATCH = 256;
-/** Time-out of a request to the collector, including retries. */
+/** Time-out of a request to the collector, including retries, in milliseconds. */
 const TIMEOUT_MS = 5_000;
-/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which is not our dependency. */
+/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which is not a dependency of this project. */
 const SUCCESS = 0;
 
 export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Promise<SpanProcessor> {
@@ -41,7 +41,8 @@ export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Pro
 }
 
 /**
- * Exports spans in OpenTelemetry's conventions. Failures are logged here without their text, which may quote content.
+ * Exports spans by OpenTelemetry's conventions. Failures are logged here without their message, which may quote
+ * content.
  */
 function withConventions(exporter: SpanExporter, settings: OtlpSettings, log: Log): SpanExporter {
   const keepsContent = settings.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT;
@@ -61,7 +62,7 @@ function withConventions(exporter: SpanExporter, settings: OtlpSettings, log: Lo
   };
 }
 
-/** The sampler of OpenTelemetry's `name`. `ratio`: share of traces, 0 to 1. */
+/** Creates the sampler with OpenTelemetry's `name`. `ratio`: share of traces to keep, 0 to 1. */
 export function toSampler(name: SamplerName, ratio: number): Sampler {
   const [, isParentBased, rule] = /^(parentbased_)?(.*)$/.exec(name) ?? [];
   const root =
@@ -73,15 +74,15 @@ export function toSampler(name: SamplerName, ratio: number): Sampler {
   return isParentBased === undefined ? root : new ParentBasedSampler({ root });
 }
 
-/** OpenTelemetry names of attributes that the ADK Web UI reads under its own names. */
+/** Attribute name that the ADK Web UI reads → OpenTelemetry's name for export. */
 const RENAMED: Record<string, string> = {
   [ATTRIBUTE.invocationId]: 'agent_runtime.invocation_id',
   [ATTRIBUTE.eventId]: 'agent_runtime.event_id',
 };
-/** Duplicates `gen_ai.conversation.id`. */
+/** Attributes that are not exported, because `gen_ai.conversation.id` has the same value. */
 const LEFT_OUT = new Set<string>([ATTRIBUTE.sessionId]);
 
-/** Attributes with content of the conversation; exported only if configured. */
+/** Attributes with content of the conversation, with their conversion; exported only if configured. */
 const CONTENT: Record<string, (json: string) => Attributes> = {
   [ATTRIBUTE.llmRequest]: requestContent,
   [ATTRIBUTE.llmResponse]: answerContent,
@@ -101,7 +102,7 @@ function toGenAiSpan(span: ReadableSpan, keepsContent: boolean, alsoOld: boolean
     if (content) Object.assign(attributes, content(String(value)));
     else attributes[RENAMED[name] ?? name] = value;
   }
-  // Name up to version 1.36.
+  // The attribute's name in conventions up to version 1.36.
   if (isChat && alsoOld) attributes['gen_ai.system'] = attributes['gen_ai.provider.name'];
   return {
     ...toPlain(span),
@@ -111,7 +112,7 @@ function toGenAiSpan(span: ReadableSpan, keepsContent: boolean, alsoOld: boolean
   };
 }
 
-/** Copies a span's members, because its class has them as getters. */
+/** Copies a span's members explicitly, because its class has getters, which a spread does not copy. */
 function toPlain(span: ReadableSpan): ReadableSpan {
   const { kind, name, parentSpanContext, startTime, endTime, duration, status, attributes, links, events } = span;
   const { ended, resource, instrumentationScope } = span;
@@ -155,13 +156,13 @@ function answerContent(json: string): Attributes {
   return content ? { 'gen_ai.output.messages': JSON.stringify([{ ...toMessage(content), ...reason }]) } : {};
 }
 
-/** A tool definition; a string says how many were left out. */
+/** Converts a tool definition; a string in the list tells how many definitions were left out. */
 const toDefinition = (tool: object | string) => ({
   type: 'function',
   ...(typeof tool === 'string' ? { name: tool } : tool),
 });
 
-/** A message in OpenTelemetry's form; a string says what was left out of a long list. */
+/** Converts a message to OpenTelemetry's format; a string in the list tells what was left out. */
 function toMessage(content: Content | string): object {
   if (typeof content === 'string') return { role: 'system', parts: [{ type: 'text', content }] };
   const parts = (content.parts ?? []).map(toPart);
@@ -180,7 +181,7 @@ function toPart({ text, thought, functionCall: call, functionResponse: answer, i
   return { type: thought ? 'reasoning' : 'text', content: text ?? '' };
 }
 
-/** `{}` if the text was cut and is no longer JSON. */
+/** Parses JSON; returns `{}` if the text was cut and is no longer JSON. */
 function parseObject(json: string): object {
   try {
     return Object(parseExactJson(json)) as object;

@@ -8,10 +8,10 @@ export interface TracedScore {
   results: { metricName: string; score: number | null; status: string; explanation?: string | undefined }[];
 }
 
-/** Values of `gen_ai.evaluation.score.label`; a status without one means not evaluated. */
+/** Evaluation status → value of `gen_ai.evaluation.score.label`. Other statuses mean that nothing was evaluated. */
 const LABELS: Record<string, string> = { PASSED: 'pass', FAILED: 'fail' };
 
-/** Sends scores as events of a span in a trace of its own, because the invocation's trace has ended. */
+/** Sends evaluation scores as events of a span in a separate trace, because the invocation's trace has ended. */
 export function traceScore(tracer: Tracer, { key, invocationId, results }: TracedScore, keepsContent: boolean): void {
   const span = tracer.startSpan(SCORE_SPAN, { attributes: invocationAttributes(key, invocationId) }, ROOT_CONTEXT);
   for (const { metricName, score, status, explanation } of results) {

@@ -9,7 +9,7 @@ import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { isAmong } from '../../conversation/sessions/session-key.ts';
 import type { Span } from './span.ts';
 
-/** Inserts spans in one statement; existing ones stay unchanged. */
+/** Inserts spans in one statement; spans that exist already stay unchanged. */
 export async function insertSpans(db: Database, newSpans: Span[]): Promise<void> {
   const rows = newSpans.map(({ key, startNs, endNs, parentId, eventId, name, ...span }) => ({
     ...key,
@@ -44,7 +44,7 @@ export async function deleteSessionSpans(db: Database, keys: readonly SessionKey
   await db.delete(spans).where(isAmong(keys, spans));
 }
 
-/** Which spans may be read: of these applications, and of one user if `userId` is set. */
+/** The spans that a caller may read: those of these applications, and only one user's if `userId` is set. */
 export interface SpanScope {
   appNames: string[];
   userId: string | undefined;
@@ -53,11 +53,11 @@ export interface SpanScope {
 const inScope = ({ appNames, userId }: SpanScope) =>
   and(inArray(spans.appName, appNames), userId === undefined ? undefined : eq(spans.userId, userId));
 
-/** Limits of one response: newest spans, and their bytes. 500 model calls with tools fit. */
+/** Maximum number of spans in a response, newest first, and maximum bytes of them. 500 model calls with tools fit. */
 const MAX_SPANS = 5_000;
 const MAX_BYTES = 8_388_608;
 
-/** A session's spans, by start, as JSON in the form that the Web UI accepts. */
+/** Lists a session's spans, sorted by start, as JSON in the format that the Web UI expects. */
 export async function listSessionSpansText(db: Database, scope: SpanScope, sessionId: string): Promise<string> {
   const bytes = bytesBefore(sql`octet_length(${spans.attributes}::text)`, sql`${spans.startNs} desc`);
   const newest = db
@@ -78,7 +78,7 @@ export async function listSessionSpansText(db: Database, scope: SpanScope, sessi
   return unescapeJson(row?.text ?? '[]');
 }
 
-/** The attributes and ids of an event's latest span, as JSON. */
+/** Finds attributes and ids of an event's latest span, as JSON. */
 export async function findEventTraceText(db: Database, scope: SpanScope, eventId: string): Promise<string | undefined> {
   const ids = sql`jsonb_build_object('trace_id', ${spans.traceId}, 'span_id', ${spans.id})`;
   const [row] = await db

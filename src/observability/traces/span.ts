@@ -12,7 +12,7 @@ export interface Span {
   traceId: string;
   id: string;
   parentId: string | undefined;
-  /** The event that the step produced; undefined for invocations and agents. */
+  /** The event that the step produced; `undefined` for spans of invocations and agents. */
   eventId: string | undefined;
   name: string;
   startNs: bigint;
@@ -20,10 +20,10 @@ export interface Span {
   attributes: Attributes;
 }
 
-/** Attributes must never be null: a single null makes the Web UI drop the whole list of spans. */
+/** Attributes must never be null, because with a single null the Web UI drops the whole list of spans. */
 export type Attributes = Record<string, string | number | boolean | string[]>;
 
-/** A span in the form that the ADK Web UI reads. */
+/** A span in the format that the ADK Web UI reads. */
 export const spanSchema = looseObject('One step of an invocation: the whole, an agent, a model call or a tool call.', {
   name: z.string().describe('`invocation`, `invoke_agent <agent>`, `call_llm` or `execute_tool <tool>`.'),
   span_id: z.string().describe('Unique within the trace, 16 hexadecimal digits.'),
@@ -54,13 +54,13 @@ export const ATTRIBUTE = {
   stack: 'exception.stacktrace',
 } as const;
 
-/** Length limit of span names and ids, in characters, because models invent tool names and call ids. */
+/** Maximum length of span names and ids, in characters, because models invent tool names and call ids. */
 const MAX_NAME_CHARACTERS = 200;
 const shortName = (text: string) => text.slice(0, MAX_NAME_CHARACTERS);
 
 export const SCORE_SPAN = 'evaluation';
 
-/** Attributes of every span of an invocation; `invocationId` is '' for a whole session. */
+/** Attributes of every span of an invocation; `invocationId` is '' for a span of a whole session. */
 export const invocationAttributes = (key: SessionKey, invocationId: string): Attributes => ({
   [ATTRIBUTE.appName]: key.appName,
   [ATTRIBUTE.userId]: key.userId,
@@ -75,8 +75,8 @@ export const agentAttributes = (agentName: string): Attributes => ({
 });
 
 /**
- * Attributes of `call_llm` with the request in ADK's form. No operation name is set: the UI would then require an event
- * id, which an interrupted call lacks.
+ * Attributes of a `call_llm` span with the request in ADK's format. The operation name is not set, because the UI would
+ * then require an event id, which an interrupted call lacks.
  */
 export const modelRequestAttributes = (
   {
@@ -102,7 +102,7 @@ export const modelRequestAttributes = (
   }),
 });
 
-/** Attributes of `call_llm`, from the event with the answer or the error. */
+/** Attributes of a `call_llm` span from the event with the model's response or error. */
 export function modelAnswerAttributes(event: Event, keepsContent = true): Attributes {
   const { id, content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage } = event;
   const answer = { content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage };
@@ -155,7 +155,10 @@ export const toolResponseAttributes = (response: JsonObject): Attributes => ({
 export const getCallIds = (event: Event): string[] => getFunctionCalls(event.content).map(({ id }) => id ?? '');
 
 const MAX_JSON_BYTES = 32 * 1024;
-/** Limits tried in turn until the text fits: characters per string, and elements per array (the last ones stay). */
+/**
+ * Limits for shortening JSON, tried in this order until the text fits: characters per string, and elements per array,
+ * of which the last are kept.
+ */
 const SHORTER: [characters: number, elements: number][] = [
   [8192, 200],
   [1024, 50],
@@ -163,7 +166,7 @@ const SHORTER: [characters: number, elements: number][] = [
   [64, 5],
 ];
 
-/** JSON of at most 32 KB: long strings lose their ends and long arrays their beginnings, with a note. */
+/** Returns JSON of at most 32 KB: long strings lose their ends and long arrays their beginnings, with a note. */
 export function boundedJson(value: unknown): string {
   const whole = JSON.stringify(value) ?? 'null';
   if (fits(whole)) return whole;
@@ -184,7 +187,9 @@ function shorten(member: unknown, characters: number, elements: number): unknown
   return member;
 }
 
-/** Removes the operator's prompt, tools and stack traces from JSON that contains spans or their attributes. */
+/**
+ * Removes the operator's prompt, tool definitions and stack traces from JSON that contains spans or their attributes.
+ */
 export function withoutPrompts(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutPrompts);
   if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
@@ -197,7 +202,10 @@ export function withoutPrompts(value: unknown): unknown {
   return Object.fromEntries(members);
 }
 
-/** Removes instruction and tools from a model request; `undefined` if it was cut and is no longer JSON. */
+/**
+ * Removes instruction and tool definitions from a model request's JSON; `undefined` if the text was cut and is no
+ * longer JSON.
+ */
 function withoutConfig(text: unknown): string | undefined {
   try {
     const { config: _config, ...request } = parseExactJson(String(text)) as Record<string, unknown>;

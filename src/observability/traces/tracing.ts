@@ -18,40 +18,40 @@ import { type TracedScore, traceScore } from './score-trace.ts';
 import { ATTRIBUTE, SCORE_SPAN, type Span } from './span.ts';
 import { insertSpans } from './span-store.ts';
 
-/** Traces of invocations. Stored traces contain prompts, so only the development UI mode stores them. */
+/** Records traces of invocations. Stored traces contain prompts, so they are stored only with the development UI. */
 export interface Tracing {
   startInvocation: (invocation: TracedInvocation) => InvocationTrace;
-  /** Sends a score to the collector; absent without a collector. */
+  /** Sends an evaluation score to the collector; absent without a collector. */
   traceScore?: (score: TracedScore) => void;
-  /** Resolves when all finished spans are stored or given up; never rejects. */
+  /** Resolves when all finished spans are stored or dropped; never rejects. */
   flush(): Promise<void>;
-  /** Stores remaining spans; later ones are lost. Never rejects. */
+  /** Stores the remaining spans; spans that finish later are lost. Never rejects. */
   close(): Promise<void>;
 }
 
 export interface TracingOptions {
-  /** Milliseconds for which spans are collected into one statement; default: 200. */
+  /** Time for which spans are collected into one statement, in milliseconds. Default: 200. */
   lingerMs?: number;
-  /** Maximum number of waiting spans; further ones are dropped and counted in the log. Default: 5000. */
+  /** Maximum number of spans waiting to be stored; further spans are dropped and counted in the log. Default: 5000. */
   maxWaiting?: number;
-  /** Also exports spans, in addition to storing them; default: no export. */
+  /** Exports spans in addition to storing them. Default: no export. */
   exporting?: SpanProcessor | undefined;
   sampler?: Sampler;
   resource?: Resource;
-  /** Whether spans contain content of users, models and tools; default: true. */
+  /** True: spans contain content of users, models and tools. Default: true. */
   keepsContent?: boolean;
 }
 
-/** Spans per statement; each has at most 64 KB of JSON. */
+/** Maximum number of spans per statement; each has at most 64 KB of JSON. */
 const MAX_BATCH = 100;
-/** Longest wait for a batch; normally the database's time-outs end it earlier. */
+/** Maximum wait for a batch in milliseconds; normally the database's time-outs end it earlier. */
 const EXPORT_TIMEOUT_MS = 30_000;
-/** Longest wait for the collector when the process stops. */
+/** Maximum wait for the collector when the process stops, in milliseconds. */
 const CLOSE_MS = 2_000;
-/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which is not our dependency. */
+/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which is not a dependency of this project. */
 const SUCCESS = 0;
 
-/** Starts tracing with a separate OpenTelemetry tracer, independent of any other in the process. */
+/** Starts tracing with its own OpenTelemetry tracer, independent of any other tracer in the process. */
 export function createTracing(db: Database | undefined, log: Log, options: TracingOptions = {}): Tracing {
   const { exporting, keepsContent = true, sampler = new AlwaysOnSampler() } = options;
   const storing = db && storeSpans(db, log, options);
@@ -72,7 +72,7 @@ export function createTracing(db: Database | undefined, log: Log, options: Traci
     close: async () => {
       await flush();
       const ended = Promise.allSettled(processors.map((processor) => processor.shutdown()));
-      // An unreachable collector must not delay the stop.
+      // The wait is limited, because an unreachable collector must not delay the stop.
       await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
     },
   };
@@ -80,7 +80,7 @@ export function createTracing(db: Database | undefined, log: Log, options: Traci
 
 function storeSpans(db: Database, log: Log, { lingerMs = 200, maxWaiting = 5_000 }: TracingOptions) {
   const exporter = createStoringExporter(db, log);
-  // All options are set, because defaults would be read from OTEL_* variables.
+  // All options are set explicitly, because defaults would be read from OTEL_* variables.
   const processor = new BatchSpanProcessor(exporter, {
     scheduledDelayMillis: lingerMs,
     maxQueueSize: maxWaiting,
@@ -88,14 +88,14 @@ function storeSpans(db: Database, log: Log, { lingerMs = 200, maxWaiting = 5_000
     exportTimeoutMillis: EXPORT_TIMEOUT_MS,
   });
   const flush = async () => {
-    // `forceFlush` does not wait for a batch started by the timer, so the exporter is flushed too.
+    // `forceFlush` does not wait for a batch that the timer started, so the exporter is flushed too.
     await processor.forceFlush().catch(() => undefined);
     await exporter.forceFlush();
   };
   return { processor, flush };
 }
 
-/** Logs how many spans were dropped; processors only report it to OpenTelemetry's own log. */
+/** Logs how many spans were dropped; span processors report it only to OpenTelemetry's own log. */
 function logDropped(log: Log): void {
   const ignore = () => undefined;
   const warn = (message: string) => log.warn({ reason: message }, 'traces are incomplete');
@@ -106,14 +106,14 @@ function logDropped(log: Log): void {
 }
 
 /**
- * Stores spans in the background, one statement at a time, so that traces take at most one connection from invocations.
- * A lost batch is logged here and dropped: its error quotes prompts, which must not reach OpenTelemetry's log.
+ * Stores spans in the background, one statement at a time, so that traces use at most one connection. A lost batch is
+ * logged here and dropped, because its error quotes prompts, which must not reach OpenTelemetry's log.
  */
 function createStoringExporter(db: Database, log: Log): SpanExporter & { forceFlush(): Promise<void> } {
   let storing = Promise.resolve();
   const store = async (spans: ReadableSpan[], done: Parameters<SpanExporter['export']>[1]) => {
     const stored = spans.filter(({ name }) => name !== SCORE_SPAN);
-    // A batch has spans of several users but starts within one user's request.
+    // Runs as system, because a batch has spans of several users but starts within a single user's request.
     await runAsSystem(() => insertSpans(db, stored.map(toSpan))).catch((error: unknown) => {
       log.warn({ err: error, spans: spans.length }, 'spans of a trace could not be stored');
     });
@@ -135,7 +135,8 @@ function toSpan(span: ReadableSpan): Span {
     key: { appName: text(ATTRIBUTE.appName), userId: text(ATTRIBUTE.userId), sessionId: text(ATTRIBUTE.sessionId) },
     traceId: span.spanContext().traceId,
     id: span.spanContext().spanId,
-    // The caller's span is not stored; the Web UI treats spans without a parent as roots.
+    // The parent is dropped if it is the caller's span, which is not stored; the Web UI shows spans without a parent as
+    // roots.
     parentId: span.parentSpanContext?.isRemote === true ? undefined : span.parentSpanContext?.spanId,
     eventId: text(ATTRIBUTE.eventId) || undefined,
     name: span.name,
