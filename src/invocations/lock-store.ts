@@ -16,42 +16,53 @@ import { escapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
 import { isActive, isInvocation, isLive } from './invocation-store.ts';
 
-/** A running invocation's right to write. The session row holds the same token, and every write checks it. */
+/**
+ * The right of a running invocation to write to its session. The session's row holds the lease's token, and every write
+ * compares the token.
+ */
 export interface Lease {
   key: SessionKey;
   invocationId: string;
   token: string;
-  /** Token of the queued row when it was read. The claim compares it, because any process may claim the row. */
+  /**
+   * Token of the queued invocation's row at the time it was read. The claim compares this token, because another
+   * process may have claimed the row since.
+   */
   readToken?: string;
-  /** How long the lease lasts without a renewal. */
+  /** Time in milliseconds that the lease lasts without a renewal. */
   durationMs: number;
-  /** The `Idempotency-Key` of the request and the hash of its content. */
+  /** The `Idempotency-Key` of the request and the hash of the request's content. */
   request?: IdempotentRequest | undefined;
-  /** Address of the webhook for the result; a trigger fills the outbox. */
+  /** Address of the webhook that receives the result. A database trigger fills the outbox. */
   webhookUrl?: string | undefined;
-  /** The request as stored in the row, for a process that resumes it ({@link toClaimedRequest}). */
+  /**
+   * The request as the invocation's row stores it, for a process that resumes the invocation ({@link
+   * toClaimedRequest}).
+   */
   storedRequest?: JsonObject | undefined;
   version?: string | undefined;
-  /** Calls that the message answers. The claim closes their tasks, or fails. */
+  /** Open calls to which the message responds. The claim closes the tasks of these calls, or fails. */
   answers?: CallAnswer[] | undefined;
-  /** True if the message interrupts: invocations of the session that sleep or await a signal end. */
+  /** True if the message interrupts the session: invocations that sleep or await a signal end. */
   endsSleeps?: boolean;
-  /** True if no model is called: budgets neither count nor refuse it. */
+  /** True if the invocation calls no model: budgets neither count nor refuse it. */
   isFree?: true;
-  /** False if the claim or the last append found no budget for the user: model calls need no reservation then. */
+  /** False if the claim or the last append found no budget for the user. Model calls then need no reservation. */
   hasBudgets?: boolean;
-  /** The session's history, if the claim created it; it saves a read. */
+  /** The session's history, if the claim created the session; it saves a read. */
   history?: SessionHistory;
 }
 
 /**
- * Claims an idle session without waiters: stores lease, invocation row and first events in one statement.
- * @returns false if nothing was written: the session is busy, or absent without `createSession`, or exists with `new`
+ * Claims an idle session that no request waits for: stores lease, invocation row and first events in one statement.
+ * @returns false if nothing was written: the session is busy, or is absent without `createSession`, or exists although
+ * `createSession` is `new`
  * @throws {RepeatedInvocationError} if another invocation has the idempotency key
  * @throws {LimitError} if a budget is exhausted
- * @throws {ConflictError} if no open call matches the message's answers
- * @throws {ForbiddenError} if another person must answer them
- * @throws {LeaseLostError} if an earlier try, whose result was lost, has been taken over
+ * @throws {ConflictError} if the message responds to a call that is not open
+ * @throws {ForbiddenError} if another person must respond to the call
+ * @throws {LeaseLostError} if an earlier try of this claim succeeded unnoticed, and another process has taken the
+ * session over since
  */
 export const claimSession = (
   db: Database,
@@ -65,7 +76,10 @@ export const claimSession = (
     p_is_new: createSession === 'new',
   });
 
-/** Claims the session for a queued invocation whose turn it is. For background work the first process wins. */
+/**
+ * Claims the session for the invocation that is first in its queue. If several processes claim a background invocation,
+ * the first wins.
+ */
 export const claimQueued = (db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> =>
   claim(db, lease, events, { p_is_queued: true, p_creates: false, p_is_new: false });
 
@@ -95,7 +109,7 @@ async function claim(
     p_ends_sleeps: lease.endsSleeps,
   }).catch(throwRefusal);
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
-  // Only an earlier try of this claim can have stored the event, and it has been taken over since.
+  // Only an earlier try of this claim can have stored the event, and another process has taken the session over since.
   const { claimed, over, limited, ...creation } = await onConflict(once, 'events_id_key', () => leaseLost(lease));
   if (!claimed && over) throw new OverBudgetError(over);
   lease.hasBudgets = limited;
@@ -117,15 +131,16 @@ const toLeaseParameters = ({ invocationId, token, durationMs, request, webhookUr
 });
 
 /**
- * Result of enqueueing. `queued`: since `createTime` (seconds with six decimals by the database's clock, the sort key
- * of the queue). `full`: the queue has no room. `absent`: no session. `lost`: the place of an earlier try is gone, or
- * another process has begun it.
+ * Result of enqueueing. `queued`: the invocation waits; `createTime` (seconds with six decimals by the database's
+ * clock) is the sort key of the queue. `full`: the queue has the maximum length. `absent`: there is no such session.
+ * `lost`: an earlier try had queued the invocation, and its row is gone or another process has begun it.
  */
 export type Place = { kind: 'queued'; createTime: string } | { kind: 'full' | 'absent' | 'lost' };
 
 /**
- * Appends an invocation to its session's queue of at most `depth`. With a `body` (a background start) it waits without
- * a process; otherwise its place must be renewed ({@link renewLease}).
+ * Appends an invocation to its session's queue of at most `depth` invocations. With a `body` (a background start) the
+ * invocation waits without a process. Without a `body` the process that waits must renew the lease ({@link
+ * renewLease}).
  * @throws {RepeatedInvocationError} if another invocation has the idempotency key
  */
 export async function enqueueInvocation(db: Database, lease: Lease, depth: number, body?: unknown): Promise<Place> {
@@ -146,14 +161,18 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
   return { kind: is_full ? 'full' : 'lost' };
 }
 
-/** Result of a renewal: `lost` if another token holds the lease, else the requested stop status, else `held`. */
+/**
+ * Result of a renewal: `lost` if the session is held under another lease token; otherwise the status that a stop
+ * request asked for; otherwise `held`.
+ */
 export type Renewal = 'lost' | 'held' | 'interrupted' | 'cancelled';
 
-/** Extends the lease of a running invocation, or the place of a queued one. */
+/** Extends the lease of a running or queued invocation. */
 export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
   const [row] = await db
     .update(invocations)
-    // The process measures from before it sent this statement, so its own deadline comes first.
+    // The process measures the duration from before it sent this statement, so it stops writing before the lease
+    // expires here.
     .set({ leaseExpireTime: sql`statement_timestamp() + ${lease.durationMs} * interval '1 millisecond'` })
     .where(and(isInvocation(lease), eq(invocations.leaseToken, lease.token), isActive))
     .returning({ stopAs: invocations.stopRequestedAs });
@@ -166,12 +185,13 @@ export interface DeadRun {
   attempt: number;
   stopAs: 'interrupted' | 'cancelled' | null;
   hasRequest: boolean;
-  /** Why it may not be resumed: the end of a sentence. */
+  /** The reason why the invocation may not be resumed, as the end of a sentence. */
   endsBecause: string | null;
 }
 
 /**
- * The holder of a session: none (`free`), a live invocation, or a dead one. `run` is absent if no row has the token.
+ * The holder of a session: none (`free`), an invocation whose process lives, or one whose process is dead. `run` is
+ * absent if no invocation has the session's lease token.
  */
 export type LockHolder =
   | { kind: 'absent' | 'free' }
@@ -179,9 +199,9 @@ export type LockHolder =
   | { kind: 'dead'; run: DeadRun | undefined; token: string };
 
 /**
- * Finds the holder of a session and locks the session row until the transaction ends. Uses two statements, because a
- * join that waits for the lock would show the invocation of an older snapshot (EvalPlanQual rereads the locked row
- * only).
+ * Finds the holder of a session and locks the session row until the transaction ends. Uses two statements: in one
+ * statement, a join that waits for the lock would read the invocation from an older snapshot than the session
+ * (EvalPlanQual rereads only the locked row).
  */
 export async function findLockHolder(tx: Database, key: SessionKey, skipLocked = false): Promise<LockHolder> {
   const session = await lockSession(tx, key, skipLocked);
@@ -199,10 +219,10 @@ export async function findLockHolder(tx: Database, key: SessionKey, skipLocked =
 }
 
 /**
- * Puts a running invocation back in the queue under a new token; a process may resume it after `pauseMs`.
- * `isHandedOver`: its process handed it over, which counts as no attempt. `isPaused`: it waits for a task first. The
- * time spent so far is stored, because the time limit covers all attempts.
- * @returns false if it did not run under this lease
+ * Puts a running invocation back in the queue under a new token. Any process may resume it after `pauseMs`.
+ * `isHandedOver`: its process handed it over, which does not count as an attempt. `isPaused`: the invocation first
+ * waits for a task. The time spent so far is stored, because the time limit covers all attempts.
+ * @returns false if the invocation did not run under this lease
  */
 export async function putBack(
   tx: Database,
@@ -229,8 +249,8 @@ export async function putBack(
 }
 
 /**
- * Stores `temp:` state values, which are not in events, in the request of a running invocation for a process that
- * resumes it.
+ * Stores `temp:` state values in the request of a running invocation, because events do not contain them and a process
+ * that resumes the invocation needs them.
  * @throws an error that {@link stateRefusal} recognizes, if the state grows too large
  */
 export async function keepTemporary(db: Database, lease: Lease, values: JsonObject): Promise<void> {
@@ -245,7 +265,7 @@ export async function keepTemporary(db: Database, lease: Lease, values: JsonObje
     .where(and(isInvocation(lease), eq(leaseToken, lease.token), sql`${request} ->> 'endsBecause' is null`));
 }
 
-/** True if this run has already ended: its token is in the row, and the status is terminal. */
+/** True if this run has already ended: the row has the run's lease token and a terminal status. */
 export async function hasFinished(db: Database, lease: Lease): Promise<boolean> {
   const rows = await db
     .select({ id: invocations.id })

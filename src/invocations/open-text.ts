@@ -1,36 +1,38 @@
 import type { Delta } from '../conversation/sessions/delta-store.ts';
 
-/** A position in the event stream of a session: behind an event and behind a delta of the next events. */
+/**
+ * A position in the event stream of a session: after an event, and after a delta of the incomplete events that follow.
+ */
 export interface Position {
-  /** Sequence of the last event; 0 for none. */
+  /** Sequence of the last event before the position; 0 if there is none. */
   sequence: number;
-  /** Number of the last delta whose complete event is not stored yet; 0 for none. */
+  /** Number of the last delta before the position whose complete event is not stored yet; 0 if there is none. */
   delta: number;
 }
 
-/** Formats a position as stream ids do: `sequence` or `sequence.delta`. */
+/** Formats a position as the id of a server-sent event: `sequence` or `sequence.delta`. */
 export const formatPosition = ({ sequence, delta }: Position): string =>
   delta > 0 ? `${sequence}.${delta}` : String(sequence);
 
-/** Parses a position whose format was already checked. */
+/** Parses a position in the format of {@link formatPosition}. The caller has validated the format. */
 export function parsePosition(text: string): Position {
   const [sequence, delta = 0] = text.split('.').map(Number);
   return { sequence: sequence ?? 0, delta };
 }
 
-/** What one reader has received of events that are not complete yet. */
+/** The text that one reader of the event stream has received of events that are not complete yet. */
 export class OpenText {
   /** Ids of incomplete events whose text the reader has. */
   readonly #eventIds = new Set<string>();
-  /** Number of the last delta that the reader has; 0 for none. */
+  /** Number of the last delta that the reader has; 0 if there is none. */
   delta: number;
 
-  /** @param delta - the delta of the position where the reader resumes */
+  /** @param delta - number of the last delta before the position where the reader resumes */
   constructor(delta: number) {
     this.delta = delta;
   }
 
-  /** True for a reader that resumes behind a delta before it is known to which event that delta belongs. */
+  /** True if the reader resumes after a delta, and the event of that delta is not known yet. */
   get isUnknown(): boolean {
     return this.delta > 0 && this.#eventIds.size === 0;
   }
@@ -41,25 +43,27 @@ export class OpenText {
     this.delta = 0;
   }
 
-  /** Notes that a complete event has replaced its deltas. */
+  /** Records that a complete event has replaced its deltas. */
   replace(eventId: string): void {
     if (this.#eventIds.delete(eventId) && this.#eventIds.size === 0) this.delta = 0;
   }
 
   /**
    * Compares the reader's text with the deltas of the session.
-   * @returns false if the reader has orphaned text: its writer died, or its event was stored while the reader was away
+   * @returns false if the reader has orphaned text: the process that wrote the text died, or the complete event was
+   * stored while the reader was disconnected
    */
   matches(deltas: readonly Delta[]): boolean {
     if (!this.isUnknown) return [...this.#eventIds].every((id) => deltas.some(({ eventId }) => eventId === id));
-    // Delta numbers are never reused, so a delta at or before the position shows that the position is in this text.
+    // Delta numbers are never reused. A delta at or before the reader's position therefore belongs to text that the
+    // reader has.
     for (const { number, eventId } of deltas) if (number <= this.delta) this.#eventIds.add(eventId);
     return this.#eventIds.size > 0;
   }
 
   /**
-   * Returns the deltas that the reader lacks, and marks them as received. `deltas` may be older than the ones of an
-   * earlier call, because reads overlap and may be answered by a replica.
+   * Returns the deltas that the reader lacks, and marks them as received. `deltas` may be older than those of an
+   * earlier call, because reads overlap and a replica may serve them.
    */
   take(deltas: readonly Delta[]): readonly Delta[] {
     const next = deltas.slice(deltas.findLastIndex(({ number }) => number <= this.delta) + 1);

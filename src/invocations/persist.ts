@@ -18,8 +18,8 @@ const FIRST_PAUSE_MS = 50;
 const MAX_PAUSE_MS = 500;
 
 /**
- * Retries work while the database is away, for `patienceMs` after the first failure. The work must be idempotent: it
- * looks up whether an earlier try succeeded although its result was lost.
+ * Retries `work` while the database is not available, until `patienceMs` after the first failure. `work` must be
+ * idempotent: each try must first look up whether an earlier try succeeded without confirmation.
  */
 export async function persist<T>(work: () => Promise<T>, patienceMs: number): Promise<T> {
   let deadline: number | undefined;
@@ -35,8 +35,8 @@ export async function persist<T>(work: () => Promise<T>, patienceMs: number): Pr
 }
 
 /**
- * Appends an event with its ledger entries and charges the usage since the last event, once: after a lost result it
- * looks the event up by id.
+ * Appends an event with its ledger entries exactly once, and charges the usage since the last event. If the result of a
+ * try was lost, the next try looks the event up by its id.
  */
 export function appendOnce(
   db: Database,
@@ -61,14 +61,15 @@ export function appendOnce(
 }
 
 /**
- * Stores the `temp:` values of an event, which are not part of the stored event, for a process that resumes the run.
+ * Stores the `temp:` state values of an event, which the stored event does not contain, for a process that resumes the
+ * run.
  */
 export async function persistTemporary(db: Database, lease: Lease, { actions }: NewEvent): Promise<void> {
   const values = onlyTemporary(actions?.stateDelta);
   if (Object.keys(values).length > 0) await persist(() => keepTemporary(db, lease, values), lease.durationMs);
 }
 
-/** Ends an invocation, once: after a lost result it looks the row up. */
+/** Ends an invocation exactly once. If the result of a try was lost, the next try looks the invocation's row up. */
 export function finishOnce(
   db: Database,
   lease: Lease,
@@ -97,13 +98,13 @@ export function finishOnce(
 export interface Usage {
   readonly used: InvocationCounts;
   add(use: ModelUse): void;
-  /** Takes the uses that budgets must be charged with now, each once. */
+  /** Removes and returns the model usage that must be charged to the budgets now. */
   take(): ModelUse[];
-  /** Takes what must be added to the invocation's row now, once. */
+  /** Removes and returns the counts that must be added to the invocation's row now. */
   takeCounts(): InvocationCounts;
 }
 
-/** @param before - counts of earlier processes, already stored */
+/** @param before - counts of earlier processes, which are already stored */
 export function newUsage(before: Partial<Pick<InvocationCounts, 'llmCalls' | 'toolCalls'>> = {}): Usage {
   const uses: ModelUse[] = [];
   const used: InvocationCounts = {

@@ -12,13 +12,16 @@ import { parseExactJson } from '../core/exact-json.ts';
 
 export interface Waiter {
   status: InvocationStatus;
-  /** The status that a stop request asked for. */
+  /** The status that a stop request asked for; `null` if there is no stop request. */
   stopAs: 'interrupted' | 'cancelled' | null;
-  /** True if the row still has the token of the lease. */
+  /** True if the row still has the token of the given lease. */
   isMine: boolean;
 }
 
-/** Finds the row of an invocation that was to be queued; `undefined` if the row or its session is gone. */
+/**
+ * Finds the row of an invocation that this process tried to queue; `undefined` if the row or its session does not
+ * exist.
+ */
 export async function findWaiter(db: Database, lease: Lease): Promise<Waiter | undefined> {
   const [row] = await db
     .select({
@@ -40,18 +43,21 @@ export async function dequeueInvocation(db: Database, lease: Lease): Promise<voi
 export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   /** How many processes have begun the invocation. */
   attempts: number;
-  /** Age of the invocation. */
+  /** Time since the invocation was requested, in seconds. */
   ageSeconds: number;
-  /** Time in the queue; 0 for a resumed invocation, which was paused and does not queue again. */
+  /** Time in the queue, in seconds; 0 for an invocation that was paused, because it has already left the queue once. */
   waitSeconds: number;
-  /** Approximate size of the stored request. */
+  /** Approximate size of the stored request, in bytes. */
   bytes: number;
 }
 
 export interface HeadChoice {
   /** The applications that this process serves. */
   appNames: readonly string[];
-  /** Ids to leave out: invocations that this process runs, or could not begin a moment ago. */
+  /**
+   * Ids of invocations to leave out: those that this process runs, and those that back off after they could not begin
+   * here.
+   */
   without: readonly string[];
   limit: number;
 }
@@ -59,7 +65,7 @@ export interface HeadChoice {
 const q = alias(invocations, 'q');
 const session = getSession(invocations);
 
-/** SQL condition: nothing else is ahead in the queue of the session. */
+/** SQL condition: no other invocation precedes this one in the queue of its session. */
 const isFirst = notExists(
   new QueryBuilder()
     .select({ id: q.id })
@@ -71,18 +77,24 @@ const isFirst = notExists(
         < (${invocations.startTime} is null, ${invocations.createTime}, ${invocations.id})`),
 );
 
-/** SQL condition: a process has begun it and put it back, or died. */
+/** SQL condition: a process began the invocation before it was put back in the queue. */
 const hasBegun = isNotNull(invocations.startTime);
-/** SQL condition: the back-off after the death of its process is over, or the invocation is to be stopped. */
+/**
+ * SQL condition: the back-off after the death of the invocation's process is over, or a stop of the invocation is
+ * requested.
+ */
 const isDue = sql`(${invocations.stopRequestedAs} is not null or ${invocations.leaseExpireTime} <= clock_timestamp())`;
 
-/** Spare rows read per statement, in addition to four per requested invocation. */
+/**
+ * Number of rows that a statement reads in addition to four per requested invocation, because some rows belong to the
+ * same user.
+ */
 const SPARE_ROWS = 100;
 const MAX_ROUNDS = 3;
 
 /**
- * Lists invocations that were begun and left by their process. Last attempts come last. They precede all queued
- * invocations, and there are few.
+ * Lists the queued invocations that a process had begun, those with only one attempt left at the end. These invocations
+ * precede all others in the queue.
  */
 export async function listBegunHeads(db: Database, choice: HeadChoice, maxAttempts: number): Promise<QueueHead[]> {
   const { attempt, leaseExpireTime } = invocations;
@@ -91,9 +103,10 @@ export async function listBegunHeads(db: Database, choice: HeadChoice, maxAttemp
 }
 
 /**
- * Lists queued invocations fairly: the first of each user, then the second of each, the longest waiting first. Reads
- * the oldest rows, and further rows of other users while too few users are found, so that the cost depends little on
- * the length of the queue and not at all on one user's share.
+ * Lists queued invocations that have not begun, fairly among users: the first invocation of each user, then the second
+ * of each, and within such a group the longest waiting first. Reads the oldest rows. While these belong to too few
+ * users, reads further rows of other users. The cost therefore depends little on the length of the queue, and not on
+ * how many invocations one user has.
  */
 export async function listWaitingHeads(db: Database, choice: HeadChoice): Promise<QueueHead[]> {
   const size = 4 * choice.limit + SPARE_ROWS;
@@ -112,8 +125,8 @@ export async function listWaitingHeads(db: Database, choice: HeadChoice): Promis
 }
 
 /**
- * Lists invocations that can begin, except those of some users; the database skips the rest. Leaves the stored requests
- * out, which may be megabytes; {@link findQueued} reads one when its turn has come.
+ * Lists invocations that can begin, except those of the users in `withoutUsers`. Does not read the stored requests,
+ * which may be megabytes; {@link findQueued} reads the request of one invocation when its turn has come.
  */
 async function listHeads(
   db: Database,
@@ -164,8 +177,8 @@ async function listHeads(
 export type Unserved = Pick<Lease, 'key' | 'invocationId'>;
 
 /**
- * Lists background invocations that no process serves: for `days` they could have run and their session did not change,
- * and no invocation of their application is running.
+ * Lists background invocations whose application no process serves. An invocation is listed if it could have run for
+ * `days`, its session did not change in that time, and no invocation of its application is running.
  * @param appNames - applications that this process serves
  */
 export async function listUnserved(
@@ -183,10 +196,11 @@ export async function listUnserved(
       and(
         isBackground,
         sql`${appName} <> all(${sql.param(appNames)}::text[])`,
-        // In the same statement, because an invocation that begins between two statements would be missed.
+        // The running invocations are read in the same statement: an invocation that begins between two statements
+        // would be missed.
         sql`${appName} <> all(array(select ${appName} from ${invocations} where ${status} = 'running'))`,
         session.isFree,
-        // When it was queued, woken or put back, or when its session became free.
+        // The later of two times: when the invocation was queued, woken or put back, and when its session became free.
         sql`greatest(${leaseExpireTime}, ${session.changeTime})
           < statement_timestamp() - ${days} * interval '1 day'`,
       ),
@@ -197,9 +211,9 @@ export async function listUnserved(
 }
 
 /**
- * Pauses a queued invocation that a budget refuses. Leaves the end time null if it has not begun, because the claim
- * then knows that it is still to be charged.
- * @returns false if it no longer waits with the token of the lease
+ * Pauses a queued invocation that a budget refuses. The end time stays null if no process has begun the invocation:
+ * from that the claim knows that it must still charge the invocation to the budget.
+ * @returns false if the invocation is no longer queued under the token of the lease
  */
 export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> {
   const { status, leaseToken, startTime } = invocations;
@@ -212,10 +226,10 @@ export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> 
   return rowCount === 1;
 }
 
-/** A background invocation, queued for any process. */
+/** A queued background invocation, which any process may run. */
 export interface Queued {
   request: unknown;
-  /** The token of its row; it changes each time the invocation is put back or woken. */
+  /** The lease token of the invocation's row. It changes each time the invocation is put back in the queue or woken. */
   token: string;
   /** True if a process has begun the invocation before. */
   hasBegun: boolean;

@@ -16,7 +16,7 @@ import { invoke } from '../invoke.ts';
 import { type CallOptions, LiveCall } from './live-call.ts';
 import { CLOSE, type LiveLimits, LiveSocket, STOPPING } from './live-socket.ts';
 
-/** Sent when the session ends during a turn that another process completes. */
+/** Error message that is sent when the live session ends during a turn that another process completes. */
 const GOES_ON = 'The service is stopping, and another process goes on with this turn. Its events come to the session.';
 const NO_AUDIO = 'This model has no live API: audio and video cannot be used. Send text instead.';
 
@@ -24,13 +24,13 @@ export interface LiveSessionRequest extends Omit<CallOptions, 'modality'> {
   /** The modalities that the client asked for. `undefined`: audio if the model has a live API, else text. */
   modalities: string[] | undefined;
   limits: LiveLimits;
-  /** The caller. The session ends when the caller's credential expires. */
+  /** The authenticated caller. The session ends when the caller's credential expires. */
   principal: Principal;
 }
 
 /**
- * Runs a live session until the socket is closed. Text: each `content` of the client is one ordinary invocation, whose
- * events are sent as they come, then `turnComplete`. Audio: a {@link LiveCall} runs it.
+ * Runs a live session until the socket is closed. In a text session, each `content` frame of the client is one ordinary
+ * invocation: its events are sent as they come, then `turnComplete`. An audio session is run by a {@link LiveCall}.
  */
 export async function converse(
   context: InvocationContext,
@@ -58,7 +58,7 @@ export async function converse(
     const frame = toLiveFrame(bytes);
     if (frame.kind === 'excessive') live.fail(CLOSE.policy, frame.error);
     else if (frame.kind === 'invalid') {
-      // Counted as a turn, because parsing an invalid frame costs as much as starting one.
+      // An invalid frame counts as a turn, because parsing it costs as much as starting a turn.
       await request.countTurn();
       live.send({ error: frame.error });
     } else if (frame.kind === 'close') live.close(CLOSE.normal, '');
@@ -125,7 +125,7 @@ async function takeTurn(
   try {
     await countTurn();
     await invoke(context, { ...request, signal: disconnected }, send);
-    // If the invocation failed or pauses, its last event already says so and must stay the last.
+    // If the invocation failed or pauses, its last event already marks the end of the turn and must stay the last.
     if (!hasEnded) live.send({ ...turnEnd(invocationId, key.appName, context.newId), timestamp: context.now() });
   } catch (error) {
     if (error instanceof HandedOverError) return live.fail(CLOSE.goingAway, GOES_ON);
@@ -139,7 +139,7 @@ const blobSchema = z
   .looseObject({ mime_type: z.string().nullish(), mimeType: z.string().nullish(), data: z.string().default('') })
   .refine(({ data }) => base64Error(data) === undefined, { path: ['data'], message: 'not base64' });
 
-/** A text frame of a live client. Unknown members are ignored. */
+/** A JSON frame of a client of a live text session. Unknown members are ignored. */
 const liveFrameSchema = z.looseObject({
   content: contentSchema.nullish(),
   blob: blobSchema.nullish(),
@@ -152,10 +152,16 @@ type LiveFrame =
   | { kind: 'content'; content: Content }
   | { kind: 'media'; input: LiveInput }
   | { kind: 'close' | 'nothing' }
-  /** `excessive` exceeds the parser's limits and ends the session, because no regular client sends such frames. */
+  /**
+   * `excessive`: the frame exceeds the limits of the JSON parser. It ends the session, because no regular client sends
+   * such frames.
+   */
   | { kind: 'invalid' | 'excessive'; error: string };
 
-/** Parses a frame. The first of close, activity_start, activity_end, blob and content wins, as in ADK. */
+/**
+ * Parses a frame. If the frame has several of the members close, activity_start, activity_end, blob and content, the
+ * first of them in this order counts, as in ADK.
+ */
 function toLiveFrame(bytes: Buffer): LiveFrame {
   let frame: unknown;
   try {

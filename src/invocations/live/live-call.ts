@@ -19,16 +19,19 @@ const MAX_CONTENTS = 8;
 
 export interface CallOptions extends Pick<LiveRequest, 'modality' | 'proactiveAudio' | 'affectiveDialog'> {
   key: SessionKey;
-  /** If true, the audio of both sides is saved as artifacts. */
+  /** If true, the audio of the user and of the model is saved as artifacts. */
   savesAudio: boolean;
-  /** Called before each turn. @throws {LimitError} if the caller has started too many turns this minute */
+  /**
+   * Called before each turn to count it.
+   * @throws {LimitError} if the caller has started too many turns in this minute
+   */
   countTurn: () => Promise<void>;
 }
 
 /**
- * A live session with a model that has a live API. Audio is passed to the model as it comes and holds no lease. Each
- * answer of the model is one invocation with the session's lease and all limits, so other requests get their turn
- * between two answers.
+ * A live session with a model that has a live API. Audio is passed to the model as it comes, without a lease on the
+ * session. Each reply of the model is one invocation with the session's lease and all limits, so that other requests
+ * get their turn between two replies.
  */
 export class LiveCall {
   readonly #context: InvocationContext;
@@ -83,12 +86,12 @@ export class LiveCall {
     const signal = AbortSignal.any([disconnected, context.stopping]);
     const prepared = await agent.prepare({}, signal, key.userId);
     try {
-      // Tools run in invocations only; here nothing is written, so no lease is needed.
+      // Tools run in invocations only. These services write nothing outside an invocation, so they need no lease token.
       const services = newToolServices(context, { key, token: '' });
       const { events, runtimeEventIds, state } = history;
       const input = { agent: prepared, session: key, invocationId: newInvocationId(context), runtimeEventIds, state };
       const { newId, log } = context;
-      // No tool call of the history runs again, so answers to confirmations are not needed.
+      // No tool call of the history runs again, so people's confirmations of such calls are not needed.
       const further = { history: events, taskAnswers: new Map(), signal, streaming: false, services, newId, log };
       const request = await toLiveRequest({ ...input, ...further });
       const flags = { modality, proactiveAudio, affectiveDialog, signal };
@@ -107,7 +110,7 @@ export class LiveCall {
     this.#connection.send(input);
   }
 
-  /** Queues a typed message behind the running turn. `bytes` is the size of its frame. */
+  /** Queues a typed message until the running turn has ended. `bytes` is the size of its frame. */
   say(content: Content, bytes: number): void {
     const error = `${MAX_CONTENTS} contents wait for their turn already; this one is left out.`;
     if (this.#contents.size >= MAX_CONTENTS) return this.#live.send({ error });
@@ -115,7 +118,7 @@ export class LiveCall {
     this.#live.wait(bytes);
   }
 
-  /** Closes the connection after the running turn, or at once if none runs. */
+  /** Closes the connection to the model after the running turn, or at once if no turn runs. */
   end(): void {
     this.#hasEnded = true;
     if (!this.#isAnswering) void this.#close();
@@ -139,7 +142,7 @@ export class LiveCall {
     }
   }
 
-  /** Handles a message between turns: a part of the transcript of the user's speech. */
+  /** Handles a message of the model between two turns: a part of the transcript of the user's speech. */
   #listen(message: LiveMessage | undefined): void {
     if (message?.closed) throw message.closed;
     const { text, finished } = message?.inputTranscription ?? {};
@@ -180,7 +183,7 @@ export class LiveCall {
       const { error } = await invoke(this.#context, request, (frame) => this.#live.sendText(toText(frame)));
       if (error) this.#fail(error.message);
     } catch (error) {
-      // A refused answer to an open call: nothing was stored, and the model was told nothing.
+      // A person's response to an open call was refused: no event was stored, and the model was told nothing.
       const refusal = answerRefusal(error);
       if (!refusal) throw error;
       this.#live.send({ error: refusal.message });
@@ -206,11 +209,17 @@ export class LiveCall {
   }
 }
 
-/** True if a message begins a turn. The user's speech does not, because the model may leave it unanswered. */
+/**
+ * True if a message of the model begins a turn. A transcript of the user's speech does not begin one, because the model
+ * may not reply to that speech.
+ */
 const isAnswer = (message: LiveMessage | undefined) =>
   Boolean(message?.parts?.length || message?.calls || message?.outputTranscription?.text);
 
-/** Removes `partial` from audio events: it keeps them out of the store, but ADK's clients do not expect it. */
+/**
+ * Removes `partial` from audio events. The flag keeps these events out of the database, but ADK's clients do not expect
+ * it.
+ */
 function toText({ text, event }: EventFrame): string {
   if (event.partial !== true || !event.content?.parts?.some(({ inlineData }) => inlineData)) return text;
   const { partial: _partial, ...whole } = parseExactJson(text) as EventFrame['event'];

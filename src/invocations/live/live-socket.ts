@@ -7,34 +7,40 @@ import { ownTurn } from '../../platform/work/loop-turns.ts';
 /** Close codes of RFC 6455 §7.4.1, used as ADK does. */
 export const CLOSE = { normal: 1000, goingAway: 1001, sessionNotFound: 1002, policy: 1008, failed: 1011 } as const;
 export const STOPPING = 'The service is stopping.';
-/** The protocol allows a reason of 123 bytes. A character cut at 120 bytes decodes to a replacement of three. */
+/**
+ * Maximum length of a close reason, in bytes. WebSocket allows 123 bytes, and a character that is cut at 120 bytes
+ * becomes a replacement character of three bytes.
+ */
 const MAX_REASON = 120;
 const { controlFramesOfASocket, waitingFramesOfASocket: MOST, waitingFramesOfAUser } = INPUT_LIMITS;
-/** Bytes of waiting frames, per caller. */
+/** Bytes of received frames that wait to be handled, per caller. */
 const waitingBytes = new CallerCounts(waitingFramesOfAUser.bytes);
-/** Unread output at which a client is disconnected. */
+/** Maximum number of sent bytes that a client has not read; a client beyond it is disconnected. */
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
-/** Time between two pings, which detect clients that vanished. */
+/** Time in milliseconds between two pings, which detect clients that have vanished. */
 const PING_MS = 30_000;
-/** Time that a client has to answer a close. */
+/** Maximum time in milliseconds that a client has to answer a close frame. */
 const CLOSE_MS = 2_000;
 
-/** Limits of one live session. `bytes` and `frames` count what the client sends. */
+/** Limits of one live session. `bytes` and `frames` are maximums for what the client sends. */
 export type LiveLimits = Record<'idleMs' | 'totalMs' | 'bytes' | 'frames', number>;
 
-/** The default limits. `bytes` and `frames` suffice for an hour; a new session continues the conversation. */
+/**
+ * The default limits. `bytes` and `frames` suffice for an hour of audio. After that a client continues the conversation
+ * in a new live session.
+ */
 export const LIVE_LIMITS: LiveLimits = {
-  /** Maximum time without a frame in either direction. */
+  /** Maximum time in milliseconds without a frame in either direction. */
   idleMs: 300_000,
   totalMs: 3_600_000,
   bytes: INPUT_LIMITS.liveSession.bytes,
   frames: INPUT_LIMITS.liveSession.count,
 };
 
-/** The socket of a live session. Handles its frames one by one, within its limits. */
+/** The WebSocket of a live session. Handles the client's frames one after the other, within the session's limits. */
 export class LiveSocket {
   onFrame: (frame: Buffer) => Promise<void> = () => Promise.resolve();
-  /** True while a turn runs that `onFrame` does not await. */
+  /** Returns true while a turn runs that `onFrame` does not await. */
   isBusy = () => false;
   readonly #socket: WebSocket;
   readonly #limits: LiveLimits;
@@ -47,14 +53,17 @@ export class LiveSocket {
   #bytes = 0;
   #controlFrames = 0;
 
-  /** @param caller - whose waiting frames are counted together */
+  /** @param caller - the id under which the bytes of waiting frames are counted */
   constructor(socket: WebSocket, limits: LiveLimits, caller: string) {
     this.#caller = caller;
     this.#socket = socket;
     this.#limits = limits;
   }
 
-  /** Begins to read the socket; frames wait until `start`. @returns a promise that settles when the socket is closed */
+  /**
+   * Begins to read the socket. Received frames wait until `start` is called.
+   * @returns a promise that settles when the socket is closed
+   */
   hold(draining: AbortSignal): Promise<void> {
     const socket = this.#socket;
     const { idleMs, totalMs } = this.#limits;
@@ -65,11 +74,11 @@ export class LiveSocket {
       answered = true;
       this.#countControl();
     });
-    // Terminate later, so that the client can read the reason, for instance that its frame is too large.
+    // Close the connection later, so that the client can read the reason, for instance that its frame is too large.
     socket.on('error', () => void setTimeout(() => socket.terminate(), CLOSE_MS).unref());
     const watch = setInterval(
       () => {
-        // While the socket is paused its pongs are not read.
+        // While the socket is paused, pongs are not read, so a missing pong proves nothing.
         if (!answered && !socket.isPaused) return socket.terminate();
         if (!this.#isAnswering() && performance.now() - this.#lastUse > idleMs)
           this.close(CLOSE.normal, 'Nothing was said.');
@@ -95,7 +104,7 @@ export class LiveSocket {
     });
   }
 
-  /** Handles the frames received so far and all later ones. Closes an idle session if shutdown has already begun. */
+  /** Handles the frames received so far and all later ones. If shutdown has already begun, closes an idle session. */
   start(draining: AbortSignal): void {
     this.#isTaking = false;
     void this.#takeAll();
@@ -114,7 +123,7 @@ export class LiveSocket {
     if (this.#socket.bufferedAmount > MAX_UNREAD_BYTES) this.#socket.terminate();
   }
 
-  /** Adds to the bytes of waiting frames; negative when a frame no longer waits. */
+  /** Adds to the number of bytes of waiting frames. The argument is negative when a frame no longer waits. */
   wait(bytes: number): void {
     if (this.#socket.readyState !== this.#socket.OPEN) return;
     this.#waitingBytes += bytes;
@@ -133,7 +142,10 @@ export class LiveSocket {
     setTimeout(() => this.#socket.terminate(), CLOSE_MS).unref();
   }
 
-  /** Closes the session after a frame with the complete reason, because a close frame has little room. */
+  /**
+   * Ends the session: sends a frame with the complete reason, then closes, because a close frame has room for 123 bytes
+   * only.
+   */
   fail(code: number, reason: string): void {
     this.send({ error: reason });
     this.close(code, reason);
@@ -147,7 +159,10 @@ export class LiveSocket {
     this.fail(CLOSE.policy, `A live session may have ${limit}. Open another one: it goes on where this one ends.`);
   }
 
-  /** Counts a ping or pong. Both use memory: unread pong replies, and frame fragments sent between pongs. */
+  /**
+   * Counts a ping or pong as a frame. Pings use memory for the unread pongs that reply, pongs for the incomplete frame
+   * between whose fragments they are sent.
+   */
   #countControl(): void {
     this.#controlFrames += 1;
     if (this.#controlFrames === controlFramesOfASocket.count)
@@ -158,7 +173,7 @@ export class LiveSocket {
   #receive(data: RawData, isBinary: boolean): void {
     if (this.#socket.readyState !== this.#socket.OPEN) return;
     this.#lastUse = performance.now();
-    // ws passes one Buffer by default, and has validated UTF-8.
+    // The library ws passes one Buffer by default, and has checked that text is valid UTF-8.
     const bytes = data as Buffer;
     this.#frames += 1;
     this.#bytes += bytes.byteLength;

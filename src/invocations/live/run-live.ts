@@ -42,7 +42,10 @@ const liveFrameSchema = z
 
 const NO_EFFECT = 'Taken for its clients, of no effect:';
 
-/** `GET /run_live`: a live session over a WebSocket. OpenAPI cannot describe its frames, so the description does. */
+/**
+ * The operation `GET /run_live`: a live session over a WebSocket. OpenAPI cannot describe frames, so the text of
+ * `description` does.
+ */
 export const runLive = operation({
   method: 'get',
   path: '/run_live',

@@ -8,7 +8,7 @@ import type { JsonObject } from '../../core/content.ts';
 import { type JsonDifference, jsonDifference } from '../../core/json-difference.ts';
 import { type AgentPrompt, contentsDigest, instructionDigest, type Tape, toPrompt } from '../tape.ts';
 
-/** A model call of the replay, with what is needed to render the stored instruction. */
+/** A model call of the replay, with the values needed to render the stored instruction. */
 interface MadeCall {
   agent: ObservedAgent;
   request: ModelRequest;
@@ -20,7 +20,9 @@ interface MadeCall {
 export const getCalls = ({ payload }: Tape, agentName: string): Tape['payload']['calls'] =>
   payload.calls.filter(([prompt]) => payload.prompts[prompt]?.[0] === agentName);
 
-/** Returns the first difference between the stored and the replayed request to a model; `undefined` for none. */
+/**
+ * Returns the first difference between the stored and the replayed request to a model; `undefined` if they are equal.
+ */
 export async function requestDifference(
   tape: Tape,
   [place, contents, instruction]: Tape['payload']['calls'][number],
@@ -49,8 +51,9 @@ export async function requestDifference(
 }
 
 /**
- * Does the same as {@link requestDifference} for an agent-as-tool and its sub-agents. Compares templates, because a
- * replay does not run these agents. `skip` gets the reason if one of them could not be compared.
+ * Returns the first difference of an agent-as-tool and its sub-agents, like {@link requestDifference}. Compares
+ * instruction templates, because a replay does not run these agents. `skip` is called with the reason if one of these
+ * agents could not be compared.
  */
 export function toolAgentDifference(
   tape: Tape,
@@ -79,10 +82,10 @@ export function toolAgentDifference(
 
 const templates = ({ instruction, appendedInstruction }: AgentPrompt) => ({ instruction, appendedInstruction });
 
-/** Stands in for a value of which only a digest is stored. It can be shown to differ, but not how. */
+/** Replaces a value of which only a digest is stored: a difference can be detected, but not shown. */
 const notKept = (digest: string) => ({ digest });
 
-/** The parts of a prompt that the model gets in addition to the instruction. */
+/** The parts of a prompt that the model receives in addition to the instruction. */
 const declared = ({ tools, modelName, sampling, outputSchema, hooks }: AgentPrompt) => ({
   tools: tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
   modelName,
@@ -91,7 +94,7 @@ const declared = ({ tools, modelName, sampling, outputSchema, hooks }: AgentProm
   ...(hooks && { hooks }),
 });
 
-/** Renders the instruction as it was at the time; `undefined` if that is impossible. */
+/** Renders the stored instruction with the state values of the original run; `undefined` if that is impossible. */
 async function renderBefore(
   { payload }: Tape,
   { instruction = payload.overrides.instruction, appendedInstruction }: AgentPrompt,

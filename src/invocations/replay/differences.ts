@@ -5,11 +5,12 @@ import { type JsonDifference, jsonDifference } from '../../core/json-difference.
 import type { replayDifferenceSchema } from './replay-schema.ts';
 import type { StoredEvent, TapeRun } from './tape-run.ts';
 
-/** A difference and the event that it belongs to. */
+/** A difference and the event to which it belongs. */
 export type ReplayDifference = z.infer<typeof replayDifferenceSchema>;
 
 /**
- * Compares replayed with stored events. Compares each branch separately, because parallel agents have no fixed order.
+ * Compares the events of the replay with the stored events. Compares each branch separately, because the events of
+ * parallel agents have no fixed order.
  */
 export class Differences {
   /** The first difference, in a model request or in an event. */
@@ -18,7 +19,7 @@ export class Differences {
   compared = 0;
   readonly #stored: StoredEvent[];
   readonly #comparedEvents = new Set<StoredEvent>();
-  /** Call numbers of both sides, by branch. */
+  /** Numbers of the function calls in the stored and in the replayed events, by branch. */
   readonly #numbers = new Map<string, { stored: CallNumbers; replayed: CallNumbers }>();
   readonly #end: number;
 
@@ -27,18 +28,18 @@ export class Differences {
     this.#end = (this.#stored.at(-1)?.place ?? firstPlace - 1) + 1;
   }
 
-  /** Returns the first stored event that is not compared yet and matches. */
+  /** Returns the first stored event that has not been compared yet and for which `counts` returns true. */
   next(counts: (event: Event) => boolean = () => true): StoredEvent | undefined {
     return this.#stored.find((one) => !this.#comparedEvents.has(one) && counts(one.event));
   }
 
-  /** Returns the first match among the next `places` stored events. */
+  /** Returns the first event among the next `places` stored events for which `isWanted` returns true. */
   peek(places: number, isWanted: (event: Event) => boolean): Event | undefined {
     const remaining = this.#stored.filter((one) => !this.#comparedEvents.has(one));
     return remaining.slice(0, places).find(({ event }) => isWanted(event))?.event;
   }
 
-  /** Compares a replayed event with the next stored one of its branch. */
+  /** Compares a replayed event with the next stored event of the same branch. */
   take(event: Event): void {
     const branch = event.branch ?? '';
     const numbers = this.#numbers.get(branch) ?? { stored: new CallNumbers(), replayed: new CallNumbers() };
@@ -52,12 +53,15 @@ export class Differences {
     if (difference) this.#note(stored, difference, true);
   }
 
-  /** Notes a difference in the request that produced a stored event; without one, it belongs to the next event. */
+  /**
+   * Records a difference in the model request that produced a stored event. Without a stored event, the difference
+   * belongs to the next event.
+   */
   noteRequest(stored: StoredEvent | undefined, difference: JsonDifference): void {
     this.#note(stored ?? this.next(), difference, false);
   }
 
-  /** Notes the first stored event that the replay did not reach. */
+  /** Records the first stored event that the replay did not reach as a difference. */
   end(): void {
     const missing = this.next();
     if (missing)
@@ -90,7 +94,10 @@ class CallNumbers {
   }
 }
 
-/** Reduces an event to what two runs have in common: no ids, times, token counts or request metadata. */
+/**
+ * Reduces an event to the content that two runs can have in common: without ids, times, token counts or request
+ * metadata.
+ */
 function toComparable(event: Event, calls: CallNumbers): JsonObject {
   const { author, branch, finishReason, errorCode, errorMessage, interrupted, modelVersion } = event;
   const content = event.content ? toComparableContent(event.content, calls) : undefined;
@@ -116,7 +123,7 @@ const toComparableContent = ({ role, parts }: Content, calls: CallNumbers) => ({
   parts: (parts ?? []).map((part) => toComparablePart(part, calls)),
 });
 
-/** Drops thought signatures, which differ in every answer. */
+/** Drops thought signatures, which differ each time a model replies. */
 function toComparablePart({ thoughtSignature: _signature, ...part }: Part, calls: CallNumbers): JsonObject {
   const { functionCall: call, functionResponse: response } = part;
   if (call)
@@ -124,7 +131,7 @@ function toComparablePart({ thoughtSignature: _signature, ...part }: Part, calls
   return response ? { ...part, functionResponse: { ...response, id: calls.of(response.id) } } : part;
 }
 
-/** Also numbers the call inside a confirmation request. */
+/** Replaces call ids by numbers in the arguments of a call, including the call inside a confirmation request. */
 function toComparableArgs(args: JsonObject | null | undefined, calls: CallNumbers): JsonObject {
   const original = args?.['originalFunctionCall'] as { id?: string } | undefined;
   return original?.id === undefined
@@ -132,7 +139,7 @@ function toComparableArgs(args: JsonObject | null | undefined, calls: CallNumber
     : { ...args, originalFunctionCall: { ...original, id: calls.of(original.id) } };
 }
 
-/** Drops empty actions, and the times of a compaction, whose events are compared anyway. */
+/** Drops empty actions, and the times of a compaction, because the compacted events are compared anyway. */
 function toComparableActions(actions: EventActions, calls: CallNumbers): JsonObject | undefined {
   const { compaction, requestedToolConfirmations, ...others } = actions;
   const requested = Object.entries(requestedToolConfirmations ?? {}).map(([id, value]) => [calls.of(id), value]);

@@ -17,28 +17,29 @@ import { leavesHooksOut, type ReplayModes, toReplayHooks } from './replay-hooks.
 import { StoredAnswers, type ToolRun } from './stored-answers.ts';
 import { isFailure, isOfModel, type StoredEvent, type TapeRun, toModelAnswer } from './tape-run.ts';
 
-/** A live model call with its reserved tokens, which are charged afterwards. */
+/** A live model call with its reserved tokens. After the call, the tokens it used are charged. */
 export type LiveCall = Pick<ReservedCall, 'request' | 'end'> & { count(answer: ModelAnswer): Promise<unknown> };
 
 interface PlayerOptions extends ReplayModes {
   run: TapeRun;
   firstPlace: number;
-  /** The state when the run began; updated with each event. */
+  /** The session state when the run began. Each event of the replay updates it. */
   state: JsonObject;
   services: ToolServices;
-  /** Ids of the calls that people confirmed or answered, see {@link listAttendedCalls}. */
+  /** Ids of the calls that people confirmed or responded to, see {@link listAttendedCalls}. */
   attendedCalls: ReadonlySet<string>;
   maxLiveCalls: number;
-  /** Reserves a live call, or returns the reason if a budget has too few tokens left. */
+  /** Reserves a live model call, or returns the reason if a budget has too few tokens left. */
   reserve: (request: ModelRequest) => Promise<LiveCall | string>;
 }
 
-/** Error codes of what ends an invocation from outside the loop. */
+/** Error codes with which an invocation ends from outside the loop. */
 const ABORTS: ReadonlySet<string> = new Set(
   'cancelled interrupted time_limit tool_calls_limit budget_exceeded'.split(' '),
 );
 /**
- * How long an answer waits for the events before it until it accepts another order: turns of the event loop, then ms.
+ * Maximum time that a stored reply waits for earlier stored events before the replay accepts another order: first in
+ * turns of the event loop, then in milliseconds.
  */
 const IDLE_TURNS = 50;
 const IDLE_SLEEPS = 100;
@@ -48,7 +49,7 @@ const NO_TAPE = 'Nothing is kept of what its models were given: a changed instru
 const isStoppedBySibling = (event: Event) => event.errorCode === 'interrupted' && event.errorMessage === SIBLING_FAILED;
 const isAborted = ({ errorCode }: Event) => ABORTS.has(errorCode ?? '');
 
-/** A promise that never settles, for calls that an abort signal ends. */
+/** A promise that never settles, for calls that end by an abort signal. */
 const forever = <Result>() => new Promise<Result>(() => undefined);
 
 interface MadeCall {
@@ -57,18 +58,18 @@ interface MadeCall {
   compared: Promise<void>;
 }
 
-/** Feeds the stored answers to models and tools, and compares the new events with the stored ones. */
+/** Gives models and tools their stored replies, and compares the new events with the stored ones. */
 export class Player implements RunObserver {
   readonly differences: Differences;
   /** Why the replay stopped early; `undefined` while it runs. */
   stopped: string | undefined;
-  /** True when the loop has reached the point where the runtime ended the stored run. */
+  /** True after the loop has reached the point where the runtime, not the loop, ended the stored run. */
   isAtEnding = false;
   liveModelCalls = 0;
   liveToolCalls = 0;
-  /** Text of the last event with text. */
+  /** Text of the last event that has text. */
   output = '';
-  /** Why some model inputs were not compared; empty if all were. */
+  /** Reasons why some model requests were not compared; empty if all were compared. */
   readonly notCompared = new Set<string>();
   /** True if hooks were left out, see {@link leavesHooksOut}. */
   leftHooksOut = false;
@@ -79,7 +80,7 @@ export class Player implements RunObserver {
   readonly #answers: StoredAnswers;
   readonly #models = new Map<string, StoredEvent[]>();
   readonly #callCounts = new Map<string, number>();
-  /** By the signal of the request, because a hook may replace every other member of it. */
+  /** The model calls by the abort signal of their request. A hook may replace every other member of the request. */
   readonly #calls = new Map<AbortSignal, MadeCall>();
   readonly #hooks = new Map<string, ObservedAgent['hooks']>();
   readonly #isParallel: boolean;
@@ -100,7 +101,7 @@ export class Player implements RunObserver {
     return this.#ending.signal;
   }
 
-  /** Returns the agent with the models and tools of this replay. */
+  /** Returns the agent with its models and tools replaced by those of this replay. */
   wrap<Node extends AgentNode>(node: Node): Node {
     this.#hooks.set(node.name, node.hooks);
     this.leftHooksOut ||= leavesHooksOut(node, this.#options);
@@ -116,7 +117,10 @@ export class Player implements RunObserver {
     };
   }
 
-  /** Compares a model request with the stored one, before hooks change it, because the tape was recorded there too. */
+  /**
+   * Compares a model request with the stored one before hooks change the request, because the tape was recorded before
+   * hooks too.
+   */
   request(observed: ObservedAgent, request: ModelRequest, { signal }: ModelRequest): void {
     const { hooks: _, ...agent } = observed;
     const { name } = agent;
@@ -125,7 +129,7 @@ export class Player implements RunObserver {
     this.#callCounts.set(name, index + 1);
     const stored = this.#models.get(name)?.[index];
     const compared = this.#checkRequest({ ...agent, ...(hooks && { hooks }) }, index, request, stored);
-    // Awaited later, with the answer or at the end; a hook may answer instead of the model.
+    // The result is awaited later, with the reply or at the end, because a hook may reply instead of the model.
     compared.catch(() => undefined);
     this.#calls.set(signal, { stored, compared });
   }
@@ -148,13 +152,13 @@ export class Player implements RunObserver {
     Object.assign(this.#options.state, event.actions?.stateDelta);
     const text = getAnswerText(event.content);
     if (text !== '') this.output = text;
-    // In the stored run the limit of tool calls ended the invocation before these tools ran.
+    // In the stored run, the maximum number of tool calls was reached before these tools ran.
     const first = getFunctionCalls(event.content)[0]?.id ?? '';
     const answer = this.#answers.find(first)?.stored.event;
     if (answer?.errorCode === 'tool_calls_limit' && this.#isStoredOnly) this.#abort(answer);
   }
 
-  /** Notes what the replay did not reach, once the loop has ended. */
+  /** Records the stored events that the replay did not reach. Called when the loop has ended. */
   async end(): Promise<void> {
     for (const { compared } of this.#calls.values()) await compared;
     if (this.stopped !== undefined) return;
@@ -166,7 +170,7 @@ export class Player implements RunObserver {
     }
   }
 
-  /** Ends the loop, because the tape has no answer for it. */
+  /** Ends the loop, because the tape has no stored reply for the next call. */
   stop(reason: string): AgentError {
     this.stopped ??= reason;
     const error = new AgentError('interrupted', reason);
@@ -220,7 +224,7 @@ export class Player implements RunObserver {
     return 'live';
   }
 
-  /** Uses the stored summary even with a live model, so that the history is the same. */
+  /** Returns the stored summary of a compaction even if models are live, so that the history is the same. */
   #summarise(): ModelAnswer {
     const stored = this.#options.run.events.find(({ event }) => event.actions?.compaction)?.event;
     const text = getAnswerText(stored?.actions?.compaction?.compactedContent);
@@ -252,7 +256,10 @@ export class Player implements RunObserver {
     }
   }
 
-  /** A limit may hide a call: agents-as-tools count as model calls too, and a replay does not run them. */
+  /**
+   * True if the invocation ended by a limit that calls without stored events may have reached: agents-as-tools count as
+   * model calls too, and a replay does not run them.
+   */
   #mayBeUnseen({ errorCode }: Event): boolean {
     return errorCode === 'llm_calls_limit' || isAborted({ errorCode });
   }
@@ -270,7 +277,7 @@ export class Player implements RunObserver {
     return toModelAnswer(event);
   }
 
-  /** Ends the loop if the runtime ended the stored run here; `undefined` if it did not. */
+  /** Returns the error that ends the loop if the runtime ended the stored run at this point; otherwise `undefined`. */
   #isOver(): AgentError | undefined {
     const last = this.#options.run.ending.at(-1)?.event;
     if (!last) return undefined;
@@ -292,8 +299,8 @@ export class Player implements RunObserver {
   }
 
   /**
-   * True if a live call may be made. Calls that people confirm or answer are not repeated, because they agreed to one
-   * call only. Transactional calls are not, because they commit with an event.
+   * True if a tool may be called live. Calls that people confirmed or responded to are not repeated, because these
+   * people agreed to one call only. Transactional calls are not repeated, because they commit with an event.
    */
   #mayMake(tool: Tool, id: string): boolean {
     if (runsUnattended(tool) && tool.transactional !== true && !this.#options.attendedCalls.has(id)) return true;
@@ -313,7 +320,7 @@ export class Player implements RunObserver {
     const { response } = answer.part.functionResponse ?? {};
     if (event.errorCode && response?.['error'] === 'interrupted' && isSameModel) {
       if (isStoppedBySibling(event)) return forever();
-      // Let the other tool calls of this step, which have answers, finish first.
+      // Let those tool calls of this step finish first that have stored responses.
       await nextTurn();
       this.#abort(event);
       return forever();
@@ -332,7 +339,10 @@ export class Player implements RunObserver {
     if (difference) this.differences.noteRequest(stored, difference);
   }
 
-  /** Handles a call without a stored answer: it was left open, or the stored run did not make it. */
+  /**
+   * Handles a call without a stored response: the call stayed open in the stored run, or the stored run did not make
+   * it.
+   */
   #openCall(tool: Tool, { id, name }: ToolRun): undefined | Promise<never> {
     const wasOpen = this.#options.run.events.some(({ event }) => event.longRunningToolIds?.includes(id));
     if (wasOpen || tool.longRunning === true) return undefined;
@@ -340,7 +350,7 @@ export class Player implements RunObserver {
     throw over ?? this.stop(`The tape has no answer to this call of \`${name}\`.`);
   }
 
-  /** Waits until the events before a stored one have been replayed, because parallel agents have no fixed order. */
+  /** Waits until all events before a stored event have been replayed, because parallel agents have no fixed order. */
   async #turnOf({ place }: StoredEvent): Promise<void> {
     if (!this.#isParallel || !this.#isStoredOnly) return;
     const isEarlier = () => (this.differences.next((event) => !isStoppedBySibling(event))?.place ?? place) < place;

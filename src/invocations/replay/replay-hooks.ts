@@ -3,7 +3,7 @@ import { type HookContext, type HookedFailure, HOOKS, type Hooks } from '../../a
 import { isOfAgentHook } from '../../agent/loop/hooks.ts';
 import type { Differences } from './differences.ts';
 
-/** Whether a replay uses stored or live answers, for models and for tools. */
+/** Whether a replay uses stored or live replies of models, and stored or live responses of tools. */
 export interface ReplayModes {
   model: 'stored' | 'live';
   tools: 'stored' | 'live';
@@ -12,18 +12,19 @@ export interface ReplayModes {
 const OF_TOOLS: readonly string[] = ['beforeTool', 'afterTool'];
 
 /**
- * True if a replay runs a hook: what it wraps is live. Error hooks wrap both models and tools, and are handled apart.
+ * True if a replay runs a hook of this kind: the model or tool that the hook wraps is live. Hooks for errors wrap
+ * models and tools alike, and are treated separately.
  */
 const isRun = (kind: (typeof HOOKS)[number], { model, tools }: ReplayModes): boolean =>
   kind !== 'onError' && (OF_TOOLS.includes(kind) ? tools : model) === 'live';
 
-/** True if a replay leaves out a hook of the agent, so that a change of that hook goes unnoticed. */
+/** True if a replay does not run a hook of the agent, so that a change of that hook stays unnoticed. */
 export const leavesHooksOut = ({ hooks = [] }: AgentNode, modes: ReplayModes): boolean =>
   hooks.some((own) => HOOKS.some((kind) => own[kind] && !isRun(kind, modes)));
 
 /**
- * Returns the hooks for a replay. Hooks around live models and tools run; the effects of the others are in the stored
- * events.
+ * Returns the hooks for a replay. Hooks around live models and tools run. The effects of all other hooks are in the
+ * stored events.
  */
 export function toReplayHooks({ name, hooks = [] }: AgentNode, stored: Differences, modes: ReplayModes): Hooks[] {
   const modeOf = { input: modes.model, results: modes.tools };
@@ -49,6 +50,6 @@ export function toReplayHooks({ name, hooks = [] }: AgentNode, stored: Differenc
     Object.assign(context.stateDelta, event?.actions?.stateDelta);
     return event?.content ?? undefined;
   };
-  // The agent's last event is compared after this hook, so look one event further.
+  // The agent's last event is compared after this hook has run, so also search one event further.
   return [{ name: 'replay', beforeAgent: take('beforeAgent', 1), afterAgent: take('afterAgent', 2) }, ...live];
 }

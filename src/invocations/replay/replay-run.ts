@@ -28,9 +28,9 @@ export type ReplayContext = Pick<
 >;
 
 export interface ReplayOptions extends ReplayModes {
-  /** Overrides in addition to those of the invocation. */
+  /** Overrides of the replay, in addition to those of the invocation. */
   overrides: AgentOverrides;
-  /** Tokens of live model calls: the maximum, if there is one, and the use so far. */
+  /** Tokens of live model calls: the maximum, if the replay has one, and the number used so far. */
   liveTokens: { max: number | undefined; used: number };
 }
 
@@ -41,15 +41,18 @@ interface Replayed {
   agent: HostedAgent;
   state: JsonObject;
   runtimeEventIds: ReadonlySet<string>;
-  /** Calls that people confirmed or answered. */
+  /** Ids of the calls that people confirmed or responded to. */
   attendedCalls: ReadonlySet<string>;
   taskAnswers: TaskAnswers;
 }
 
-/** Live model calls allowed in addition to twice the number of stored answers. */
+/** Number of live model calls that are allowed in addition to twice the number of stored replies. */
 const FURTHER_CALLS = 5;
 
-/** Runs the loop over a stored run and compares the events. @throws the reason of `signal` if it is aborted */
+/**
+ * Runs the loop again for one stored run and compares the events.
+ * @throws the reason of the abort signal if it is aborted
+ */
 export async function replayRun(
   context: ReplayContext,
   replayed: Replayed,
@@ -99,9 +102,9 @@ export async function replayRun(
 }
 
 /**
- * Reserves a live call in the user's budgets and in the token limit of the replay. In the limit it counts with its
- * maximum until the answer is known.
- * @returns a sentence with the reason if it may not be made
+ * Reserves a live model call in the user's budgets and in the token limit of the replay. Until the model has replied,
+ * the call counts in the limit with its maximum number of tokens.
+ * @returns the reason as a sentence if the call may not be made
  */
 async function reserveLive(
   db: Database,
@@ -188,7 +191,7 @@ function getError({ ending }: TapeRun): { code: string; message: string } {
   return { code: errorCode ?? '', message: errorMessage ?? '' };
 }
 
-/** Compares the events that the runtime adds when the loop cannot go on. */
+/** Compares the events that the runtime adds when the loop cannot continue. */
 function takeEnding(
   { newId }: ReplayContext,
   { run, invocationId, agent }: Replayed,
@@ -201,7 +204,10 @@ function takeEnding(
   for (const event of endingEvents(invocationId, agent.name, [...before, ...replayedEvents], error, newId)) take(event);
 }
 
-/** Returns the MCP tools on the tape, so that no server is contacted. The player answers their calls. */
+/**
+ * Returns the MCP tools that are recorded on the tape, so that no MCP server is contacted. The replay supplies their
+ * responses.
+ */
 function storedServerTools({ tape, events, ending }: TapeRun): ServerTools {
   const schemas = new SchemaSandbox();
   return (agentName, servers) => {
@@ -222,7 +228,7 @@ function storedServerTools({ tape, events, ending }: TapeRun): ServerTools {
   };
 }
 
-/** Without a tape: returns the tools that an agent called and that answered, with unknown parameters. */
+/** For a run without a tape: returns the tools that an agent called and that responded, with unknown parameters. */
 function calledTools(agentName: string, events: TapeRun['events']) {
   const responses = getResponses(events);
   const calls = events.flatMap(({ event }) => (event.author === agentName ? getFunctionCalls(event.content) : []));
@@ -237,13 +243,13 @@ const versionsIn = (events: Event[], name: string): number[] =>
     return typeof version === 'number' ? [version] : [];
   });
 
-/** Returns services that read artifacts as they were when the run began, and save to memory only. */
+/** Returns services that read artifacts as they were when the run began, and that save artifacts in memory only. */
 function replayServices(
   context: Pick<InvocationContext, 'database' | 'contentStore' | 'log' | 'agents'>,
   key: SessionKey,
   { history, events }: TapeRun,
 ): ToolServices {
-  // The empty token holds no lease, so that writes would be refused.
+  // The empty lease token holds no session, so the database would refuse any write.
   const stored = newToolServices(context, { key, token: '' });
   const saved = new Map<string, Part[]>();
   const runEvents = events.map(({ event }) => event);

@@ -20,12 +20,12 @@ import { listAttendedCalls, stateBefore, type TapeRun, toRuns } from './tape-run
 export type Replay = z.infer<typeof replaySchema>;
 
 /**
- * Replays a stored invocation: runs the loop again from the same history and state, and compares. Stores no event,
- * state, artifact or memory. `gone` is aborted when the client disconnects.
+ * Replays a stored invocation: runs the loop again from the same history and state, and compares the events. Stores no
+ * event, state, artifact or memory. The signal `gone` is aborted when the client disconnects.
  * @throws {NotFoundError} if there is no such invocation
- * @throws {ConflictError} if it has not ended
- * @throws {InvalidError} if it cannot be replayed with these options
- * @throws {UnavailableError} if the replay takes longer than an invocation may, or the process stops
+ * @throws {ConflictError} if the invocation has not ended
+ * @throws {InvalidError} if the invocation cannot be replayed with these options
+ * @throws {UnavailableError} if the replay exceeds the time limit of invocations, or the process stops
  */
 export async function replay(
   context: ReplayContext,
@@ -58,7 +58,8 @@ async function replayRuns(
   }
   const text = await findInvocationText(reads, key, invocationId);
   const history = text === undefined ? undefined : await findHistory(reads, key);
-  // Without the row nothing proves that this runtime produced the events: clients may append events with any id.
+  // Only an invocation's row proves that this runtime produced the events: clients may append events with any
+  // invocation id.
   if (text === undefined || !history) throw new NotFoundError(invocationNotFound(invocationId));
   const { status } = JSON.parse(text) as { status: InvocationStatus };
   if (status === 'queued' || status === 'running') throw new ConflictError('The invocation has not ended yet.');
@@ -95,7 +96,7 @@ async function replayRuns(
   return concluded({ ...result, notes, ...(used > 0 && { liveTokens: used }) }, omissions.notCompared.size > 0);
 }
 
-/** What all runs of the replay left out. */
+/** What the runs of a replay did not execute or compare. */
 interface Omissions {
   notCompared: Set<string>;
   /** Tools whose live calls were not made. */
@@ -103,7 +104,7 @@ interface Omissions {
   hasHooks: boolean;
 }
 
-/** Live tools need the MCP servers of the request, which are not stored. */
+/** Refuses live tools if the request of the invocation brought its own MCP servers, because these are not stored. */
 function checkServers(runs: TapeRun[], { tools, overrides }: ReplayOptions): void {
   if (tools === 'stored' || overrides.mcpServers || !runs.some(({ tape }) => tape?.payload.hasOwnServers)) return;
   throw new InvalidError(
@@ -129,7 +130,7 @@ const toShown = (difference: ReplayDifference): ReplayDifference => ({
   ...shortenPair(difference.before, difference.after),
 });
 
-/** Sets the status, and drops the event difference if it is the first difference anyway. */
+/** Sets the status of the replay. Drops the event difference if it is also the first difference. */
 function concluded({ eventDifference, ...result }: Replay, isIncomplete: boolean): Replay {
   if (!result.difference) {
     const status = isIncomplete ? 'not_compared' : 'same';
@@ -140,7 +141,7 @@ function concluded({ eventDifference, ...result }: Replay, isIncomplete: boolean
   return { ...result, status: 'different', ...(eventDifference && !isSame ? { eventDifference } : {}) };
 }
 
-/** Returns sentences on what was not compared or not run; those that decide the status come first. */
+/** Returns sentences about what was not compared or not run. Those that decide the status come first. */
 function toNotes(
   { events, runtimeEventIds }: SessionHistory,
   invocationId: string,
@@ -179,16 +180,16 @@ function toNotes(
   ];
 }
 
-/** Maximum length of a text in the answer, in characters. */
+/** Maximum length of a text in the result of a replay, in characters; longer texts are shortened. */
 const MAX_TEXT = 4_000;
-/** How much of two long texts is shown before their first difference, in characters. */
+/** Number of characters shown before the first difference of two long texts. */
 const CONTEXT = 200;
 
-/** Shortens a text and states how much was cut. */
+/** Shortens a text and states how many characters were cut. */
 const shorten = (text: string): string =>
   text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT)}… [${text.length - MAX_TEXT} characters left out]`;
 
-/** Shortens two values. Two long texts are cut around their first difference. */
+/** Shortens two values. Two long texts are shown from shortly before their first difference. */
 function shortenPair(before: unknown, after: unknown): { before: unknown; after: unknown } {
   if (typeof before === 'string' && typeof after === 'string') {
     const start = Math.max(commonLength(before, after) - CONTEXT, 0);

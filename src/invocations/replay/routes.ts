@@ -13,7 +13,10 @@ import { replayRequestSchema, replaySchema } from './replay-schema.ts';
 
 type Body = z.input<typeof replayRequestSchema> | undefined;
 
-/** Live models cost money and live tools have effects, so both need the scope to invoke. */
+/**
+ * A replay with live models or tools needs the scope `invoke`, because live models cost money and live tools have
+ * effects.
+ */
 const replayDemands = ({ body }: { body: Body }): Demand[] => [
   ...(body?.modelExecutionMode === 'live' || body?.toolExecutionMode === 'live'
     ? [{ scope: 'invoke' as const, because: 'a part of the replay is live.' }]
@@ -24,7 +27,7 @@ const replayDemands = ({ body }: { body: Body }): Demand[] => [
 
 const room = area<InvocationContext>('Agent execution', { read: 'develop', write: 'develop', owner: 'path' });
 
-/** Maximum period of a sample, in minutes: a year. */
+/** Maximum period from which invocations are sampled, in minutes: a year. */
 const MAX_MINUTES = 527_040;
 
 const sampleInvocations = room.operation({
@@ -67,7 +70,10 @@ const sampleInvocations = room.operation({
   }),
 });
 
-/** Replays an invocation. Needs the scope `develop`, because differences show instructions and tools. */
+/**
+ * The operation that replays an invocation. It needs the scope `develop`, because differences show instructions and
+ * tools.
+ */
 const replayInvocation = room.operation({
   method: 'post',
   path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/replay',

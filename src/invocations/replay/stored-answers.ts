@@ -18,9 +18,9 @@ interface StoredAnswer {
 export class StoredAnswers {
   readonly #responses: Map<string, StoredAnswer>;
   readonly #calls: ToolRun[];
-  /** Calls whose answer {@link findLike} has returned. */
+  /** Ids of the calls whose stored response {@link findLike} has already returned. */
   readonly #used = new Set<string>();
-  /** Events whose actions were already applied: one event holds the actions of all calls of its step. */
+  /** Events whose actions were already applied. One event holds the actions of all tool calls of its step. */
   readonly #acted = new Set<StoredEvent>();
 
   constructor({ events, ending, history }: TapeRun) {
@@ -37,7 +37,7 @@ export class StoredAnswers {
     return this.#responses.get(id);
   }
 
-  /** Returns the next unused answer of this tool to the same arguments. */
+  /** Returns the next unused stored response of this tool to the same arguments. */
   findLike({ id, name, args }: ToolRun): StoredAnswer | undefined {
     if (this.#responses.has(id)) return this.find(id);
     const like = this.#calls.find(
@@ -49,8 +49,8 @@ export class StoredAnswers {
   }
 
   /**
-   * Returns the effects of a stored step for one call. Only the first call of a step gets the actions. Actions that the
-   * loop adds itself are left out.
+   * Returns the effects that a stored event has for one of its tool calls. Only the first call of the event gets the
+   * event's actions. Actions that the loop itself adds are left out.
    */
   effectsOf({ stored, part }: StoredAnswer, id: string): { actions: EventActions; attachments: Part[] } {
     const attachments = cloneJson((part.functionResponse?.parts ?? []) as Part[]);

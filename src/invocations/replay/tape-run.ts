@@ -8,30 +8,30 @@ import type { SessionHistory } from '../../conversation/sessions/history-store.t
 import type { Tape } from '../tape.ts';
 
 export interface StoredEvent {
-  /** Position in the invocation, from 0; prompts count. */
+  /** Position of the event in the invocation, from 0; prompts count too. */
   place: number;
-  /** Position in the session, from 1. */
+  /** Sequence of the event in the session, from 1. */
   sequence: number;
   event: Event;
 }
 
-/** One stored run of an invocation. An invocation that was resumed has several. */
+/** One stored run of an invocation. An invocation that was resumed has several runs. */
 export interface TapeRun {
   /** Events of the session when the run began; the last one is the prompt. */
   history: Event[];
-  /** All events of the session after that. */
+  /** All events of the session after `history`. */
   later: Event[];
   /** Events that the loop produced. */
   events: StoredEvent[];
   /** Events that the runtime added because the loop could not go on: responses to open calls, and the error. */
   ending: StoredEvent[];
-  /** `undefined` if an earlier version ran it, or its process died. */
+  /** The tape of the run. `undefined` if a version without tapes ran it, or its process died. */
   tape: Tape | undefined;
 }
 
 /**
- * Returns the runs of an invocation in order; none if it stored no events. Events from requests do not count, whatever
- * author and invocation they name, because clients may append such events.
+ * Returns the runs of an invocation in order; an empty list if the invocation stored no events. Events that clients
+ * appended are ignored, whatever author and invocation they name.
  */
 export function toRuns(
   { events: session, runtimeEventIds }: Pick<SessionHistory, 'events' | 'runtimeEventIds'>,
@@ -55,7 +55,7 @@ export function toRuns(
   });
 }
 
-/** Returns the ids of calls that people confirmed, or that were answered after their run. */
+/** Returns the ids of the calls that people confirmed, or that received their response after their run. */
 export function listAttendedCalls({ events, runtimeEventIds }: SessionHistory): ReadonlySet<string> {
   const own = events.filter(({ id }) => runtimeEventIds.has(id ?? ''));
   const ids = own.flatMap(({ content, actions, longRunningToolIds }) => [
@@ -69,7 +69,9 @@ export function listAttendedCalls({ events, runtimeEventIds }: SessionHistory): 
   return new Set(ids);
 }
 
-/** Guesses where runs without a tape began: after each prompt, and after an error from which the agent was resumed. */
+/**
+ * Guesses where runs without a tape began: after each prompt, and after each error from which the agent was resumed.
+ */
 function guessStarts(stored: StoredEvent[], firstTape = Number.POSITIVE_INFINITY): number[] {
   return stored.flatMap(({ event, sequence }, index) => {
     const before = stored[index - 1]?.event;
@@ -79,7 +81,7 @@ function guessStarts(stored: StoredEvent[], firstTape = Number.POSITIVE_INFINITY
   });
 }
 
-/** Returns the trailing events of the runtime, which unlike those of the loop have no actions. */
+/** Returns the events at the end of a run that the runtime added. Unlike events of the loop, they have no actions. */
 function findEnding(own: StoredEvent[]): StoredEvent[] {
   const isOfRuntime = ({ event }: StoredEvent) =>
     event.actions == null && Boolean(event.errorCode || answersCalls(event));
@@ -89,21 +91,24 @@ function findEnding(own: StoredEvent[]): StoredEvent[] {
 
 const answersCalls = (event: Event): boolean => getFunctionResponses(event.content).length > 0;
 
-/** True if a model produced the event, as opposed to a tool or the loop. */
+/** True if a model produced the event, not a tool or the loop. */
 export const isOfModel = ({ actions, ...event }: Event): boolean =>
   !answersCalls(event) &&
   !isOfAgentHook({ ...event, actions }) &&
   !actions?.compaction &&
   !getFunctionCalls(event.content).some(({ name }) => name === CONFIRMATION_CALL);
 
-/** True for an error without an answer. `empty_answer` is an answer, in which the model reports the error. */
+/**
+ * True for an error without a reply of the model. The code `empty_answer` does not count, because there the model
+ * itself reported the error.
+ */
 export const isFailure = (event: Event): boolean =>
   Boolean(event.errorCode) &&
   getParts(event.content).length === 0 &&
   event.finishReason == null &&
   event.modelVersion == null;
 
-/** Converts a stored event back to the model's answer. */
+/** Converts a stored event back to the model's reply. */
 export function toModelAnswer(event: Event): ModelAnswer {
   const { content, modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata } = event;
   const answer = { modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata };
@@ -120,8 +125,9 @@ export function getResponses(events: StoredEvent[]): Map<string, { stored: Store
 }
 
 /**
- * Reconstructs the state when a run began. Keys that change later get the value of the session's earlier events; all
- * others have their present value. Values on the tape win, because other sessions change shared state too.
+ * Reconstructs the session state when a run began. A key that changed later gets its value from the earlier events. Any
+ * other key has its present value. Values on the tape have priority, because other sessions change the shared state
+ * too.
  */
 export function stateBefore({ history, later, tape }: TapeRun, now: JsonObject, initial: JsonObject): JsonObject {
   const deltas = (events: Event[]) => events.flatMap((event) => Object.entries(event.actions?.stateDelta ?? {}));
